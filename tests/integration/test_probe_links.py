@@ -13,17 +13,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from characterized import needs_testbed
 from runs import PATIENCE
 
 from stash.core.errors import UserError
 from stash.core.records.host import Links, Probe
-from stash.lab.testbed import doctor
 from stash.lab.testbed.bed import Started, Testbed
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.probe_launch import probe
-
-_obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
-on_testbed = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
 
 BUSY = 2.0
 """How many times too slow a link may look on a machine that does other work."""
@@ -139,7 +136,7 @@ def test_interrupting_leaves_nothing(tmp_path: Path, number: int) -> None:
     assert leftovers(tmp_path) == []
 
 
-@on_testbed
+@needs_testbed
 def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Path) -> None:
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit") as bed:
@@ -163,7 +160,7 @@ def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Pa
     assert (largest.bytes - burst) / min(largest.seconds) < rate * 1.15
 
 
-@on_testbed
+@needs_testbed
 @pytest.mark.slow
 def test_a_node_that_vanishes_spoils_only_what_needs_it(tmp_path: Path) -> None:
     out = tmp_path / "probe.json"

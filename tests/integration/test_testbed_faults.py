@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from characterized import needs_testbed
 from runs import PATIENCE
 
 import stash
 from stash.analysis.step_times import step_matrix
 from stash.core.records.profile import Profile
-from stash.lab.testbed import doctor
 from stash.lab.testbed.bed import Started, Testbed
 
-_obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")]
+pytestmark = [pytest.mark.slow, needs_testbed]
 LAYER = "- {name: only, bytes: 5MB, forward_seconds: 15ms, backward_seconds: 30ms}\n"
 
 

@@ -6,22 +6,19 @@ be; ``bench/truth/broken.py`` proves the latter.
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
+from characterized import needs_testbed
 
 from bench.common import ROOT
 from bench.truth.broken import BREAKS
 from bench.truth.cases import CASES, QUICK, Case, exposed, four, quick
 from bench.truth.suite import Result, faults, run
-from stash.lab.testbed import doctor
-
-_obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the truth suite needs root")
 
 
-@pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
+@needs_testbed
 @pytest.mark.parametrize(
     "case",
     [
