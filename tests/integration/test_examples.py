@@ -15,7 +15,7 @@ from stash.lab.zoo.datasets import make_dataset
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 ALONE = ("single_device", "spot_job")
-"""On one device; loops like those of the others are profiled by other tests, too."""
+"""On one device."""
 SAMPLES_PER_STEP = {
     "accumulate_amp": 8,  # four batches of two
     "ddp": 8,
@@ -39,7 +39,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "script",
     [
-        pytest.param(script, id=script.stem, marks=[pytest.mark.slow] * (script.stem not in ALONE))
+        pytest.param(script, id=script.stem, marks=[pytest.mark.slow] * (script.stem != "single_device"))
         for script in SCRIPTS
     ],
 )

@@ -120,6 +120,7 @@ def test_two_loaders_of_emptied_dictionaries_and_of_a_stream_with_workers(
     read_from_disk(profile)
 
 
+@pytest.mark.slow  # those of the stream above persist
 def test_worker_processes_start_every_data_block_with_empty_queues(run_profile: RunProfile, data: Path) -> None:
     # GIVEN two workers per rank
     profile = climbed(run_profile("plain_ddp.py", data, "--workers", 2))
