@@ -14,7 +14,7 @@ from stash.measure.linux.processes import carrying
 pytestmark = pytest.mark.slow
 
 STUDY = """
-workloads: [{{name: net, command: [-m, stash.lab.testbed.train, --model, model.yaml]}}]
+workloads: [{{name: net, command: [-m, stash.lab.testbed.train_emulated, --model, model.yaml]}}]
 targets: [{{engine: hosts, file: hosts.txt, devices: 1, nodes: 2, run: "{run}"}}]
 settings: {{budget: {budget}, precision: 5, rungs: [solo, crowd, cluster]}}
 """

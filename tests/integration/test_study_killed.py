@@ -20,7 +20,7 @@ from stash.measure.linux.processes import carrying
 pytestmark = pytest.mark.slow
 
 STUDY = """
-workloads: [{name: net, command: [-m, stash.lab.testbed.train, --model, model.yaml, --batch, "{batch}"]}]
+workloads: [{name: net, command: [-m, stash.lab.testbed.train_emulated, --model, model.yaml, --batch, "{batch}"]}]
 batches: [8, 16, 32]
 targets: [{engine: local, devices: 2}]
 settings: {budget: 3s, precision: 50, rungs: [solo, crowd]}
