@@ -47,9 +47,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def state_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What killed profiles of tests leave is found by tests only."""
+    """What killed profiles of tests leave is found by tests only; by day, jobs of tests import no compiler."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        if settings.get_current_profile_name() == "ci":
+            patched.setenv("PYTHONPATH", str(Path(__file__).parent / "support" / "eager"), prepend=os.pathsep)
         yield
 
 

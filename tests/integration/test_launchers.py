@@ -29,6 +29,7 @@ def test_torchrun_command_is_run_as_it_is(run_profile: RunProfile, data: Path) -
     assert skipped(profile)["node"] == "one device"
 
 
+@pytest.mark.slow  # the truth suite has nodes by day
 def test_two_nodes_measure_the_network(start: Start, data: Path, tmp_path: Path, free_port: int) -> None:
     # GIVEN the same command on two nodes (here: twice on this machine)
     outputs = [tmp_path / f"node-{rank}.stash.json" for rank in range(2)]
