@@ -14,7 +14,7 @@ from studies import cells_of, study
 
 from stash.study.engines import describe
 from stash.study.study_folder import of_study
-from stash.study.submission import Submission
+from stash.study.backend import Submission
 
 pytestmark = [
     pytest.mark.slow,

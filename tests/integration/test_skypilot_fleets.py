@@ -13,7 +13,7 @@ from spot_fleets import plan, request, with_on_demand
 
 from stash.spot.rented import tasks
 from stash.spot.rented.tasks import RentRequest
-from stash.study.submission import Submission
+from stash.study.backend import Submission
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,10 +10,10 @@ from stash.core.artefact import load, save
 from stash.core.errors import StashError
 from stash.core.printable import printable_line
 from stash.core.records.profile import CellCost
+from stash.study.backend import Submission
 from stash.study.programs import Programs
 from stash.study.status import HOUR
 from stash.study.study_folder import CellFolder, Ending
-from stash.study.submission import Submission
 
 # Judgement -------------------------------------------------------------------------------------------------
 # How a cell ended, from what its command left: its exit code, its profile, and the last of what it printed.
@@ -46,14 +46,6 @@ class CellJudgement(NamedTuple):
 
     ending: Ending
     why: str = ""
-
-
-def exit_code(cell: CellFolder) -> int | None:
-    """Of the cell's command; ``None`` if something ended it before it could end."""
-    try:
-        return int(cell.status.read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def judge(cell: CellFolder, submission: Submission, code: int | None) -> CellJudgement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
@@ -29,22 +29,6 @@ class CellStanding:
     why: str = ""
     last: StudyEvent | None = None
     """How it ended last; ``None`` if it never did."""
-
-
-@dataclass(frozen=True)
-class OpenLease:
-    """Something rented that was not seen to end."""
-
-    name: str
-    opened: float
-    """Seconds since 1970."""
-    dollars_per_hour: float | None
-    release: tuple[tuple[str, ...], ...] = ()
-    check: tuple[str, ...] = ()
-    cell: str = ""
-    """The cell that was last started there, and did not end."""
-    began: float = 0.0
-    """When that was."""
 
 
 def standings(cells: Sequence[Cell], events: Iterable[StudyEvent], retry: bool = False) -> dict[str, CellStanding]:
@@ -73,25 +57,6 @@ def _smallest_too_large(cells: Sequence[Cell], found: Mapping[str, CellStanding]
         if cell.batch is not None and found[cell.id].state == "out of memory":
             least[cell.alike] = min(cell.batch, least.get(cell.alike, cell.batch))
     return least
-
-
-def open_leases(events: Iterable[StudyEvent]) -> tuple[OpenLease, ...]:
-    """Those opened and not released, in the order in which they were opened."""
-    leases: dict[str, OpenLease] = {}
-    for event in events:
-        if event.what == "opened":
-            leases[event.lease] = OpenLease(event.lease, event.at, event.dollars_per_hour, event.release, event.check)
-        elif event.what == "released":
-            leases.pop(event.lease, None)
-        elif event.lease in leases:
-            cell = event.cell if event.what == "started" else ""
-            leases[event.lease] = replace(leases[event.lease], cell=cell, began=event.at)
-    return tuple(leases.values())
-
-
-def spent(events: Iterable[StudyEvent]) -> float:
-    """Dollars of everything that was released."""
-    return sum(event.dollars or 0.0 for event in events if event.what == "released")
 
 
 # Estimate --------------------------------------------------------------------------------------------------

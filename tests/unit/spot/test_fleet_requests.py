@@ -16,7 +16,7 @@ from stash.core.errors import UserError
 from stash.measure.host.notices import Notice
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.rented import rent_request, tasks
-from stash.spot.rented.training_progress import ToldLines, by_type, sight
+from stash.spot.rented.training_progress import FollowedLog, TrainingProgress
 from stash.spot.rented.worker_agent import wished
 from stash.study.programs import is_gone
 
@@ -187,7 +187,7 @@ def test_what_the_head_is_told_of_a_notice() -> None:
 
 
 def test_a_tail_tells_each_line_once_even_if_it_begins_again(tmp_path: Path) -> None:
-    tail = ToldLines(tmp_path / "log")
+    tail = FollowedLog(tmp_path / "log")
     assert list(tail.news()) == []
     tail.path.write_text('Warning: Permanently added\n{"what": "joined"}\n{"wh')
     assert list(tail.news()) == [{"what": "joined"}]
@@ -200,17 +200,15 @@ def test_a_tail_tells_each_line_once_even_if_it_begins_again(tmp_path: Path) -> 
 def test_how_far_a_training_is_by_its_last_updates() -> None:
     rows = [{"seconds": n / 2, "worker": "worker1", "samples": 10, "staleness": 0, "loss": 2.0} for n in range(40)]
     rows += [{"seconds": 20 + n, "worker": "worker2", "samples": 30, "staleness": 0, "loss": 1.0} for n in range(20)]
-    found = sight("\n".join(["1234", *map(json.dumps, rows), "{broken"]) + "\n")
+    found = TrainingProgress.of("\n".join(["1234", *map(json.dumps, rows), "{broken"]) + "\n")
     assert found is not None
     assert found.updates == 1234
     assert found.loss == pytest.approx((30 * 10 * 2 + 20 * 30 * 1) / (30 * 10 + 20 * 30))  # of the last 50
     assert found.speeds == pytest.approx({"worker1": 2.0, "worker2": 1.0})
-    assert by_type({**found.speeds, "worker3": 3.0}, {"worker1": "a", "worker2": "b", "worker3": "a"}) == {
-        "a": 2.5,
-        "b": 1.0,
-    }
-    assert sight("ssh: connect to host: timed out") is None
-    few = sight("3\n" + json.dumps(rows[0]) + "\n")
+    found = TrainingProgress(speeds={**found.speeds, "worker3": 3.0, "worker4": 9.0})
+    assert found.speeds_by_type({"worker1": "a", "worker2": "b", "worker3": "a"}) == {"a": 2.5, "b": 1.0}
+    assert TrainingProgress.of("ssh: connect to host: timed out") is None
+    few = TrainingProgress.of("3\n" + json.dumps(rows[0]) + "\n")
     assert few is not None
     assert (few.loss, few.speeds) == (None, {})
 

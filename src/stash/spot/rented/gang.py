@@ -19,7 +19,7 @@ from stash.spot.sync.agents import SETTINGS, SyncOrders, torchrun
 from stash.spot.sync.board import PORT
 from stash.spot.sync.checkpoint_request import EVERY
 from stash.spot.sync.group_monitor import STARTS
-from stash.study.submission import Submission
+from stash.study.backend import Submission
 
 
 @dataclass(frozen=True, kw_only=True)

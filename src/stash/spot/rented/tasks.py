@@ -21,9 +21,9 @@ from stash.core.errors import UserError
 from stash.core.membership import TOKEN
 from stash.spot.records.fleets import FleetPlan, WorkerType
 from stash.spot.train.run_orders import RAY_HEAD
+from stash.study.backend import ProgramWords, Submission
 from stash.study.programs import JSON
 from stash.study.study_folder import StudyFolder
-from stash.study.submission import ProgramWords, Submission
 from stash.study.wheel import own_wheel
 
 # Admission -------------------------------------------------------------------------------------------------
