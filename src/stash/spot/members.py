@@ -124,7 +124,7 @@ class Members(dict[str, M], Generic[M]):
 
     def _end(self, name: str, state: MemberState, now: float) -> M | None:
         member = self.get(name)
-        if member is None or member.ended:
+        if member is None or state not in _NEXT[member.state]:
             return None
         member.becomes(state, now)
         return member

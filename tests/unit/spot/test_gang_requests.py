@@ -26,7 +26,7 @@ def test_the_head_is_one_machine_on_demand_that_takes_itself_down(tmp_path: Path
     assert task["resources"]["max_hourly_cost"] == 0.22
     assert "num_nodes" not in task
     assert [path.split("/")[1] for path in task["file_mounts"]] == ["stash-wheel"]
-    assert 'stash.spot.sync.sync_head ~/stash-spot "$HEAD" 29400 1 3' in task["run"]
+    assert 'stash.spot.sync.rendezvous "$HEAD" 29400 ~/stash-spot 1 3' in task["run"]
 
 
 def test_a_node_runs_torchrun_under_the_guard_with_a_process_for_each_gpu(tmp_path: Path) -> None:

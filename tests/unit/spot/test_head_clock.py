@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stash.spot.train.head import TrainingHead
-from stash.spot.train.run_orders import EVENTS, Tape, TrainingOrders, WorkerPlace
+from stash.spot.train.run_orders import EVENTS, EventLog, TrainingOrders, WorkerPlace
 
 
 class SlowToStart:
@@ -29,5 +29,5 @@ def test_a_coordinator_that_is_slow_to_answer_does_not_shift_the_clock_of_events
     fleet: Any = SlowToStart()
     head = TrainingHead(orders, tmp_path, fleet)
     head._say("began", "")
-    (event,) = Tape(tmp_path / EVENTS).news()
+    (event,) = EventLog(tmp_path / EVENTS).news()
     assert 5 < event["at"] <= time.monotonic() - fleet.began

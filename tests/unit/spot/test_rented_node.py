@@ -16,10 +16,10 @@ import pytest
 
 from stash.core.errors import StashError
 from stash.measure.host.notices import Notice, NoticeWatch
-from stash.spot.emulate.backends import leftovers
+from stash.spot.emulate.hosts import leftovers
 from stash.spot.rented.node_agent import RentedNode
 from stash.spot.sync import checkpoint_request
-from stash.spot.sync.board import GangOrders
+from stash.spot.sync.group_monitor import GangOrders
 
 AGENT = """
 import os, subprocess, sys
@@ -49,7 +49,7 @@ class _Head:
         self.told: list[dict[str, Any]] = []
         self.beats, self.gone, self._orders = 0, False, GangOrders()
 
-    def tell(self, what: str, who: str, **facts: Any) -> None:
+    def post(self, what: str, who: str, **facts: Any) -> None:
         self.told.append({"what": what, **facts})
 
     def beat(self, who: str) -> None:

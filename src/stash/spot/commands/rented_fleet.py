@@ -185,9 +185,9 @@ def run_sync(
     from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
     from stash.lab.testbed.revoke import moments, parse_revocation
     from stash.spot.emulate.build_rehearsal import machines
+    from stash.spot.emulate.hosts import EmulatedHosts, ThisMachine
     from stash.spot.spot_files import read_plan
     from stash.spot.sync.agents import SyncOrders, TorchrunAgents
-    from stash.spot.sync.nodes import EmulatedHosts, ThisMachine
     from stash.spot.sync.rehearse_sync import SyncRehearsal
 
     require_linux("stash spot run --sync")
@@ -206,8 +206,10 @@ def run_sync(
         # Each loss may break the script of those that stay, and break it once more while it starts again.
         orders = SyncOrders(tuple(script), tuple(types), least, 2 * spares, place, interval)
         _announce(orders, why, links, chosen, json)
-        where = ThisMachine() if links is None else EmulatedHosts(orders.nodes, spares, links)
-        agents = TorchrunAgents(orders, Path(folder), where)
+        hosts: ThisMachine | EmulatedHosts = ThisMachine(Path(folder))
+        if links is not None:
+            hosts = EmulatedHosts(orders.nodes, spares, links.node_rate, links.head_rate)
+        agents = TorchrunAgents(orders, Path(folder), hosts)
         rehearsal = SyncRehearsal(orders, agents, types, moments(revocations), _listeners(json))
         try:
             rehearsal.run(limit)

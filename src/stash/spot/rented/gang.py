@@ -1,6 +1,6 @@
 """The machines of a synchronous job as SkyPilot tasks: a head on demand, where torchrun's nodes meet, and the nodes.
 
-The head keeps the store and the muster (``stash.spot.sync.sync_head``), and takes itself down when it is idle.
+The head keeps the store (``stash.spot.sync.rendezvous``), and takes itself down when it is idle.
 Each node is a managed job of one machine that runs torchrun under ``stash spot guard``; the checkpoints are in a
 bucket that all of them mount. Knows the words; starts nothing.
 """
@@ -16,9 +16,9 @@ from stash.spot.records.fleets import WorkerType
 from stash.spot.rented import tasks
 from stash.spot.rented.tasks import FAILED, HEAD, HERE, TYPE, RentRequest
 from stash.spot.sync.agents import SETTINGS, SyncOrders, torchrun
-from stash.spot.sync.board import PORT
 from stash.spot.sync.checkpoint_request import EVERY
 from stash.spot.sync.group_monitor import STARTS
+from stash.spot.sync.rendezvous import PORT
 from stash.study.backend import Submission
 
 
@@ -62,7 +62,7 @@ def processes(request: GangRequest, kind: WorkerType) -> int:
 
 def _head(request: GangRequest) -> Submission:
     common = tasks.common(request, tasks.server_resources(request), {})
-    keep = f'python -m stash.spot.sync.sync_head ~/{HERE} "$HEAD" {PORT} {request.least} {request.most}'
+    keep = f'python -m stash.spot.sync.rendezvous "$HEAD" {PORT} ~/{HERE} {request.least} {request.most}'
     run = [
         'HEAD="$(echo "$SKYPILOT_NODE_IPS" | head -n1)"',
         f"mkdir -p ~/{HERE}",

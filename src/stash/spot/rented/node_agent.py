@@ -20,12 +20,12 @@ from stash.core.errors import StashError
 from stash.core.interrupts import interrupted_by
 from stash.core.membership import signature
 from stash.measure.host.notices import Notice, NoticeWatch, hearing_sigterm
-from stash.spot.emulate.backends import MARK, kill_all, leftovers
-from stash.spot.emulate.backends import started as processes
+from stash.spot.emulate.hosts import MARK, kill_all, leftovers
+from stash.spot.emulate.hosts import started as processes
 from stash.spot.rented.notice_guard import LOOK_SECONDS, Farewell, end, started, status
 from stash.spot.sync import checkpoint_request
 from stash.spot.sync.agents import RUN_ID, complaint, meeting, script_failed
-from stash.spot.sync.board import GangOrders
+from stash.spot.sync.group_monitor import GangOrders
 
 _BEAT_SECONDS = 1.0
 _CONNECT_SECONDS = 600.0
@@ -37,7 +37,7 @@ _KEPT = 2**16
 class HeadLine(Protocol):
     """What a node asks of the head; every call may raise RuntimeError when that is gone."""
 
-    def tell(self, what: str, who: str, **facts: Any) -> None: ...
+    def post(self, what: str, who: str, **facts: Any) -> None: ...
 
     def beat(self, who: str) -> None: ...
 
@@ -78,7 +78,7 @@ class RentedNode:
                 kill_all(lambda: leftovers(self._notes))
 
     def _live(self, watch: NoticeWatch, head: HeadLine) -> int:
-        head.tell("up", self._name)
+        head.post("up", self._name)
         beaten = 0.0
         while True:
             notice = watch.next(LOOK_SECONDS)
@@ -88,7 +88,7 @@ class RentedNode:
                 end(self._process)
             self._see_end(head)
             if self._farewell.ending and self._process is None:
-                head.tell("left", self._name)
+                head.post("left", self._name)
                 return 0
             if time.monotonic() - beaten >= _BEAT_SECONDS:
                 beaten = time.monotonic()
@@ -102,10 +102,10 @@ class RentedNode:
     def _hear(self, notice: Notice, head: HeadLine) -> None:
         self._farewell.hear(notice)
         if notice.kind == "withdrawn":
-            head.tell("withdrawn", self._name)
+            head.post("withdrawn", self._name)
         elif self._farewell.wanted is not None and notice.kind != "at risk":
             left = max(0.0, self._farewell.left(notice))
-            head.tell("notice", self._name, seconds=left, word=self._farewell.wanted.word)
+            head.post("notice", self._name, seconds=left, word=self._farewell.wanted.word)
 
     # torchrun --------------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class RentedNode:
             group = self._round, f"{only.run} {only.port}", only.size
             if group != self._group:
                 self._group = group
-                head.tell("started", self._name, round=group[0], meeting=only.port, size=group[2])
+                head.post("started", self._name, round=group[0], meeting=only.port, size=group[2])
 
     def _see_end(self, head: HeadLine) -> None:
         if self._process is None or self._process.poll() is None:
@@ -138,7 +138,7 @@ class RentedNode:
         if not self._farewell.ending:
             printed = self._errors.last()
             facts = {"code": self._code, "script": script_failed(printed), "why": complaint(printed)[:300]}
-            head.tell("ended", self._name, round=self._round, **facts)
+            head.post("ended", self._name, round=self._round, **facts)
 
     # Requests for checkpoints ----------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class RentedNode:
         """Have the two files on this disk say what they say on all others."""
         if checkpoint_request.listened(self._notes):
             if not orders.listens:
-                head.tell("listens", self._name)
+                head.post("listens", self._name)
         elif orders.listens:
             checkpoint_request.listen(self._notes)
         before, self._heard = self._heard, orders
@@ -157,7 +157,7 @@ class RentedNode:
         here = checkpoint_request.last_saved(self._notes)
         if here is not None and here != self._saved:
             self._saved = here
-            head.tell("saved", self._name, word=here.word, seconds=here.seconds)
+            head.post("saved", self._name, word=here.word, seconds=here.seconds)
         elif orders.saved is not None and orders.saved != before.saved:
             self._saved = checkpoint_request.SavedNote(*orders.saved)
             checkpoint_request.saved(self._notes, self._saved)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stash.core.errors import JobError, StashError, one_line
 from stash.spot.records.runs import LOSS_WINDOW, mean_loss
 from stash.spot.train.ledger import DataLease
-from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders, WorkerPlace, read_orders
+from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, EventLog, TrainingOrders, WorkerPlace, read_orders
 
 if TYPE_CHECKING:
     from stash.spot.train.actors import ActorFleet
@@ -41,8 +41,8 @@ class TrainingHead:
 
     def __init__(self, orders: TrainingOrders, folder: Path, fleet: ActorFleet) -> None:
         self._orders, self._fleet = orders, fleet
-        self._events, self._wishes = Tape(folder / EVENTS), Tape(folder / WISHES)
-        self._updates = Tape(folder / UPDATES)
+        self._events, self._wishes = EventLog(folder / EVENTS), EventLog(folder / WISHES)
+        self._updates = EventLog(folder / UPDATES)
         since = float(fleet.ask("seconds"))  # before the clock is read: the first answer may take seconds
         self._zero = time.monotonic() - since
         self._servers = list(orders.servers)
@@ -176,7 +176,7 @@ class TrainingHead:
         return f"{role}{self._made[role]}"
 
     def _say(self, what: str, who: str, **facts: Any) -> None:
-        self._events.tell(at=time.monotonic() - self._zero, what=what, who=who, **facts)
+        self._events.append(at=time.monotonic() - self._zero, what=what, who=who, **facts)
 
     # What is done every time ------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class TrainingHead:
         rows, refused = self._fleet.ask("news")
         for row in rows:
             self._last.append(row)
-            self._updates.tell(**row.__dict__)
+            self._updates.append(**row.__dict__)
         self._count += len(rows)
         if rows and self._began is None:
             self._began = self._saved = time.monotonic()
@@ -334,11 +334,11 @@ def main(folder: Path) -> int:
         fleet = ActorFleet(orders)
         TrainingHead(orders, folder, fleet).run()
     except StashError as error:
-        Tape(folder / EVENTS).tell(at=None, what="failed", who="", why=str(error), exit_code=error.exit_code)
+        EventLog(folder / EVENTS).append(at=None, what="failed", who="", why=str(error), exit_code=error.exit_code)
         return error.exit_code
     except Exception as error:
         why = f"the head failed: {type(error).__name__}: {one_line(error)}"
-        Tape(folder / EVENTS).tell(at=None, what="failed", who="", why=why, exit_code=StashError.exit_code)
+        EventLog(folder / EVENTS).append(at=None, what="failed", who="", why=why, exit_code=StashError.exit_code)
         raise
     finally:
         if fleet is not None:

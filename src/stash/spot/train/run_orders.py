@@ -1,4 +1,4 @@
-"""What one asynchronous training is asked to do, and what it tells while it does: lines of JSON in a folder.
+"""What one asynchronous training is asked to do, and what it writes while it does: lines of JSON in a folder.
 
 Whoever starts it (on a testbed, on this machine, later on rented ones) writes orders and appends wishes; the program
 on the head (``head``) appends what happens. So either may die, and the other still knows. Pure but for the files.
@@ -69,13 +69,13 @@ def read_orders(folder: Path) -> TrainingOrders:
     return TrainingOrders(**data)
 
 
-class Tape:
+class EventLog:
     """A file of JSON lines that one process appends to and another follows."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at = path, 0
 
-    def tell(self, **message: Any) -> None:
+    def append(self, **message: Any) -> None:
         """Append one message, whole."""
         with self._path.open("a") as file:
             file.write(json.dumps(message) + "\n")
