@@ -23,7 +23,7 @@ from stash.spot.rented.rent_controller import COOLDOWN_SECONDS, FleetOutcome, Re
 from stash.spot.rented.replace_machines import FleetPolicy
 from stash.spot.rented.tasks import FleetRequest, RentRequest
 from stash.study import study_folder
-from stash.study.backend import Backend, open_leases, spent
+from stash.study.backend import JobBackend, open_leases, spent
 from stash.study.programs import Called
 from stash.study.study_folder import CellFolder
 
@@ -276,5 +276,5 @@ def run(
         if policy is None:
             assert isinstance(of, FleetRequest)
             policy = FleetPolicy(of)
-        backend = Backend(of.folder, world, spent(events))
+        backend = JobBackend(of.folder, world, spent(events))
         return RentController(of, policy, backend, lines.append, cap, cooldown).run(open_leases(events))

@@ -16,7 +16,7 @@ from profile_builder import build
 from stash import catalog
 from stash.core.artefact import to_bytes
 from stash.study import study_folder
-from stash.study.backend import Backend, open_leases, spent
+from stash.study.backend import JobBackend, open_leases, spent
 from stash.study.cells import Cell, ZooWorkload, cells
 from stash.study.controller import RunLimits, RunOutcome, StudyController
 from stash.study.engines import describe
@@ -221,7 +221,7 @@ def run(
     with folder.held():
         events, reading = study_folder.read(folder.journal), reading_of(file, retry)
         controller = StudyController(
-            backend=Backend(folder, world, spent(events)),
+            backend=JobBackend(folder, world, spent(events)),
             describe=describe,
             keep=keep,
             limits=RunLimits(dollars, seconds),

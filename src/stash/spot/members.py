@@ -38,7 +38,7 @@ _NEXT = {
 
 
 @dataclass
-class Member:
+class FleetMember:
     """One machine's part in a training."""
 
     name: str
@@ -72,7 +72,7 @@ class Member:
         return not self.ended and self.state is not MemberState.LEAVING
 
 
-M = TypeVar("M", bound=Member)
+M = TypeVar("M", bound=FleetMember)
 
 
 class Members(dict[str, M], Generic[M]):

@@ -1,9 +1,9 @@
 """Where anything runs that a study or a rented fleet starts, and what is rented for it: one way for all of it.
 
 Work on this machine, Slurm, other hosts or a cloud is described first, as a ``Submission``: files, a command of this
-machine that lasts as long as the work does, and the commands that end what was rented. ``Backend`` starts and ends it
-and looks after the leases: each is in the journal before a cloud is asked, and over only when the cloud says that it
-is gone. So whatever kills a controller, the next one knows what may still cost money.
+machine that lasts as long as the work does, and the commands that end what was rented. ``JobBackend`` starts and ends
+it and looks after the leases: each is in the journal before a cloud is asked, and over only when the cloud says that
+it is gone. So whatever kills a controller, the next one knows what may still cost money.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def spent(events: Iterable[StudyEvent]) -> float:
 
 
 @dataclass
-class Backend:
+class JobBackend:
     """Starts work by name, asks how it is, ends it, and knows what it costs."""
 
     folder: StudyFolder

@@ -237,7 +237,7 @@ def _run(
 ) -> tuple[RunOutcome, StudyReading]:
     """Run what is left, and read again how the study stands."""
     from stash.study import study_folder
-    from stash.study.backend import Backend, open_leases, spent
+    from stash.study.backend import JobBackend, open_leases, spent
     from stash.study.controller import RunLimits, StudyController
     from stash.study.engines import describe
     from stash.study.programs import SystemPrograms
@@ -247,7 +247,7 @@ def _run(
     reading = _reading(file, cells, events, retry)
     _put_missing(reading, folder, results)
     controller = StudyController(
-        backend=Backend(folder, SystemPrograms(), spent(events)),
+        backend=JobBackend(folder, SystemPrograms(), spent(events)),
         describe=describe,
         keep=lambda cell: results.put(_content(folder.cell(cell.id).profile), cell.title),
         limits=RunLimits(*limits),

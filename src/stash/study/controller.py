@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from stash.core.errors import StashError
 from stash.core.interrupts import follow_requests, postponed
 from stash.core.units import format_seconds
-from stash.study.backend import Backend, OpenLease, Submission
+from stash.study.backend import JobBackend, OpenLease, Submission
 from stash.study.cells import Cell
 from stash.study.judgement import CellJudgement, fetch, hopeless, judge, write_cost
 from stash.study.status import HOUR, CellEstimate, CellStanding, lease_start, total
@@ -67,7 +67,7 @@ class _Running:
 class StudyController:
     """One run of a study."""
 
-    backend: Backend
+    backend: JobBackend
     describe: Callable[[Cell, StudyFolder], Submission]
     keep: Callable[[Cell], str]
     """Puts a finished cell's profile into the store; its name there. Raises StashError."""

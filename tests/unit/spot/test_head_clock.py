@@ -28,6 +28,6 @@ def test_a_coordinator_that_is_slow_to_answer_does_not_shift_the_clock_of_events
     )  # fmt: skip
     fleet: Any = SlowToStart()
     head = TrainingHead(orders, tmp_path, fleet)
-    head._say("began", "")
+    head._emit("began", "")
     (event,) = EventLog(tmp_path / EVENTS).news()
     assert 5 < event["at"] <= time.monotonic() - fleet.began

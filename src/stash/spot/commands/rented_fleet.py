@@ -118,7 +118,7 @@ def run_controller(policy: RentPolicy, request: RentRequest, max_cost: float) ->
     from stash.core.interrupts import REQUESTS, interrupted_by
     from stash.spot.rented.rent_controller import RentController
     from stash.study import study_folder
-    from stash.study.backend import Backend, open_leases, spent
+    from stash.study.backend import JobBackend, open_leases, spent
     from stash.study.programs import SystemPrograms
 
     programs = SystemPrograms()
@@ -126,7 +126,7 @@ def run_controller(policy: RentPolicy, request: RentRequest, max_cost: float) ->
         raise UserError("there is no program 'sky' on PATH; install SkyPilot with: pip install 'skypilot[aws]'")
     with request.folder.held(), interrupted_by(*REQUESTS):
         events = study_folder.read(request.folder.journal)
-        backend = Backend(request.folder, programs, spent(events))
+        backend = JobBackend(request.folder, programs, spent(events))
         return RentController(request, policy, backend, say, max_cost).run(open_leases(events))
 
 

@@ -22,7 +22,7 @@ from stash.core.version import __version__
 from stash.lab.testbed.revoke import RevocationMoment
 from stash.spot.emulate.backends import TrainingBackend
 from stash.spot.emulate.build_rehearsal import Cast
-from stash.spot.members import Member, Members
+from stash.spot.members import FleetMember, Members
 from stash.spot.model.stretches import outages, stretches, takeovers
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.runs import LOSS_WINDOW, LeaseBooks, SavedModel, SpotEvent, SpotGround, SpotLog, SpotUpdates
@@ -77,11 +77,11 @@ class Rehearsal:
         self._coming = list(coming)
         self._events, self._wishes = EventLog(folder / EVENTS), EventLog(folder / WISHES)
         self._updates = EventLog(folder / UPDATES)
-        self._members: Members[Member] = Members()
+        self._members: Members[FleetMember] = Members()
         for name in orders.servers:
-            self._members.add(Member(name))
+            self._members.add(FleetMember(name))
         for each in orders.workers:
-            self._members.add(Member(each.name, each.type))
+            self._members.add(FleetMember(each.name, each.type))
         self._noticed: dict[str, list[str]] = {}
         self._began: float | None = None
         self._overdue, self._started = overdue, time.monotonic()
@@ -156,12 +156,12 @@ class Rehearsal:
             self._began = time.monotonic()
         elif event.what in ("joined", "server joined"):
             if event.who not in self._members:
-                self._members.add(Member(event.who, event.type))
+                self._members.add(FleetMember(event.who, event.type))
             self._members.join(event.who, time.monotonic())
         elif event.what in ("lost", "server lost"):
             self._members.lose(event.who, time.monotonic())
         elif event.what == "wanted":
-            self._members.add(Member(event.who, None if event.type == "server" else event.type))
+            self._members.add(FleetMember(event.who, None if event.type == "server" else event.type))
             self._backend.launch(event.who)
         elif event.what == "ended":
             self.account.reason, self.account.loss = message["reason"], message["loss"]

@@ -23,7 +23,7 @@ from stash.spot.rented import tasks
 from stash.spot.rented.tasks import RentRequest
 from stash.spot.rented.training_progress import FollowedLog
 from stash.spot.rented.workers import PATIENCE_SECONDS, SpotWorkers
-from stash.study.backend import Backend, OpenLease, ProgramWords
+from stash.study.backend import JobBackend, OpenLease, ProgramWords
 from stash.study.judgement import judge
 from stash.study.programs import is_gone, records
 
@@ -100,7 +100,7 @@ class RentController:
 
     request: RentRequest
     policy: RentPolicy
-    backend: Backend
+    backend: JobBackend
     say: Callable[[str], None]
     cap: float
     """Dollars, of all runs in this folder."""

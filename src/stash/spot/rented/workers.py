@@ -18,11 +18,11 @@ import yaml
 from stash.core.errors import JobError, UserError
 from stash.core.printable import printable_line
 from stash.core.units import format_seconds
-from stash.spot.members import Member, Members, MemberState
+from stash.spot.members import FleetMember, Members, MemberState
 from stash.spot.records.fleets import WorkerType
 from stash.spot.rented import tasks
 from stash.spot.rented.tasks import RentRequest
-from stash.study.backend import Backend, Submission
+from stash.study.backend import JobBackend, Submission
 from stash.study.judgement import judge
 from stash.study.programs import OVER, named
 
@@ -40,7 +40,7 @@ _FAILURES = 2
 
 
 @dataclass(kw_only=True)
-class RentedWorker(Member):
+class RentedWorker(FleetMember):
     """One of them, by the name that the head has for it."""
 
     submission: Submission
@@ -62,7 +62,7 @@ class SpotWorkers:
     """All of them."""
 
     request: RentRequest
-    backend: Backend
+    backend: JobBackend
     say: Callable[[str], None]
     cooldown_seconds: float
     """That a type is not asked for after it was revoked or refused, on spot or on demand alike, each by itself."""

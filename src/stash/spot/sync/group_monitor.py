@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stash.core.errors import StashError
-from stash.spot.members import Member, Members, MemberState
+from stash.spot.members import FleetMember, Members, MemberState
 
 STARTS = 3
 """Times that torchrun starts a script again, in one round."""
@@ -113,7 +113,7 @@ class GroupPhase(enum.Enum):
 
 
 @dataclass
-class _Node(Member):
+class _Node(FleetMember):
     beats: int = -1
     seen: float = 0.0
     """When it last beat."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from stash.core.errors import JobError, StashError
 from stash.lab.testbed.revoke import RevocationMoment
-from stash.spot.members import Member, Members, MemberState
+from stash.spot.members import FleetMember, Members, MemberState
 from stash.spot.records.runs import NoticeCheckpoint, SpotEvent, SyncSetback
 from stash.spot.sync.agents import SyncOrders, TorchrunAgents, TrainingGroup
 from stash.spot.sync.checkpoint_request import CheckpointRequest
@@ -54,7 +54,7 @@ class SyncRehearsal:
         """``types``: of machine, by node."""
         self._orders, self._agents, self._listeners = orders, agents, listeners
         self._types, self._coming = types, list(coming)
-        self._members: Members[Member] = Members()
+        self._members: Members[FleetMember] = Members()
         self._noticed: dict[str, list[str]] = {}
         self._leaving: dict[str, tuple[float, CheckpointRequest]] = {}
         """Nodes that train until a checkpoint is settled: their notice, and that."""
@@ -119,7 +119,7 @@ class SyncRehearsal:
 
     def _launch(self, name: str, type: str | None, instead_of: str | None = None) -> None:
         """A node, which counts as there from now on."""
-        self._members.add(Member(name, type, MemberState.TRAINING, time.monotonic()))
+        self._members.add(FleetMember(name, type, MemberState.TRAINING, time.monotonic()))
         if instead_of is not None:
             self._emit("wanted", name, instead_of=instead_of)
         self._agents.launch(name)
