@@ -26,7 +26,7 @@ pytestmark = [
 def lay(of: RentRequest, found: Sequence[Submission]) -> None:
     """The files that tasks and commands name."""
     with of.folder.held():
-        tasks.renew(of.secret, of.secret_variable)
+        tasks.renew(of.secret, of.secret_variables)
     for each in found:
         each.put(of.folder, of.folder.cell(each.lane))
 
@@ -36,8 +36,8 @@ def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str)
     of = request(tmp_path, with_on_demand(plan()), infra)
     types = of.plan.pool.types
     found = [
-        tasks.server(of),
-        *(tasks.worker(of, 1, kind, "10.0.0.5", how) for kind in types for how in (False, True)),
+        of.server_task(),
+        *(of.worker_task(1, kind, "10.0.0.5", how) for kind in types for how in (False, True)),
     ]
     (tmp_path / "task.yaml").write_text("")
     lay(of, found)
@@ -64,7 +64,7 @@ def test_the_head_and_the_nodes_of_a_gang_are_taken(tmp_path: Path, infra: str) 
 
 def test_a_slip_would_be_seen(tmp_path: Path) -> None:
     of = request(tmp_path)
-    right = tasks.server(of)
+    right = of.server_task()
     lay(of, [right])
     task = yaml.safe_load(right.files["task.yaml"])
     assert real_skypilot.asked(tmp_path, [task], []).returncode == 0

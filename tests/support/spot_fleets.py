@@ -19,9 +19,10 @@ from stash.spot.choose.fleet_costs import FleetWish
 from stash.spot.choose.provision import provision
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.rented import rent_request
+from stash.spot.rented.job_tasks import FleetRequest
 from stash.spot.rented.rent_controller import COOLDOWN_SECONDS, FleetOutcome, RentController, RentPolicy
 from stash.spot.rented.replace_machines import FleetPolicy
-from stash.spot.rented.tasks import FleetRequest, RentRequest
+from stash.spot.rented.tasks import RentRequest
 from stash.study import study_folder
 from stash.study.backend import JobBackend, open_leases, spent
 from stash.study.programs import Called

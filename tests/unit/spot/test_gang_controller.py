@@ -13,7 +13,7 @@ from gang_fleets import FakeGang, gang, gang_plan
 from spot_fleets import QUOTA, run
 
 from stash.core.errors import JobError
-from stash.spot.rented.gang import GangRequest
+from stash.spot.rented.job_tasks import GangRequest
 from stash.spot.rented.rent_controller import FleetOutcome
 from stash.spot.rented.replace_machines import GangPolicy, TrainedTime
 from stash.study import study_folder

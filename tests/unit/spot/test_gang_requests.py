@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from spot_fleets import TODAY
 
 from stash import catalog
 from stash.core.errors import UserError
-from stash.spot.rented import rent_request, tasks
+from stash.spot.rented import rent_request
 
 
 def _task(text: str) -> dict:  # type: ignore[type-arg]
@@ -88,9 +89,11 @@ def test_arguments_of_the_script_reach_it_as_they_were_typed(tmp_path: Path) -> 
         ("cos://us-east/mine/a", "cos://us-east/mine", "stash-spot-checkpoints/a"),
     ],
 )
-def test_a_bucket_is_mounted_whole_and_its_folder_used(url: str, source: str, folder: str) -> None:
-    assert tasks.mounted(url) == {"~/stash-spot-checkpoints": {"source": source, "mode": "MOUNT"}}
-    assert tasks.kept(url) == folder
+def test_a_bucket_is_mounted_whole_and_its_folder_used(tmp_path: Path, url: str, source: str, folder: str) -> None:
+    of = replace(gang(tmp_path), checkpoints=url)
+    found = _task(of.worker_task(1, of.kind("p3.2xlarge"), "10.0.0.5").files["task.yaml"])
+    assert found["file_mounts"]["~/stash-spot-checkpoints"] == {"source": source, "mode": "MOUNT"}
+    assert f"guard ~/{folder} --head" in found["run"]
 
 
 @pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])

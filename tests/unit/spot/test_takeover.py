@@ -17,8 +17,8 @@ from spot_fleets import QUOTA, FakeFleet, plan, request, run, with_on_demand
 from stash.core.errors import JobError, StashError, UserError
 from stash.spot.choose.fleet_costs import rented_on_demand
 from stash.spot.rented import tasks
+from stash.spot.rented.job_tasks import FleetRequest
 from stash.spot.rented.replace_machines import FleetPolicy
-from stash.spot.rented.tasks import FleetRequest
 from stash.study import study_folder
 from stash.study.backend import open_leases, spent
 

@@ -1,7 +1,7 @@
 """Runs around torchrun on a rented node of a gang: the guard, and the node's line to the head.
 
-Tells the head that it is there, which group its script was started in, of notices, and how torchrun ended; starts
-torchrun anew in every round that the head calls. Requests for checkpoints travel by the head too, and lie on each
+Reports to the head that it is there, in which group its script was started, notices, and how torchrun ended; starts
+torchrun again in every round that the head calls. Requests for checkpoints travel by the head too, and lie on each
 node's own disk: a bucket is too slow to be looked at between two steps, and shows new files late.
 """
 
@@ -22,7 +22,7 @@ from stash.core.membership import signature
 from stash.measure.host.notices import Notice, NoticeWatch, hearing_sigterm
 from stash.spot.emulate.hosts import MARK, kill_all, leftovers
 from stash.spot.emulate.hosts import started as processes
-from stash.spot.rented.notice_guard import LOOK_SECONDS, Farewell, end, started, status
+from stash.spot.rented.notice_guard import LOOK_SECONDS, NoticeResponse, end, started, status
 from stash.spot.sync import checkpoint_request
 from stash.spot.sync.agents import RUN_ID, complaint, meeting, script_failed
 from stash.spot.sync.group_monitor import GangOrders
@@ -30,8 +30,8 @@ from stash.spot.sync.group_monitor import GangOrders
 _BEAT_SECONDS = 1.0
 _CONNECT_SECONDS = 600.0
 """For the head to be reached."""
-_KEPT = 2**16
-"""Bytes of what was written to standard error last."""
+_KEPT_BYTES = 2**16
+"""Of what was written to standard error last."""
 
 
 class HeadLine(Protocol):
@@ -54,15 +54,19 @@ class RentedNode:
         """``notes``: an empty folder of this machine alone, whose name is not used twice."""
         self._command, self._name, self._token, self._say, self._grace = command, name, token, say, grace
         self._notes = notes
-        self._told = {checkpoint_request.FOLDER: str(folder), checkpoint_request.NOTES: str(notes), MARK: str(notes)}
-        self._farewell = Farewell(notes, grace, say)
+        self._variables = {
+            checkpoint_request.FOLDER: str(folder),
+            checkpoint_request.NOTES: str(notes),
+            MARK: str(notes),
+        }
+        self._response = NoticeResponse(notes, grace, say)
         self._process: subprocess.Popen[bytes] | None = None
         self._errors = _Errors()
         self._round = 0
         self._group: tuple[int, str, int] | None = None
         self._code = 0
         self._saved: checkpoint_request.SavedNote | None = None
-        self._heard = GangOrders()
+        self._before = GangOrders()
 
     def run(self, watch: NoticeWatch, connect: Callable[[], HeadLine]) -> int:
         """Until it is over, or the machine's time is; raises StashError where the head is not there, or no more."""
@@ -83,11 +87,11 @@ class RentedNode:
         while True:
             notice = watch.next(LOOK_SECONDS)
             if notice is not None:
-                self._hear(notice, head)
-            if self._farewell.due() and self._process is not None:
+                self._take(notice, head)
+            if self._response.due() and self._process is not None:
                 end(self._process)
             self._see_end(head)
-            if self._farewell.ending and self._process is None:
+            if self._response.ending and self._process is None:
                 head.post("left", self._name)
                 return 0
             if time.monotonic() - beaten >= _BEAT_SECONDS:
@@ -99,28 +103,28 @@ class RentedNode:
                 self._relay(orders, head)
                 self._follow(orders, head)
 
-    def _hear(self, notice: Notice, head: HeadLine) -> None:
-        self._farewell.hear(notice)
+    def _take(self, notice: Notice, head: HeadLine) -> None:
+        self._response.take(notice)
         if notice.kind == "withdrawn":
             head.post("withdrawn", self._name)
-        elif self._farewell.wanted is not None and notice.kind != "at risk":
-            left = max(0.0, self._farewell.left(notice))
-            head.post("notice", self._name, seconds=left, word=self._farewell.wanted.word)
+        elif self._response.wanted is not None and notice.kind != "at risk":
+            left = max(0.0, self._response.left(notice))
+            head.post("notice", self._name, seconds=left, word=self._response.wanted.word)
 
     # torchrun --------------------------------------------------------------------------------------------------
 
     def _follow(self, orders: GangOrders, head: HeadLine) -> None:
-        """Be in the round that is called, and tell in which group."""
-        if orders.round != self._round and not self._farewell.ending:
+        """Be in the round that is called, and report in which group."""
+        if orders.round != self._round and not self._response.ending:
             if self._process is not None:
-                self._say(f"starting anew, for the {orders.round}. time")
+                self._say(f"starting again, for the {orders.round}. time")
                 self._process.kill()  # all goes on from the last checkpoint
                 self._process.wait()
                 kill_all(lambda: leftovers(self._notes))
             self._round, self._group, self._code = orders.round, None, 0
             # torchrun's keys in the store have this in their names, so it is not the secret itself.
             named = {RUN_ID: signature(self._token.encode(), b"torchrun", b"%d" % orders.round).hex()}
-            self._process = started(self._command, {**self._told, **named}, subprocess.PIPE)
+            self._process = started(self._command, {**self._variables, **named}, subprocess.PIPE)
             self._errors = _Errors(self._process)
         groups = {found for _, variables in processes(self._notes) if (found := meeting(variables)) is not None}
         if len(groups) == 1:
@@ -135,7 +139,7 @@ class RentedNode:
             return
         self._code, self._process = status(self._process), None
         kill_all(lambda: leftovers(self._notes))
-        if not self._farewell.ending:
+        if not self._response.ending:
             printed = self._errors.last()
             facts = {"code": self._code, "script": script_failed(printed), "why": complaint(printed)[:300]}
             head.post("ended", self._name, round=self._round, **facts)
@@ -143,13 +147,13 @@ class RentedNode:
     # Requests for checkpoints ----------------------------------------------------------------------------------
 
     def _relay(self, orders: GangOrders, head: HeadLine) -> None:
-        """Have the two files on this disk say what they say on all others."""
+        """Keep the two files on this disk alike with those on all others."""
         if checkpoint_request.listened(self._notes):
             if not orders.listens:
                 head.post("listens", self._name)
         elif orders.listens:
             checkpoint_request.listen(self._notes)
-        before, self._heard = self._heard, orders
+        before, self._before = self._before, orders
         if orders.wanted is not None and orders.wanted != before.wanted:
             checkpoint_request.ask(
                 self._notes, orders.wanted
@@ -178,7 +182,7 @@ class _Errors:
             for line in stream:
                 sys.stderr.buffer.write(line)
                 sys.stderr.buffer.flush()
-                self._last = (self._last + line)[-_KEPT:]
+                self._last = (self._last + line)[-_KEPT_BYTES:]
 
     def last(self) -> str:
         """Once it has ended, and all that it started."""

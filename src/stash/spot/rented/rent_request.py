@@ -18,8 +18,8 @@ from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.units import counted
 from stash.spot.records.fleets import FleetPlan
-from stash.spot.rented.gang import GangRequest
-from stash.spot.rented.tasks import FleetRequest, RentRequest, dollars_at_most, first_workers
+from stash.spot.rented.job_tasks import FleetRequest, GangRequest
+from stash.spot.rented.tasks import RentRequest, dollars_at_most, first_workers
 from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
 from stash.study.study_folder import StudyFolder
 

@@ -9,9 +9,8 @@ from typing import Any
 from stash.core.units import format_seconds
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.rented import tasks
-from stash.spot.rented.gang import GangRequest
+from stash.spot.rented.job_tasks import FleetRequest, GangRequest
 from stash.spot.rented.rent_controller import RentDecision
-from stash.spot.rented.tasks import FleetRequest
 from stash.spot.rented.training_progress import TrainingProgress
 from stash.spot.rented.workers import SpotWorkers
 from stash.spot.replacement.outlook import FleetSituation
