@@ -1,4 +1,11 @@
-"""An instance of the catalog as a testbed: devices, links and scales, calibrated by a profile where there is one."""
+"""An instance of the catalog as a testbed: how fast its devices are, what its links carry, at which scales.
+
+Devices take the times that a profile of the user's measured (its compute, so nothing of its stalls; on another GPU as
+many times as long as ``predict/compute_ratios.py`` has it), else those that were published for this workload on this
+GPU, else half of the GPU's peak. Links carry what collectives reach of them (``predict/cluster_sources.py``). Then
+bytes shrink until this machine's links can carry them, and times change until a step takes a while that can be
+measured: links follow both, so ratios of stalls stay what they are. A fact that is unknown is asked for.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +27,6 @@ from stash.predict.compute_ratios import time_ratio
 from stash.study.fields import EmulatedTarget
 from stash.study.places import StudyPlace
 
-# Calibrating -----------------------------------------------------------------------------------------------
-# How fast a device trains a workload by a profile of the user's own, on that GPU or on another one.
-#
-# Takes the profile's compute, so nothing of its stalls; on another GPU it takes as many times as long as
-# ``predict/compute_ratios.py`` says. Knows nothing of testbeds.
-
 _PRECISIONS = {"fp32": "fp32", "fp16": "amp"}
 
 
@@ -34,7 +35,8 @@ class DeviceSpeed:
     """Of one device, and by whose word."""
 
     samples_per_second: float
-    said: str
+    source: str
+    """A sentence."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +62,9 @@ class CalibratingProfile:
             raise UserError(f"nothing tells how {own.name} compares with the {self.gpu.name} of {self.path}")
         value = batch / (compute.time.value * ratio.value)
         how = "" if own.name == self.gpu.name else f"; it takes {ratio.value:.2g} times as long ({ratio.source})"
-        said = f"{value:.4g} samples/s, from {self.path}, measured at batch {batch} on {self.gpu.name}{how}"
-        return DeviceSpeed(value, f"{workload} on {own.name}: {said}")
+        source = f"{value:.4g} samples/s, from {self.path}, measured at batch {batch} on {self.gpu.name}{how}"
+        return DeviceSpeed(value, f"{workload} on {own.name}: {source}")
 
-
-# Emulating -------------------------------------------------------------------------------------------------
-# An instance of the catalog as a testbed: how fast its devices are, what its links carry, at which scales.
-#
-# Devices take the times that a profile of the user's measured, else those that somebody published for this workload
-# on this GPU, else half of the GPU's peak. Links carry what collectives reach of them
-# (``predict/cluster_sources.py``). Then bytes shrink until this machine's links can carry them, and
-# times change until a step takes a while that can be measured: links follow both, so ratios of stalls stay what
-# they are. A fact that nobody knows is asked for.
 
 FASTEST = 4e8
 """Bytes per second of a link that is shaped. One core carries 1.1 GB/s of an all-reduce at most, and both ends share
@@ -199,7 +192,7 @@ def emulated(place: StudyPlace, target: EmulatedTarget, nodes: int, job: Emulate
         scale=scale,
         time_scale=time,
         samples_per_second=speed.samples_per_second,
-        facts=(*links.facts, speed.said),
+        facts=(*links.facts, speed.source),
     )
     if found.interconnect is None or found.shaped is not None:
         return found
@@ -291,5 +284,5 @@ def _half_of_peak(job: EmulatedJob, place: StudyPlace, precision: str) -> Device
     )
     update = _UPDATE * job.gradient_bytes / rates.memory_bytes_per_second
     value = job.batch / (_PASSES * forward + update) * HALF
-    said = f"nobody published how fast, so half of the GPU's peak is taken: {value:.4g} samples/s"
-    return DeviceSpeed(value, f"{job.workload} at batch {job.batch} on {place.gpus[0].model}: {said}")
+    source = f"nobody published how fast, so half of the GPU's peak is taken: {value:.4g} samples/s"
+    return DeviceSpeed(value, f"{job.workload} at batch {job.batch} on {place.gpus[0].model}: {source}")

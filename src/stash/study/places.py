@@ -1,6 +1,6 @@
 """A study's targets as places: the catalog's instance behind each, and what an hour there costs by whose word.
 
-Raises the file's own errors for an instance that is unknown and a price that nobody knows. Knows nothing of cells.
+Raises the file's own errors for an instance that is unknown and a price that is. Knows nothing of cells.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _place(file: StudyFile, where: tuple[int | str, ...], target: StudyTarget, c
     if offer is None:
         kind, region = "spot" if target.spot else "on-demand", target.region or "any region"
         raise file.mistake(where, f"the catalog knows no {kind} price of {instance.name} in {region}; give `price:`")
-    told = f"{offer.kind} in {offer.region or 'a region not named'}, {offer.as_of or 'undated'} ({offer.source})"
-    return StudyPlace(name, target, instance, offer.dollars_per_hour, told)
+    source = f"{offer.kind} in {offer.region or 'a region not named'}, {offer.as_of or 'undated'} ({offer.source})"
+    return StudyPlace(name, target, instance, offer.dollars_per_hour, source)
 
 
 def _instance(

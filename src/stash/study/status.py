@@ -1,4 +1,10 @@
-"""A study as it stands: what became of each cell, the order of the rest, and what that takes in time and money."""
+"""A study as it stands: what became of each cell, the order of the rest, and what that takes in time and money.
+
+    cell = start + budget                    until one was measured at its place; then the median of those
+    dollars = price · nodes · (its seconds, and the start of what is rented for it)
+
+A batch that ran out of memory marks every larger one of the same workload at the same place, without running it.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +17,6 @@ from stash.core.units import format_seconds
 from stash.study.cells import Cell
 from stash.study.fields import SkyTarget
 from stash.study.study_folder import StudyEvent
-
-# Standing --------------------------------------------------------------------------------------------------
-# What the journal says of each cell, and what is still rented as far as it knows.
-#
-# A batch that ran out of memory marks every larger one of the same workload at the same place, without running it.
 
 CellState = Literal["to run", "done", "failed", "out of memory", "larger"]
 """*larger*: than a batch that ran out of memory. *lost* cells are to run."""
@@ -58,14 +59,6 @@ def _smallest_too_large(cells: Sequence[Cell], found: Mapping[str, CellStanding]
             least[cell.alike] = min(cell.batch, least.get(cell.alike, cell.batch))
     return least
 
-
-# Estimate --------------------------------------------------------------------------------------------------
-# What a study takes before it is begun: seconds and dollars of every cell, and what was assumed for them.
-#
-#     cell = start + budget                    until one was measured at its place; then the median of those
-#     dollars = price · nodes · (its seconds, and the start of what is rented for it)
-#
-# Cells end sooner where precision is reached before the budget ends. Knows nothing of limits.
 
 HOUR = 3600.0
 CLOUD_START = 300.0
@@ -143,40 +136,37 @@ def total(ahead: Sequence[Cell], each: Mapping[str, CellEstimate], lanes: Mappin
 
 def assumptions(cells: Iterable[Cell], each: Mapping[str, CellEstimate]) -> tuple[str, ...]:
     """What time and price were computed from, in sentences."""
-    said: dict[str, None] = {}
+    lines: dict[str, None] = {}
     free: dict[str, None] = {}
     for cell in cells:
         place, settings = cell.place, cell.settings
         if each[cell.id].measured:
-            said[f"{place.name}: cells take as long as those measured there (median)."] = None
+            lines[f"{place.name}: cells take as long as those measured there (median)."] = None
         else:
             start, budget = format_seconds(settings.start), format_seconds(settings.budget)
-            said[f"A cell takes {start} to its first block and the whole budget of {budget}."] = None
+            lines[f"A cell takes {start} to its first block and the whole budget of {budget}."] = None
         rented = _machines_start(cell)
         if rented:
-            said[f"{place.name}: machines take {format_seconds(rented)} to be there (`start:`)."] = None
+            lines[f"{place.name}: machines take {format_seconds(rented)} to be there (`start:`)."] = None
         if _probe(cell):
-            said[f"Machines are probed once, {format_seconds(_probe(cell))} at most (`probe:`)."] = None
+            lines[f"Machines are probed once, {format_seconds(_probe(cell))} at most (`probe:`)."] = None
         if place.dollars_per_hour is not None:
-            said[f"{place.name}: ${place.dollars_per_hour:.4g} an hour of a node, {place.price_source}."] = None
+            lines[f"{place.name}: ${place.dollars_per_hour:.4g} an hour of a node, {place.price_source}."] = None
         else:
             free[place.name] = None
         if cell.emulated is not None:
-            said.update(dict.fromkeys(cell.emulated.facts))
+            lines.update(dict.fromkeys(cell.emulated.facts))
     unpaid = [f"Not paid for by time: {', '.join(free)}."] if free else []
-    return (*unpaid, *said)
-
-
-# Order -----------------------------------------------------------------------------------------------------
-# In which order cells are run: what tells most for least comes first.
-#
-# A broken place shows in its first cell, whichever that is, so every place runs one small cell before the grid
-# begins, the cheapest place first. Then one repeat of everything before the next, and small batches before large
-# ones, since one that is out of memory spares those above it. Cells that share what is rented stay together.
+    return (*unpaid, *lines)
 
 
 def ordered(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """All cells once."""
+    """All cells once, in the order of running: what shows most for least comes first.
+
+    A broken place shows in its first cell, whichever that is, so every place runs one small cell before the grid
+    begins, the cheapest place first. Then one repeat of everything before the next, and small batches before large
+    ones, since one that is out of memory spares those above it. Cells that share what is rented stay together.
+    """
     positions = {cell.place.name: number for number, cell in reversed(list(enumerate(cells)))}
 
     def cost(cell: Cell) -> tuple[float, int]:
@@ -199,10 +189,6 @@ def ordered(cells: Sequence[Cell]) -> tuple[Cell, ...]:
         )
     )  # fmt: skip
     return (*pilots, *rest)
-
-
-# Reading ---------------------------------------------------------------------------------------------------
-# A study as it stands: its cells in the order of running, what became of each, and what the rest takes.
 
 
 @dataclass(frozen=True)

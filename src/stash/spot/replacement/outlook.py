@@ -1,4 +1,14 @@
-"""What could be added to a fleet in the middle of training, and what it would then still take and cost."""
+"""What could be added to a fleet in the middle of training, and what it would then still take and cost.
+
+A machine on demand trains as fast as a spot one of its type, costs its own price, and can be had while the type is
+left alone on spot; a quota counts both together. Which addition is best ``replanning`` knows.
+
+    left(F) = k · (j(Lobj; F) − j(loss now; F))          updates of fleet F by the curve; k: observed over predicted
+    T = min(J, left(S) / X(S)) + (1 − J · X(S) / left(S))⁺ · left(F) / X(F)
+
+S are the survivors, which are kept and train on until what is added joins, after J seconds; X are updates per second.
+The model predicts X; what workers were seen to do corrects it. Many fleets at once.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +26,6 @@ from stash.spot.model.convergence import updates_to
 from stash.spot.model.queueing import exact, iteration_seconds, of_pool, schweitzer, states
 from stash.spot.model.speed import FleetPace, asynchronous
 from stash.spot.records.fleets import FleetPlan, FleetPool
-
-# Additions -------------------------------------------------------------------------------------------------
-# What could be added to a fleet: how many more of which type, on spot or on demand, from when on, and for how much.
-#
-# A machine on demand trains as fast as a spot one of its type, costs its own price, and can be had while the type
-# is left alone on spot. A quota counts both together. Knows no speed and no deadline: which is best is
-# ``replanning``'s.
 
 Bools = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int_]
@@ -143,16 +146,6 @@ def _has(extra: Array, types: Bools) -> Bools:
     found: Bools = np.any(extra[:, types] > 0, axis=1)
     return found
 
-
-# Outlook ---------------------------------------------------------------------------------------------------
-# What fleets in the middle of training would still take, and cost, by the loss and the speeds that were seen.
-#
-#     left(F) = k · (j(Lobj; F) − j(loss now; F))          updates of fleet F by the curve; k: observed over predicted
-#     T = min(J, left(S) / X(S)) + (1 − J · X(S) / left(S))⁺ · left(F) / X(F)
-#
-# S are the survivors, which are kept and train on until what is added joins, after J seconds; X are updates per
-# second. The model predicts X; what workers were seen to do corrects it. Many fleets at once; which is best is not
-# known here.
 
 _MAX_STATES = 50_000
 """Fleets that exact analysis holds within that time; more are weighed by Schweitzer's approximation."""

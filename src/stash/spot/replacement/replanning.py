@@ -1,4 +1,13 @@
-"""What to rent now that machines are gone: for an asynchronous fleet, and for a synchronous gang."""
+"""What to rent now that machines are gone: for an asynchronous fleet, and for a synchronous gang. Knows no cloud.
+
+Survivors of a fleet are kept. Spot machines that can be had now and are in time come first; machines on demand are
+for where none are, and a type's cooldown is waited for where machines on demand would still do afterwards.
+
+A gang is as fast as its slowest node, so no node comes that is slower than the slowest that was planned. Spot
+machines come first there, too; where none can be had, on demand ones do once waiting would be late, by Wu et al.
+("Can't Be Late", NSDI 2024): R < C + 2d, with C the work that is left, in seconds of the whole gang by the plan, R
+what is left until the deadline, d from asking for a machine to its training.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +35,6 @@ from stash.spot.replacement.outlook import (
     on_demand_only,
     on_spot,
 )
-
-# Replanning ------------------------------------------------------------------------------------------------
-# What to rent now: machines of a fleet are gone, the loss is what it is, time and money are what is left of them.
-#
-# Survivors are kept. Spot machines that can be had now and are in time come first; machines on demand are for where
-# none are, and a type's cooldown is waited for where machines on demand would still do afterwards. Pure: knows no
-# cloud; decides within a second.
 
 _HARDLY_LATER = 1.05
 """Of what is late anyway, the cheapest of those that are not later than this many times the soonest."""
@@ -166,16 +168,6 @@ def _machines(added: Mapping[str, int], how: str = "") -> str:
     return " and ".join(f"{counted(n, 'machine')} of {name}{how}" for name, n in added.items())
 
 
-# Successors ------------------------------------------------------------------------------------------------
-# Who comes for a node of a gang that is gone: machines of a synchronous job, which all wait for the slowest.
-#
-# A gang is as fast as its slowest node, so nobody comes who is slower than the slowest that was planned. Spot
-# machines come first; where none can be had, on demand ones do once waiting would be late, by Wu et al. ("Can't Be
-# Late", NSDI 2024): R < C + 2d, with C the work that is left, in seconds of the whole gang by the plan, R what is
-# left until the deadline, d from asking for a machine to its training. Pure: knows no cloud. How far a script is,
-# it is told.
-
-
 @dataclass(frozen=True)
 class GangSituation:
     """A gang in the middle of training, as it was seen."""
@@ -207,7 +199,7 @@ class Successors:
     """Nodes that nobody comes for yet."""
     why: str
     look_again_seconds: float | None
-    """When to decide anew; ``None``: nothing changes by itself."""
+    """When to decide again; ``None``: nothing changes by itself."""
     last_moment_seconds: float
     """Until when machines on demand would still be in time; negative: no more."""
 

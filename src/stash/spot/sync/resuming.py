@@ -1,4 +1,12 @@
-"""``stash.spot.checkpoint``: a synchronous script goes on where it was, from the checkpoint all ranks agree on."""
+"""``stash.spot.checkpoint``: a synchronous script goes on where it was, from the checkpoint all ranks agree on.
+
+The script names what has a state and where it is; the rest is when to save, whole or not at all, and to find the
+newest again. Rank 0 saves, all ranks load: right where every rank holds the same state, as under DDP.
+
+What one machine writes into a bucket or a network file system, another may not find for a while: SkyPilot's mounts of
+S3 and GCS remember names for 5 s, blobfuse2 for 120 s. Ranks that loaded what each of them saw would train different
+models, so rank 0 names the checkpoint, through the store of the process group, as that needs no device.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +25,6 @@ from stash.core.errors import UserError
 from stash.spot.sync import checkpoint_request
 from stash.spot.train import saved_shards
 from stash.spot.train.saved_shards import StoredState
-
-# Agreed ----------------------------------------------------------------------------------------------------
-# Which checkpoint all ranks go on from: the newest that rank 0 sees, however late the others come to see it.
-#
-# What one machine writes into a bucket or a network file system, another may not find for a while: SkyPilot's
-# mounts of S3 and GCS remember names for 5 s, blobfuse2 for 120 s. Ranks that loaded what each of them saw would
-# train different models. Rank 0's word travels through the store of the process group, as that needs no device.
 
 _SEEN_SECONDS = 180.0
 """Until a file that another machine wrote has to be seen."""
@@ -73,7 +74,7 @@ def _awaited(path: Path, seconds: float, sleep: Callable[[float], None]) -> Stor
                     f"({error}); checkpoints have to be in a folder that all nodes see, like a bucket or NFS"
                 ) from error
         if path.parent.is_dir():
-            list(path.parent.iterdir())  # has a mount look anew
+            list(path.parent.iterdir())  # has a mount look again
         sleep(_LOOK_SECONDS)
 
 
@@ -83,13 +84,6 @@ def _store() -> Any:
         return None
     return dist.distributed_c10d._get_default_store()  # type: ignore[no-untyped-call,unused-ignore]
 
-
-# Resuming --------------------------------------------------------------------------------------------------
-# ``stash.spot.checkpoint``: lets a synchronous script, under torchrun or alone, go on where it was when it ended.
-#
-# The script names what has a state and where it is; the rest is when to save, whole or not at all, and to find the
-# newest again. Rank 0 saves, all ranks load: right where every rank holds the same state, as under DDP. Which one
-# they load rank 0 says: a network file system or a bucket may show a new file to one machine later than to another.
 
 _EVERY = 60.0
 _LOOK = 0.5
@@ -120,7 +114,7 @@ class ResumedTraining:
             last = checkpoint_request.last_saved(self._notes)
             self._answered = last.word if last is not None else None
         self.state: dict[str, Any] = {}
-        """What the script said where it was when the newest checkpoint was saved; empty if it begins anew."""
+        """Where the script was when the newest checkpoint was saved; empty if it begins from nothing."""
 
     def step(self, **state: Any) -> bool:
         """Call it once a step: saves every so many seconds, and when a notice asks for it; whether it did.
@@ -167,8 +161,8 @@ class ResumedTraining:
         for name, part in self._parts.items():
             part.load_state_dict(states[name])
         self.state = dict(found.facts["state"])
-        for told in found.skipped:
-            print(told, flush=True)
+        for sentence in found.skipped:
+            print(sentence, flush=True)
 
 
 def checkpoint(

@@ -277,8 +277,8 @@ class ActorFleet:
         shown = cause if isinstance(cause, BaseException) else error
         if isinstance(shown, UserError):
             return UserError(str(shown))
-        said = str(shown) if isinstance(shown, StashError) else f"{type(shown).__name__}: {one_line(shown)}"
-        return JobError(f"{who} failed: {said}")
+        text = str(shown) if isinstance(shown, StashError) else f"{type(shown).__name__}: {one_line(shown)}"
+        return JobError(f"{who} failed: {text}")
 
     def is_gone(self, error: Exception) -> bool:
         """Whether it says that an actor's machine or process is no more, as against an error in what it did."""

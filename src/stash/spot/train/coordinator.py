@@ -83,7 +83,7 @@ class Coordinator:
         key: bytes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``batch``: samples at most of a lease that has to be cut anew; ``key``: what leases are signed with."""
+        """``batch``: samples at most of a lease that has to be cut again; ``key``: what leases are signed with."""
         self._key = key
         self._suspects: dict[DataLease, tuple[str, ...]] = {}
         """Leases on which somebody computed what is not finite, until they are done; and who did."""
@@ -191,7 +191,7 @@ class Coordinator:
         self._changed.notify_all()
         return lost
 
-    # Told by whoever runs the fleet -----------------------------------------------------------------------
+    # Asked by the head ------------------------------------------------------------------------------------
 
     def place(self, server: int, address: Address | None) -> None:
         """Where a server is from now on; ``None``: nowhere, until its successor is."""
@@ -239,7 +239,7 @@ class Coordinator:
             self._changed.notify_all()
 
     def news(self) -> tuple[list[UpdateDone], bool]:
-        """The updates since the last call, and whether a server refused a lease that has to be cut anew."""
+        """The updates since the last call, and whether a server refused a lease that has to be cut again."""
         with self._changed:
             rows, self._rows = self._rows, []
             return rows, self._refused

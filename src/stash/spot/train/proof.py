@@ -65,12 +65,12 @@ class SavedLoss:
     @property
     def document(self) -> dict[str, Any]:
         """For the run's log: ``SavedModel`` of ``spot/records/runs.py``."""
-        said = (
+        sentence = (
             f"the saved model was loaded and gives a loss of {self.loss:.4g} on {self.evaluated_on}; "
             f"{self.reported:.4g} was reported while they were trained on"
         )
         facts = {name: value for name, value in vars(self).items() if name != "trained"}
-        return facts | {"said": self.wrong or said}
+        return facts | {"said": self.wrong or sentence}
 
 
 def prove(
