@@ -89,7 +89,7 @@ def _node(folder: Path, script: str, do: Callable[[_Head, NoticeWatch], None]) -
         ends.append(error)
     yield head, ends
     thread.join(5)
-    assert leftovers(notes) == set()
+    assert leftovers(notes) == []
 
 
 def test_it_tells_that_it_is_there_and_in_which_group_and_ends_when_all_is_over(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def agents(tmp_path: Path) -> Iterator[TorchrunAgents]:
     made = TorchrunAgents(_orders(tmp_path, "worker1", "worker2"), tmp_path, ThisMachine(tmp_path))
     yield made
     made.close()
-    assert leftovers(tmp_path) == set()
+    assert leftovers(tmp_path) == []
 
 
 def _rank(folder: Path, node: str, nodes: int, port: str) -> subprocess.Popen[bytes]:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from stash.core.errors import StashError
 from stash.core.interrupts import postponed
 from stash.lab.testbed.bed import Started, Testbed
+from stash.measure.linux.processes import carrying, end_at_once
 
 HEAD = "head"
 """The name of what no revocation takes."""
@@ -34,21 +33,9 @@ def started(folder: Path) -> Iterator[tuple[int, dict[str, str]]]:
                 yield int(path.parts[2]), {name: value for name, _, value in pairs}
 
 
-def leftovers(folder: Path) -> set[int]:
+def leftovers(folder: Path) -> list[int]:
     """All of them."""
-    return {pid for pid, _ in started(folder)}
-
-
-def kill_all(found: Callable[[], Collection[int]]) -> None:
-    """SIGKILL to what is found, until nothing is: one may be starting another."""
-    for _ in range(20):
-        left = found()
-        if not left:
-            return
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
+    return [number for number in carrying(MARK, str(folder)) if number != os.getpid()]
 
 
 class Hosts(Protocol):
@@ -99,7 +86,7 @@ class ThisMachine:
 
     def close(self) -> None:
         with postponed():
-            kill_all(lambda: leftovers(self._folder))
+            end_at_once(lambda: leftovers(self._folder))
             for each in self._started:
                 each.wait()
 

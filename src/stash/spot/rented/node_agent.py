@@ -20,7 +20,8 @@ from stash.core.errors import StashError
 from stash.core.interrupts import interrupted_by
 from stash.core.membership import signature
 from stash.measure.host.notices import Notice, NoticeWatch, hearing_sigterm
-from stash.spot.emulate.hosts import MARK, kill_all, leftovers
+from stash.measure.linux.processes import end_at_once
+from stash.spot.emulate.hosts import MARK, leftovers
 from stash.spot.emulate.hosts import started as processes
 from stash.spot.rented.notice_guard import LOOK_SECONDS, NoticeResponse, end, started, status
 from stash.spot.sync import checkpoint_request
@@ -79,7 +80,7 @@ class RentedNode:
             finally:
                 if self._process is not None:
                     end(self._process)
-                kill_all(lambda: leftovers(self._notes))
+                end_at_once(lambda: leftovers(self._notes))
 
     def _live(self, watch: NoticeWatch, head: HeadLine) -> int:
         head.post("up", self._name)
@@ -120,7 +121,7 @@ class RentedNode:
                 self._say(f"starting again, for the {orders.round}. time")
                 self._process.kill()  # all goes on from the last checkpoint
                 self._process.wait()
-                kill_all(lambda: leftovers(self._notes))
+                end_at_once(lambda: leftovers(self._notes))
             self._round, self._group, self._code = orders.round, None, 0
             # torchrun's keys in the store have this in their names, so it is not the secret itself.
             named = {RUN_ID: signature(self._token.encode(), b"torchrun", b"%d" % orders.round).hex()}
@@ -138,7 +139,7 @@ class RentedNode:
         if self._process is None or self._process.poll() is None:
             return
         self._code, self._process = status(self._process), None
-        kill_all(lambda: leftovers(self._notes))
+        end_at_once(lambda: leftovers(self._notes))
         if not self._response.ending:
             printed = self._errors.last()
             facts = {"code": self._code, "script": script_failed(printed), "why": complaint(printed)[:300]}

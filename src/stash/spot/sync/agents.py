@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from stash.core.errors import StashError
 from stash.core.interrupts import postponed
-from stash.spot.emulate.hosts import HEAD, MARK, EmulatedHosts, ThisMachine, kill_all, last_line, leftovers, started
+from stash.measure.linux.processes import end_at_once
+from stash.spot.emulate.hosts import HEAD, MARK, EmulatedHosts, ThisMachine, last_line, leftovers, started
 from stash.spot.sync.checkpoint_request import EVERY, FOLDER
 from stash.spot.sync.rendezvous import PORT, READY, meeting_store
 
@@ -164,7 +165,7 @@ class TorchrunAgents:
     def end(self, name: str) -> None:
         """SIGKILL to the agent and to all that it started; its machine stays."""
         agent = self._agents.pop(name)
-        kill_all(lambda: [pid for pid, variables in started(self._folder) if variables.get(NODE) == name])
+        end_at_once(lambda: [pid for pid, variables in started(self._folder) if variables.get(NODE) == name])
         agent.wait()
 
     def ended(self) -> dict[str, int]:
@@ -220,7 +221,7 @@ class TorchrunAgents:
         patience = time.monotonic() + _GRACE
         while any(agent.poll() is None for agent in self._agents.values()) and time.monotonic() < patience:
             time.sleep(0.05)
-        kill_all(lambda: leftovers(self._folder))
+        end_at_once(lambda: leftovers(self._folder))
         for agent in self._agents.values():
             agent.wait()
         self._agents.clear()
