@@ -1,4 +1,4 @@
-"""What a rehearsal does with what the head says, on a ground that is only a list of what was asked of it."""
+"""A rehearsal: how slow it is played, what it does with what the head writes, and the log that is kept."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from spot_fleets import plan
 
 from stash.core.errors import JobError, UserError
 from stash.lab.testbed.revoke import Revocation, moments
 from stash.spot.emulate import run_rehearsal as module
-from stash.spot.emulate.run_rehearsal import Rehearsal
-from stash.spot.records.runs import SpotEvent
+from stash.spot.emulate.build_rehearsal import Cast, EmulatedFleet, emulated, emulated_links, least_slower
+from stash.spot.emulate.run_rehearsal import Account, Rehearsal, retold
+from stash.spot.records.fleets import FleetPlan, FleetPool
+from stash.spot.records.runs import SpotEvent, SpotLog
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, EventLog, TrainingOrders, WorkerPlace
 
 ORDERS = TrainingOrders(
@@ -149,3 +154,80 @@ def test_an_interrupted_run_lets_the_head_save_and_keeps_the_account(tmp_path: P
     assert played.account.books is not None
     assert ground.asked[-1] == ("close", "")
     assert [event.what for event in heard] == ["joined", "joined", "began", "ended"]
+
+
+def _told(of: FleetPlan, slower: float | None, loss: float | None) -> SpotLog:
+    fleet = None if slower is None else EmulatedFleet(slower, 1e6, 1e6, 0.0, {})
+    chosen = Cast(servers=("server1",), workers=(), emulated=fleet, exchange_bytes=1e6, at_once=1)
+    orders = TrainingOrders(job="job.py:job", checkpoints="kept", servers=("server1",), workers=(), loss=loss)
+    rehearsal: Any = SimpleNamespace(account=Account(loss=float("nan")), types={})
+    on = "local" if slower is None else "testbed"
+    return retold(rehearsal, (Path("job.plan.json"), "job.py:job", on), of, chosen, orders)
+
+
+def test_the_plans_loss_is_expected_when_its_fleet_would_have_made_its_updates_as_slowly_as_it_is_played() -> None:
+    of = plan()
+    assert of.chosen is not None
+    undisturbed = of.chosen.updates / of.chosen.updates_per_second
+    for loss in (None, of.loss):
+        log = _told(of, 5.0, loss)
+        assert (log.goal_loss, log.goal_seconds) == (of.loss, pytest.approx(5 * undisturbed))
+
+
+def test_of_another_loss_or_without_emulation_nothing_is_expected() -> None:
+    of = plan()
+    assert _told(of, 5.0, 0.123).goal_loss == 0.123
+    assert _told(of, 5.0, 0.123).goal_seconds is None
+    assert _told(of, None, None).goal_seconds is None
+
+
+def test_a_loss_that_is_no_number_does_not_end_the_saving_of_a_log() -> None:
+    assert _told(plan(), 5.0, None).loss is None
+
+
+POOL = FleetPool.model_validate({
+    "as_of": "2026-11-22", "source": "a test", "exchange_bytes": 10e6, "worker_bytes_per_second": 100e6,
+    "pcie_bytes_per_second": 1e10,
+    "server": {"count": 2, "bytes_per_second": 400e6, "dollars_per_hour": 0.1, "apply_seconds": 0.08, "cores": 4},
+    "loss": {"gamma1": 1, "gamma2": 0, "gamma3": 1, "gamma5": 0},
+    "types": [{"name": "a", "batch": 32, "samples_per_second": 64, "quota": 4, "dollars_per_hour": 1}],
+})  # fmt: skip
+
+
+def test_everything_takes_as_many_times_longer_as_is_asked() -> None:
+    plain, slow = emulated(POOL, 10e6, 1), emulated(POOL, 10e6, 4)
+    # 0.5 s for an iteration, of which 2 × 0.1 s on the worker's own link and 0.01 s of each server's work
+    assert plain.pace == {"a": pytest.approx(0.29)}
+    assert plain.apply_seconds == pytest.approx(0.01)
+    assert (plain.worker_rate, plain.server_rate) == (100e6, 400e6)
+    assert slow.pace == {"a": pytest.approx(4 * 0.29)}
+    assert slow.apply_seconds == pytest.approx(0.04)
+    assert (slow.worker_rate, slow.server_rate) == (25e6, 100e6)
+
+
+def test_a_smaller_job_gets_slower_links_so_that_its_exchange_takes_as_long() -> None:
+    found = emulated(POOL, 1e6, 1)
+    assert 1e6 / found.worker_rate == pytest.approx(0.1)
+
+
+def test_a_pool_that_contradicts_itself_is_told() -> None:
+    wrong = POOL.model_copy(update={"worker_bytes_per_second": 10e6})
+    with pytest.raises(UserError, match="less time for an iteration than for its exchange alone"):
+        emulated(wrong, 10e6, 1)
+
+
+def test_it_is_played_no_slower_than_this_machine_needs() -> None:
+    assert least_slower(POOL, {"a": 1}, 2.0, 10e6, 1e-4, 2) == 1
+    assert least_slower(POOL, {"a": 4}, 8.0, 10e6, 1e-4, 2) == 2  # 160 MB/s are too much to move
+    assert least_slower(POOL, {"a": 1}, 2.0, 10e6, 0.02, 2) == 5  # 0.64 s of computing have to fit twice
+    with pytest.raises(UserError, match="smaller model or batch"):
+        least_slower(POOL, {"a": 1}, 2.0, 10e6, 100.0, 2)
+
+
+def test_links_of_a_script_are_no_slower_than_this_machine_needs() -> None:
+    assert emulated_links(POOL, 1, None).slower == 1
+    found = emulated_links(POOL, 4, None)  # 400 MB/s are too much to move
+    assert (found.slower, found.node_rate, found.head_rate) == (5, 20e6, 80e6)
+    assert emulated_links(POOL, 4, 2.5).node_rate == 40e6
+    with pytest.raises(UserError, match="give --slower 5e\\+03 at most"):
+        emulated_links(POOL, 4, 6000)

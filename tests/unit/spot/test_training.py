@@ -1,4 +1,4 @@
-"""A worker, servers and the desk between them, over real connections and without Ray."""
+"""Servers and workers of an asynchronous training, over real sockets."""
 
 from __future__ import annotations
 
@@ -9,15 +9,91 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import stash.spot
 from stash.core.errors import UserError
 from stash.core.membership import join
+from stash.spot.train import saved_shards
 from stash.spot.train.coordinator import Coordinator
-from stash.spot.train.frames import PURPOSE, FrameKind, TensorBuffer, receive_head, send_head
+from stash.spot.train.frames import PURPOSE, FrameKind, TensorBuffer, drain, receive_head, send_head
 from stash.spot.train.ledger import DataLease, lease_tag
-from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, build_model, save_model
+from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, build_model, save_model, shares
 from stash.spot.train.worker import Pacing, SampleOrder, ServerLinks, Trainer, UpdateReport, work
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=30), st.integers(1, 8))
+def test_every_parameter_has_one_home_and_no_server_has_none(sizes: list[int], servers: int) -> None:
+    named = {f"p{number}": size for number, size in enumerate(sizes)}
+    if servers > len(named):
+        with pytest.raises(UserError, match=f"take 1 to {len(named)}"):
+            shares(named, servers)
+        return
+    found = shares(named, servers)
+    assert sorted(name for own in found for name in own) == sorted(named)
+    assert all(found)
+    heaviest = max(sum(named[name] for name in own) for own in found)
+    assert heaviest <= max(*sizes, 0) + sum(sizes) / servers + len(sizes)
+
+
+def test_the_shares_are_even_in_bytes_not_in_number() -> None:
+    assert shares({"a": 60, "b": 20, "c": 20, "d": 20}, 2) == (("a",), ("b", "c", "d"))
+
+
+def test_a_link_that_this_end_has_closed_is_a_lost_connection() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    ours.close()
+    theirs.close()
+    with pytest.raises(ConnectionError, match="the link was closed"):
+        drain(ours)
+
+
+def test_the_newest_is_read_and_only_two_are_kept(tmp_path: Path) -> None:
+    for number in range(4):
+        saved_shards.save(tmp_path, 1, {"version": number}, b"x" * number)
+    found = saved_shards.newest(tmp_path, 1)
+    assert found is not None
+    assert (found.facts, found.content, found.skipped) == ({"version": 3}, b"xxx", ())
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["shard1-00000002.ckpt", "shard1-00000003.ckpt"]
+    assert saved_shards.newest(tmp_path, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda raw: raw[:-1], "is truncated or damaged"),
+        (lambda raw: raw[:-1] + b"?", "is truncated or damaged"),
+        (lambda raw: raw[:20], "is damaged"),
+        (lambda raw: b"", "is damaged"),
+        (lambda raw: raw.replace(b'"format": 1', b'"format": 9'), "is from a newer Stash"),
+    ],
+)
+def test_of_a_damaged_one_the_one_before_is_used_and_that_is_said(tmp_path: Path, damage: object, said: str) -> None:
+    saved_shards.save(tmp_path, 0, {"version": 1}, b"first")
+    path = saved_shards.save(tmp_path, 0, {"version": 2}, b"second")
+    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    found = saved_shards.newest(tmp_path, 0)
+    assert found is not None
+    assert found.content == b"first"
+    assert len(found.skipped) == 1
+    assert said in found.skipped[0]
+    assert found.skipped[0].endswith("the one before it, shard0-00000000.ckpt, is used")
+
+
+def test_if_none_is_whole_training_does_not_quietly_begin_anew(tmp_path: Path) -> None:
+    path = saved_shards.save(tmp_path, 0, {}, b"only")
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(UserError, match="no earlier one is whole; remove"):
+        saved_shards.newest(tmp_path, 0)
+
+
+def test_what_a_killed_save_leaves_is_no_checkpoint_and_goes_with_the_next(tmp_path: Path) -> None:
+    half = tmp_path / ".shard0-00000000.ckpt.0123abcd.tmp"
+    half.write_bytes(b"half")
+    assert saved_shards.newest(tmp_path, 0) is None
+    saved_shards.save(tmp_path, 0, {}, b"whole")
+    assert not half.exists()
 
 
 def _model() -> torch.nn.Module:
