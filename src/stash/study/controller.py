@@ -243,9 +243,11 @@ class StudyController:
 
     def _start(self, began: float) -> None:
         for cell in list(self._pending):
-            submission = self._submission(cell)
-            if submission.lane in self._running or self._awaited(cell):
+            submission, place = self._submission(cell), cell.place.name
+            if submission.lane in self._running:
                 continue
+            if place not in self._well and any(each.cell.place.name == place for each in self._running.values()):
+                continue  # it has yet to be seen if anything works there
             why = self._skipped(cell) or self._beyond(cell, submission, began)
             self._pending.remove(cell)
             if why is not None:
@@ -254,11 +256,6 @@ class StudyController:
                     self.backend.release(submission.lease)
                 continue
             self._begin(cell, submission)
-
-    def _awaited(self, cell: Cell) -> bool:
-        """Whether it has yet to be seen if anything works at this place."""
-        place = cell.place.name
-        return place not in self._well and any(each.cell.place.name == place for each in self._running.values())
 
     def _skipped(self, cell: Cell) -> str | None:
         """Why this cell need not be tried, by what was seen of others in this run."""

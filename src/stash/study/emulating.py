@@ -88,7 +88,7 @@ BUCKET_SECONDS = 0.004
 BUCKET_BYTES = 25 * 2**20
 """Of DistributedDataParallel."""
 HALF = 0.5
-"""Of a GPU's peak: what is taken where nobody published how fast a workload trains."""
+"""Of a GPU's peak: what is taken where no speed of a workload was published."""
 _ALONE = 0.01
 """The scale of one device's bytes without links, where it only saves memory."""
 _PASSES = 3
@@ -172,7 +172,7 @@ def emulated(place: StudyPlace, target: EmulatedTarget, nodes: int, job: Emulate
         raise UserError(f"{target.instance} has no GPU that the catalog knows, so nothing can stand for it")
     if instance.gpu_share < 1:
         part = f"{instance.gpu_share:.2g} of one {instance.gpu_model}"
-        raise UserError(f"{target.instance} has {part}, and how fast a slice of a GPU trains nobody published")
+        raise UserError(f"{target.instance} has {part}, and no speed of a slice of a GPU was published")
     devices = target.devices or instance.devices
     ranks = min(target.ranks or devices, devices)
     if devices > 1 and ranks == 1:
@@ -225,7 +225,7 @@ def _links(instance: Instance, target: EmulatedTarget, nodes: int, devices: int,
         known = sheet.inside.bytes_per_second if sheet.inside is not None else None
         bus = target.interconnect or (known.value if known is not None else None)
         if bus is None:
-            raise UserError(f"nobody knows what links inside {instance.name} carry; give `interconnect:`")
+            raise UserError(f"what links inside {instance.name} carry is unknown; give `interconnect:`")
         inside = devices * bus * (ranks - 1) / (devices - 1)
         whose = "given" if target.interconnect or known is None else known.source
         facts.append(f"{instance.name}: {format_rate(bus)} of bus bandwidth inside a node ({whose})")
@@ -233,7 +233,7 @@ def _links(instance: Instance, target: EmulatedTarget, nodes: int, devices: int,
         line = sheet.network.bytes_per_second if sheet.network is not None else None
         rate = target.network or (line.value if line is not None else None)
         if rate is None:
-            raise UserError(f"nobody knows what a line between nodes of {instance.name} carries; give `network:`")
+            raise UserError(f"what a line between nodes of {instance.name} carries is unknown; give `network:`")
         network = rate * ring(nodes * ranks) / ring(nodes * devices)
         whose = "given" if target.network or line is None else line.source
         facts.append(f"{instance.name}: {format_rate(rate)} between nodes ({whose})")
@@ -275,7 +275,7 @@ def _speeds(key: str, gpu: str, precision: str) -> tuple[Speed, ...]:
 def _half_of_peak(job: EmulatedJob, place: StudyPlace, precision: str) -> DeviceSpeed:
     """A roofline of the whole step (Williams, Waterman, Patterson 2009), of which half is reached."""
     if job.sample_flops is None or job.sample_bytes is None:
-        raise UserError(f"nobody knows what a step of {job.workload} computes; give a profile of it as `calibrate:`")
+        raise UserError(f"what a step of {job.workload} computes is unknown; give a profile of it as `calibrate:`")
     rates = peak(place.gpus, precision)
     moved = job.batch * job.sample_bytes + job.gradient_bytes
     forward = max(
@@ -284,5 +284,5 @@ def _half_of_peak(job: EmulatedJob, place: StudyPlace, precision: str) -> Device
     )
     update = _UPDATE * job.gradient_bytes / rates.memory_bytes_per_second
     value = job.batch / (_PASSES * forward + update) * HALF
-    source = f"nobody published how fast, so half of the GPU's peak is taken: {value:.4g} samples/s"
+    source = f"no speed was published, so half of the GPU's peak is taken: {value:.4g} samples/s"
     return DeviceSpeed(value, f"{job.workload} at batch {job.batch} on {place.gpus[0].model}: {source}")

@@ -36,7 +36,10 @@ def standings(cells: Sequence[Cell], events: Iterable[StudyEvent], retry: bool =
     """By cell's id; with ``retry``, what failed or ran out of memory is to run once more."""
     ended = {event.cell: event for event in events if event.what == "ended"}
     found = {cell.id: _of(ended.get(cell.id), retry) for cell in cells}
-    too_large = _smallest_too_large(cells, found)
+    too_large: dict[object, int] = {}
+    for cell in cells:
+        if cell.batch is not None and found[cell.id].state == "out of memory":
+            too_large[cell.alike] = min(cell.batch, too_large.get(cell.alike, cell.batch))
     for cell in cells:
         least = too_large.get(cell.alike)
         if found[cell.id].state == "to run" and least is not None and cell.batch is not None and cell.batch > least:
@@ -50,14 +53,6 @@ def _of(last: StudyEvent | None, retry: bool) -> CellStanding:
     if retry and last.ending != "done":
         return CellStanding("to run", last.why, last)
     return CellStanding(last.ending, last.why, last)
-
-
-def _smallest_too_large(cells: Sequence[Cell], found: Mapping[str, CellStanding]) -> dict[object, int]:
-    least: dict[object, int] = {}
-    for cell in cells:
-        if cell.batch is not None and found[cell.id].state == "out of memory":
-            least[cell.alike] = min(cell.batch, least.get(cell.alike, cell.batch))
-    return least
 
 
 HOUR = 3600.0
@@ -82,13 +77,13 @@ def estimates(cells: Sequence[Cell], standings: Mapping[str, CellStanding]) -> d
         last = standings[cell.id].last
         if last is not None and last.ending == "done" and last.seconds is not None:
             known.setdefault((cell.place.name, cell.nodes), []).append(last.seconds)
-    return {cell.id: _estimate(cell, known.get((cell.place.name, cell.nodes), ())) for cell in cells}
-
-
-def _estimate(cell: Cell, measured: Sequence[float]) -> CellEstimate:
-    seconds = median(measured) if measured else cell.settings.start + cell.settings.budget
-    price = cell.dollars_per_hour
-    return CellEstimate(seconds, None if price is None else price * seconds / HOUR, bool(measured))
+    found = {}
+    for cell in cells:
+        measured, price = known.get((cell.place.name, cell.nodes), ()), cell.dollars_per_hour
+        seconds = median(measured) if measured else cell.settings.start + cell.settings.budget
+        dollars = None if price is None else price * seconds / HOUR
+        found[cell.id] = CellEstimate(seconds, dollars, bool(measured))
+    return found
 
 
 def lease_start(cell: Cell) -> float:

@@ -199,8 +199,9 @@ def orders_of(
     chosen: Cast, where: str, checkpoints: Path, bound: int | None, seconds: float, loss: float | None, every: float
 ) -> TrainingOrders:
     """What the head is asked to do; the model is kept with the checkpoints."""
+    path, _, name = where.rpartition(":")
     return TrainingOrders(
-        job=_absolute(where),
+        job=f"{Path(path).resolve()}:{name}",
         checkpoints=str(checkpoints.resolve()),
         servers=chosen.servers,
         workers=chosen.workers,
@@ -245,8 +246,3 @@ def _try_update(job: ElasticJob, number: int, servers: int, gradients: Sequence[
             f"a server cannot apply this job's gradients: {one_line(error)}; servers call step() "
             "without a closure on dense gradients, as SGD, Adam, AdamW, RMSprop and Adagrad take them"
         ) from error
-
-
-def _absolute(where: str) -> str:
-    path, _, name = where.rpartition(":")
-    return f"{Path(path).resolve()}:{name}"

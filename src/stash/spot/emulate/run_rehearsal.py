@@ -114,7 +114,9 @@ class Rehearsal:
                 self.account.reason = self._last_words()
         finally:
             self._backend.close()
-            self.account.updates = _columns(self._updates.news())
+            rows = self._updates.news()
+            columns: dict[str, Any] = {name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields}
+            self.account.updates = SpotUpdates(**columns)
         return self.account
 
     def _last_words(self) -> str:
@@ -182,11 +184,6 @@ class Rehearsal:
         for name in self._noticed.pop(moment.who, None) or self._members.called(moment.who):
             self._members.lose(name, time.monotonic())
             self._backend.vanish(name)
-
-
-def _columns(rows: Sequence[Mapping[str, Any]]) -> SpotUpdates:
-    columns: dict[str, Any] = {name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields}
-    return SpotUpdates(**columns)
 
 
 def retold(

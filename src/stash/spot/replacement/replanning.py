@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from stash.core.units import counted
-from stash.predict.draws import Array
 from stash.spot.records.fleets import FleetPlan, FleetPool, WorkerType
 from stash.spot.replacement.outlook import (
     Additions,
@@ -28,7 +27,6 @@ from stash.spot.replacement.outlook import (
     FleetAnswers,
     FleetOutlook,
     FleetSituation,
-    Integers,
     at_once,
     candidates,
     offers_of,
@@ -78,10 +76,16 @@ def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
     began = time.perf_counter()
     offers = offers_of(plan.pool, seen.workers, seen.cooling, seen.refused)
     few, extra = candidates(plan.pool, offers)
-    outlook = FleetOutlook(plan, seen, _counts(offers.kept, few, extra))
+    counts = np.tile(offers.kept, (len(extra), 1))  # [fleet, type]
+    counts[:, few] += extra
+    outlook = FleetOutlook(plan, seen, counts)
     last = outlook.last_moment(on_demand_only(offers.of(few), extra))
     ways = (on_spot(offers.of(few), extra), at_once(offers.of(few), extra))
-    answers = _together([outlook.answers(way, last) for way in ways])
+    each = [outlook.answers(way, last) for way in ways]
+    columns = {
+        name.name: np.concatenate([getattr(part, name.name) for part in each]) for name in fields(FleetAnswers)
+    }
+    answers = FleetAnswers(**columns)
     at = _best(answers)
     chosen = _named([plan.pool.types[number].name for number in few], ways[at // len(extra)], at % len(extra))
     finite = bool(np.isfinite(answers.training[at]))
@@ -101,18 +105,6 @@ def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
         later=chosen.later,
         last_moment_seconds=last,
     )
-
-
-def _counts(kept: Array, types: Integers, extra: Array) -> Array:
-    """[fleet, type]."""
-    counts = np.tile(kept, (len(extra), 1))
-    counts[:, types] += extra
-    return counts
-
-
-def _together(parts: Sequence[FleetAnswers]) -> FleetAnswers:
-    names = [each.name for each in fields(FleetAnswers)]
-    return FleetAnswers(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 def _best(of: FleetAnswers) -> int:
@@ -213,14 +205,17 @@ def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
         return Successors({}, {}, 0, "rent nothing: the gang is whole", None, slack)
     able = _able(plan.pool, planned)
     room = Counter({kind.name: kind.quota - seen.workers.get(kind.name, 0) for kind in able})
-    spot = _placed(lacking, [kind for kind in able if _free(kind, seen)], room)
+    # Seconds until each may be asked for as it is planned to be rented, and until any of those that cool down may.
+    until = {kind.name: (seen.refused if kind.fixed else seen.cooling).get(kind.name, 0.0) for kind in able}
+    waits = min((seconds for seconds in until.values() if seconds > 0), default=None)
+    spot = _placed(lacking, [kind for kind in able if until[kind.name] <= 0], room)
     rest = lacking[sum(spot.values()) :]
-    waits = _wait(able, seen)
     present = sum(seen.workers.values()) + sum(spot.values())
     dear: dict[str, int] = {}
     if rest and _now(present, len(_names(planned)), waits, slack, seen):
         wanted = rest if present >= seen.least or slack >= 0 else rest[: seen.least - present]
-        dear = _placed(wanted, _by_on_demand(able, seen), room)
+        had = [kind for kind in able if not kind.fixed and kind.on_demand_price and not seen.refused.get(kind.name)]
+        dear = _placed(wanted, sorted(had, key=lambda kind: (kind.on_demand_price or 0.0, kind.name)), room)
     missing = len(rest) - sum(dear.values())
     return Successors(
         spot, dear, missing, _why_successors(spot, dear, missing, waits), waits if missing else None, slack
@@ -250,17 +245,6 @@ def _able(pool: FleetPool, planned: Mapping[str, int]) -> list[WorkerType]:
     return sorted(able, key=lambda kind: (kind.dollars_per_hour, kind.name))
 
 
-def _free(kind: WorkerType, seen: GangSituation) -> bool:
-    """Whether it may be asked for now, as it is planned to be rented."""
-    return (seen.refused if kind.fixed else seen.cooling).get(kind.name, 0.0) <= 0
-
-
-def _by_on_demand(able: list[WorkerType], seen: GangSituation) -> list[WorkerType]:
-    priced = [(kind.on_demand_price, kind) for kind in able if not kind.fixed and not seen.refused.get(kind.name)]
-    known = [(price, kind) for price, kind in priced if price]
-    return [kind for _, kind in sorted(known, key=lambda each: (each[0], each[1].name))]
-
-
 def _placed(lacking: list[str], of: list[WorkerType], room: Counter[str]) -> dict[str, int]:
     """One for each, its own type if that is among ``of`` (by price); takes from ``room``."""
     found: Counter[str] = Counter()
@@ -274,12 +258,6 @@ def _placed(lacking: list[str], of: list[WorkerType], room: Counter[str]) -> dic
     return dict(found)
 
 
-def _wait(able: list[WorkerType], seen: GangSituation) -> float | None:
-    """Seconds until some type may be asked for again; ``None``: none is cooling."""
-    until = [(seen.refused if kind.fixed else seen.cooling).get(kind.name, 0.0) for kind in able]
-    return min((seconds for seconds in until if seconds > 0), default=None)
-
-
 def _now(present: int, planned: int, waits: float | None, slack: float, seen: GangSituation) -> bool:
     """Whether machines on demand are needed now."""
     training = present / planned if present >= seen.least else 0.0
@@ -290,7 +268,7 @@ def _now(present: int, planned: int, waits: float | None, slack: float, seen: Ga
 
 
 def _why_successors(spot: Mapping[str, int], dear: Mapping[str, int], missing: int, waits: float | None) -> str:
-    parts = [_successor_machines(spot, " on spot" if dear else ""), _successor_machines(dear, " on demand")]
+    parts = [_machines(spot, " on spot" if dear else ""), _machines(dear, " on demand")]
     now = " and ".join(part for part in parts if part) or "nothing"
     if missing and waits is not None:
         rest = f"{counted(missing, 'node')} more once a type has cooled down"
@@ -299,7 +277,3 @@ def _why_successors(spot: Mapping[str, int], dear: Mapping[str, int], missing: i
     else:
         rest = "no spot machines would be in time" if dear else "the gang is whole again with that"
     return f"rent {now}: {rest}"
-
-
-def _successor_machines(added: Mapping[str, int], how: str) -> str:
-    return " and ".join(f"{counted(n, 'machine')} of {name}{how}" for name, n in added.items())

@@ -147,7 +147,7 @@ class TorchrunAgents:
         words = torchrun(self._orders, self._endpoint, self._run)
         enter, own = self._hosts.enter(name)
         environment = {**_DEFAULTS, **os.environ, **own, **self._variables, NODE: name}
-        with self._output(name).open("ab") as output, self._errors(name).open("wb") as errors:
+        with (self._folder / f"{name}.out").open("ab") as output, self._errors(name).open("wb") as errors:
             self._agents[name] = subprocess.Popen(
                 (*enter, *agent, *words), env=environment, stdin=subprocess.DEVNULL, stdout=output,
                 stderr=errors, start_new_session=True,
@@ -225,9 +225,6 @@ class TorchrunAgents:
         for agent in self._agents.values():
             agent.wait()
         self._agents.clear()
-
-    def _output(self, name: str) -> Path:
-        return self._folder / f"{name}.out"
 
     def _errors(self, name: str) -> Path:
         return self._folder / f"{name}.err"

@@ -227,7 +227,7 @@ class ActorFleet:
 
     def applied(self, names: Sequence[str]) -> list[tuple[Range, ...]] | None:
         """What each server has applied; ``None`` if one of them is just going, or does not answer."""
-        return self._all(names, "applied")
+        return self._answers({name: self._actors[name].applied.remote() for name in names})
 
     def begin_saving(self, names: Sequence[str]) -> None:
         """Have all servers write checkpoints; ``saved`` says when they are there."""
@@ -255,9 +255,6 @@ class ActorFleet:
         saved = np.fromfile(path, np.uint8)
         found = self._answers({name: self._actors[name].prove.remote(saved, last, *self._packed)}, seconds)
         return None if found is None else found[0]
-
-    def _all(self, names: Sequence[str], method: str) -> list[Any] | None:
-        return self._answers({name: getattr(self._actors[name], method).remote() for name in names})
 
     def _answers(self, asked: Mapping[str, Any], seconds: float = _SERVERS_SECONDS) -> list[Any] | None:
         """Of actors, by name; ``None`` if one is gone, or too slow. Raises StashError for what one raised itself."""

@@ -89,7 +89,10 @@ class TrainingHead:
             for wish in self._wishes.news():
                 self._grant(wish)
             self._follow()
-            self._checkpoint()
+            if self._saving is not None:  # begun when it was time; nobody waits for a slow disk
+                self._take_saved(0.0)
+            elif self._began is not None and time.monotonic() - self._saved >= self._orders.checkpoint_seconds:
+                self._begin_saving()
         self._finish(reason)
 
     # What happens -----------------------------------------------------------------------------------------
@@ -221,13 +224,6 @@ class TrainingHead:
                 "lower learning rate or clipped gradients, and look at the data"
             )
 
-    def _checkpoint(self) -> None:
-        """Begin one when it is time, and note when it is written: nobody waits for a slow disk."""
-        if self._saving is not None:
-            self._take_saved(0.0)
-        elif self._began is not None and time.monotonic() - self._saved >= self._orders.checkpoint_seconds:
-            self._begin_saving()
-
     def _begin_saving(self) -> None:
         if len(self._addresses) == len(self._servers):
             self._saving = time.monotonic()
@@ -256,7 +252,7 @@ class TrainingHead:
         elif time.monotonic() - self._complete > _ARRIVAL_SECONDS:
             raise JobError(f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept")
         if self._began is None and orders.replace and time.monotonic() - self._ordered > self._patience:
-            raise JobError(f"nobody made an update within {self._patience:g} s")
+            raise JobError(f"no worker made an update within {self._patience:g} s")
         if self._diverged is not None:
             return self._diverged
         if self._stop:
