@@ -17,8 +17,9 @@ from stash.measure.host.notices import Notice
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.rented import rent_request
 from stash.spot.rented.job_tasks import FleetRequest
-from stash.spot.rented.training_progress import FollowedLog, TrainingProgress
+from stash.spot.rented.replace_machines import TrainingProgress
 from stash.spot.rented.worker_agent import wished
+from stash.spot.train.run_orders import FollowedLog
 from stash.study.programs import is_gone
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from stash.spot.records.fleets import FleetPlan
     from stash.spot.records.runs import SpotEvent, SyncLog
     from stash.spot.rented.rent_controller import FleetOutcome, RentPolicy
+    from stash.spot.rented.replace_machines import TrainingProgress
     from stash.spot.rented.tasks import RentRequest
-    from stash.spot.rented.training_progress import TrainingProgress
     from stash.spot.sync.agents import SyncOrders
     from stash.spot.sync.rehearse_sync import Listeners, SyncRehearsal
 

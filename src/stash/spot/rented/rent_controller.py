@@ -21,8 +21,8 @@ from stash.spot.choose.fleet_costs import HOUR
 from stash.spot.members import MemberState
 from stash.spot.rented import tasks
 from stash.spot.rented.tasks import RentRequest
-from stash.spot.rented.training_progress import FollowedLog
 from stash.spot.rented.workers import PATIENCE_SECONDS, SpotWorkers
+from stash.spot.train.run_orders import FollowedLog
 from stash.study.backend import JobBackend, OpenLease, ProgramWords
 from stash.study.judgement import judge
 from stash.study.programs import is_gone, records

@@ -1,17 +1,23 @@
-"""What is rented when machines go: a fleet is planned again, nodes of a gang are replaced one for one."""
+"""What is rented when machines go: a fleet is planned again, nodes of a gang are replaced one for one.
+
+How far a training is follows from the head's lines and, of a fleet, from the last of its updates.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from stash.core.units import format_seconds
 from stash.spot.records.fleets import FleetPlan
+from stash.spot.records.runs import LOSS_WINDOW, mean_loss
 from stash.spot.rented import tasks
 from stash.spot.rented.job_tasks import FleetRequest, GangRequest
 from stash.spot.rented.rent_controller import RentDecision
-from stash.spot.rented.training_progress import TrainingProgress
 from stash.spot.rented.workers import SpotWorkers
 from stash.spot.replacement.outlook import FleetSituation
 from stash.spot.replacement.replanning import GangSituation, replan, succeed
@@ -20,6 +26,52 @@ from stash.study.backend import ProgramWords
 
 _LAST_ROWS = 400
 """Of updates that are looked at."""
+_MIN_UPDATES = 3
+"""Of one worker, that show its speed."""
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """How far an asynchronous training is."""
+
+    updates: int = 0
+    loss: float | None = None
+    speeds: dict[str, float] = field(default_factory=dict)
+    """Updates per second of each worker that made some lately."""
+
+    @classmethod
+    def of(cls, printed: str) -> TrainingProgress | None:
+        """By what ``tasks.progress`` prints: how many updates, and the last of them; ``None`` of anything else."""
+        count, _, rest = printed.partition("\n")
+        if not count.strip().isdecimal():
+            return None
+        rows = []
+        for line in rest.splitlines():
+            try:
+                row = json.loads(line)
+                rows.append((float(row["seconds"]), str(row["worker"]), int(row["samples"]), float(row["loss"])))
+            except (ValueError, TypeError, KeyError, RecursionError):
+                continue
+        last = [(row[3], row[2]) for row in rows[-LOSS_WINDOW:]]
+        loss = mean_loss(last) if len(last) == LOSS_WINDOW and any(samples for _, samples in last) else None
+        moments: dict[str, list[float]] = defaultdict(list)
+        for seconds, worker, _, _ in rows:
+            moments[worker].append(seconds)
+        speeds = {
+            worker: (len(at) - 1) / (at[-1] - at[0])
+            for worker, at in moments.items()
+            if len(at) >= _MIN_UPDATES and at[-1] > at[0]
+        }
+        return cls(int(count), None if loss is None or math.isnan(loss) else loss, speeds)
+
+    def speeds_by_type(self, types: dict[str, str | None]) -> dict[str, float]:
+        """The mean speed of one worker of each type; ``types`` by worker's name."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for worker, speed in self.speeds.items():
+            kind = types.get(worker)
+            if kind is not None:
+                found[kind].append(speed)
+        return {name: sum(each) / len(each) for name, each in found.items()}
 
 
 @dataclass

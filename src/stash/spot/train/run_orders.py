@@ -7,6 +7,7 @@ on the head (``head``) appends what happens. So either may die, and the other st
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def read_orders(folder: Path) -> TrainingOrders:
 
 
 class EventLog:
-    """A file of JSON lines that one process appends to and another follows."""
+    """A file of JSON lines that one process of this machine appends to and another follows."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at = path, 0
@@ -91,3 +92,32 @@ class EventLog:
         whole = raw[: raw.rfind(b"\n") + 1]
         self._at += len(whole)
         return [json.loads(line) for line in whole.splitlines()]
+
+
+@dataclass
+class FollowedLog:
+    """Such a file of another machine, as something that is started again when it breaks off copies it here.
+
+    The copy is then written from its beginning again, and no line of it is believed to be whole.
+    """
+
+    path: Path
+    _read: int = 0
+    """Lines that were taken."""
+
+    def news(self) -> Iterator[dict[str, Any]]:
+        """The messages since the last call; what ssh or tail have written between them is left out."""
+        try:
+            text = self.path.read_text(errors="replace")
+        except OSError:
+            return
+        messages = []
+        for line in text.split("\n")[:-1]:
+            try:
+                message = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(message, dict) and "what" in message:
+                messages.append(message)
+        yield from messages[self._read :]
+        self._read = max(self._read, len(messages))
