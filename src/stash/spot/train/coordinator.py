@@ -73,7 +73,7 @@ class NotFinite:
 
 
 class Coordinator:
-    """The desk of one training. Raises UserError from nowhere: what is asked of it is Stash's own."""
+    """Of one training."""
 
     def __init__(
         self,

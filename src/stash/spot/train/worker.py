@@ -265,14 +265,14 @@ class Trainer:
             yield (stop - start) / lease.samples, batch_of(self._job, self._data, samples, self.device)
 
 
-def work(name: str, trainer: Trainer, desk: CoordinatorClient, pacing: Pacing, secret: bytes) -> int:
+def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pacing, secret: bytes) -> int:
     """Train until the coordinator says that it is enough; how many leases were done."""
     done, report = 0, None
-    for links in _connections(trainer, desk, secret, name):
+    for links in _connections(trainer, coordinator, secret, name):
         try:
             trainer.load(links.pull())
             while True:
-                lease = desk.next_lease(name, report)
+                lease = coordinator.next_lease(name, report)
                 report = None
                 if lease is None:
                     return done
@@ -297,9 +297,9 @@ def work(name: str, trainer: Trainer, desk: CoordinatorClient, pacing: Pacing, s
     return done
 
 
-def _connections(trainer: Trainer, desk: CoordinatorClient, secret: bytes, name: str) -> Iterator[ServerLinks]:
+def _connections(trainer: Trainer, coordinator: CoordinatorClient, secret: bytes, name: str) -> Iterator[ServerLinks]:
     """Connections to the servers wherever they are now, new ones whenever the last are of no use; until the end."""
-    while addresses := desk.servers():
+    while addresses := coordinator.servers():
         try:
             yield ServerLinks(addresses, trainer.tensors, secret, name)
         except OSError:
