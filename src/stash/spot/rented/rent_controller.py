@@ -22,6 +22,7 @@ from stash.spot.members import MemberState
 from stash.spot.rented import tasks
 from stash.spot.rented.tasks import RentRequest
 from stash.spot.rented.workers import PATIENCE_SECONDS, SpotWorkers
+from stash.spot.replacement.outlook import RentDecision
 from stash.spot.train.run_orders import FollowedLog
 from stash.study.backend import JobBackend, OpenLease, ProgramWords
 from stash.study.judgement import judge
@@ -46,21 +47,6 @@ _EVENTS, _JOBS, _CLUSTERS = "events", "jobs", "clusters"
 """Names of what runs in the background: what follows the head, and two looks at clouds."""
 
 
-@dataclass(frozen=True)
-class RentDecision:
-    """What to rent now."""
-
-    why: str
-    """And what is left of the training then, in a sentence."""
-    add: Mapping[str, int]
-    """Machines by type, on spot or as the type is planned."""
-    add_on_demand: Mapping[str, int]
-    again_seconds: float | None
-    """When to decide again, though nothing happened; ``None``: nothing changes by itself."""
-    last_moment_seconds: float | None
-    """Until when machines on demand would still be in time; ``None``: they are not."""
-
-
 class RentPolicy(Protocol):
     """Knows what a training needs; decides what is rented when some of it goes."""
 
@@ -76,7 +62,8 @@ class RentPolicy(Protocol):
     def on_look(self, name: str, printed: str) -> None:
         """What such a look has printed."""
 
-    def decide(self, workers: SpotWorkers, seconds_left: float, dollars_left: float) -> RentDecision: ...
+    def decide(self, workers: SpotWorkers, seconds_left: float, dollars_left: float) -> RentDecision:
+        """What to rent now; its ``why`` is shown, and has what is left of the training."""
 
 
 @dataclass(frozen=True)
@@ -274,8 +261,8 @@ class RentController:
         seconds_left = self._began + self.request.plan.deadline_seconds - self._now
         found = self.policy.decide(self.workers, seconds_left, max(0.0, self.cap - self.backend.dollars))
         self.say(found.why)
-        if found.again_seconds is not None:
-            self._again = self._now + found.again_seconds
+        if found.look_again_seconds is not None:
+            self._again = self._now + found.look_again_seconds
         # Machines that do not come are given up in time for those on demand, if those still can be in time. A moment
         # that is over before machines usually come is no reason to give them up.
         patience, last = PATIENCE_SECONDS, found.last_moment_seconds

@@ -9,7 +9,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stash.core.units import format_seconds
@@ -17,10 +17,9 @@ from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.runs import LOSS_WINDOW, mean_loss
 from stash.spot.rented import tasks
 from stash.spot.rented.job_tasks import FleetRequest, GangRequest
-from stash.spot.rented.rent_controller import RentDecision
 from stash.spot.rented.workers import SpotWorkers
-from stash.spot.replacement.outlook import FleetSituation
-from stash.spot.replacement.replanning import GangSituation, replan, succeed
+from stash.spot.replacement.outlook import FleetSituation, GangSituation, RentDecision
+from stash.spot.replacement.replanning import replan, succeed
 from stash.spot.sync.group_monitor import ENDED
 from stash.study.backend import ProgramWords
 
@@ -112,14 +111,9 @@ class FleetPolicy:
         left = "nobody trains"
         if found.seconds is not None and found.dollars is not None:
             left = f"about {format_seconds(found.seconds)} and ${found.dollars:.2f} to the loss"
-        waits = found.later or not found.in_time
-        return RentDecision(
-            f"{found.why} ({left}; decided in {found.decided_seconds:.2f} s)",
-            found.add,
-            found.add_on_demand,
-            found.look_again_seconds if waits else None,
-            found.last_moment_seconds,
-        )
+        why = f"{found.why} ({left}; decided in {found.decided_seconds:.2f} s)"
+        again = found.look_again_seconds if found.later or not found.in_time else None
+        return replace(found, why=why, look_again_seconds=again)
 
 
 _BREAKS = ("lost", "left", "restarted")
@@ -192,11 +186,4 @@ class GangPolicy:
             refused=workers.cooling_now(on_demand=True),
         )
         found = succeed(plan, situation)
-        last = found.last_moment_seconds
-        return RentDecision(
-            f"{found.why} (about {format_seconds(work)} of training left by the plan)",
-            found.add,
-            found.add_on_demand,
-            found.look_again_seconds,
-            last if last > 0 else None,
-        )
+        return replace(found, why=f"{found.why} (about {format_seconds(work)} of training left by the plan)")

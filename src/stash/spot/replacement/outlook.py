@@ -153,28 +153,59 @@ _TELLING = 0.05
 """Share of all updates by the curve after which what was observed tells how wrong the curve is."""
 
 
-@dataclass(frozen=True)
-class FleetSituation:
-    """A fleet in the middle of training, as it was seen."""
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """A training in the middle, as it was seen."""
 
     workers: Mapping[str, int]
-    """Survivors of either kind by type, those that are about to join too."""
+    """Who stays, of either kind, by type; those that are about to join too."""
+    seconds_left: float
+    """Until the deadline: R."""
+    join_seconds: float
+    """From asking for a machine to its first update, measured or else the pool's: J, or d."""
+    cooling: Mapping[str, float] = field(default_factory=dict)
+    """Seconds until spot machines of a type are asked for again: one was revoked, or refused."""
+    refused: Mapping[str, float] = field(default_factory=dict)
+    """The same on demand: one was lost, or refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetSituation(Situation):
+    """An asynchronous fleet."""
+
     updates: float
     """Done so far."""
     loss: float | None
     """Its running mean now; ``None``: not known yet."""
-    seconds_left: float
     dollars_left: float | None
-    join_seconds: float
-    """From asking for a machine to its first update: measured, else the pool's."""
     speeds: Mapping[str, float] = field(default_factory=dict)
     """Updates per second of one worker of a type, as observed; types that are not known are left out."""
-    cooling: Mapping[str, float] = field(default_factory=dict)
-    """Seconds until spot machines of a type are asked for again: one was revoked, or refused."""
     on_demand: Mapping[str, int] = field(default_factory=dict)
     """How many of ``workers`` are on demand."""
-    refused: Mapping[str, float] = field(default_factory=dict)
-    """Seconds until machines of a type are asked for on demand again: one was lost, or refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GangSituation(Situation):
+    """A gang."""
+
+    least: int
+    """Nodes that can train."""
+    work_seconds: float
+    """C: left, of the whole gang."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RentDecision:
+    """What to rent now."""
+
+    add: Mapping[str, int]
+    """Machines by type, on spot or as the type is planned."""
+    add_on_demand: Mapping[str, int]
+    why: str
+    look_again_seconds: float | None
+    """When to decide again though nothing happens: a type has cooled down that could be of use; ``None``: none is."""
+    last_moment_seconds: float | None
+    """Until when machines on demand would be in time, if no spot machine were to come; ``None``: they are not now."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,18 +15,20 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from stash.core.units import counted
-from stash.spot.records.fleets import FleetPlan, FleetPool, WorkerType
+from stash.spot.records.fleets import FleetPlan, WorkerType
 from stash.spot.replacement.outlook import (
     Additions,
     Bools,
     FleetAnswers,
     FleetOutlook,
     FleetSituation,
+    GangSituation,
+    RentDecision,
     at_once,
     candidates,
     offers_of,
@@ -40,28 +42,20 @@ _MUCH_SOONER = 2.0
 """How many times as soon it has to be, of what is late anyway, to be worth machines on demand."""
 
 
-@dataclass(frozen=True)
-class Replanning:
-    """What to do."""
+@dataclass(frozen=True, kw_only=True)
+class Replanning(RentDecision):
+    """Of a fleet."""
 
-    add: dict[str, int]
-    """On spot."""
-    why: str
     in_time: bool
     affordable: bool
     """Whether the money left lasts until the loss is reached; if not, training has to end before."""
     seconds: float | None
     """Until the loss is reached; ``None``: by this fleet never."""
     dollars: float | None
-    look_again_seconds: float | None
-    """When a type has cooled down that could be of use; ``None``: nothing is cooling."""
     candidates: int
     decided_seconds: float
-    add_on_demand: dict[str, int] = field(default_factory=dict)
-    later: dict[str, int] = field(default_factory=dict)
+    later: Mapping[str, int]
     """Spot machines to decide about again once their type has cooled down: ``seconds`` and ``dollars`` count them."""
-    last_moment_seconds: float | None = None
-    """Until when machines on demand would be in time, if no spot machine were to come; ``None``: they are not now."""
 
 
 def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
@@ -160,40 +154,12 @@ def _machines(added: Mapping[str, int], how: str = "") -> str:
     return " and ".join(f"{counted(n, 'machine')} of {name}{how}" for name, n in added.items())
 
 
-@dataclass(frozen=True)
-class GangSituation:
-    """A gang in the middle of training, as it was seen."""
+@dataclass(frozen=True, kw_only=True)
+class Successors(RentDecision):
+    """Of a gang."""
 
-    workers: Mapping[str, int]
-    """Who stays, of either kind, by type; those that are about to join too."""
-    least: int
-    """Nodes that can train."""
-    work_seconds: float
-    """C: left, of the whole gang."""
-    seconds_left: float
-    """R: until the deadline."""
-    join_seconds: float
-    """d."""
-    cooling: Mapping[str, float] = field(default_factory=dict)
-    """Seconds until spot machines of a type are asked for again."""
-    refused: Mapping[str, float] = field(default_factory=dict)
-    """The same on demand."""
-
-
-@dataclass(frozen=True)
-class Successors:
-    """What to rent now."""
-
-    add: dict[str, int]
-    """On spot, or as the type is planned."""
-    add_on_demand: dict[str, int]
     missing: int
     """Nodes that nobody comes for yet."""
-    why: str
-    look_again_seconds: float | None
-    """When to decide again; ``None``: nothing changes by itself."""
-    last_moment_seconds: float
-    """Until when machines on demand would still be in time; negative: no more."""
 
 
 def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
@@ -201,9 +167,16 @@ def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
     planned = {} if plan.chosen is None else plan.chosen.workers
     lacking = _lacking(planned, seen.workers)
     slack = seen.seconds_left - seen.work_seconds - 2 * seen.join_seconds
+    in_time = slack if slack > 0 else None
     if not lacking:
-        return Successors({}, {}, 0, "rent nothing: the gang is whole", None, slack)
-    able = _able(plan.pool, planned)
+        why = "rent nothing: the gang is whole"
+        return Successors(
+            add={}, add_on_demand={}, missing=0, why=why, look_again_seconds=None, last_moment_seconds=in_time
+        )
+    # Types that hold nobody up, the cheapest first.
+    slowest = min((kind.samples_per_second for kind in plan.pool.types if planned.get(kind.name)), default=0.0)
+    fast = [kind for kind in plan.pool.types if kind.samples_per_second >= slowest and kind.dollars_per_hour > 0]
+    able = sorted(fast, key=lambda kind: (kind.dollars_per_hour, kind.name))
     room = Counter({kind.name: kind.quota - seen.workers.get(kind.name, 0) for kind in able})
     # Seconds until each may be asked for as it is planned to be rented, and until any of those that cool down may.
     until = {kind.name: (seen.refused if kind.fixed else seen.cooling).get(kind.name, 0.0) for kind in able}
@@ -218,7 +191,12 @@ def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
         dear = _placed(wanted, sorted(had, key=lambda kind: (kind.on_demand_price or 0.0, kind.name)), room)
     missing = len(rest) - sum(dear.values())
     return Successors(
-        spot, dear, missing, _why_successors(spot, dear, missing, waits), waits if missing else None, slack
+        add=spot,
+        add_on_demand=dear,
+        missing=missing,
+        why=_why_successors(spot, dear, missing, waits),
+        look_again_seconds=waits if missing else None,
+        last_moment_seconds=in_time,
     )
 
 
@@ -236,13 +214,6 @@ def _lacking(planned: Mapping[str, int], there: Mapping[str, int]) -> list[str]:
         else:
             gone.append(name)
     return gone[: max(0, len(_names(planned)) - sum(there.values()))]
-
-
-def _able(pool: FleetPool, planned: Mapping[str, int]) -> list[WorkerType]:
-    """Types that hold nobody up, the cheapest first."""
-    slowest = min((kind.samples_per_second for kind in pool.types if planned.get(kind.name)), default=0.0)
-    able = [kind for kind in pool.types if kind.samples_per_second >= slowest and kind.dollars_per_hour > 0]
-    return sorted(able, key=lambda kind: (kind.dollars_per_hour, kind.name))
 
 
 def _placed(lacking: list[str], of: list[WorkerType], room: Counter[str]) -> dict[str, int]:
