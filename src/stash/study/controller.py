@@ -102,7 +102,11 @@ class StudyController:
             self._take_on(cells, open_leases)
             while True:
                 follow_requests()
-                self._reap()
+                for lane, running in list(self._running.items()):
+                    if self.backend.alive(running.cell.id):
+                        self._look(lane, running)
+                    else:
+                        self._finish(lane, running)
                 self._enforce(began)
                 self._start(began)
                 if not self._running:
@@ -144,13 +148,6 @@ class StudyController:
             self.say(f"{cell.title}: still running, or ended meanwhile; taken on")
 
     # What has ended -------------------------------------------------------------------------------------------
-
-    def _reap(self) -> None:
-        for lane, running in list(self._running.items()):
-            if not self.backend.alive(running.cell.id):
-                self._finish(lane, running)
-            else:
-                self._look(lane, running)
 
     def _look(self, lane: str, running: _Running) -> None:
         """End a cell that waits for what will never come."""
@@ -276,19 +273,15 @@ class StudyController:
         price, dollars = cell.dollars_per_hour, self.limits.dollars
         if price is None or dollars is None:
             return None
-        if self.backend.dollars + self._to_come() + price * seconds / HOUR > dollars:
-            return f"--max-cost {dollars:g} leaves no money for more on {cell.place.name}"
-        return None
-
-    def _to_come(self) -> float:
-        """Dollars that what runs now will still cost, as estimated."""
-        now, left = self._now, 0.0
+        now, to_come = self._now, 0.0  # what runs now will still cost, as estimated
         for running in self._running.values():
             whole = self.estimates[running.cell.id].dollars
             if whole is not None:
                 until_now = (running.cell.dollars_per_hour or 0.0) * (now - running.began) / HOUR
-                left += max(0.0, whole - until_now)
-        return left
+                to_come += max(0.0, whole - until_now)
+        if self.backend.dollars + to_come + price * seconds / HOUR > dollars:
+            return f"--max-cost {dollars:g} leaves no money for more on {cell.place.name}"
+        return None
 
     def _begin(self, cell: Cell, submission: Submission) -> None:
         now = self._now

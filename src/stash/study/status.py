@@ -35,7 +35,18 @@ class CellStanding:
 def standings(cells: Sequence[Cell], events: Iterable[StudyEvent], retry: bool = False) -> dict[str, CellStanding]:
     """By cell's id; with ``retry``, what failed or ran out of memory is to run once more."""
     ended = {event.cell: event for event in events if event.what == "ended"}
-    found = {cell.id: _of(ended.get(cell.id), retry) for cell in cells}
+    found: dict[str, CellStanding] = {}
+    for cell in cells:
+        last = ended.get(cell.id)
+        state: CellState = "to run"
+        if (
+            last is not None
+            and last.ending is not None
+            and last.ending != "lost"
+            and (last.ending == "done" or not retry)
+        ):
+            state = last.ending
+        found[cell.id] = CellStanding(state, last.why if last is not None else "", last)
     too_large: dict[object, int] = {}
     for cell in cells:
         if cell.batch is not None and found[cell.id].state == "out of memory":
@@ -45,14 +56,6 @@ def standings(cells: Sequence[Cell], events: Iterable[StudyEvent], retry: bool =
         if found[cell.id].state == "to run" and least is not None and cell.batch is not None and cell.batch > least:
             found[cell.id] = CellStanding("larger", f"batch {least} ran out of memory there")
     return found
-
-
-def _of(last: StudyEvent | None, retry: bool) -> CellStanding:
-    if last is None or last.ending == "lost" or last.ending is None:
-        return CellStanding("to run", last.why if last is not None else "", last)
-    if retry and last.ending != "done":
-        return CellStanding("to run", last.why, last)
-    return CellStanding(last.ending, last.why, last)
 
 
 HOUR = 3600.0

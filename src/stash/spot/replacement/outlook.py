@@ -240,7 +240,10 @@ class FleetOutlook:
         whole = np.full_like(left, math.inf)
         np.divide(left, rate, out=whole, where=rate > 0)
         self._whole = np.where(left > 0, whole, 0.0)
-        self._join, self._limit = seen.join_seconds, seen.seconds_left * _caution(wish)
+        caution = 1.0  # by how much the time left is taken shorter for the confidence of the plan
+        if wish.confidence is not None and wish.deviation is not None:
+            caution = math.exp(-float(ndtri(wish.confidence)) * wish.deviation)
+        self._join, self._limit = seen.join_seconds, seen.seconds_left * caution
         self._money = math.inf if seen.dollars_left is None else seen.dollars_left
         self._hourly = wish.server_price + _hourly(plan, seen)
         self._room = np.ones(len(counts), dtype=bool)
@@ -364,10 +367,3 @@ def _slowness(plan: FleetPlan, seen: FleetSituation, loss: float) -> float:
     expected = updates_to(plan.pool.loss, loss, np.array(fleet.mean_batch), np.array(fleet.imbalance), np.array(size))
     share = float(expected) / fleet.updates
     return seen.updates / float(expected) if _TELLING < share < 1 and seen.updates > 0 else 1.0
-
-
-def _caution(wish: FleetWish) -> float:
-    """By how much the time left is taken shorter for the confidence of the plan."""
-    if wish.confidence is None or wish.deviation is None:
-        return 1.0
-    return math.exp(-float(ndtri(wish.confidence)) * wish.deviation)

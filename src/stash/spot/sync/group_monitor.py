@@ -173,7 +173,13 @@ class GroupMonitor:
         elif what == "listens":
             self.orders = replace(self.orders, listens=True)
         elif what == "saved":
-            self._saved(message, who)
+            word = message.get("word")
+            saved = (None if word is None else str(word)), float(message["seconds"])
+            self.orders = replace(self.orders, saved=saved)
+            self._excused = True
+            self.emit("saved", who, seconds=saved[1])
+            if self.phase is GroupPhase.STOPPING and saved[0] == self.orders.wanted:
+                self._end("interrupted")
         elif what == "notice":
             seconds = float(message["seconds"])
             self._members.notice(who, seconds, now)
@@ -198,15 +204,6 @@ class GroupMonitor:
                 self.orders = replace(self.orders, wanted=secrets.token_hex(8))
             else:
                 self._end("interrupted")
-
-    def _saved(self, message: Mapping[str, Any], who: str) -> None:
-        word = message.get("word")
-        saved = (None if word is None else str(word)), float(message["seconds"])
-        self.orders = replace(self.orders, saved=saved)
-        self._excused = True
-        self.emit("saved", who, seconds=saved[1])
-        if self.phase is GroupPhase.STOPPING and saved[0] == self.orders.wanted:
-            self._end("interrupted")
 
     def _gone(self, who: str, how: str, now: float) -> None:
         if how == "left":
@@ -259,17 +256,15 @@ class GroupMonitor:
             late = now - self._since > _SHUTDOWN_SECONDS
             if late or all(node.code is not None for node in nodes.values()):
                 self._end(ENDED)
-        elif self._watch.settled(bool(codes), now):
-            self._judge({who: node for who, node in codes.items() if node.script}, now)
-
-    def _judge(self, broken: Mapping[str, _Node], now: float) -> None:
-        """torchrun has given up somewhere: for good, if it is the script's own fault."""
-        if broken and not self._excused:
-            who = min(broken, key=lambda each: (not broken[each].why, each))
-            why = broken[who].why or f"it wrote no error; `sky jobs logs` of {who} has what it printed"
-            self._close("failed", why=f"the script failed on {who}, {STARTS + 1} times in a row: {why}", exit_code=1)
-        else:
-            self._restart(now)
+        elif self._watch.settled(bool(codes), now):  # torchrun has given up somewhere
+            broken = {who: node for who, node in codes.items() if node.script}
+            if broken and not self._excused:  # for good, if it is the script's own fault
+                who = min(broken, key=lambda each: (not broken[each].why, each))
+                why = broken[who].why or f"it wrote no error; `sky jobs logs` of {who} has what it printed"
+                text = f"the script failed on {who}, {STARTS + 1} times in a row: {why}"
+                self._close("failed", why=text, exit_code=1)
+            else:
+                self._restart(now)
 
     def _see_group(self, nodes: Mapping[str, _Node], now: float) -> None:
         found = self._whole(nodes)

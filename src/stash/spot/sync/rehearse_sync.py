@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from stash.core.errors import JobError, StashError
@@ -219,13 +218,9 @@ class SyncRehearsal:
         now = time.monotonic()
         self._members.finish(name, now)
         self._leaving.pop(name, None)
-        safe = max(self._grouped, now - _age(self._orders.checkpoints))
+        written = [path.stat().st_mtime for path in self._orders.checkpoints.glob("*.ckpt")]
+        age = max(0.0, time.time() - max(written)) if written else float("inf")
+        safe = max(self._grouped, now - age)
         self._open[name] = SyncSetback(
             gone=name, at=now - self.began, notice=notice, lost_seconds=now - safe, checkpoint=checkpoint
         )
-
-
-def _age(folder: Path) -> float:
-    """Seconds since the newest checkpoint in it was written; endless if there is none."""
-    written = [path.stat().st_mtime for path in folder.glob("*.ckpt")]
-    return max(0.0, time.time() - max(written)) if written else float("inf")

@@ -41,9 +41,9 @@ def newest(
 
     Raises UserError where rank 0 finds none of several whole, or another rank does not see what rank 0 chose.
     """
-    store = _store()
-    if store is None:
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return saved_shards.newest(folder, shard)
+    store: Any = dist.distributed_c10d._get_default_store()  # type: ignore[no-untyped-call,unused-ignore]
     key = f"stash/checkpoint/{shard}/{folder.name}/{_asked[folder.name]}"
     _asked[folder.name] += 1
     if dist.get_rank() == 0:
@@ -76,13 +76,6 @@ def _awaited(path: Path, seconds: float, sleep: Callable[[float], None]) -> Stor
         if path.parent.is_dir():
             list(path.parent.iterdir())  # has a mount look again
         sleep(_LOOK_SECONDS)
-
-
-def _store() -> Any:
-    """Of the default process group; ``None`` where this process trains alone."""
-    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
-        return None
-    return dist.distributed_c10d._get_default_store()  # type: ignore[no-untyped-call,unused-ignore]
 
 
 _EVERY = 60.0
@@ -124,8 +117,12 @@ class ResumedTraining:
         if not self._saves:
             return False
         now = self._clock()
-        if now - self._last < self._every and not self._wanted(now):
-            return False
+        if now - self._last < self._every:
+            if now - self._looked < _LOOK:
+                return False
+            self._looked = now
+            if checkpoint_request.asked(self._notes) in (None, self._answered):
+                return False  # nobody asks for a checkpoint that there is not yet
         self.save(**state)
         return True
 
@@ -139,13 +136,6 @@ class ResumedTraining:
         saved_shards.save(self._folder, _WHOLE, {"parts": sorted(self._parts), "state": state}, content.getvalue())
         self._last, self._answered = self._clock(), word
         checkpoint_request.saved(self._notes, checkpoint_request.SavedNote(word, self._last - began))
-
-    def _wanted(self, now: float) -> bool:
-        """Whether somebody asks for a checkpoint that there is not yet."""
-        if now - self._looked < _LOOK:
-            return False
-        self._looked = now
-        return checkpoint_request.asked(self._notes) not in (None, self._answered)
 
     def load(self) -> None:
         """The newest checkpoint that is whole, if there is one; raises UserError if it is of other parts."""

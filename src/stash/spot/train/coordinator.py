@@ -139,23 +139,23 @@ class Coordinator:
         if not report.applied:
             self._ledger.returned(worker, report.lease)
             self._refused |= report.refused
-            if not report.finite:
-                self._suspect(worker, report)
+            if not report.finite:  # whoever is next tries the samples: is it the machine's fault, or the job's?
+                workers = (*self._suspects.get(report.lease, ()), worker)
+                self._suspects[report.lease] = workers
+                verdict: Literal["open", "the job"] = "open" if len(workers) == 1 else "the job"
+                self._failures.append(NotFinite(workers, report.lease, report.loss, verdict))
         elif self._ledger.done(worker, report.lease):
-            self._acquit(worker, report)
+            # The job is not at fault; another worker that failed on the same samples gets no lease any more.
+            wrong = tuple(who for who in self._suspects.pop(report.lease, ()) if who != worker)
+            if wrong:
+                self._dismissed.update(wrong)
+                self._failures.append(NotFinite(wrong, report.lease, report.loss, "the machine"))
             self._gate.advance(worker)
             lease = report.lease
             self._rows.append(
                 UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss, lease.start)
             )
         self._changed.notify_all()
-
-    def _suspect(self, worker: str, report: UpdateReport) -> None:
-        """Whoever is next tries the samples, which tells the machine's fault from the job's."""
-        workers = (*self._suspects.get(report.lease, ()), worker)
-        self._suspects[report.lease] = workers
-        verdict: Literal["open", "the job"] = "open" if len(workers) == 1 else "the job"
-        self._failures.append(NotFinite(workers, report.lease, report.loss, verdict))
 
     def _await_verdict(self, worker: str) -> None:
         """Who computed what is not finite waits until another worker has tried the samples, if there is one."""
@@ -170,13 +170,6 @@ class Coordinator:
     def _held(self, worker: str) -> bool:
         suspected = {who for workers in self._suspects.values() for who in workers}
         return worker in suspected and not suspected >= self._trainees.keys()
-
-    def _acquit(self, worker: str, report: UpdateReport) -> None:
-        """The job is not at fault; another worker that failed on the same samples gets no lease any more."""
-        wrong = tuple(who for who in self._suspects.pop(report.lease, ()) if who != worker)
-        if wrong:
-            self._dismissed.update(wrong)
-            self._failures.append(NotFinite(wrong, report.lease, report.loss, "the machine"))
 
     def _ends(self, worker: str) -> bool:
         trainee = self._trainees.get(worker)

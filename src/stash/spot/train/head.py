@@ -272,7 +272,11 @@ class TrainingHead:
         self._stop = True
         self._fleet.ask("stop")
         began = time.monotonic()
-        while self._unfinished(time.monotonic() - began):
+        while True:  # for workers a little, for a server's successor until it can be saved
+            seconds, missing = time.monotonic() - began, len(self._addresses) < len(self._servers)
+            training = any(each.joined and not each.ended for each in self._workers.values())
+            if not (training and seconds < _GRACE) and not (missing and seconds < _SERVER_GRACE):
+                break
             for change in self._fleet.changes(_POLL):
                 self._take(*change)
             self._follow()
@@ -286,12 +290,6 @@ class TrainingHead:
         if self._diverged is not None:
             raise JobError(f"{self._diverged}; what was trained before is kept")
         self._emit("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books, saved=saved)
-
-    def _unfinished(self, seconds: float) -> bool:
-        """Whether it is worth waiting: for workers a little, for a server's successor until it can be saved."""
-        missing = len(self._addresses) < len(self._servers)
-        training = any(each.joined and not each.ended for each in self._workers.values())
-        return (training and seconds < _GRACE) or (missing and seconds < _SERVER_GRACE)
 
     def _audited(self) -> dict[str, Any]:
         """The books, held against what the servers themselves say that they applied."""

@@ -106,7 +106,7 @@ class ParameterShard:
             elif self.applied.touches(lease.start, lease.stop):
                 outcome = FrameKind.REFUSED
             else:
-                self._try_step(tray.filled())
+                self._step(tray.filled())
                 self.applied.add(lease.start, lease.stop)
                 self.version += 1
                 outcome = FrameKind.APPLIED
@@ -120,11 +120,19 @@ class ParameterShard:
             out.fill(self.tensors)
             return self.version
 
-    def _try_step(self, received: Sequence[Tensor | None]) -> None:
+    def _step(self, received: Sequence[Tensor | None]) -> None:
         if self.failure.done():  # what it holds is half updated
             raise JobError("an earlier update has failed")
+        gradients, buffers = received[: len(self.parameters)], received[len(self.parameters) :]
         try:
-            self._step(received)
+            for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
+                parameter.grad = gradient
+            self.optimizer.step()
+            for parameter in self.parameters.values():
+                parameter.grad = None
+            for buffer, value in zip(self.buffers.values(), buffers, strict=True):
+                if value is not None:
+                    buffer.copy_(value)
         except Exception as error:
             raise self.failed(f"{type(self.optimizer).__name__}.step() failed:", error) from error
 
@@ -134,17 +142,6 @@ class ParameterShard:
         with contextlib.suppress(InvalidStateError):
             self.failure.set_exception(found)
         return found
-
-    def _step(self, received: Sequence[Tensor | None]) -> None:
-        gradients, buffers = received[: len(self.parameters)], received[len(self.parameters) :]
-        for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
-            parameter.grad = gradient
-        self.optimizer.step()
-        for parameter in self.parameters.values():
-            parameter.grad = None
-        for buffer, value in zip(self.buffers.values(), buffers, strict=True):
-            if value is not None:
-                buffer.copy_(value)
 
     @property
     def named(self) -> dict[str, Tensor]:
