@@ -14,9 +14,9 @@ import yaml
 from studies import cells_of, study
 
 from stash.core.errors import UserError
+from stash.study.backend import Submission
 from stash.study.engines import describe
 from stash.study.study_folder import of_study
-from stash.study.submission import Submission
 
 OWN = """
 workloads: [{name: mine, command: [train.py, --batch, "{batch}", --data, "{data}"]}]
