@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from stash.core.errors import UserError
 from stash.core.records.base import Record
@@ -240,6 +240,17 @@ def is_date(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _date(given: object) -> str | None:
+    text = given.isoformat() if isinstance(given, date) else str(given)
+    if given is not None and not is_date(text):
+        raise ValueError(f"{text!r} is not a date; write it like 2026-11-01")
+    return None if given is None else text
+
+
+Date = Annotated[str | None, BeforeValidator(_date)]
+"""As people write it in a file: a day, a month or a year."""
 
 
 def _period(as_of: str) -> tuple[date, date]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stash.core import artefact as artefacts
-from stash.core.documents import LARGEST
+from stash.core.documents import MAX_BYTES
 from stash.core.errors import ArtefactError, StashError, StoreError
 from stash.core.records.base import SCHEMA
 from stash.core.records.host import Probe
@@ -152,7 +152,7 @@ class Store:
     def load(self, name: str) -> Profile | Probe:
         """The artefact of that name; raises ArtefactError if it is not what its name says, or cannot be read."""
         try:
-            content = self.shelf.read(name, LARGEST)
+            content = self.shelf.read(name, MAX_BYTES)
         except FileNotFoundError:
             raise StoreError(f"{name} is gone from {self.url}") from None
         known = storage.stored(name)
@@ -262,7 +262,7 @@ def _other(name: str) -> Suspect:
 def _looked_at(store: Store, name: str) -> Iterator[Suspect]:
     """What is wrong with an artefact, if anything is; its content is read once."""
     try:
-        content = store.shelf.read(name, LARGEST)
+        content = store.shelf.read(name, MAX_BYTES)
     except FileNotFoundError:
         return  # removed meanwhile
     except StashError as error:
