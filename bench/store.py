@@ -119,7 +119,7 @@ def sizes(folder: Path) -> str:
     kinds = {
         "artefacts": folder.glob("*.json"),
         "digests": folder.glob("index/digests/*"),
-        "tables": folder.glob("index/tables-*/*"),
+        "tables": folder.glob("index/*.parquet"),
     }
     told = {kind: sum(path.stat().st_size for path in paths) / 1e6 for kind, paths in kinds.items()}
     return ", ".join(f"{kind} {size:.0f} MB" for kind, size in told.items())
