@@ -115,7 +115,7 @@ def compact(
     stored = store.contents().stored
     with workplace() as (connection, temporary):
         sources = {
-            name: Source(store, name, stored, connection, temporary, say if name == "tables" else None, rebuild)
+            name: Source(store, name, [*_COLUMNS[name]], stored, connection, temporary, say, rebuild)
             for name in FILES
         }
         for name, source in sources.items():
@@ -129,16 +129,17 @@ def compact(
 
 
 class Source:
-    """What one of the files says of the ``wanted`` artefacts, with what it lacks in a file of JSON lines."""
+    """Some ``columns`` of one of the files for the ``wanted`` artefacts, with what it lacks in a file of its own."""
 
     def __init__(
         self,
         store: Store,
         name: str,
+        columns: Sequence[str],
         wanted: Sequence[str],
         connection: DuckDBPyConnection,
         temporary: Path,
-        say: Callable[[int, int], None] | None = None,
+        say: Callable[[int, int], None],
         rebuild: bool = False,
     ) -> None:
         self.parquet: Path | None = None
@@ -146,20 +147,24 @@ class Source:
         if not rebuild:
             with suppress(StoreError, FileNotFoundError):  # a cache: damaged or gone, it is made again
                 file = store.storage.here(FILES[name], temporary)
-                columns = _asked(connection, file, f"DESCRIBE FROM read_parquet({quoted(file)})")
-                if [(row[0], row[1].replace('"', "")) for row in columns] == _described(name):
+                there = _asked(connection, file, f"DESCRIBE FROM read_parquet({quoted(file)})")
+                if [(row[0], row[1].replace('"', "")) for row in there] == _described(name):
                     found = _asked(connection, file, f"SELECT DISTINCT file FROM read_parquet({quoted(file)})")
                     self.parquet, kept = file, {each for (each,) in found}
         self.fresh = [each for each in wanted if each not in kept]
         self.changed = self.parquet is None or bool(self.fresh) or not kept <= set(wanted)
-        rows = _block_lines(store, self.fresh) if name == BLOCKS else _table_lines(store, self.fresh, say, rebuild)
+        types = {column: _COLUMNS[name][column] for column in columns}
+        if name == BLOCKS:
+            rows = _block_lines(store, self.fresh)
+        else:
+            rows = _table_lines(store, self.fresh, columns[1:], say, rebuild)
         try:
-            self.select = _written(connection, temporary / f"{name}-fresh", rows, _COLUMNS[name])
+            self.select = _written(connection, temporary / f"{name}-fresh", rows, types)
             if self.parquet is not None:
                 # The names are written down, since another compaction may replace the file before it is read.
                 names = ({"file": each} for each in sorted(kept & set(wanted)))
                 known = _written(connection, temporary / f"{name}-kept", names, {"file": "VARCHAR"})
-                old = f"SELECT * FROM read_parquet({quoted(self.parquet)}) WHERE file IN ({known})"
+                old = f"SELECT {', '.join(columns)} FROM read_parquet({quoted(self.parquet)}) WHERE file IN ({known})"
                 self.select = f"{old} UNION ALL {self.select}"
         except OSError as error:
             raise StoreError(f"cannot read {store.url} by way of {temporary}: {error.strerror or error}") from None
@@ -192,14 +197,13 @@ def _copy(connection: DuckDBPyConnection, select: str, file: Path) -> None:
 
 
 def _table_lines(
-    store: Store, names: Sequence[str], say: Callable[[int, int], None] | None, rebuild: bool
+    store: Store, names: Sequence[str], tables: Sequence[str], say: Callable[[int, int], None], rebuild: bool
 ) -> Iterator[dict[str, Any]]:
     """What is derived again is kept in the store if it can be; digests are used, but for a ``rebuild``."""
     for done, rows in enumerate(store.rows(names, trust=not rebuild), 1):
-        lists = {table: [dict(zip(_row_type(table), row, strict=True)) for row in rows[table]] for table in DERIVED}
+        lists = {table: [dict(zip(_row_type(table), row, strict=True)) for row in rows[table]] for table in tables}
         yield {"file": rows["artefacts"][0][1], **lists}
-        if say is not None:
-            say(done, len(names))
+        say(done, len(names))
 
 
 def _block_lines(store: Store, names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -224,11 +228,12 @@ def views(
         asked = [table for table in tables if table in inside]
         if not asked:
             continue
-        source = Source(store, name, wanted, connection, temporary, say)
+        columns = [*_COLUMNS[name]] if name == BLOCKS else ["file", *asked]
+        source = Source(store, name, columns, wanted, connection, temporary, say)
         files += [source.parquet] if source.parquet is not None else []
         for table in asked:
-            columns = "* EXCLUDE (file)" if name == BLOCKS else f"unnest({table}, max_depth := 2)"
-            statements.append(f"CREATE VIEW {table} AS SELECT {columns} FROM ({source.select})")
+            shown = "* EXCLUDE (file)" if name == BLOCKS else f"unnest({table}, max_depth := 2)"
+            statements.append(f"CREATE VIEW {table} AS SELECT {shown} FROM ({source.select})")
     return statements, files
 
 
