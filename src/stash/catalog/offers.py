@@ -143,13 +143,8 @@ class Columns:
         """Columns of single prices; ``index`` maps (cloud, instance) to the instance's position."""
         rows = [(index[row.cloud, row.instance], *row[3:5], row.region, *row[5:]) for row in prices]
         instance, kind, dollars, region, as_of, source, notes = zip(*rows, strict=True) if rows else ((),) * 7
-        money = np.array(dollars, dtype=np.float64)
-        return cls(
-            np.array(instance, dtype=np.int32),
-            *map(texts, (kind, region)),
-            money,
-            *map(texts, (as_of, source, notes)),
-        )
+        numbers, money = np.array(instance, dtype=np.int32), np.array(dollars, dtype=np.float64)
+        return cls(numbers, texts(kind), texts(region), money, texts(as_of), texts(source), texts(notes))
 
     def keep(self, rows: Mask | NDArray[np.intp]) -> Columns:
         """The same columns with only some rows: those of a mask, or of such positions."""
