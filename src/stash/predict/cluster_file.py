@@ -139,16 +139,16 @@ def target_of_text(text: str, path: str) -> Target:
     return _target(loads(text, path, _Described).content, path)
 
 
-def _target(given: _Described, path: str) -> Target:
-    inside, network, disk = given.inside, given.network, given.disk
-    as_of, source = given.as_of, given.source or path
+def _target(described: _Described, path: str) -> Target:
+    inside, network, disk = described.inside, described.network, described.disk
+    as_of, source = described.as_of, described.source or path
     return Target(
-        name=given.name,
-        nodes=given.nodes,
-        devices=given.devices,
-        backend=given.backend or ("gloo" if given.device is None else "nccl"),
-        device=given.device,
-        device_memory_bytes=_fact(given.device_memory, as_of, source),
+        name=described.name,
+        nodes=described.nodes,
+        devices=described.devices,
+        backend=described.backend or ("gloo" if described.device is None else "nccl"),
+        device=described.device,
+        device_memory_bytes=_fact(described.device_memory, as_of, source),
         inside=inside
         and NodeLinks(
             wiring=inside.wiring,
@@ -163,8 +163,8 @@ def _target(given: _Described, path: str) -> Target:
             nics=network.nics,
             latency_seconds=_fact(network.latency, as_of, source),
         ),
-        cores=_fact(given.cores, as_of, source),
-        memory_bytes=_fact(given.memory, as_of, source),
+        cores=_fact(described.cores, as_of, source),
+        memory_bytes=_fact(described.memory, as_of, source),
         storage=disk
         and Storage(
             bytes_per_second=_fact(disk.bandwidth, as_of, source),
