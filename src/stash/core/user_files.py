@@ -88,7 +88,7 @@ def quantity(parse: Callable[[str], float], bare: bool = False) -> BeforeValidat
 
 
 @dataclass(frozen=True)
-class Document:
+class YamlText:
     """The plain data of one YAML text, and where everything in it stands."""
 
     path: Path | str
@@ -125,7 +125,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class UserFile(Document, Generic[M]):
+class UserFile(YamlText, Generic[M]):
     """A document and the model that it holds."""
 
     content: M
@@ -138,10 +138,10 @@ def load(path: Path, model: type[M], what: str, described: str) -> UserFile[M]:
 
 def loads(text: str, path: Path | str, model: type[M]) -> UserFile[M]:
     """The same of a text; ``path`` is only named in errors."""
-    return fitted(document_of(text, path), model)
+    return fitted(yaml_text(text, path), model)
 
 
-def document_of(text: str, path: Path | str) -> Document:
+def yaml_text(text: str, path: Path | str) -> YamlText:
     """The plain data of a YAML text; raises UserError with the line of what is none."""
     try:
         data, numbers = parse(text)
@@ -150,10 +150,10 @@ def document_of(text: str, path: Path | str) -> Document:
         line = "" if mark is None else f":{mark.line + 1}"
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise UserError(f"{path}{line}: it is not valid YAML: {problem}") from error
-    return Document(path, {} if data is None else data, numbers)
+    return YamlText(path, {} if data is None else data, numbers)
 
 
-def fitted(document: Document, model: type[M]) -> UserFile[M]:
+def fitted(document: YamlText, model: type[M]) -> UserFile[M]:
     """The document as ``model``; raises UserError that names every mistake, the first line's first."""
     said = dict(_strangers(document.data, model, ()))
     content = None

@@ -17,7 +17,7 @@ from stash.core.documents import DocumentFile
 from stash.core.errors import UnitError, UserError
 from stash.core.records.base import Number, Record
 from stash.core.units import parse_bytes, parse_interruptions, parse_rate
-from stash.core.user_files import document_of, fitted, load_rows, quantity, text_of
+from stash.core.user_files import fitted, load_rows, quantity, text_of, yaml_text
 from stash.spot.records.fleets import (
     FLEET_MODEL_SUFFIX,
     FLEET_SCHEMA,
@@ -91,7 +91,7 @@ def read_pool(path: Path, curve: LearnedCurve | None = None) -> FleetPool:
     """The pool at ``path``, with its loss from ``curve`` if there is one; raises UserError with line and field of
     every mistake.
     """
-    document = document_of(text_of(path, "the pool", DESCRIBED), path)
+    document = yaml_text(text_of(path, "the pool", DESCRIBED), path)
     data = document.data
     if curve is not None and isinstance(data, dict):
         if "loss" in data:

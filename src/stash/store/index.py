@@ -115,7 +115,7 @@ def compact(
     stored = store.contents().stored
     with workplace() as (connection, temporary):
         sources = {
-            name: Source(store, name, [*_COLUMNS[name]], stored, connection, temporary, say, rebuild)
+            name: Indexed(store, name, [*_COLUMNS[name]], stored, connection, temporary, say, rebuild)
             for name in FILES
         }
         for name, source in sources.items():
@@ -128,7 +128,7 @@ def compact(
     return Compacted(len(stored) - unread, len(fresh) - unread)
 
 
-class Source:
+class Indexed:
     """Some ``columns`` of one of the files for the ``wanted`` artefacts, with what it lacks in a file of its own."""
 
     def __init__(
@@ -229,7 +229,7 @@ def views(
         if not asked:
             continue
         columns = [*_COLUMNS[name]] if name == BLOCKS else ["file", *asked]
-        source = Source(store, name, columns, wanted, connection, temporary, say)
+        source = Indexed(store, name, columns, wanted, connection, temporary, say)
         files += [source.parquet] if source.parquet is not None else []
         for table in asked:
             shown = "* EXCLUDE (file)" if name == BLOCKS else f"unnest({table}, max_depth := 2)"

@@ -29,7 +29,7 @@ _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 """Extras of Stash that reach a protocol."""
 
 
-def opened(url: str) -> Storage:
+def opened(url: str) -> StorageBackend:
     """The folder or fsspec URL; looks nothing up yet. Raises UserError for a URL that nothing installed can reach."""
     if not url:
         raise UserError("a store is a folder or a URL, like ~/runs or s3://bucket/runs")
@@ -200,7 +200,7 @@ class RemoteStorage:
             raise StoreError(f"cannot {what} the store {self.url}: {one_line(error)}") from None
 
 
-Storage = LocalStorage | RemoteStorage
+StorageBackend = LocalStorage | RemoteStorage
 _REASONS = {
     errno.EACCES: "no permission",
     errno.EPERM: "no permission",

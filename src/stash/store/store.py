@@ -18,7 +18,7 @@ from stash.core.records.profile import Profile
 from stash.core.secrets import masked_text
 from stash.store import storage
 from stash.store.schema import DERIVED, VERSION, TableRow, TableRows, fits
-from stash.store.storage import Storage, id_of
+from stash.store.storage import StorageBackend, id_of
 
 # Digests ---------------------------------------------------------------------------------------------------
 # A digest is what is derived from one artefact, kept beside it so that it need not be derived again: a cache, never
@@ -95,7 +95,7 @@ class Contents(NamedTuple):
 class Store:
     """Artefacts in a storage. Raises StoreError where that does, and UserError for what people mistype."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: StorageBackend) -> None:
         self.storage = storage
         self.unreadable: dict[str, str] = {}
         """Why, by name, of artefacts met so far."""

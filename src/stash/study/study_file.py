@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stash.core.errors import UserError
 from stash.core.files import read_up_to
-from stash.core.user_files import Document, Location, load, loads
+from stash.core.user_files import Location, YamlText, load, loads
 from stash.study.fields import Study
 
 _SCRIPTS = (".py", ".sh")
@@ -25,7 +25,7 @@ class StudyFile:
 
     path: Path
     study: Study
-    document: Document
+    document: YamlText
 
     @property
     def name(self) -> str:
