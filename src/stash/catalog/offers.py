@@ -146,6 +146,11 @@ class Columns:
         numbers, money = np.array(instance, dtype=np.int32), np.array(dollars, dtype=np.float64)
         return cls(numbers, texts(kind), texts(region), money, texts(as_of), texts(source), texts(notes))
 
+    @classmethod
+    def among(cls, prices: Iterable[Price], instances: Sequence[Instance]) -> Columns:
+        """Columns of prices of these instances, by their positions."""
+        return cls.of(prices, {(item.cloud, item.name): number for number, item in enumerate(instances)})
+
     def keep(self, rows: Mask | NDArray[np.intp]) -> Columns:
         """The same columns with only some rows: those of a mask, or of such positions."""
         return Columns(*(getattr(self, item.name)[rows] for item in fields(self)))
