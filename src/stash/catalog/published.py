@@ -1,4 +1,4 @@
-"""Reads the price lists that gpuhunt and SkyPilot publish, in their own formats, and says what is wrong with them.
+"""Reads the price lists that gpuhunt and SkyPilot publish, in their own formats, and checks them.
 
 Knows the columns of both formats and their traps: zones instead of regions, GPU prices apart from VM prices on
 GCP, memory sizes in the wrong unit, placeholder prices. Keeps GPU types, and CPU types that Stash knows already.

@@ -1,4 +1,4 @@
-"""Published facts beside prices: training speeds, data sets, tariffs, collectives, each with source and date."""
+"""Published facts other than prices: training speeds, data sets, tariffs, collectives, each with source and date."""
 
 from __future__ import annotations
 

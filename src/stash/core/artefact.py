@@ -179,7 +179,7 @@ class Growing:
 
     @property
     def new(self) -> bool:
-        """Whether a name that nobody has is still to be taken, or again, as somebody is at work on the one it had."""
+        """Whether a free name is still to be taken, or again, because another process writes to the one it had."""
         return self._must_be_new and not self._is_ours()
 
     @property
@@ -199,9 +199,9 @@ class Growing:
             elif self._is_ours():
                 self._append(profile, fields)
             else:
-                self._failed = True  # somebody is at work on the name that was asked for
+                self._failed = True  # another process writes to the name that was asked for
         except (ArtefactError, OSError):
-            self._failed = True  # the last save will say why
+            self._failed = True  # the last save raises the reason
         if not self._failed:
             self._fields, self.last = fields, profile
 
@@ -253,8 +253,8 @@ def _identity(status: os.stat_result) -> tuple[int, int, int]:
 
 
 # A probe's links in a profile ------------------------------------------------------------------------------
-# Hosts are matched by hostname, and by order where several nodes have the same one (a testbed's). What the probe says
-# of a machine's identity is not taken: the profile looked at it itself, and later.
+# Hosts are matched by hostname, and by order where several nodes have the same one (a testbed's). What the probe
+# found of a machine's identity is not taken: the profile looked at it itself, and later.
 
 
 def links_by_hostname(probe: Probe) -> dict[str, list[Links]]:

@@ -155,7 +155,7 @@ def yaml_text(text: str, path: Path | str) -> YamlText:
 
 def fitted(document: YamlText, model: type[M]) -> UserFile[M]:
     """The document as ``model``; raises UserError that names every mistake, the first line's first."""
-    said = dict(_strangers(document.data, model, ()))
+    mistakes = dict(_unknown_fields(document.data, model, ()))
     content = None
     try:
         content = model.model_validate(document.data)
@@ -165,12 +165,12 @@ def fitted(document: YamlText, model: type[M]) -> UserFile[M]:
         for detail in found:
             empty = detail["type"] == "too_short"
             if detail["type"] == "extra_forbidden" or (empty and detail["loc"] in inside):
-                continue  # a stranger is named above; entries that are there and wrong are no missing ones
-            said.setdefault(
+                continue  # an unknown name is listed already; entries that are there and wrong are no missing ones
+            mistakes.setdefault(
                 document.place(detail["loc"], detail["type"] == "missing"), _sentence(detail, document.data, model)
             )
-    if content is None or said:
-        ordered = sorted(said.items(), key=lambda item: document.line(item[0]))
+    if content is None or mistakes:
+        ordered = sorted(mistakes.items(), key=lambda item: document.line(item[0]))
         raise UserError(_listed(document.sentence(*item) for item in ordered))
     return UserFile(document.path, document.data, document.numbers, content)
 
@@ -199,7 +199,7 @@ def _words(detail: Mapping[str, Any]) -> str:
     return _SUBJECT.sub("", detail["msg"]).partition(" or instance of ")[0]
 
 
-def _strangers(data: Any, annotation: Any, where: Location) -> Iterator[tuple[Location, str]]:
+def _unknown_fields(data: Any, annotation: Any, where: Location) -> Iterator[tuple[Location, str]]:
     """Every name in ``data`` that no field of the model has: a mistyped one would silently be a default."""
     kinds = [*_kinds(annotation)]
     if isinstance(data, dict):
@@ -213,15 +213,15 @@ def _strangers(data: Any, annotation: Any, where: Location) -> Iterator[tuple[Lo
                 hint = f"did you mean {alike[0]}?" if alike else f"there are {', '.join(model.model_fields)}"
                 yield (*where, str(name)), f"there is no such field; {shortened(hint, 400)}"
             else:
-                yield from _strangers(value, field.annotation, (*where, str(name)))
+                yield from _unknown_fields(value, field.annotation, (*where, str(name)))
     elif isinstance(data, list):
         items = next((get_args(kind)[0] for kind in kinds if get_origin(kind) in (tuple, list)), None)
         for number, item in enumerate(data):
-            yield from _strangers(item, items, (*where, number))
+            yield from _unknown_fields(item, items, (*where, number))
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
-    """The types that a field may have, without what is said about them."""
+    """The types that a field may have, without their constraints."""
     if get_origin(annotation) is Annotated:
         yield from _kinds(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, UnionType):
@@ -232,7 +232,7 @@ def _kinds(annotation: Any) -> Iterator[Any]:
 
 
 def _is_tagged(data: Mapping[Any, Any], model: type[BaseModel]) -> bool:
-    """Whether ``data`` says that it is this one of several kinds."""
+    """Whether a field of ``data`` marks it as this one of several kinds."""
     return any(data.get(name) in tags for name, field in model.model_fields.items() if (tags := _literals(field)))
 
 
@@ -241,7 +241,7 @@ def _literals(field: Any) -> tuple[Any, ...]:
 
 
 def _tags(model: type[BaseModel], name: str) -> Iterator[str]:
-    """What the field ``name`` may say in the kinds of things of which lists in ``model`` are."""
+    """The values of the field ``name`` that distinguish the items of lists in ``model``."""
     for field in model.model_fields.values():
         for kind in _kinds(field.annotation):
             for item in _kinds(get_args(kind)[0]) if get_origin(kind) is tuple else ():
@@ -324,7 +324,7 @@ def _walk(node: yaml.Node, path: Location, numbers: dict[Location, int], seen: s
 
 
 def load_rows(path: Path, row: type[M], what: str, described: str, most: int = 100_000) -> list[tuple[int, M]]:
-    """The rows of a CSV file with their lines; columns in any order, others beside them.
+    """The rows of a CSV file with their lines; columns in any order, others are ignored.
 
     Each field of ``row`` is a column, with an example of what to write. Raises UserError that names every mistake.
     """

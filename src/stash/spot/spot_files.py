@@ -45,7 +45,7 @@ is_fleet_plan = functools.partial(documents.begins_as, kind=documents.FLEET_PLAN
 
 
 def model_name(runs: Path) -> str:
-    """What the model of these runs is called if nobody says."""
+    """What the model of these runs is called by default."""
     return f"{runs.stem}{FLEET_MODEL_SUFFIX}"
 
 

@@ -105,17 +105,17 @@ def is_compacted(store: Store) -> bool:
 
 
 def compact(
-    store: Store, rebuild: bool = False, say: Callable[[int, int], None] = lambda done, of: None
+    store: Store, rebuild: bool = False, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> Compacted:
     """Write both files for all stored artefacts; with ``rebuild`` nothing of ``index/`` is used for that.
 
-    ``say`` is called with how many new ones of how many are read. Files under names of their own are left out, since
-    they may change. Raises StoreError.
+    ``progress`` is called with how many new ones of how many are read. Files under names of their own are left out,
+    since they may change. Raises StoreError.
     """
     stored = store.contents().stored
     with workplace() as (connection, temporary):
         sources = {
-            name: Indexed(store, name, [*_COLUMNS[name]], stored, connection, temporary, say, rebuild)
+            name: Indexed(store, name, [*_COLUMNS[name]], stored, connection, temporary, progress, rebuild)
             for name in FILES
         }
         for name, source in sources.items():
@@ -139,7 +139,7 @@ class Indexed:
         wanted: Sequence[str],
         connection: DuckDBPyConnection,
         temporary: Path,
-        say: Callable[[int, int], None],
+        progress: Callable[[int, int], None],
         rebuild: bool = False,
     ) -> None:
         self.parquet: Path | None = None
@@ -157,7 +157,7 @@ class Indexed:
         if name == BLOCKS:
             rows = _block_lines(store, self.fresh)
         else:
-            rows = _table_lines(store, self.fresh, columns[1:], say, rebuild)
+            rows = _table_lines(store, self.fresh, columns[1:], progress, rebuild)
         try:
             self.select = _written(connection, temporary / f"{name}-fresh", rows, types)
             if self.parquet is not None:
@@ -197,13 +197,13 @@ def _copy(connection: DuckDBPyConnection, select: str, file: Path) -> None:
 
 
 def _table_lines(
-    store: Store, names: Sequence[str], tables: Sequence[str], say: Callable[[int, int], None], rebuild: bool
+    store: Store, names: Sequence[str], tables: Sequence[str], progress: Callable[[int, int], None], rebuild: bool
 ) -> Iterator[dict[str, Any]]:
     """What is derived again is kept in the store if it can be; digests are used, but for a ``rebuild``."""
     for done, rows in enumerate(store.rows(names, trust=not rebuild), 1):
         lists = {table: [dict(zip(_row_type(table), row, strict=True)) for row in rows[table]] for table in tables}
         yield {"file": rows["artefacts"][0][1], **lists}
-        say(done, len(names))
+        progress(done, len(names))
 
 
 def _block_lines(store: Store, names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -218,7 +218,7 @@ def views(
     tables: Iterable[str],
     connection: DuckDBPyConnection,
     temporary: Path,
-    say: Callable[[int, int], None],
+    progress: Callable[[int, int], None],
 ) -> tuple[list[str], list[Path]]:
     """The statements that make views of these ``tables``, and the files of the store that they read."""
     contents = store.contents()
@@ -229,7 +229,7 @@ def views(
         if not asked:
             continue
         columns = [*_COLUMNS[name]] if name == BLOCKS else ["file", *asked]
-        source = Indexed(store, name, columns, wanted, connection, temporary, say)
+        source = Indexed(store, name, columns, wanted, connection, temporary, progress)
         files += [source.parquet] if source.parquet is not None else []
         for table in asked:
             shown = "* EXCLUDE (file)" if name == BLOCKS else f"unnest({table}, max_depth := 2)"

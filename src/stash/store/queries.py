@@ -31,12 +31,12 @@ from stash.store.store import Store
 _MAX_QUOTED = 600
 """Characters of DuckDB's own words that are shown."""
 SECONDS = 60.0
-"""That a query may take, if nobody says; what is read of the store before it is not counted."""
+"""That a query may take, by default; what is read of the store before it is not counted."""
 MEMORY_BYTES, FILE_BYTES = 2**30, 2**32
 """What a query may take, beyond DuckDB itself; and the size of what it sorts on disk or saves."""
 _ASKING = Path(query_process.__file__)
 _GRACE = 30
-"""Seconds after which a process ends itself that nobody ends."""
+"""Seconds after which a process ends itself, should whoever started it be killed."""
 
 
 class QueryAnswer:
@@ -144,20 +144,20 @@ def _started() -> Popen[bytes]:
 def query(
     store: Store,
     sql: str,
-    say: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
     seconds: float = SECONDS,
 ) -> Iterator[QueryAnswer]:
     """The answer to one SELECT, readable within the block; raises UserError with DuckDB's words and the columns.
 
-    ``say`` is called with how many artefacts of how many have been read, of those that were not compacted. The query
-    itself is ended after so many ``seconds``.
+    ``progress`` is called with how many artefacts of how many have been read, of those that were not compacted. The
+    query itself is ended after so many ``seconds``.
     """
     _check_one_select(sql)
     tables = [table for table in TABLES if re.search(rf"\b{table}\b", sql, re.IGNORECASE)] or list(TABLES)
     with workplace() as (connection, temporary):
         answer = QueryAnswer(temporary, seconds)
         try:
-            statements, files = views(store, tables, connection, temporary, say)
+            statements, files = views(store, tables, connection, temporary, progress)
             answer.ask(sql, [*statements, *_lock(temporary, files)], tables)
             yield answer
         finally:

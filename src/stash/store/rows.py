@@ -11,13 +11,13 @@ from typing import Any
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.analysis.breakdown import Breakdown
 from stash.analysis.findings.probe_reading import Reading, read
+from stash.analysis.findings.rates import Finding
 from stash.catalog.layers import load as load_catalog
 from stash.core.errors import StashError
 from stash.core.records.host import Host, Probe
 from stash.core.records.profile import Profile
-from stash.store.schema import DERIVED, STALL_NAMES, TABLES, TableRow, TableRows
+from stash.store.schema import DERIVED, TABLES, TableRow, TableRows
 
 Values = Mapping[str, Any]
 """Values by column, without the id."""
@@ -49,101 +49,55 @@ def _rows(table: str, id: str, cells: Iterable[Values]) -> list[TableRow]:
     return rows
 
 
-# Profiles -------------------------------------------------------------------------------------------------
+def _taken(table: str, *sources: object) -> dict[str, Any]:
+    """What the ``sources`` have under the names of the table's columns; the first that has one gives it."""
+    found: dict[str, Any] = {}
+    for source in sources:
+        for column in TABLES[table][1:]:
+            if column.name not in found and hasattr(source, column.name):
+                found[column.name] = getattr(source, column.name)
+    return found
 
 
 def _of_profile(profile: Profile) -> dict[str, list[Values]]:
-    breakdown = attribute(profile)
+    breakdown, workload = attribute(profile), profile.workload
     advice = verdict(breakdown, profile)
-    shares = {stall.name: 100 * stall.share for stall in breakdown.stalls}
+    shares = {f"{stall.name}_pct": 100 * stall.share for stall in breakdown.stalls}
     reading = _reading(profile.hosts)
+    first = profile.hosts[0] if profile.hosts else None
     head = {
+        **_taken("artefacts", profile, advice, breakdown),
         "kind": "profile",
-        "name": profile.workload.name,
+        "name": workload.name,
         "ranks": profile.world_size,
-        "nodes": profile.nodes,
         "machine": _machine(profile.hosts),
-        "step_seconds": breakdown.step_seconds,
-        "samples_per_second": breakdown.samples_per_second,
-        "stall": advice.stall,
-        "stall_pct": shares.get(advice.stall or ""),
+        "stall_pct": shares.get(f"{advice.stall}_pct"),
         "findings": None if reading is None else len(reading.findings),
     }
     facts = {
-        **_of_workload(profile),
-        **_of_machines(profile),
-        **_of_breakdown(breakdown),
+        **_taken("profiles", breakdown, profile, workload, first),
+        "workload": workload.name,
+        "command": " ".join(workload.command),
+        "workers": workload.loaders[0].workers if workload.loaders else None,
+        "torch": profile.software.get("torch"),
+        "device": profile.ranks[0].device.partition(":")[0] if profile.ranks else None,
+        "gpu": _gpu(first),
+        "gpus": sum(len(host.gpus) for host in profile.hosts),
+        "step_low": breakdown.step.low,
+        "step_high": breakdown.step.high,
+        **{f"paper_{name}": value for name, value in breakdown.paper.model_dump().items()},
+        "stable": breakdown.stability.ok,
         "verdict": advice.kind,
         "stall": advice.stall,
-        **{f"{name}_pct": shares.get(name) for name in STALL_NAMES},
+        **shares,
     }
     return {
         "artefacts": [head],
         "profiles": [facts],
-        "stalls": list(_stalls(breakdown)),
-        "ranks": [rank.model_dump() for rank in profile.ranks],
+        "stalls": [_taken("stalls", each) for each in (*breakdown.stalls, *breakdown.skipped)],
+        "ranks": [_taken("ranks", rank) for rank in profile.ranks],
         **_of_hosts(profile.hosts, reading),
     }
-
-
-def _of_workload(profile: Profile) -> Values:
-    workload = profile.workload
-    return {
-        "created": profile.created,
-        "workload": workload.name,
-        "command": " ".join(workload.command),
-        "git_commit": workload.git_commit,
-        "git_dirty": workload.git_dirty,
-        "world_size": profile.world_size,
-        "nodes": profile.nodes,
-        "batch": workload.batch,
-        "precision": workload.precision,
-        "parameters": workload.parameters,
-        "parameter_bytes": workload.parameter_bytes,
-        "workers": workload.loaders[0].workers if workload.loaders else None,
-        "torch": profile.software.get("torch"),
-        "stash_version": profile.stash_version,
-        "ended": profile.ended,
-        "elapsed_seconds": profile.elapsed_seconds,
-    }
-
-
-def _of_machines(profile: Profile) -> Values:
-    first = profile.hosts[0] if profile.hosts else None
-    return {
-        "device": profile.ranks[0].device.partition(":")[0] if profile.ranks else None,
-        "cloud": first.cloud if first else None,
-        "instance": first.instance if first else None,
-        "gpu": _gpu(first),
-        "gpus": sum(len(host.gpus) for host in profile.hosts),
-        "cpu": first.cpu if first else None,
-    }
-
-
-def _of_breakdown(breakdown: Breakdown) -> Values:
-    return {
-        "rounds": breakdown.rounds,
-        "rounds_dropped": breakdown.rounds_dropped,
-        "step_seconds": breakdown.step_seconds,
-        "step_low": breakdown.step.low,
-        "step_high": breakdown.step.high,
-        "samples_per_second": breakdown.samples_per_second,
-        **{f"paper_{name}": value for name, value in breakdown.paper.model_dump().items()},
-        "stable": breakdown.stability.ok,
-    }
-
-
-def _stalls(breakdown: Breakdown) -> Iterator[Values]:
-    for stall in breakdown.stalls:
-        yield {
-            "name": stall.name, "seconds": stall.seconds, "low": stall.low, "high": stall.high, "share": stall.share,
-            "within_noise": stall.within_noise,
-        }  # fmt: skip
-    for missing in breakdown.skipped:
-        yield {"name": missing.name, "why": missing.why}
-
-
-# Machines -------------------------------------------------------------------------------------------------
 
 
 def _of_probe(probe: Probe) -> dict[str, list[Values]]:
@@ -159,15 +113,25 @@ def _of_probe(probe: Probe) -> dict[str, list[Values]]:
 
 
 def _of_hosts(hosts: tuple[Host, ...], reading: Reading | None) -> dict[str, list[Values]]:
+    rows: list[Values] = [
+        {
+            **_taken("hosts", host),
+            "node": node,
+            "gpu": _gpu(host),
+            "gpus": len(host.gpus),
+            "probed": host.links is not None,
+        }
+        for node, host in enumerate(hosts)
+    ]
     return {
-        "hosts": [_host(node, host) for node, host in enumerate(hosts)],
+        "hosts": rows,
         "links": [] if reading is None else list(_links(reading)),
-        "findings": [] if reading is None else list(_findings(reading)),
+        "findings": [] if reading is None else [_finding(each) for each in reading.findings],
     }
 
 
 def _reading(hosts: tuple[Host, ...]) -> Reading | None:
-    """What the links of these machines mean beside the catalog; ``None`` where none was measured."""
+    """What the links of these machines mean against the catalog; ``None`` where none was measured."""
     if all(host.links is None for host in hosts):
         return None
     probe = Probe(stash_version="", created="", hosts=hosts, budget_seconds=0, elapsed_seconds=0)
@@ -177,27 +141,10 @@ def _reading(hosts: tuple[Host, ...]) -> Reading | None:
         return None
 
 
-def _host(node: int, host: Host) -> Values:
-    return {
-        "node": node,
-        "gpu": _gpu(host),
-        "gpus": len(host.gpus),
-        "probed": host.links is not None,
-        **{
-            name: getattr(host, name)
-            for name in (
-                "hostname", "cpu", "cores", "memory_bytes", "kernel", "disk", "virtualization", "cloud", "instance",
-                "steal_fraction",
-            )
-        },
-    }  # fmt: skip
-
-
 def _links(reading: Reading) -> Iterator[Values]:
     for link in reading.links:
         yield {
-            "node": link.node, "hostname": link.hostname, "part": link.part, "link": link.group,
-            "member": link.member, "unit": link.unit, "rate": link.rate.value, "low": link.rate.low,
+            **_taken("links", link), "link": link.group, "rate": link.rate.value, "low": link.rate.low,
             "high": link.rate.high,
         }  # fmt: skip
     for curve in reading.exchanges:
@@ -210,21 +157,14 @@ def _links(reading: Reading) -> Iterator[Values]:
             }  # fmt: skip
 
 
-def _findings(reading: Reading) -> Iterator[Values]:
-    for finding in reading.findings:
-        measured, fact = finding.measured, finding.fact
-        dated = fact is not None and fact.as_of is not None
-        yield {
-            "hostname": finding.hostname,
-            "name": finding.name,
-            "text": finding.text,
-            "unit": finding.unit,
-            "measured": None if measured is None else measured.value,
-            "low": None if measured is None else measured.low,
-            "high": None if measured is None else measured.high,
-            "expected": None if fact is None else fact.value,
-            "source": None if fact is None else f"{fact.source}, {fact.as_of}" if dated else fact.source,
-        }
+def _finding(finding: Finding) -> Values:
+    measured, fact = finding.measured, finding.fact
+    row = {**_taken("findings", finding), "measured": None if measured is None else measured.value}
+    if measured is not None:
+        row |= {"low": measured.low, "high": measured.high}
+    if fact is not None:
+        row |= {"expected": fact.value, "source": ", ".join(filter(None, [fact.source, fact.as_of]))}
+    return row
 
 
 def _gpu(host: Host | None) -> str | None:
@@ -232,7 +172,7 @@ def _gpu(host: Host | None) -> str | None:
 
 
 def _machine(hosts: tuple[Host, ...]) -> str | None:
-    """What the first machine is, as shortly as it can be said."""
+    """What the first machine is, in a word or two."""
     if not hosts:
         return None
     host = hosts[0]

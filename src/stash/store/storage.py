@@ -20,7 +20,7 @@ from stash.core.printable import printable_line
 from stash.core.records.base import SUFFIX
 
 _OBJECTS = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"))
-"""Protocols without folders: making one there would make a bucket, of whatever name somebody mistyped."""
+"""Protocols without folders: making one there would make a bucket, of whatever name was mistyped."""
 _MAX_BYTES = 2**29
 """Of an artefact that is read with others; more is none that can be read alone either."""
 _BATCH_SIZE = 500
@@ -36,7 +36,7 @@ def opened(url: str) -> StorageBackend:
     if "://" not in url and "::" not in url:
         return LocalStorage(Path(url).expanduser(), url)
     try:
-        fsspec: Any = import_module("fsspec")  # which says nothing of its types
+        fsspec: Any = import_module("fsspec")  # which has no types
     except ImportError:
         raise UserError(f"{url} needs fsspec, which is not installed: pip install fsspec") from None
     protocol = url.split("://", maxsplit=1)[0]
@@ -252,7 +252,7 @@ def digest_of(content: bytes) -> str:
 
 
 def stored(name: str) -> StoredName | None:
-    """The parts of ``name``; ``None`` of a file that somebody put into the store under a name of their own."""
+    """The parts of ``name``; ``None`` of a file that was put into the store under a name of its own."""
     found = _NAME.fullmatch(name)
     return None if found is None else StoredName(**found.groupdict())
 

@@ -229,10 +229,10 @@ class Suspect(NamedTuple):
     why: str
 
 
-def verify(store: Store, say: Callable[[int, int], None] = lambda done, of: None) -> tuple[int, list[Suspect]]:
+def verify(store: Store, progress: Callable[[int, int], None] = lambda done, of: None) -> tuple[int, list[Suspect]]:
     """How many artefacts are whole, and every file that is not what it should be. Changes and removes nothing.
 
-    ``say`` is called with how many of how many were read.
+    ``progress`` is called with how many of how many were read.
     """
     contents = store.contents()
     artefacts_there = [*contents.stored, *contents.loose]
@@ -244,7 +244,7 @@ def verify(store: Store, say: Callable[[int, int], None] = lambda done, of: None
     ]
     for done, name in enumerate(artefacts_there, 1):
         suspects.extend(_looked_at(store, name))
-        say(done, len(artefacts_there))
+        progress(done, len(artefacts_there))
     return len(artefacts_there) - (len(suspects) - len(contents.others)), suspects
 
 

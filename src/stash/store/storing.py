@@ -77,11 +77,11 @@ def keep_copy(artefact: Profile | Probe, store: Store | None, saved: Path | None
 def progress(what: str) -> Callable[[int, int], None]:
     """Says on stderr how far it is, where that takes long enough to be asked."""
 
-    def say(done: int, of: int) -> None:
+    def report(done: int, of: int) -> None:
         if of >= _WORTH_SAYING and (done == of or done % max(_WORTH_SAYING, of // 10) == 0):
             print(f"{what} {done:,} of {of:,}", file=sys.stderr, flush=True)
 
-    return say
+    return report
 
 
 def say_unreadable(store: Store) -> None:
@@ -131,7 +131,7 @@ def found(word: str, url: str | None = None) -> FoundRun:
         return _of_store(opened_store, opened_store.find(word))
     if named is None and not path.exists() and _LIKE_AN_ID.fullmatch(word):
         raise ArtefactError(
-            f"there is no file {word}; if it is an id, say of which store: --store URL, or STASH_STORE=URL"
+            f"there is no file {word}; if it is an id, name its store: --store URL, or STASH_STORE=URL"
         )
     return FoundRun(load_any(path), str(path.resolve()))
 
