@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from stash.catalog import facts, own, shipped, snapshot
-from stash.catalog.facts import GpuFacts, Instance, sliced
-from stash.catalog.offers import Catalog, Columns, Mask
+from stash.catalog.facts import GpuFacts, Instance, Offer, sliced
+from stash.catalog.offers import Answer, Catalog, Columns, Mask, OfferFilter
 from stash.catalog.own import OwnFile
 from stash.catalog.snapshot import Part, Snapshot
 
@@ -138,3 +139,31 @@ def _hidden(lower: Columns, upper: Columns) -> Mask:
         for instance, kind, region in lower.places()
     ]
     return np.array(hidden, dtype=np.bool_)
+
+
+# The merged catalog as ``stash.catalog`` asks it, read once per process -------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _usual() -> Catalog:
+    return load()
+
+
+def query(wish: OfferFilter | None = None) -> tuple[Offer, ...]:
+    """The offers that meet every wish, cheapest first; an offer whose fact is unknown never does. UserError."""
+    return _usual().query(wish)
+
+
+def search(wish: OfferFilter | None = None) -> Answer:
+    """Like ``query``, with the number of offers left out because a fact is unknown, by fact."""
+    return _usual().search(wish)
+
+
+def gpu(name: str) -> GpuFacts:
+    """One GPU by variant, by model if that has one variant, or by the driver's name; UserError names the nearest."""
+    return _usual().gpu(name)
+
+
+def instance(name: str) -> Instance:
+    """One instance by name, with or without its cloud (``aws/p3.8xlarge``); UserError names the nearest."""
+    return _usual().instance(name)
