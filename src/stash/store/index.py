@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stash.core.documents import PROFILE
 from stash.core.errors import StoreError, UserError, one_line
 from stash.store.schema import DERIVED, TABLES, VERSION
 from stash.store.store import Store
@@ -142,6 +143,8 @@ class Indexed:
         progress: Callable[[int, int], None],
         rebuild: bool = False,
     ) -> None:
+        if name == BLOCKS:
+            wanted = [each for each in wanted if each.endswith(PROFILE.suffix)]
         self.parquet: Path | None = None
         kept: set[str] = set()
         if not rebuild:
@@ -189,11 +192,8 @@ def _written(
 
 
 def _copy(connection: DuckDBPyConnection, select: str, file: Path) -> None:
-    _asked(
-        connection,
-        file,
-        f"COPY ({select}) TO {quoted(file)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROWS})",
-    )
+    options = f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROWS}"
+    _asked(connection, file, f"COPY ({select}) TO {quoted(file)} ({options})")
 
 
 def _table_lines(

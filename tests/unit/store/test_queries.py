@@ -110,6 +110,13 @@ def test_files_that_are_damaged_are_made_again(store: Store, tmp_path: Path, dam
     assert sorted(asked(store, COUNTS)) == counts
 
 
+def test_a_compaction_with_nothing_new_writes_nothing(store: Store, tmp_path: Path) -> None:
+    compact(store)
+    before = {path: path.stat().st_mtime_ns for path in _leaves(tmp_path)}
+    assert compact(store) == (4, 0)
+    assert {path: path.stat().st_mtime_ns for path in _leaves(tmp_path)} == before
+
+
 def test_compaction_during_a_query_changes_no_answer(store: Store, tmp_path: Path) -> None:
     compact(store)
     with query(store, "select count(*), count(distinct id) from profiles") as answer:
