@@ -239,7 +239,7 @@ def _name(text: str) -> str:
 
 def _file(text: str) -> str:
     if not text:
-        raise UserError("give a file that describes a cluster (docs/prediction.md), or one of `stash probe`")
+        raise UserError("give a file that describes a cluster (docs/how-to/what-if.md), or one of `stash probe`")
     return text
 
 
