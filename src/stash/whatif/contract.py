@@ -18,13 +18,21 @@ _NOTHING = 1e-12
 """Rounding of sums that cancel."""
 
 
+_KEPT_NAMES = {"dtype": "precision-of-training", "duration": "lasting"}
+
+
+def kept_name(option: str) -> str:
+    """What the documents call an option that has another name on the command line since."""
+    return _KEPT_NAMES.get(option, option)
+
+
 def document(answer: WhatIf) -> dict[str, Any]:
     """Of one answer; seconds per step, samples per second, base units; what is not known is null."""
     told = answer.told
     return {
         "schema": SCHEMA,
         "workload": answer.workload,
-        "changes": dict(answer.typed),
+        "changes": {kept_name(option): text for option, text in answer.typed.items()},
         "target": told.target.model_dump(mode="json"),
         "measured": _measured(answer.measured),
         "forecast": {**forecast(told), "unknown": [item.model_dump() for item in answer.lost]},
@@ -51,11 +59,11 @@ def sweep_document(
     return {
         "schema": SCHEMA,
         "workload": workload,
-        "changes": typed,
-        "over": [axis.option for axis in over],
+        "changes": {kept_name(option): text for option, text in typed.items()},
+        "over": [kept_name(axis.option) for axis in over],
         "points": [
             {
-                "values": dict(zip((axis.option for axis in over), point.texts, strict=True)),
+                "values": dict(zip((kept_name(axis.option) for axis in over), point.texts, strict=True)),
                 "forecast": None if point.told is None else forecast(point.told),
                 "why": point.why,
             }

@@ -318,7 +318,7 @@ class Launches:
         wishes = self._measurement.wishes
         signs = [sign for each in running if (sign := each.last_step()) is not None]
         if not signs:
-            limit = wishes.patience
+            limit = wishes.start_timeout
         else:
             longest = max(each.longest_step(max(signs), begun) for each in running)
             limit = max(_SILENCE, wishes.budget, _SLOWER * longest)
@@ -364,7 +364,7 @@ class Launches:
         if not beats:
             return Diagnosis(
                 f"{m.job.title} took no training step within {silence:.0f} s; if it needs longer to start, "
-                f"give it more with --patience SECONDS; if it trains, {MARK_STEPS}",
+                f"give it more with --start-timeout SECONDS; if it trains, {MARK_STEPS}",
                 self.last_words(),
             )
         phase, rounds = m.gathered.phase.name, m.gathered.rounds

@@ -88,7 +88,9 @@ def gang(
         every=every,
     )
     if least > request.most:
-        raise UserError(f"--least {least}: the plan has {counted(request.most, 'worker')}; ask for no more than that")
+        raise UserError(
+            f"--min-nodes {least}: the plan has {counted(request.most, 'worker')}; ask for no more than that"
+        )
     return request
 
 
