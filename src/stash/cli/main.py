@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
         ("compare", "report.command", "compare", _LOOK,
          "Say what differs between runs of a job, stall by stall, and whether more than chance is shown."),
         ("check", "report.command", "check", _LOOK,
-         "Check that a job keeps its limits: exit code 0 if it does, 1 if it does not, 3 if it is unknown."),
+         "Check that a job keeps its limits: exit code 0 if it does, 1 if it does not, 3 if unknown."),
         ("recommend", "plan.command", "recommend", _CHOOSE,
          "Say what to rent for a job: the cheapest in time, or the fastest for the money, and which dollars are "
          "stalls."),

@@ -32,7 +32,7 @@ class CheckPlanOptions(Options):
 def check_plan(options: CheckPlanOptions) -> None:
     """Hold a plan against what was measured later: which intervals held, and which assumption failed.
 
-    Exit code 0 if the step is as planned or faster and deadline and budget hold, 1 if not, 3 if it is unknown.
+    Exit code 0 if the step is as planned or faster and deadline and budget hold, 1 if not, 3 if unknown.
 
     Examples:
 

@@ -21,7 +21,7 @@ from stash.ui.layout import INDENT, Renderer, paragraph, terminal_renderer
 # Explain ---------------------------------------------------------------------------------------------------
 # How one choice's time and bill were found, line by line, every fact with its origin, its source and its date.
 #
-# Takes a plan apart that is there; computes nothing anew but the quotients that it shows.
+# Takes a plan apart that is there; computes nothing but the quotients that it shows.
 
 _UNITS: dict[str, Unit] = {"bytes/s": "bytes/s", "seconds": "seconds", "bytes": "bytes", "fraction": "fraction"}
 _NODES = re.compile(r"^\d+\s*[x×]\s*", re.IGNORECASE)

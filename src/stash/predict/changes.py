@@ -229,8 +229,8 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     if wanted.instance is not None:
         if measured.device is None and target.device is None and not measured.is_of_machines_like(target):
             raise UserError(
-                f"--instance {wanted.instance}: nobody published how fast its CPUs train; run `stash profile` there, "
-                "or change single facts with --nodes, --network and --disk"
+                f"--instance {wanted.instance}: no published figure says how fast its CPUs train; run `stash "
+                "profile` there, or change single facts with --nodes, --network and --disk"
             )
         if measured.device is not None and target.device is None:
             raise UserError(

@@ -288,7 +288,7 @@ class ExchangeModel:
 
 
 def _within_network(interconnect: Missing) -> Missing:
-    """The exchange of all ranks holds that inside a node: of a stall that cannot be told apart nothing is lost."""
+    """The exchange of all ranks holds that inside a node: of a stall that cannot be separated nothing is lost."""
     why = f"{interconnect.why}; contained in network"
     return interconnect.model_copy(update={"why": why, "contained_in": "network"})
 

@@ -100,13 +100,13 @@ class Fit:
     fits: bool | None
 
 
-def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
+def memory_fit(base: Base, wanted: Alteration, forecast: Forecast) -> Fit | None:
     """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs."""
-    line = job_footprint(base, wanted, told.target.ranks)
+    line = job_footprint(base, wanted, forecast.target.ranks)
     if line is None or base.passes is None:
         return None
     needed = line.at(wanted.batch or base.passes.batch)
-    memory = told.target.device_memory_bytes
+    memory = forecast.target.device_memory_bytes
     if memory is None:
         return Fit(needed, None, None, None)
     return Fit(needed, memory.value, line.largest_batch(memory.value), line.fits(needed, memory.value))

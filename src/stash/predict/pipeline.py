@@ -146,7 +146,7 @@ def cached_share(memory_bytes: float, dataset_bytes: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What samples cost, whoever makes them: draws, ``None`` where nobody knows."""
+    """What samples cost, whoever makes them: draws, ``None`` where unknown."""
 
     make_seconds: Array
     """Of one worker for one sample, with its files in memory and a core of its own."""
@@ -309,7 +309,7 @@ class NodeStorage:
 
 
 def served(storage: Storage, lasting: float | None, draws: Draws) -> NodeStorage | None:
-    """What ``storage`` serves to a training of so many seconds; ``None`` where nobody knows any rate of it."""
+    """What ``storage`` serves to a training of so many seconds; ``None`` where no rate of it is known."""
     rate, beyond = _rate(storage, lasting)
     if rate is None:
         return None

@@ -128,7 +128,7 @@ class CheckOptions(Options):
 
 
 def check(options: CheckOptions) -> None:
-    """Check that a job keeps its limits: exit code 0 if it does, 1 if it does not, 3 if it is unknown.
+    """Check that a job keeps its limits: exit code 0 if it does, 1 if it does not, 3 if unknown.
 
     A limit passes or fails only if the whole 95 % interval does; where it holds the limit, a longer profile tells.
 

@@ -50,7 +50,7 @@ class WorkloadSpec:
     about: str
     source: str
     classes: int = 0
-    """Labels the model tells apart; images and audio only."""
+    """Labels the model distinguishes; images and audio only."""
     sequence_length: int = 0
     """Tokens per sample; text only."""
     longest_sequence: int = 0

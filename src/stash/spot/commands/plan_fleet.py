@@ -103,7 +103,7 @@ def plan(options: FleetPlanOptions) -> None:
     """
     from stash.report.output import output_file, printed, write_output
     from stash.spot.pages.fleet_plan import document, render, view
-    from stash.spot.planning import venture
+    from stash.spot.planning import plan_with_revocations
     from stash.spot.risk.reckoning import kept
 
     json, pool = options.json, options.pool
@@ -111,7 +111,7 @@ def plan(options: FleetPlanOptions) -> None:
     found = _of_profile(options) if pool is None else _of_pool(options, pool)
     danger = dangers_of(found, options)
     if danger is not None:
-        found = venture(found, danger)
+        found = plan_with_revocations(found, danger)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
     printed(document(found) if json else view(found, options.profile or (pool.name if pool else "")), render)
