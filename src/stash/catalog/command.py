@@ -48,18 +48,18 @@ def _instances_option() -> Any:
 class CatalogOptions(Options):
     """One call of ``stash catalog``."""
 
-    gpu: str | None = option("GPU", "A model or variant: V100, A100-80GB, A100-SXM4-80GB.")
+    gpu: str | None = option("NAME", "A model or variant: V100, A100-80GB, A100-SXM4-80GB.")
     gpus: tuple[float | None, float | None] = option(
         "N", 'How many GPUs: "8", "4-8", "4-" or "-8".', parsers.number_range, default=(None, None)
     )
     min_gpu_memory: float | None = option("SIZE", "Memory of one GPU at least, like 24GB.", units.size)
-    cloud: str | None = option("CLOUD", "aws, gcp, azure, lambda, runpod, on-premise …")
-    region: str | None = option("REGION", "Only offers of this region, like us-east-1.")
+    cloud: str | None = option("NAME", "aws, gcp, azure, lambda, runpod, on-premise …")
+    region: str | None = option("NAME", "Only offers of this region, like us-east-1.")
     min_network: float | None = option("RATE", "Sustained network at least, like 25gbit.", units.rate)
     interconnect: str | None = option("NAME", "Between GPUs: nvlink, nvlink3, nvswitch, pcie.")
     min_vcpus: float | None = option("N", "vCPUs at least.", parsers.number)
     min_memory: float | None = option("SIZE", "Host memory at least, like 200GB.", units.size)
-    max_price: float | None = option("PRICE", 'Dollars per hour at most, like 10 or "$3.06/h".', _price)
+    max_price: float | None = option("DOLLARS/H", 'At most, like 10 or "$3.06/h".', _price)
     spot: bool = flag("Spot prices instead of on-demand prices.")
     history: bool = flag("Past on-demand prices instead.")
     sort: Sort = option("ORDER", f"{', '.join(get_args(Sort))}.", parsers.one_of(get_args(Sort)), default="price")

@@ -27,7 +27,7 @@ MAX_WHOLE = 2**31
 
 def _above_zero(parse: Callable[[str], float]) -> Callable[[str], float]:
     def read(text: str) -> float:
-        value = parse(text)
+        value = -1.0 if text.strip().startswith("-") else parse(text)
         if not 0 < value < math.inf:
             raise UnitError(f"it must be more than 0{'' if math.isfinite(value) else ', and finite'}")
         return value

@@ -16,6 +16,7 @@ import typer
 from stash.core import parsers
 from stash.core.errors import UserError
 from stash.core.interrupts import interrupted_by
+from stash.lab.testbed.topology import MAX_NODES
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
 
@@ -46,7 +47,7 @@ class TestbedOptions(Options):
     """One call of ``stash testbed run``."""
 
     command: tuple[str, ...] = argument("COMMAND…", "What to run on every node.", many=True)
-    nodes: int = option("N", "Hosts.", parsers.whole(1), default="2")
+    nodes: int = option("N", "Hosts.", parsers.whole(1, MAX_NODES), default="2")
     devices: int = option("N", "Ranks per host, for `stash profile`.", parsers.whole(1), default="1")
     network: float | None = option("RATE", 'Each host\'s uplink, like "1gbit".', parsers.rate)
     interconnect: float | None = option("RATE", "Each host's loopback.", parsers.rate)
@@ -143,7 +144,11 @@ class TestbedModelOptions(Options):
     name: str = argument("WORKLOAD", "A workload of the zoo; see `stash zoo`.")
     gpu: str | None = option("NAME", 'A GPU of the catalog, like "V100".')
     dtype: str = option(
-        "P", "fp32, or fp16 (autocast, tensor cores).", parsers.one_of(_DTYPES), default="fp32", was=("--precision",)
+        "HOW",
+        "fp32, or fp16 (autocast, tensor cores).",
+        parsers.one_of(_DTYPES),
+        default="fp32",
+        was=("--precision",),
     )
     tflops: float | None = option("N", "The GPU's peak, 10^12 operations a second.", parsers.number)
     memory_bandwidth: float | None = option(

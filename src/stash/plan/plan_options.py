@@ -134,7 +134,7 @@ class PlanOptions(Options):
     )
 
     scaling: ScalingPolicy = option(
-        "per-device|global", "What more devices do: each trains the profiled batch, or they share it.",
+        "per-device|global", "What more devices do: each trains the profiled batch (per-device), or they share it (global).",
         parsers.one_of(SCALING), default="per-device", panel=_HOW,
     )  # fmt: skip
     efficiency: float | None = option(
@@ -176,7 +176,7 @@ class PlanOptions(Options):
     )  # fmt: skip
     launch: Literal["sky"] | None = option(
         "sky", "Write the choice as a SkyPilot task, NAME.sky.yaml; nothing is started.",
-        parsers.one_of(("sky",), " is what a choice can be written for, as a SkyPilot task"), panel=_SHOWN,
+        parsers.one_of(("sky",), ": a choice can be written as a SkyPilot task"), panel=_SHOWN,
     )  # fmt: skip
     store: str | None = store_option()
 
@@ -314,7 +314,7 @@ def goal(asked: PlanOptions, job: TrainedJob, now: datetime) -> Goal:
     """What is wanted of the training; raises UserError. A deadline as a date without a zone is in that of ``now``."""
     return Goal(
         work=work(asked, job),
-        deadline_seconds=_seconds_left(asked.deadline, now),
+        deadline_seconds=_seconds_left(asked, now),
         budget_dollars=asked.max_cost,
         confidence=asked.confidence,
         scaling=asked.scaling,
@@ -322,14 +322,15 @@ def goal(asked: PlanOptions, job: TrainedJob, now: datetime) -> Goal:
     )
 
 
-def _seconds_left(deadline: float | datetime | None, now: datetime) -> float | None:
+def _seconds_left(asked: PlanOptions, now: datetime) -> float | None:
+    deadline = asked.deadline
     if not isinstance(deadline, datetime):
         return deadline
     until = deadline if deadline.tzinfo is not None else deadline.replace(tzinfo=now.tzinfo)
     if until <= now:
         raise UserError(
-            f"--deadline {deadline.isoformat()} is past; give a later one, or how long it may take, like "
-            "--deadline 24h"
+            f"--deadline {asked.typed.get('deadline', deadline)} is past; give a later one, or how long it may take, "
+            "like --deadline 24h"
         )
     return (until - now).total_seconds()
 

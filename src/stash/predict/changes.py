@@ -143,7 +143,7 @@ class Alteration(Options):
             for name in ("gpu", "gpus", "cpus", "memory", "instance"):
                 if name != whole and getattr(self, name) is not None:
                     raise UserError(
-                        f"--{whole} {getattr(self, whole)} gives already what --{name} would change; leave one of "
+                        f"--{whole} {getattr(self, whole)} says already what --{name} would change; leave one of "
                         "them out"
                     )
 
@@ -188,6 +188,12 @@ def field_of(option: str) -> str:
         hint = f"did you mean {alike[0]}?" if alike else f"there are {there_is}"
         raise UserError(f"nothing is called {option!r} that a forecast could change; {hint}")
     return _FIELDS[option]
+
+
+def changes(typed: Mapping[str, str]) -> Alteration:
+    """What these options ask for, each as it was typed; raises UserError."""
+    facts: dict[str, Any] = {field_of(option): text for option, text in typed.items()}
+    return Alteration(**facts)
 
 
 def parse(field: str, text: str) -> object:

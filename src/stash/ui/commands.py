@@ -115,7 +115,7 @@ def _parameter(name: str, one: Option, names: tuple[str, ...], hidden: bool) -> 
         info = typer.Argument(metavar=one.metavar, help=one.help, show_default=False)
     else:
         info = typer.Option(*names, metavar=one.metavar, help=one.help, rich_help_panel=one.panel, hidden=hidden)
-    default = False if kind is bool else None if hidden or one.many or one.default is None else str(one.default)
+    default = False if kind is bool else one.default if isinstance(one.default, str) and not hidden else None
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,

@@ -49,8 +49,8 @@ class RunCommand(OneCommand):
 
 # Options ---------------------------------------------------------------------------------------------------
 
-Where = Literal["cloud", "testbed", "local"]
-WHERE: Mapping[str, Where] = {"cloud": "cloud", "testbed": "testbed", "local": "local"}
+RunPlace = Literal["cloud", "testbed", "local"]
+RUN_PLACES: Mapping[str, RunPlace] = {"cloud": "cloud", "testbed": "testbed", "local": "local"}
 SECONDS = 60.0
 """How long a rehearsal trains, unless that is given."""
 _RENTED, _REHEARSED = "On rented machines (--on cloud)", "In a rehearsal (--on testbed, --on local)"
@@ -65,16 +65,16 @@ class RunOptions(Options):
 
     plan: Path = argument("PLAN", "What `stash spot plan -o` saved.", Path)
     job: str = argument("FILE.py:JOB", "The stash.spot.Job; with --sync a script.")
-    on: Where = option(
-        "WHERE", "cloud (rented), testbed (emulated hosts; needs root) or local (this machine).",
-        parsers.one_of(WHERE), default="cloud",
+    on: RunPlace = option(
+        "PLACE", "cloud (rented), testbed (emulated hosts; needs root) or local (this machine).",
+        parsers.one_of(RUN_PLACES), default="cloud",
     )  # fmt: skip
-    infra: str | None = option("CLOUD/REGION", "Where to rent, like aws/us-east-1 or kubernetes.", panel=_RENTED)
+    infra: str | None = option("CLOUD/REGION", "RunPlace to rent, like aws/us-east-1 or kubernetes.", panel=_RENTED)
     max_cost: float | None = option(
         "DOLLARS", "A hard stop; counts what is rented until it ends.", parsers.dollars, panel=_RENTED
     )
     bucket: str | None = option(
-        "URL", "Where checkpoints go; else on the servers' disk. --sync needs it.", panel=_RENTED
+        "URL", "RunPlace checkpoints go; else on the servers' disk. --sync needs it.", panel=_RENTED
     )
     yes: bool = flag("Rent; else what would be run is printed.", panel=_RENTED)
     revoke: tuple[str, ...] = option(
@@ -95,7 +95,7 @@ class RunOptions(Options):
         was=("--slower",),
     )  # fmt: skip
     checkpoint_dir: Path | None = option(
-        "FOLDER", "Where servers save, and resume from; else from the start.", Path, panel=_REHEARSED,
+        "FOLDER", "RunPlace servers save, and resume from; else from the start.", Path, panel=_REHEARSED,
         was=("--checkpoint",),
     )  # fmt: skip
     checkpoint_every: float | None = option(
@@ -107,7 +107,7 @@ class RunOptions(Options):
         was=("--least",),
     )  # fmt: skip
     sync: bool = flag("Run a script under torchrun: what follows is the script's.", panel=_TOGETHER)
-    output: Path | None = option("FILE", "Where the log goes.", Path, "--output", "-o", panel=_REHEARSED)
+    output: Path | None = option("FILE", "RunPlace the log goes.", Path, "--output", "-o", panel=_REHEARSED)
     json: bool = json_flag(panel=_REHEARSED)
 
     def check(self) -> None:
@@ -223,7 +223,9 @@ def _price(request: RentRequest) -> str:
     prices = [dollars_at_most(kind, on_demand=True) for kind in plan.pool.types if kind.on_demand_price]
     if not prices:
         return text
-    return f"{text} Where no spot ones are in time, workers come on demand, ${max(prices):.2f} an hour each at most."
+    return (
+        f"{text} RunPlace no spot ones are in time, workers come on demand, ${max(prices):.2f} an hour each at most."
+    )
 
 
 def run_controller(kind: type[SpotController], request: RentRequest, max_cost: float) -> FleetOutcome:
