@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import typer
 
-from stash.catalog.offers import OfferFilter
 from stash.core import parsers, units
 from stash.core.errors import UserError
 from stash.core.printable import printable, printable_line, strict_json
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stash.catalog.facts import Offer
-    from stash.catalog.offers import Answer, Catalog
+    from stash.catalog.offers import Answer, Catalog, OfferFilter
     from stash.catalog.page import Nothing
     from stash.catalog.snapshot import Changes
 
@@ -73,6 +72,8 @@ class CatalogOptions(Options):
 
     def wish(self, known: Catalog) -> OfferFilter:
         """What offers have to be; raises UserError for names that ``known`` does not have."""
+        from stash.catalog.offers import OfferFilter
+
         least, most = self.gpus
         return OfferFilter(
             gpu=self.gpu and _known_gpu(self.gpu, known),

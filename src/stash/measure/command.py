@@ -20,7 +20,7 @@ from stash.core.errors import JobError, UserError
 from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
 from stash.core.printable import last_of, printable
 from stash.core.secrets import masked_text
-from stash.measure.launcher.measurement import ProfileOptions
+from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.ranks import RankOptions, cluster
 from stash.report.output import output_file, print_probe, print_profile, show_then_save
 from stash.store.storing import store_for_copies, store_option

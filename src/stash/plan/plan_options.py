@@ -134,7 +134,8 @@ class PlanOptions(Options):
     )
 
     scaling: ScalingPolicy = option(
-        "per-device|global", "What more devices do: each trains the profiled batch (per-device), or they share it (global).",
+        "per-device|global",
+        "What more devices do: each trains the profiled batch (per-device), or they share it (global).",
         parsers.one_of(SCALING), default="per-device", panel=_HOW,
     )  # fmt: skip
     efficiency: float | None = option(

@@ -12,7 +12,10 @@ from stash.lab.zoo.registry import WORKLOADS
 
 
 def test_listing_needs_no_torch() -> None:
-    code = "import sys, stash.lab.command as z; z.zoo(z.ZooOptions()); z.zoo(z.ZooOptions(json=True)); assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from stash.lab.command import ZooOptions, zoo; zoo(ZooOptions()); zoo(ZooOptions(json=True)); "
+    )
+    code += "assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 

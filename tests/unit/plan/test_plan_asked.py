@@ -108,7 +108,8 @@ def test_a_goal_that_cannot_be_read_is_refused(typed: dict[str, str], said: str)
 def test_constraints_carry_the_catalogs_own_names() -> None:
     typed = {
         "cloud": "AWS, gcp", "region": "US-EAST-1", "gpu": "v100,A100-80GB", "exclude": "P2.8xlarge,azure",
-        "max-nodes": "4", "max-price": "$20/h", "min-gpu-memory": "16GiB", "allow-spot": True, "max-age": "30d", "quota": ["P3.16xlarge=2"],
+        "max-nodes": "4", "max-price": "$20/h", "min-gpu-memory": "16GiB", "allow-spot": True, "max-age": "30d",
+        "quota": ["P3.16xlarge=2"],
     }  # fmt: skip
     found = constraints(asked(typed), shipped_catalog())
     assert found.clouds == ("aws", "gcp")

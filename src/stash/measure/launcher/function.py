@@ -16,8 +16,8 @@ from stash.core.records.profile import Profile
 from stash.measure.host.gpus import count_gpus
 from stash.measure.launcher.engines import Asked, Machine, cluster
 from stash.measure.launcher.job import Job
-from stash.measure.launcher.measurement import ProfileOptions
 from stash.measure.launcher.neighbours import TemporaryFolder
+from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.launcher.session import measure
 
 

@@ -9,46 +9,19 @@ from pathlib import Path
 from typing import Protocol
 
 from stash.analysis.step_times import StepTimes, step_matrix
-from stash.core import parsers, rounds
-from stash.core.ladder import NAMES, parse_rungs
+from stash.core import rounds
 from stash.core.records.host import Host
 from stash.core.records.profile import Profile, Settings, Workload
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.gathered import Gathered
 from stash.measure.launcher.job import Job
+from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.launcher.repository import Commit
 from stash.measure.protocol.messages import Message, RoundsPlanned
-from stash.ui.options import Options, flag, option
 
 # Wishes ----------------------------------------------------------------------------------------------------
 # What goes into a measurement and what comes out: wishes, moments on the way, the result.
-
-
-_HOW = "How to measure"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProfileOptions(Options):
-    """What the user wants of the measurement."""
-
-    precision: float = option(
-        "PCT", "Stop when every stall is known to ± this % of a step.", parsers.percent, default="2", panel=_HOW
-    )
-    """A fraction of the step."""
-    budget: float = option(
-        "SECONDS", "… or after so long, from the first block on.", parsers.seconds, default="60", panel=_HOW
-    )
-    rungs: tuple[str, ...] = option(
-        "A,B,C", "Only these rungs of the ladder; else all.", parse_rungs, default=NAMES, panel=_HOW
-    )
-    isolate: bool = flag("A launch of its own for every rung.", panel=_HOW)
-    data_root: str | None = option("PATH", "Where the job's data lie, if it reads them from C code.", panel=_HOW)
-    start_timeout: float = option(
-        "SECONDS", "How long to wait for the first step.", parsers.seconds, default="300", panel=_HOW,
-        was=("--patience",),
-    )  # fmt: skip
-    keep_logging: bool = flag("Leave W&B, MLflow, TensorBoard, Neptune and Comet on.", panel=_HOW)
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,11 @@ from stash.measure.launcher.gathered import Gathered
 from stash.measure.launcher.guarded import GuardedFiles
 from stash.measure.launcher.job import Job, may_train_on_several
 from stash.measure.launcher.launches import Launches, Member, StartedProcess
-from stash.measure.launcher.measurement import Measurement, ProfileOptions, Result, Timer, Watcher
+from stash.measure.launcher.measurement import Measurement, Result, Timer, Watcher
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
 from stash.measure.launcher.numbering import numbered
 from stash.measure.launcher.process import Process, Request, read_once
+from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.launcher.repository import commit_of
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import Orders

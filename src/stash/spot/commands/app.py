@@ -16,16 +16,13 @@ from stash.core.errors import UnitError, UserError
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
 from stash.spot.commands.spot_options import MODEL_HELP, MODELS, CheckpointOptions, told
-from stash.spot.learn.curve import MIN_UPDATES
-from stash.spot.policies.policies import POLICIES, PolicyName
-from stash.spot.records.fleets import SpeedModel
-from stash.spot.spot_files import workers_of
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.spot.learn.curve import ReplayMoment
-    from stash.spot.records.fleets import FleetPlan
+    from stash.spot.policies.policies import PolicyName
+    from stash.spot.records.fleets import FleetPlan, SpeedModel
     from stash.spot.records.risks import Obtainable, SpotPrices
 
 # Fit -------------------------------------------------------------------------------------------------------
@@ -93,7 +90,7 @@ def predict(options: PredictOptions) -> None:
     from stash.report.output import printed
     from stash.spot.model.speed import predict as predicted
     from stash.spot.pages.predicted_fleet import document, render, view
-    from stash.spot.spot_files import read_model
+    from stash.spot.spot_files import read_model, workers_of
 
     fleet = workers_of(options.workers, "--workers", ",")
     found = predicted(read_model(options.model), options.servers, fleet, options.which, options.bounded)
@@ -109,6 +106,8 @@ _MAX = 256
 
 
 def _updates(text: str) -> int:
+    from stash.spot.learn.curve import MIN_UPDATES
+
     try:
         return parsers.whole(MIN_UPDATES)(text)
     except UnitError:
@@ -223,6 +222,8 @@ _MAX_RUNS = 1_000_000
 
 
 def _policies(text: str) -> tuple[PolicyName, ...]:
+    from stash.spot.policies.policies import POLICIES
+
     asked = [name.strip() for name in text.split(",")]
     if any(name not in POLICIES for name in asked):
         raise UnitError(f"it is one or more of {', '.join(POLICIES)}")

@@ -11,19 +11,19 @@ import typer
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.spot.choose.fleet_costs import LONGEST
 from stash.spot.commands.spot_options import MODEL_HELP, MODELS, RevocationOptions, dangers_of, told
-from stash.spot.records.fleets import SpeedModel
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
     from stash.catalog.offers import Catalog
-    from stash.spot.records.fleets import FleetPlan, FleetPool
+    from stash.spot.records.fleets import FleetPlan, FleetPool, SpeedModel
 
 _JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
 
 
 def _deadline(text: str) -> float:
+    from stash.spot.choose.fleet_costs import LONGEST
+
     seconds = parsers.duration(text)
     if seconds > LONGEST:
         raise UnitError("it must be below 30 years")

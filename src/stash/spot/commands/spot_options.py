@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.printable import printable_line, shortened
-from stash.spot.records.fleets import SpeedModel
 from stash.ui.options import Options, option
 
 if TYPE_CHECKING:
     from stash.spot.planning import DangerOf
-    from stash.spot.records.fleets import FleetPlan
+    from stash.spot.records.fleets import FleetPlan, SpeedModel
     from stash.spot.records.risks import Obtainable
     from stash.spot.risk.lifetimes import ChosenLaw
     from stash.spot.risk.reckoning import RiskOptions
