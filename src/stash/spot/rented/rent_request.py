@@ -115,7 +115,7 @@ def within_cap(request: RentRequest, cap: float) -> None:
     if cap < needed:
         raise UserError(
             f"--max-cost {cap:g} does not last for the first hour, which costs ${hour:.2f} at most; allow that, or "
-            f"plan a smaller fleet with `stash spot plan … --budget {cap:g}`"
+            f"plan a smaller fleet with `stash spot plan … --max-cost {cap:g}`"
         )
 
 

@@ -187,7 +187,7 @@ class ParameterShard:
         for fact, own in self._identity().items():
             if found.facts.get(fact) != own:
                 raise UserError(
-                    f"the checkpoint {found.path} is of another job: its {fact} differ; name another --checkpoint "
+                    f"the checkpoint {found.path} is of another job: its {fact} differ; name another --checkpoint-dir "
                     "folder, or run the job it is of"
                 )
         state = torch.load(io.BytesIO(found.content), weights_only=True)
