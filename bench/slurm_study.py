@@ -1,4 +1,4 @@
-"""A study on a real Slurm of two nodes, as its user sees it: the run that docs/how-to/slurm.md shows.
+"""A study on a real Slurm of two nodes, as its user sees it: of which docs/how-to/slurm.md tells.
 
 Needs root and Debian's slurm-wlm and munge; the cluster is one of loopback, started and ended here.
 """
@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.machine import arguments
 from tests.support.slurm_cluster import obstacle, slurm_cluster
 
 STUDY = """\
@@ -23,6 +24,7 @@ MODEL = "layers:\n- {name: only, bytes: 4MB, forward_seconds: 20ms, backward_sec
 
 
 def main() -> int:
+    arguments(__doc__)
     if obstacle():
         print(f"cannot be run here: {obstacle()}", file=sys.stderr)
         return 1

@@ -236,7 +236,9 @@ def test_script_without_a_training_loop(run_profile: RunProfile, script: WriteSc
 
 @pytest.mark.slow  # the fault matrix has its like
 def test_script_that_never_comes_to_a_step(run_profile: RunProfile, script: WriteScript) -> None:
-    outcome = run_profile("--start-timeout", 4, script("time.sleep(1000)", preamble="import time, torch.distributed\n"))
+    outcome = run_profile(
+        "--start-timeout", 4, script("time.sleep(1000)", preamble="import time, torch.distributed\n")
+    )
     refused(outcome, 1, "no training step within", "--start-timeout")
 
 

@@ -132,7 +132,8 @@ def test_a_job_that_diverges_ends_with_one_sentence_and_keeps_what_was_trained_b
     plain, calls = "return torch.nn.functional.mse_loss(model(batch[0]), batch[1])", "calls = iter(range(10**9))\n"
     worse = plain + " * (float('nan') if next(calls) > 40 else 1)"
     (folder / "job.py").write_text(calls + job.replace(plain, worse))
-    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint-dir", "kept", "-o", "x.spotlog.json")
+    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint-dir", "kept")
+    words += ("-o", "x.spotlog.json")
     done = subprocess.run(
         _command(*words), cwd=folder, env=_marked(folder), capture_output=True, text=True, timeout=240, check=False
     )
@@ -147,7 +148,8 @@ def test_a_job_that_diverges_ends_with_one_sentence_and_keeps_what_was_trained_b
 
 
 def test_an_interrupted_run_keeps_log_and_checkpoint_and_leaves_nothing_running(folder: Path) -> None:
-    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint-dir", "kept", "-o", "x.spotlog.json")
+    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint-dir", "kept")
+    words += ("-o", "x.spotlog.json")
     process = subprocess.Popen(_command(*words), cwd=folder, env=_marked(folder), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:

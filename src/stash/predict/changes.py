@@ -71,7 +71,7 @@ def _name(text: str) -> str:
 
 def _file(text: str) -> str:
     if not text.strip():
-        raise UnitError("give a file that describes a cluster (docs/prediction.md), or one of `stash probe`")
+        raise UnitError("give a file that describes a cluster (docs/how-to/what-if.md), or one of `stash probe`")
     return text.strip()
 
 
@@ -81,7 +81,7 @@ class Alteration(Options):
 
     instance: str | None = option("NAME", "Instances of this type (`stash catalog`).", _name, panel=_MACHINES)
     cluster: str | None = option(
-        "FILE", "Machines as a YAML file describes them (docs/prediction.md), or as `stash probe` measured them.",
+        "FILE", "Machines as a YAML file describes them (docs/how-to/what-if.md), or as `stash probe` measured them.",
         _file, panel=_MACHINES,
     )  # fmt: skip
     nodes: int | None = option("N", "Machines.", parsers.whole(1, MAX_NODES), panel=_MACHINES)

@@ -20,7 +20,7 @@ from stash.predict.draws import Array, Draws, Quantity, Used
 # it known. Congestion between jobs, and the start of the first collective of a process, are not modelled.
 #
 # Sources: Thakur, Rabenseifner, Gropp 2005 (doi 10.1177/1094342005051521) for the terms; NCCL's
-# ``src/graph/tuning.cc`` for its hops and its choice. Known error: ``docs/validation.md``, per source.
+# ``src/graph/tuning.cc`` for its hops and its choice. Known error: ``docs/how-we-know.md``.
 
 Algorithm = Literal["ring", "tree", "hierarchical"]
 TREE_SHARE = 0.9

@@ -220,7 +220,7 @@ def _rungs(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _paper(seconds: Mapping[str, float]) -> Paper:
-    """The paper's percentages (``docs/format.md``), of steps that are the sums of the stalls up to a rung."""
+    """The paper's percentages (``docs/method.md``), of steps that are the sums of the stalls up to a rung."""
 
     def step(upto: str) -> float:
         return sum(seconds.get(name, 0.0) for name in STALLS[: STALLS.index(upto) + 1])

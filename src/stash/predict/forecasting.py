@@ -2,7 +2,7 @@
 
 Each stall comes from its own model, held to what was measured of it, in the ladder's order: what trains, what is
 waited for, what is read. Without changes the forecast is the measurement. Knows how the models meet; every formula is
-theirs. Speed and error: ``docs/validation.md``.
+theirs. Speed and error: ``docs/how-we-know.md``.
 """
 
 from __future__ import annotations

@@ -324,7 +324,7 @@ def batch_times(profile: Profile) -> list[tuple[float, int]]:
 # Where the model says less than was measured, the rest belongs to fresh batches as such (copies, pinning, cold
 # caches): it is kept, and grows with the samples of a step, no matter who makes them. Where it says more, it counts
 # in the same proportion. So a forecast of the measured set-up is the measurement, draw by draw. Error:
-# ``docs/validation.md``.
+# ``docs/how-we-know.md``.
 
 
 @dataclass(frozen=True, eq=False)

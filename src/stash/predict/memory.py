@@ -3,7 +3,7 @@
 A line through one measured peak: what does not depend on the batch (parameters, gradients, the optimizer's state) is
 known from the model, and the rest is activations, which grow with the samples. Allocators round up and keep free
 blocks, so the peak of what tensors hold is scaled and what the allocator keeps beside it stays a factor. What of this
-is checked, and what is not: ``docs/prediction.md``.
+is checked, and what is not: ``docs/how-we-know.md``.
 """
 
 from __future__ import annotations

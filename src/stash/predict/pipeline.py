@@ -75,7 +75,7 @@ def step_with_loader(
     max(t, s), which is DS-Analyzer's min(F, P, G) in seconds, times the slow-down by batches that take unlike times
     (``variation``: standard deviation over mean, at most 1) while ``ranks`` wait for each other. Without workers
     nothing overlaps: t + s. Against the recursion it stands on, interpolation errs by 1 % at most; the recursion
-    against PyTorch's own loader is in ``docs/validation.md``.
+    against PyTorch's own loader is in ``docs/how-we-know.md``.
     """
     trained_in, supplied_in = np.asarray(trained_in, np.float64), np.asarray(supplied_in, np.float64)
     if workers == 0:

@@ -90,7 +90,7 @@ def _cluster(file: str) -> Target:
         raise UserError(f"--cluster {file} is a profile; give a *{PROBE_SUFFIX} of `stash probe`, or a description")
     if path.name.endswith(PROBE_SUFFIX):
         return of_probe(load_probe(path))
-    described = "docs/prediction.md shows what such a file says"
+    described = "docs/how-to/what-if.md shows what such a file says"
     return target_of_text(text_of(path, "the cluster", described), file)
 
 

@@ -1,17 +1,14 @@
-"""Fleets and policies, drawn: what each way of renting costs, one run of each, and how chances come true.
+"""Fleets and policies, drawn: what each way of renting costs, and one run of each.
 
 Takes what was derived; leaves nothing out that is not said to be missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from stash.core.dollars import dollars, span_scale
 from stash.core.intervals import Interval
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.risks import PolicyCourse, SpotSimulation
-from stash.spot.risk.restarting import ChanceBin
 from stash.ui.charts.chart import (
     Bar,
     Blank,
@@ -24,7 +21,6 @@ from stash.ui.charts.chart import (
     Legend,
     Rule,
     Trail,
-    Whisker,
     axis,
     band,
     centre,
@@ -210,39 +206,3 @@ def progress(found: SpotSimulation) -> Chart | Blank:
 def _reached(course: PolicyCourse, share: float, unit: float) -> str:
     at = next((at for at, done in course.done if done >= share - 1e-9), None)
     return "never" if at is None else f"{at / unit:.2f}"
-
-
-def calibration(bins: Sequence[ChanceBin], said_by: str) -> Chart | Blank:
-    """What was said to be the chance of being in time, against the share of runs that were."""
-    name, title = "calibration", "Chances of being in time, said and come true"
-    if not bins:
-        return Blank(name, title, "no chance was said")
-    x, y = extent([0.0, 1.0]), extent([0.0, 1.0])
-    marks: list[Drawn] = [Trail(((0.0, 0.0), (1.0, 1.0)), "plain")]
-    for each in bins:
-        across = x.at(each.said)
-        seen = each.came_true
-        if seen.low is not None and seen.high is not None:
-            marks.append(Whisker((across, across), y.span(seen.low, seen.high), "contention"))
-        says = f"said {each.said:.0%}, came true in {seen.value:.0%} of {each.cases} fleets"
-        marks.append(Dot(across, y.at(seen.value), "contention", says))
-    rows = tuple(
-        (f"{each.said:.1%}", str(each.cases), f"{each.came_true.value:.1%}", *_ends(each.came_true)) for each in bins
-    )
-    return Chart(
-        name=name,
-        title=title,
-        caption=said_by,
-        how="Each dot is many fleets of about the same chance, with the 95% interval of how many were in time. On "
-        "the line, what was said is what came true.",
-        x=axis(x, "said", lambda share: f"{share:.0%}"),
-        y=axis(y, "came true", lambda share: f"{share:.0%}"),
-        marks=tuple(marks),
-        table=Grid(title, ("fleets", "came true", "from", "to"), rows, frozenset(), first="said"),
-    )
-
-
-def _ends(found: Interval) -> tuple[str, str]:
-    if found.low is None or found.high is None:
-        return "unknown", "unknown"
-    return f"{found.low:.1%}", f"{found.high:.1%}"
