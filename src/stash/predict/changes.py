@@ -172,6 +172,11 @@ def option_name(field: str) -> str:
     return field.removesuffix("_times").replace("_", "-")
 
 
+def document_name(option: str) -> str:
+    """What JSON documents call an option that has another name on the command line since."""
+    return {"dtype": "precision-of-training", "duration": "lasting"}.get(option, option)
+
+
 _FIELDS = {
     name.removeprefix("--"): field
     for field, declared in declarations(Alteration).items()

@@ -78,7 +78,7 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 _note(f"{one.name(name)} is going; type {one.instead}")
             for number, old in enumerate(one.was):
                 text = texts[f"{_OLD_NAME}{number}_{name}"]
-                if text:
+                if text not in (None, False, []):
                     if _is_typed(context, name):
                         raise UserError(f"{old} is the old name of {one.name(name)}; give one of them")
                     _note(f"{old} is called {one.name(name)} now; the next release will not know {old}")

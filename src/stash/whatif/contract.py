@@ -7,6 +7,7 @@ from typing import Any
 
 from stash.analysis.breakdown import Breakdown
 from stash.core.intervals import Interval
+from stash.predict.changes import document_name
 from stash.predict.draws import Used
 from stash.predict.forecast import Forecast
 from stash.whatif.answers import WhatIf
@@ -18,21 +19,13 @@ _NOTHING = 1e-12
 """Rounding of sums that cancel."""
 
 
-_KEPT_NAMES = {"dtype": "precision-of-training", "duration": "lasting"}
-
-
-def kept_name(option: str) -> str:
-    """What the documents call an option that has another name on the command line since."""
-    return _KEPT_NAMES.get(option, option)
-
-
 def document(answer: WhatIf) -> dict[str, Any]:
     """Of one answer; seconds per step, samples per second, base units; what is not known is null."""
     told = answer.told
     return {
         "schema": SCHEMA,
         "workload": answer.workload,
-        "changes": {kept_name(option): text for option, text in answer.typed.items()},
+        "changes": {document_name(option): text for option, text in answer.typed.items()},
         "target": told.target.model_dump(mode="json"),
         "measured": _measured(answer.measured),
         "forecast": {**forecast(told), "unknown": [item.model_dump() for item in answer.lost]},
@@ -59,11 +52,11 @@ def sweep_document(
     return {
         "schema": SCHEMA,
         "workload": workload,
-        "changes": {kept_name(option): text for option, text in typed.items()},
-        "over": [kept_name(axis.option) for axis in over],
+        "changes": {document_name(option): text for option, text in typed.items()},
+        "over": [document_name(axis.option) for axis in over],
         "points": [
             {
-                "values": dict(zip((kept_name(axis.option) for axis in over), point.texts, strict=True)),
+                "values": dict(zip((document_name(axis.option) for axis in over), point.texts, strict=True)),
                 "forecast": None if point.told is None else forecast(point.told),
                 "why": point.why,
             }
