@@ -125,11 +125,11 @@ def play(scene: Scene) -> int:
     words = [
         "--on",
         "testbed",
-        "--slower",
+        "--time-scale",
         "1",
         "--seconds",
         f"{BEFORE + ATTACKED + AFTER:g}s",
-        "--checkpoint",
+        "--checkpoint-dir",
         "kept",
     ]
     sys.argv = ["stash", "spot", "run", "job.plan.json", "job.py:job", *words, "-o", "run.spotlog.json"]

@@ -215,7 +215,7 @@ def wishes(constraints: Constraints) -> tuple[tuple[str, object], ...]:
         ("gpu", constraints.gpus),
         ("exclude", constraints.excluded),
         ("max-price", constraints.most_dollars_per_hour),
-        ("min-memory", constraints.least_gpu_memory_bytes),
+        ("min-gpu-memory", constraints.least_gpu_memory_bytes),
         ("quota", constraints.quotas),
     )
 

@@ -24,6 +24,8 @@ from stash.core.records.base import CommandWords, Count, Duration, Number, Plain
 
 PLAN_SCHEMA = 1
 PLAN_SUFFIX = documents.PLAN.suffix
+CALLED = {"budget": "max-cost", "min-memory": "min-gpu-memory"}
+"""Options by the names that they have in plans, where those of the command line have changed since."""
 
 ScalingPolicy = Literal["per device", "global"]
 """What more devices do to a step: each trains as many samples as now, or all together as many as now."""
@@ -225,6 +227,15 @@ class Relaxation(Record):
     to: Sentence
     """What to type instead."""
     text: Sentence
+
+    @property
+    def typed(self) -> str:
+        """The same as words of the command line, where some options have another name than here."""
+        if self.option == "spot":
+            return "--allow-spot"
+        if " and " in self.option:
+            return self.to
+        return f"--{CALLED.get(self.option, self.option)} {self.to}".rstrip()
 
 
 class RuleChoice(Record):

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stash.core.errors import ArtefactError, StashError, UserError
 from stash.core.printable import printable_line
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 ENVIRONMENT = "STASH_STORE"
 _WORTH_SAYING = 2_000
 """Artefacts, from which on reading them takes seconds."""
-StoreOption = Annotated[
-    str | None, option("URL", f"A store: a folder or a URL, like s3://bucket/runs; else ${ENVIRONMENT}.", "--store")
-]
+
+
+def store_option() -> Any:
+    """``--store``."""
+    return option("URL", f"A store: a folder or a URL, like s3://bucket/runs; else ${ENVIRONMENT}.")
 
 
 def chosen(url: str | None) -> str | None:

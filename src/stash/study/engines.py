@@ -47,7 +47,7 @@ def _profile(cell: Cell, output: Path | str, stash: ProgramWords = _OURS, device
     """``stash profile`` with the study's settings, up to the job; ``devices``: also how many ranks a node has."""
     how = cell.settings
     words = [*stash, "profile", "-o", str(output), "--precision", f"{how.precision:g}", "--budget", f"{how.budget:g}"]
-    words += ["--patience", f"{how.patience:g}"]
+    words += ["--start-timeout", f"{how.patience:g}"]
     if tuple(how.rungs) != NAMES:
         words += ["--rungs", ",".join(how.rungs)]
     if how.isolate:

@@ -113,7 +113,7 @@ def test_every_script_is_one_that_a_shell_reads(tmp_path: Path, infra: str) -> N
         ("train.py", "s3://mine/a b", 1, r"--bucket 's3://mine/a b': write it like s3://"),
         ("gone.py", BUCKET, 1, "there is no script gone.py; after --sync comes a Python file"),
         ("../out.py", BUCKET, 1, r"lies outside .*the folder that is copied to the machines"),
-        ("train.py", BUCKET, 4, "--least 4: the plan has 3 workers; ask for no more than that"),
+        ("train.py", BUCKET, 4, "--min-nodes 4: the plan has 3 workers; ask for no more than that"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_rented(

@@ -229,5 +229,5 @@ def test_links_of_a_script_are_no_slower_than_this_machine_needs() -> None:
     found = emulated_links(POOL, 4, None)  # 400 MB/s are too much to move
     assert (found.slower, found.node_rate, found.head_rate) == (5, 20e6, 80e6)
     assert emulated_links(POOL, 4, 2.5).node_rate == 40e6
-    with pytest.raises(UserError, match="give --slower 5e\\+03 at most"):
+    with pytest.raises(UserError, match="give --time-scale 5e\\+03 at most"):
         emulated_links(POOL, 4, 6000)

@@ -99,8 +99,8 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
     [
         (("learn", "none.py:job"), "there is no file none.py"),
         ((*LEARN, "--updates", "20"), "--updates 20: 200 are the least"),
-        ((*LEARN, "--workers", "1,two"), "--workers '1,two' cannot be read at 'two'"),
-        ((*LEARN, "--budget", "0s"), "--budget 0: it must be more than 0"),
+        ((*LEARN, "--workers", "1,two"), "--workers 1,two: write numbers from 1 to 256"),
+        ((*LEARN, "--budget", "0s"), "--budget 0s: it must be more than 0"),
         ((*LEARN, "--profile", "train.stash.json"), "is of a model with 25,557,032 parameters, and job_of_this_test"),
         ((*PLAN[:2], *PLAN[4:], *BOUGHT), "--curve is missing"),
         ((*PLAN, *BOUGHT[2:]), "--cloud is missing"),

@@ -122,7 +122,7 @@ def test_numbers_that_json_does_not_have_are_null(store: Store, monkeypatch: Pat
         (("query",), "type a SELECT, like"),
         (("query", "selec"), "Parser Error: syntax error"),
         (("query", "select x from profiles"), "profiles has id, created, workload"),
-        (("query", "select 1", "--format", "xml"), "--format xml: it is one of table, csv, json, parquet"),
+        (("query", "select 1", "--format", "xml"), "--format xml: it is table, csv, json or parquet"),
         (("query", "select 1", "--format", "parquet"), "say where it goes: --output answer.parquet"),
         (("query", "select 1", "--format", "table", "-o", "x"), "a table is for a screen"),
         (("list", "nowhere"), "there is no store nowhere"),

@@ -136,7 +136,7 @@ def emulated_links(pool: FleetPool, nodes: int, slower: float | None) -> Emulate
     if rate < _MIN_RATE:
         raise UserError(
             f"a link of the plan's {format_bytes(pool.worker_bytes_per_second)}/s, {slower:g} times slower, would "
-            f"carry {format_bytes(rate)}/s, less than what keeps machines together; give --slower "
+            f"carry {format_bytes(rate)}/s, less than what keeps machines together; give --time-scale "
             f"{pool.worker_bytes_per_second / _MIN_RATE:.3g} at most, or --on local"
         )
     return EmulatedLinks(slower, rate, pool.server.bytes_per_second / slower)

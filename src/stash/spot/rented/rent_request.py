@@ -95,7 +95,9 @@ def gang(
         every=every,
     )
     if least > request.most:
-        raise UserError(f"--least {least}: the plan has {counted(request.most, 'worker')}; ask for no more than that")
+        raise UserError(
+            f"--min-nodes {least}: the plan has {counted(request.most, 'worker')}; ask for no more than that"
+        )
     return request
 
 
@@ -134,7 +136,7 @@ def within_cap(request: RentRequest, cap: float) -> None:
     if cap < needed:
         raise UserError(
             f"--max-cost {cap:g} does not last for the first hour, which costs ${hour:.2f} at most; allow that, or "
-            f"plan a smaller fleet with `stash spot plan … --budget {cap:g}`"
+            f"plan a smaller fleet with `stash spot plan … --max-cost {cap:g}`"
         )
 
 

@@ -175,8 +175,8 @@ class ParameterShard:
         for fact, own in self._identity().items():
             if found.facts.get(fact) != own:
                 raise UserError(
-                    f"the checkpoint {found.path} is of another job: its {fact} differ; name another --checkpoint "
-                    "folder, or run the job it is of"
+                    f"the checkpoint {found.path} is of another job: its {fact} differ; name another "
+                    "--checkpoint-dir, or run the job it is of"
                 )
         state = torch.load(io.BytesIO(found.content), weights_only=True)
         with self._lock, torch.no_grad():
