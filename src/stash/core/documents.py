@@ -40,8 +40,13 @@ class DocumentKind(NamedTuple):
     """A field that distinguishes it from the kinds below it in ``KINDS`` with the same ``version``."""
 
     @property
+    def plural(self) -> str:
+        first, of, rest = self.name.partition(" of ")
+        return f"{first}s{of}{rest}"
+
+    @property
     def hint(self) -> str:
-        return f"{self.name}s are the *{self.suffix} files that `{self.command}` writes"
+        return f"{self.plural} are the *{self.suffix} files that `{self.command}` writes"
 
 
 PROFILE = DocumentKind("profile", SUFFIX, "stash profile", "schema_version", "workload")
@@ -228,7 +233,7 @@ def parsed(content: bytes, source: Path, kind: DocumentKind, read: Callable[[str
     if not isinstance(document, dict) or type(document.get(kind.version)) is not int:
         if isinstance(document, dict):
             _refuse_other(document, source, kind)
-        raise ArtefactError(f"{is_not} it is JSON, but has no {kind.version}")
+        raise ArtefactError(f"{is_not} it is JSON, but has no {kind.version}; {kind.hint}")
     return document
 
 
@@ -271,4 +276,4 @@ def _suggestions(source: Path, kind: DocumentKind, most: int = 5) -> str:
     if not found:
         return f"; `{kind.command}` writes one"
     more = "" if len(found) <= most else f" and {len(found) - most} more"
-    return f"; {kind.name}s there, newest first: {', '.join(str(path) for path in found[:most])}{more}"
+    return f"; {kind.plural} there, newest first: {', '.join(str(path) for path in found[:most])}{more}"

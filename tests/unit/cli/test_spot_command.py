@@ -194,7 +194,10 @@ def test_policies_are_told_and_advised_on(monkeypatch: Patch, capsys: Capture) -
     [
         (("p.json", "--trace", "gaps.json"), "has a gap at tick 1"),
         (("p.json", "--trace", "p.json"), "p.json is not a trace of machines; write it like"),
-        (("zone.json", "--trace", "zone.json"), "zone.json is not a plan of a fleet; make it with"),
+        (
+            ("zone.json", "--trace", "zone.json"),
+            "zone.json is not a plan of a fleet: it is JSON, but has no fleet_schema; plans of a fleet are the",
+        ),
         (("p.json", "--trace", "zone.json", "--policy", "hope"), "--policy hope: it is one or more of greedy"),
         (("p.json", "--trace", "zone.json", "--prices", "old.csv"), "days ago; take newer ones"),
         (("p.json", "--trace", "zone.json", "--prices", "other.csv"), "is unknown: --prices has k80; add it"),

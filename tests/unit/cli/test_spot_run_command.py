@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("job.plan.json", "a_rehearsed_job.py:small"), 2, "rehearse it with a model of"),
         (("job.plan.json", "a_rehearsed_job.py:bad"), 1, "the job failed before it trained: RuntimeError: no such"),
         (("none.plan.json", "a_rehearsed_job.py:job"), 2, "the plan chose no fleet; plan again with a looser"),
-        (("nowhere.json", "a_rehearsed_job.py:job"), 2, "cannot read the plan"),
+        (("nowhere.json", "a_rehearsed_job.py:job"), 2, "there is no file nowhere.json; plans of a fleet there"),
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--revoke", "worker2"),
             2,
