@@ -154,7 +154,7 @@ _TELLING = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Situation:
+class ReplacementSituation:
     """A training in the middle, as it was seen."""
 
     workers: Mapping[str, int]
@@ -170,7 +170,7 @@ class Situation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetSituation(Situation):
+class FleetSituation(ReplacementSituation):
     """An asynchronous fleet."""
 
     updates: float
@@ -185,7 +185,7 @@ class FleetSituation(Situation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GangSituation(Situation):
+class GangSituation(ReplacementSituation):
     """A gang."""
 
     least: int
