@@ -314,10 +314,10 @@ def _results(file: StudyFile, folder: StudyFolder) -> Store:
 
 def _content(path: Path) -> bytes:
     """Of an artefact; raises OSError."""
-    from stash.core.documents import LARGEST
+    from stash.core.documents import MAX_BYTES
     from stash.core.files import read_up_to
 
-    return read_up_to(path, LARGEST)
+    return read_up_to(path, MAX_BYTES)
 
 
 def _put_probes(folder: StudyFolder, results: Store) -> None:

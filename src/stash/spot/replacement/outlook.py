@@ -154,7 +154,7 @@ _TELLING = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplacementSituation:
+class FleetState:
     """A training in the middle, as it was seen."""
 
     workers: Mapping[str, int]
@@ -170,7 +170,7 @@ class ReplacementSituation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetSituation(ReplacementSituation):
+class FleetSituation(FleetState):
     """An asynchronous fleet."""
 
     updates: float
@@ -185,7 +185,7 @@ class FleetSituation(ReplacementSituation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GangSituation(ReplacementSituation):
+class GangSituation(FleetState):
     """A gang."""
 
     least: int
