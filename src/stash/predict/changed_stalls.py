@@ -1,6 +1,7 @@
 """Stalls of a profiled job after a change: what of a step trains, and what of it waits for data.
 
-Each is as it was measured, scaled by what the changes do to it; how a pipeline supplies data is ``loading``'s business.
+Each is as it was measured, scaled by what the changes do to it; how a pipeline supplies data is
+``loading``'s business.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def read(
     prep, fetch = predicted(pipeline, loading, base.held, trained_in)
     makes = Used(about="one worker's seconds per sample", unit="seconds", quantity=base.loading.make)
     other_cores = target.cores is not None and base.target.cores is not None and target.cores.origin == "data sheet"
-    beyond = ("cores are taken to be as fast as those measured",) if other_cores else ()
+    beyond: tuple[str, ...] = ("cores are taken to be as fast as those measured",) if other_cores else ()
     same = wanted == Alteration()
     origin: Origin = "measured" if same else "scaled"
     parts = [Predicted("prep", prep, origin, (makes,), beyond)]
@@ -112,9 +113,9 @@ def _storage(base: Base, target: Target, wanted: Alteration) -> NodeStorage | No
     if wanted.disk_times is not None and as_it_did is not None:
         as_it_did = as_it_did.scaled(wanted.disk_times, source=f"--disk {wanted.disk_times:g}x")
     elif target.storage is not None and target.storage != base.target.storage:
-        found = served(target.storage, wanted.duration, base.draws)
-        if found is not None:
-            return found
+        there = served(target.storage, wanted.duration, base.draws)
+        if there is not None:
+            return there
     return None if as_it_did is None else served(Storage(bytes_per_second=as_it_did), None, base.draws)
 
 

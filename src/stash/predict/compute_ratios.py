@@ -1,5 +1,8 @@
-"""Compute elsewhere: how many times as long a step takes on another GPU, batch or precision; contention of
-several.
+"""Compute elsewhere: how many times as long a step takes on another GPU, batch or precision; contention of several.
+
+The same model's own published pair is the best witness, then pairs of other models, then a roofline of the job's
+operators, then the peak rates of data sheets. Each has the interval that its own errors over published pairs show.
+Knows GPUs and models by name; knows no profile and no target.
 """
 
 from __future__ import annotations
@@ -27,18 +30,11 @@ from stash.predict.gpu_pairs import (
     published,
 )
 
-# Ratios ----------------------------------------------------------------------------------------------------
-# Compute on another GPU, at another batch or in another precision: how many times as long a step takes.
-#
-# The same model's own published pair is the best witness, then pairs of other models, then a roofline of the job's
-# operators, then the peak rates of data sheets. Each has the interval that its own errors over published pairs
-# show. Knows GPUs and models by name; knows no profile and no target.
-
 _FEW = 3
 """Models: from fewer of a pair of GPUs it is unknown how models differ, and all pairs' errors are taken."""
 
 
-# Another GPU -----------------------------------------------------------------------------------------------
+# Another GPU
 
 
 @lru_cache(maxsize=1024)
@@ -180,7 +176,7 @@ def _spread_of_rooflines(old: bool) -> float:
     )
 
 
-# A slice of a GPU -----------------------------------------------------------------------------------------------
+# A slice of a GPU
 
 
 def slice_ratio(first: float, second: float) -> Quantity:
@@ -194,7 +190,7 @@ def slice_ratio(first: float, second: float) -> Quantity:
     return Quantity(value=ratio, low=low, high=high, origin="data sheet", source="in proportion: an assumption")
 
 
-# Another batch, another precision --------------------------------------------------------------------------
+# Another batch, another precision
 
 
 @lru_cache(maxsize=256)
@@ -258,10 +254,7 @@ def _left_out(found: Sequence[tuple[str, float]]) -> list[float]:
     )
 
 
-# Contention ------------------------------------------------------------------------------------------------
-# What several devices cost each other, of a step: contention of a job that was profiled on one device alone.
-#
-# Of published models, by how much longer their steps took than their exchange explains. Knows no profile.
+# Contention
 
 
 def crowding() -> Quantity:

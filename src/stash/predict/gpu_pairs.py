@@ -1,4 +1,11 @@
-"""What is known of two GPUs: published pairs of training times, and a roofline for each operator."""
+"""What is known of two GPUs: published pairs of training times, and a roofline for each operator.
+
+What an estimate from pairs is worth is told by its errors over models that were left out when they were predicted:
+fit and test never share a model. A roofline takes a call's FLOPs at the peak its shapes and type can have, or its
+bytes at the memory's rate, or as long as it takes to launch it: whichever is longest (Williams, Waterman and
+Patterson 2009). No device reaches its peaks, so only ratios of two devices' times are used; how far these are from
+published ones is ``compute_ratios``' business.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +22,6 @@ from scipy.special import stdtrit
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
 from stash.core.records.profile import Operator
-
-# Pairs -----------------------------------------------------------------------------------------------------
-# Published pairs: one model trained on two GPUs, at two batches or in two precisions, and how its time changed.
-#
-# What an estimate from such pairs is worth is told by its errors over models that were left out when they were
-# predicted: fit and test never share a model. Knows the table of published speeds alone, no job and no data sheet.
 
 _ALIKE = 4.0
 """Batches that differ by more than this factor are no witness for each other."""
@@ -144,13 +145,8 @@ def precision_pairs() -> tuple[SpeedChange, ...]:
     return tuple(found)
 
 
-# Roofline --------------------------------------------------------------------------------------------------
-# A roofline of each operator: how long a device takes for a step's arithmetic and memory traffic, at its peak
-# rates.
-#
-# A call takes its FLOPs at the peak its shapes and type can have, or its bytes at the memory's rate, or as long as
-# it takes to launch it: whichever is longest (Williams, Waterman and Patterson 2009). No device reaches its peaks,
-# so only ratios of two devices' times are used; how far these are from published ones is ``ratios``' business.
+# A roofline of each operator
+
 
 LAUNCH_SECONDS = 5e-6
 """Between the starts of two kernels of a running stream: 3.8 to 9.6 µs on a V100 (A. Gray, *Getting Started with CUDA
@@ -158,7 +154,6 @@ Graphs*, NVIDIA, 2019). It is the host's work, the same whatever the GPU."""
 _TENSOR_MULTIPLE = 8
 """Of 16-bit elements in the inner dimensions, which tensor cores need for their rate (NVIDIA, *Train With Mixed
 Precision*)."""
-_HALF = ("float16", "bfloat16", "half")
 
 
 def device_seconds(operators: Iterable[Operator], gpu: GpuFacts, half: bool = False) -> float | None:
@@ -166,13 +161,21 @@ def device_seconds(operators: Iterable[Operator], gpu: GpuFacts, half: bool = Fa
 
     With ``half`` products and convolutions of 32-bit numbers run in 16 bits, as ``torch.autocast`` has it.
     """
-    seconds, any_of_them = 0.0, False
-    for operator in operators:
-        took = _seconds_of(operator, gpu, half)
-        if took is None:
+    every = tuple(operators)
+    seconds = 0.0
+    for operator in every:
+        if not operator.calls:
+            continue
+        flops, size = operator.flops or 0.0, operator.bytes or 0.0
+        narrowed = half and bool(flops) and operator.dtype.endswith("float32")
+        if narrowed:
+            size /= 2
+        peak = _peak(operator, gpu, narrowed) if flops else 1.0
+        rate = gpu.memory_bytes_per_second if size else 1.0
+        if not peak or not rate:
             return None
-        seconds, any_of_them = seconds + took, True
-    return seconds if any_of_them else None
+        seconds += max(flops / peak, size / rate, operator.calls * LAUNCH_SECONDS)
+    return seconds if every else None
 
 
 def roofline_ratio(operators: Iterable[Operator], first: GpuFacts, second: GpuFacts) -> float | None:
@@ -189,36 +192,20 @@ def autocast_ratio(operators: Iterable[Operator], gpu: GpuFacts) -> float | None
     return None if old is None or new is None else new / old
 
 
-def _seconds_of(operator: Operator, gpu: GpuFacts, half: bool) -> float | None:
-    if not operator.calls:
-        return 0.0
-    flops, size = operator.flops or 0.0, operator.bytes or 0.0
-    narrowed = half and bool(flops) and operator.dtype.endswith("float32")
-    if narrowed:
-        size /= 2
-    peak = _peak(operator, gpu, narrowed) if flops else 1.0
-    rate = gpu.memory_bytes_per_second if size else 1.0
-    if not peak or not rate:
-        return None
-    return max(flops / peak, size / rate, operator.calls * LAUNCH_SECONDS)
-
-
 def _peak(operator: Operator, gpu: GpuFacts, narrowed: bool) -> float | None:
     """FLOP/s that the operator's type and shapes allow on this GPU.
 
-    PyTorch's defaults: convolutions of float32 run as TF32 where there is such a thing, matrix products do not.
+    PyTorch's defaults: convolutions of float32 run as TF32 where there is such a thing, matrix products do not. In 16
+    bits tensor cores need channels of a convolution, or inner dimensions of a product, that are multiples of eight;
+    unknown ones count as such.
     """
-    if narrowed or operator.dtype.removeprefix("torch.") in _HALF:
-        if gpu.tensor_fp16_flops_per_second and _fits_tensor_cores(operator):
+    convolution = "conv" in operator.operator
+    if narrowed or operator.dtype.removeprefix("torch.") in ("float16", "bfloat16", "half"):
+        shapes = [shape.split("x") for shape in re.findall(r"\b\d+(?:x\d+)+\b", operator.shapes)]
+        fits = all(int(shape[1 if convolution else -1]) % _TENSOR_MULTIPLE == 0 for shape in shapes)
+        if gpu.tensor_fp16_flops_per_second and fits:
             return gpu.tensor_fp16_flops_per_second
         return gpu.fp16_flops_per_second or gpu.fp32_flops_per_second
-    if "conv" in operator.operator and gpu.tensor_tf32_flops_per_second:
+    if convolution and gpu.tensor_tf32_flops_per_second:
         return gpu.tensor_tf32_flops_per_second
     return gpu.fp32_flops_per_second
-
-
-def _fits_tensor_cores(operator: Operator) -> bool:
-    """Channels of a convolution, inner dimensions of a product: multiples of eight. Unknown ones count as such."""
-    shapes = [[int(size) for size in shape.split("x")] for shape in re.findall(r"\b\d+(?:x\d+)+\b", operator.shapes)]
-    inner = [shape[1] if "conv" in operator.operator else shape[-1] for shape in shapes]
-    return all(size % _TENSOR_MULTIPLE == 0 for size in inner)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from stash.analysis.breakdown import Breakdown
-from stash.catalog.facts import GpuFacts
 from stash.catalog.offers import Catalog
 from stash.catalog.reference import model_key
 from stash.core.errors import UserError
@@ -23,11 +22,6 @@ from stash.predict.exposure import shards_itself
 from stash.predict.forecast import Predicted
 from stash.predict.gpu_pairs import autocast_ratio, roofline_ratio
 from stash.predict.loading import HeldToMeasurement, Loading, lacks
-
-# Refusing --------------------------------------------------------------------------------------------------
-# Which changes a profile cannot be asked for, as it lacks a fact that they need: refused with what would add it.
-#
-# How a change is told where the fact is there is not known here.
 
 
 def refuse_unanswerable(
@@ -53,10 +47,6 @@ def refuse_unanswerable(
         )
     if not counted and (wanted.batch is not None or wanted.accumulate is not None):
         raise UserError("samples per step are unknown, so no other batch can be told; profile again with --batch N")
-    _refuse_unanswerable_of_exchange(profile, wanted)
-
-
-def _refuse_unanswerable_of_exchange(profile: Profile, wanted: Alteration) -> None:
     work = profile.workload
     if shards_itself(work) and (wanted.sharding is not None or wanted.bucket is not None):
         option = "sharding" if wanted.sharding is not None else "bucket"
@@ -71,8 +61,8 @@ def _refuse_unanswerable_of_exchange(profile: Profile, wanted: Alteration) -> No
             f"--bucket-view: the profile does not hold whether gradients are views already; {records(profile)}"
         )
     if wanted.bucket_view is not None and all(rank.device == "cpu" for rank in profile.ranks):
-        raise UserError("--bucket-view: how fast the memory of these CPUs is nobody measured; time both instead")
-    if wanted.bucket is not None and not profile.workload.gradients:
+        raise UserError("--bucket-view: the memory bandwidth of these CPUs was not measured; time both instead")
+    if wanted.bucket is not None and not work.gradients:
         raise UserError(f"--bucket: the profile does not hold the gradients' sizes; {records(profile)}")
 
 
@@ -88,11 +78,8 @@ def records(profile: Profile) -> str:
     return f"`{command(profile)}` records it"
 
 
-# Passes ----------------------------------------------------------------------------------------------------
-# The compute of a forecast: what a step's passes take on another device, with other samples, in another precision.
-#
-# Scales what was measured, by the ratios of ``compute``. Knows which facts of a profile they need, and says what is
-# missing; the exchange is not compute, and neither is waiting for data.
+# Compute
+
 
 _LARGE_CHANGE = 4.0
 """Times the batch: published speeds at two batches seldom lie farther apart."""
@@ -149,7 +136,11 @@ def compute_scale(
     model, name = model_key(profile.workload.name), profile.workload.name
     if before is not None and after is not None and after.batch != before.batch:
         ratio = after.batch / before.batch
-        exponent = _exponent(name, measured, known)
+        if measured.device is None:
+            source = "a CPU is full with any batch: an assumption"
+            exponent = Quantity(value=1.0, low=0.9, high=1.1, origin="data sheet", source=source)
+        else:
+            exponent = batch_exponent(name, known.gpu(measured.device).model)
         factor = factor * ratio ** draws.of("batch exponent", exponent)
         facts.append(Used(about="growth with the batch, as a power", unit="count", quantity=exponent))
         if not 1 / _LARGE_CHANGE <= ratio <= _LARGE_CHANGE:
@@ -159,7 +150,8 @@ def compute_scale(
         batch = None if before is None else before.batch
         if wanted.gpu is not None and wanted.gpu.lower() == second.model.lower() != second.name.lower():
             beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
-        quantity = time_ratio(first, second, model, batch, precision, _roofline(profile, first, second))
+        roofline = roofline_ratio(profile.workload.operators, first, second)
+        quantity = time_ratio(first, second, model, batch, precision, roofline)
         if quantity is None:
             raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
         factor = factor * draws.of(f"speed of {second.name}", quantity)
@@ -185,19 +177,6 @@ def compute_scale(
     return ComputeScale(factor, tuple(facts), tuple(beyond), bool(facts))
 
 
-def _exponent(name: str, measured: Target, known: Catalog) -> Quantity:
-    """On CPUs and on GPUs alike the published ones are of GPUs; a CPU is full with any batch."""
-    if measured.device is None:
-        return Quantity(
-            value=1.0, low=0.9, high=1.1, origin="data sheet", source="a CPU is full with any batch: an assumption"
-        )
-    return batch_exponent(name, known.gpu(measured.device).model)
-
-
-def _roofline(profile: Profile, first: GpuFacts, second: GpuFacts) -> float | None:
-    return roofline_ratio(profile.workload.operators, first, second)
-
-
 def _precision(profile: Profile, target: Target, wanted: Alteration, known: Catalog) -> Quantity:
     if target.device is None:
         raise UserError("--dtype: on CPUs nothing was published of it; profile with it instead")
@@ -214,10 +193,7 @@ def _precision(profile: Profile, target: Target, wanted: Alteration, known: Cata
     return found.model_copy(update={"value": 1 / found.value, "low": low, "high": high})
 
 
-# Base ------------------------------------------------------------------------------------------------------
-# A profile read once: whatever every forecast from it starts with, and its stalls as they were measured.
-#
-# A record and what is read straight off it. Predicts nothing.
+# The profile every forecast starts from
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ than was seen. Ranks are taken as alike and independent; a machine that is slow 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -35,16 +34,9 @@ def expected_maximum(ranks: int) -> float:
     """
     if ranks == 1:
         return 0.0
-    points, weights = _rule()
+    points, weights = np.polynomial.legendre.leggauss(_NODES)
     chances = (points + 1) / 2
     return float(weights @ ndtri(np.exp(np.log(chances) / ranks)) / 2)
-
-
-@lru_cache(maxsize=1)
-def _rule() -> tuple[Array, Array]:
-    """Points and weights of the integral between −1 and 1."""
-    points, weights = np.polynomial.legendre.leggauss(_NODES)
-    return points, weights
 
 
 def largest_of(steps: Array, ranks: int, tail: Array | float = 0.0) -> Array:
@@ -95,10 +87,6 @@ def single_steps(profile: Profile, rung: str = "crowd") -> Array:
         # A block's mean is one of its own steps' too: the spread around it is too small by that.
         widened = [steps * np.sqrt(len(steps) / (len(steps) - 1)) for steps in found if len(steps) > 1]
         return np.concatenate(widened) if widened else np.empty(0)
-    return _from_blocks(blocks)
-
-
-def _from_blocks(blocks: Sequence[Block]) -> Array:
     of_rank: dict[int, list[Block]] = defaultdict(list)
     for block in blocks:
         of_rank[block.rank].append(block)
@@ -115,7 +103,7 @@ def _from_blocks(blocks: Sequence[Block]) -> Array:
 def waiting(again: Array, before: int, after: int, draws: Draws) -> Array:
     """Seconds a step that ``after`` ranks wait longer for their slowest than ``before`` did, ``[draws]``.
 
-    ``again`` is of ``seen_again``, once a profile. Between which tails the unseen one lies nobody knows.
+    ``again`` is of ``seen_again``, once a profile. Between which tails the unseen one lies is unknown.
     """
     if before == after:
         return np.zeros(draws.count)
