@@ -262,10 +262,10 @@ class Standings:
     """Types that are proven worse and not shown."""
 
 
-def standings(question: PlanProblem, field: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
+def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
     """Of every candidate; types in ``listed`` are shown whatever they are."""
-    weighing, measure, limits = question.weighing, aim(goal), limits_of(goal)
-    best = front(weighing, field.chains, limits)
+    evaluator, measure, limits = problem.evaluator, aim(goal), limits_of(goal)
+    best = front(evaluator, candidates.chains, limits)
     chosen = None if not best else best[-1] if measure == "seconds" else best[0]
     near = np.inf if chosen is None else (1 + NEAR) * getattr(chosen, measure)
     on_front = {each.rentable.key for each in best}
@@ -273,7 +273,7 @@ def standings(question: PlanProblem, field: CandidateSet, goal: Goal, listed: Se
     lost: list[Evaluation] = []
     infeasible: list[Evaluation] = []
     unlisted = 0
-    for key, chains in _nearest_first(field, measure, limits):
+    for key, chains in _nearest_first(candidates, measure, limits):
         if chosen is not None and key == chosen.rentable.key:
             continue
         shown = key not in on_front and (len(lost) + len(infeasible) < LISTED or _named(key, listed))
@@ -281,7 +281,7 @@ def standings(question: PlanProblem, field: CandidateSet, goal: Goal, listed: Se
         if not shown and not may_tie:
             unlisted += key not in on_front
             continue
-        found = None if chosen is None else _best(weighing, chains, measure, limits, near)
+        found = None if chosen is None else _best(evaluator, chains, measure, limits, near)
         if found is not None and chosen is not None and tied(goal, found, chosen):
             ties.append(found)
         elif not shown:
@@ -289,16 +289,16 @@ def standings(question: PlanProblem, field: CandidateSet, goal: Goal, listed: Se
         elif found is not None:
             lost.append(found)
         else:
-            infeasible += _nearest_miss(weighing, chains)
+            infeasible += _nearest_miss(evaluator, chains)
     rest = tuple(each for each in best if each is not chosen and each not in ties)
     return Standings(chosen, tuple(ties), rest, tuple(lost), tuple(infeasible), unlisted)
 
 
 def _nearest_first(
-    field: CandidateSet, measure: Measure, limits: GoalLimits
+    candidates: CandidateSet, measure: Measure, limits: GoalLimits
 ) -> list[tuple[str, list[CandidateChain]]]:
     """Types with their chains, that with the least bound first."""
-    return sorted(field.types().items(), key=lambda item: _bound(item[1], measure, limits))
+    return sorted(candidates.types().items(), key=lambda item: _bound(item[1], measure, limits))
 
 
 def _bound(chains: Sequence[CandidateChain], measure: Measure, limits: GoalLimits) -> float:
@@ -313,16 +313,16 @@ def _named(key: str, listed: Sequence[str]) -> bool:
 
 
 def _best(
-    weighing: Evaluator, chains: Sequence[CandidateChain], measure: Measure, limits: GoalLimits, near: float
+    evaluator: Evaluator, chains: Sequence[CandidateChain], measure: Measure, limits: GoalLimits, near: float
 ) -> Evaluation | None:
     """Of one type; exactly where it may be a tie, else as near as ``SLACK``."""
-    found = least(weighing, chains, measure, limits, SLACK)
+    found = least(evaluator, chains, measure, limits, SLACK)
     if found is None or getattr(found, measure) > near * (1 + SLACK):
         return found
-    return least(weighing, chains, measure, limits)
+    return least(evaluator, chains, measure, limits)
 
 
-def _nearest_miss(weighing: Evaluator, chains: Sequence[CandidateChain]) -> list[Evaluation]:
+def _nearest_miss(evaluator: Evaluator, chains: Sequence[CandidateChain]) -> list[Evaluation]:
     """Of a type that is not feasible what comes nearest: the fastest of its forecasts, else of its bounds."""
     for forecast in (True, False):
         rows = [
@@ -335,6 +335,6 @@ def _nearest_miss(weighing: Evaluator, chains: Sequence[CandidateChain]) -> list
         return []
     chain, number = chains[nearest], int(rows[nearest].argmin())
     if chain.stage[number] == FLOOR:
-        weighing.advance(chain, number)
-        return _nearest_miss(weighing, chains)  # it may be that this one cannot be forecast
-    return [weighing.weighed(chain, number)]
+        evaluator.advance(chain, number)
+        return _nearest_miss(evaluator, chains)  # it may be that this one cannot be forecast
+    return [evaluator.evaluated(chain, number)]

@@ -37,24 +37,24 @@ MAX_NODES = 64
 
 
 def relaxations(
-    question: PlanProblem, field: CandidateSet, goal: Goal, constraints: Constraints
+    problem: PlanProblem, candidates: CandidateSet, goal: Goal, constraints: Constraints
 ) -> tuple[Relaxation, ...]:
     """What to loosen, each by itself, deadline and budget first."""
-    of_goal = tuple(_of_goal(question, field, goal)) or tuple(_of_both(question, field, goal))
-    return (*of_goal, *_of_constraints(question, goal, constraints))
+    of_goal = tuple(_of_goal(problem, candidates, goal)) or tuple(_of_both(problem, candidates, goal))
+    return (*of_goal, *_of_constraints(problem, goal, constraints))
 
 
-def _of_goal(question: PlanProblem, field: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
-    weighing, chains = question.weighing, field.chains
+def _of_goal(problem: PlanProblem, candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
+    evaluator, chains = problem.evaluator, candidates.chains
     if goal.deadline_seconds is not None:
-        found = least(weighing, chains, "sure_seconds", GoalLimits(dollars=goal.budget_dollars))
+        found = least(evaluator, chains, "sure_seconds", GoalLimits(dollars=goal.budget_dollars))
         if found is not None:
             to = _hours_up(found.sure_seconds)
             within = "" if goal.budget_dollars is None else f" within {dollars(goal.budget_dollars)}"
             text = f"the nearest deadline that anything keeps{within} is {to}"
             yield Relaxation(option="deadline", to=to, text=f"{text}: {name(found)}, {hours(found.seconds)}")
     if goal.budget_dollars is not None:
-        found = least(weighing, chains, "sure_dollars", GoalLimits(seconds=goal.deadline_seconds))
+        found = least(evaluator, chains, "sure_dollars", GoalLimits(seconds=goal.deadline_seconds))
         if found is not None:
             to = f"{math.ceil(found.sure_dollars)}"
             within = "" if goal.deadline_seconds is None else f" in {hours(goal.deadline_seconds)}"
@@ -62,13 +62,13 @@ def _of_goal(question: PlanProblem, field: CandidateSet, goal: Goal) -> Iterator
             yield Relaxation(option="budget", to=to, text=f"{text}: {name(found)}, {dollars(found.dollars)}")
 
 
-def _of_both(question: PlanProblem, field: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
+def _of_both(problem: PlanProblem, candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
     """Where neither deadline nor budget helps by itself: both, of the cheapest and of the fastest there is."""
     if goal.deadline_seconds is None or goal.budget_dollars is None:
         return
     ends: tuple[tuple[Measure, str], ...] = (("sure_dollars", "cheapest"), ("sure_seconds", "fastest"))
     for measure, what in ends:
-        found = least(question.weighing, field.chains, measure)
+        found = least(problem.evaluator, candidates.chains, measure)
         if found is not None:
             budget = math.ceil(found.sure_dollars)
             to = f"--deadline {_hours_up(found.sure_seconds)} --max-cost {budget}"
@@ -76,9 +76,9 @@ def _of_both(question: PlanProblem, field: CandidateSet, goal: Goal) -> Iterator
             yield Relaxation(option="deadline and budget", to=to, text=text)
 
 
-def _of_constraints(question: PlanProblem, goal: Goal, constraints: Constraints) -> Iterator[Relaxation]:
+def _of_constraints(problem: PlanProblem, goal: Goal, constraints: Constraints) -> Iterator[Relaxation]:
     for option, update in _loosened(constraints):
-        found = _feasible(question, goal, constraints.model_copy(update=update))
+        found = _feasible(problem, goal, constraints.model_copy(update=update))
         if found is None:
             continue
         to, text = _loosened_to(option, found)
@@ -108,12 +108,12 @@ def _loosened(constraints: Constraints) -> Iterator[tuple[str, dict[str, object]
         yield "spot", {"spot": "allow"}
 
 
-def _feasible(question: PlanProblem, goal: Goal, constraints: Constraints) -> Evaluation | None:
+def _feasible(problem: PlanProblem, goal: Goal, constraints: Constraints) -> Evaluation | None:
     try:
-        field = question.field(constraints)
+        candidates = problem.candidates(constraints)
     except UserError:
         return None
-    return least(question.weighing, field.chains, aim(goal), limits_of(goal))
+    return least(problem.evaluator, candidates.chains, aim(goal), limits_of(goal))
 
 
 def _loosened_to(option: str, found: Evaluation) -> tuple[str, str]:
@@ -143,7 +143,7 @@ def _hours_up(seconds: float) -> str:
 # Recommend -------------------------------------------------------------------------------------------------
 # The way in: profiles, a goal and what may be rented in, a plan out.
 #
-# Asks the question, has every candidate's standing found, and makes the record of it: each choice with its reason,
+# Asks the problem, has every candidate's standing found, and makes the record of it: each choice with its reason,
 # and what was taken for granted. Decides nothing itself; nothing is read or written here.
 
 LISTED = 60
@@ -176,12 +176,12 @@ def recommend(
     other ways to choose would have rented stands beside it. Raises UserError.
     """
     plan = step_plan(bases, goal)
-    question = PlanProblem(bases, plan, catalog, bill, machines or {}, now, calibrate)
-    field = question.field(constraints)
-    found = standings(question, field, goal, listed)
+    problem = PlanProblem(bases, plan, catalog, bill, machines or {}, now, calibrate)
+    candidates = problem.candidates(constraints)
+    found = standings(problem, candidates, goal, listed)
     taken, warned = policy_notes(plan)
-    old = old_prices(field.market.rentables, constraints, now)
-    draws = question.bases[0].draws
+    old = old_prices(candidates.market.rentables, constraints, now)
+    draws = problem.bases[0].draws
     return RentalPlan(
         stash_version=__version__,
         created=now.isoformat(),
@@ -190,16 +190,16 @@ def recommend(
         goal=goal,
         constraints=constraints,
         choices=tuple(_choices(goal, found)),
-        unranked=(*field.unranked, *question.weighing.unknown.values()),
+        unranked=(*candidates.unranked, *problem.evaluator.unknown.values()),
         experiment=None if found.chosen is None else experiment(goal, found.chosen, found.ties),
-        relaxations=() if found.chosen else relaxations(question, field, goal, constraints),
-        assumptions=(*taken, *_assumed(question, field, bill, files, found.unlisted)),
+        relaxations=() if found.chosen else relaxations(problem, candidates, goal, constraints),
+        assumptions=(*taken, *_assumed(problem, candidates, bill, files, found.unlisted)),
         warnings=(*warned, *(() if old is None else (old,))),
-        weighed=field.weighed,
-        pruned=field.pruned,
+        weighed=candidates.combinations,
+        pruned=candidates.pruned,
         seed=draws.seed,
         draws=draws.count,
-        rules=_ruled(question, field, goal, catalog, found) if rules else (),
+        rules=_ruled(problem, candidates, goal, catalog, found) if rules else (),
     )
 
 
@@ -223,11 +223,13 @@ def _choices(goal: Goal, found: Standings) -> Iterator[Choice]:
 
 
 def _ruled(
-    question: PlanProblem, field: CandidateSet, goal: Goal, catalog: Catalog, found: Standings
+    problem: PlanProblem, candidates: CandidateSet, goal: Goal, catalog: Catalog, found: Standings
 ) -> tuple[RuleChoice, ...]:
     """What other ways to choose would have rented, beside what this one did."""
     best = None if found.chosen is None else _choice(goal, found.chosen, "chosen", "")
-    return ruled(question, field, goal, catalog, best, lambda each: _choice(goal, each, "lost", "a rule's choice"))
+    return ruled(
+        problem, candidates, goal, catalog, best, lambda each: _choice(goal, each, "lost", "a rule's choice")
+    )
 
 
 def _choice(goal: Goal, found: Evaluation, standing: ChoiceStanding, why: str) -> Choice:
@@ -259,14 +261,14 @@ def _step(found: Evaluation) -> Interval:
 
 
 def _assumed(
-    question: PlanProblem, field: CandidateSet, bill: BillFacts, files: Sequence[str], unlisted: int
+    problem: PlanProblem, candidates: CandidateSet, bill: BillFacts, files: Sequence[str], unlisted: int
 ) -> Iterator[str]:
     """What was taken for granted, beside the policy of scaling."""
     yield "steps are those of the profile's rung cold in the first epoch, and then as memory caches the data"
-    rentals = [rentable.rental(1) for rentable in field.market.rentables]
+    rentals = [rentable.rental(1) for rentable in candidates.market.rentables]
     yield from not_counted(bill, rentals, first_epoch=True)
-    if len(question.bases) > 1:
-        used = {chain.rentable.key: chain.shape.key.base for chain in field.chains}
+    if len(problem.bases) > 1:
+        used = {chain.rentable.key: chain.shape.key.base for chain in candidates.chains}
         for number, file in enumerate(files):
             count = sum(1 for each in used.values() if each == number)
             yield f"{count} of {len(used)} types are forecast from {file}, the profile nearest to them"
