@@ -121,7 +121,6 @@ class PlanProblem:
 
 # The exact search
 
-
 Measure = Literal["seconds", "dollars", "sure_seconds", "sure_dollars"]
 _ALIKE = 1.02
 """Bounds of one chain this close count as equal when it is decided which node count to forecast first: the smallest,

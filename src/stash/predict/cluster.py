@@ -114,7 +114,6 @@ class Target(Record):
 
 # What collectives reach of a data sheet
 
-
 SOCKETS_FOLLOW = 25e9 / 8
 """Bytes per second of a line up to which sockets are taken to follow it; what lies above shows their own limit."""
 _LARGE = 2**26

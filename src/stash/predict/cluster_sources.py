@@ -275,7 +275,6 @@ def storage_of(hosts: Sequence[Host], created: str) -> Storage | None:
 
 # From a profile
 
-
 _LATENT = 0.9
 """Of an exchange's time: if its latency alone takes more, its bytes take too little to tell a rate from."""
 

@@ -203,7 +203,7 @@ def batch_exponent(model: str, gpu: str | None) -> Quantity:
     own = [each for each in every if each.model == model_key(model) and each.gpu == gpu]
     found = own or list(every)
     value = float(np.mean([each.log_ratio for each in found]))
-    spread = _spread_of_exponents() if own else arm(_left_out([(each.model, each.log_ratio) for each in every]))
+    spread = _spread_of_exponents() if own else arm(left_out_errors(every))
     what = f"{model} on {gpu} at several batches" if own else "other models at several batches"
     sources = "; ".join(sorted({each.source for each in found}))
     return Quantity(
@@ -234,7 +234,7 @@ def precision_ratio(model: str, gpu: str | None, roofline: float | None = None) 
     """
     every = [each for each in precision_pairs() if each.gpu == gpu]
     own = [each for each in every if each.model == model_key(model)]
-    spread = arm(_left_out([(each.model, each.log_ratio) for each in precision_pairs()]))
+    spread = arm(left_out_errors(precision_pairs()))
     if not own and roofline is not None:
         return _quantity(math.log(roofline), _spread_of_rooflines(False), "a roofline of the job's operators")
     found = own or every
@@ -243,15 +243,6 @@ def precision_ratio(model: str, gpu: str | None, roofline: float | None = None) 
     what = f"{model} on {gpu} in both precisions" if own else f"other models on {gpu} in both precisions"
     sources = "; ".join(sorted({each.source for each in found}))
     return _quantity(float(np.mean([each.log_ratio for each in found])), spread, f"{what} ({sources})")
-
-
-def _left_out(found: Sequence[tuple[str, float]]) -> list[float]:
-    """For each model: the others' mean less its own."""
-    models = sorted({model for model, _ in found})
-    means = {model: float(np.mean([value for name, value in found if name == model])) for model in models}
-    return [float(np.mean([means[n] for n in models if n != model])) - means[model] for model in models] * (
-        len(models) > 1
-    )
 
 
 # Contention

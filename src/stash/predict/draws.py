@@ -96,7 +96,6 @@ class Used(Record):
 
 # Draws
 
-
 Array: TypeAlias = NDArray[np.float64]
 """Of draws, ``[draws]``, or of something for each draw, ``[draws, …]``."""
 

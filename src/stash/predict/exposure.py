@@ -116,7 +116,6 @@ def _by_step(ready: Sequence[Sequence[float]]) -> Moments:
 
 # What a fabric exposes of it
 
-
 _FORWARD = 0.5
 """Of a layer's backward pass: it computes two products where the forward pass computes one."""
 

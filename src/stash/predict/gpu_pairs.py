@@ -63,7 +63,7 @@ def near(one: int | None, other: int | None) -> bool:
     return one is None or other is None or max(one, other) <= _ALIKE * min(one, other)
 
 
-def by_model(found: Iterable[Pair]) -> float:
+def by_model(found: Iterable[Pair | SpeedChange]) -> float:
     """The mean log ratio over models, each counting once however many batches of it were published."""
     grouped: dict[str, list[float]] = defaultdict(list)
     for pair in found:
@@ -91,7 +91,7 @@ def published() -> tuple[tuple[str, str, tuple[Pair, ...]], ...]:
     )
 
 
-def left_out_errors(found: Sequence[Pair]) -> list[float]:
+def left_out_errors(found: Sequence[Pair | SpeedChange]) -> list[float]:
     """For each model ln(predicted / published), predicted from the other models alone."""
     errors = []
     for model in sorted({pair.model for pair in found}):
@@ -146,7 +146,6 @@ def precision_pairs() -> tuple[SpeedChange, ...]:
 
 
 # A roofline of each operator
-
 
 LAUNCH_SECONDS = 5e-6
 """Between the starts of two kernels of a running stream: 3.8 to 9.6 µs on a V100 (A. Gray, *Getting Started with CUDA

@@ -80,7 +80,6 @@ def records(profile: Profile) -> str:
 
 # Compute
 
-
 _LARGE_CHANGE = 4.0
 """Times the batch: published speeds at two batches seldom lie farther apart."""
 

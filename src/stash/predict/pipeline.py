@@ -92,7 +92,6 @@ def step_with_loader(
 
 # The page cache
 
-
 USABLE = 0.7
 """Of a machine's memory: what the page cache may take, as training and its workers need the rest."""
 

@@ -96,7 +96,6 @@ def copies(size: float, memory_bytes_per_second: float) -> float:
 
 # Sharded models: FSDP and ZeRO stages 1 to 3
 
-
 Stage = Literal[1, 2, 3]
 """ZeRO's: optimizer state, gradients too, parameters too. FSDP's FULL_SHARD is 3, its SHARD_GRAD_OP is 2."""
 
