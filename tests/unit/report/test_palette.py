@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stash.core.ladder import STALLS
-from stash.report.profile_page import STYLES
+from stash.ui.terminal import STYLES
 from stash.ui.charts.chart import DARK, INK, LIGHT
 
 # Machado, Oliveira and Fernandes (2009), "A Physiologically-based Model for Simulation of Color Vision Deficiency":

@@ -10,14 +10,15 @@ from readings import CATALOG
 
 from stash.analysis.findings.probe_reading import read
 from stash.core.records.host import Nic, Timing, Unmeasured
-from stash.report.probe_page import render, view
+from stash.report.probe_page import page
+from stash.ui.terminal import render
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def report(*hosts, width=80, colour=False, saved=None) -> str:
     measured = probe(*hosts)
-    return render(view(measured, read(measured, CATALOG), saved), width, colour)
+    return render(page(measured, read(measured, CATALOG), saved), width, colour)
 
 
 @pytest.mark.parametrize("width", [80, 120])

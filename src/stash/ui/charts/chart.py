@@ -42,6 +42,18 @@ class Grid:
     """Of rows, what links lead to; empty, or one each."""
     links: Mapping[tuple[int, int], tuple[GridLink, ...]] = field(default_factory=dict)
     """By row and column: what the cell's text is made of."""
+    ranks: tuple[int, ...] = ()
+    """Of columns, the first included: where there is no room, the highest is left out first, and 0 never."""
+    prose: bool = False
+    """Whether the last column holds sentences, which are wrapped beside the row or below it."""
+    total: bool = False
+    """Whether the last row is the sum of the others."""
+    upright: bool = False
+    """Whether each column is one thing and rows are its facts: without room, one thing is below the other."""
+    strips: tuple[tuple[float, float, float] | None, ...] = ()
+    """Of rows: low end, value and high end as fractions of an axis from 0, for whoever can draw them beside a row."""
+    strip_end: str = ""
+    """What stands at the axis' end."""
 
 
 # Chart -----------------------------------------------------------------------------------------------------
