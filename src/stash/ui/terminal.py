@@ -378,14 +378,16 @@ def _with_prose(grid: Grid, width: int) -> list[Text]:
     ]
     sizes = _sizes((heads, *_cells(rest, columns)))
     left = INDENT + sum(sizes) + len(_GAP) * len(sizes)
-    room, longest = width - left, max(map(len, prose))
-    beside = longest <= _MAX_LINES_BESIDE * room and (room >= _MIN_BESIDE or longest <= 2 * room)
+    room = width - left
+    fits = [len(text) <= (_MAX_LINES_BESIDE if room >= _MIN_BESIDE else 2) * room for text in prose]
+    mostly = 2 * sum(fits) > len(fits)
     under = INDENT + sizes[0] + len(_GAP) if sizes[0] <= 3 * INDENT else 3 * INDENT
     head, *rows = _lines(rest, heads, columns, sizes, INDENT)
-    lines = [Text(head.plain.ljust(left) + grid.head[-1], style="dim") if beside else head]
-    for row, text in zip([row for row in rows if row.plain.strip(" ─")], prose, strict=True):
-        if grid.total and text is prose[-1] and row is rows[-1]:
+    lines = [Text(head.plain.ljust(left) + grid.head[-1], style="dim") if mostly else head]
+    for row, text, fit in zip(rows, prose, fits, strict=True):
+        if grid.total and row is rows[-1]:
             lines.append(_rule(sizes))
+        beside = mostly and fit
         words = textwrap.wrap(text, room if beside else width - under, break_on_hyphens=False)
         if beside and words:
             row.append(" " * (left - len(row.plain)) + words.pop(0), style="dim")

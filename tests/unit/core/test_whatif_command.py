@@ -58,7 +58,7 @@ def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture):
 def test_what_nobody_can_predict_is_said_and_no_step_is(monkeypatch: Patch, capsys: Capture):
     assert run(monkeypatch, "cpu.stash.json", "--nodes", "4") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Nobody can tell the step: network cannot be predicted" in out
+    assert "The step is unknown: network cannot be predicted" in out
     assert "say it with --network" in out
 
 
