@@ -89,9 +89,8 @@ def show(
 
 def _print_plan(file: str, json: bool) -> None:
     """A saved plan as `stash recommend` printed it."""
+    from stash.plan.page import document, page
     from stash.plan.records import load_plan
-    from stash.plan.terminal import document, render
-    from stash.plan.view import view
     from stash.report.output import printed
     from stash.spot.spot_files import is_fleet_plan
 
@@ -99,7 +98,7 @@ def _print_plan(file: str, json: bool) -> None:
         _print_fleet_plan(Path(file), json)
         return
     plan = load_plan(file)
-    printed(document(plan) if json else view(plan), render)
+    printed(document(plan) if json else page(plan))
 
 
 def _print_fleet_plan(file: Path, json: bool) -> None:

@@ -136,8 +136,8 @@ def _rates(rates: Rates) -> str:
 
 def _waits(waits: Waits) -> str:
     named = (("files in memory", waits.warm), ("files on disk", waits.cold))
-    waits = [f"{format_seconds(wait)} a step with {where}" for where, wait in named if wait is not None]
-    return f"for the loader {listed(waits)}" if waits else ""
+    texts = [f"{format_seconds(wait)} a step with {where}" for where, wait in named if wait is not None]
+    return f"for the loader {listed(texts)}" if texts else ""
 
 
 def _exchange(breakdown: Breakdown) -> str:

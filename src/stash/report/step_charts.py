@@ -144,7 +144,7 @@ def rounds(course: Course, rungs: Sequence[str]) -> Chart:
         kept = tuple(_block(time, course) for time in times if time.round not in course.dropped)
         curves.append(Curve(series[name], kept, line=True, dots=False))
         curves.append(Curve(series[name], tuple(_block(time, course) for time in times)))
-    beyond = [time for time in course.times if not y.shown.low <= time.step_seconds <= y.shown.high]
+    beyond = [time for time in course.times if not y.holds(time.step_seconds)]
     text = "What a step took under every rung, block by block."
     if any(time.ranks > 1 for time in course.times):
         text += " Upright lines reach from the fastest rank to the slowest."

@@ -151,9 +151,7 @@ def _blocks(page: Page, width: int, plain: bool) -> Iterator[list[Text]]:
     tone = tone if sum(row.strong for row in page.rows) == 1 else ""
     yield [line for sentence in page.verdict for line in paragraph(sentence, width, "", tone, bold=True)]
     if page.bar:
-        yield _stacked(page.bar, width, plain)
-        if not page.rows:
-            yield _legend(page.bar, width, plain)
+        yield [*_stacked(page.bar, width, plain), *([] if page.rows else _legend(page.bar, width, plain))]
     if page.rows:
         yield _stalls(page.rows, width, plain)
     for grid in page.grids:

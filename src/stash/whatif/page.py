@@ -86,7 +86,7 @@ def _forecast(answer: WhatIf, scale: Scale) -> Grid:
         before, after = answer.measured.stall(name), answer.told.breakdown.stall(name)
         if before is not None or after is not None or name in lost:
             origin = parts[name].origin if name in parts else reasons.get(name, "")
-            rows.append(_row(name, before and before.time, after and after.time, origin, scale))
+            rows.append(_row(name, before.time if before else None, after.time if after else None, origin, scale))
     origin = "at least" if answer.lost else ""
     rows.append(_row("step", answer.measured.step, answer.told.breakdown.step, origin, scale))
     head = ("measured", f"predicted, {scale.unit}", "change", "from")

@@ -190,7 +190,8 @@ def _across(option: SweptOption) -> tuple[Ruler, dict[str, float]]:
 def _table(found: Swept, most: float) -> Grid:
     """A row for each point, with its value and interval on an axis from 0 to ``most``."""
     first, *others = (each.option for each in found.over)
-    rows, strips = [], []
+    rows: list[tuple[str, ...]] = []
+    strips: list[tuple[float, float, float] | None] = []
     for point in found.points:
         if point.told is None:
             rows.append((*point.texts, "unknown", "", ""))

@@ -43,16 +43,26 @@ class Ruler:
 
     shown: Extent
     axis: Axis
+    size: float = 1.0
+    """Of the unit in which values are shown."""
 
     def at(self, value: float) -> float:
         """Where ``value`` stands, or the nearer end of the axis."""
-        return min(1.0, max(0.0, self.shown.at(value)))
+        return min(1.0, max(0.0, self.shown.at(value / self.size)))
+
+    def span(self, first: float, second: float) -> tuple[float, float]:
+        """Where a stretch of values begins and ends, the smaller first."""
+        return self.at(min(first, second)), self.at(max(first, second))
+
+    def holds(self, value: float) -> bool:
+        """Whether ``value`` stands between the axis' ends."""
+        return self.shown.low <= value / self.size <= self.shown.high
 
 
 def ruler(values: Iterable[float | None], label: str, size: float = 1.0, zero: bool = True) -> Ruler:
     """Numbers in units of ``size``, with round ends around all values."""
-    shown = extent(values, zero)
-    return Ruler(shown, plain_axis(shown, label, size))
+    shown = extent([None if value is None else value / size for value in values], zero)
+    return Ruler(shown, plain_axis(shown, label), size)
 
 
 def worded_ruler(
@@ -115,19 +125,19 @@ def lane_chart(
     rule: float | None = None,
 ) -> Chart:
     """Rows one below the other over one axis; a line across the plane at the value ``rule``."""
-    marks: list[Drawn] = [] if rule is None else [Rule(x.shown.at(rule))]
+    marks: list[Drawn] = [] if rule is None else [Rule(x.at(rule))]
     told = sum(len(row.values) for row in rows) <= _MAX_TOLD
     for number, row in enumerate(rows):
         y = centre(number, len(rows))
         for piece in row.pieces:
-            place = x.shown.span(piece.start, piece.end)
+            place = x.span(piece.start, piece.end)
             marks.append(Bar(place, band(number, len(rows)), piece.series, piece.says, piece.faint))
         if row.low is not None and row.high is not None:
-            marks.append(Whisker(x.shown.span(row.low, row.high), (y, y)))
+            marks.append(Whisker(x.span(row.low, row.high), (y, y)))
         for each in row.values:
             if each.low is not None and each.high is not None:
-                marks.append(Whisker(x.shown.span(each.low, each.high), (y, y), each.line or each.series))
-            marks.append(Dot(x.shown.at(each.value), y, each.series, each.says if told else ""))
+                marks.append(Whisker(x.span(each.low, each.high), (y, y), each.line or each.series))
+            marks.append(Dot(x.at(each.value), y, each.series, each.says if told else ""))
     lanes = tuple(
         Lane(row.name, f"unknown: {row.unknown}", quiet=True) if row.unknown else Lane(row.name, row.text)
         for row in rows
