@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -201,9 +200,9 @@ def print_decisions(decisions: Sequence[Decision], json: bool = False) -> None:
 
         print(strict_json(document(decisions, overall(decisions))))
         return
-    from stash.ui.terminal import plain_text
+    from stash.ui.terminal import plain_text, screen
 
-    _, colour = _screen()
+    _, colour = screen()
     for decision in decisions:
         line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
         print(line if colour else plain_text(line))
@@ -214,9 +213,9 @@ def printed(shown: Page | dict[str, Any]) -> None:
     if isinstance(shown, dict):
         print(strict_json(shown))
         return
-    from stash.ui.terminal import render
+    from stash.ui.terminal import print_page
 
-    print(render(shown, *_screen()), end="")
+    print_page(shown)
 
 
 def file_of(page: Page, ending: str) -> str | bytes:
@@ -252,9 +251,3 @@ def save_junit(decisions: Sequence[Decision], workload: str, target: Path) -> No
         write_whole(target, render(decisions, workload))
     except OSError as error:
         raise UserError(f"--junit {target}: {error.strerror or error}; choose another place") from None
-
-
-def _screen() -> tuple[int, bool]:
-    """(columns of the terminal, whether to use its colours)."""
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return shutil.get_terminal_size().columns, colour

@@ -10,11 +10,11 @@ from stash.core.ladder import STALLS
 from stash.core.units import format_bytes, format_seconds
 from stash.study.feature_study import lines
 from stash.study.features_page import cost
+from stash.study.overview import what, where
 from stash.study.paper_figures import Charts, dollars_in_words, hours_in_words
 from stash.study.results import StudyResult, front
 from stash.study.sheet import UNKNOWN, StudySheet, anchor, missing_tile, places, table
 from stash.study.status import HOUR
-from stash.study.view import what, where
 from stash.ui.charts.chart import Axis, Bar, Blank, Chart, Dot, Drawn, Grid, Lane, Legend, Tile, Trail, band
 from stash.ui.charts.panels import Panel, PanelPoint, panels
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stash.core.units import format_seconds
+from stash.study.overview import what, where
 from stash.study.results import StudyResult, twins
 from stash.study.sheet import ReadTile, StudySheet, TileText, Unknown, matrix_charts
-from stash.study.view import what, where
 from stash.ui.charts.chart import Blank, Chart, Legend, TileBar
 
 Charts = tuple[Chart | Blank, ...]

@@ -14,9 +14,9 @@ from stash.core.ladder import STALLS
 from stash.core.printable import strict_json
 from stash.core.units import pace
 from stash.study.cells import Cell
+from stash.study.overview import missing_word, what, where
 from stash.study.results import StudyResult
 from stash.study.status import StudyReading
-from stash.study.view import missing_word, what, where
 from stash.ui.charts.chart import Axis, Chart, Drawn, Grid, GridLink, Lane, Legend, Tile, TileBar, band
 from stash.ui.page import Download
 

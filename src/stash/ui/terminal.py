@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
+import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -45,8 +48,8 @@ LETTERS = {
 _OTHER_STYLE, _OTHER_LETTER = "color(245)", "+"
 _GOOD, _BAD, _FAIR, _WARNING = "color(72)", "color(167)", "color(74)", "color(220)"
 _JUDGING = {
-    **dict.fromkeys(("rent", "tie", "faster", "done"), _GOOD),
-    **dict.fromkeys(("fails", "slower", "failed", "no memory"), _BAD),
+    **dict.fromkeys(("rent", "tie", "faster", "done", "yes"), _GOOD),
+    **dict.fromkeys(("fails", "slower", "failed", "no memory", "no"), _BAD),
     "front": _FAIR,
     **dict.fromkeys(("lost", "too large", "no difference shown", "."), "dim"),
 }
@@ -63,6 +66,17 @@ _MIN_PARAGRAPH = 20
 _MIN_BESIDE, _MAX_LINES_BESIDE = 24, 3
 """Letters and lines of sentences that stand beside their row: with less room, or more lines, they go below it."""
 _MIN_STRIP = 16
+
+
+def print_page(page: Page) -> None:
+    """Print ``page`` as it fits the terminal, with colours where they are wanted."""
+    print(render(page, *screen()), end="")
+
+
+def screen() -> tuple[int, bool]:
+    """(columns of the terminal, whether to use its colours)."""
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return shutil.get_terminal_size().columns, colour
 
 
 def render(page: Page, width: int = 80, colour: bool = False) -> str:
@@ -298,7 +312,7 @@ def _row_end(row: Row, bar: int, plain: bool) -> Text:
 class Listing:
     """A list as it fits: its lines, how wide they are, and the heads of the columns left out."""
 
-    lines: tuple[Text, ...]
+    text: Text
     width: int
     left_out: tuple[str, ...]
 
@@ -308,7 +322,7 @@ def listing(grid: Grid, width: int | None = None) -> Listing:
     heads, columns, left_out = _fitting(grid, math.inf if width is None else width)
     sizes = _sizes((heads, *_cells(grid, columns)))
     lines = _lines(grid, heads, columns, sizes, 0)
-    return Listing(tuple(lines), sum(sizes) + len(_GAP) * (len(sizes) - 1), left_out)
+    return Listing(Text("\n").join(lines), sum(sizes) + len(_GAP) * (len(sizes) - 1), left_out)
 
 
 def _grid(grid: Grid, width: int, plain: bool) -> list[Text]:

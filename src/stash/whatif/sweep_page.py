@@ -148,13 +148,14 @@ def _chart(found: Swept) -> Chart:
         at = tuple(_place(found, name, point, point.told, places) for point in points if point.told is not None)
         curves.append(Curve(series, at, line=True, ribbon=True))
         keys += [Legend(series, name)] if name else []
+    most = max((end for each in known for end in (each.value, each.high) if end is not None), default=0.0)
     return plane_chart(
         "sweep",
         f"{found.workload} {found.question}",
         curves,
         x,
         y,
-        _table(found, max((end for each in known for end in (each.value, each.high) if end is not None), default=0.0)),
+        _table(found, most),
         how="The band is the 95 % interval of the forecast, the line across what was measured.",
         keys=(*keys, Legend("plain", "measured")),
     )

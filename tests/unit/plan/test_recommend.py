@@ -18,9 +18,9 @@ from stash.core.errors import UserError
 from stash.core.records.host import Gpu, Host
 from stash.core.records.profile import Profile
 from stash.plan.bill import BillFacts
+from stash.plan.page import page, verdict
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
-from stash.plan.page import page, verdict
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
 

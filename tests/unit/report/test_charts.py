@@ -208,7 +208,8 @@ def test_buckets_of_other_bytes_than_the_gradients_are_unknown_and_not_guessed()
     ready = readiness(profile.model_copy(update={"workload": work}))
     assert ready.buckets == ()
     assert (
-        machine_charts.readiness(ready).caption == "Buckets unknown: the buckets' bytes are not those of the gradients."
+        machine_charts.readiness(ready).caption
+        == "Buckets unknown: the buckets' bytes are not those of the gradients."
     )
 
 

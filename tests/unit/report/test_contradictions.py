@@ -84,7 +84,10 @@ def test_a_figure_that_rounding_to_the_sum_has_moved_is_moved_everywhere():
 @settings(max_examples=150, deadline=None)
 def test_what_looks_wrong_is_explained_on_the_page(profile):
     shown = page(profile)
-    facts, notes = dict(shown.chapters[0].facts), " ".join(text for label, text in shown.chapters[0].facts if label == "note")
+    facts, notes = (
+        dict(shown.chapters[0].facts),
+        " ".join(text for label, text in shown.chapters[0].facts if label == "note"),
+    )
     assert not re.search(r"-[\d,.]+ \S+ exposed", facts["gradients"])
     assert not any(float(share) > 100 for share in re.findall(r"([\d.]+)%", shown.verdict[0]))
     for row in shown.rows:

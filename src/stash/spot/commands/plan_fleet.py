@@ -83,7 +83,7 @@ def plan(
     stash spot plan --pool pool.yaml --deadline 2400s --loss 0.8 --model paper
     """
     from stash.report.output import output_file, printed, write_output
-    from stash.spot.pages.fleet_plan import document, render, view
+    from stash.spot.pages.fleet_plan import document, page
     from stash.spot.risk.reckoning import kept
 
     wanted = _wanted(deadline, loss, confidence, budget, vcpus)
@@ -113,7 +113,7 @@ def plan(
         found = venture(found, danger)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
-    printed(document(found) if json else view(found, profile or (pool.name if pool else "")), render)
+    printed(document(found) if json else page(found, profile or (pool.name if pool else "")))
     if target is not None:
         told(f"Saved {target}.", json)
     if not kept(found):
