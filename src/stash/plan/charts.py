@@ -12,10 +12,10 @@ from stash.core.ladder import STALLS
 from stash.core.units import Scale, counted
 from stash.plan.records import Choice, ChoiceStanding, RentalPlan
 from stash.ui.charts.builders import (
-    Curve,
+    BarPiece,
     LaneRow,
-    Piece,
-    Point,
+    PlotCurve,
+    PlotPoint,
     Ruler,
     ends_of,
     lane_chart,
@@ -61,9 +61,9 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
     y = _dollar_ruler(costs)
     best_first = sorted(near, key=lambda item: list(_SERIES).index(item.standing))
     curves = [] if goal.budget_dollars is None else [level(goal.budget_dollars)]
-    curves.append(Curve("contention", tuple(map(_point, _unbeaten(sure))), line=True, dots=False))
+    curves.append(PlotCurve("contention", tuple(map(_point, _unbeaten(sure))), line=True, dots=False))
     # The best last, so that nothing hides them; names the best first.
-    curves += [Curve(_SERIES[item.standing], (_point(item),)) for item in reversed(best_first)]
+    curves += [PlotCurve(_SERIES[item.standing], (_point(item),)) for item in reversed(best_first)]
     tags = [] if goal.deadline_seconds is None else [Tag(x.at(goal.deadline_seconds), 0.0, "deadline")]
     tags += [] if goal.budget_dollars is None else [Tag(0.0, y.at(goal.budget_dollars), "budget")]
     tags += [
@@ -111,12 +111,12 @@ def _unbeaten(choices: Sequence[Choice]) -> list[Choice]:
     return found
 
 
-def _point(item: Choice) -> Point:
+def _point(item: Choice) -> PlotPoint:
     """With its intervals if it is on the front."""
     time, money, front = item.seconds, item.dollars, item.standing in FRONT
     says = f"{item.name}: {span_interval(time)}, {dollars_interval(money)}; {item.why}"
     ends = (money.low, money.high, time.low, time.high) if front else (None,) * 4
-    return Point(time.value, money.value, says, *ends, hollow=not front)
+    return PlotPoint(time.value, money.value, says, *ends, hollow=not front)
 
 
 def _dollar_ruler(values: Sequence[float | None]) -> Ruler:
@@ -141,7 +141,7 @@ def dollars_by_stall(plan: RentalPlan, shown: Sequence[Choice]) -> Chart | Blank
         for part, series, value in parts:
             if value > 0:
                 says = f"{item.name}, {part}: {dollars(value)} of {dollars(item.dollars.value)}"
-                pieces.append(Piece(reached, reached + value, series, says))
+                pieces.append(BarPiece(reached, reached + value, series, says))
                 reached += value
         text = dollars_interval(item.dollars)
         rows.append(LaneRow(item.name, text, tuple(pieces), item.dollars.low, item.dollars.high))

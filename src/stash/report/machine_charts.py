@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.findings.probe_reading import Reading
-from stash.analysis.findings.rates import Curve as ExchangeCurve
-from stash.analysis.findings.rates import Link
+from stash.analysis.findings.rates import Curve, Link
 from stash.analysis.usage import DataBlock, Readiness, Resource, Use
 from stash.core.formatting import bits_parts, parts, plus_minus
 from stash.core.intervals import Interval
@@ -17,10 +16,10 @@ from stash.report.profile_page import UNKNOWN
 from stash.report.step_charts import rounds_ruler
 from stash.ui.charts.builders import (
     CURVES,
-    Curve,
+    BarPiece,
     LaneRow,
-    Piece,
-    Point,
+    PlotCurve,
+    PlotPoint,
     Ruler,
     Value,
     ends_of,
@@ -45,21 +44,21 @@ def readiness(ready: Readiness) -> Chart | Blank:
     last = ready.gradients[-1]
     time, size = time_scale(last.ready_seconds or 1e-6), scale_for(last.bytes_so_far, BYTES)
     every = max(1, len(ready.gradients) // _MAX_POINTS)
-    steps, before = [Point(0.0, 0.0)], 0
+    steps, before = [PlotPoint(0.0, 0.0)], 0
     for each in (*ready.gradients[::every], last):
-        steps += [Point(each.ready_seconds, before), Point(each.ready_seconds, each.bytes_so_far)]
+        steps += [PlotPoint(each.ready_seconds, before), PlotPoint(each.ready_seconds, each.bytes_so_far)]
         before = each.bytes_so_far
     buckets, so_far = [], 0
     for bucket in ready.buckets:
         so_far += bucket.bytes
         says = f"bucket {bucket.number}: {format_bytes(bucket.bytes)}, ready after {time.text(bucket.ready_seconds)}"
-        buckets.append(Point(bucket.ready_seconds, so_far, says))
+        buckets.append(PlotPoint(bucket.ready_seconds, so_far, says))
     named = [(f"bucket {each.number}", each.bytes, each.ready_seconds) for each in ready.buckets]
     named += [(each.name, each.bytes, each.ready_seconds) for each in ready.gradients]
     return plane_chart(
         "gradients",
         title,
-        [Curve("plain", tuple(steps), line=True, dots=False), Curve("interconnect", tuple(buckets))],
+        [PlotCurve("plain", tuple(steps), line=True, dots=False), PlotCurve("interconnect", tuple(buckets))],
         ruler([each.ready_seconds for each in ready.gradients], f"{time.unit} since the first gradient", time.size),
         ruler([float(last.bytes_so_far)], f"{size.unit} ready", size.size),
         Grid(
@@ -97,7 +96,7 @@ def exchange(breakdown: Breakdown) -> Chart | Blank:
         spread = plus_minus(exposed, scale) if name == "exposed" else ""
         text = f"{scale.number(value)} {spread} {scale.unit}".replace("  ", " ")
         low, high = (exposed.low, exposed.high) if name == "exposed" else (None, None)
-        rows.append(LaneRow(name, text, (Piece(0.0, value, series, f"{name}: {text}"),), low, high))
+        rows.append(LaneRow(name, text, (BarPiece(0.0, value, series, f"{name}: {text}"),), low, high))
         table.append((name, scale.number(value), spread, ""))
     return lane_chart(
         "exchange",
@@ -147,7 +146,7 @@ def rates(breakdown: Breakdown) -> Chart | Blank:
             table.append((name, UNKNOWN, why))
         else:
             text = f"{pace(rate)} samples/s"
-            rows.append(LaneRow(name, text, (Piece(0.0, rate, series, f"{name}: {text}"),)))
+            rows.append(LaneRow(name, text, (BarPiece(0.0, rate, series, f"{name}: {text}"),)))
             table.append((name, pace(rate), ""))
     return lane_chart(
         "rates",
@@ -175,18 +174,18 @@ def residency(blocks: Sequence[DataBlock]) -> Chart | Blank:
     title = "Were cold files cold?"
     if not blocks:
         return Blank("residency", title, "no rung that reads data was climbed")
-    seen: dict[str, list[Point]] = {}
+    seen: dict[str, list[PlotPoint]] = {}
     for block in blocks:
         if block.resident is not None:
             says = f"round {block.round + 1}, {block.rung}: {block.resident:.1%} of the pages in memory"
-            seen.setdefault(block.rung, []).append(Point(block.round + 1, block.resident, says))
+            seen.setdefault(block.rung, []).append(PlotPoint(block.round + 1, block.resident, says))
     if not seen:
         return Blank("residency", title, "no block recorded how much of its files was in memory")
     shares = Axis("of the files' pages in memory", tuple(Tick(part / 4, f"{25 * part}%") for part in range(5)))
     return plane_chart(
         "residency",
         title,
-        [Curve(_DATA_SERIES[rung], tuple(points)) for rung, points in seen.items()],
+        [PlotCurve(_DATA_SERIES[rung], tuple(points)) for rung, points in seen.items()],
         rounds_ruler([block.round + 1 for block in blocks]),
         Ruler(Extent(0.0, 1.0), shares),
         Grid(
@@ -270,7 +269,7 @@ def traffic(uses: Sequence[Use], rungs: Sequence[str], resource: Resource) -> Ch
             rows.append(LaneRow(rung, unknown="not recorded"))
             continue
         text = f"{scale.number(use.amount)} {scale.unit}/s"
-        rows.append(LaneRow(rung, text, (Piece(0.0, use.amount, series, f"{rung}: {text}"),), use.least, use.most))
+        rows.append(LaneRow(rung, text, (BarPiece(0.0, use.amount, series, f"{rung}: {text}"),), use.least, use.most))
     return lane_chart(
         resource,
         title,
@@ -332,7 +331,7 @@ def rate_parts(link: Link) -> tuple[str, str]:
     return bits_parts(link.rate) if link.part == "streams" else parts(link.rate, link.unit)
 
 
-def all_reduce(exchanges: Sequence[ExchangeCurve]) -> Chart | Blank:
+def all_reduce(exchanges: Sequence[Curve]) -> Chart | Blank:
     """Bus bandwidth against message size, both logarithmic; a line for each exchange that was measured."""
     title = "All-reduce, by message size"
     known = [each for each in exchanges if each.sizes]
@@ -347,9 +346,9 @@ def all_reduce(exchanges: Sequence[ExchangeCurve]) -> Chart | Blank:
             bus = size.bus_bytes_per_second.scaled(8)
             low, high = (bus.low, bus.high) if bus.low is not None and bus.low > 0 else (None, None)
             says = f"{name}: {format_bytes(size.bytes)} at {format_bits(bus.value / 8)}"
-            points.append(Point(size.bytes, bus.value, says, low, high))
+            points.append(PlotPoint(size.bytes, bus.value, says, low, high))
             rows.append((name, format_bytes(size.bytes), *parts(size.seconds, "seconds"), format_bits(bus.value / 8)))
-        curves.append(Curve(series, tuple(points), line=True))
+        curves.append(PlotCurve(series, tuple(points), line=True))
         keys.append(Legend(series, name))
     every = [point for curve in curves for point in curve.points]
     upright = [end for point in every for end in (point.y, point.low, point.high)]

@@ -12,10 +12,10 @@ from stash.core.records.profile import Profile
 from stash.core.units import Scale, counted
 from stash.report.profile_page import UNKNOWN, table_rows
 from stash.ui.charts.builders import (
-    Curve,
+    BarPiece,
     LaneRow,
-    Piece,
-    Point,
+    PlotCurve,
+    PlotPoint,
     Ruler,
     Value,
     lane_chart,
@@ -43,10 +43,10 @@ def ladder(breakdown: Breakdown) -> Chart:
             continue
         says = f"{row.name}: {row.time} {row.interval}, {row.share} of the step"
         low, high = (None if end is None else reached + end for end in (stall.low, stall.high))
-        piece = Piece(reached, reached + stall.seconds, row.name, says, faint=row.within_noise)
+        piece = BarPiece(reached, reached + stall.seconds, row.name, says, faint=row.within_noise)
         rows.append(LaneRow(row.name, _end(row), (piece,), low, high))
         reached += stall.seconds
-    piece = Piece(0.0, breakdown.step_seconds, "plain", f"step: {total.time} {total.interval}")
+    piece = BarPiece(0.0, breakdown.step_seconds, "plain", f"step: {total.time} {total.interval}")
     rows.append(LaneRow(total.name, f"{total.time} {total.interval}".strip(), (piece,), step.low, step.high))
     return lane_chart(
         "ladder",
@@ -97,7 +97,7 @@ def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
         for stall in run.stalls:
             if stall.seconds > 0:
                 says = f"{name}, {stall.name}: {written.quantity(stall.name)}, {written.share(stall.name)}"
-                pieces.append(Piece(reached, reached + stall.seconds, stall.name, says))
+                pieces.append(BarPiece(reached, reached + stall.seconds, stall.name, says))
                 reached += stall.seconds
         text = f"{scale.number(run.step_seconds)} {plus_minus(run.step, scale)} {scale.unit}"
         rows.append(LaneRow(name, text, tuple(pieces), run.step.low, run.step.high))
@@ -142,8 +142,8 @@ def rounds(course: Course, rungs: Sequence[str]) -> Chart:
     for name in rungs:
         times = [time for time in course.times if time.rung == name]
         kept = tuple(_block(time, course) for time in times if time.round not in course.dropped)
-        curves.append(Curve(series[name], kept, line=True, dots=False))
-        curves.append(Curve(series[name], tuple(_block(time, course) for time in times)))
+        curves.append(PlotCurve(series[name], kept, line=True, dots=False))
+        curves.append(PlotCurve(series[name], tuple(_block(time, course) for time in times)))
     beyond = [time for time in course.times if not y.holds(time.step_seconds)]
     text = "What a step took under every rung, block by block."
     if any(time.ranks > 1 for time in course.times):
@@ -173,11 +173,11 @@ def rounds(course: Course, rungs: Sequence[str]) -> Chart:
     )  # fmt: skip
 
 
-def _block(time: RoundTime, course: Course) -> Point:
+def _block(time: RoundTime, course: Course) -> PlotPoint:
     low, high = (time.fastest_seconds, time.slowest_seconds) if time.ranks > 1 else (None, None)
     gone, took = _dropped(time.round, course), time_scale(time.step_seconds).text(time.step_seconds)
     says = f"round {time.round + 1}, {time.rung}: {took}{f', {gone}' if gone else ''}"
-    return Point(time.round + 1, time.step_seconds, says, low, high, hollow=bool(gone))
+    return PlotPoint(time.round + 1, time.step_seconds, says, low, high, hollow=bool(gone))
 
 
 def _dropped(number: int, course: Course) -> str:

@@ -13,8 +13,7 @@ from stash.core.formatting import listed, plus_minus
 from stash.core.intervals import Interval
 from stash.core.units import SECONDS, Scale, scale_for
 from stash.predict.forecast import Forecast
-from stash.ui.charts.builders import CURVES, Curve, Ruler, level, plane_chart, ruler
-from stash.ui.charts.builders import Point as Place
+from stash.ui.charts.builders import CURVES, PlotCurve, PlotPoint, Ruler, level, plane_chart, ruler
 from stash.ui.charts.chart import Axis, Chart, Extent, Grid, Legend, Tick
 from stash.ui.page import Chapter, Page
 from stash.whatif.answers import next_bottleneck
@@ -27,7 +26,7 @@ _MARGIN = 0.03
 """Of the plane, left free on both sides of the curves."""
 
 
-class Swept(NamedTuple):
+class ShownSweep(NamedTuple):
     """A sweep, and the units in which it is shown."""
 
     workload: str
@@ -69,17 +68,17 @@ def swept(
     points: Sequence[Point],
     measured_rate: float | None,
     measured_step: float,
-) -> Swept:
+) -> ShownSweep:
     """The sweep in its units."""
     known = [point.told.breakdown for point in points if point.told is not None]
     rated = bool(known) and measured_rate is not None and all(each.samples_per_second for each in known)
     steps = scale_for(max((each.step_seconds for each in known), default=1.0), SECONDS, 4)
     rates = scale_for(max((each.samples_per_second or 0.0 for each in known), default=1.0), _RATE, 3)
     measured = measured_rate if rated and measured_rate else measured_step
-    return Swept(workload, typed, over, points, measured, rated, rates if rated else steps, steps)
+    return ShownSweep(workload, typed, over, points, measured, rated, rates if rated else steps, steps)
 
 
-def page(found: Swept) -> Page:
+def page(found: ShownSweep) -> Page:
     """The curves; a terminal draws one beside its table, and of two options shows a table of both."""
     chart, several = _chart(found), len(found.over) > 1
     return Page(
@@ -112,12 +111,12 @@ def _unknown(points: Sequence[Point]) -> list[str]:
     return [f"unknown at {listed(texts)}: {why}" for why, texts in found.items()]
 
 
-def _both_title(found: Swept) -> str:
+def _both_title(found: ShownSweep) -> str:
     first, second = (each.option for each in found.over)
     return f"{found.scale.unit}: {first} below each other, {second} side by side"
 
 
-def _of_both(found: Swept) -> Grid:
+def _of_both(found: ShownSweep) -> Grid:
     """Rows are the first option, columns the second."""
     first, second = found.over
     cells = {
@@ -128,7 +127,7 @@ def _of_both(found: Swept) -> Grid:
     return Grid("", second.texts, rows, frozenset({0}), first=first.option)
 
 
-def _chart(found: Swept) -> Chart:
+def _chart(found: ShownSweep) -> Chart:
     """What was measured is a line across."""
     x, places = _across(found.over[0])
     known = [found.drawn(point.told) for point in found.points if point.told is not None]
@@ -146,7 +145,7 @@ def _chart(found: Swept) -> Chart:
     for number, (name, points) in enumerate(by_name.items()):
         series = CURVES[number % len(CURVES)]
         at = tuple(_place(found, name, point, point.told, places) for point in points if point.told is not None)
-        curves.append(Curve(series, at, line=True, ribbon=True))
+        curves.append(PlotCurve(series, at, line=True, ribbon=True))
         keys += [Legend(series, name)] if name else []
     most = max((end for each in known for end in (each.value, each.high) if end is not None), default=0.0)
     return plane_chart(
@@ -161,10 +160,10 @@ def _chart(found: Swept) -> Chart:
     )
 
 
-def _place(found: Swept, name: str, point: Point, forecast: Forecast, places: dict[str, float]) -> Place:
+def _place(found: ShownSweep, name: str, point: Point, forecast: Forecast, places: dict[str, float]) -> PlotPoint:
     drawn, most = found.drawn(forecast), next_bottleneck(forecast)
     says = f"{name} {point.texts[0]}: {found.text(forecast)}, limited by {most.name} {most.share:.0%}".strip()
-    return Place(places[point.texts[0]], drawn.value, says, drawn.low, drawn.high, hollow=bool(forecast.beyond))
+    return PlotPoint(places[point.texts[0]], drawn.value, says, drawn.low, drawn.high, hollow=bool(forecast.beyond))
 
 
 def _across(option: SweptOption) -> tuple[Ruler, dict[str, float]]:
@@ -188,7 +187,7 @@ def _across(option: SweptOption) -> tuple[Ruler, dict[str, float]]:
     )
 
 
-def _table(found: Swept, most: float) -> Grid:
+def _table(found: ShownSweep, most: float) -> Grid:
     """A row for each point, with its value and interval on an axis from 0 to ``most``."""
     first, *others = (each.option for each in found.over)
     rows: list[tuple[str, ...]] = []

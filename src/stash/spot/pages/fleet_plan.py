@@ -10,7 +10,7 @@ from stash.core.intervals import Interval
 from stash.core.units import format_bytes, format_seconds
 from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, ParameterServers
 from stash.spot.records.risks import CheckpointInterval, FleetRisk, TrainingMode
-from stash.ui.charts.builders import LaneRow, Piece, lane_chart, lanes_ruler
+from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
 from stash.ui.charts.chart import Blank, Chart, Grid
 from stash.ui.page import Chapter, Page
 
@@ -217,7 +217,7 @@ def costs_of_fleets(plan: FleetPlan) -> Chart | Blank:
         LaneRow(
             label,
             dollars(cost.value) + ("" if fits else " · breaks a wish"),
-            (Piece(0.0, cost.value, series, f"{label}: {what}, {dollars(cost.value)}", faint=not fits),),
+            (BarPiece(0.0, cost.value, series, f"{label}: {what}, {dollars(cost.value)}", faint=not fits),),
             cost.low,
             cost.high,
         )

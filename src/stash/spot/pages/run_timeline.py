@@ -10,10 +10,10 @@ from stash.core.units import format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.records.runs import SpotLog
 from stash.ui.charts.builders import (
-    Curve,
+    BarPiece,
     LaneRow,
-    Piece,
-    Point,
+    PlotCurve,
+    PlotPoint,
     Value,
     lane_chart,
     level,
@@ -44,7 +44,7 @@ def presence(log: SpotLog) -> Chart | Blank:
         begin, end = format_seconds(start), format_seconds(stop)
         says = f"{who}: {begin} to {end}, {how}"
         gone = () if how == _STAYED else (Value(stop, "slower", says),)
-        rows.append(LaneRow(who, how, (Piece(start, stop, "compute", says),), values=gone))
+        rows.append(LaneRow(who, how, (BarPiece(start, stop, "compute", says),), values=gone))
         table.append((who, begin, end, how))
     return lane_chart(
         name,
@@ -83,13 +83,13 @@ def iterations(log: SpotLog) -> Chart | Blank:
     for each in known:
         observed, predicted = 1 / each.observed, None if each.predicted is None else 1 / each.predicted
         if predicted is not None:
-            ends = (Point(each.start, predicted), Point(each.stop, predicted))
-            curves.append(Curve("interconnect", ends, line=True, dots=False))
-        ends = (Point(each.start, observed), Point(each.stop, observed))
+            ends = (PlotPoint(each.start, predicted), PlotPoint(each.stop, predicted))
+            curves.append(PlotCurve("interconnect", ends, line=True, dots=False))
+        ends = (PlotPoint(each.start, observed), PlotPoint(each.stop, observed))
         expected = "nothing" if predicted is None else format_seconds(predicted)
         says = f"{fleet(each.workers)}: {format_seconds(observed)}, predicted {expected}"
-        curves.append(Curve("contention", ends, line=True, dots=False))
-        curves.append(Curve("contention", (Point((each.start + each.stop) / 2, observed, says),)))
+        curves.append(PlotCurve("contention", ends, line=True, dots=False))
+        curves.append(PlotCurve("contention", (PlotPoint((each.start + each.stop) / 2, observed, says),)))
         values += [observed, predicted]
         off = ("unknown", "") if predicted is None else (expected, f"{predicted / observed - 1:+.1%}")
         table.append((f"{each.start / scale.size:.1f}", fleet(each.workers), format_seconds(observed), *off))
@@ -126,10 +126,10 @@ def losses(log: SpotLog) -> Chart | Blank:
         keys.append(Legend("plain", f"goal, {goal:g}"))
         if reached is not None:
             says = f"predicted: {goal:g} {format_seconds(log.goal_seconds or 0.0)} after the first update"
-            curves.append(Curve("interconnect", (Point(reached, goal, says),)))
+            curves.append(PlotCurve("interconnect", (PlotPoint(reached, goal, says),)))
             keys.append(Legend("interconnect", "predicted to be reached"))
-    observed = tuple(Point(at, loss) for at, loss in points)
-    curves.append(Curve("contention", observed, line=True, dots=False))
+    observed = tuple(PlotPoint(at, loss) for at, loss in points)
+    curves.append(PlotCurve("contention", observed, line=True, dots=False))
     late = goal is not None and log.goal_seconds is not None and reached is None
     rows = tuple((f"{at / scale.size:.2f}", f"{loss:.4g}") for at, loss in points[:: max(len(points) // 20, 1)])
     return plane_chart(

@@ -12,10 +12,10 @@ from stash.spot.pages.fleet_plan import fleet
 from stash.spot.records.risks import PolicyOutcome, SpotSimulation
 from stash.spot.risk.restarting import MIN, ChanceBin
 from stash.ui.charts.builders import (
-    Curve,
+    BarPiece,
     LaneRow,
-    Piece,
-    Point,
+    PlotCurve,
+    PlotPoint,
     Value,
     lane_chart,
     lanes_ruler,
@@ -115,7 +115,7 @@ def costs_of_policies(found: SpotSimulation) -> Chart | Blank:
         cost = each.dollars
         if cost is not None:
             text = f"{dollars(cost.value)} · late in {each.late:.1%}"
-            piece = Piece(0.0, cost.value, SERIES[each.name], f"{each.name}: {text}")
+            piece = BarPiece(0.0, cost.value, SERIES[each.name], f"{each.name}: {text}")
             rows.append(LaneRow(each.name, text, (piece,), cost.low, cost.high))
             ends = "unknown" if cost.low is None or cost.high is None else f"{cost.low:.2f} to {cost.high:.2f}"
             table.append((each.name, f"{cost.value:.2f}", ends, f"{each.late:.2%}"))
@@ -138,14 +138,14 @@ def timeline(found: SpotSimulation) -> Chart | Blank:
     if not found.courses or found.deadline_seconds is None:
         return Blank(name, title, "no run was kept")
     scale = span_scale(found.deadline_seconds)
-    there = tuple(Piece(begin, end, "plain", "all could be had") for begin, end in found.there)
+    there = tuple(BarPiece(begin, end, "plain", "all could be had") for begin, end in found.there)
     rows, table = [LaneRow("obtainable", pieces=there)], []
     for each in found.courses:
         pieces = []
         for span in each.spans:
             begin, end = (f"{at / scale.size:.2f}" for at in (span.begin, span.end))
             says = f"{each.name}: {span.held}, {begin} to {end} {scale.unit}"
-            pieces.append(Piece(span.begin, span.end, SERIES.get(span.held, span.held), says))
+            pieces.append(BarPiece(span.begin, span.end, SERIES.get(span.held, span.held), says))
             table.append((each.name, span.held, begin, end))
         gone = tuple(
             Value(at, "slower", f"{each.name}: revoked at {at / scale.size:.2f} {scale.unit}") for at in each.revoked
@@ -177,10 +177,10 @@ def progress(found: SpotSimulation) -> Chart | Blank:
     if not found.courses or deadline is None:
         return Blank(name, title, "no run was kept")
     scale = span_scale(deadline)
-    curves = [Curve("plain", (Point(0.0, 0.0), Point(deadline, 1.0)), line=True, dots=False)]
+    curves = [PlotCurve("plain", (PlotPoint(0.0, 0.0), PlotPoint(deadline, 1.0)), line=True, dots=False)]
     for each in found.courses:
-        done = tuple(Point(at, share) for at, share in each.done)
-        curves.append(Curve(SERIES[each.name], done, line=True, dots=False))
+        done = tuple(PlotPoint(at, share) for at, share in each.done)
+        curves.append(PlotCurve(SERIES[each.name], done, line=True, dots=False))
     quarters = (0.25, 0.5, 0.75, 1.0)
 
     def reached(done: Sequence[tuple[float, float]], wanted: float) -> str:
@@ -212,14 +212,14 @@ def calibration(bins: Sequence[ChanceBin], said_by: str) -> Chart | Blank:
     for each in bins:
         seen = each.came_true
         says = f"said {each.said:.0%}, came true in {seen.value:.0%} of {each.cases} fleets"
-        points.append(Point(each.said, seen.value, says, seen.low, seen.high))
+        points.append(PlotPoint(each.said, seen.value, says, seen.low, seen.high))
         ends = ("unknown" if end is None else f"{end:.1%}" for end in (seen.low, seen.high))
         table.append((f"{each.said:.1%}", str(each.cases), f"{seen.value:.1%}", *ends))
-    even = Curve("plain", (Point(0.0, 0.0), Point(1.0, 1.0)), line=True, dots=False)
+    even = PlotCurve("plain", (PlotPoint(0.0, 0.0), PlotPoint(1.0, 1.0)), line=True, dots=False)
     return plane_chart(
         name,
         title,
-        [even, Curve("contention", tuple(points))],
+        [even, PlotCurve("contention", tuple(points))],
         worded_ruler([0.0, 1.0], "said", lambda share: f"{share:.0%}"),
         worded_ruler([0.0, 1.0], "came true", lambda share: f"{share:.0%}"),
         Grid(title, ("fleets", "came true", "from", "to"), tuple(table), frozenset(), first="said"),

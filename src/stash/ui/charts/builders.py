@@ -75,7 +75,7 @@ def worded_ruler(
 
 
 @dataclass(frozen=True)
-class Piece:
+class BarPiece:
     """One bar, from a value to another."""
 
     start: float
@@ -105,7 +105,7 @@ class LaneRow:
     name: str
     text: str = ""
     """What stands at its end."""
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[BarPiece, ...] = ()
     low: float | None = None
     high: float | None = None
     values: tuple[Value, ...] = ()
@@ -161,7 +161,7 @@ def ends_of(rows: Sequence[LaneRow]) -> list[float | None]:
 
 
 @dataclass(frozen=True)
-class Point:
+class PlotPoint:
     """One value on a plane, with an upright interval if it has one, and a level one if it has that."""
 
     x: float
@@ -175,25 +175,25 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Curve:
+class PlotCurve:
     """Points of one colour: as dots, as a line through them, as the ribbon of their intervals, or all of it."""
 
     series: str
-    points: tuple[Point, ...]
+    points: tuple[PlotPoint, ...]
     line: bool = False
     dots: bool = True
     ribbon: bool = False
 
 
-def level(y: float, series: str = "plain") -> Curve:
+def level(y: float, series: str = "plain") -> PlotCurve:
     """A line across the whole plane; ``x`` of its points are the axis' ends, wherever these are."""
-    return Curve(series, (Point(float("-inf"), y), Point(float("inf"), y)), line=True, dots=False)
+    return PlotCurve(series, (PlotPoint(float("-inf"), y), PlotPoint(float("inf"), y)), line=True, dots=False)
 
 
 def plane_chart(
     name: str,
     title: str,
-    curves: Sequence[Curve],
+    curves: Sequence[PlotCurve],
     x: Ruler,
     y: Ruler,
     table: Grid,
@@ -211,7 +211,7 @@ def plane_chart(
     return Chart(name, title, caption, how, x.axis, (*marks, *tags), table, y=y.axis, keys=tuple(keys))
 
 
-def _drawn(curve: Curve, x: Ruler, y: Ruler, told: bool) -> Iterable[Drawn]:
+def _drawn(curve: PlotCurve, x: Ruler, y: Ruler, told: bool) -> Iterable[Drawn]:
     known = [point for point in curve.points if point.low is not None and point.high is not None]
     if curve.ribbon:
         yield Ribbon(tuple((x.at(p.x), y.at(p.low or 0.0), y.at(p.high or 0.0)) for p in known), curve.series)
