@@ -3,12 +3,13 @@
 # make test-all also the slow ones
 # make bench  the benchmarks of docs/benchmarks.md
 # make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
-# make faults what goes wrong on real machines, done to real profiles, and the table of docs/reliability.md (root)
-# make compat real projects (timm, keras, transformers …) under Stash, and the table of docs/compatibility.md
+# make faults what goes wrong on real machines, done to real profiles, and a table of every case (root)
+# make compat real projects (timm, keras, transformers …) under Stash, and a table of them
+# make docs   every field of every file format, from docstrings: build/docs/format.md
 # make house  the shape of the sources in figures
-# make validate every prediction against measurements it was not fitted to, and the tables of docs/validation.md (root)
-# make choices what recommended machines cost more than the best ones, and docs/recommendation.md (root; 3/4 h)
-# make study  the paper's grid of models and machines on an emulated fleet, and docs/study.md (root; 20 min)
+# make validate every prediction against measurements it was not fitted to, and build/validation.md (root)
+# make choices what recommended machines cost more than the best ones, and build/recommendation.md (root; 3/4 h)
+# make study  the paper's grid of models and machines on an emulated fleet, and build/study.md (root; 20 min)
 # make spot   how well fleets, losses and chances are predicted, and how fast the cheapest is found
 # make spot-truth fleets and revocations on emulated hosts (root)
 # make remedies what the advice promises against what it brings, on emulated clusters (root)
@@ -21,7 +22,7 @@ DATA := data/images
 # Seconds: as long as two cores without other work need until every stall is known to +/-2 % of the step.
 DEMO_BUDGET ?= 120
 
-.PHONY: demo test test-all check bench truth broken faults validate choices study spot spot-truth remedies gpu peers headlines compat house clean
+.PHONY: demo test test-all check bench truth broken faults validate choices study spot spot-truth remedies gpu peers headlines compat docs house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -123,6 +124,9 @@ headlines: $(BIN)/stash
 # Environments of its own, outside the repository; ONLY="timm keras" renews those rows.
 compat: $(BIN)/stash
 	$(BIN)/python -m tests.compat $(if $(ONLY),--only $(ONLY))
+
+docs: $(BIN)/stash
+	$(BIN)/python -m bench.docs.format
 
 house:
 	$(PYTHON) bench/house.py

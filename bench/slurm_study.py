@@ -1,4 +1,4 @@
-"""A study on a real Slurm of two nodes, as its user sees it: the run that docs/how-to/slurm.md shows.
+"""A study on a real Slurm of two nodes, as its user sees it: of which docs/how-to/slurm.md tells.
 
 Needs root and Debian's slurm-wlm and munge; the cluster is one of loopback, started and ended here.
 """

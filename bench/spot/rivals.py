@@ -35,7 +35,7 @@ def _each(wish: FleetWish, best: Array | None, known: Everything | None, search:
     yield _without_contention(wish, search)
     order = sorted(
         (kind for kind, quota in enumerate(wish.quotas) if quota),
-        key=lambda kind: wish.pool.types[kind].lone_seconds,
+        key=lambda kind: wish.pool.types[kind].single_seconds,
     )
     for name, kind in (("homogeneous slow", order[-1]), ("homogeneous fast", order[0])):
         yield _homogeneous(name, kind, wish)

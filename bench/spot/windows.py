@@ -67,7 +67,7 @@ def shipped(wish: FleetWish) -> tuple[Array | None, int]:
 
 
 def _machines(pool: FleetPool, slowest_first: bool) -> list[int]:
-    order = sorted(range(len(pool.types)), key=lambda kind: pool.types[kind].lone_seconds, reverse=slowest_first)
+    order = sorted(range(len(pool.types)), key=lambda kind: pool.types[kind].single_seconds, reverse=slowest_first)
     return [kind for kind in order for _ in range(pool.types[kind].quota)]
 
 
@@ -83,7 +83,7 @@ def _as_shipped(wish: FleetWish, machines: list[int], size: int) -> tuple[Array,
     network = float(bandwidth(np.array([float(size)]), wanted, carried, pool.contention)[0])
     times = np.array(
         [
-            kind.lone_seconds
+            kind.single_seconds
             - (2 * exchanged / wanted - 2 * kind.gpus * exchanged / pool.pcie_bytes_per_second)
             + 2 * exchanged / network
             for kind in pool.types

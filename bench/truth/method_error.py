@@ -4,8 +4,8 @@ Intervals over rounds tell how far steps repeat themselves, not how far the meth
 interpreter's work between layers, copies into buckets, bookkeeping of files. What is left of the suite's errors
 beyond the noise gives a half-width per stall, in seconds and as a share of the stall; it is then checked on cases
 that were left out, and on a later run if there is one. RUN and LATER are files with the table that ``make truth``
-prints; the one fitted to is ``bench/truth/data/2026-11-22.md``. The result is copied, with its date, to
-``stash.analysis.attribution``.
+prints; the one fitted to is ``bench/truth/data/2026-11-22.md``, a later one lies beside it. The result is copied,
+with its date, to ``stash.analysis.attribution``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Real projects under ``stash profile``: ``make compat`` prints the table of docs/compatibility.md."""
+"""Real projects under ``stash profile``: ``make compat`` prints the table that docs/compatibility.md sums up."""

@@ -1,4 +1,4 @@
-"""The table of docs/compatibility.md, from rows that were measured. Measures nothing."""
+"""The table that docs/compatibility.md sums up, from rows that were measured. Measures nothing."""
 
 from __future__ import annotations
 

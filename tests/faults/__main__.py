@@ -1,6 +1,6 @@
 """Plays the fault matrix and prints its table: ``python -m tests.faults [--only TEXT] [--kind KIND]``.
 
-Exit status 1 if a case failed. The table is that of ``docs/reliability.md``.
+Exit status 1 if a case failed. ``docs/reliability.md`` sums it up.
 """
 
 from __future__ import annotations

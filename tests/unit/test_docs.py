@@ -1,7 +1,7 @@
-"""The documentation keeps its promises: commands run, options exist, examples work, quoted sentences are said.
+"""The documentation keeps its promises: commands parse, options exist, examples work, quoted sentences are printed.
 
-``python tests/unit/test_docs.py [PROFILE]`` writes the outputs shown under commands in the pages again, and the
-README's picture from that profile (look at the diff).
+Each test looks at every page and reports all that is wrong together. ``python tests/unit/test_docs.py`` writes the
+outputs shown under commands again (look at the diff).
 """
 
 from __future__ import annotations
@@ -12,29 +12,34 @@ import io
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 import typer
 from typer.testing import CliRunner
 
 import stash
+from bench.docs import format as formats
 from stash.cli.main import app
 from stash.core.ladder import NAMES, STALLS
 from stash.ui.arguments import split, value_takers
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = [ROOT / "README.md", ROOT / "examples/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = {
+    str(page.relative_to(ROOT)): page.read_text() for page in (ROOT / "README.md", ROOT / "examples/README.md", *DOCS)
+}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(stash [^`]+)`")
-RUNNABLE = re.compile(r"^stash( \w+)* --help$|^stash zoo\b|^stash show tests/golden/\S+( --json| --explain)?$")
-PICTURE = re.compile(r"(<!-- demo:begin -->\n```text\n)(.*?)(```\n<!-- demo:end -->)", re.DOTALL)
+RUNNABLE = re.compile(
+    r"^stash( \w+)* --help$|^stash zoo\b|^stash show (tests/golden|docs/pictures)/\S+( --json| --explain)?$"
+)
 ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""
+MOST_WORDS = 50_000
+"""Of all pages: what is longer is read by nobody."""
 
 
 class Found(NamedTuple):
@@ -50,10 +55,7 @@ class Found(NamedTuple):
 def blocks(*languages: str) -> list[Found]:
     """The fenced blocks of all pages in one of ``languages``."""
     return [
-        Found(str(page.relative_to(ROOT)), body)
-        for page in PAGES
-        for language, body in FENCE.findall(page.read_text())
-        if language in languages
+        Found(page, body) for page, text in PAGES.items() for kind, body in FENCE.findall(text) if kind in languages
     ]
 
 
@@ -65,20 +67,13 @@ def commands() -> list[Found]:
             words = shlex.split(line.removeprefix("$ "), comments=True) if "stash" in line else []
             if "stash" in words:
                 found.append(Found(page, shlex.join(words[words.index("stash") :])))
-    for page in PAGES:
-        prose = FENCE.sub("", page.read_text())
-        found += [Found(str(page.relative_to(ROOT)), text) for text in INLINE.findall(prose)]
-    return found
+    return found + [Found(page, line) for page, text in PAGES.items() for line in INLINE.findall(FENCE.sub("", text))]
 
 
 def sessions() -> list[Found]:
     """Each command of the console blocks together with the output shown under it."""
-    return [
-        Found(page, session)
-        for page, body in blocks("console")
-        for session in re.split(r"^\$ ", body, flags=re.MULTILINE)
-        if session.strip()
-    ]
+    parts = [(page, part) for page, body in blocks("console") for part in re.split(r"^\$ ", body, flags=re.MULTILINE)]
+    return [Found(page, part) for page, part in parts if part.strip()]
 
 
 @contextlib.contextmanager
@@ -96,120 +91,137 @@ def root_command() -> Any:
     return typer.main.get_command(app)
 
 
+@cache
 def run(line: str) -> str:
     with inside_root():
         result = CliRunner(env={"COLUMNS": "80"}).invoke(app, shlex.split(line)[1:])
-    assert result.exit_code == 0, result.output
-    return result.output
+    return result.output if result.exit_code == 0 else f"exit code {result.exit_code}: {result.output}"
 
 
-def rewrite(profile: str | None = None) -> None:
-    """Put today's output under commands of console blocks that show all of it, and ``profile``'s into the README."""
-    for page in PAGES:
-        text = page.read_text()
+def rewrite() -> None:
+    """Put today's output under commands of console blocks that show all of it."""
+    for name, text in PAGES.items():
+        written = text
         for body in [body for language, body in FENCE.findall(text) if language == "console"]:
             lines = [line for line in body.splitlines() if line.startswith("$ ")]
             if not re.search(rf"^{ANYTHING}$", body, re.MULTILINE):
-                text = text.replace(body, "".join(f"{line}\n{run(line[2:])}" for line in lines))
-        page.write_text(text)
-    if profile is not None:
-        text, report = PAGES[0].read_text(), run(f"stash show {Path(profile).resolve()}")
-        PAGES[0].write_text(PICTURE.sub(lambda match: f"{match[1]}{report}{match[3]}", text))
+                written = written.replace(body, "".join(f"{line}\n{run(line[2:])}" for line in lines))
+        (ROOT / name).write_text(written)
 
 
-def test_pages_show_commands_and_examples_at_all():
+def test_pages_show_commands_and_examples_at_all() -> None:
     assert len(commands()) > 40
     assert sessions()
     assert blocks("python")
 
 
-@pytest.mark.parametrize("line", sorted({c.text for c in commands() if RUNNABLE.match(c.text)}))
-def test_commands_that_only_print_run_as_shown(line):
-    assert run(line)
+def test_commands_that_only_print_run_as_shown() -> None:
+    shown = sorted({command.text for command in commands() if RUNNABLE.match(command.text)})
+    assert [line for line in shown if run(line).startswith("exit code") or not run(line)] == []
 
 
-@pytest.mark.parametrize("session", sessions(), ids=str)
-def test_output_shown_is_the_output(session):
-    line, _, shown = session.text.partition("\n")
-    assert RUNNABLE.match(line), f"{line!r} cannot be run by a test: show it in a bash block"
-    parts = re.split(rf"^{ANYTHING}$\n?", shown, flags=re.MULTILINE)
-    pattern = "(?s:.*)".join(re.escape(part.strip("\n")) for part in parts)
-    assert re.fullmatch(rf"\n*{pattern}\n*", run(line)), "python tests/unit/test_docs.py writes it again"
+def test_output_shown_is_the_output() -> None:
+    wrong = []
+    for session in sessions():
+        line, _, shown = session.text.partition("\n")
+        parts = re.split(rf"^{ANYTHING}$\n?", shown, flags=re.MULTILINE)
+        pattern = "(?s:.*)".join(re.escape(part.strip("\n")) for part in parts)
+        if not RUNNABLE.match(line):
+            wrong.append(f"{session}: cannot be run by a test; show it in a bash block")
+        elif not re.fullmatch(rf"\n*{pattern}\n*", run(line)):
+            wrong.append(f"{session}: prints something else; python tests/unit/test_docs.py writes it again")
+    assert wrong == []
 
 
-def options_used(line: str) -> tuple[Any, list[str]]:
-    """The command a line calls, and the options it gives to Stash itself."""
+def not_understood(line: str) -> str:
+    """What is wrong with a command as it is shown: no such command, or options that it does not have."""
     words = line.split() if "'" in line else shlex.split(line)  # prose has apostrophes and placeholders
     command, rest = root_command(), words[1:]
     while rest and hasattr(command, "commands") and not rest[0].startswith("-"):
-        assert rest[0] in command.commands, f"stash has no command {rest[0]!r}"
+        if rest[0] not in command.commands:
+            return f"no command {rest[0]!r}"
         command, rest = command.commands[rest[0]], rest[1:]
     if command.name == "profile":
         rest = split(rest, value_takers(command.params)).own
     for border in ("--", "--sync"):
         if border in rest:
             rest = rest[: rest.index(border)]  # what follows is another program's
-    return command, [word.partition("=")[0] for word in rest if word.startswith("-")]
-
-
-@pytest.mark.parametrize("shown", commands(), ids=str)
-def test_options_shown_exist(shown):
-    command, used = options_used(shown.text)
+    used = {word.partition("=")[0] for word in rest if word.startswith("-")}
     known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)} | {"-h", "--help"}
-    assert set(used) <= known, f"{shown}: no option {set(used) - known}"
+    return f"no option {', '.join(sorted(used - known))}" if used - known else ""
 
 
-def test_every_option_of_profile_is_documented():
-    text = "\n".join(page.read_text() for page in PAGES)
+def test_commands_and_options_shown_exist() -> None:
+    wrong = [(str(shown), not_understood(shown.text)) for shown in commands()]
+    assert [f"{shown}: {why}" for shown, why in wrong if why] == []
+
+
+def test_every_option_of_profile_is_documented() -> None:
+    text = "\n".join(PAGES.values())
     names = {max(p.opts, key=len) for p in root_command().commands["profile"].params}
-    missing = {name for name in names if not re.search(rf"{name}\b", text)}
-    assert not missing
+    assert {name for name in names if not re.search(rf"{name}\b", text)} == set()
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=str)
-def test_python_examples_run(block):
-    with inside_root(), contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(block.text, block.page, "exec"), {"__name__": "__example__"})
+def test_python_examples_run() -> None:
+    failed = []
+    for block in blocks("python"):
+        try:
+            with inside_root(), contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(block.text, block.page, "exec"), {"__name__": "__example__"})
+        except Exception as error:
+            failed.append(f"{block}: {error!r}")
+    assert failed == []
 
 
-@pytest.mark.parametrize("block", blocks("py"), ids=str)
-def test_python_examples_that_need_a_job_are_at_least_python(block):
-    ast.parse(block.text)
+def test_python_examples_that_need_a_job_are_at_least_python() -> None:
+    for block in blocks("py"):
+        ast.parse(block.text, filename=block.page)
 
 
-@pytest.mark.parametrize("name", [*NAMES, *STALLS])
-def test_the_method_explains_every_rung_and_stall(name):
-    assert re.search(rf"[`*]{name}[`*]", (ROOT / "docs/method.md").read_text())
+def test_the_method_explains_every_rung_and_stall() -> None:
+    text = PAGES["docs/method.md"]
+    assert [name for name in (*NAMES, *STALLS) if not re.search(rf"[`*]{name}[`*]", text)] == []
 
 
-def test_every_decision_is_on_the_map():
-    index = (ROOT / "docs/index.md").read_text()
-    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if ROOT / "docs" in page.parents]
-    assert [page for page in pages if page != "index.md" and f"({page})" not in index] == []
+def test_every_page_is_on_the_map() -> None:
+    names = [page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")]
+    assert [name for name in names if name != "index.md" and f"({name})" not in PAGES["docs/index.md"]] == []
 
 
-def test_readme_opens_with_a_breakdown_and_stays_short():
-    text = (ROOT / "README.md").read_text()
-    picture = PICTURE.search(text)
-    assert picture is not None
-    assert re.search(r"^    step  +[\d.,]+ (s|ms|us) \+/- [\d.,]+ +100\.0%$", picture[2], re.MULTILINE)
-    assert all(len(line) <= 80 for line in picture[2].splitlines())
-    assert len(text.replace(picture[2], "").splitlines()) <= 150
+def test_every_how_to_begins_with_its_command() -> None:
+    pages = {page: text.partition("\n## ")[0] for page, text in PAGES.items() if page.startswith("docs/how-to/")}
+    assert [page for page, opening in pages.items() if not re.search(r"^# .+\n\n```bash\n", opening)] == []
 
 
-def test_links_of_the_readme_work_on_another_page_that_shows_it():
-    text = FENCE.sub("", (ROOT / "README.md").read_text())
-    links = re.findall(r"\]\(([^)\s]+)\)", text)
+def test_pages_stay_short() -> None:
+    assert sum(len(text.split()) for page, text in PAGES.items() if page != "examples/README.md") <= MOST_WORDS
+    assert len(PAGES["README.md"].split()) <= 1200
+
+
+def test_readme_opens_with_a_breakdown() -> None:
+    opening = PAGES["README.md"].partition("## ")[0]
+    assert re.search(r"^    step  +[\d.,]+ (s|ms|us) \+/- [\d.,]+ +100\.0%$", opening, re.MULTILINE)
+
+
+def test_links_of_the_readme_work_on_another_page_that_shows_it() -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", PAGES["README.md"]))
     assert len(links) > 20
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
 
 
-def test_every_example_is_explained():
-    shown = (ROOT / "examples/README.md").read_text()
+def test_pages_named_in_the_source_are_there() -> None:
+    sources = [*(ROOT / "src").rglob("*.py"), ROOT / "Makefile", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+    named = {(path.name, page) for path in sources for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text())}
+    assert len(named) > 20
+    assert sorted(f"{name}: {page}" for name, page in named if page not in PAGES) == []
+
+
+def test_every_example_is_explained() -> None:
+    shown = PAGES["examples/README.md"]
     assert [path.name for path in (ROOT / "examples").glob("*.py") if f"({path.name})" not in shown] == []
 
 
-def test_versions_agree():
+def test_versions_agree() -> None:
     version = re.escape(stash.__version__)
     assert re.search(rf"^version: {version}$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert re.search(rf"^## \[{version}\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
@@ -229,19 +241,46 @@ def sentences() -> str:
     return "\n".join(found).replace("`", "")
 
 
-def quoted_sentences() -> list[str]:
-    """What the first columns of the troubleshooting tables quote."""
-    rows = re.findall(r"^\| (`.*?) \| ", (ROOT / "docs/troubleshooting.md").read_text(), re.MULTILINE)
-    return [quote for row in rows for quote in re.findall(r"`([^`]+)`", row)]
+def longest_piece(quote: str) -> str:
+    """The longest part of a quoted sentence that stands for no value."""
+    pieces = re.split(rf"^--[a-z-]+|{ANYTHING}|'?\b[A-Z]+\b'?|\d+", quote)
+    return max((piece.strip(" ±%'") for piece in pieces), key=len)
 
 
-@pytest.mark.parametrize("quote", quoted_sentences())
-def test_sentences_explained_are_sentences_said(quote):
-    pieces = re.split(rf"^--[a-z-]+|{ANYTHING}|'?\b[A-Z]+\b'?|\d+", quote)  # what stands for a value
-    longest = max((piece.strip(" ±%'") for piece in pieces), key=len)
-    assert len(longest) > 4
-    assert longest in sentences()
+def test_sentences_explained_are_sentences_printed() -> None:
+    rows = re.findall(r"^\| (`.*?) \| ", PAGES["docs/troubleshooting.md"], re.MULTILINE)
+    quotes = [quote for row in rows for quote in re.findall(r"`([^`]+)`", row)]
+    assert len(quotes) > 60
+    pieces = {quote: longest_piece(quote) for quote in quotes}
+    assert [quote for quote, piece in pieces.items() if len(piece) <= 4 or piece not in sentences()] == []
+
+
+# The reference of formats ------------------------------------------------------------------------------------------
+
+
+def test_the_reference_has_every_field_of_every_document() -> None:
+    page = formats.page()
+    sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    for root in formats.DOCUMENTS.values():
+        for record in formats.records_of(root):
+            shown = re.findall(r"^\| `(\w+)` \| (.+?) \| ", sections[record.__name__], re.MULTILINE)
+            assert [name for name, _ in shown] == list(formats.annotations(record)), record.__name__
+    assert (
+        "| `ready_seconds` | number or null | Since the first gradient of the backward pass became ready. |" in page
+    )
+    assert "| `hosts` | list of [Host](#host) | In the order of the nodes. |" in page
+
+
+def test_the_reference_has_every_column_of_a_store() -> None:
+    page = formats.page()
+    assert [name for name in formats.TABLES if f"### `{name}`" not in page] == []
+
+
+def test_documents_that_the_reference_has_are_on_the_page_of_formats() -> None:
+    suffixes = [word for title in formats.DOCUMENTS for word in re.findall(r"`(\*\.[\w.]+)`", title)]
+    assert len(suffixes) == 6
+    assert [suffix for suffix in suffixes if f"`{suffix}`" not in PAGES["docs/format.md"]] == []
 
 
 if __name__ == "__main__":
-    rewrite(*sys.argv[1:2])
+    rewrite()

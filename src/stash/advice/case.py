@@ -20,7 +20,7 @@ from stash.predict.passes import Base
 # What a remedy saves: the measured step less the forecast of the step after it, by the functions of ``stash
 # whatif``.
 #
-# So advice and what-if never disagree. A gain that nobody can predict is ``None``, and no other number stands in
+# So advice and what-if never disagree. A gain that cannot be predicted is ``None``, and no other number stands in
 # for it.
 
 _DIGITS = 12
@@ -53,10 +53,10 @@ def gain(
 def _speed(base: Base, wanted: Alteration, less: Mapping[str, float] | None) -> tuple[float, float | None] | None:
     """Seconds and samples of a step; ``None`` if a part of it cannot be predicted."""
     try:
-        told = what_if(base, wanted, less)
+        forecast = what_if(base, wanted, less)
     except StashError:
         return None
-    return None if lost(base, told) else (told.breakdown.step_seconds, told.breakdown.samples_per_step)
+    return None if lost(base, forecast) else (forecast.breakdown.step_seconds, forecast.breakdown.samples_per_step)
 
 
 # Case ------------------------------------------------------------------------------------------------------

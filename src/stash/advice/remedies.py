@@ -12,7 +12,7 @@ from stash.predict.changes import Alteration
 # Data remedies ---------------------------------------------------------------------------------------------
 # What would make the data stalls smaller, prep and fetch: workers, cores, memory, disk.
 #
-# What each saves is the answer of ``stash whatif`` to the same question; ``None`` means that nobody can tell.
+# What each saves is the answer of ``stash whatif`` to the same question; ``None`` means unknown.
 
 HEADROOM = 1.1
 """Workers are asked for with this margin, since their pace varies."""
@@ -274,7 +274,7 @@ def _larger_batch(case: Case) -> Remedy:
 # Remedies --------------------------------------------------------------------------------------------------
 # What would make each stall smaller, and by how much where that can be derived: one function per stall.
 #
-# What each saves is a forecast's (``gains``), ``None`` where nobody can tell. Those of data and of the exchange
+# What each saves is a forecast's (``gains``), ``None`` where unknown. Those of data and of the exchange
 # have modules of their own.
 
 

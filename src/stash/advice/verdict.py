@@ -27,7 +27,7 @@ from stash.core.records.profile import Profile
 from stash.core.units import format_seconds
 
 # Claims ----------------------------------------------------------------------------------------------------
-# What a breakdown allows to be said: which stalls are certain, which may be large, which nobody measured.
+# What a breakdown allows to be said: which stalls are certain, which may be large, which were not measured.
 #
 # Decides and writes no sentence. The rules, with their thresholds, are those of ``docs/method.md``.
 
@@ -242,7 +242,7 @@ class Advice(Record):
 
     kind: Kind
     stall: str | None
-    """The dominating one, or compute; of several that tie the largest estimate; ``None`` where nobody can tell."""
+    """The dominating one, or compute; of several that tie the largest estimate; ``None`` where unknown."""
     stalls: tuple[str, ...]
     """All that may dominate, the largest estimate first: several if they tie."""
     open: tuple[Stall, ...]
@@ -257,8 +257,8 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     """What may be said about a breakdown, and what to do next."""
     claims, case = may_claim(breakdown), Case(breakdown, profile)
     budget = _deciding_budget(claims, case)
-    said = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())
-    stalls = tuple(stall.name for stall in said) or (("compute",) if claims.kind == "compute" else ())
+    leading = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())
+    stalls = tuple(stall.name for stall in leading) or (("compute",) if claims.kind == "compute" else ())
     return Advice(
         kind=claims.kind,
         stall=stalls[0] if stalls else None,
@@ -287,11 +287,11 @@ def _text(case: Case, claims: Claims) -> str:
         return _compute_text(case.breakdown, claims)
     if claims.kind == "cannot tell":
         return _undecided_text(case, claims)
-    told = _stall_text(case, claims.certain[0]) if claims.kind == "stall" else _tie_text(case, claims.certain)
+    text = _stall_text(case, claims.certain[0]) if claims.kind == "stall" else _tie_text(case, claims.certain)
     rivals = [stall for stall in claims.open if (stall.high or 0.0) > (claims.certain[0].low or 0.0)]
     if rivals:
-        told += f" Others are not known well enough: {_upper_ends(figures(case.breakdown.stalls), rivals)}."
-    return told
+        text += f" Others are not known well enough: {_upper_ends(figures(case.breakdown.stalls), rivals)}."
+    return text
 
 
 def _estimate_text(case: Case) -> str:
@@ -350,7 +350,7 @@ def _undecided_text(case: Case, claims: Claims) -> str:
         names = [missing.name for missing in claims.hidden]
         parts.append(
             f"Cannot tell what limits the devices: compute ({written.share('compute')} of the step) contains "
-            f"{listed(names)}, which nobody measured."
+            f"{listed(names)}, which were not measured."
         )
     return " ".join(parts)
 

@@ -277,7 +277,7 @@ def _stalls(kept: StepTimes, entries: list[Interval]) -> tuple[Stall, ...]:
 
 
 def _paper(profile: Profile, kept: StepTimes) -> Paper:
-    """The paper's percentages; its formulas stand in ``docs/format.md``."""
+    """The paper's percentages; its formulas stand in ``docs/method.md``."""
     times = dict(zip(kept.rungs, kept.matrix.mean(axis=0).tolist(), strict=True))
     one_node = times.get("node")
     if one_node is None and profile.nodes > 1 and max(ranks_per_node(profile).values()) == 1:

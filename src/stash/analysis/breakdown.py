@@ -69,7 +69,7 @@ class Stall(Record):
 
 
 class Missing(Record):
-    """A stall nobody measured, and why."""
+    """A stall that was not measured, and why."""
 
     name: str
     why: str
@@ -321,7 +321,7 @@ def _unmeasured_rung(name: str, rungs: tuple[str, ...]) -> str:
 
 
 def _contained_in(name: str, rungs: tuple[str, ...], present: tuple[str, ...], loader: bool) -> str | None:
-    """The stall of the next rung up. Batches from no loader that was seen are made anew under every rung."""
+    """The stall of the next rung up. Batches from no loader that was seen are made again under every rung."""
     if rung(name).reads_data and not loader:
         return present[0]
     position = NAMES.index(name)

@@ -130,7 +130,7 @@ class DifferingFact(Record):
     after: str
 
 
-def told(profile: Profile) -> dict[str, str]:
+def recorded_facts(profile: Profile) -> dict[str, str]:
     """Every fact that a profile says of its job, its machines and its software, by the names used here."""
     return {**_essentials(profile), **_circumstances(profile)}
 
@@ -150,11 +150,11 @@ def _differing(
 ) -> tuple[DifferingFact, ...]:
     first, second = ([facts_of(profile) for profile in side] for side in (before, after))
     names = dict.fromkeys(name for facts in (*first, *second) for name in facts)
-    found = (DifferingFact(name=name, before=_said(first, name), after=_said(second, name)) for name in names)
+    found = (DifferingFact(name=name, before=_sentence(first, name), after=_sentence(second, name)) for name in names)
     return tuple(fact for fact in found if fact.before != fact.after)
 
 
-def _said(side: Sequence[Mapping[str, str]], name: str) -> str:
+def _sentence(side: Sequence[Mapping[str, str]], name: str) -> str:
     """What the runs of a side say; all that they say, if they do not agree."""
     return " or ".join(dict.fromkeys(facts.get(name, UNSAID) for facts in side))
 

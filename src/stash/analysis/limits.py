@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.comparison import RATE, STEP, UNSAID, measured, told
+from stash.analysis.comparison import RATE, STEP, UNSAID, measured, recorded_facts
 from stash.core.errors import UnitError, UserError
 from stash.core.formatting import quantity
 from stash.core.intervals import Interval, change
@@ -19,7 +19,7 @@ from stash.core.units import format_seconds, parse_seconds
 # Limits that a profile must keep, as people type them: decided on the interval, never on the point in its middle.
 #
 # ``network=15%`` is a share of the step, ``step=250ms`` a time, ``samples/s=90`` a rate. A limit *passes* if the
-# whole interval keeps it, *fails* if the whole interval breaks it, and otherwise nobody can tell.
+# whole interval keeps it, *fails* if the whole interval breaks it, and is undecided otherwise.
 
 PASSES, FAILS, CANNOT_TELL = "passes", "fails", "cannot tell"
 
@@ -86,11 +86,13 @@ def held(limit: Limit, runs: Sequence[Breakdown]) -> Decision:
     found = measured(limit.name, runs)
     bound = measured(STEP, runs).scaled(limit.value) if limit.share else _exact(limit.value)
     beyond = change(bound, found) if limit.at_most else change(found, bound)
-    said = quantity(found, "samples/s" if limit.name == RATE else "seconds")
+    value = quantity(found, "samples/s" if limit.name == RATE else "seconds")
     share = f" ({found.value / measured(STEP, runs).value:.1%} of the step)" if limit.share else ""
-    wanted = f"{'at most' if limit.at_most else 'at least'} {_said(limit)}"
+    wanted = f"{'at most' if limit.at_most else 'at least'} {_sentence(limit)}"
     return Decision(
-        limit=limit.typed, verdict=_verdict(beyond), sentence=f"{limit.name} is {said}{share}; asked for is {wanted}"
+        limit=limit.typed,
+        verdict=_verdict(beyond),
+        sentence=f"{limit.name} is {value}{share}; asked for is {wanted}",
     )
 
 
@@ -112,7 +114,7 @@ def not_slower(tolerance: Tolerance, before: Sequence[Breakdown], after: Sequenc
 
 
 def overall(decisions: Sequence[Decision]) -> str:
-    """The verdict over all: one that fails is enough, and one that nobody can tell keeps the rest from passing."""
+    """The verdict over all: one that fails is enough, and one that is undecided keeps the rest from passing."""
     verdicts = {decision.verdict for decision in decisions}
     return next((verdict for verdict in (FAILS, CANNOT_TELL) if verdict in verdicts), PASSES)
 
@@ -139,7 +141,7 @@ def _exact(value: float) -> Interval:
     return Interval(value=value, low=value, high=value)
 
 
-def _said(limit: Limit) -> str:
+def _sentence(limit: Limit) -> str:
     if limit.share:
         return f"{100 * limit.value:g}% of the step"
     return f"{limit.value:g} samples/s" if limit.name == RATE else format_seconds(limit.value)
@@ -171,8 +173,8 @@ def _example(name: str) -> str:
 # Requirements ----------------------------------------------------------------------------------------------
 # Facts that must be so for a check to mean anything: as many ranks, that precision, this machine.
 #
-# A fact is one that comparisons name (``facts.told``), as text. A requirement *passes* if every profile says it and
-# *fails* if one says another, and nobody can tell where one does not know.
+# A fact is one that comparisons name (``recorded_facts``), as text. A requirement *passes* if every profile has it,
+# *fails* if one has another, and is undecided where one does not record it.
 
 _ALSO = {"batch": "batch per device", "world size": "ranks", "gpu": "gpus"}
 """Other words for a fact; without regard to case, and with ``_`` for a blank."""
@@ -198,19 +200,19 @@ def parse_requirement(text: str) -> Requirement:
 def required(requirement: Requirement, profiles: Mapping[str, Profile]) -> Decision:
     """Whether all profiles, by their names, say so; raises UserError if there is no such fact."""
     found = {source: _fact(requirement, profile) for source, profile in profiles.items()}
-    said = dict.fromkeys(found.values())
-    others = [value for value in said if value not in (UNSAID, requirement.value)]
+    recorded = dict.fromkeys(found.values())
+    others = [value for value in recorded if value not in (UNSAID, requirement.value)]
     wrong = [value for value in others if value.casefold() != requirement.value.casefold()]
-    verdict = FAILS if wrong else CANNOT_TELL if UNSAID in said else PASSES
+    verdict = FAILS if wrong else CANNOT_TELL if UNSAID in recorded else PASSES
     return Decision(
         limit=requirement.typed,
         verdict=verdict,
-        sentence=f"{requirement.name} is {' or '.join(said)}; asked for is {requirement.value}",
+        sentence=f"{requirement.name} is {' or '.join(recorded)}; asked for is {requirement.value}",
     )
 
 
 def _fact(requirement: Requirement, profile: Profile) -> str:
-    facts = told(profile)
+    facts = recorded_facts(profile)
     known = {_plain_fact(name): name for name in facts}
     wanted = _plain_fact(requirement.name)
     name = known.get(_ALSO.get(wanted, wanted))

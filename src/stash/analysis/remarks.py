@@ -24,7 +24,7 @@ def remarks(
         *_disputes(disputed),
         *_rates(profile, stalls, speeds),
         *_weak_scaling(profile, paper),
-        *_beside_training(profile),
+        *_outside_training(profile),
     )
 
 
@@ -39,8 +39,8 @@ def _negative(stalls: tuple[Stall, ...]) -> list[str]:
     if not below:
         return []
     beyond = any(stall.share > whole for stall in stalls)
-    told = " and ".join(f"{stall.name} ({written.time(stall.name)})" for stall in below)
-    text = f"A step was measured as shorter with {told} than without"
+    below_zero = " and ".join(f"{stall.name} ({written.time(stall.name)})" for stall in below)
+    text = f"A step was measured as shorter with {below_zero} than without"
     text += ", so other shares exceed 100%" if beyond else ""
     if all(stall.within_noise for stall in below):
         return [f"{text}: that is noise around a stall close to zero, shown as it was measured."]
@@ -61,7 +61,7 @@ def _disputes(disputed: tuple[Dispute, ...]) -> list[str]:
     ]
 
 
-def _beside_training(profile: Profile) -> list[str]:
+def _outside_training(profile: Profile) -> list[str]:
     """What the script did within the measured blocks that was no step, of the rank that did most."""
     other: dict[int, float] = defaultdict(float)
     steps: dict[int, float] = defaultdict(float)

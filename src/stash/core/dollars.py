@@ -49,7 +49,7 @@ def dollars_interval(money: Interval) -> str:
 
 
 def spread(measured: Interval, scale: Scale) -> str:
-    """``"± 0.8"``; ``"± ?"`` of one that nobody knows."""
+    """``"± 0.8"``; ``"± ?"`` of one that is unknown."""
     return "± ?" if measured.half_width is None else plus_minus(measured, scale)
 
 

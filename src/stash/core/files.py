@@ -47,7 +47,7 @@ def write_whole(
             if lasting:
                 os.fsync(file.fileno())
         if new:
-            _place_anew(temporary, path)
+            _replace_whole(temporary, path)
         else:
             temporary.replace(path)
     except BaseException:
@@ -97,7 +97,7 @@ def _check_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
     raise OSError(errno.EINVAL, why, os.fspath(path))
 
 
-def _place_anew(file: Path, path: Path) -> None:
+def _replace_whole(file: Path, path: Path) -> None:
     """Give ``file`` a name that nobody has: taking it and having content is one step where there are hard links."""
     try:
         os.link(file, path)

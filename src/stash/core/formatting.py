@@ -33,7 +33,7 @@ def plus_minus(measured: Interval, scale: Scale) -> str:
 
     The half-width is the longer arm's; of a lopsided interval both are shown, ``"+0.37 −0.11"``, and where a single
     one would let what is certainly positive seem to be negative. One too narrow for
-    the decimals is ``"± <0.01"``, and one that nobody knows ``"± unknown"``: neither is ever shown as zero.
+    the decimals is ``"± <0.01"``, and one that is unknown ``"± unknown"``: neither is ever shown as zero.
     """
     if measured.low is None or measured.high is None:
         return _UNKNOWN

@@ -47,7 +47,7 @@ class _Noise(NamedTuple):
 
     diagonal: Matrix
     """Of T, ``[round, noise]``."""
-    beside: Matrix
+    off_diagonal: Matrix
     """What stands beside it in every row."""
     pivots: Matrix
     factors: Matrix
@@ -74,8 +74,8 @@ class _Noise(NamedTuple):
         for i in range(len(x) - 2, -1, -1):
             x[i] -= self.factors[i + 1] * x[i + 1]
         product = self.diagonal * x
-        product[1:] += self.beside * x[:-1]
-        product[:-1] += self.beside * x[1:]
+        product[1:] += self.off_diagonal * x[:-1]
+        product[:-1] += self.off_diagonal * x[1:]
         divided: Matrix = product.T
         return divided
 
@@ -192,13 +192,13 @@ def _noise(rounds: int, share: Matrix) -> _Noise:
     alone = 1 - memory**2
     diagonal = np.tile((1 + memory**2) / alone, (rounds, 1))
     diagonal[[0, -1]] = 1 / alone
-    beside = -memory / alone
+    off_diagonal = -memory / alone
     pivots, factors = (1 - share) * diagonal + share, np.zeros((rounds, len(memory)))
     for i in range(1, rounds):
-        factors[i] = (1 - share) * beside / pivots[i - 1]
-        pivots[i] -= (1 - share) * beside * factors[i]
+        factors[i] = (1 - share) * off_diagonal / pivots[i - 1]
+        pivots[i] -= (1 - share) * off_diagonal * factors[i]
     log_determinant = np.log(pivots).sum(axis=0) + (rounds - 1) * np.log(alone)
-    noise = _Noise(diagonal, beside, pivots, factors, np.empty(0), np.empty(0), log_determinant)
+    noise = _Noise(diagonal, off_diagonal, pivots, factors, np.empty(0), np.empty(0), log_determinant)
     sums = noise.divided(np.ones(rounds))
     return noise._replace(sums=sums, total=sums.sum(axis=1))
 

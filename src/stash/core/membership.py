@@ -63,13 +63,13 @@ def admit(link: socket.socket, secret: bytes, purpose: str, seconds: float = HAN
     link.settimeout(seconds)
     link.sendall(drawn)
     answer = received(link, _NONCE + _NAME + _PROOF, deadline)
-    said, proof = answer[:-_PROOF], answer[-_PROOF:]
-    facts = (purpose.encode(), drawn, said)
+    reply, proof = answer[:-_PROOF], answer[-_PROOF:]
+    facts = (purpose.encode(), drawn, reply)
     if not hmac.compare_digest(proof, signature(secret, b"client", *facts)):
         raise StrangerError("it does not know the secret")
     link.sendall(signature(secret, b"server", *facts))
     link.settimeout(None)
-    return RunMember(said[_NONCE:].rstrip(b"\0").decode(errors="replace"), signature(secret, b"connection", *facts))
+    return RunMember(reply[_NONCE:].rstrip(b"\0").decode(errors="replace"), signature(secret, b"connection", *facts))
 
 
 def join(
@@ -80,9 +80,9 @@ def join(
     if len(called) != _NAME:
         raise ValueError(f"{name!r} is longer than {_NAME} bytes")
     drawn = received(link, _NONCE, deadline)
-    said = secrets.token_bytes(_NONCE) + called
-    facts = (purpose.encode(), drawn, said)
-    link.sendall(said + signature(secret, b"client", *facts))
+    greeting = secrets.token_bytes(_NONCE) + called
+    facts = (purpose.encode(), drawn, greeting)
+    link.sendall(greeting + signature(secret, b"client", *facts))
     try:
         proof = received(link, _PROOF, deadline)
     except ConnectionError:

@@ -37,7 +37,7 @@ class _Stat(ctypes.Structure):
 
 
 def resident_pages(descriptor: int, size: int, layered: bool = False) -> tuple[int, int] | None:
-    """(cached, dirty) pages of an open file; dirty is 0 where only ``mincore`` exists; None if nobody tells.
+    """(cached, dirty) pages of an open file; dirty is 0 where only ``mincore`` exists; None if unstated.
 
     ``layered``: the file is another file system's in truth (overlay), whose pages only a mapping leads to.
     """

@@ -49,7 +49,7 @@ def whole_estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
 def stall_estimates(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     """What ``estimate`` says of the rounds once they are calmed.
 
-    If a single block was disturbed in all, nobody can tell whether an accident of the machine hit it, and its cost
+    If a single block was disturbed in all, it is unknown whether an accident of the machine hit it, and its cost
     is everybody's, or its rung is like that now and then, and the cost is its own. Intervals then hold both.
     """
     return _either(matrix, lambda rounds: estimate(rounds, confidence))
@@ -245,7 +245,7 @@ def spread(values: Matrix) -> float:
 
 
 # Slowest ---------------------------------------------------------------------------------------------------
-# How long the slowest of several ranks takes: that of the rank which is slowest on average, told apart from luck.
+# How long the slowest of several ranks takes: that of the rank which is slowest on average, as distinct from luck.
 #
 # Knows matrices of step times, ``times[round, rank]`` in seconds. The largest of many noisy means lies above all
 # true ones, even of equal ranks: by 3 % of a step for 64 ranks, five rounds and noise of 3 %. So a rank counts as

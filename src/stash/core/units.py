@@ -262,20 +262,20 @@ _EXAMPLE = "10%/month, 5-10%/month or 0.02/h"
 def parse_interruptions(text: str) -> tuple[float, float]:
     """Revocations per machine and hour, (least, most); raises UnitError."""
     match = _TEXT.fullmatch(text) if len(text) <= 100 else None
-    said = shortened(text, 100)
+    typed = shortened(text, 100)
     if match is None or match[5].lower() not in _HOURS or (match[1] and match[3]):
-        raise UnitError(f"cannot read the interruptions {said!r}; write them like {_EXAMPLE}")
+        raise UnitError(f"cannot read the interruptions {typed!r}; write them like {_EXAMPLE}")
     if match[1] == ">":
-        raise UnitError(f"{said!r} has no upper end, so nothing follows from it; give a figure, like 30%/month")
+        raise UnitError(f"{typed!r} has no upper end, so nothing follows from it; give a figure, like 30%/month")
     low = 0.0 if match[1] == "<" else float(match[2])
     high = float(match[3] or match[2])
     if high < low:
-        raise UnitError(f"{said!r} ends before it begins; write it like {_EXAMPLE}")
+        raise UnitError(f"{typed!r} ends before it begins; write it like {_EXAMPLE}")
     hours = _HOURS[match[5].lower()]
     if not match[4]:
         return low / hours, high / hours
     if high >= 100:
-        raise UnitError(f"{said!r}: a share of machines is below 100%; a rate is written without %, like 1.5/month")
+        raise UnitError(f"{typed!r}: a share of machines is below 100%; a rate is written without %, like 1.5/month")
     return -math.log1p(-low / 100) / hours, -math.log1p(-high / 100) / hours
 
 

@@ -17,7 +17,7 @@ Batch = TypeVar("Batch")
 
 
 def endless(loader: DataLoader[Batch]) -> Iterator[Batch]:
-    """Batches of one epoch after the other, each shuffled anew."""
+    """Batches of one epoch after the other, each reshuffled."""
     epoch = 0
     while True:
         if isinstance(loader.sampler, DistributedSampler):

@@ -199,18 +199,18 @@ def hourly(rental: Rental, draws: Draws) -> Array:
 
 
 def _start(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, str, bool] | None:
-    """Seconds until training starts, what they are, and whether their spread is known; ``None`` if nobody said."""
-    seconds, said, known = np.zeros(draws.count), [], True
+    """Seconds until training starts, what they are, and whether their spread is known; ``None`` if unstated."""
+    seconds, sentences, known = np.zeros(draws.count), [], True
     if facts.start_seconds is not None:
         seconds = seconds + draws.of("start-up", facts.start_seconds)
-        said.append(f"{span(facts.start_seconds.value)} until machines are up")
+        sentences.append(f"{span(facts.start_seconds.value)} until machines are up")
         known = facts.start_seconds.low is not None
     rate = _download_rate(stalls, facts)
     for what, size in (("image", facts.image_bytes), ("data", facts.dataset_bytes)):
         if size is not None and rate is not None:
             seconds = seconds + size / rate
-            said.append(f"{size / GB:,.4g} GB of {what} at {rate / 1e6:,.4g} MB/s")
-    return (seconds, ", ".join(said), known) if said else None
+            sentences.append(f"{size / GB:,.4g} GB of {what} at {rate / 1e6:,.4g} MB/s")
+    return (seconds, ", ".join(sentences), known) if sentences else None
 
 
 def _download_rate(stalls: StallDraws, facts: BillFacts) -> float | None:
@@ -291,7 +291,7 @@ def not_counted(facts: BillFacts, rentals: Sequence[Rental], first_epoch: bool) 
     elif facts.download_bytes_per_second is None:
         left.append("pulling the image is not counted, for want of a rate (--download 500MB/s)")
     if facts.dataset_bytes is None:
-        left.append("getting the data to the machines is not counted: nobody said how much there is")
+        left.append("getting the data to the machines is not counted: their size was not given")
     elif facts.download_bytes_per_second is None:
         left.append("getting the data to the machines is not counted, for want of a rate (--download 500MB/s)")
     if not first_epoch:
@@ -311,7 +311,7 @@ def _clouds_not_counted(facts: BillFacts, rentals: Sequence[Rental]) -> list[str
     if diskless:
         left.append(f"disks of {listed(diskless)} are not counted (--disk-price $0.08)")
     if facts.data_in is None and facts.egress_dollars_per_gb is None:
-        left.append("data that leave a cloud are not counted: nobody said where they lie (--data-in aws)")
+        left.append("data that leave a cloud are not counted: where they lie was not given (--data-in aws)")
     elif facts.dataset_bytes is not None and any(
         _egress(rental, facts) is None and rental.cloud != facts.data_in for rental in rentals
     ):

@@ -21,7 +21,7 @@ from stash.predict.cluster import Target
 # What may be rented: offers that meet the constraints, each with its price and the profile nearest to its machine.
 #
 # Of several offers of one type, paid in one way, only the cheapest can be best: machines are the same, so time is,
-# and a bill grows with its price. What has no price is told apart. Knows nothing of how long anything takes.
+# and a bill grows with its price. What has no price is kept separate. Knows nothing of how long anything takes.
 
 _ROUNDING = 1 - 1e-3
 """Published memory sizes have four digits, so a minimum allows for the last one."""

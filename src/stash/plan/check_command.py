@@ -34,7 +34,7 @@ def check_plan(
 ) -> None:
     """Hold a plan against what was measured later: which intervals held, and which assumption failed.
 
-    Exit code 0 if the step is as planned or faster and deadline and budget hold, 1 if not, 3 if nobody can tell.
+    Exit code 0 if the step is as planned or faster and deadline and budget hold, 1 if not, 3 if unknown.
 
     Examples:
 

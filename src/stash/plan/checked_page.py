@@ -74,14 +74,14 @@ def _verdict(check: PlanCheck, scale: Scale) -> str:
     amount = (
         f"{_signed(apart, scale)} {plus_minus(apart, scale)} {scale.unit}, {apart.value / step.planned.value:+.1%}"
     )
-    held = f"{len(check.held)} of {counted(len(check.told), 'interval')} of the plan held"
+    held = f"{len(check.held)} of {counted(len(check.decidable), 'interval')} of the plan held"
     amount += f", {step.why}" if step.why else ""
     sentences = {
         SLOWER: f"Slower than planned: the step is off by {amount}",
         FASTER: f"Faster than planned: the step is off by {amount}",
         AS_PLANNED: f"As planned: the step is within the plan's interval ({amount})",
     }
-    words = sentences.get(step.verdict, f"Whether the step is as planned is unknown ({amount})")
+    words = sentences.get(step.verdict, f"It is unknown whether the step is as planned ({amount})")
     return f"{words}; {held}."
 
 
@@ -138,7 +138,7 @@ def document(plan: RentalPlan, check: PlanCheck) -> dict[str, Any]:
         "decisions": [decision.model_dump() for decision in check.decisions],
         "lines": [_line(line) for line in check.lines],
         "held": len(check.held),
-        "told": len(check.told),
+        "told": len(check.decidable),
         "seconds": {"planned": _ends(check.choice.seconds), "measured": _ends(check.seconds)},
         "dollars": {"planned": _ends(check.choice.dollars), "measured": _ends(check.dollars)},
         "spent": {"seconds": check.spent_seconds, "dollars": check.spent_dollars},

@@ -96,16 +96,16 @@ def choice_of(
 
 def _seen(profile: Profile, catalog: Catalog, instance: str | None) -> _Seen:
     host = profile.hosts[0] if profile.hosts else None
-    cloud, _, told = (instance or "").rpartition("/")
-    if not told and host is not None:
-        told = host.instance or ""
+    cloud, _, name = (instance or "").rpartition("/")
+    if not name and host is not None:
+        name = host.instance or ""
     on_cpus = all(rank.device == "cpu" for rank in profile.ranks)
     gpus = () if host is None or on_cpus else host.gpus
     return _Seen(
         nodes=profile.nodes,
         devices=max(ranks_per_node(profile).values(), default=1),
         cloud=cloud.lower() or None,
-        instance=told.lower() or None,
+        instance=name.lower() or None,
         on_cpus=on_cpus,
         gpus=tuple(dict.fromkeys(model_of(gpu, catalog) or gpu.name for gpu in gpus)),
     )
@@ -190,7 +190,7 @@ class CheckedLine(Record):
     verdict: str
     """``as planned``, ``slower``, ``faster`` or ``cannot tell``."""
     why: str = ""
-    """Nobody can tell."""
+    """Why the verdict is ``cannot tell``."""
 
     @property
     def change(self) -> Interval | None:
@@ -233,7 +233,7 @@ class PlanCheck(Record):
         return self.lines[-1]
 
     @property
-    def told(self) -> tuple[CheckedLine, ...]:
+    def decidable(self) -> tuple[CheckedLine, ...]:
         """Lines of which it can be told whether the plan's interval held."""
         return tuple(line for line in self.lines if line.verdict != CANNOT_TELL)
 

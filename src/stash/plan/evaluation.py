@@ -197,7 +197,7 @@ class Evaluator:
         chain.stage[number] = WHOLE
 
     def _leave_out(self, chain: CandidateChain, number: int, why: str, only_several: bool) -> None:
-        """Nobody can forecast this node count, nor any other that lacks the same fact."""
+        """Leave out this node count, and every other that lacks the same fact."""
         lacking = chain.shape.nodes > 1 if only_several else chain.shape.ranks > 1
         if chain.own:
             lacking &= chain.shape.nodes != chain.shape.base.target.nodes  # measured, whatever else is unknown
@@ -255,7 +255,7 @@ def _most_workers(rentable: Rentable, base: Base) -> int | None:
 
 
 def _of_first_epoch(base: Base, shape: Shape) -> Array | None:
-    """The first epoch's share of all steps, ``[node counts]``; ``None`` where nobody knows how long an epoch is."""
+    """The first epoch's share of all steps, ``[node counts]``; ``None`` where it is unknown how long an epoch is."""
     loaders = base.profile.workload.loaders
     if not loaders or not loaders[0].samples:
         return None

@@ -43,7 +43,7 @@ class PriceMoves:
     """New price by old price, of those that changed: the smallest first."""
 
     @property
-    def told(self) -> str:
+    def as_text(self) -> str:
         """What was seen, in words."""
         seen = f"of {self.pairs} prices of this cloud that are known of two dates"
         if not self.factors:
@@ -130,12 +130,12 @@ def agreed(price: HourlyPrice) -> bool:
 
 
 def available(offer: Offer) -> int | None:
-    """How many machines of it there are, where the user's file says so; ``None``: nobody said."""
+    """How many machines of it there are, where the user's file says so; ``None`` if unstated."""
     return offer.instance.reserved_count if offer.kind == "reserved" else offer.instance.owned_count
 
 
 def _spread(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> tuple[tuple[float, float] | None, str]:
-    """Ends of the interval by the price itself, ``None`` if nobody knows them, and in words how they are known."""
+    """Ends of the interval by the price itself, ``None`` if unknown, and in words how they are known."""
     paid, asked = paid_as(offer), age(offer.as_of, now)
     if paid == "spot":
         return None, "how far spot prices move is in no catalog"
@@ -148,7 +148,7 @@ def _spread(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> tuple[t
     ends = None if known is None or asked is None else known.ends(asked.most)
     if known is None or ends is None:
         return None, "how far it has moved since is not known: renew it with `stash catalog refresh`"
-    return ends, f"since when it may have moved: {known.told}"
+    return ends, f"since when it may have moved: {known.as_text}"
 
 
 # Chance ----------------------------------------------------------------------------------------------------

@@ -71,8 +71,8 @@ def relaunch(command: Sequence[str], nodes: int, devices: int, meeting: Meeting)
     launcher, job = _split(words)
     if launcher is None:
         note = f"`{launcher_name(words)}` starts the job, and how it is told of {nodes} machines is its own affair"
-        told = (f"{note}: edit run",) if nodes > 1 else (f"{note}: look at run",)
-        return Relaunch(shlex.join(words), told)
+        notes = (f"{note}: edit run",) if nodes > 1 else (f"{note}: look at run",)
+        return Relaunch(shlex.join(words), notes)
     if not launcher and nodes * devices == 1:
         return Relaunch(shlex.join(["python", *job]))
     if launcher[:2] == ["accelerate", "launch"]:
@@ -300,7 +300,7 @@ def _head(choice: Choice, name: str, file: str, notes: Sequence[str]) -> str:
     dated = f" of {rented.price.as_of}" if rented.price.as_of else ", undated"
     price = f"${rented.price.dollars_per_hour.value:,.4g}/h each ({rented.price.paid_as}{dated})"
     start = f"sky jobs launch {file}" if rented.price.paid_as == "spot" else f"sky launch -c {name} {file}"
-    told = [
+    lines = [
         *_wrapped(f"{choice.name}, {where}, {price}.", ""),
         f"Forecast: {span_interval(choice.seconds)}, {dollars_interval(choice.dollars)}.",
         "Written by `stash recommend`; nothing was started. To start it:",
@@ -308,7 +308,7 @@ def _head(choice: Choice, name: str, file: str, notes: Sequence[str]) -> str:
         "Before you do:",
         *(part for note in notes for part in _wrapped(note, "- ")),
     ]
-    return "".join(f"# {line}\n" for line in told)
+    return "".join(f"# {line}\n" for line in lines)
 
 
 def _wrapped(line: str, bullet: str) -> list[str]:

@@ -80,16 +80,16 @@ def of_loser(goal: Goal, found: Evaluation, chosen: Evaluation) -> str:
 
 def of_infeasible(goal: Goal, found: Evaluation) -> str:
     """Which limit it misses, and by how much."""
-    said = []
+    reasons = []
     on_time, within = found.on_time(goal), found.within_budget(goal)
     if on_time is not None and on_time < goal.confidence and goal.deadline_seconds is not None:
         limit = hours(goal.deadline_seconds)
-        said.append(f"takes {hours(found.seconds)}, done in {limit} with {percent(on_time)} probability")
+        reasons.append(f"takes {hours(found.seconds)}, done in {limit} with {percent(on_time)} probability")
     if within is not None and within < goal.confidence and goal.budget_dollars is not None:
         limit = dollars(goal.budget_dollars)
-        said.append(f"costs {dollars(found.dollars)}, within {limit} with {percent(within)} probability")
+        reasons.append(f"costs {dollars(found.dollars)}, within {limit} with {percent(within)} probability")
     stall = _largest_stall(found)
-    return f"{' and '.join(said)}{stall}"
+    return f"{' and '.join(reasons)}{stall}"
 
 
 def name(found: Evaluation) -> str:
@@ -220,10 +220,10 @@ def _experiments(on: Evaluation) -> Iterator[tuple[tuple[str, ...], tuple[str, .
     )
     if published:
         yield ("stash", "probe"), published, f"measures the links that {' and '.join(published)} are forecast from"
-    told = tuple(part.name for part in on.drawn.parts if part.origin != "measured")
+    forecast = tuple(part.name for part in on.drawn.parts if part.origin != "measured")
     profile = tuple(shlex.split(command(on.shape.base.profile)))
-    if told:
-        yield profile, told, "measures the step that is forecast"
+    if forecast:
+        yield profile, forecast, "measures the step that is forecast"
 
 
 def _of_part(goal: Goal, on: Evaluation, stall: str) -> Array:
@@ -336,5 +336,5 @@ def _nearest_miss(weighing: Evaluator, chains: Sequence[CandidateChain]) -> list
     chain, number = chains[nearest], int(rows[nearest].argmin())
     if chain.stage[number] == FLOOR:
         weighing.advance(chain, number)
-        return _nearest_miss(weighing, chains)  # it may be that nobody can forecast this one
+        return _nearest_miss(weighing, chains)  # it may be that this one cannot be forecast
     return [weighing.weighed(chain, number)]

@@ -20,7 +20,7 @@ from stash.plan.ranking import Standings, difference, dollars, experiment, hours
 from stash.plan.records import Choice, ChoiceStanding, Constraints, Goal, Relaxation, RentalPlan, RuleChoice
 from stash.plan.rules_compared import ruled
 from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, aim, least, limits_of
-from stash.plan.settings import said, step_plan
+from stash.plan.settings import policy_notes, step_plan
 from stash.predict.cluster import Target
 from stash.predict.draws import intervals, worst
 from stash.predict.passes import Base
@@ -179,7 +179,7 @@ def recommend(
     question = PlanProblem(bases, plan, catalog, bill, machines or {}, now, calibrate)
     field = question.field(constraints)
     found = standings(question, field, goal, listed)
-    taken, warned = said(plan)
+    taken, warned = policy_notes(plan)
     old = old_prices(field.market.rentables, constraints, now)
     draws = question.bases[0].draws
     return RentalPlan(

@@ -240,6 +240,7 @@ class RuleChoice(Record):
     """``None`` if it can choose nothing; ``why`` says so."""
     why: Sentence = ""
     dollars_more: Number | None = None
+    """Than the plan's choice; of exhaustive search, what measuring everything costs."""
     seconds_more: Number | None = None
     feasible: bool | None = None
     """Whether its choice keeps deadline and budget."""

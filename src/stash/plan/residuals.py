@@ -108,7 +108,7 @@ def residual(stall: str, origin: str, machine: str, planned: Interval, measured:
     The middle of a forecast is that of the logarithms of its ends, since that is where half of its draws lie.
     """
     if measured.low is None or measured.high is None:
-        return f"{stall} of {machine}: one round was measured, whose error nobody knows"
+        return f"{stall} of {machine}: one round was measured, whose error is unknown"
     if measured.low <= 0 or planned.value <= 0 or (planned.low is not None and planned.low <= 0):
         return f"{stall} of {machine}: it may be zero, so there is no ratio"
     error = math.log(measured.high / measured.low) / 2 / _NORMAL
@@ -140,7 +140,7 @@ def calibrated(drawn: StallDraws, residuals: Residuals, draws: Draws) -> StallDr
     """The same forecast with its stalls' draws moved, narrowed or widened; draws keep their order, so pairs of
     forecasts stay paired.
 
-    A stall whose spread nobody knows gets one from two machines on: Student's prediction interval of their log
+    A stall whose spread is unknown gets one from two machines on: Student's prediction interval of their log
     ratios.
     """
     if not residuals.found:
@@ -160,13 +160,13 @@ def _moved(part: Predicted, alike: Sequence[Residual]) -> Predicted:
         return part
     change = adjustment(alike)
     if np.min(part.seconds) > 0:
-        seconds = np.exp(_spread_anew(np.log(part.seconds), change))
+        seconds = np.exp(_respread(np.log(part.seconds), change))
     else:  # differences may be negative: then it is seconds that are moved
-        seconds = _spread_anew(part.seconds, change)
-    return _told(part, seconds, change.machines)
+        seconds = _respread(part.seconds, change)
+    return _with_facts(part, seconds, change.machines)
 
 
-def _spread_anew(values: Array, change: Adjustment) -> Array:
+def _respread(values: Array, change: Adjustment) -> Array:
     middle, deviation = float(np.mean(values)), float(np.std(values))
     moved: Array = middle + change.shift * deviation + (values - middle) * change.widening
     return moved
@@ -179,10 +179,10 @@ def _given_a_spread(part: Predicted, machines: Sequence[Residual], draws: Draws)
     ratios = np.array([each.log_ratio for each in machines])
     arms = stdtrit(count - 1, draws.uniforms(f"residuals of {part.name}")) * math.sqrt(1 + 1 / count)
     seconds = part.seconds * np.exp(ratios.mean() + arms * ratios.std(ddof=1))
-    return replace(_told(part, seconds, count), spread_known=True)
+    return replace(_with_facts(part, seconds, count), spread_known=True)
 
 
-def _told(part: Predicted, seconds: Array, machines: int) -> Predicted:
+def _with_facts(part: Predicted, seconds: Array, machines: int) -> Predicted:
     """With what it was before as a fact, so that residuals of a plan made with it can be found."""
     (was,) = intervals(part.seconds[np.newaxis])
     ends = {"low": was.low, "high": was.high} if part.spread_known else {}
@@ -291,9 +291,11 @@ def assumption(share: StallShare, apart: Interval, seen: Mapping[str, PlanFact])
         return f"{head}: {'; '.join(_otherwise(fact, now) for fact, now in failed)}"
     model = _MODELS.get(share.name, share.name)
     if again:
-        as_it_is = listed([f"{fact.about} ({_said(fact)} planned, {_said(now)} measured)" for fact, now in again])
+        as_it_is = listed(
+            [f"{fact.about} ({_value_text(fact)} planned, {_value_text(now)} measured)" for fact, now in again]
+        )
         return f"{head}, which {as_it_is} cannot explain: the model of {model} is off"
-    rests = f": {listed([_told_of_facts(fact) for fact in share.facts], most=3)}" if share.facts else ""
+    rests = f": {listed([_fact_text(fact) for fact in share.facts], most=3)}" if share.facts else ""
     return f"{head}; the plan took {model} from {_ORIGINS.get(share.origin, share.origin)}{rests}"
 
 
@@ -303,15 +305,15 @@ def unplanned(name: str, seconds: Interval) -> str:
 
 
 def _otherwise(fact: PlanFact, now: PlanFact) -> str:
-    return f"the plan took {_told_of_facts(fact)}; measured, it is {_said(now)}"
+    return f"the plan took {_fact_text(fact)}; measured, it is {_value_text(now)}"
 
 
-def _told_of_facts(fact: PlanFact) -> str:
+def _fact_text(fact: PlanFact) -> str:
     dated = f" of {fact.as_of}" if fact.as_of else ""
-    return f"{fact.about} to be {_said(fact)} ({fact.origin}{dated}, {fact.source})"
+    return f"{fact.about} to be {_value_text(fact)} ({fact.origin}{dated}, {fact.source})"
 
 
-def _said(fact: PlanFact) -> str:
+def _value_text(fact: PlanFact) -> str:
     unit = _UNITS.get(fact.unit)
     if unit is None:
         return f"{fact.value:g} {fact.unit}"

@@ -246,7 +246,7 @@ def _gpu(rentable: Rentable, catalog: Catalog) -> GpuFacts | None:
 
 
 def _cheapest(question: PlanProblem, field: CandidateSet, rentable: Rentable, nodes: int) -> Evaluation | str:
-    """So many of it with the settings that cost least, as the plan would run it there; else why nobody can tell."""
+    """So many of it with the settings that cost least, as the plan would run it there; else why it is unknown."""
     found: list[Evaluation] = []
     for chain in field.types().get(rentable.key, []):
         if chain.rentable is rentable and nodes in chain.shape.nodes:

@@ -24,7 +24,7 @@ from stash.predict.passes import Base
 # Question --------------------------------------------------------------------------------------------------
 # One question: every candidate that constraints leave, each in a chain, with the profile that speaks for it.
 #
-# Made anew for other constraints, as when nothing is feasible: forecasts are shared between the two. Knows what is
+# Made again for other constraints, as when nothing is feasible: forecasts are shared between the two. Knows what is
 # weighed; which of it is best is for ``search``.
 
 _FROM_CPUS = (

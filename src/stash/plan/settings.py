@@ -71,7 +71,7 @@ def step_plan(bases: Sequence[Base], goal: Goal) -> StepPlan:
         _refuse_other_job(first, other)
     samples = first.breakdown.samples_per_step
     if first.passes is None or not samples:
-        raise UserError(f"nobody counted the samples of a step of this job; {records(first.profile)}")
+        raise UserError(f"the samples of a step of this job were not counted; {records(first.profile)}")
     ranks = first.profile.world_size
     replicas = (first.profile.workload.replicas or ranks) / ranks
     return StepPlan(goal, first.passes.samples, samples, replicas)
@@ -106,7 +106,7 @@ def split(of_device: int, largest: int) -> tuple[int, int]:
     return of_device // passes, passes
 
 
-def said(plan: StepPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def policy_notes(plan: StepPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the policy takes for granted, and what to be warned of: sentences."""
     goal = plan.goal
     if goal.scaling == "per device":
@@ -170,9 +170,9 @@ class Room:
     """Whether batches fit into a device's memory."""
 
     largest: int | None
-    """Batch that fits; ``None`` where nobody can tell."""
+    """Batch that fits; ``None`` where unknown."""
     why: str = ""
-    """Why nothing fits, or nobody can tell; a clause."""
+    """Why nothing fits, or that it is unknown; a clause."""
 
 
 def room(base: Base, rentable: Rentable) -> Room:

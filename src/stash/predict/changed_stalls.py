@@ -26,12 +26,12 @@ from stash.predict.timeline import copies
 # Sets up the pipeline that the changes ask for; what a step then waits is ``loading``'s business.
 
 
-def _as_measured_or_cached(base: Base, told: list[Missing], wanted: Alteration) -> PredictedStalls:
+def _as_measured_or_cached(base: Base, missing: list[Missing], wanted: Alteration) -> PredictedStalls:
     """Where nothing else changes: what was measured, without fetch if all data are in memory, as under warm."""
     parts = as_measured(base, DATA_STALLS)
     if wanted.cache is not None:
         parts = [replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part for part in parts]
-    return PredictedStalls(tuple(parts), tuple(told))
+    return PredictedStalls(tuple(parts), tuple(missing))
 
 
 def read(
@@ -43,16 +43,16 @@ def read(
     trained_in: Array,
     moved: bool,
 ) -> PredictedStalls:
-    told = [item for item in base.breakdown.skipped if item.name in DATA_STALLS]
+    missing = [item for item in base.breakdown.skipped if item.name in DATA_STALLS]
     if base.loading is None or base.held is None:
         if set(wanted.names) <= {"cache"} and wanted.cache in (None, 1.0) and not moved:
-            return _as_measured_or_cached(base, told, wanted)
+            return _as_measured_or_cached(base, missing, wanted)
         why = (
             lacks(base.profile, base.breakdown)
             or f"what a batch costs its workers is unknown; {records(base.profile)}"
         )
         lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
-        return PredictedStalls((), (*told, *(Missing(name=name, why=why, possible=True) for name in lost)))
+        return PredictedStalls((), (*missing, *(Missing(name=name, why=why, possible=True) for name in lost)))
     pipeline = pipeline_of(base, base.loading, target, wanted, after)
     # On CPUs it is passes that take cores, elsewhere launching them.
     busier = more_passes(base, after) * (scale.factor if target.device is None else 1.0)
@@ -66,12 +66,12 @@ def read(
     origin: Origin = "measured" if same else "scaled"
     parts = [Predicted("prep", prep, origin, (makes,), tuple(_beyond(base, target)))]
     if fetch is None:
-        return PredictedStalls(tuple(parts), tuple(told))
+        return PredictedStalls(tuple(parts), tuple(missing))
     storage = _storage(base, target, wanted)
     facts = () if storage is None else storage.facts
     beyond = _unknown_storage(same) if storage is None else storage.beyond
     parts.append(Predicted("fetch", fetch, origin, facts, beyond, all(fact.quantity.spread_known for fact in facts)))
-    return PredictedStalls(tuple(parts), tuple(told))
+    return PredictedStalls(tuple(parts), tuple(missing))
 
 
 def _unknown_storage(same: bool) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array
     stall = base.breakdown.stall(name)
     contained = [item.name for item in base.breakdown.skipped if item.contained_in == name and item.possible]
     if contained and not same:
-        beyond.append(f"{name} contains {' and '.join(contained)}, which nobody measured apart")
+        beyond.append(f"{name} contains {' and '.join(contained)}, which was not measured separately")
     if name == "compute" and target.device is None and target.cores != base.target.cores:
         beyond.append("compute is as on the cores that were measured: what others make of it is not known")
     if name != "compute" and target.device != base.target.device:
@@ -204,13 +204,13 @@ def _crowded(base: Base, target: Target, alone: Array) -> Predicted:
 
 def _unmeasured(base: Base, target: Target, name: str) -> Missing:
     """A stall that the profile does not tell: why, and whether the target can have it."""
-    told = next((item for item in base.breakdown.skipped if item.name == name), None)
+    missing = next((item for item in base.breakdown.skipped if item.name == name), None)
     if name == "contention" and base.target.ranks == 1 and target.ranks > 1:
         why = "one device was profiled, which shares its host with nobody; profile with two: --nproc-per-node 2"
         return Missing(name=name, why=why, possible=True)
-    if told is None:
+    if missing is None:
         return Missing(name=name, why="the profile does not tell it", possible=True)
-    return told
+    return missing
 
 
 def _exchange_changes(

@@ -131,12 +131,12 @@ def checked(wanted: Alteration) -> Alteration:
     if wanted.cache is not None and wanted.memory is not None:
         raise UserError("--cache and --memory both say how much of the data is in memory; leave one of them out")
     for whole in ("instance", "cluster"):
-        said = getattr(wanted, whole)
-        if said is None:
+        limit = getattr(wanted, whole)
+        if limit is None:
             continue
         for name in ("gpu", "gpus", "cpus", "memory", "instance"):
             if name != whole and getattr(wanted, name) is not None:
-                raise UserError(f"--{whole} {said} says already what --{name} would change; leave one of them out")
+                raise UserError(f"--{whole} {limit} says already what --{name} would change; leave one of them out")
     return wanted
 
 
@@ -239,7 +239,7 @@ def _name(text: str) -> str:
 
 def _file(text: str) -> str:
     if not text:
-        raise UserError("give a file that describes a cluster (docs/prediction.md), or one of `stash probe`")
+        raise UserError("give a file that describes a cluster (docs/how-to/what-if.md), or one of `stash probe`")
     return text
 
 
@@ -292,8 +292,8 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     if wanted.instance is not None:
         if measured.device is None and target.device is None and not measured.is_of_machines_like(target):
             raise UserError(
-                f"--instance {wanted.instance}: nobody published how fast its CPUs train; run `stash profile` there, "
-                "or change single facts with --nodes, --network and --disk"
+                f"--instance {wanted.instance}: no published figure says how fast its CPUs train; run `stash "
+                "profile` there, or change single facts with --nodes, --network and --disk"
             )
         if measured.device is not None and target.device is None:
             raise UserError(

@@ -16,7 +16,7 @@ from stash.predict.draws import Quantity
 # Cluster ---------------------------------------------------------------------------------------------------
 # The cluster that a forecast is made for: nodes, devices, links, cores, memory and disk, each with its origin.
 #
-# Records only. A fact that nobody knows is ``None``, and what depends on it is unknown, never assumed.
+# Records only. An unknown fact is ``None``, and what depends on it is unknown, never assumed.
 
 Wiring = Literal["nvswitch", "nvlink", "pcie", "host"]
 """Between devices of a node: through switches, direct pairs, PCIe and its switches, or host memory (CPUs)."""
@@ -30,7 +30,7 @@ class NodeLinks(Record):
 
     wiring: Wiring | None = None
     bytes_per_second: Quantity | None = None
-    """Bus bandwidth of an all-reduce over all devices (nccl-tests' definition); ``None`` if nobody knows it."""
+    """Bus bandwidth of an all-reduce over all devices (nccl-tests' definition); ``None`` if unknown."""
     latency_seconds: Quantity | None = None
     """Of one hop of a ring: 2(p−1) of them are a ring all-reduce without bytes."""
     slowest_share: float = 1.0
@@ -42,7 +42,7 @@ class Network(Record):
 
     transport: NetworkKind | None = None
     bytes_per_second: Quantity | None = None
-    """Of one interface, one direction, as collectives reach it; ``None`` if nobody knows it."""
+    """Of one interface, one direction, as collectives reach it; ``None`` if unknown."""
     nics: int = 1
     """Interfaces that a collective uses at once."""
     latency_seconds: Quantity | None = None
@@ -76,7 +76,7 @@ class Target(Record):
     """Of a node; ranks, one each."""
     backend: Backend
     machine: str | None = None
-    """What its nodes are, in small letters: an instance type, else a host's name; ``None`` if nobody says."""
+    """What its nodes are, in small letters: an instance type, else a host's name; ``None`` if unstated."""
     device: str | None = None
     """A GPU's name as the driver or the catalog has it; ``None`` on CPUs."""
     device_share: float = 1.0
@@ -84,9 +84,9 @@ class Target(Record):
     device_memory_bytes: Quantity | None = None
     """Of one device."""
     inside: NodeLinks | None = None
-    """``None`` if nobody knows, and with one device a node."""
+    """``None`` if unknown, and with one device a node."""
     network: Network | None = None
-    """``None`` if nobody knows; one node needs none."""
+    """``None`` if unknown; one node needs none."""
     cores: Quantity | None = None
     """Hardware threads of a node that the job may use."""
     memory_bytes: Quantity | None = None
@@ -103,7 +103,7 @@ class Target(Record):
         return same and (self.device is None) is (other.device is None)
 
     def completed_by(self, described: Target) -> Target:
-        """Where the job ran, with what nobody saw of it as ``described`` has it: links to what was not used.
+        """Where the job ran, with what was not seen of it as ``described`` has it: links to what was not used.
 
         Not storage: what the job's loaders had of it is in the profile. A description's devices are those of a whole
         machine; on CPUs ranks are as many as there were.
@@ -145,7 +145,7 @@ class Share(NamedTuple):
 
 @lru_cache(maxsize=32)
 def reached(link: Wiring | NetworkKind, without: str | None = None) -> Quantity | None:
-    """The share of the claimed rate that an all-reduce reaches over ``link``; ``None`` if nobody published one.
+    """The share of the claimed rate that an all-reduce reaches over ``link``; ``None`` if none was published.
 
     ``without`` leaves out one source, as validation has to. The interval is a prediction of one more machine:
     exp(m ± t·s·√(1 + 1/n)) with the mean of logarithms m of n machines of this link, and the standard deviation s

@@ -148,12 +148,12 @@ def target_of_text(text: str, path: str) -> Target:
     """The target that ``text`` describes; ``path`` is named in errors and as its source. Raises UserError."""
     try:
         data, lines = parse(text)
-        told = _Described.model_validate({} if data is None else data)
+        described = _Described.model_validate({} if data is None else data)
     except ValidationError as error:
         raise UserError(_mistakes(error, path, lines)) from error
     except yaml.YAMLError as error:
         raise not_yaml(error, path) from error
-    return _target(told, path)
+    return _target(described, path)
 
 
 def _mistakes(error: ValidationError, path: str, lines: Lines) -> str:
@@ -165,16 +165,16 @@ def _mistakes(error: ValidationError, path: str, lines: Lines) -> str:
     return "\n".join(found)
 
 
-def _target(told: _Described, path: str) -> Target:
-    inside, network, disk = told.inside, told.network, told.disk
-    as_of, source = told.as_of, told.source or path
+def _target(described: _Described, path: str) -> Target:
+    inside, network, disk = described.inside, described.network, described.disk
+    as_of, source = described.as_of, described.source or path
     return Target(
-        name=told.name,
-        nodes=told.nodes,
-        devices=told.devices,
-        backend=told.backend or ("gloo" if told.device is None else "nccl"),
-        device=told.device,
-        device_memory_bytes=_fact(told.device_memory, as_of, source),
+        name=described.name,
+        nodes=described.nodes,
+        devices=described.devices,
+        backend=described.backend or ("gloo" if described.device is None else "nccl"),
+        device=described.device,
+        device_memory_bytes=_fact(described.device_memory, as_of, source),
         inside=inside
         and NodeLinks(
             wiring=inside.wiring,
@@ -189,8 +189,8 @@ def _target(told: _Described, path: str) -> Target:
             nics=network.nics,
             latency_seconds=_fact(network.latency, as_of, source),
         ),
-        cores=_fact(told.cores, as_of, source),
-        memory_bytes=_fact(told.memory, as_of, source),
+        cores=_fact(described.cores, as_of, source),
+        memory_bytes=_fact(described.memory, as_of, source),
         storage=disk
         and Storage(
             bytes_per_second=_fact(disk.bandwidth, as_of, source),

@@ -351,7 +351,7 @@ def _rate(runs: Sequence[Collective]) -> Interval:
 
 
 def _latency(runs: Sequence[Collective], buckets: int) -> Interval | None:
-    """Seconds of one collective without bytes; ``None`` where nobody measured it."""
+    """Seconds of one collective without bytes; ``None`` where it was not measured."""
     known = [run.latency_seconds / buckets for run in runs if run.latency_seconds]
     return median_interval(known) if known else None
 

@@ -20,7 +20,7 @@ from stash.predict.draws import Array, Draws, Quantity, Used
 # it known. Congestion between jobs, and the start of the first collective of a process, are not modelled.
 #
 # Sources: Thakur, Rabenseifner, Gropp 2005 (doi 10.1177/1094342005051521) for the terms; NCCL's
-# ``src/graph/tuning.cc`` for its hops and its choice. Known error: ``docs/validation.md``, per source.
+# ``src/graph/tuning.cc`` for its hops and its choice. Known error: ``docs/how-we-know.md``.
 
 Algorithm = Literal["ring", "tree", "hierarchical"]
 TREE_SHARE = 0.9
@@ -160,8 +160,8 @@ def _plus(latency: Array, per_byte: Array, sizes: Array) -> Array:
 # Fabric ----------------------------------------------------------------------------------------------------
 # From a target's facts to the fabric its collectives take, as draws: what is known, with its spread.
 #
-# A latency that nobody measured on the target is NCCL's own table times how far published machines are from that
-# table. A rate that nobody knows is an error that says which: it is never assumed.
+# A latency that was not measured on the target is NCCL's own table times how far published machines are from that
+# table. An unknown rate is an error that says which: it is never assumed.
 
 
 class UnknownFactError(StashError):
@@ -205,7 +205,7 @@ def rate_between(target: Target) -> Quantity:
 
 
 def _network_holds_all(target: Target) -> bool:
-    """Whether a rate measured over all ranks stands for links nobody measured: it is of the narrowest of them."""
+    """Whether a rate measured over all ranks stands for links not measured: it is of the narrowest of them."""
     unknown = target.inside is None or target.inside.bytes_per_second is None
     return unknown and rate_between(target).origin == "measured"
 

@@ -35,7 +35,7 @@ from stash.predict.gpu_pairs import (
 # show. Knows GPUs and models by name; knows no profile and no target.
 
 _FEW = 3
-"""Models: from fewer of a pair of GPUs nobody can tell how models differ, and all pairs' errors are taken."""
+"""Models: from fewer of a pair of GPUs it is unknown how models differ, and all pairs' errors are taken."""
 
 
 # Another GPU -----------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ ORIGINS: tuple[Origin, ...] = ("given", "measured", "scaled", "data sheet")
 
 
 class Quantity(Record):
-    """A number in base units with the ends of its 95 % interval, both ``None`` if nobody knows its spread."""
+    """A number in base units with the ends of its 95 % interval, both ``None`` if its spread is unknown."""
 
     value: float
     low: float | None = None
@@ -141,7 +141,7 @@ class Draws:
 
         Means so weighted scatter as means of so many independent things do, σ/√count: a Bayesian bootstrap (Rubin
         1981) whose Dirichlet distribution has (count − 2)/count in the place of 1, which makes it unbiased. Of one
-        or two things nobody can tell how they scatter, and they count alike.
+        or two things whose spread is unknown, and they count alike.
         """
         return _weights(self.count, self.seed, name, count)
 

@@ -4,7 +4,7 @@ A profile says how long steps waited for their exchange, and a model what they s
 the profile's own links (copies, bookkeeping, waiting for each other) is carried over to the target, by an amount that
 is as uncertain as the target is far away. So the forecast of what was measured is the measurement. The network stall
 is what the exchange of all ranks exposes *beyond* that inside a node, in the model as on the ladder. Known error:
-``docs/validation.md``.
+``docs/how-we-know.md``.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ class ExchangeModel:
 
 
 def _within_network(interconnect: Missing) -> Missing:
-    """The exchange of all ranks holds that inside a node: of a stall that cannot be told apart nothing is lost."""
+    """The exchange of all ranks holds that inside a node: of a stall that cannot be separated nothing is lost."""
     why = f"{interconnect.why}; contained in network"
     return interconnect.model_copy(update={"why": why, "contained_in": "network"})
 

@@ -37,9 +37,9 @@ class Exchanged:
     """Bytes, in the order in which they are reduced; none of a job that shards its model itself."""
     gradients: tuple[int, ...] = ()
     gradients_ready: Moments = ()
-    """When each gradient is; empty where nobody recorded it."""
+    """When each gradient is; empty where it was not recorded."""
     buckets_ready: Moments = ()
-    """When each bucket is, laid out as it was; empty where nobody recorded it, and of other layouts."""
+    """When each bucket is, laid out as it was; empty where it was not recorded, and of other layouts."""
     others: tuple[tuple[str, float, float], ...] = ()
     """Collectives that the script itself issues, and waits for: name, calls a step, bytes of each."""
     gathered: tuple[tuple[float, float], ...] = ()

@@ -27,7 +27,7 @@ from stash.predict.cluster import Target
 from stash.predict.draws import Array, Origin, Used, intervals, worst
 
 # Parts -----------------------------------------------------------------------------------------------------
-# The parts of a forecast: stalls as draws of seconds, with what each was made of, and those that nobody can
+# The parts of a forecast: stalls as draws of seconds, with what each was made of, and those that cannot be predicted
 # predict.
 #
 # Records only. How they add up to a breakdown is ``breakdown``'s business.
@@ -49,7 +49,7 @@ class Predicted:
 
 @dataclass(frozen=True, eq=False)
 class PredictedStalls:
-    """The stalls that were predicted, and those that do not exist or that nobody can predict."""
+    """The stalls that were predicted, and those that do not exist or that cannot be predicted."""
 
     parts: tuple[Predicted, ...]
     missing: tuple[Missing, ...] = ()
@@ -57,7 +57,7 @@ class PredictedStalls:
 
 @dataclass(frozen=True, eq=False)
 class StallDraws:
-    """One changed job: its stalls as draws, the stalls it cannot have or nobody can predict, samples of a step."""
+    """One changed job: its stalls as draws, stalls that it cannot have or that are unknown, samples of a step."""
 
     target: Target
     parts: tuple[Predicted, ...]
@@ -81,7 +81,7 @@ def unknown_of(missing: Sequence[Missing]) -> tuple[Missing, ...]:
 
 
 # Breakdown -------------------------------------------------------------------------------------------------
-# A forecast: the breakdown of a step that nobody has measured, with where each part of it comes from.
+# A forecast: the breakdown of a step that was not measured, with where each part of it comes from.
 #
 # It ends in the same ``Breakdown`` as a profile, so whatever shows or judges one shows and judges the other; beside
 # it stands what only a prediction has: origins, facts, and how far it reaches beyond what was calibrated. Stalls
@@ -156,8 +156,8 @@ def forecast(
 ) -> Forecast:
     """The forecast of these parts, one for each stall, in any order; ``compute`` has to be among them.
 
-    ``unknown`` are the stalls that the target cannot have or nobody can predict, ``samples`` those of a step of the
-    whole job, and ``repetitions`` the rounds of the profile behind it. Raises StashError if a stall is there twice.
+    ``unknown`` are the stalls that the target cannot have or that are unknown, ``samples`` those of a step of
+    the whole job, and ``repetitions`` the rounds of the profile behind it. Raises StashError for a stall twice.
     """
     ordered = sorted(parts, key=lambda part: STALLS.index(part.name))
     names = tuple(part.name for part in ordered)
@@ -220,7 +220,7 @@ def _rungs(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _paper(seconds: Mapping[str, float]) -> Paper:
-    """The paper's percentages (``docs/format.md``), of steps that are the sums of the stalls up to a rung."""
+    """The paper's percentages (``docs/method.md``), of steps that are the sums of the stalls up to a rung."""
 
     def step(upto: str) -> float:
         return sum(seconds.get(name, 0.0) for name in STALLS[: STALLS.index(upto) + 1])

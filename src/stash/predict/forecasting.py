@@ -2,7 +2,7 @@
 
 Each stall comes from its own model, held to what was measured of it, in the ladder's order: what trains, what is
 waited for, what is read. Without changes the forecast is the measurement. Knows how the models meet; every formula is
-theirs. Speed and error: ``docs/validation.md``.
+theirs. Speed and error: ``docs/how-we-know.md``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def base_of(
 
 
 def what_if(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> Forecast:
-    """The forecast of the profiled job with these changes; raises UserError if they cannot be, or nobody can tell.
+    """The forecast of the profiled job with these changes; raises UserError if they cannot be made, or predicted.
 
     ``less`` takes seconds off stalls, by name: how a step is once something else made them smaller.
     """
@@ -137,10 +137,10 @@ def _replicas(base: Base) -> float:
     return 1.0 if replicas is None else replicas / base.profile.world_size
 
 
-def lost(base: Base, told: Forecast | StallDraws) -> tuple[Missing, ...]:
-    """Stalls of the target that nobody can predict, other than those which the profile itself could not tell."""
+def lost(base: Base, forecast: Forecast | StallDraws) -> tuple[Missing, ...]:
+    """Stalls of the target that cannot be predicted, other than those which the profile itself could not tell."""
     never_known = {item.name for item in base.breakdown.skipped if item.possible}
-    return tuple(item for item in told.unknown if item.name not in never_known or _new(base, item))
+    return tuple(item for item in forecast.unknown if item.name not in never_known or _new(base, item))
 
 
 def _new(base: Base, item: Missing) -> bool:

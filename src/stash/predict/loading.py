@@ -177,7 +177,7 @@ def _on_cores(profile: Profile, breakdown: Breakdown, host: Host | None, ranks: 
     """Seconds of processor time that one rank's step takes to train, and to make its batches.
 
     Of the job's own processes; profiles of before these were counted tell only how busy the whole host was, and what
-    others did there counts as the job's. ``None``: nobody knows how much of making a batch is waiting.
+    others did there counts as the job's. ``None``: unknown how much of making a batch is waiting.
     """
     replay = next((name for name in ("cluster", "node", "crowd", "solo") if name in breakdown.rungs), None)
     if replay is None:
@@ -252,7 +252,7 @@ def _variation(profile: Profile) -> float:
 
 
 def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, work: Work) -> Quantity | None:
-    """Bytes per second that storage gave a node's loaders; ``None`` if it kept up: nobody knows what it could do."""
+    """Bytes per second that storage gave a node's loaders; ``None`` if it kept up: unknown what it could do."""
     size = profile.workload.sample_disk_bytes
     if not size or breakdown.stall("fetch") is None:
         return None
@@ -324,7 +324,7 @@ def batch_times(profile: Profile) -> list[tuple[float, int]]:
 # Where the model says less than was measured, the rest belongs to fresh batches as such (copies, pinning, cold
 # caches): it is kept, and grows with the samples of a step, no matter who makes them. Where it says more, it counts
 # in the same proportion. So a forecast of the measured set-up is the measurement, draw by draw. Error:
-# ``docs/validation.md``.
+# ``docs/how-we-know.md``.
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 A line through one measured peak: what does not depend on the batch (parameters, gradients, the optimizer's state) is
 known from the model, and the rest is activations, which grow with the samples. Allocators round up and keep free
 blocks, so the peak of what tensors hold is scaled and what the allocator keeps beside it stays a factor. What of this
-is checked, and what is not: ``docs/prediction.md``.
+is checked, and what is not: ``docs/how-we-know.md``.
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ class Fit:
     fits: bool | None
 
 
-def memory_fit(base: Base, wanted: Alteration, told: Forecast) -> Fit | None:
+def memory_fit(base: Base, wanted: Alteration, forecast: Forecast) -> Fit | None:
     """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs."""
-    line = job_footprint(base, wanted, told.target.ranks)
+    line = job_footprint(base, wanted, forecast.target.ranks)
     if line is None or base.passes is None:
         return None
     needed = line.at(wanted.batch or base.passes.batch)
-    memory = told.target.device_memory_bytes
+    memory = forecast.target.device_memory_bytes
     if memory is None:
         return Fit(needed, None, None, None)
     return Fit(needed, memory.value, line.largest_batch(memory.value), line.fits(needed, memory.value))

@@ -123,7 +123,7 @@ class Passes:
 
 
 def passes(profile: Profile, breakdown: Breakdown, wanted: Alteration | None = None) -> Passes | None:
-    """Of the profiled job, or with what is ``wanted``; ``None`` if nobody counted its samples."""
+    """Of the profiled job, or with what is ``wanted``; ``None`` if its samples were not counted."""
     loaders = profile.workload.loaders
     accumulated = max([1, *(loader.batches_per_step for loader in loaders)])
     samples = breakdown.samples_per_step
@@ -172,10 +172,11 @@ def compute_scale(
         facts.append(Used(about=about, unit="count", quantity=quantity))
         beyond.append(
             f"each device is {target.device_share:.2g} of one {target.device}: that compute takes longer in "
-            "proportion is an assumption, as nobody published how fast slices of GPUs train"
+            "proportion is an assumption, as no published figure says how fast slices of GPUs train"
             if target.device_share < 1
             else f"each device that was measured is {measured.device_share:.2g} of one {measured.device}: that a "
-            "whole one is faster in proportion is an assumption, as nobody published how fast slices of GPUs train"
+            "whole one is faster in proportion is an assumption, as no published figure says how fast slices of "
+            "GPUs train"
         )
     if wanted.trained_in is not None and wanted.trained_in != precision:
         quantity = _precision(profile, target, wanted, known)
@@ -258,5 +259,5 @@ def as_measured(base: Base, names: Iterable[str]) -> list[Predicted]:
 
 
 def more_passes(base: Base, after: Passes | None) -> float:
-    """Times as many passes a step as were profiled; 1 where nobody counted them."""
+    """Times as many passes a step as were profiled; 1 where they were not counted."""
     return 1.0 if after is None or base.passes is None else after.accumulated / base.passes.accumulated

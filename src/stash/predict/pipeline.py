@@ -75,7 +75,7 @@ def step_with_loader(
     max(t, s), which is DS-Analyzer's min(F, P, G) in seconds, times the slow-down by batches that take unlike times
     (``variation``: standard deviation over mean, at most 1) while ``ranks`` wait for each other. Without workers
     nothing overlaps: t + s. Against the recursion it stands on, interpolation errs by 1 % at most; the recursion
-    against PyTorch's own loader is in ``docs/validation.md``.
+    against PyTorch's own loader is in ``docs/how-we-know.md``.
     """
     trained_in, supplied_in = np.asarray(trained_in, np.float64), np.asarray(supplied_in, np.float64)
     if workers == 0:
@@ -146,7 +146,7 @@ def cached_share(memory_bytes: float, dataset_bytes: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What samples cost, whoever makes them: draws, ``None`` where nobody knows."""
+    """What samples cost, whoever makes them: draws, ``None`` where unknown."""
 
     make_seconds: Array
     """Of one worker for one sample, with its files in memory and a core of its own."""
@@ -309,7 +309,7 @@ class NodeStorage:
 
 
 def served(storage: Storage, lasting: float | None, draws: Draws) -> NodeStorage | None:
-    """What ``storage`` serves to a training of so many seconds; ``None`` where nobody knows any rate of it."""
+    """What ``storage`` serves to a training of so many seconds; ``None`` where no rate of it is known."""
     rate, beyond = _rate(storage, lasting)
     if rate is None:
         return None

@@ -51,7 +51,7 @@ def largest_of(steps: Array, ranks: int, tail: Array | float = 0.0) -> Array:
     """Mean of the largest of ``ranks`` steps drawn from these, ``[draws, steps]``, in their unit, ``[draws]``.
 
     From m steps in ascending order it is Σ x₍ᵢ₎ · [(i/m)ⁿ − ((i−1)/m)ⁿ], exact for the distribution that was seen.
-    Its largest value bounds it, so from n = m/4 on it grows beyond by a tail that nobody saw: a normal one with the
+    Its largest value bounds it, so from n = m/4 on it grows beyond by a tail that was not seen: a normal one with the
     steps' own spread (``tail`` 0), or one that falls off exponentially from the slowest tenth on, with their mean
     excess (1), as steps of shared machines do; or between them.
     """
@@ -69,7 +69,7 @@ def largest_of(steps: Array, ranks: int, tail: Array | float = 0.0) -> Array:
 
 
 def seen_again(steps: Array, draws: Draws) -> Array:
-    """Steps as another profile might have seen them, ``[draws, steps]``: stretches of them, drawn anew.
+    """Steps as another profile might have seen them, ``[draws, steps]``: stretches of them, drawn again.
 
     Stretches, since neighbouring steps are alike (Künsch 1989). Of very many steps only every so-many-th is taken:
     then what is drawn scatters more than it should, and never less.

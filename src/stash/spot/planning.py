@@ -122,7 +122,7 @@ def _least(wish: FleetWish) -> float:
 def _wish(
     pool: FleetPool, deadline: float, loss: float, confidence: float | None, budget: float | None, vcpus: float | None
 ) -> FleetWish:
-    """Raises UserError for a probability that nobody can tell."""
+    """Raises UserError for a probability that cannot be known."""
     if confidence is not None and pool.uncertainty is None:
         raise UserError(
             f"--confidence {confidence:g}: how wrong the forecast or the curve is, is not known (leave one out with "
@@ -141,7 +141,7 @@ def _wish(
 # the best one's cost. Then those some of whose types, or all, are rented on demand, which nobody revokes.
 
 DangerOf = Callable[[Mapping[str, int]], RiskOptions]
-"""Of machines on spot, by type; raises UserError where nobody says how long one of these types lives."""
+"""Of machines on spot, by type; raises UserError where it is unstated how long one of these types lives."""
 _MAX, _SECONDS = 80, 5.0
 """Fleets that are reckoned of either kind, and processor seconds, which many revocations take."""
 _MAX_TYPES = 6
@@ -162,7 +162,7 @@ class _Bounded:
     """That it costs in the mean, at least."""
 
 
-def venture(plan: FleetPlan, danger_of: DangerOf) -> FleetPlan:
+def plan_with_revocations(plan: FleetPlan, danger_of: DangerOf) -> FleetPlan:
     """``plan`` with the risk of the fleet that is best with revocations, which may be another than the cheapest.
 
     Where none is in time often enough it stays with the cheapest, whose ``risk.advice`` says so. Raises UserError.
@@ -235,13 +235,13 @@ def _choices(plan: FleetPlan) -> list[tuple[str, ...]]:
 def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator[_Bounded]:
     """Fleets that would do undisturbed with one of these choices of types on demand, the least bound first."""
     assert plan.chosen is not None
-    plain = _venture_wish(plan)
+    plain = _wish_of(plan)
     own = np.array([plan.chosen.workers.get(kind.name, 0) for kind in plan.pool.types], dtype=float)
     counts, weighed = compared(plain, own, everything(plain) if fleets(plain) <= MAX_FLEETS else None)
     found: list[tuple[float, int, FleetPlan]] = []
     for names in choices:
         other = plan.model_copy(update={"pool": rented_on_demand(plan.pool, names)})
-        wish = _venture_wish(other)
+        wish = _wish_of(other)
         hourly = counts @ wish.prices + wish.server_price
         used = [number for number, kind in enumerate(plan.pool.types) if kind.name in names]
         fits = weighed.feasible & (counts[:, used] > 0).all(axis=1)
@@ -252,10 +252,10 @@ def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator
         best = np.argsort(bounds, kind="stable")[: _MAX + 1]
         found += [(float(bounds[at]), int(at), other) for at in best if np.isfinite(bounds[at])]
     for bound, at, other in sorted(found, key=lambda each: each[:2]):
-        yield _Bounded(other.model_copy(update={"chosen": costed(_venture_wish(other), counts[at])}), bound)
+        yield _Bounded(other.model_copy(update={"chosen": costed(_wish_of(other), counts[at])}), bound)
 
 
-def _venture_wish(plan: FleetPlan) -> FleetWish:
+def _wish_of(plan: FleetPlan) -> FleetWish:
     return FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds, plan.confidence, plan.budget_dollars)
 
 

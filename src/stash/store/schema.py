@@ -1,6 +1,6 @@
 """The tables of a store: their columns, in order, each with its type in SQL and what it means.
 
-``docs/format.md`` shows them; ``stash query --tables`` prints them. A column may be added at a table's end, and
+``stash query --tables`` prints them. A column may be added at a table's end, and
 raises ``VERSION``, which makes digests and compacted tables of an older one be made anew. What is unknown is NULL.
 """
 

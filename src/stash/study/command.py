@@ -152,14 +152,13 @@ def cells_of(file: StudyFile, instances: Path | None) -> tuple[Cell, ...]:
 
 
 def _zoo() -> dict[str, ZooWorkload]:
-    from stash.lab.zoo.registry import SAMPLE_COSTS, TRAINED_TENSORS, WORKLOADS
+    from stash.lab.zoo.registry import WORKLOADS
     from stash.study.cells import ZooWorkload
 
-    found = {}
-    for name, spec in WORKLOADS.items():
-        flops, moved = SAMPLE_COSTS.get(name, (None, None))
-        found[name] = ZooWorkload(spec.batch, spec.gradient_bytes, flops, moved, TRAINED_TENSORS[name])
-    return found
+    return {
+        name: ZooWorkload(spec.batch, spec.gradient_bytes, spec.forward_flops, spec.moved_bytes, spec.trained_tensors)
+        for name, spec in WORKLOADS.items()
+    }
 
 
 def _calibrations(file: StudyFile, facts: Catalog) -> dict[str, CalibratingProfile]:

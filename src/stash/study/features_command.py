@@ -172,7 +172,7 @@ def _affordable(terms: Sequence[str], models: int) -> tuple[str, ...]:
 
 
 def _supposed(models: Sequence[Features], found: Regression) -> Iterator[Supposed]:
-    from stash.lab.zoo.registry import TRAINED_TENSORS, WORKLOADS, traits
+    from stash.lab.zoo.registry import WORKLOADS
     from stash.study.features_page import Supposed
     from stash.study.regression import by_the_line
 
@@ -180,8 +180,8 @@ def _supposed(models: Sequence[Features], found: Regression) -> Iterator[Suppose
     for spec in WORKLOADS.values():
         if spec.name in profiled:
             continue
-        layers = TRAINED_TENSORS[spec.name]
-        seconds = by_the_line(found, layers, spec.gradient_bytes, *traits(spec.name))
+        layers = spec.trained_tensors
+        seconds = by_the_line(found, layers, spec.gradient_bytes, *spec.traits)
         if seconds is not None:
             yield Supposed(spec.name, layers, spec.gradient_bytes, seconds)
 

@@ -244,5 +244,5 @@ def _judged(models: Sequence[Features], design: Array, stalls: Array, left_out: 
 
 
 def _median(pairs: Sequence[tuple[float | None, float]]) -> float | None:
-    errors = [abs(said / seen - 1) for said, seen in pairs if said is not None and seen > 0]
+    errors = [abs(predicted / seen - 1) for predicted, seen in pairs if predicted is not None and seen > 0]
     return float(np.median(errors)) if errors else None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FILE_HELP = "A profile, of `stash profile`."
 JSON_HELP = "Print the answer as JSON; its keys are a contract (docs/format.md)."
 SWEEP_HELP = "A curve over a range, like nodes=1..64, or a list, like gpu=V100,T4; give it twice for two dimensions."
-CLUSTER_HELP = "Machines as a YAML file describes them (docs/prediction.md), or as `stash probe` measured them."
+CLUSTER_HELP = "Machines as a YAML file describes them (docs/how-to/what-if.md), or as `stash probe` measured them."
 OUTPUT_HELP = "Draw the sweep's curve into this file: .png, .svg, .pdf or .html."
 _MACHINES, _JOB, _SHOWN = "Machines", "The job", "What is shown"
 
@@ -107,7 +107,7 @@ def _cluster(file: str) -> Target:
         raise UserError(f"--cluster {file} is a profile; give a *{PROBE_SUFFIX} of `stash probe`, or a description")
     if path.name.endswith(PROBE_SUFFIX):
         return of_probe(load_probe(path))
-    described = "docs/prediction.md shows what such a file says"
+    described = "docs/how-to/what-if.md shows what such a file says"
     return target_of_text(text_of(path, "the cluster", described), file)
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
-from dataclasses import fields
-from pathlib import Path
 
 import pytest
 from probe_builder import host, probe
 from profile_builder import build
 
-from stash.core import artefact, documents, records
+from stash.core import artefact, documents
 from stash.core.artefact import load, load_any, load_probe, save
 from stash.core.errors import ArtefactError
 from stash.core.records.base import SCHEMA
@@ -186,19 +183,6 @@ def test_an_old_schema_is_migrated_step_by_step(tmp_path, monkeypatch):
 
     monkeypatch.setitem(artefact.MIGRATIONS, SCHEMA - 1, rename)
     assert load(tmp_path / "a.stash.json") == PROFILE
-
-
-def test_every_field_of_every_record_is_described_in_the_documentation():
-    text = (Path(__file__).parents[3] / "docs" / "format.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^##+ (.+?)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL))
-    exported = (getattr(records, name) for name in records.__all__)
-    known = {item: getattr(item, "model_fields", ()) for item in exported if isinstance(item, type)}
-    known[records.Block] = [field.name for field in fields(records.Block)]
-    assert {records.Profile, records.Probe, records.Host} <= {record for record, names in known.items() if names}
-    for record in (record for record, names in known.items() if names):
-        section = sections["The document" if record is records.Profile else record.__name__]
-        described = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
-        assert sorted(described) == sorted(known[record]), record.__name__
 
 
 def test_a_profile_is_no_probe_and_a_probe_is_no_profile(tmp_path):

@@ -35,7 +35,7 @@ def test_without_a_loader_nobody_can_tell_what_compute_contains():
     )
     advice = advice_for(profile)
     assert (advice.kind, advice.stall, advice.stalls) == ("cannot tell", None, ())
-    assert "compute (98.0% of the step) contains prep and fetch, which nobody measured" in advice.text
+    assert "compute (98.0% of the step) contains prep and fetch, which were not measured" in advice.text
     assert advice.next_steps == ("Tell prep and fetch from compute: no data loader was seen; wrap yours.",)
 
 

@@ -213,7 +213,14 @@ def test_what_a_price_does_not_move_has_ends_without_it() -> None:
 
 def test_what_is_not_counted_is_said() -> None:
     said = " ".join(not_counted(BillFacts(), [rental(paid_as="spot")], first_epoch=False))
-    for word in ("--start", "--image-size", "how much there is", "first epoch", "aws may round", "disks of aws"):
+    for word in (
+        "--start",
+        "--image-size",
+        "their size was not given",
+        "first epoch",
+        "aws may round",
+        "disks of aws",
+    ):
         assert word in said
     assert "--data-in" in said
     assert "interruptions" in said

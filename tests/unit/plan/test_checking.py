@@ -165,7 +165,7 @@ def test_a_forecast_without_a_spread_cannot_be_told_to_fail() -> None:
 
 def test_intervals_that_held_are_counted_among_those_of_which_it_can_be_told() -> None:
     found = check(later(network=0.250))
-    assert (len(found.held), len(found.told)) == (5, 7)
+    assert (len(found.held), len(found.decidable)) == (5, 7)
 
 
 # What failed -----------------------------------------------------------------------------------------------

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import plan_builder
 import pytest
@@ -17,9 +16,7 @@ from profile_builder import build
 
 from stash.core import artefact, documents
 from stash.core.errors import ArtefactError
-from stash.core.intervals import Interval
-from stash.core.records.base import Record
-from stash.plan.records import PLAN_SCHEMA, Choice, RentalPlan, RuleChoice, is_plan, load_plan, save_plan
+from stash.plan.records import PLAN_SCHEMA, Choice, RentalPlan, is_plan, load_plan, save_plan
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -185,29 +182,3 @@ def test_a_plan_cut_or_scribbled_over_anywhere_is_read_whole_or_refused(tmp_path
     (tmp_path / "a.plan.json").write_bytes(content)
     for choice in choices_read(tmp_path / "a.plan.json"):
         assert choice.step.holds_itself
-
-
-def _records_of(kind: type[Record]) -> set[type[Record]]:
-    """The records that a record is made of, itself among them."""
-    found, waiting = set(), [kind]
-    while waiting:
-        if (one := waiting.pop()) not in found:
-            found.add(one)
-            waiting += [part for field in one.model_fields.values() for part in _inside(field.annotation)]
-    return found
-
-
-def _inside(annotation: Any) -> list[type[Record]]:
-    if isinstance(annotation, type) and issubclass(annotation, Record):
-        return [annotation]
-    return [found for part in get_args(annotation) for found in _inside(part)]
-
-
-def test_every_field_of_a_plan_is_described_in_the_documentation() -> None:
-    text = (GOLDEN.parents[1] / "docs" / "format.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL))
-    records = _records_of(RentalPlan) - {Interval}
-    assert {Choice, RuleChoice} <= records
-    for record in records:
-        described = re.findall(r"^\| `(\w+)` \|", sections[record.__name__], re.MULTILINE)
-        assert described == list(record.model_fields), record.__name__

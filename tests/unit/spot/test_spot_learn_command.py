@@ -37,7 +37,7 @@ def optimizer(parameters):
 
 job = stash.spot.Job(model, loss, optimizer, data, batch=4)
 """
-TUTORIAL = Path(__file__).parents[3] / "docs" / "train-on-spot.md"
+TUTORIAL = Path(__file__).parents[3] / "docs" / "how-to" / "spot.md"
 LEARN = ("learn", "job_of_this_test.py:job", "--updates", "200", "--workers", "1,2", "--batches", "4,8")
 PLAN = ("plan", "train.stash.json", "--curve", "big.curve.json", "--deadline", "10h", "--loss", "0.8")
 BOUGHT = ("--cloud", "aws", "--quota", "g4dn.4xlarge=3", "--quota", "p3.2xlarge=1", "--start", "2min")

@@ -44,7 +44,7 @@ def test_a_lone_worker_computes_as_the_profile_did_and_exchanges_over_its_own_li
     assert pool.server.bytes_per_second == pytest.approx(156.25e6 * share.value)
     # The same GPU as profiled: 170 ms and a copy of 4 ms; its loader has eight threads in the place of 16 for two.
     exchange = 2 * size / network + 2 * size / 10e9 + 0.02 / 4
-    computes = kind.lone_seconds - exchange
+    computes = kind.single_seconds - exchange
     assert 0.174 < computes < 0.35
     assert (kind.gpus, kind.batch, kind.quota, kind.dollars_per_hour) == (1, 64, 2, 1.25)
     assert kind.on_demand_dollars_per_hour == pytest.approx(3.06)

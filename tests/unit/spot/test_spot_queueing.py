@@ -81,7 +81,7 @@ def test_a_lone_worker_of_a_pool_takes_what_it_was_timed_at_with_any_server() ->
     busy = {"apply_seconds": 0.02, "cores": 4, "count": 2}
     for server in (pool.server, pool.server.model_copy(update=busy)):
         net = of_pool(pool.model_copy(update={"server": server}))
-        assert net.think + net.service == pytest.approx([kind.lone_seconds for kind in pool.types])
+        assert net.think + net.service == pytest.approx([kind.single_seconds for kind in pool.types])
 
 
 def test_servers_are_asked_at_once_so_a_worker_waits_for_its_share_at_one_of_them() -> None:

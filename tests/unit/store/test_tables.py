@@ -1,9 +1,6 @@
-"""The tables are documented as they are."""
+"""The tables of a store: every column has a meaning, and rows fit them or are refused."""
 
 from __future__ import annotations
-
-import re
-from pathlib import Path
 
 import pytest
 
@@ -12,15 +9,11 @@ from stash.store.schema import STALL_NAMES, TABLES, fits
 
 pytestmark = pytest.mark.usefixtures("home")
 
-PAGE = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
-WORDS = {"VARCHAR": "text", "DOUBLE": "number", "BIGINT": "integer", "BOOLEAN": "true or false"}
-
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_column_is_described_with_its_type(table: str) -> None:
-    section = PAGE.partition(f"### The table `{table}`")[2].partition("\n#")[0]
-    described = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| (.+) \|$", section, re.MULTILINE)
-    assert described == [(column.name, WORDS[column.kind], column.meaning) for column in TABLES[table]]
+def test_every_column_has_a_type_and_a_meaning(table: str) -> None:
+    kinds = {"VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN"}
+    assert [column for column in TABLES[table] if column.kind not in kinds or not column.meaning] == []
 
 
 def test_every_stall_has_a_column() -> None:

@@ -141,10 +141,10 @@ def _rows(host: Host, best: Measured, type_: Instance) -> list[Compared]:
         ]
     tcp = best.network.best if best.network is not None else None
     burst = type_.network_burst_bytes_per_second
-    sustained, says = (network_bytes, "sustained") if network_bytes is not None else (burst, "burst")
+    sustained, which = (network_bytes, "sustained") if network_bytes is not None else (burst, "burst")
     return [
         *rows,
-        _row("network, TCP", "bytes/s", tcp, sustained, says if sustained else "", network=True),
+        _row("network, TCP", "bytes/s", tcp, sustained, which if sustained else "", network=True),
         _row("all-reduce across, bus", "bytes/s", best.bus_across, network_bytes, "network", network=True),
         _row("RDMA", "bytes/s", None, type_.rdma_bytes_per_second, network=True),
         _row("disk, sequential", "bytes/s", best.disk, disk_bytes, "network disks"),

@@ -44,12 +44,12 @@ def _name(text: Any) -> Any:
     return printable_line(text, _LONGEST_NAME)
 
 
-def _told(value: Any) -> Any:
+def _problem(value: Any) -> Any:
     """A field's text, or texts, with bytes that are no text said in words; anything else as it is."""
     if isinstance(value, str):
         return value if value.isascii() else in_words(value)
     if isinstance(value, (tuple, list)) and any(isinstance(part, str) and not part.isascii() for part in value):
-        return type(value)(map(_told, value))
+        return type(value)(map(_problem, value))
     return value
 
 
@@ -77,7 +77,7 @@ class Record(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _in_words(cls, fields: Any) -> Any:
-        return {name: _told(value) for name, value in fields.items()} if isinstance(fields, dict) else fields
+        return {name: _problem(value) for name, value in fields.items()} if isinstance(fields, dict) else fields
 
 
 def now() -> str:

@@ -1,7 +1,7 @@
 """What one machine is and what its links were measured to carry, as records: a ``Host``, and a saved ``Probe``.
 
 Identity first, then measurements, each as the raw seconds of its repetitions. Nothing derived: rates, fits
-and findings are computed from these when read. ``docs/format.md`` describes every field.
+and findings are computed from these when read.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ class Gradient(Record):
     ready_seconds: Number | None = None
     """Since the first gradient of the backward pass became ready."""
     ready_steps: tuple[Number, ...] = ()
-    """The same in each of several steps; the n-th numbers of all gradients and buckets are of one step."""
+    """The same in each of up to five steps; the n-th numbers of all gradients and buckets are of one step.
+    Empty where it was not ready in each."""
 
 
 class Bucket(Record):
@@ -65,7 +66,8 @@ class Operator(Record):
     flops: Number | None = None
     """None of operators whose FLOPs nobody counts: those that are no product, convolution or attention."""
     bytes: Whole | None = None
-    """Of device memory, if every input were read once and every result written once."""
+    """Of device memory, if every input were read once and every result written once. Views, collectives and reserved
+    memory move nothing; of a table that is looked up in, only what is touched counts."""
 
 
 class Workload(Record):
@@ -84,7 +86,8 @@ class Workload(Record):
     sample_bytes: Number | None = None
     """Bytes of one sample as the loader delivers it."""
     sample_disk_bytes: Number | None = None
-    """Bytes fetched from storage per sample, what is read around it included."""
+    """Bytes fetched from storage per sample, what is read around it included; in files made before November 22, 2026,
+    the sizes of the files opened per sample."""
     flops_per_step: Number | None = None
     """Forward and backward of one device, counted from its matrix products and convolutions."""
     replayed_batches: Whole | None = None
@@ -103,7 +106,8 @@ class Workload(Record):
     replicas: Whole | None = None
     """How many replicas of the model the ranks train together; fewer than ranks where some share one."""
     dataset_bytes: Number | None = None
-    """Bytes of the whole data set on disk, at most."""
+    """Bytes of the whole data set on disk, at most: its samples' share of what cold blocks fetched, and no more than
+    its files hold."""
     operators: tuple[Operator, ...] = ()
     """Of one step of one device, the heaviest first; together all that the step did."""
     buckets: tuple[Bucket, ...] = ()
@@ -117,7 +121,8 @@ class Workload(Record):
     git_dirty: bool | None = None
     """Whether files of it were changed since that commit; None if nobody could tell."""
     bucket_view: bool | None = None
-    """Whether gradients are views into DistributedDataParallel's buckets (``gradient_as_bucket_view``)."""
+    """Whether gradients are views into DistributedDataParallel's buckets (``gradient_as_bucket_view``); None without
+    it."""
 
 
 class Rank(Record):
@@ -147,7 +152,8 @@ class Block:
     seconds: Number
     """Wall time of the measured steps, device synchronised at both ends."""
     step_seconds: tuple[Number, ...] = ()
-    """The same steps one by one, on the host's clock (not synchronised in between)."""
+    """The same steps one by one, on the host's clock (not synchronised in between): on a GPU these are the moments of
+    enqueueing, and only their sum means anything."""
     interrupted_seconds: Number = 0.0
     """Time inside the block that was not training (a validation loop), not part of ``seconds``."""
     samples: Whole | None = None
@@ -181,7 +187,8 @@ class Block:
     read_bytes: Whole | None = None
     """Bytes that system calls of these processes read, from wherever (/proc/PID/io); what is mapped is not called."""
     held_bytes: Whole | None = None
-    """Sizes of the files of many samples that were dropped from memory before a cold block."""
+    """Sizes of the files of many samples (open, mapped, opened again and again, or below ``--data-root``) that were
+    dropped from memory before a cold block."""
     cpu_seconds: Number | None = None
     """Of blocks of replayed batches: processor time of this rank's own process, whatever else ran on the host."""
     fetch_cpu_seconds: Number | None = None

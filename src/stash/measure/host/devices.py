@@ -190,9 +190,9 @@ _GPU_CLASSES = ("0x0300", "0x0302")
 _ADDRESS = re.compile(r"([0-9a-f]+):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 
 
-def address(said: str) -> str | None:
+def address(text: str) -> str | None:
     """An address as sysfs writes it: NVML's ``00000000:3B:00.0`` is ``0000:3b:00.0``; ``None`` if it is none."""
-    match = _ADDRESS.fullmatch(said.strip())
+    match = _ADDRESS.fullmatch(text.strip())
     return f"{int(match[1], 16):04x}:{match[2]}:{match[3]}.{match[4]}".lower() if match else None
 
 

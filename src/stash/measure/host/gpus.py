@@ -44,7 +44,7 @@ class Lanes:
 
     @property
     def switched(self) -> bool:
-        """Whether some lead to a switch; NCCL, too, takes an end that nobody knows for one (NVIDIA/nccl 1182)."""
+        """Whether some lead to a switch; NCCL, too, takes an unknown end for one (NVIDIA/nccl 1182)."""
         return "switch" in self.ends or None in self.ends
 
     def to(self, bus: str | None) -> int | None:

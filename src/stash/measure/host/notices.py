@@ -46,7 +46,7 @@ class Notice(NamedTuple):
     at: float
     """Seconds since 1970 by this machine's clock: when it was heard."""
     deadline: float | None
-    """When the machine may be gone, by this machine's clock; ``None``: nobody says."""
+    """When the machine may be gone, by this machine's clock; ``None`` if unstated."""
     source: NoticeSource
 
 
@@ -93,10 +93,10 @@ class NoticeService(Protocol):
 
 def news(before: Announcements, after: Announcements, at: float) -> Iterator[Notice]:
     """What is new, or said of another time, and what is withdrawn."""
-    for key, said in after.items():
+    for key, value in after.items():
         earlier = before.get(key)
-        if earlier is None or (earlier.kind, earlier.said) != (said.kind, said.said):
-            yield Notice(said.kind, at, said.deadline, said.source)
+        if earlier is None or (earlier.kind, earlier.said) != (value.kind, value.said):
+            yield Notice(value.kind, at, value.deadline, value.source)
     for key, earlier in before.items():
         if key not in after:
             yield Notice("withdrawn", at, None, earlier.source)
@@ -131,8 +131,8 @@ class AwsNotices:
         found = {}
         action = self._document("spot/instance-action")
         if action is not None:
-            said, deadline = self._when(action, "time")
-            found["action"] = Announcement("revoked", "aws", said, deadline)
+            time_text, deadline = self._when(action, "time")
+            found["action"] = Announcement("revoked", "aws", time_text, deadline)
         rebalance = self._document("events/recommendations/rebalance")
         if rebalance is not None:  # its time is when it was given, not when the machine goes
             found["rebalance"] = Announcement(
@@ -162,12 +162,12 @@ class AwsNotices:
 
     def _when(self, document: tuple[dict[str, Any], ServiceAnswer], key: str) -> tuple[str, float | None]:
         fields, answer = document
-        said = str(fields.get(key, ""))
+        time_text = str(fields.get(key, ""))
         try:
-            moment = datetime.fromisoformat(said.replace("Z", "+00:00"))
+            moment = datetime.fromisoformat(time_text.replace("Z", "+00:00"))
         except ValueError:
-            return said, None  # that it goes is known, when is not
-        return said, _by_our_clock(moment, answer, self.clock())
+            return time_text, None  # that it goes is known, when is not
+        return time_text, _by_our_clock(moment, answer, self.clock())
 
 
 @dataclass
@@ -192,11 +192,11 @@ class GcpNotices:
             url += f"?wait_for_change=true&timeout_sec={self.wait_seconds}&last_etag={quote(self._etag, safe='')}"
             patience += self.wait_seconds
         answer = _good(self.ask_service(url, {"Metadata-Flavor": "Google"}, "GET", patience))
-        said = answer.body.strip().upper()
-        if said not in ("TRUE", "FALSE"):
-            raise ValueError(f"preempted is {said[:40]!r}")
+        state = answer.body.strip().upper()
+        if state not in ("TRUE", "FALSE"):
+            raise ValueError(f"preempted is {state[:40]!r}")
         self._etag = answer.headers.get("etag")
-        return {"preempted": Announcement("revoked", "gcp", said, self.clock() + 30.0)} if said == "TRUE" else {}
+        return {"preempted": Announcement("revoked", "gcp", state, self.clock() + 30.0)} if state == "TRUE" else {}
 
 
 @dataclass
@@ -240,15 +240,15 @@ class AzureNotices:
         return ours and event.get("EventType") in ("Preempt", "Terminate", "Redeploy", "Reboot")
 
     def _announced(self, event: dict[str, Any], answer: ServiceAnswer) -> Announcement:
-        said = str(event.get("NotBefore") or "")
+        not_before = str(event.get("NotBefore") or "")
         deadline = None
         if event.get("EventStatus") == "Started":
-            said, deadline = "Started", self.clock()
+            not_before, deadline = "Started", self.clock()
         else:
-            moment = _date(said)
+            moment = _date(not_before)
             if moment is not None:
                 deadline = _by_our_clock(moment, answer, self.clock())
-        return Announcement("revoked", "azure", said, deadline)
+        return Announcement("revoked", "azure", not_before, deadline)
 
 
 def _by_our_clock(moment: datetime, answer: ServiceAnswer, now: float) -> float:
@@ -367,7 +367,7 @@ class NoticeWatch:
 
 @contextmanager
 def hearing_sigterm(
-    hear: Callable[[Notice], None], grace_seconds: float | None = None, clock: NoticeClock = time.time
+    on_notice: Callable[[Notice], None], grace_seconds: float | None = None, clock: NoticeClock = time.time
 ) -> Iterator[None]:
     """Within the block the first SIGTERM is a notice, as Slurm and Kubernetes give it; the next does what it did.
 
@@ -379,7 +379,7 @@ def hearing_sigterm(
     def notice(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, before)
         now = clock()
-        hear(Notice("revoked", now, None if grace_seconds is None else now + grace_seconds, "SIGTERM"))
+        on_notice(Notice("revoked", now, None if grace_seconds is None else now + grace_seconds, "SIGTERM"))
 
     signal.signal(signal.SIGTERM, notice)
     try:

@@ -105,7 +105,7 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
 # Which file system holds a file, and whether emptying the page cache makes reading from it cold.
 #
 # Some keep a cache of their own besides the page cache (ZFS), read through another process or machine that has one
-# (FUSE, NFS), or lie in memory altogether (tmpfs): there nobody can tell what a cold read takes.
+# (FUSE, NFS), or lie in memory altogether (tmpfs): there it is unknown what a cold read takes.
 
 LAYERED = frozenset({"overlay", "aufs"})
 """Files are those of another file system below, and so are their pages."""
@@ -146,7 +146,7 @@ def caches_itself(kind: str | None) -> bool:
 
 
 def peak_resident_bytes() -> int | None:
-    """The most that was resident at once since the process began its program (VmHWM); None where nobody tells."""
+    """The most that was resident at once since the process began its program (VmHWM); None where unknown."""
     try:
         with open("/proc/self/status") as file:
             line = next(line for line in file if line.startswith("VmHWM:"))

@@ -81,13 +81,13 @@ def _agreed(team: Team, own: ProbeOrders) -> ProbeOrders:
     """These orders with node 0's budget, parts and kind of data set; raises AbsentError if it says something else."""
     if team.rank == 0:
         team.publish("orders", packed(Agreement(own.budget, own.parts, own.kind)).decode())
-    found = _heard(0, Agreement, team.wait_for("orders", _GRACE))
+    found = _decoded(0, Agreement, team.wait_for("orders", _GRACE))
     if not set(found.parts) <= set(PARTS) or (found.kind is not None and found.kind not in KINDS):
         raise _strange(0)
     return replace(own, budget=found.budget, parts=found.parts, kind=found.kind)
 
 
-def _heard(node: int, kind: type[T], text: str) -> T:
+def _decoded(node: int, kind: type[T], text: str) -> T:
     """A record that a node published: the store they meet in is open to everybody. Raises AbsentError."""
     try:
         found = unpacked(text.encode())
@@ -183,7 +183,7 @@ class Run:
         try:
             if self.team.lost is not None:
                 raise AbsentError(self.team.lost)
-            told = _heard(node, Contribution, self.team.wait_for(f"found/{part}/{node}", patience))
+            told = _decoded(node, Contribution, self.team.wait_for(f"found/{part}/{node}", patience))
             return _validated(node, Links, told.links), told.steal
         except AbsentError:
             why = f"node {node} stopped answering"

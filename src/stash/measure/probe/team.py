@@ -101,10 +101,10 @@ def join(seconds: float) -> Team:
     return team
 
 
-def places(told: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def places(answers: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """The node of every rank and the address of every node, as the ranks told; raises AbsentError for nonsense."""
     try:
-        found = [(int(node), str(ip_address(address))) for node, address in map(str.split, told)]
+        found = [(int(node), str(ip_address(address))) for node, address in map(str.split, answers)]
         nodes = tuple(node for node, _ in found)
         if min(nodes) < 0:
             raise ValueError

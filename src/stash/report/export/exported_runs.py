@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.comparison import told
+from stash.analysis.comparison import recorded_facts
 from stash.analysis.step_times import step_matrix
 from stash.core.artefact import to_bytes
 from stash.core.ladder import rung
@@ -56,7 +56,7 @@ def exported(profile: Profile) -> ExportedRun:
         id=digest_of(content),
         workload=printable_line(profile.workload.name, _MAX_FACT),
         created=printable_line(profile.created, _MAX_FACT),
-        facts={_name(name): printable_line(value, _MAX_FACT) for name, value in told(profile).items()},
+        facts={_name(name): printable_line(value, _MAX_FACT) for name, value in recorded_facts(profile).items()},
         figures=dict(_figures(breakdown)),
         rounds={
             rung(name).name: tuple(float(value) for value in times.matrix[:, number])

@@ -62,7 +62,7 @@ class FleetWish:
 
     @cached_property
     def vcpus(self) -> Array:
-        """[type], 0 where nobody says: only asked for with a quota, which ``checked`` refuses then."""
+        """[type], 0 where unstated: only asked for with a quota, which ``checked`` refuses then."""
         return np.array([kind.vcpus or 0.0 for kind in self.pool.types])
 
     @property
@@ -109,8 +109,8 @@ def checked(wish: FleetWish) -> FleetWish:
         for kind, seconds in zip(pool.types, compute_seconds(pool), strict=True):
             if seconds <= 0:
                 raise UserError(
-                    f"types: {kind.name} takes {kind.lone_seconds:.3g} s for an iteration, and its exchange alone "
-                    f"{kind.lone_seconds - seconds:.3g} s: one of samples_per_second, exchange_bytes, "
+                    f"types: {kind.name} takes {kind.single_seconds:.3g} s for an iteration, and its exchange alone "
+                    f"{kind.single_seconds - seconds:.3g} s: one of samples_per_second, exchange_bytes, "
                     "worker_bytes_per_second and pcie_bytes_per_second is wrong"
                 )
     else:
@@ -157,7 +157,7 @@ def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weigh
 
 
 def in_time(wish: FleetWish, seconds: float) -> float | None:
-    """P(start + T ≤ Tobj) where ln T is normal; ``None`` if nobody says how wrong T is."""
+    """P(start + T ≤ Tobj) where ln T is normal; ``None`` if the error of T is unstated."""
     if wish.deviation is None:
         return None
     training, left = seconds - wish.pool.start_seconds, wish.deadline_seconds - wish.pool.start_seconds

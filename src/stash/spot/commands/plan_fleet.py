@@ -108,9 +108,9 @@ def plan(
         found, DangerWords(interruptions or (), trace or (), lifetimes or (), shocks, checkpoint, notice)
     )
     if danger is not None:
-        from stash.spot.planning import venture
+        from stash.spot.planning import plan_with_revocations
 
-        found = venture(found, danger)
+        found = plan_with_revocations(found, danger)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
     printed(document(found) if json else page(found, profile or (pool.name if pool else "")))

@@ -63,7 +63,7 @@ def emulated(pool: FleetPool, exchange_bytes: float, slower: float) -> EmulatedF
         pool.exchange_bytes / pool.worker_bytes_per_second,
         pool.exchange_bytes / server.count / server.bytes_per_second,
     )
-    pace = {kind.name: kind.lone_seconds - 2 * link - apply for kind in pool.types}
+    pace = {kind.name: kind.single_seconds - 2 * link - apply for kind in pool.types}
     wrong = next((name for name, seconds in pace.items() if seconds <= 0), None)
     if wrong is not None:
         raise UserError(
@@ -100,7 +100,7 @@ def least_slower(
     ``sample_seconds``: processor time of one sample's gradient here; ``updates_per_second`` as planned.
     """
     kinds = [kind for kind in pool.types if workers.get(kind.name)]
-    load = sum(workers[kind.name] * kind.samples / kind.lone_seconds for kind in kinds) * sample_seconds
+    load = sum(workers[kind.name] * kind.samples / kind.single_seconds for kind in kinds) * sample_seconds
     for factor in FACTORS:
         pace = emulated(pool, exchange_bytes, factor).pace
         in_time = all(kind.samples * sample_seconds < _BUSY * pace[kind.name] for kind in kinds)

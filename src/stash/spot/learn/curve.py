@@ -31,7 +31,7 @@ Ended = Literal["done", "budget", "interrupted"]
 MIN_UPDATES = 4 * LOSS_WINDOW
 """Of a replay: a course over less says nothing but its first window."""
 MAX_UPDATES = 10_000
-"""Of a replay, where nobody says how many."""
+"""Of a replay, where it is unstated how many."""
 _TIMED = 3
 """Updates by which the pace of a batch is told, after one that is not timed."""
 _OF_BUDGET = 0.9
@@ -83,7 +83,7 @@ def learn(
     wish: LearnWish,
     version: str,
     created: str,
-    told: Callable[[ReplayMoment], None] = lambda moment: None,
+    on_moment: Callable[[ReplayMoment], None] = lambda moment: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> LearnedCurve:
     """The curve of ``job``, whose file and name are ``name``; raises UserError if too little could be replayed."""
@@ -93,7 +93,7 @@ def learn(
     costs = {batch: _tried(bench, batch, partial(_update_seconds, bench, batch)) for batch in wish.batches}
     updates = wish.updates or _affordable(costs, fleets, until - clock())
     course = _Course(fleets, updates, costs, clock(), until)
-    found, left_out, ended = _replayed(bench, course, wish.bound, told, clock)
+    found, left_out, ended = _replayed(bench, course, wish.bound, on_moment, clock)
     server = Server(job, _cpu())
     return LearnedCurve(
         stash_version=version,
@@ -175,7 +175,7 @@ def _replayed(
     bench: _Bench,
     course: _Course,
     bound: int | None,
-    told: Callable[[ReplayMoment], None],
+    on_moment: Callable[[ReplayMoment], None],
     clock: Callable[[], float],
 ) -> tuple[list[LossReplay], list[str], Ended]:
     """What was replayed, what was left out and why, and what ended it."""
@@ -185,7 +185,7 @@ def _replayed(
 
         def goes_on(update: int, loss: float, number: int = number, fleet: Fleet = fleet) -> bool:
             left = course.seconds_left(number, update, clock())
-            told(ReplayMoment(number + 1, len(course.fleets), fleet, update, course.updates, loss, left))
+            on_moment(ReplayMoment(number + 1, len(course.fleets), fleet, update, course.updates, loss, left))
             return clock() < course.until
 
         seed = bench.job.seed + 1 + number
@@ -243,8 +243,8 @@ def _described(name: str, what: str, do: Callable[[], T]) -> T:
     except (UserError, DivergedError):
         raise
     except Exception as error:
-        said = str(error).strip().partition("\n")[0]
-        raise UserError(f"{name}: {what}: {type(error).__name__}: {said}") from error
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(f"{name}: {what}: {type(error).__name__}: {reason}") from error
 
 
 # Times ----------------------------------------------------------------------------------------------------

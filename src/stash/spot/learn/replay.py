@@ -121,7 +121,7 @@ def replay(
     seed: int,
     device: torch.device,
     bound: int | None = None,
-    told: Callable[[int, float], bool] = lambda update, loss: True,
+    keep_on: Callable[[int, float], bool] = lambda update, loss: True,
 ) -> LossReplay | None:
     """The course of the loss over ``updates``, ``LOSS_WINDOW`` at least; ``None`` once ``told`` returns False.
 
@@ -142,7 +142,7 @@ def replay(
             gradient = computing.pop(worker)
             stale += server.updates - gradient.fetched
             server.apply(gradient)
-            if not told(server.updates, course.add(server.updates, gradient)):
+            if not keep_on(server.updates, course.add(server.updates, gradient)):
                 return None
             if server.updates == updates:
                 break

@@ -34,9 +34,9 @@ def slope(curve: LossCurve, mean_batch: Array, imbalance: Array, workers: Array)
 
 def loss_after(curve: LossCurve, updates: Array, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
     """(3): the loss after so many updates; within a curve's levels as they say."""
-    said = slope(curve, mean_batch, imbalance, workers) / (updates + curve.gamma1) ** curve.exponent + curve.gamma5
+    loss = slope(curve, mean_batch, imbalance, workers) / (updates + curve.gamma1) ** curve.exponent + curve.gamma5
     if not curve.levels:
-        return said
+        return loss
     passed = _passed(curve.levels, mean_batch, workers)
     losses = np.array([each.loss for each in curve.levels])
     shape = np.broadcast_shapes(np.shape(updates), passed.shape[:-1])
@@ -45,7 +45,7 @@ def loss_after(curve: LossCurve, updates: Array, mean_batch: Array, imbalance: A
         np.interp(np.log(j), row, losses) for j, row in zip(many.ravel(), steps.reshape(-1, len(losses)), strict=True)
     ]
     within: Array = np.array(flat).reshape(shape)
-    return np.where(np.log(many) <= steps[..., -1] + _SAME, within, np.minimum(said, losses[-1]))
+    return np.where(np.log(many) <= steps[..., -1] + _SAME, within, np.minimum(loss, losses[-1]))
 
 
 def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
@@ -184,7 +184,7 @@ def with_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array)
     own, own_off, own_rank = _solved(np.column_stack([sizes[:, None] == kinds, batch]), seen)
     kept = _kept(law_off, own_off, own_rank - law_rank, len(replays) - own_rank)
     mean, by_size, by_batch = law[0], law[1], law[2] * (1 - kept) + own[-1] * kept
-    beside = kept * (own[:-1] - mean - np.outer(np.log(kinds) - middle, by_size))
+    centred = kept * (own[:-1] - mean - np.outer(np.log(kinds) - middle, by_size))
     return beyond.model_copy(
         update={
             "levels": tuple(
@@ -193,7 +193,7 @@ def with_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array)
                     updates=float(np.exp(mean[at] - by_size[at] * middle - by_batch[at] * batches.mean())),
                     workers_exponent=float(by_size[at]),
                     batch_exponent=float(by_batch[at]),
-                    sizes=_factors(kinds, beside[:, at]),
+                    sizes=_factors(kinds, centred[:, at]),
                 )
                 for at, loss in enumerate(losses)
             )
@@ -222,11 +222,11 @@ def _kept(law_off: Array, own_off: Array, more: int, left: int) -> Array:
     return share
 
 
-def _factors(kinds: Array, beside: Array) -> tuple[SizeFactor, ...]:
-    if not beside.any():
+def _factors(kinds: Array, centred: Array) -> tuple[SizeFactor, ...]:
+    if not centred.any():
         return ()
     return tuple(
-        SizeFactor(workers=int(size), factor=float(np.exp(off))) for size, off in zip(kinds, beside, strict=True)
+        SizeFactor(workers=int(size), factor=float(np.exp(off))) for size, off in zip(kinds, centred, strict=True)
     )
 
 

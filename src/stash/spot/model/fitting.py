@@ -2,7 +2,7 @@
 
 Speeds alone tell of the servers how long an update keeps one busy, how randomly workers arrive, and how much of it
 more servers share; and of the paper's equations (7) to (9) four coefficients. Runs of a lone worker give each type's
-iteration. What speeds cannot tell apart (receiving, applying, sending) stays one station.
+iteration. What speeds cannot separate (receiving, applying, sending) stays one station.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stash.spot.records.fleets import (
     FleetModel,
     FleetRun,
     HeldOut,
-    LoneWorker,
+    SingleWorker,
     SpeedModel,
 )
 
@@ -40,7 +40,7 @@ _MAX_LATTICE = MAX_STATES // 20
 
 
 @dataclass(frozen=True)
-class Lone:
+class SingleSpeeds:
     """Iterations of lone workers, by type and number of servers."""
 
     seconds: dict[tuple[str, int], float]
@@ -63,18 +63,18 @@ def fit(runs: Sequence[FleetRun], source: str, version: str, created: str) -> Fl
     """Both models, and each fleet of two workers and more as they predict it from all others; raises UserError."""
     alone = [run for run in runs if run.size == 1]
     together = [run for run in runs if run.size > 1]
-    lone_workers = _lone(alone)
-    lone = Lone({(each.type, each.servers): each.seconds.value for each in lone_workers})
+    single_workers = _single_workers(alone)
+    singles = SingleSpeeds({(each.type, each.servers): each.seconds.value for each in single_workers})
     for run in together:
         for kind in run.workers:
-            lone.of(kind, run.servers)
+            singles.of(kind, run.servers)
     if not together:
         raise UserError(
             "every run has one worker alone, which tells nothing of how they share a server; add a run of several, "
             "like 1,v100=2+k80=1,12.5"
         )
-    queue, paper = _fit_queue(together, lone), _fit_paper(together, lone)
-    judged = tuple(_judged(together, number, lone, queue) for number in range(len(together)))
+    queue, paper = _fit_queue(together, singles), _fit_paper(together, singles)
+    judged = tuple(_judged(together, number, singles, queue) for number in range(len(together)))
     logs: dict[SpeedModel, list[float]] = {
         "queue": [np.log(each.queue / each.run.updates_per_second) for each in judged if each.queue is not None],
         "paper": [np.log(each.paper / each.run.updates_per_second) for each in judged if each.paper is not None],
@@ -84,7 +84,7 @@ def fit(runs: Sequence[FleetRun], source: str, version: str, created: str) -> Fl
         stash_version=version,
         created=created,
         source=source,
-        lone=lone_workers,
+        lone=single_workers,
         queue=queue,
         paper=paper,
         spread={model: float(np.sqrt(np.mean(np.square(found)))) if found else None for model, found in logs.items()},
@@ -100,26 +100,26 @@ def _preferred(error: dict[SpeedModel, float | None]) -> SpeedModel:
     return "paper" if queue is not None and paper is not None and paper < queue else "queue"
 
 
-def _lone(runs: Sequence[FleetRun]) -> tuple[LoneWorker, ...]:
+def _single_workers(runs: Sequence[FleetRun]) -> tuple[SingleWorker, ...]:
     found: dict[tuple[str, int], list[float]] = {}
     for run in runs:
         found.setdefault((next(iter(run.workers)), run.servers), []).append(1 / run.updates_per_second)
     return tuple(
-        LoneWorker(type=kind, servers=servers, seconds=mean_interval(seconds))
+        SingleWorker(type=kind, servers=servers, seconds=mean_interval(seconds))
         for (kind, servers), seconds in sorted(found.items())
     )
 
 
-def _judged(together: Sequence[FleetRun], number: int, lone: Lone, start: FittedQueue) -> HeldOut:
+def _judged(together: Sequence[FleetRun], number: int, singles: SingleSpeeds, start: FittedQueue) -> HeldOut:
     run = together[number]
     rest = [other for other in together if (other.servers, other.workers) != (run.servers, run.workers)]
     if not rest:
         return HeldOut(run=run, queue=None, paper=None)
-    paper = _fit_paper(rest, lone)
+    paper = _fit_paper(rest, singles)
     return HeldOut(
         run=run,
-        queue=float(queue_speeds(_fit_queue(rest, lone, start), lone, [run])[0]),
-        paper=None if paper is None else float(paper_speeds(paper, lone, [run])[0]),
+        queue=float(queue_speeds(_fit_queue(rest, singles, start), singles, [run])[0]),
+        paper=None if paper is None else float(paper_speeds(paper, singles, [run])[0]),
     )
 
 
@@ -136,14 +136,14 @@ def network(queue: FittedQueue, think_and_serve: Array, servers: int) -> ClosedN
     return ClosedNetwork(think, np.array(demands), np.array(copies, dtype=float), queue.randomness)
 
 
-def queue_speeds(queue: FittedQueue, lone: Lone, runs: Sequence[FleetRun]) -> Array:
+def queue_speeds(queue: FittedQueue, singles: SingleSpeeds, runs: Sequence[FleetRun]) -> Array:
     """Updates a second of each fleet: those with equally many servers share one lattice if it is small."""
     speeds = np.empty(len(runs))
     for servers in {run.servers for run in runs}:
         at = [number for number, run in enumerate(runs) if run.servers == servers]
         names = sorted({name for number in at for name in runs[number].workers})
         counts = np.array([[runs[number].workers.get(name, 0) for name in names] for number in at])
-        alone = np.array([lone.of(name, servers) for name in names])
+        alone = np.array([singles.of(name, servers) for name in names])
         net = network(queue, alone, servers)
         speeds[at] = (counts / _all_seconds(counts, net)).sum(axis=1)
     return speeds
@@ -158,14 +158,14 @@ def _all_seconds(counts: Array, net: ClosedNetwork) -> Array:
     return found
 
 
-def _fit_queue(runs: Sequence[FleetRun], lone: Lone, start: FittedQueue | None = None) -> FittedQueue:
+def _fit_queue(runs: Sequence[FleetRun], singles: SingleSpeeds, start: FittedQueue | None = None) -> FittedQueue:
     """Least squares of logarithms.
 
     What runs leave open stays near the product form, and near a server that can do twice what was seen: runs that
     never filled it fit any faster one as well.
     """
     measured = np.log([run.updates_per_second for run in runs])
-    most = 0.999 * min(lone.of(kind, run.servers) for run in runs for kind in run.workers)
+    most = 0.999 * min(singles.of(kind, run.servers) for run in runs for kind in run.workers)
     seen = max(run.updates_per_second / run.servers for run in runs)
     usual = np.array([np.log(min(1.0, 1 / (_HEADROOM * seen * most))), 1.0, 0.0])
     several = len({run.servers for run in runs}) > 1
@@ -178,7 +178,7 @@ def _fit_queue(runs: Sequence[FleetRun], lone: Lone, start: FittedQueue | None =
         )
 
     def residuals(given: Array) -> Array:
-        missed = np.log(queue_speeds(made(given), lone, runs)) - measured
+        missed = np.log(queue_speeds(made(given), singles, runs)) - measured
         return np.concatenate([missed, _PULL * (given - usual[: len(given)])])
 
     size = 3 if several else 2
@@ -193,12 +193,12 @@ def _fit_queue(runs: Sequence[FleetRun], lone: Lone, start: FittedQueue | None =
 # The paper's equations ------------------------------------------------------------------------------------
 
 
-def paper_speeds(paper: FittedSharing, lone: Lone, runs: Sequence[FleetRun]) -> Array:
+def paper_speeds(paper: FittedSharing, singles: SingleSpeeds, runs: Sequence[FleetRun]) -> Array:
     """Updates a second by (2) and (6) to (9): what sharing adds to a lone worker's iteration."""
     speeds = []
     for run in runs:
         slower = _slower(paper, np.array(float(run.size)), run.servers)
-        times = [lone.of(kind, run.servers) + float(slower) * paper.exchange_seconds for kind in run.workers]
+        times = [singles.of(kind, run.servers) + float(slower) * paper.exchange_seconds for kind in run.workers]
         speeds.append(sum(count / time for count, time in zip(run.workers.values(), times, strict=True)))
     return np.array(speeds)
 
@@ -210,11 +210,11 @@ def _slower(paper: FittedSharing, workers: Array, servers: int) -> Array:
     return np.where(asked > 1, 1 / (shared / np.maximum(asked, 1) + 1 - shared) - 1, 0.0)
 
 
-def _fit_paper(runs: Sequence[FleetRun], lone: Lone) -> FittedSharing | None:
+def _fit_paper(runs: Sequence[FleetRun], singles: SingleSpeeds) -> FittedSharing | None:
     if len({run.size for run in runs}) < _SIZES:
         return None
     measured = np.log([run.updates_per_second for run in runs])
-    most = min(lone.of(kind, run.servers) for run in runs for kind in run.workers)
+    most = min(singles.of(kind, run.servers) for run in runs for kind in run.workers)
     usual = np.array([-1.0, 0.0, PUBLISHED.alpha, PUBLISHED.beta])
 
     def made(given: Array) -> FittedSharing:
@@ -226,7 +226,7 @@ def _fit_paper(runs: Sequence[FleetRun], lone: Lone) -> FittedSharing | None:
         )
 
     def residuals(given: Array) -> Array:
-        missed = np.log(paper_speeds(made(given), lone, runs)) - measured
+        missed = np.log(paper_speeds(made(given), singles, runs)) - measured
         return np.concatenate([missed, _PULL * (given - usual)])
 
     bounds = ([-9.0, -5.0, 0.0, -20.0], [0.0, 5.0, 20.0, 1.0])

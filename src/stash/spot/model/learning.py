@@ -86,9 +86,9 @@ class _Errors:
 
     def add(self, curve: LossCurve, replay: LossReplay, losses: Array) -> None:
         shape = shape_of(replay)
-        said = loss_after(curve, np.array(replay.updates, dtype=float), *shape)
+        predicted = loss_after(curve, np.array(replay.updates, dtype=float), *shape)
         seen = np.array(replay.losses)
-        self.of_losses.extend(np.abs(said[seen != 0] / seen[seen != 0] - 1))
+        self.of_losses.extend(np.abs(predicted[seen != 0] / seen[seen != 0] - 1))
         updates = [float(updates_to(curve, float(loss), *shape)) for loss in losses]
         self.of_updates.append(np.log(np.array(updates) / passed(replay, losses)).tolist())
 
@@ -176,8 +176,8 @@ def _solve(form: LossForm, replays: Sequence[LossReplay]) -> Array:
     def residuals(given: Array) -> Array:
         one, two, three, four, five, p, q = completed(given)
         spread = (imbalance + four if form == "printed" else 1.0) * workers
-        said = (two * batches / batch + three) * spread**q / (updates + one) ** p + five
-        off: Array = (said - seen) * weights
+        predicted = (two * batches / batch + three) * spread**q / (updates + one) ** p + five
+        off: Array = (predicted - seen) * weights
         return off
 
     best = least_squares(residuals, start[used], bounds=(least, most), x_scale="jac", max_nfev=200)

@@ -50,7 +50,7 @@ class FleetMarket:
     server_count: int
     start_seconds: float
     needs_bytes: float | None = None
-    """Memory that a server needs; ``None`` if nobody knows."""
+    """Memory that a server needs; ``None`` if unknown."""
     too_small: tuple[ServerOffer, ...] = ()
     """Left out as servers for want of memory, the cheapest first."""
 

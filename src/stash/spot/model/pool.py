@@ -37,7 +37,7 @@ _NEGLIGIBLE = 0.1
 
 
 @dataclass(frozen=True)
-class _Lone:
+class _Single:
     """One type alone with the server, its exchange not counted yet."""
 
     priced: Priced
@@ -75,28 +75,28 @@ def pools_of(
     Raises UserError where a number that is needed is not known.
     """
     same_model(base.profile, source, curve.parameters, f"the curve of {curve.job}")
-    lone = [_alone(base, each) for each in market.workers]
+    singles = [_alone(base, each) for each in market.workers]
     dates = [each.spot.as_of for each in market.workers if each.spot.as_of is not None]
     whole = FleetPool(
         as_of=min(dates, default="an unknown date"),
         source=f"{source}, {curve.job} and the catalog",
         exchange_bytes=float(base.profile.workload.parameter_bytes or curve.parameter_bytes),
-        worker_bytes_per_second=max(each.network for each in lone),
-        pcie_bytes_per_second=max(each.pcie for each in lone),
+        worker_bytes_per_second=max(each.network for each in singles),
+        pcie_bytes_per_second=max(each.pcie for each in singles),
         server=_server(market, market.servers[0], curve.apply_seconds),
         loss=curve.best.curve,
         start_seconds=market.start_seconds,
-        uncertainty=_uncertainty(lone, curve, loss),
-        types=tuple(_type(each, 1.0) for each in lone),
+        uncertainty=_uncertainty(singles, curve, loss),
+        types=tuple(_type(each, 1.0) for each in singles),
         learned=curve.learned,
-        notes=tuple(_notes(base, curve, market, lone, today)),
+        notes=tuple(_notes(base, curve, market, singles, today)),
         cloud=market.workers[0].instance.cloud,
         region=market.region,
     )
-    return tuple(_served(whole, lone, _server(market, each, curve.apply_seconds)) for each in market.servers)
+    return tuple(_served(whole, singles, _server(market, each, curve.apply_seconds)) for each in market.servers)
 
 
-def _served(pool: FleetPool, lone: Sequence[_Lone], server: ParameterServers) -> FleetPool:
+def _served(pool: FleetPool, singles: Sequence[_Single], server: ParameterServers) -> FleetPool:
     """The pool with this server, which may be slower than what workers could reach."""
     where = "" if pool.region is None else f" in {pool.region}"
     count = "" if server.count == 1 else f"{server.count} x "
@@ -106,7 +106,7 @@ def _served(pool: FleetPool, lone: Sequence[_Lone], server: ParameterServers) ->
     )
     reached = min(pool.worker_bytes_per_second, server.bytes_per_second)
     applied = server.apply_seconds / server.cores
-    types = (_type(each, each.seconds(pool.exchange_bytes, server.bytes_per_second, applied)) for each in lone)
+    types = (_type(each, each.seconds(pool.exchange_bytes, server.bytes_per_second, applied)) for each in singles)
     return pool.model_copy(
         update={
             "server": server,
@@ -117,24 +117,24 @@ def _served(pool: FleetPool, lone: Sequence[_Lone], server: ParameterServers) ->
     )
 
 
-def _type(lone: _Lone, seconds: float) -> WorkerType:
-    fixed = lone.priced.on_demand
+def _type(single: _Single, seconds: float) -> WorkerType:
+    fixed = single.priced.on_demand
     return WorkerType(
-        name=lone.priced.instance.name,
-        gpus=lone.gpus,
-        batch=lone.batch,
-        samples_per_second=lone.gpus * lone.batch / seconds,
-        quota=lone.priced.quota,
-        dollars_per_hour=lone.priced.spot.dollars_per_hour,
+        name=single.priced.instance.name,
+        gpus=single.gpus,
+        batch=single.batch,
+        samples_per_second=single.gpus * single.batch / seconds,
+        quota=single.priced.quota,
+        dollars_per_hour=single.priced.spot.dollars_per_hour,
         on_demand_dollars_per_hour=None if fixed is None else fixed.dollars_per_hour,
-        vcpus=lone.priced.instance.vcpus,
+        vcpus=single.priced.instance.vcpus,
     )
 
 
 # Alone ----------------------------------------------------------------------------------------------------
 
 
-def _alone(base: Base, priced: Priced) -> _Lone:
+def _alone(base: Base, priced: Priced) -> _Single:
     """What the type does without exchange, at a batch that its GPUs have room for."""
     instance = priced.instance
     wanted = Alteration(instance=f"{instance.cloud}/{instance.name}", nodes=1)
@@ -161,7 +161,7 @@ def _alone(base: Base, priced: Priced) -> _Lone:
     seconds: Array = np.sum([part.seconds for part in own], axis=0)
     unsure = sum(float(part.seconds.mean()) for part in own if not part.spread_known)
     known = unsure <= _NEGLIGIBLE * float(seconds.mean())
-    return _Lone(priced, target.devices, batch, seconds, known, network.value, _pcie(priced), tuple(notes))
+    return _Single(priced, target.devices, batch, seconds, known, network.value, _pcie(priced), tuple(notes))
 
 
 def _room(base: Base, name: str, memory: float | None) -> int | None:
@@ -204,12 +204,12 @@ def _server(market: FleetMarket, offer: ServerOffer, apply_seconds: float) -> Pa
 # How sure, and what to know --------------------------------------------------------------------------------
 
 
-def _uncertainty(lone: Sequence[_Lone], curve: LearnedCurve, loss: float) -> Uncertainty | None:
+def _uncertainty(singles: Sequence[_Single], curve: LearnedCurve, loss: float) -> Uncertainty | None:
     """Of speed the widest forecast's, of updates the curve's held-out error; ``None`` where one is not known."""
     spread = _spread(curve, loss)
-    if spread is None or not all(each.spread_known for each in lone):
+    if spread is None or not all(each.spread_known for each in singles):
         return None
-    speed = max(float(np.std(np.log(np.maximum(each.computes, 1e-12)))) for each in lone)
+    speed = max(float(np.std(np.log(np.maximum(each.computes, 1e-12)))) for each in singles)
     return Uncertainty(speed=min(speed, MAX_SPREAD), updates=min(spread, MAX_SPREAD))
 
 
@@ -224,7 +224,7 @@ def _notes(
     base: Base,
     curve: LearnedCurve,
     market: FleetMarket,
-    lone: Sequence[_Lone],
+    singles: Sequence[_Single],
     today: date,
 ) -> Iterator[str]:
     yield ("what a lone worker reaches while it communicates comes from catalogs: no replay on one machine can tell")
@@ -248,11 +248,11 @@ def _notes(
             f"the curve is of workers at most {curve.learned.bound} iterations ahead of the slowest; speeds are of "
             "workers that wait for nobody"
         )
-    if not all(each.spread_known for each in lone):
+    if not all(each.spread_known for each in singles):
         yield "how wrong the forecasts of some types are is not known, so nor is how likely the plan is in time"
-    said: dict[str, list[str]] = {}
-    for each in lone:
+    sentences: dict[str, list[str]] = {}
+    for each in singles:
         for sentence in each.notes:
-            said.setdefault(sentence, []).append(each.priced.instance.name)
-    for sentence, names in said.items():
+            sentences.setdefault(sentence, []).append(each.priced.instance.name)
+    for sentence, names in sentences.items():
         yield f"{listed(names)}: {sentence}"

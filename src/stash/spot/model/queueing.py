@@ -26,7 +26,7 @@ from stash.spot.records.fleets import Contention, FleetPool
 # ρ is how much of the update in service an arrival finds still to do. 1 is the product form, exact for exponential
 # or shared service. Real workers repeat themselves: those that queued once come one after the other from then on.
 # At 0 they take turns and wait only when a station is full: T is Z + D until N updates take N · D. Between, ρ is
-# fitted; where nobody timed fleets, it is what published ones came to.
+# fitted; where no fleet was timed, it is what published ones came to.
 
 MAX_STATES = 2_000_000
 """Fleets that exact analysis holds at once: 300 MB with seven types."""
@@ -70,15 +70,15 @@ def of_pool(pool: FleetPool) -> ClosedNetwork:
     demands = np.array([link, apply, link])
     served = float(demands.sum())
     for kind in pool.types:
-        if kind.lone_seconds <= served:
+        if kind.single_seconds <= served:
             raise UserError(
-                f"types: {kind.name} takes {kind.lone_seconds:.3g} s for an iteration, and the server alone "
+                f"types: {kind.name} takes {kind.single_seconds:.3g} s for an iteration, and the server alone "
                 f"{served:.3g} s: one of samples_per_second, exchange_bytes, apply_seconds and the server's "
                 "bytes_per_second is wrong"
             )
-    lone = np.array([kind.lone_seconds for kind in pool.types])
+    single_seconds = np.array([kind.single_seconds for kind in pool.types])
     randomness = USUAL_RANDOMNESS if pool.randomness is None else pool.randomness
-    return ClosedNetwork(lone - served, demands, np.ones(3), randomness)
+    return ClosedNetwork(single_seconds - served, demands, np.ones(3), randomness)
 
 
 def states(limits: Sequence[int]) -> int:
@@ -215,7 +215,7 @@ def compute_seconds(pool: FleetPool) -> Array:
     exchange, which the speed and the rates then contradict.
     """
     gpus, wanted = np.array([kind.gpus for kind in pool.types]), np.array(pool.worker_bytes_per_second)
-    alone = np.array([kind.lone_seconds for kind in pool.types])
+    alone = np.array([kind.single_seconds for kind in pool.types])
     return alone - exchange_seconds(pool.exchange_bytes, gpus, wanted, pool.pcie_bytes_per_second)
 
 

@@ -1,4 +1,4 @@
-"""What a fleet nobody timed would do: updates per second with an interval, samples, mean batch, imbalance."""
+"""What a fleet that was not timed would do: updates per second with an interval, samples, mean batch, imbalance."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scipy.special import stdtrit
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.predict.draws import Array
-from stash.spot.model.fitting import Lone, paper_speeds, queue_speeds
+from stash.spot.model.fitting import SingleSpeeds, paper_speeds, queue_speeds
 from stash.spot.records.fleets import FleetModel, FleetRun, FleetSpeed, SpeedModel
 
 # Predicting ------------------------------------------------------------------------------------------------
-# What a fleet nobody timed would do: updates per second by a fitted model, its interval, and where it is a guess.
+# What a fleet that was not timed would do: updates per second by a fitted model, with its interval.
 #
 # The interval is Student's, of how far the model was off fleets it had not seen: it holds that, and no more. What
 # leaves the measured range is predicted all the same, and said.
@@ -45,18 +45,18 @@ def predict(
             f"the paper's model was not fitted: it needs fleets of 3 sizes, and the runs have "
             f"{listed([str(size) for size in sizes])}; use --model queue, or fit more runs"
         )
-    lone = Lone({(each.type, each.servers): each.seconds.value for each in model.lone})
+    singles = SingleSpeeds({(each.type, each.servers): each.seconds.value for each in model.lone})
     asked = FleetRun(servers=servers, workers=dict(workers), updates_per_second=1)
-    slowest = max(workers, key=lambda kind: lone.of(kind, servers))
+    slowest = max(workers, key=lambda kind: singles.of(kind, servers))
     paced = FleetRun(servers=servers, workers={slowest: asked.size}, updates_per_second=1) if bounded else asked
     if name == "paper" and model.paper is not None:
-        speed = float(paper_speeds(model.paper, lone, [paced])[0])
+        speed = float(paper_speeds(model.paper, singles, [paced])[0])
     else:
-        speed = float(queue_speeds(model.queue, lone, [paced])[0])
+        speed = float(queue_speeds(model.queue, singles, [paced])[0])
     low, high = _ends(model, name, speed)
     if low is not None and _unshared(model, servers):
         alone = model.queue.model_copy(update={"unsplit": 1.0})
-        low *= min(1.0, float(queue_speeds(alone, lone, [paced])[0]) / speed)
+        low *= min(1.0, float(queue_speeds(alone, singles, [paced])[0]) / speed)
     return FleetSpeed(
         model=name,
         servers=servers,

@@ -90,9 +90,9 @@ def takeovers(events: Sequence[SpotEvent], updates: SpotUpdates) -> tuple[SpotTa
     life = _lives(updates)
     found = []
     for event in events:
-        told = event.what == "notice"
+        with_notice = event.what == "notice"
         missing = event.what in ("lost", "server lost") and ("notice", event.who) not in when
-        if not (told or missing) or event.at is None:
+        if not (with_notice or missing) or event.at is None:
             continue
         heir = heirs.get(event.who)
         name = None if heir is None else heir.who
@@ -102,7 +102,7 @@ def takeovers(events: Sequence[SpotEvent], updates: SpotUpdates) -> tuple[SpotTa
             SpotTakeover(
                 gone=event.who,
                 successor=name,
-                notice=event.seconds if told else None,
+                notice=event.seconds if with_notice else None,
                 decided_seconds=None if decided is None else decided - event.at,
                 noticed_seconds=event.at - life[event.who][1] if missing and event.who in life else None,
                 joined_seconds=None if joined is None or decided is None else joined - decided,

@@ -52,7 +52,7 @@ class WorkerType(Record):
 
     @property
     def on_demand_price(self) -> float | None:
-        """$/h; ``None`` if nobody says."""
+        """$/h; ``None`` if unstated."""
         return self.dollars_per_hour if self.fixed else self.on_demand_dollars_per_hour
 
     @property
@@ -61,7 +61,7 @@ class WorkerType(Record):
         return self.gpus * self.batch
 
     @property
-    def lone_seconds(self) -> float:
+    def single_seconds(self) -> float:
         """Of one iteration, alone with the server: g · b / speed."""
         return self.samples / self.samples_per_second
 
@@ -190,12 +190,12 @@ class FleetPool(Record):
     most_vcpus: Number | None = Field(None, gt=0)
     types: tuple[WorkerType, ...] = Field(min_length=1, max_length=2000)
     learned: LearnedRange | None = None
-    """Where ``loss`` was seen; ``None`` if nobody says."""
+    """Where ``loss`` was seen; ``None`` if unstated."""
     notes: tuple[Sentence, ...] = ()
     """What a reader of a plan has to know of these numbers."""
     cloud: PlainName | None = None
     region: PlainName | None = None
-    """Where the prices are of; ``None`` if nobody says."""
+    """Where the prices are of; ``None`` if unstated."""
     randomness: Annotated[Number, Field(ge=0, le=1)] | None = None
     """How workers arrive at the servers, as ``FittedQueue`` has it; ``None``: nobody timed them."""
 
@@ -220,7 +220,7 @@ class FleetRun(Record):
         return sum(self.workers.values())
 
 
-class LoneWorker(Record):
+class SingleWorker(Record):
     """An iteration of one worker alone with its servers."""
 
     type: PlainName
@@ -228,7 +228,7 @@ class LoneWorker(Record):
     seconds: Interval
 
     @model_validator(mode="after")
-    def _takes_time(self) -> LoneWorker:
+    def _takes_time(self) -> SingleWorker:
         if not 0 < self.seconds.value < 1e12:
             raise ValueError(f"seconds: an iteration of {self.type} cannot take {self.seconds.value:g} s")
         return self
@@ -269,7 +269,7 @@ class FleetModel(Record):
     stash_version: PlainName
     created: PlainName
     source: Sentence
-    lone: tuple[LoneWorker, ...]
+    lone: tuple[SingleWorker, ...]
     queue: FittedQueue
     paper: FittedSharing | None
     """``None`` with fewer fleets than it has coefficients to fit: three sizes."""
@@ -298,7 +298,7 @@ class FleetSpeed(Record):
     updates_per_second: Number
     low: Number | None
     high: Number | None
-    """Ends of the 95 % interval; ``None`` if nobody knows how wrong the model is."""
+    """Ends of the 95 % interval; ``None`` if the error of the model is unknown."""
     beyond: tuple[Sentence, ...] = ()
     """Where it leaves what was measured."""
 
@@ -373,4 +373,4 @@ class FleetPlan(Record):
     looser: tuple[LooserWish, ...] = ()
     beyond: tuple[Sentence, ...] = ()
     risk: FleetRisk | None = None
-    """What revocations do to it; ``None`` where nobody says how often machines go."""
+    """What revocations do to it; ``None`` where it is unstated how often machines go."""

@@ -19,7 +19,7 @@ class Obtainable(Record):
     gap_seconds: Annotated[Number, Field(ge=1e-3, le=1e9)]
     machines: tuple[Count, ...] = Field(min_length=1)
     start_seconds: Number | None = None
-    """When the first tick began, since 1970; ``None`` if nobody says."""
+    """When the first tick began, since 1970; ``None`` if unstated."""
 
 
 class WatchedLives(Record):

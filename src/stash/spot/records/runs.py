@@ -169,7 +169,7 @@ class SpotLog(Record):
     books: LeaseBooks | None = None
     """``None`` if it ended too suddenly for that."""
     goal_loss: RunLoss = None
-    """What ``--loss`` asked for, else what the plan was made for; ``None`` where nobody kept it."""
+    """What ``--loss`` asked for, else what the plan was made for; ``None`` where it was not kept."""
     goal_seconds: Annotated[Number, Field(ge=0)] | None = None
     """From the first update until the plan expects the loss it was made for; ``None`` where it says nothing of it."""
     saved: SavedModel | None = None
@@ -358,7 +358,7 @@ class SyncSetback(Record):
     """Until a group of as many nodes as planned was started; ``None`` if none was before the end."""
     successor: str | None = None
     checkpoint: NoticeCheckpoint | None = None
-    """``None`` without a notice, and where nobody kept it."""
+    """``None`` without a notice, and where it was not kept."""
 
 
 class SyncLog(Record):

@@ -74,7 +74,7 @@ def candidates(pool: FleetPool, offers: MachineOffers) -> tuple[Integers, Array]
     price = np.where(
         hot & fixed, offers.on_demand, np.where(hot, offers.spot, np.minimum(offers.spot, offers.on_demand))
     )
-    worth = price * np.array([kind.lone_seconds for kind in pool.types])
+    worth = price * np.array([kind.single_seconds for kind in pool.types])
     few = np.argsort(np.where(room > 0, worth, math.inf), kind="stable")[:_MAX_TYPES]
     limits = room[few].astype(int)
     while states(limits.tolist()) > MAX_CANDIDATES:

@@ -269,7 +269,7 @@ def _censored(lives: ObservedLives) -> stats.CensoredData:
 
 @dataclass(frozen=True)
 class Gang:
-    """Machines of which the first revocation stops all; each restart is taken to begin all of them anew.
+    """Machines of which the first revocation stops all; each restart is taken to begin all of them afresh.
 
     That is exact where they are memoryless.
     """

@@ -250,7 +250,7 @@ def _least_chance(plan: FleetPlan) -> float:
 
 
 def _without(plan: FleetPlan) -> float:
-    """P(deadline) without revocations; 1 where nobody says how wrong the plan is."""
+    """P(deadline) without revocations; 1 where the error of the plan is unstated."""
     assert plan.chosen is not None
     return 1.0 if plan.chosen.p_deadline is None else plan.chosen.p_deadline
 
@@ -258,7 +258,7 @@ def _without(plan: FleetPlan) -> float:
 def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | None) -> str:
     """Whether to take spot, or why not."""
     assert plan.chosen is not None
-    beside = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
+    rest = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
     if not on_spot(plan.pool, plan.chosen.workers):
         return (
             f"refuse spot: on-demand costs ${dollars:.2f}, and no fleet with spot machines is in time often enough "
@@ -270,10 +270,10 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
             if plan.confidence is None
             else f"--confidence asks for {plan.confidence:g}"
         )
-        return f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and {asked}; {beside}"
+        return f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and {asked}; {rest}"
     if fixed is not None and dollars >= fixed:
         return f"refuse spot: it costs ${dollars:.2f} in the mean, and on-demand ${fixed:.2f}"
-    return f"take spot: ${dollars:.2f} in the mean, {beside}; in time with probability {p_deadline:.2f}"
+    return f"take spot: ${dollars:.2f} in the mean, {rest}; in time with probability {p_deadline:.2f}"
 
 
 def _beyond(plan: FleetPlan, danger: RiskOptions, played: _Played) -> Iterator[str]:
@@ -283,6 +283,6 @@ def _beyond(plan: FleetPlan, danger: RiskOptions, played: _Played) -> Iterator[s
     if revoked > 1 and not danger.shocks and not danger.records:
         yield "machines are taken to be revoked independently of each other; --shocks 5%/month takes a type at once"
     if danger.records and played.independent < MIN:
-        yield "the trace holds less than two whole runs beside each other, so nobody can tell how sure this is"
+        yield "the trace holds less than two whole runs beside each other, so it is unknown how sure this is"
     if danger.write_seconds is not None and any(each.law.name != "memoryless" for each in danger.laws.values()):
-        yield f"a restart is taken to begin all {counted(size, 'machine')} anew, and age matters to them"
+        yield f"a restart is taken to begin all {counted(size, 'machine')} afresh, and age matters to them"

@@ -53,7 +53,7 @@ def speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
     kinds = tuple(wish.pool.types[at].model_copy(update={"quota": count}) for at, count in workers)
     part = replace(wish, pool=wish.pool.model_copy(update={"types": kinds, "most_vcpus": None}))
     whole = tuple(count for _, count in workers)
-    lone = np.array([1 / kind.lone_seconds for kind in kinds])
+    lone = np.array([1 / kind.single_seconds for kind in kinds])
     if states(part.quotas) <= MAX_FLEETS:
         found = everything(part).weighed
         training = found.updates / found.progress.updates_per_second

@@ -20,7 +20,7 @@ from stash.spot.risk.lifetimes import Gang
 # A job that goes on from its last checkpoint whenever its gang is revoked: how long it takes, exactly and drawn.
 #
 # Work W is cut into stretches of τ, each followed by C seconds of writing, the last by none. A gang that is revoked
-# is rented anew, and the time R until it works counts as part of its life. Memoryless gangs have closed forms; any
+# is rented again, and the time R until it works counts as part of its life. Memoryless gangs have closed forms; any
 # others, and the check of these, are drawn. Nothing that a revocation could destroy is older than a checkpoint.
 
 _TERMS, _MEAN_OF = 60, 12
@@ -178,7 +178,7 @@ def exact(write: float, mtbf: float) -> float:
 
 
 def numerical(write: float, gang: Gang, restart: float) -> float:
-    """The interval that saves most work a life, by any law: max τ · Σₖ S(R + k · (τ + C)); each begins anew."""
+    """The interval that saves most work a life, by any law: max τ · Σₖ S(R + k · (τ + C)); each starts over."""
 
     marks = np.arange(1.0, _SERIES_TERMS + 1)
 
@@ -257,9 +257,9 @@ class ChanceBin:
     cases: int
 
 
-def binned(said: Sequence[float], came_true: Sequence[bool], bins: int = 10) -> tuple[ChanceBin, ...]:
+def binned(forecasts: Sequence[float], came_true: Sequence[bool], bins: int = 10) -> tuple[ChanceBin, ...]:
     """By tenths of what was said; those in which nothing was said are left out."""
-    chances, seen = np.array(said), np.array(came_true, dtype=bool)
+    chances, seen = np.array(forecasts), np.array(came_true, dtype=bool)
     tenth = np.minimum((chances * bins).astype(int), bins - 1)
     groups = [tenth == number for number in range(bins)]
     return tuple(
@@ -269,6 +269,6 @@ def binned(said: Sequence[float], came_true: Sequence[bool], bins: int = 10) -> 
     )
 
 
-def brier(said: Sequence[float], came_true: Sequence[bool]) -> float:
+def brier(forecasts: Sequence[float], came_true: Sequence[bool]) -> float:
     """Mean squared distance of the chance from what came true (Brier, Monthly Weather Review 78, 1950): 0 is best."""
-    return float(np.mean((np.array(said) - np.array(came_true, dtype=float)) ** 2))
+    return float(np.mean((np.array(forecasts) - np.array(came_true, dtype=float)) ** 2))

@@ -10,7 +10,7 @@ from torch.utils.data import default_collate
 from stash.core.errors import UserError
 from stash.lab.zoo import feed
 from stash.lab.zoo.feed import synthetic_feed
-from stash.lab.zoo.registry import TRAINED_TENSORS, WORKLOADS, workload
+from stash.lab.zoo.registry import WORKLOADS, workload
 
 PAPER = {
     "alexnet", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2",
@@ -39,7 +39,7 @@ def test_a_workload_has_as_many_parameters_as_the_registry_says(name: str) -> No
     model = on_meta(name)
     assert sum(p.numel() for p in model.parameters() if p.requires_grad) == WORKLOADS[name].parameters
     assert WORKLOADS[name].gradient_bytes == 4 * WORKLOADS[name].parameters
-    assert sum(p.requires_grad for p in model.parameters()) == TRAINED_TENSORS[name]
+    assert sum(p.requires_grad for p in model.parameters()) == WORKLOADS[name].trained_tensors
 
 
 @pytest.mark.parametrize("name", TRAINED)

@@ -10,7 +10,7 @@ from fleet_pools import published
 from stash.core.errors import UserError
 from stash.spot.choose.fleet_costs import FleetWish, costed, everything, rented_on_demand
 from stash.spot.choose.provision import provision
-from stash.spot.planning import DangerOf, venture
+from stash.spot.planning import DangerOf, plan_with_revocations
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.risk.lifetimes import HOUR, ChosenLaw, Memoryless
 from stash.spot.risk.reckoning import RiskOptions, in_time_enough, reckoned
@@ -30,7 +30,7 @@ def everywhere(law: ChosenLaw) -> DangerOf:
 
 def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -> None:
     plan = tight()
-    found = venture(plan, everywhere(BRISK))
+    found = plan_with_revocations(plan, everywhere(BRISK))
     assert plan.chosen is not None
     assert found.chosen is not None
     assert found.risk is not None
@@ -46,14 +46,14 @@ def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -
 
 def test_the_cheapest_stays_where_revocations_are_rare() -> None:
     plan = tight()
-    found = venture(plan, everywhere(RARE))
+    found = plan_with_revocations(plan, everywhere(RARE))
     assert (found.chosen, found.runners_up, found.optimal) == (plan.chosen, plan.runners_up, True)
 
 
 def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
     # By force: every fleet of the pool that would do, and costs less, if nobody were revoked.
     plan = tight(deadline=2150)
-    found = venture(plan, everywhere(BRISK))
+    found = plan_with_revocations(plan, everywhere(BRISK))
     assert found.risk is not None
     wish = FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds)
     every = everything(wish)
@@ -71,7 +71,7 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
 def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused() -> None:
     plan = tight(deadline=2000)
     hopeless = ChosenLaw(Memoryless(12 / HOUR), "stated")
-    found = venture(plan, everywhere(hopeless))
+    found = plan_with_revocations(plan, everywhere(hopeless))
     assert found.chosen == plan.chosen
     assert found.risk is not None
     assert found.risk.advice.startswith("refuse spot: with revocations it is in time with probability 0.")
@@ -87,7 +87,7 @@ def test_a_type_that_nobody_knows_is_not_rented_instead() -> None:
             raise UserError("nobody says")
         return RiskOptions(dict.fromkeys(workers, BRISK))
 
-    found = venture(plan, danger)
+    found = plan_with_revocations(plan, danger)
     assert found.chosen is not None
     assert set(found.chosen.workers) <= known
 
@@ -97,7 +97,7 @@ def test_an_unknown_type_of_the_plans_own_fleet_is_said() -> None:
         raise UserError("nobody says how often p3.2xlarge is revoked")
 
     with pytest.raises(UserError, match="nobody says"):
-        venture(tight(), danger)
+        plan_with_revocations(tight(), danger)
 
 
 def with_prices(plan: FleetPlan, times: float) -> FleetPlan:
@@ -113,7 +113,7 @@ def with_prices(plan: FleetPlan, times: float) -> FleetPlan:
 def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> None:
     often = ChosenLaw(Memoryless(5 / HOUR), "stated")
     plan = with_prices(tight(), 1.2)
-    found = venture(plan, everywhere(often))
+    found = plan_with_revocations(plan, everywhere(often))
     assert found.chosen is not None
     assert found.risk is not None
     assert 0 < len(found.chosen.on_demand) < len(found.chosen.workers)
@@ -128,7 +128,7 @@ def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> 
 
 def test_where_spot_never_holds_the_fleet_is_rented_on_demand_and_spot_refused() -> None:
     hopeless = ChosenLaw(Memoryless(90 / HOUR), "stated")
-    found = venture(with_prices(tight(deadline=2000), 3.0), everywhere(hopeless))
+    found = plan_with_revocations(with_prices(tight(deadline=2000), 3.0), everywhere(hopeless))
     assert found.chosen is not None
     assert found.risk is not None
     assert set(found.chosen.on_demand) == set(found.chosen.workers)
@@ -139,7 +139,7 @@ def test_where_spot_never_holds_the_fleet_is_rented_on_demand_and_spot_refused()
 def test_a_synchronous_job_on_demand_needs_no_checkpoints() -> None:
     plan = with_prices(tight(deadline=2000), 3.0)
     law = ChosenLaw(Memoryless(60 / HOUR), "stated")
-    found = venture(plan, lambda workers: RiskOptions(dict.fromkeys(workers, law), write_seconds=20))
+    found = plan_with_revocations(plan, lambda workers: RiskOptions(dict.fromkeys(workers, law), write_seconds=20))
     assert found.risk is not None
     assert (found.risk.mode, found.risk.checkpoint, found.risk.p_deadline.value) == ("synchronous", None, 1)
 
@@ -155,4 +155,4 @@ def test_shocks_take_no_machine_that_is_rented_on_demand() -> None:
 
 def test_a_plan_without_a_fleet_has_no_risk() -> None:
     plan = tight(deadline=100)
-    assert venture(plan, everywhere(BRISK)) == plan
+    assert plan_with_revocations(plan, everywhere(BRISK)) == plan
