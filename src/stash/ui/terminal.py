@@ -56,7 +56,8 @@ _JUDGING = {
 """Styles of words that judge the row they stand in."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _ASCII = str.maketrans({
-    "\N{NO-BREAK SPACE}": " ", "±": "+/-", "·": "|", "×": "x", "µ": "u", "−": "-", "–": "-", "…": "...", "─": "-", "→": "->",
+    "±": "+/-", "·": "|", "×": "x", "µ": "u", "−": "-", "–": "-", "…": "...", "─": "-", "→": "->",
+    "\N{NO-BREAK SPACE}": " ",
 })  # fmt: skip
 _QUANTITY = re.compile(r"(\d) (µs|us|ms|s|min|[kMGT]?B(?:/s)?|[kMGT]?bit/s)\b")
 """A number and its unit, which a line must not part."""
