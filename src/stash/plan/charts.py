@@ -114,9 +114,9 @@ def _unbeaten(choices: Sequence[Choice]) -> list[Choice]:
 def _point(item: Choice) -> PlotPoint:
     """With its intervals if it is on the front."""
     time, money, front = item.seconds, item.dollars, item.standing in FRONT
-    says = f"{item.name}: {span_interval(time)}, {dollars_interval(money)}; {item.why}"
+    tip = f"{item.name}: {span_interval(time)}, {dollars_interval(money)}; {item.why}"
     ends = (money.low, money.high, time.low, time.high) if front else (None,) * 4
-    return PlotPoint(time.value, money.value, says, *ends, hollow=not front)
+    return PlotPoint(time.value, money.value, tip, *ends, hollow=not front)
 
 
 def _dollar_ruler(values: Sequence[float | None]) -> Ruler:
@@ -140,8 +140,8 @@ def dollars_by_stall(plan: RentalPlan, shown: Sequence[Choice]) -> Chart | Blank
         pieces, reached = [], 0.0
         for part, series, value in parts:
             if value > 0:
-                says = f"{item.name}, {part}: {dollars(value)} of {dollars(item.dollars.value)}"
-                pieces.append(BarPiece(reached, reached + value, series, says))
+                tip = f"{item.name}, {part}: {dollars(value)} of {dollars(item.dollars.value)}"
+                pieces.append(BarPiece(reached, reached + value, series, tip))
                 reached += value
         text = dollars_interval(item.dollars)
         rows.append(LaneRow(item.name, text, tuple(pieces), item.dollars.low, item.dollars.high))

@@ -283,12 +283,12 @@ def _chances(choice: Choice, goal: Goal) -> str:
     if choice.rented.price.paid_as == "spot" and (goal.deadline_seconds or goal.budget_dollars):
         counts = "`stash spot plan --interruptions` counts it"
         return f" if it is not interrupted; how probable that is, is unknown ({counts})"
-    told = []
+    kept = []
     if choice.on_time is not None:
-        told.append(f"on time with {chance(choice.on_time)}")
+        kept.append(f"on time with {chance(choice.on_time)}")
     if choice.within_budget is not None:
-        told.append(f"within the budget with {chance(choice.within_budget)}")
-    return f", {listed(told)}" if told else ""
+        kept.append(f"within the budget with {chance(choice.within_budget)}")
+    return f", {listed(kept)}" if kept else ""
 
 
 def _nothing(plan: RentalPlan) -> str:

@@ -100,8 +100,8 @@ def changes(comparison: RunComparison, name: str) -> Chart:
     rows = []
     for line in (line for line in comparison.lines if line.name != RATE):
         series, text = _SERIES.get(line.verdict, "plain"), f"{_signed(line.change, scale)} {scale.unit}"
-        says = f"{line.name}: {text}, {line.verdict}"
-        value = Value(line.change.value, series, says, line.change.low, line.change.high)
+        tip = f"{line.name}: {text}, {line.verdict}"
+        value = Value(line.change.value, series, tip, line.change.low, line.change.high)
         rows.append(LaneRow(line.name, f"{text} · {line.verdict}", values=(value,)))
     return lane_chart(
         name,

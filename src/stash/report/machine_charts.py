@@ -51,8 +51,8 @@ def readiness(ready: Readiness) -> Chart | Blank:
     buckets, so_far = [], 0
     for bucket in ready.buckets:
         so_far += bucket.bytes
-        says = f"bucket {bucket.number}: {format_bytes(bucket.bytes)}, ready after {time.text(bucket.ready_seconds)}"
-        buckets.append(PlotPoint(bucket.ready_seconds, so_far, says))
+        tip = f"bucket {bucket.number}: {format_bytes(bucket.bytes)}, ready after {time.text(bucket.ready_seconds)}"
+        buckets.append(PlotPoint(bucket.ready_seconds, so_far, tip))
     named = [(f"bucket {each.number}", each.bytes, each.ready_seconds) for each in ready.buckets]
     named += [(each.name, each.bytes, each.ready_seconds) for each in ready.gradients]
     return plane_chart(
@@ -177,8 +177,8 @@ def residency(blocks: Sequence[DataBlock]) -> Chart | Blank:
     seen: dict[str, list[PlotPoint]] = {}
     for block in blocks:
         if block.resident is not None:
-            says = f"round {block.round + 1}, {block.rung}: {block.resident:.1%} of the pages in memory"
-            seen.setdefault(block.rung, []).append(PlotPoint(block.round + 1, block.resident, says))
+            tip = f"round {block.round + 1}, {block.rung}: {block.resident:.1%} of the pages in memory"
+            seen.setdefault(block.rung, []).append(PlotPoint(block.round + 1, block.resident, tip))
     if not seen:
         return Blank("residency", title, "no block recorded how much of its files was in memory")
     shares = Axis("of the files' pages in memory", tuple(Tick(part / 4, f"{25 * part}%") for part in range(5)))
@@ -232,8 +232,8 @@ def shares(uses: Sequence[Use], rungs: Sequence[str]) -> Chart | Blank:
     lanes: dict[str, list[Value]] = {rung: [] for rung in rungs}
     for use in known:
         what, series = _SHARES[use.resource]
-        says = f"{use.rung}, {what}: {_PERCENT.text(use.amount)}"
-        lanes[use.rung].append(Value(use.amount, series, says, use.least, use.most))
+        tip = f"{use.rung}, {what}: {_PERCENT.text(use.amount)}"
+        lanes[use.rung].append(Value(use.amount, series, tip, use.least, use.most))
     rows = [LaneRow(rung, values=tuple(values)) for rung, values in lanes.items()]
     present: list[Resource] = [each for each in _SHARES if any(use.resource == each for use in known)]
     missing = [_SHARES[each][0] for each in _SHARES if each not in present]
@@ -304,8 +304,8 @@ def links(reading: Reading, several: bool) -> Chart | Blank:
         values = []
         for link in members:
             low = link.rate.low if link.rate.low is not None and link.rate.low > 0 else None
-            says = f"{name}, {_which(link, several)}: {' '.join(rate_parts(link))}"
-            values.append(Value(link.rate.value, "contention", says, low, link.rate.high, line="plain"))
+            tip = f"{name}, {_which(link, several)}: {' '.join(rate_parts(link))}"
+            values.append(Value(link.rate.value, "contention", tip, low, link.rate.high, line="plain"))
         slowest = min(members, key=lambda link: link.rate.value)
         rows.append(LaneRow(name, " ".join(rate_parts(slowest)), values=tuple(values)))
     table = tuple(
@@ -345,8 +345,8 @@ def all_reduce(exchanges: Sequence[Curve]) -> Chart | Blank:
         for size in each.sizes:
             bus = size.bus_bytes_per_second.scaled(8)
             low, high = (bus.low, bus.high) if bus.low is not None and bus.low > 0 else (None, None)
-            says = f"{name}: {format_bytes(size.bytes)} at {format_bits(bus.value / 8)}"
-            points.append(PlotPoint(size.bytes, bus.value, says, low, high))
+            tip = f"{name}: {format_bytes(size.bytes)} at {format_bits(bus.value / 8)}"
+            points.append(PlotPoint(size.bytes, bus.value, tip, low, high))
             rows.append((name, format_bytes(size.bytes), *parts(size.seconds, "seconds"), format_bits(bus.value / 8)))
         curves.append(PlotCurve(series, tuple(points), line=True))
         keys.append(Legend(series, name))

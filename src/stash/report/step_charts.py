@@ -41,9 +41,9 @@ def ladder(breakdown: Breakdown) -> Chart:
         if stall is None:
             rows.append(LaneRow(row.name, unknown=row.why or ""))
             continue
-        says = f"{row.name}: {row.time} {row.interval}, {row.share} of the step"
+        tip = f"{row.name}: {row.time} {row.interval}, {row.share} of the step"
         low, high = (None if end is None else reached + end for end in (stall.low, stall.high))
-        piece = BarPiece(reached, reached + stall.seconds, row.name, says, faint=row.within_noise)
+        piece = BarPiece(reached, reached + stall.seconds, row.name, tip, faint=row.within_noise)
         rows.append(LaneRow(row.name, _end(row), (piece,), low, high))
         reached += stall.seconds
     piece = BarPiece(0.0, breakdown.step_seconds, "plain", f"step: {total.time} {total.interval}")
@@ -96,8 +96,8 @@ def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
         written, pieces, reached = figures(run.stalls), [], 0.0
         for stall in run.stalls:
             if stall.seconds > 0:
-                says = f"{name}, {stall.name}: {written.quantity(stall.name)}, {written.share(stall.name)}"
-                pieces.append(BarPiece(reached, reached + stall.seconds, stall.name, says))
+                tip = f"{name}, {stall.name}: {written.quantity(stall.name)}, {written.share(stall.name)}"
+                pieces.append(BarPiece(reached, reached + stall.seconds, stall.name, tip))
                 reached += stall.seconds
         text = f"{scale.number(run.step_seconds)} {plus_minus(run.step, scale)} {scale.unit}"
         rows.append(LaneRow(name, text, tuple(pieces), run.step.low, run.step.high))
@@ -176,8 +176,8 @@ def rounds(course: Course, rungs: Sequence[str]) -> Chart:
 def _block(time: RoundTime, course: Course) -> PlotPoint:
     low, high = (time.fastest_seconds, time.slowest_seconds) if time.ranks > 1 else (None, None)
     gone, took = _dropped(time.round, course), time_scale(time.step_seconds).text(time.step_seconds)
-    says = f"round {time.round + 1}, {time.rung}: {took}{f', {gone}' if gone else ''}"
-    return PlotPoint(time.round + 1, time.step_seconds, says, low, high, hollow=bool(gone))
+    tip = f"round {time.round + 1}, {time.rung}: {took}{f', {gone}' if gone else ''}"
+    return PlotPoint(time.round + 1, time.step_seconds, tip, low, high, hollow=bool(gone))
 
 
 def _dropped(number: int, course: Course) -> str:
@@ -227,9 +227,9 @@ def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> 
     lanes: dict[str, list[Value]] = {name: [] for name in (shared if many else names.values())}
     for each in (time for time in times if time.rung in shared):
         time, name = each.time, names[each.rank]
-        says = f"{name}, {each.rung}: {scale.number(time.value)} {scale.unit}"
+        tip = f"{name}, {each.rung}: {scale.number(time.value)} {scale.unit}"
         low, high = (None, None) if many else (time.low, time.high)
-        lanes[each.rung if many else name].append(Value(time.value, series[each.rung], says, low, high))
+        lanes[each.rung if many else name].append(Value(time.value, series[each.rung], tip, low, high))
     rows = [LaneRow(name, values=tuple(values)) for name, values in lanes.items()]
     slow = breakdown.slow_rank
     return lane_chart(

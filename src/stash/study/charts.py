@@ -68,8 +68,8 @@ def _stacked(result: StudyResult, x: tuple[float, float], row: int, rows: int) -
     yield Bar((begin, begin + wide), band(row, rows, _THIN), "plain", faint=True)
     for stall, share in result.shares.items():
         if stall not in _NO_STALL and share > 0:
-            says = f"{what(result.cell)} on {where(result.cell)}: {stall} {share:.1%} of the step"
-            yield Bar((reached, reached + share * wide), band(row, rows), stall, says)
+            tip = f"{what(result.cell)} on {where(result.cell)}: {stall} {share:.1%} of the step"
+            yield Bar((reached, reached + share * wide), band(row, rows), stall, tip)
             reached += share * wide
 
 
@@ -103,10 +103,10 @@ def _spent(result: StudyResult) -> tuple[float, float]:
 
 def _priced_point(result: StudyResult, best: Sequence[StudyResult]) -> PanelPoint:
     hours, dollars = _spent(result)
-    says = f"{what(result.cell)} on {where(result.cell)}: {hours_in_words(hours)} and {dollars_in_words(dollars)}"
+    tip = f"{what(result.cell)} on {where(result.cell)}: {hours_in_words(hours)} and {dollars_in_words(dollars)}"
     batch = "" if result.cell.batch is None else f", {result.cell.batch}"
     label = f"{where(result.cell)}{batch}" if result in best else ""
-    return PanelPoint(hours, dollars, says, label, firm=True, hollow=result not in best)
+    return PanelPoint(hours, dollars, tip, label, firm=True, hollow=result not in best)
 
 
 # Curves ----------------------------------------------------------------------------------------------------
@@ -214,9 +214,9 @@ def _curve(
     head = (y[0] + 0.62 * (y[1] - y[0]), y[1])
     ends_told = _in_words(first.slow_down), _in_words(last.slow_down)
     texts = (" → ".join(ends_told), "→".join(ends_told)) if len(curve) > 1 else ends_told[:1]
-    says = ", ".join(f"{each.slow_down:.2f}× at batch {each.batch}" for each in curve)
+    tip = ", ".join(f"{each.slow_down:.2f}× at batch {each.batch}" for each in curve)
     yield Tile(x, y, level=0.0)
-    yield Tile(x, head, texts, f"{where_it_is}: {says}", link=f"#{anchor(first.result)}")
+    yield Tile(x, head, texts, f"{where_it_is}: {tip}", link=f"#{anchor(first.result)}")
     yield Trail(tuple(place(each.batch, each.slow_down) for each in curve), "shade")
     for each in curve:
         yield Dot(
@@ -268,10 +268,10 @@ def _points(own: Sequence[tuple[float, StudyResult]], write: Callable[[float], s
     named: set[str] = set()
     for value, result in own:
         stall = result.exchange_seconds or 0.0
-        says = f"{what(result.cell)} on {where(result.cell)}: {format_seconds(stall)}, {write(value)}"
+        tip = f"{what(result.cell)} on {where(result.cell)}: {format_seconds(stall)}, {write(value)}"
         label = "" if result.cell.workload in named else result.cell.workload
         named.add(result.cell.workload)
-        yield PanelPoint(value, stall, says, label)
+        yield PanelPoint(value, stall, tip, label)
 
 
 def _table(found: Sequence[StudyResult], title: str) -> Grid:

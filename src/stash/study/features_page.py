@@ -105,10 +105,10 @@ def _summary(found: Regression, models: int) -> str:
         line += f": the line explains {found.explained:.0%} of the stalls"
     if found.error is None:
         return f"{line}. With no model to spare, how wrong it is on another is unknown."
-    says = f"{line}. Of a model it has not seen it is {found.error:.0%} off (median)"
+    text = f"{line}. Of a model it has not seen it is {found.error:.0%} off (median)"
     if found.timeline_error is None:
-        return f"{says}; the timeline model needs readiness of gradients, which these profiles do not hold."
-    return f"{says}; the timeline model, which fits nothing, {found.timeline_error:.0%}."
+        return f"{text}; the timeline model needs readiness of gradients, which these profiles do not hold."
+    return f"{text}; the timeline model, which fits nothing, {found.timeline_error:.0%}."
 
 
 def cost(estimate: Interval, unit: str) -> tuple[str, str]:

@@ -77,7 +77,7 @@ class TileText:
 
     texts: tuple[str, ...]
     """From the longest to the shortest."""
-    says: str = ""
+    tip: str = ""
     level: float | None = None
     bars: tuple[TileBar, ...] = ()
 
@@ -157,8 +157,8 @@ def _tile(
     told, link = read(result), f"#{anchor(result)}"
     if isinstance(told, Unknown):
         return Tile(x, y, (UNKNOWN,), f"{row} on {column}: unknown, {told.why}", quiet=True, link=link)
-    says = f"{row} on {column}: {told.says or told.texts[0]}"
-    return Tile(x, y, told.texts, says, told.level, told.bars, link=link)
+    tip = f"{row} on {column}: {told.tip or told.texts[0]}"
+    return Tile(x, y, told.texts, tip, told.level, told.bars, link=link)
 
 
 def anchor(result: StudyResult) -> str:

@@ -162,8 +162,8 @@ def _chart(found: ShownSweep) -> Chart:
 
 def _place(found: ShownSweep, name: str, point: Point, forecast: Forecast, places: dict[str, float]) -> PlotPoint:
     drawn, most = found.drawn(forecast), next_bottleneck(forecast)
-    says = f"{name} {point.texts[0]}: {found.text(forecast)}, limited by {most.name} {most.share:.0%}".strip()
-    return PlotPoint(places[point.texts[0]], drawn.value, says, drawn.low, drawn.high, hollow=bool(forecast.beyond))
+    tip = f"{name} {point.texts[0]}: {found.text(forecast)}, limited by {most.name} {most.share:.0%}".strip()
+    return PlotPoint(places[point.texts[0]], drawn.value, tip, drawn.low, drawn.high, hollow=bool(forecast.beyond))
 
 
 def _across(option: SweptOption) -> tuple[Ruler, dict[str, float]]:

@@ -133,7 +133,7 @@ def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hol
     breakdown = attribute(profile)
     chart = step_charts.rounds(course(profile), breakdown.rungs)
     assert len(dots(chart)) == len(chart.table.rows) == ROUNDS * len(breakdown.rungs)
-    assert {dot.says.partition(",")[0] for dot in dots(chart) if dot.hollow} == {"round 6"}
+    assert {dot.tip.partition(",")[0] for dot in dots(chart) if dot.hollow} == {"round 6"}
     assert "Dropped rounds: 1 disturbed." in chart.caption
     assert [row[-1] for row in chart.table.rows if row[0] == "6"] == ["disturbed"] * len(breakdown.rungs)
     lines = [mark for mark in chart.marks if isinstance(mark, Trail)]
@@ -143,7 +143,7 @@ def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hol
 def test_a_dropped_block_beyond_the_axis_stands_at_its_edge_and_is_said_to():
     profile = whole()
     chart = step_charts.rounds(course(profile), attribute(profile).rungs)
-    cold = next(dot for dot in dots(chart) if dot.hollow and ", cold:" in dot.says)
+    cold = next(dot for dot in dots(chart) if dot.hollow and ", cold:" in dot.tip)
     assert cold.y == 1.0
     assert "blocks lie beyond the axis" in chart.caption
     assert "159.4 ms" in chart.caption
@@ -198,7 +198,7 @@ def test_a_bucket_is_ready_with_the_gradient_that_fills_it():
     assert [(bucket.bytes, bucket.ready_seconds) for bucket in ready.buckets] == [
         (2_000_000, 0.0), (26_000_000, 0.008), (72_000_000, pytest.approx(0.036))]  # fmt: skip
     chart = machine_charts.readiness(ready)
-    assert [dot.says for dot in dots(chart)][1] == "bucket 2: 26.0 MB, ready after 8.00 ms"
+    assert [dot.tip for dot in dots(chart)][1] == "bucket 2: 26.0 MB, ready after 8.00 ms"
     assert len(chart.table.rows) == 3 + 10
 
 

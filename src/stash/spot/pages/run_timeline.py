@@ -42,9 +42,9 @@ def presence(log: SpotLog) -> Chart | Blank:
     rows, table = [], []
     for who, start, stop, how in spans:
         begin, end = format_seconds(start), format_seconds(stop)
-        says = f"{who}: {begin} to {end}, {how}"
-        gone = () if how == _STAYED else (Value(stop, "slower", says),)
-        rows.append(LaneRow(who, how, (BarPiece(start, stop, "compute", says),), values=gone))
+        tip = f"{who}: {begin} to {end}, {how}"
+        gone = () if how == _STAYED else (Value(stop, "slower", tip),)
+        rows.append(LaneRow(who, how, (BarPiece(start, stop, "compute", tip),), values=gone))
         table.append((who, begin, end, how))
     return lane_chart(
         name,
@@ -87,9 +87,9 @@ def iterations(log: SpotLog) -> Chart | Blank:
             curves.append(PlotCurve("interconnect", ends, line=True, dots=False))
         ends = (PlotPoint(each.start, observed), PlotPoint(each.stop, observed))
         expected = "nothing" if predicted is None else format_seconds(predicted)
-        says = f"{fleet(each.workers)}: {format_seconds(observed)}, predicted {expected}"
+        tip = f"{fleet(each.workers)}: {format_seconds(observed)}, predicted {expected}"
         curves.append(PlotCurve("contention", ends, line=True, dots=False))
-        curves.append(PlotCurve("contention", (PlotPoint((each.start + each.stop) / 2, observed, says),)))
+        curves.append(PlotCurve("contention", (PlotPoint((each.start + each.stop) / 2, observed, tip),)))
         values += [observed, predicted]
         off = ("unknown", "") if predicted is None else (expected, f"{predicted / observed - 1:+.1%}")
         table.append((f"{each.start / scale.size:.1f}", fleet(each.workers), format_seconds(observed), *off))
@@ -125,8 +125,8 @@ def losses(log: SpotLog) -> Chart | Blank:
         curves.append(level(goal))
         keys.append(Legend("plain", f"goal, {goal:g}"))
         if reached is not None:
-            says = f"predicted: {goal:g} {format_seconds(log.goal_seconds or 0.0)} after the first update"
-            curves.append(PlotCurve("interconnect", (PlotPoint(reached, goal, says),)))
+            tip = f"predicted: {goal:g} {format_seconds(log.goal_seconds or 0.0)} after the first update"
+            curves.append(PlotCurve("interconnect", (PlotPoint(reached, goal, tip),)))
             keys.append(Legend("interconnect", "predicted to be reached"))
     observed = tuple(PlotPoint(at, loss) for at, loss in points)
     curves.append(PlotCurve("contention", observed, line=True, dots=False))

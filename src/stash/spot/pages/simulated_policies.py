@@ -144,8 +144,8 @@ def timeline(found: SpotSimulation) -> Chart | Blank:
         pieces = []
         for span in each.spans:
             begin, end = (f"{at / scale.size:.2f}" for at in (span.begin, span.end))
-            says = f"{each.name}: {span.held}, {begin} to {end} {scale.unit}"
-            pieces.append(BarPiece(span.begin, span.end, SERIES.get(span.held, span.held), says))
+            tip = f"{each.name}: {span.held}, {begin} to {end} {scale.unit}"
+            pieces.append(BarPiece(span.begin, span.end, SERIES.get(span.held, span.held), tip))
             table.append((each.name, span.held, begin, end))
         gone = tuple(
             Value(at, "slower", f"{each.name}: revoked at {at / scale.size:.2f} {scale.unit}") for at in each.revoked
@@ -203,7 +203,7 @@ def progress(found: SpotSimulation) -> Chart | Blank:
     )
 
 
-def calibration(bins: Sequence[ChanceBin], said_by: str) -> Chart | Blank:
+def calibration(bins: Sequence[ChanceBin], source: str) -> Chart | Blank:
     """What was said to be the chance of being in time, against the share of runs that were."""
     name, title = "calibration", "Chances of being in time, said and come true"
     if not bins:
@@ -211,8 +211,8 @@ def calibration(bins: Sequence[ChanceBin], said_by: str) -> Chart | Blank:
     points, table = [], []
     for each in bins:
         seen = each.came_true
-        says = f"said {each.said:.0%}, came true in {seen.value:.0%} of {each.cases} fleets"
-        points.append(PlotPoint(each.said, seen.value, says, seen.low, seen.high))
+        tip = f"said {each.said:.0%}, came true in {seen.value:.0%} of {each.cases} fleets"
+        points.append(PlotPoint(each.said, seen.value, tip, seen.low, seen.high))
         ends = ("unknown" if end is None else f"{end:.1%}" for end in (seen.low, seen.high))
         table.append((f"{each.said:.1%}", str(each.cases), f"{seen.value:.1%}", *ends))
     even = PlotCurve("plain", (PlotPoint(0.0, 0.0), PlotPoint(1.0, 1.0)), line=True, dots=False)
@@ -225,7 +225,7 @@ def calibration(bins: Sequence[ChanceBin], said_by: str) -> Chart | Blank:
         Grid(title, ("fleets", "came true", "from", "to"), tuple(table), frozenset(), first="said"),
         how="Each dot is many fleets of about the same chance, with the 95% interval of how many were in time. On "
         "the line, what was said is what came true.",
-        caption=said_by,
+        caption=source,
     )
 
 

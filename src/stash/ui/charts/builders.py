@@ -33,7 +33,7 @@ from stash.ui.charts.chart import (
 
 CURVES = ("contention", "network", "compute", "prep", "interconnect", "fetch", "transfer")
 """Colours that curves take in turn."""
-_MAX_TOLD = 1000
+_MAX_TIPS = 1000
 """Dots that say what they are when pointed at: with more, nobody can point at one."""
 
 
@@ -81,7 +81,7 @@ class BarPiece:
     start: float
     end: float
     series: str
-    says: str = ""
+    tip: str = ""
     faint: bool = False
 
 
@@ -91,7 +91,7 @@ class Value:
 
     value: float
     series: str
-    says: str = ""
+    tip: str = ""
     low: float | None = None
     high: float | None = None
     line: str = ""
@@ -126,18 +126,18 @@ def lane_chart(
 ) -> Chart:
     """Rows one below the other over one axis; a line across the plane at the value ``rule``."""
     marks: list[Drawn] = [] if rule is None else [Rule(x.at(rule))]
-    told = sum(len(row.values) for row in rows) <= _MAX_TOLD
+    tips = sum(len(row.values) for row in rows) <= _MAX_TIPS
     for number, row in enumerate(rows):
         y = centre(number, len(rows))
         for piece in row.pieces:
             place = x.span(piece.start, piece.end)
-            marks.append(Bar(place, band(number, len(rows)), piece.series, piece.says, piece.faint))
+            marks.append(Bar(place, band(number, len(rows)), piece.series, piece.tip, piece.faint))
         if row.low is not None and row.high is not None:
             marks.append(Whisker(x.span(row.low, row.high), (y, y)))
         for each in row.values:
             if each.low is not None and each.high is not None:
                 marks.append(Whisker(x.span(each.low, each.high), (y, y), each.line or each.series))
-            marks.append(Dot(x.at(each.value), y, each.series, each.says if told else ""))
+            marks.append(Dot(x.at(each.value), y, each.series, each.tip if tips else ""))
     lanes = tuple(
         Lane(row.name, f"unknown: {row.unknown}", quiet=True) if row.unknown else Lane(row.name, row.text)
         for row in rows
@@ -166,7 +166,7 @@ class PlotPoint:
 
     x: float
     y: float
-    says: str = ""
+    tip: str = ""
     low: float | None = None
     high: float | None = None
     left: float | None = None
@@ -205,13 +205,13 @@ def plane_chart(
 ) -> Chart:
     """Curves over two axes; lines upright at the values ``rules``; what lies beyond an axis stands at its edge."""
     marks: list[Drawn] = [Rule(x.at(value)) for value in rules]
-    told = sum(len(curve.points) for curve in curves if curve.dots) <= _MAX_TOLD
+    tips = sum(len(curve.points) for curve in curves if curve.dots) <= _MAX_TIPS
     for curve in curves:
-        marks += _drawn(curve, x, y, told)
+        marks += _drawn(curve, x, y, tips)
     return Chart(name, title, caption, how, x.axis, (*marks, *tags), table, y=y.axis, keys=tuple(keys))
 
 
-def _drawn(curve: PlotCurve, x: Ruler, y: Ruler, told: bool) -> Iterable[Drawn]:
+def _drawn(curve: PlotCurve, x: Ruler, y: Ruler, tips: bool) -> Iterable[Drawn]:
     known = [point for point in curve.points if point.low is not None and point.high is not None]
     if curve.ribbon:
         yield Ribbon(tuple((x.at(p.x), y.at(p.low or 0.0), y.at(p.high or 0.0)) for p in known), curve.series)
@@ -225,4 +225,4 @@ def _drawn(curve: PlotCurve, x: Ruler, y: Ruler, told: bool) -> Iterable[Drawn]:
             yield Whisker((x.at(point.left), x.at(point.right)), (up, up), curve.series)
         if point.low is not None and point.high is not None and not curve.ribbon:
             yield Whisker((across, across), (y.at(point.low), y.at(point.high)), curve.series)
-        yield Dot(across, up, curve.series, point.says if told else "", hollow=point.hollow)
+        yield Dot(across, up, curve.series, point.tip if tips else "", hollow=point.hollow)

@@ -87,7 +87,7 @@ class Bar:
     x: tuple[float, float]
     y: tuple[float, float]
     series: str
-    says: str = ""
+    tip: str = ""
     """What pointing at it tells."""
     faint: bool = False
 
@@ -108,7 +108,7 @@ class Dot:
     x: float
     y: float
     series: str
-    says: str = ""
+    tip: str = ""
     hollow: bool = False
 
 
@@ -166,7 +166,7 @@ class Tile:
     y: tuple[float, float]
     texts: tuple[str, ...] = ()
     """The same in ever fewer letters; the first that fits is written."""
-    says: str = ""
+    tip: str = ""
     level: float | None = None
     """How strong the shade is, 0 to 1; ``None``: it has none."""
     bars: tuple[TileBar, ...] = ()
