@@ -11,7 +11,7 @@ from dataclasses import replace
 from stash.core.units import format_seconds
 from stash.study.overview import what, where
 from stash.study.results import StudyResult, twins
-from stash.study.sheet import ReadTile, StudySheet, TileText, Unknown, matrix_charts
+from stash.study.sheet import ReadTile, StudySheet, TileText, Unknown, tile_charts
 from stash.ui.charts.chart import Blank, Chart, Legend, TileBar
 
 Charts = tuple[Chart | Blank, ...]
@@ -190,4 +190,4 @@ def _drawn(shown: StudySheet, read: ReadTile, name: str, title: str, how: str, k
     gone = {column for columns in reasons.values() for column in columns}
     kept = replace(shown, columns=tuple(column for column in shown.columns if column not in gone))
     without = [f"{', '.join(dict.fromkeys(columns))} ({why})" for why, columns in reasons.items()]
-    return matrix_charts(kept, read, name, title, f"{how} Left out: {'; '.join(without)}." if without else how, keys)
+    return tile_charts(kept, read, name, title, f"{how} Left out: {'; '.join(without)}." if without else how, keys)

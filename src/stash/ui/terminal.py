@@ -156,7 +156,7 @@ def paragraph(
     return [first, *(Text(" " * (INDENT + len(lead)) + line, style=style) for line in lines[1:])]
 
 
-# A page's parts, in their order ---------------------------------------------------------------------------------
+# A page's parts, in their order.
 
 
 def _blocks(page: Page, width: int, plain: bool) -> Iterator[list[Text]]:
@@ -214,7 +214,7 @@ def labelled(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
     return [line for label, text in pairs for line in paragraph(text, width, label.ljust(column), "dim")]
 
 
-# The bar and the stalls -----------------------------------------------------------------------------------------
+# The bar and the stalls.
 
 
 def _style(row: Row) -> str:
@@ -306,7 +306,7 @@ def _row_end(row: Row, bar: int, plain: bool) -> Text:
     return Text("█" * whole + _EIGHTHS[math.floor((length - whole) * 8)].strip(), style=_style(row))
 
 
-# Tables ---------------------------------------------------------------------------------------------------------
+# Tables.
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from stash.core.printable import printable_line, shortened
 from stash.ui.charts.chart import Tile, series
 from stash.ui.elements import Attribute, element, joined, short
 
-# Lettering -------------------------------------------------------------------------------------------------
 # Words and numbers inside an SVG: how long they are, how they are shortened, what pointing at something tells.
 
 SIZE = 12
@@ -50,9 +49,7 @@ def letters_in(room: float) -> int:
     return max(4, int(room / LETTER))
 
 
-# Tiles -----------------------------------------------------------------------------------------------------
 # Cells of a matrix as SVG: shades, words, thin bars, hatches; and the names above its columns.
-#
 # A hatch is drawn line by line, since a pattern that a hidden drawing of the same page defines would not be
 # painted.
 
