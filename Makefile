@@ -1,7 +1,7 @@
 # make demo   a first profile: installs, makes a small data set, profiles SqueezeNet on it
 # make test   the tests        make check  style, types, layers, links
 # make test-all also the slow ones
-# make bench  the benchmarks of docs/benchmarks.md
+# make bench  what Stash costs and how right it is
 # make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
 # make faults what goes wrong on real machines, done to real profiles, and a table of every case (root)
 # make compat real projects (timm, keras, transformers …) under Stash, and a table of them

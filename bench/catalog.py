@@ -7,16 +7,16 @@ in a temporary folder. Medians of interleaved runs in one process, imports not c
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
+from bench.machine import arguments
+from bench.table import report, table
 from stash.catalog import layers, shipped
 from stash.catalog.facts import Price, PriceKind
 from stash.catalog.offers import Columns, OfferFilter
@@ -57,6 +57,7 @@ def seconds(action: Callable[[], object]) -> tuple[float, float]:
 
 def main() -> None:
     """Print the table."""
+    arguments(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "catalog.json"
         os.environ["STASH_HOME"] = folder
@@ -72,18 +73,17 @@ def main() -> None:
         }
         actions: dict[str, Callable[[], object]] = {f"load, {path.stat().st_size / 1e6:.1f} MB": layers.load}
         actions |= {name: lambda wish=wish: known.query(wish) for name, wish in wishes.items()}
-        times = {name: [] for name in actions}
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in actions}
         for _ in range(RUNS):
             for name, action in actions.items():
                 times[name].append(seconds(action))
-        print(
-            f"{date.today()}, {os.cpu_count()} cores, python {sys.version.split()[0]}, {len(known.columns)} offers\n"
-        )
-        print("| what | found | wall, median | wall, worst | processor, median |\n| --- | --- | --- | --- | --- |")
-        for name, values in times.items():
-            found = f"{len(known.query(wishes[name]))}" if name in wishes else ""
-            wall, processor = ([value[part] * 1e3 for value in values] for part in (0, 1))
-            print(f"| {name} | {found} | {median(wall):.0f} ms | {max(wall):.0f} ms | {median(processor):.0f} ms |")
+    rows = []
+    for name, values in times.items():
+        wall, processor = ([f"{1e3 * of(each):.0f} ms" for of in (median, max)] for each in zip(*values, strict=True))
+        found = len(known.query(wishes[name])) if name in wishes else ""
+        rows.append([name, found, *wall, processor[0]])
+    heads = ("what", "found", "wall, median", "wall, worst", "processor, median")
+    report(f"{len(known.columns):,} offers", table(heads, rows))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
-"""Does ``stash compare`` cry wolf, and what does it see? ``python -m bench.comparison [--pairs N] [--slowed N]``.
+"""Does ``stash compare`` raise false alarms, and what does it see? ``python -m bench.comparison``.
 
 One emulated job whose steps vary, profiled again and again: pairs of equal jobs must be called slower or faster in at
 most one pair of twenty, line by line. Then the same job with one stall longer by 2, 5 and 10 % of the step: how often
-it is seen, beside what a comparison of two means, without intervals, would have said of the same pairs.
+it is seen, beside what a comparison of two means, without intervals, would have found in the same pairs.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -16,17 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.common import machine, table
-from bench.truth.cases import BIG, COMPUTE, FILES, Case, Paced, in_set_time, single
+from bench.machine import arguments
+from bench.table import report, table
+from bench.truth.cases import BIG, COMPUTE, VARIED, Case, Paced
 from bench.truth.jobs import cluster, profile
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.comparison import FASTER, SLOWER, compare
 
-BASE = Case(
-    "equal", in_set_time, single(BIG), devices=2, jitter=0.05,
-    paced=Paced(BIG / (0.5 * COMPUTE)), prep=0.3 * COMPUTE, read=0.5 * COMPUTE, files=FILES,
-)  # fmt: skip
+BASE = replace(VARIED, name="equal", jitter=0.05)
 STEP = COMPUTE * 2.3
 """Of the job above, in seconds."""
 SHARES = (0.02, 0.05, 0.10)
@@ -71,11 +68,12 @@ def spread(found: Sequence[Breakdown]) -> str:
 
 def main() -> None:
     """Profile, compare, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=30, help="pairs of equal jobs")
-    parser.add_argument("--slowed", type=int, default=10, help="of them also with each slowed job")
-    parser.add_argument("--budget", type=float, default=6, help="seconds of measuring per profile")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__,
+        pairs=(30, "pairs of equal jobs"),
+        slowed=(10, "of them also with each slowed job"),
+        budget=(6.0, "seconds of measuring per profile"),
+    )
     equal: list[Breakdown] = []
     slowed: dict[float, list[Pair]] = {share: [] for share in SHARES}
     for number in range(options.pairs):  # what is compared is profiled within minutes: the machine drifts
@@ -88,11 +86,10 @@ def main() -> None:
     rows = [["equal", "0%", line, verdicts(pairs, line), naive(pairs) if line == "step" else ""] for line in lines]
     for share, against in slowed.items():
         for line in ("step", "interconnect"):
-            told = naive(against) if line == "step" else ""
-            rows.append([f"exchange +{share:.0%}", f"{share:.0%}", line, verdicts(against, line), told])
+            means = naive(against) if line == "step" else ""
+            rows.append([f"exchange +{share:.0%}", f"{share:.0%}", line, verdicts(against, line), means])
     heads = ("job", "added, of the step", "line", "stash compare", f"two means, {NAIVE:.0%} apart")
-    print(f"{machine()}\n\n{table(heads, rows)}\n")
-    print(f"Between launches of the equal job, the step varies by {spread(equal)}.")
+    report(table(heads, rows), f"Between launches of the equal job, the step varies by {spread(equal)}.")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def why_not(device: str) -> str | None:
 def run(
     checks: dict[str, Callable[[Ground], list[Row]]], ground: Ground, seconds: float, done: Callable[[Outcome], None]
 ) -> list[Outcome]:
-    """Every check, each on its own; those not begun after ``seconds`` are left out. ``done`` hears of each."""
+    """Every check, each on its own; those not begun after ``seconds`` are left out. ``done`` gets each outcome."""
     from bench.gpu_checks import NotHereError
 
     until, outcomes = time.monotonic() + seconds, []
@@ -78,45 +78,47 @@ def run(
 
 
 def report(outcomes: Sequence[Outcome], hardware: str) -> str:
-    """The tables, for docs/benchmarks.md."""
-    lines = [
-        hardware,
-        "",
-        "| check | what | truth | found | apart | at most | |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for outcome in outcomes:
-        lines += [f"| {outcome.name} | {_cells(row)} |" for row in outcome.rows]
+    """The tables, a row a figure."""
+    from bench.table import table
+
+    rows = [(outcome.name, row) for outcome in outcomes for row in outcome.rows]
+    known = [row for _, row in rows if row.truth is not None]
     failed = [f"- {each.name} failed: {each.failed}" for each in outcomes if each.failed]
     left_out = [f"- {each.name} was not run: {each.left_out}" for each in outcomes if each.left_out]
-    return "\n".join([*lines, "", *failed, *left_out, _summary(outcomes)]) + "\n"
+    counts = f"{sum(row.holds for row in known)} of {len(known)} figures hold"
+    summary = f"{counts}; {len(failed)} of {len(outcomes)} checks failed."
+    figures = table(
+        ("check", "what", "truth", "found", "apart", "at most", ""), [[name, *_cells(row)] for name, row in rows]
+    )
+    return (
+        "\n\n".join([hardware, figures, *(["\n".join([*failed, *left_out])] if failed or left_out else []), summary])
+        + "\n"
+    )
 
 
-def _cells(row: Row) -> str:
+def _cells(row: Row) -> list[str]:
     def written(value: float | None) -> str:
         return "" if value is None else f"{value:.4g} {row.unit}".strip()
 
     if row.truth is None:
-        return f"{row.what} | | {written(row.found)} | | | "
+        return [row.what, "", written(row.found), "", "", ""]
     apart = None if row.found is None else row.found - row.truth
     verdict = "holds" if row.holds else "**missed**"
-    found = written(row.found) or "unknown"
-    return f"{row.what} | {written(row.truth)} | {found} | {written(apart)} | {written(row.within)} | {verdict}"
-
-
-def _summary(outcomes: Sequence[Outcome]) -> str:
-    rows = [row for outcome in outcomes for row in outcome.rows if row.truth is not None]
-    failed = sum(outcome.failed is not None for outcome in outcomes)
-    return (
-        f"\n{sum(row.holds for row in rows)} of {len(rows)} figures hold; {failed} of {len(outcomes)} checks failed."
-    )
+    return [
+        row.what,
+        written(row.truth),
+        written(row.found) or "unknown",
+        written(apart),
+        written(row.within),
+        verdict,
+    ]
 
 
 def hardware(device: str) -> str:
     """The machine and the day."""
     import torch
 
-    from bench.common import machine
+    from bench.machine import machine
 
     if device == "cpu":
         return f"Rehearsed on a CPU, which proves nothing about GPUs. {machine()}"

@@ -1,4 +1,4 @@
-"""The checks of ``bench/gpu.py``: what Stash says of a job against what the job, untouched, says of itself.
+"""The checks of ``bench/gpu.py``: what Stash finds of a job against what the job, untouched, measures of itself.
 
 Each check is a function from the ground it is made on to rows of a table. One that cannot be made here raises
 ``NotHereError`` with the reason. On a CPU they rehearse: all that does not need a device's queue is the same.
@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -28,7 +29,7 @@ from stash.measure.probe import copies
 
 JOB = Path(__file__).with_name("gpu_job.py")
 ROOT = JOB.parents[1]
-PATIENCE = 240.0
+MAX_SECONDS = 240.0
 LEAD_IN = 10
 AGENT_SECONDS = 40e-6
 """Most that the agent may add to a step."""
@@ -75,11 +76,8 @@ class Ground:
             raise NotHereError("a CPU has none of this")
 
 
-# Running the job -----------------------------------------------------------------------------------------
-
-
 class Truth:
-    """What the job says of itself without Stash, before Stash looked at it and after."""
+    """What the job measures of itself without Stash, before Stash looked at it and after."""
 
     def __init__(self, *runs: dict[str, float]) -> None:
         self._runs = runs
@@ -93,14 +91,14 @@ class Truth:
 
 
 def plain(ground: Ground, words: Sequence[str], ranks: int = 1, steps: int = 40) -> dict[str, float]:
-    """What the job says of itself."""
+    """What the job measures of itself."""
     start = [sys.executable] if ranks == 1 else [*_TORCHRUN, f"--nproc-per-node={ranks}"]
     done = _run([*start, str(JOB), "--device", ground.device, *words, "--plain", str(steps)])
     return dict(json.loads(done.strip().splitlines()[-1]))
 
 
 def profiled(ground: Ground, words: Sequence[str], ranks: int = 1, rungs: str = "") -> Breakdown:
-    """What Stash says of the same job."""
+    """What Stash finds of the same job."""
     out = ground.folder / "gpu.stash.json"
     options = ["--budget", str(ground.budget), "--precision", "1", "--nproc-per-node", str(ranks), "-o", str(out)]
     options += ["--rungs", rungs] if rungs else []
@@ -128,15 +126,11 @@ def _run(command: Sequence[str]) -> str:
 
 
 def _finished(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=PATIENCE, env=_environment(), cwd=ROOT
+        command, check=False, capture_output=True, text=True, timeout=MAX_SECONDS, env=environment, cwd=ROOT
     )
-
-
-def _environment() -> dict[str, str]:
-    source = str(ROOT / "src")
-    found = os.environ.get("PYTHONPATH", "")
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{source}{os.pathsep}{found}" if found else source}
 
 
 def stall_row(found: Breakdown, name: str, truth: float, spread: float, what: str = "", share: float = 0.02) -> Row:
@@ -151,9 +145,6 @@ def step_row(found: Breakdown, truth: Truth, what: str) -> Row:
     """The step in ms, within 3 % and the truth's own spread."""
     seconds = truth.of("step")
     return Row(what, "ms", 1e3 * seconds, 1e3 * found.step_seconds, 1e3 * (0.03 * seconds + truth.spread("step")))
-
-
-# Stalls of known length ----------------------------------------------------------------------------------
 
 
 def compute(ground: Ground) -> list[Row]:
@@ -218,9 +209,6 @@ def _reading(folder: Path, cold: bool) -> float:
     for path in files:
         path.read_bytes()
     return (time.perf_counter() - began) / len(files)
-
-
-# Ordinary ways to write a loop ---------------------------------------------------------------------------
 
 
 def loops(ground: Ground) -> list[Row]:
@@ -307,31 +295,28 @@ def _untouched(ground: Ground, job: Sequence[str], steps: int) -> dict[str, floa
     return {"step": (moments[-1] - moments[0]) / (len(moments) - 1)}
 
 
-# What the machine is -------------------------------------------------------------------------------------
-
-
 def facts(ground: Ground) -> list[Row]:
     """What NVML tells Stash against `nvidia-smi`."""
     ground.needs_gpu()
     if shutil.which("nvidia-smi") is None:
         raise NotHereError("there is no nvidia-smi")
     asked = "index,memory.total,pcie.link.gen.max,pcie.link.width.max"
-    said = _run(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits"])
+    listed = _run(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits"])
     with nvml() as library:
         described = gpus(library, Path("/")).gpus if library is not None else ()
-    return facts_rows(described, said.splitlines())
+    return facts_rows(described, listed.splitlines())
 
 
 def facts_rows(described: Iterable[Gpu], lines: Iterable[str]) -> list[Row]:
     """Memory in MiB and the slot's PCIe, GPU by GPU; ``[N/A]`` of nvidia-smi is no truth."""
     known, rows = {gpu.index: gpu for gpu in described}, []
     for line in lines:
-        index, *said = (part.strip() for part in line.split(","))
+        index, *values = (part.strip() for part in line.split(","))
         gpu = known.get(int(index))
         memory = gpu.memory_bytes / 2**20 if gpu is not None and gpu.memory_bytes else None
         pcie = [float(part.lstrip("genx")) for part in gpu.pcie_max.split()] if gpu and gpu.pcie_max else [None, None]
         for what, unit, truth, found in zip(
-            ("memory", "PCIe generation", "PCIe lanes"), ("MiB", "", ""), said, (memory, *pcie), strict=True
+            ("memory", "PCIe generation", "PCIe lanes"), ("MiB", "", ""), values, (memory, *pcie), strict=True
         ):
             number = float(truth) if truth.replace(".", "").isdigit() else None
             rows.append(Row(f"GPU {index}: {what}", unit, number, found, 1.0 if unit else 0.0))
@@ -363,18 +348,12 @@ def rates(ground: Ground) -> list[Row]:
 def suite(ground: Ground) -> list[Row]:
     """Every test of the suite that is marked ``gpu``."""
     ground.needs_gpu()
-    if not _has("pytest"):
+    if find_spec("pytest") is None:
         raise NotHereError("pytest is not installed")
     done = _finished([sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/unit"])
     if done.returncode:
         raise RuntimeError(done.stdout[-600:])
     return [Row(done.stdout.strip().splitlines()[-1], "", None, None)]
-
-
-def _has(module: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(module) is not None
 
 
 CHECKS: dict[str, Callable[[Ground], list[Row]]] = {

@@ -19,7 +19,9 @@ from pathlib import Path
 
 from scipy.optimize import brentq
 
-from bench.common import machine, table
+from bench.study.truth import buckets
+from bench.table import progress, report, table
+from bench.truth.cases import exposed
 from stash import catalog
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
@@ -159,15 +161,8 @@ def accelerated(model: str, batch: int, gpu: str) -> Emulation:
 
 def predicted_step(emulation: Emulation, seconds_per_byte: float) -> float:
     """Seconds of a step: buckets fill in backward order, and queue for the link once full."""
-    now = sum(layer.forward_seconds for layer in emulation.layers)
-    link_free, bucket = 0.0, 0
-    for layer in reversed(emulation.layers):
-        now += layer.backward_seconds
-        bucket += layer.bytes
-        if bucket >= BUCKET_BYTES:
-            link_free, bucket = max(link_free, now) + bucket * seconds_per_byte, 0
-    link_free = max(link_free, now) + bucket * seconds_per_byte
-    return link_free + emulation.optimizer_seconds
+    ready = buckets(emulation, BUCKET_BYTES)
+    return emulation.compute_seconds + exposed(ready, lambda size: size * seconds_per_byte)
 
 
 def predicted_stall(emulation: Emulation, seconds_per_byte: float) -> float:
@@ -214,8 +209,8 @@ def ended(hosts: Sequence[Started]) -> None:
         except subprocess.TimeoutExpired:
             raise JobError(f"profiling took more than {WAIT_SECONDS:.0f} s; let other work end first") from None
         if failed:
-            said = host.output.strip().splitlines() or ["it said nothing"]
-            raise JobError(f"profiling failed on host {host.node}: {said[-1]}")
+            lines = host.output.strip().splitlines() or ["no output"]
+            raise JobError(f"profiling failed on host {host.node}: {lines[-1]}")
 
 
 def unscaled(breakdown: Breakdown, time: float) -> Measured:
@@ -264,7 +259,7 @@ def interconnect(rows: Iterable[tuple[str, int, float]]) -> str:
         case = Case(model, batch, shared_bus(share))
         expected = percent(case.predicted, case.emulation.compute_seconds, case.predicted)
         cells.append([*facts(case), f"{expected:.1f} %", measure(case).stall_percent])
-        report(cells[-1])
+        progress(*cells[-1])
     return table([*FACTS, "interconnect, predicted", "interconnect, measured"], cells)
 
 
@@ -294,7 +289,7 @@ def network(rows: Iterable[tuple[str, int]]) -> str:
             f"{(times - 1) * 100:.0f} ± {half * 100:.0f} %",
             f"{times:.1f} x",
         ])  # fmt: skip
-        report(cells[-1])
+        progress(*cells[-1])
     steps = ["1 p3.16xlarge: step predicted / measured", "2 p3.8xlarge: step predicted / measured"]
     return table([*FACTS, *steps, "network, predicted", "network, measured", "slowdown, measured"], cells)
 
@@ -313,7 +308,7 @@ def sweep(model: str, batch: int, ratios: Iterable[float]) -> str:
             f"{step / alone:.2f} x",
             f"{found.step / found.alone:.2f} x",
         ])  # fmt: skip
-        report([model, *cells[-1]])
+        progress(model, *cells[-1])
     heads = ["ratio", "stall, predicted", "stall, measured", "slowdown, predicted", "slowdown, measured"]
     return table(heads, cells)
 
@@ -338,16 +333,11 @@ def mark(case: Case, effect: Callable[[float], float], goal: float) -> str:
     return f"{case.ratio * slower:.1f} ({format_bits(rate)})"
 
 
-def report(cells: Sequence[str]) -> None:
-    """Progress, on standard error."""
-    print("done:", *cells, sep="  ", file=sys.stderr, flush=True)
-
-
 def headlines(only: str | None) -> None:
     """Print every table, or those rows that are of one model."""
     stalls = [row for row in INTERCONNECT if only in (None, row[0])]
     slow = [row for row in NETWORK if only in (None, row[0])]
-    parts = [machine()]
+    parts = []
     if stalls:
         parts += ["Interconnect, p2.16xlarge:", interconnect(stalls), floor(*stalls[0][:2])]
     if slow:
@@ -356,7 +346,7 @@ def headlines(only: str | None) -> None:
         parts += [f"Any links, {SWEPT[0]} at batch {SWEPT[1]} on 2 V100:", sweep(*SWEPT, RATIOS)]
     models = dict.fromkeys([*(row[:2] for row in stalls), *slow])
     parts += ["Where the marks are, by the formula: ratio (link rate)", thresholds(models)]
-    print(*parts, sep="\n\n")
+    report(*parts)
 
 
 def train(description: str, bucket_bytes: float) -> None:

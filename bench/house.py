@@ -1,8 +1,8 @@
-"""The shape of the sources in figures: circles, lazy imports, names with two meanings, sizes; before and after.
+"""The shape of the sources in figures, and what must hold of them: no import circles, one meaning to a name.
 
-``python bench/house.py [TREE] [--against OTHER]`` prints a Markdown table of one package's folder (this repository's
-by default) or of two side by side, and what the figures are made of. Reads text only, with the standard library: what
-is imported by a computed name (the agent's import hook) is not seen, and whether a name is a good one neither.
+``python bench/house.py [TREE]`` prints sizes of the sources, tests and benchmarks of the repository that holds a
+package's folder (this one's by default), and then what a reader of the package trips over. Reads text only, with the
+standard library: what is imported by a computed name (the agent's import hook) is not seen.
 """
 
 from __future__ import annotations
@@ -17,16 +17,11 @@ from pathlib import Path
 from statistics import median
 
 OWN = Path(__file__).resolve().parents[1] / "src" / "stash"
-LONG_FILE, SHORT_MODULE = 400, 40
-EDGES = (
-    "cli",
-    "__init__",
-    *(f"{agent}.{part}" for agent in ("measure.agent", "agent") for part in ("boot", "site", "wraps")),
-)
+EDGES = ("cli", "__init__", *(f"measure.agent.{part}" for part in ("boot", "site", "wraps")))
 """Where a lazy import of an own module is right: commands start fast, and the agent waits for torch."""
-PATCHES = "measure.agent.wraps"
-"""What speaks with torch's insides, which are untyped."""
-TESTED = ("measure.agent", "measure.launcher", "agent", "launch")
+COMMANDS = "command"
+"""Modules called so, or whose names end with ``_command``, are commands wherever they lie."""
+Functions = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -40,66 +35,75 @@ class Import:
 
 @dataclass(frozen=True)
 class House:
-    """A package's parsed modules, by name below the package (``keep.catalog.table``, ``cli.__init__``)."""
+    """A package's parsed modules, by name below the package (``plan.rules``, ``cli.__init__``)."""
 
     package: str
     trees: Mapping[str, ast.Module]
-    lines: Mapping[str, int]
-    unit_tests: tuple[ast.Module, ...] = ()
 
     @cached_property
     def imports(self) -> list[Import]:
         """Every import of an own module, under ``TYPE_CHECKING`` too."""
-        return [found for name, tree in self.trees.items() for found in self.imports_of(tree, name)]
+        return [found for name, tree in self.trees.items() for found in self._imports_of(tree, name)]
 
-    def imports_of(self, tree: ast.Module, name: str = "") -> Iterator[Import]:
-        """What one file imports of the package; ``name`` is the file's own."""
+    def _imports_of(self, tree: ast.Module, name: str) -> Iterator[Import]:
         inside = {id(node) for function in functions(tree) for node in ast.walk(function)}
         for node in ast.walk(tree):
-            for target in self._targets(node, name):
+            for target in {found for path in self._paths(node, name) if (found := self._module(path)) is not None}:
                 if target != name:
                     yield Import(name, target, id(node) in inside)
 
-    def _targets(self, node: ast.AST, name: str) -> set[str]:
+    def _paths(self, node: ast.AST, name: str) -> list[str]:
         if isinstance(node, ast.Import):
-            dotted = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = [self.package, *name.split(".")][: -node.level or None] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            dotted = [f"{base}.{alias.name}" for alias in node.names]
-        else:
-            dotted = []
-        return {found for path in dotted if (found := self._module(path)) is not None}
+            return [alias.name for alias in node.names]
+        if not isinstance(node, ast.ImportFrom):
+            return []
+        above = [self.package, *name.split(".")][: -node.level or None] if node.level else []
+        base = ".".join([*above, *([node.module] if node.module else [])])
+        return [f"{base}.{alias.name}" for alias in node.names]
 
     def _module(self, dotted: str) -> str | None:
         """The module that an imported name is, or lies in."""
         package, *parts = dotted.split(".")
         if package != self.package:
             return None
-        while parts:
-            name = ".".join(parts)
+        for length in range(len(parts), 0, -1):
+            name = ".".join(parts[:length])
             if name in self.trees:
                 return name
             if f"{name}.__init__" in self.trees:
                 return f"{name}.__init__"
-            parts.pop()
         return "__init__"
 
 
 def read(folder: Path) -> House:
-    """Parse a package's folder, and the unit tests of its repository, with what they share, if there are any."""
-    trees, lines = {}, {}
-    for path in sorted(folder.rglob("*.py")):
-        name = ".".join(path.relative_to(folder).with_suffix("").parts)
-        trees[name], lines[name] = ast.parse(path.read_text()), len(path.read_text().splitlines())
-    beside = folder.resolve().parents[1] / "tests"
-    tests = [path for part in ("unit", "support") for path in sorted((beside / part).rglob("*.py"))]
-    return House(folder.resolve().name, trees, lines, tuple(ast.parse(path.read_text()) for path in tests))
+    """Parse a package's folder."""
+    paths = {".".join(path.relative_to(folder).with_suffix("").parts): path for path in sorted(folder.rglob("*.py"))}
+    return House(folder.resolve().name, {name: ast.parse(path.read_text()) for name, path in paths.items()})
 
 
-def functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+def functions(tree: ast.AST) -> list[Functions]:
     """Every function and method, nested ones included."""
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [node for node in ast.walk(tree) if isinstance(node, Functions)]
+
+
+def sizes(folder: Path) -> list[str]:
+    """Of all files below a folder: files, lines, median file, lines a def, median def, imports, blank lines."""
+    texts = [path.read_text() for path in sorted(folder.rglob("*.py"))]
+    trees, lines = [ast.parse(text) for text in texts], [text.splitlines() for text in texts]
+    every = [(node.end_lineno or 0) - node.lineno + 1 for tree in trees for node in functions(tree)]
+    count = sum(map(len, lines)) or 1
+    imported = sum(
+        (node.end_lineno or 0) - node.lineno + 1
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+    blank = sum(not line.strip() for text in lines for line in text)
+    return [
+        f"{len(texts)}", f"{count:,}", f"{median(map(len, lines)) if lines else 0:g}",
+        f"{count / max(1, len(every)):.1f}", f"{median(every) if every else 0:g}", f"{imported / count:.1%}",
+        f"{blank / count:.1%}",
+    ]  # fmt: skip
 
 
 def circles(house: House) -> list[list[str]]:
@@ -124,16 +128,6 @@ def circles(house: House) -> list[list[str]]:
     return [list(group) for group in sorted(groups, key=lambda group: (-len(group), group))]
 
 
-def within(name: str, places: tuple[str, ...]) -> bool:
-    """Whether a module is one of these, or lies in one."""
-    return any(name == place or name.startswith(f"{place}.") for place in places)
-
-
-def wing(name: str) -> str:
-    """The folder of the package that a module lies in."""
-    return name.partition(".")[0] if "." in name else "."
-
-
 def meanings(house: House) -> dict[str, list[str]]:
     """Public class names and type aliases that mean different things in different modules, and where."""
     homes: dict[str, dict[str, str]] = defaultdict(dict)
@@ -153,65 +147,59 @@ def meanings(house: House) -> dict[str, list[str]]:
     }
 
 
-def untested(house: House) -> tuple[list[str], int]:
-    """Modules of the agent and of launching that no unit test imports by name, and how many modules there are."""
-    mine = [name for name in house.trees if within(name, TESTED) and not name.endswith(("__init__", "sitecustomize"))]
-    imported = {found.target for tree in house.unit_tests for found in house.imports_of(tree)}
-    return [name for name in mine if name not in imported], len(mine)
+def at_an_edge(name: str) -> bool:
+    """Whether lazy imports are right in a module."""
+    last = name.rpartition(".")[2]
+    return last == COMMANDS or last.endswith(f"_{COMMANDS}") or any(
+        name == edge or name.startswith(f"{edge}.") for edge in EDGES
+    )  # fmt: skip
 
 
 def counted(names: Iterable[str]) -> str:
-    """How many, and how many of each: ``3: cli 2, lab 1``."""
-    times = Counter(names)
+    """How many, and how many of each folder: ``3: cli 2, lab 1``."""
+    times = Counter(name.partition(".")[0] if "." in name else "." for name in names)
     return f"{times.total()}: {', '.join(f'{name} {n}' for name, n in sorted(times.items()))}".rstrip(": ")
 
 
 def figures(house: House) -> dict[str, tuple[str, list[str]]]:
-    """Per line of the table: its figure, and what it is made of."""
-    rings, several, (missing, every) = circles(house), meanings(house), untested(house)
+    """What a reader trips over: each figure, and what it is made of."""
+    rings, several = circles(house), meanings(house)
     lazy = [one for one in house.imports if one.lazy]
-    stray = [f"{one.source} ← {one.target}" for one in lazy if not within(one.source, EDGES)]
+    stray = [f"{one.source} ← {one.target}" for one in lazy if not at_an_edge(one.source)]
     nodes = [(name, node) for name, tree in house.trees.items() for node in ast.walk(tree)]
     rebound = [f"{name}: {', '.join(node.names)}" for name, node in nodes if isinstance(node, ast.Global)]
     loose = [name for name, node in nodes if isinstance(node, ast.Name) and node.id == "Any"]
-    sizes = sorted(
+    longest = max(
         ((node.end_lineno or 0) - node.lineno + 1, f"{name}.{node.name}")
-        for name, tree in house.trees.items()
-        for node in functions(tree)
+        for name, node in nodes
+        if isinstance(node, Functions)
     )
-    long = [f"{name} ({size})" for name, size in house.lines.items() if size > LONG_FILE]
-    short = [name for name, size in house.lines.items() if size < SHORT_MODULE and not name.endswith("__")]
     return {
         "import circles": (f"{len(rings)}", [", ".join(ring) for ring in rings]),
-        "modules in circles": (f"{sum(map(len, rings))}", []),
-        "lazy imports of own modules": (counted(wing(one.source) for one in lazy), []),
-        "… outside cli and the agent's edge": (f"{len(stray)}", stray),
+        "lazy imports of own modules": (counted(one.source for one in lazy), []),
+        "… outside commands and the agent's edge": (f"{len(stray)}", stray),
         "`global` statements": (f"{len(rebound)}", rebound),
-        "uses of `Any` outside wraps/": (counted(wing(name) for name in loose if not within(name, (PATCHES,))), []),
+        "uses of `Any`": (counted(loose), []),
         "names with more than one meaning": (f"{len(several)}", [f"{k}: {', '.join(v)}" for k, v in several.items()]),
-        "median function": (f"{median(size for size, _ in sizes):g} lines", []),
-        "longest function": (f"{sizes[-1][0]} lines ({sizes[-1][1]})", []),
-        f"files over {LONG_FILE} lines": (f"{len(long)}", long),
-        f"modules under {SHORT_MODULE} lines": (f"{len(short)}", short),
-        "modules": (f"{len(house.trees)}, {sum(house.lines.values())} lines", []),
-        "agent and launch: modules no unit test imports": (f"{len(missing)} of {every}", missing),
+        "longest function": (f"{longest[0]} lines ({longest[1]})", []),
     }
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print the table, and under it the details of every tree."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tree", type=Path, nargs="?", default=OWN, help="a package's folder")
-    parser.add_argument("--against", type=Path, metavar="OTHER", help="an older one, shown in a column before")
-    chosen = parser.parse_args(arguments)
-    columns = [(str(path), figures(read(path))) for path in (chosen.against, chosen.tree) if path is not None]
-    print("| what |", " | ".join(path for path, _ in columns), "|\n|", " | ".join(["---"] * (1 + len(columns))), "|")
-    for what in columns[0][1]:
-        print("|", " | ".join([what, *(found[what][0] for _, found in columns)]), "|")
-    for path, found in columns:
-        print(f"\n{path}")
-        for what, (_, details) in found.items():
-            print(*(f"  {what}:" if details else "", *details), sep="\n    ", end="\n" if details else "")
+    tree = parser.parse_args(arguments).tree
+    print("| | files | lines | median file | lines a def | median def | imports | blank |\n" + "| --- " * 8 + "|")
+    for name, folder in {"src": tree, "tests": tree.parents[1] / "tests", "bench": tree.parents[1] / "bench"}.items():
+        if folder.is_dir():
+            print("|", " | ".join([name, *sizes(folder)]), "|")
+    print("\n| what | figure |\n| --- | --- |")
+    found = figures(read(tree))
+    for what, (figure, _) in found.items():
+        print(f"| {what} | {figure} |")
+    for what, (_, details) in found.items():
+        if details:
+            print(f"\n{what}:", *details, sep="\n    ")
 
 
 if __name__ == "__main__":

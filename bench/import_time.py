@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+from statistics import median
 
-import numpy as np
-
-from bench.common import machine, table
+from bench.machine import arguments, cost
+from bench.table import report, table
 
 RUNS = 20
 
 
-def seconds(program: str) -> float:
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", program], check=True)
-    return time.perf_counter() - began
-
-
 def main() -> None:
-    pairs = [(seconds("pass"), seconds("import stash")) for _ in range(RUNS)]
-    cost = float(np.median([with_stash - empty for empty, with_stash in pairs]))
-    loaded = subprocess.run(
-        [sys.executable, "-c", "import stash, sys; print('torch' in sys.modules)"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    rows = [[f"{cost * 1e3:.1f} ms", loaded, str(RUNS)]]
-    print(machine(), table(["median cost of `import stash`", "torch loaded", "pairs"], rows), sep="\n\n")
+    arguments(__doc__)
+    programs = ("pass", "import stash")
+    pairs = [[cost([sys.executable, "-c", program])[0] for program in programs] for _ in range(RUNS)]
+    added = median(with_stash - empty for empty, with_stash in pairs)
+    asked = [sys.executable, "-c", "import stash, sys; print('torch' in sys.modules)"]
+    loaded = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    heads = ("median cost of `import stash`", "torch loaded", "pairs")
+    report(table(heads, [[f"{added * 1e3:.1f} ms", loaded, RUNS]]))
 
 
 if __name__ == "__main__":

@@ -2,15 +2,14 @@
 
 A job of known stalls is profiled on a machine of known noise, again and again: real order of visits, real block
 sizes, real rule of stopping, real estimators; only steps are drawn instead of trained. For every kind of noise a row
-says how many of the intervals hold the truth, now and as they were made before, and how wide they are against that.
-Of noise made of rare events the profiles that met one have a row of their own, and so has fetch as somebody would
-know it who was told which blocks are longer and by how much, but not how often (``informed``).
+says how many of the intervals hold the truth, and half their width in the median, as a share of the step. Of noise
+made of rare events the profiles that met one have a row of their own, and so has fetch as it would be known to
+somebody who knows which blocks are longer and by how much, but not how often (``informed``).
 What real launches add is asked by ``bench.truth.interval_coverage``.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import betaincinv, stdtrit
 
-from bench.common import machine, table
-from bench.noise.former import former
+from bench.machine import arguments, machine
 from bench.noise.models import Factors, Hiccups, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
+from bench.table import show
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
 from stash.core.ladder import CATCH_UP, NAMES, round_of_visits, rung, stall_names
@@ -194,32 +193,32 @@ class Held(NamedTuple):
 
     rounds: int
     met: bool
-    cells: dict[str, tuple[bool, bool, float]]
-    """Of every stall: whether its interval holds the truth, whether it did before, and its width against then."""
+    cells: dict[str, tuple[bool, float]]
+    """Of every stall: whether its interval holds the truth, and half its width as a share of the step."""
     informed: tuple[bool, float] | None
-    """Of fetch, where hiccups make its blocks longer: whether the informed interval holds it; its width likewise."""
+    """The same of fetch, where hiccups make its blocks longer, by the informed interval."""
 
 
 def held(noise: Noise, seed: int) -> Held:
     """One profile against its truth."""
     run = simulate(noise, seed)
-    profile, true = run.profile(), truth(run)
-    found = attribute(profile)
-    rounds = found.rounds + found.rounds_dropped
-    now, cells = [*(stall.time for stall in found.stalls), found.step], {}
-    for name, time, old in zip((*stall_names(run.rungs), "step"), now, former(profile), strict=True):
-        cells[name] = (_holds(time, true[name]), _holds(old, true[name]), time.half_width / old.half_width)
-        if name == "fetch":
-            width = old.half_width
+    true, found = truth(run), attribute(run.profile())
+    rounds, step = found.rounds + found.rounds_dropped, found.step.value
+    times = dict(zip((*stall_names(run.rungs), "step"), (*(s.time for s in found.stalls), found.step), strict=True))
+    cells = {
+        name: (time.low <= true[name] <= time.high, time.half_width / step)
+        for name, time in times.items()
+        if time.low is not None and time.high is not None and time.half_width is not None
+    }
     known = None
     if noise.hiccups is not None:
         low, high = informed(noise, run, rounds)
-        known = (low <= true["fetch"] <= high, (high - low) / 2 / width)
+        known = (low <= true["fetch"] <= high, (high - low) / 2 / step)
     return Held(rounds, run.met > 0, cells, known)
 
 
 def informed(noise: Noise, run: Run, rounds: int) -> tuple[float, float]:
-    """Fetch by one who is told which cold blocks are longer, and by how much: only how often, and noise, is unknown.
+    """Fetch by one who knows which cold blocks are longer, and by how much: only how often, and noise, is unknown.
 
     How often: Clopper and Pearson's interval of the share of blocks. Noise: Student's of the rest of the differences.
     """
@@ -241,7 +240,7 @@ def _slowest(run: Run, name: str, number: int) -> float:
 
 
 def rows(noise: Noise, profiles: int) -> list[list[str]]:
-    """Of one noise: rounds, and for every stall how many hold, how many held before, and the ratio of widths."""
+    """Of one noise: rounds, and for every stall how many intervals hold, and how wide they are."""
     every = [held(noise, seed) for seed in range(profiles)]
     found = [_row(noise.name, every)]
     if noise.rare:
@@ -249,39 +248,30 @@ def rows(noise: Noise, profiles: int) -> list[list[str]]:
         found.append(_row(f"… that met one ({len(met) / len(every):.0%})", met))
     known = [one.informed for one in every if one.informed is not None]
     if known:
-        cell = f"{np.mean([holds for holds, _ in known]):.0%}, {np.median([width for _, width in known]):.2f}"
-        found.append(["… informed", "", *(cell if name == "fetch" else "" for name in (*STALLS, "step"))])
+        found.append(["… informed", "", *(_cell(known) if name == "fetch" else "" for name in (*STALLS, "step"))])
     return found
 
 
 def _row(title: str, profiles: Sequence[Held]) -> list[str]:
-    def cell(name: str) -> str:
-        cells = [one.cells[name] for one in profiles if name in one.cells]
-        if not cells:
-            return ""
-        now, before, widths = zip(*cells, strict=True)
-        return f"{np.mean(now):.0%} ({np.mean(before):.0%}), {np.median(widths):.2f}"
-
-    return [title, f"{np.median([one.rounds for one in profiles]):g}", *map(cell, (*STALLS, "step"))]
+    cells = (_cell([one.cells[name] for one in profiles if name in one.cells]) for name in (*STALLS, "step"))
+    return [title, f"{np.median([one.rounds for one in profiles]):g}", *cells]
 
 
-def _holds(time: object, true: float) -> bool:
-    return time.low <= true <= time.high
+def _cell(known: Sequence[tuple[bool, float]]) -> str:
+    if not known:
+        return ""
+    holds, widths = zip(*known, strict=True)
+    return f"{np.mean(holds):.0%}, ±{np.median(widths):.1%}"
 
 
 def main() -> None:
     """Simulate, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--profiles", type=int, default=400, help="of each kind of noise")
-    parser.add_argument("--only", default="", help="kinds of noise whose name contains this")
-    options = parser.parse_args()
-    found = []
-    for noise in NOISES:
-        if options.only in noise.name:
-            for row in rows(noise, options.profiles):
-                print(*row, sep=" | ", flush=True)
-                found.append(row)
-    print(f"\n{machine()}\n\n{table(('noise', 'rounds', *STALLS, 'step'), found)}")
+    options = arguments(
+        __doc__, profiles=(400, "of each kind of noise"), only=("", "kinds of noise whose name contains this")
+    )
+    chosen = [noise for noise in NOISES if options.only in noise.name]
+    print(f"{machine()}\n")
+    show(("noise", "rounds", *STALLS, "step"), (row for noise in chosen for row in rows(noise, options.profiles)))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.common import TASKS, TIMED, Task, machine, make_data, profiled, read_all, table, untouched
+from bench.machine import arguments, machine
+from bench.table import table
+from bench.workloads import TASKS, TIMED, Task, make_data, profiled, read_all, untouched
 from stash.core import rounds as stats
 from stash.core.artefact import load
 
@@ -95,8 +97,8 @@ def added(name: str, share: float, pairs: list[tuple[list[float], list[float]]])
     return [*row, f"{typical * 1e-6 / 0.1:.2%}"]
 
 
-def main(names: list[str]) -> None:
-    names = names or ["tiny", "resnet18", "m5"]
+def main() -> None:
+    names = arguments(__doc__, workloads=(["tiny", "resnet18", "m5"], "of them, or of the zoo")).workloads
     print(machine())
     if "tiny" in names:
         print("", measure_tiny(), sep="\n")
@@ -106,4 +108,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

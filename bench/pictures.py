@@ -15,7 +15,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from bench.common import ROOT
+from bench.machine import ROOT
 from stash.cli.show_command import read_page
 from stash.ui.charts.svg import svg
 from stash.ui.html import render

@@ -1,13 +1,12 @@
-"""How far ``stash probe`` is from the truth and from the usual tools (``python -m bench.probe_accuracy``).
+"""How far ``stash probe`` is from the truth and from the usual tools.
 
 On the testbed, where rates are known from transfers of its own: streams, large all-reduces, the disk limit, and
-how often one slow node of three is found (and an even cluster left in peace). Then side by side on one machine,
+how often one slow node of three is found (and an even cluster called even). Then side by side on one machine,
 interleaved: a plain all-reduce loop, iperf3 and fio. Needs root; tools that are not installed are left out.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -15,10 +14,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.common import machine, table
+from bench.machine import arguments, machine
+from bench.table import span, table
 from stash.analysis.findings.probe_reading import read
 from stash.analysis.findings.rates import read_rate
 from stash.catalog.layers import load
@@ -80,10 +80,7 @@ if dist.get_rank() == 0:
 dist.barrier()
 dist.destroy_process_group()
 """
-"""Somebody else's loop: no barriers, rank 0's own clock, the median of nine batches; pinned as the probe is."""
-
-
-# What is measured -----------------------------------------------------------------------------------------
+"""A plain loop: no barriers, rank 0's own clock, the median of nine batches; pinned as the probe is."""
 
 
 def probed(bed: Testbed, parts: str, budget: float) -> Probe:
@@ -140,16 +137,15 @@ def disk_reads(found: Probe) -> list[DiskRead]:
     return [one for one in links.reads if one.cold]
 
 
-def off(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"
+def error_rows(limit: str, ratios: Mapping[str, Sequence[float]]) -> list[list[object]]:
+    """Errors of measurements over the truth: a line for each way to measure."""
+    return [
+        [limit, name, len(some), *(f"{100 * (of(some) - 1):+.1f} %" for of in (statistics.median, min, max))]
+        for name, some in ratios.items()
+    ]
 
 
-def spread(ratios: Sequence[float]) -> str:
-    """A median ratio and the range of all."""
-    return f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
-
-
-# The truth of the testbed ---------------------------------------------------------------------------------
+ERROR_HEADS = ("limit", "measured by", "times", "median error", "lowest", "highest")
 
 
 def shaped_links(rounds: int) -> str:
@@ -167,11 +163,8 @@ def shaped_links(rounds: int) -> str:
                     errors[name].append(median_rate(stream.timings[0]) / truth)
             # Over two ranks the bus bandwidth is bytes over seconds: each sends its tensor once.
             errors["all-reduce"].append(median_rate(across(found).timings[-1]) / truth)
-        rows += [
-            [rate, name, str(len(ratios)), off(statistics.median(ratios)), off(min(ratios)), off(max(ratios))]
-            for name, ratios in errors.items()
-        ]
-    return table(["link", "measured by", "times", "median error", "lowest", "highest"], rows)
+        rows += error_rows(rate, errors)
+    return table(ERROR_HEADS, rows)
 
 
 def small_messages(rounds: int) -> str:
@@ -179,22 +172,15 @@ def small_messages(rounds: int) -> str:
     rows = []
     with Testbed(2) as bed:
         for number in range(rounds):
-            pair = [lambda: _smallest(bed), lambda: reference(bed, [SIZES[0]])[SIZES[0]]]
-            ours, loop = _alternating(pair, number)
+            ours = _smallest(bed) if number % 2 == 0 else None  # first now one and now the other
+            loop = reference(bed, [SIZES[0]])[SIZES[0]]
+            ours = _smallest(bed) if ours is None else ours
             rows.append([f"{ours / 2 * 1e6:.0f} µs", f"{loop / 2 * 1e6:.0f} µs", f"{ours / loop:.2f}"])
     return table(["α by the probe", "α by the loop", "ratio"], rows)
 
 
 def _smallest(bed: Testbed) -> float:
     return statistics.median(across(probed(bed, "exchanges", 6)).timings[0].seconds)
-
-
-def _alternating(pair: Sequence[Callable[[], float]], number: int) -> tuple[float, float]:
-    """Both measurements, the first of them now one and now the other."""
-    if number % 2:
-        second = pair[1]()
-        return pair[0](), second
-    return pair[0](), pair[1]()
 
 
 def limited_disk(rounds: int) -> str:
@@ -210,15 +196,12 @@ def limited_disk(rounds: int) -> str:
                     rate = read_rate(one)
                     assert rate is not None
                     ratios.setdefault(name, []).append(rate.value / asked)
-        rows += [
-            [limit, name, str(len(some)), off(statistics.median(some)), off(min(some)), off(max(some))]
-            for name, some in ratios.items()
-        ]
-    return table(["limit", "measured by", "times", "median error", "lowest", "highest"], rows)
+        rows += error_rows(limit, ratios)
+    return table(ERROR_HEADS, rows)
 
 
 def slow_nodes(beds: int) -> str:
-    """One of three nodes with half the network, and even ones: how often the reading says so."""
+    """One of three nodes with half the network, and even ones: how often the reading finds them."""
     facts = load()
     named = {"one slow node": 0, "even": 0}
     for number in range(beds):
@@ -227,12 +210,7 @@ def slow_nodes(beds: int) -> str:
             with Testbed(3, network=FAST, overrides=overrides) as bed:
                 found = probed(bed, "streams", 8)
             named[case] += any(finding.name == "uneven-nodes" for finding in read(found, facts).findings)
-    return table(
-        ["cluster of three", "times", "called uneven"], [[case, str(beds), str(n)] for case, n in named.items()]
-    )
-
-
-# Side by side with the usual tools --------------------------------------------------------------------------
+    return table(["cluster of three", "times", "called uneven"], [[case, beds, n] for case, n in named.items()])
 
 
 def against_loop(rounds: int) -> str:
@@ -245,7 +223,7 @@ def against_loop(rounds: int) -> str:
         loop = reference(None, SIZES)
         for size in SIZES:
             ratios[size].append(ours[size] / loop[size])
-    rows = [[f"{size // 1024} KiB", str(rounds), spread(some)] for size, some in ratios.items()]
+    rows = [[f"{size // 1024} KiB", str(rounds), span(some)] for size, some in ratios.items()]
     return table(["all-reduce of", "rounds", "seconds, probe over loop"], rows)
 
 
@@ -262,7 +240,7 @@ def against_iperf3(rounds: int) -> str:
                 assert links is not None
                 for stream in links.streams:
                     ratios[stream.flows].append(median_rate(stream.timings[0]) / _iperf3(bed, stream.flows))
-        rows += [[rate or "unshaped", str(flows), str(rounds), spread(some)] for flows, some in ratios.items()]
+        rows += [[rate or "unshaped", str(flows), str(rounds), span(some)] for flows, some in ratios.items()]
     return table(["link", "flows", "rounds", "rate, probe over iperf3"], rows)
 
 
@@ -292,7 +270,7 @@ def against_fio(rounds: int) -> str:
             disk_pieces.evict(second)
             ratios.append(median_rate(ours) / _fio([piece.path for piece in second]))
             shutil.rmtree(Path(folder) / "files")
-    return table(["read", "rounds", "rate, our reader over fio"], [["sequential, cold", str(rounds), spread(ratios)]])
+    return table(["read", "rounds", "rate, our reader over fio"], [["sequential, cold", str(rounds), span(ratios)]])
 
 
 def _fio(paths: Sequence[Path]) -> float:
@@ -306,11 +284,12 @@ def _fio(paths: Sequence[Path]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="tables whose title contains this")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--beds", type=int, default=20, help="clusters of each case of slow nodes")
-    chosen = parser.parse_args()
+    chosen = arguments(
+        __doc__,
+        only=("", "tables whose title contains this"),
+        rounds=(5, ""),
+        beds=(20, "clusters of each case of slow nodes"),
+    )
     print(machine(), flush=True)
     for title, make, times in (
         ("Shaped links: the probe against the verified rate", shaped_links, chosen.rounds),

@@ -7,14 +7,14 @@ samples into a step, the step after it counts in proportion. Knows remedies by t
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.common import machine, table
+from bench.machine import arguments
+from bench.table import progress, report, table
 from bench.truth.cases import Case, Layer, named
 from bench.truth.jobs import cluster, profile
 from stash.advice.case import Case as AdviceCase
@@ -41,7 +41,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """A profile: the step, with its interval, and what each remedy of the stall is said to save."""
+    """A profile: the step, with its interval, and what each remedy of the stall is predicted to save."""
 
     step: Interval
     stall_seconds: float
@@ -110,11 +110,12 @@ def row(trial: Trial, before: Found, after: Found) -> list[str]:
 HEADS = ("job", "step, ms", "stall, ms", "remedy", "predicted, ms", "obtained, ms", "difference, of the step")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.remedies", description=__doc__)
-    parser.add_argument("--only", default="", metavar="TEXT", help="trials whose job or remedy contains this")
-    parser.add_argument("--budget", type=float, default=15, metavar="SECONDS", help="of measuring for each profile")
-    options = parser.parse_args(arguments)
+def main() -> int:
+    options = arguments(
+        __doc__,
+        only=("", "trials whose job or remedy contains this"),
+        budget=(15.0, "seconds of measuring for each profile"),
+    )
     rows, before = [], {}
     for trial in TRIALS:
         if options.only not in f"{trial.job} {trial.remedy}":
@@ -124,8 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             before[trial.job] = measure(case, trial.stall, options.budget)
         after = measure(trial.apply(case), trial.stall, options.budget)
         rows.append(row(trial, before[trial.job], after))
-        print("done:", *rows[-1], sep="  ", file=sys.stderr, flush=True)
-    print(machine(), table(HEADS, rows), sep="\n\n")
+        progress(*rows[-1])
+    report(table(HEADS, rows))
     return 0
 
 

@@ -7,15 +7,14 @@ Seconds are of processor time, since a report waits for nothing; how busy the ma
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from bench.common import machine, table
-from bench.scale import cost
+from bench.machine import STASH, arguments, cost, timed
+from bench.table import report, table
 from stash.cli.show_command import read_page
 from stash.ui.charts.svg import svg
 from tests.support.chromium import CHROMIUM, Chromium
@@ -27,12 +26,10 @@ WIDTHS = (860, 350)
 """Pixels, at which a report draws every chart."""
 
 
-def command(path: Path, out: Path) -> tuple[float, float]:
+def command(path: Path, out: Path) -> list[str]:
     """Median seconds of processor time of the command, and of `stash show` for the same profile."""
-    stash = [sys.executable, "-m", "stash"]
-    report = [cost([*stash, "report", str(path), "-o", str(out)])[1] for _ in range(REPEATED)]
-    shown = [cost([*stash, "show", str(path), "--json"])[1] for _ in range(REPEATED)]
-    return median(report), median(shown)
+    commands = ([*STASH, "report", str(path), "-o", str(out)], [*STASH, "show", str(path), "--json"])
+    return [f"{median(cost(each)[1] for _ in range(REPEATED)):.2f}" for each in commands]
 
 
 def opened(pages: list[Path]) -> list[str]:
@@ -52,70 +49,40 @@ def opened(pages: list[Path]) -> list[str]:
 
 def drawn(path: Path) -> list[list[str]]:
     """Seconds of processor time to draw the charts of a report in each way, and what they add to the page."""
-    charts = read_page([str(path)]).charts
-    began = time.process_time()
-    own = sum(len(svg(chart, width)) for chart in charts for width in WIDTHS)
-    rows = [["Stash's own SVG, two widths", f"{time.process_time() - began:.3f}", f"{own / 1e3:.0f}", "no"]]
-
+    import altair
     import vl_convert
 
-    spec = {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "width": WIDTHS[0],
-        "data": {"values": [{"round": i % 30, "seconds": 0.1 + i % 7 / 100, "rung": i % 7} for i in range(210)]},
-        "mark": "point",
-        "encoding": {
-            "x": {"field": "round", "type": "quantitative"},
-            "y": {"field": "seconds", "type": "quantitative"},
-            "color": {"field": "rung", "type": "nominal"},
-        },
-    }
-    began = time.process_time()
-    first = len(vl_convert.vegalite_to_svg(spec))
-    once = time.process_time() - began
-    others = sum(len(vl_convert.vegalite_to_svg({**spec, "width": width})) for _ in charts[1:] for width in WIDTHS)
-    whole = time.process_time() - began
-    rows.append([f"Vega-Lite to SVG (the first {once:.2f} s)", f"{whole:.3f}", f"{(first + others) / 1e3:.0f}", "no"])
-    began = time.process_time()
-    page = vl_convert.vegalite_to_html(spec, bundle=True)
-    rows.append(
-        ["Vega-Lite's scripts in the page", f"{time.process_time() - began:.3f}", f"{len(page) / 1e3:.0f}", "yes"]
-    )
-    began = time.process_time()
-    import altair
+    charts, values = read_page([str(path)]).charts, [{"x": i % 30, "y": 0.1 + i % 7 / 100} for i in range(210)]
+    chart = altair.Chart(altair.Data(values=values), width=WIDTHS[0]).mark_point().encode(x="x:Q", y="y:Q")
+    spec = chart.to_dict()
 
-    assert altair.Chart is not None
-    rows.append(["importing altair, which writes such charts", f"{time.process_time() - began:.3f}", "0", ""])
-    return rows
+    def row(name: str, scripts: str, make: Callable[[], int]) -> list[str]:
+        size, seconds = timed(make)
+        return [name, f"{seconds:.3f}", f"{size / 1e3:.0f}", scripts]
+
+    vega = [{**spec, "width": width} for _ in charts for width in WIDTHS]
+    return [
+        row("Stash's own SVG, two widths", "no", lambda: sum(len(svg(c, width)) for c in charts for width in WIDTHS)),
+        row("Vega-Lite to SVG, the first", "no", lambda: len(vl_convert.vegalite_to_svg(spec))),
+        row("Vega-Lite to SVG, all", "no", lambda: sum(len(vl_convert.vegalite_to_svg(each)) for each in vega)),
+        row("Vega-Lite's scripts in the page", "yes", lambda: len(vl_convert.vegalite_to_html(spec, bundle=True))),
+    ]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
-    parser.add_argument("--drawn-by", action="store_true", help="also other ways to draw the charts")
-    wanted = parser.parse_args()
+    wanted = arguments(__doc__, drawn_by=(False, "also other ways to draw the charts"))
     rows, pages = [], []
     with tempfile.TemporaryDirectory() as folder:
         for ranks, rounds in SIZES:
-            path, out = Path(folder) / f"{ranks}x{rounds}.stash.json", Path(folder) / f"{ranks}x{rounds}.html"
-            made = [
-                sys.executable,
-                "-m",
-                "bench.scale",
-                "--ranks",
-                str(ranks),
-                "--rounds",
-                str(rounds),
-                "--make",
-                str(path),
-            ]
-            cost(made)
-            spent, shown = command(path, out)
+            path, out = (Path(folder) / f"{ranks}x{rounds}{ending}" for ending in (".stash.json", ".html"))
+            sizes = ["--ranks", str(ranks), "--rounds", str(rounds), "--make", str(path)]
+            cost([sys.executable, "-m", "bench.scale", *sizes])
+            took, size = command(path, out), f"{path.stat().st_size / 1e6:.2f}"
+            rows.append([ranks, rounds, size, *took, f"{out.stat().st_size / 1e3:.0f}"])
             pages.append(out)
-            rows.append([f"{ranks}", f"{rounds}", f"{path.stat().st_size / 1e6:.2f}", f"{spent:.2f}", f"{shown:.2f}",
-                         f"{out.stat().st_size / 1e3:.0f}"])  # fmt: skip
-        rows = [[*row, time_to_open] for row, time_to_open in zip(rows, opened(pages), strict=True)]
+        rows = [[*row, seconds] for row, seconds in zip(rows, opened(pages), strict=True)]
         heads = ("ranks", "rounds", "artefact, MB", "`stash report`, s", "`stash show`, s", "report, kB", "opens, s")
-        print(machine(), table(heads, rows), sep="\n\n")
+        report(table(heads, rows))
         if wanted.drawn_by:
             heads = ("charts of a 16-rank report", "s", "kB", "needs scripts")
             print("", table(heads, drawn(Path(folder) / "16x30.stash.json")), sep="\n")

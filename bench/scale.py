@@ -1,6 +1,6 @@
 """What a large job costs: the artefact's size, `stash show`'s seconds and memory, the leader's work in a round.
 
-Nobody here has a thousand devices. The profile is made up, as one of eight-GPU nodes would be, with every number as
+The profile is made up, as one of eight-GPU nodes would be, with every number as
 ragged as a measured one; the control plane is simulated: what all ranks would hand in reaches one leader, whose work
 is timed without the network. Knows nothing of what a network of that size adds.
 """
@@ -23,8 +23,8 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from bench.common import machine, table
-from bench.costs import cost
+from bench.machine import cost, machine
+from bench.table import table
 from stash.core.artefact import save
 from stash.core.ladder import RUNGS, rung
 from stash.core.pagecache import PAGE
@@ -48,16 +48,16 @@ BATCH = 32
 
 
 def made_up(ranks: int, rounds: int) -> Profile:
-    """A profile of ``ranks`` GPUs under every rung, each number drawn anew for each block."""
+    """A profile of ``ranks`` GPUs under every rung, with numbers of its own in each block."""
     noise = np.random.default_rng(0)
-    told = [
+    blocks = [
         block(noise, number, each.name, rank)
         for number in range(rounds)
         for each in RUNGS
         for rank in ([0] if each.active == "leader" else range(ranks))
     ]
     gathered = Gathered()
-    for each in told:
+    for each in blocks:
         gathered.take(each)
     gpus = tuple(Gpu(index=i, name="NVIDIA H100 80GB HBM3", memory_bytes=85_520_809_984) for i in range(PER_NODE))
     return Profile(
@@ -138,7 +138,8 @@ class Crowd:
 
     def exchange(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
         if isinstance(report, BlockReport):
-            self._round = report.block.round
+            done: Any = report.block.message()
+            self._round = done.round
         rows = [packed(self._handed_in(report, rank)) for rank in range(self.place.world_size)]
         longest = max(map(len, rows))
         received = torch.stack([torch.frombuffer(bytearray(row.ljust(longest)), dtype=torch.uint8) for row in rows])
@@ -155,12 +156,12 @@ class Crowd:
             return replace(report, rank=seen, host=host, groups=groups, batch=FirstBatch(rank, None))
         if not isinstance(report, BlockReport):
             return Payload.of(report) if isinstance(report, Message) else report
-        told = report.block
-        if rank > 0 and rung(told.rung).active == "leader":
+        own: Any = report.block.message()
+        if rank > 0 and rung(own.rung).active == "leader":
             return None
-        made = block(self._noise, told.round, told.rung, rank)
+        made = block(self._noise, own.round, own.rung, rank)
         return BlockReport(
-            Payload.of(made), made.seconds, witnessed(made) if rung(told.rung).reads_data else CacheEvidence()
+            Payload.of(made), made.seconds, witnessed(made) if rung(own.rung).reads_data else CacheEvidence()
         )
 
 

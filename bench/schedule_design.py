@@ -10,21 +10,21 @@ A job that logs every fifth step shows why rounds differ in length.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 
-from bench.common import table
+from bench.machine import arguments
+from bench.noise.record import TWO_RANKS
+from bench.recorded import numbers
+from bench.table import show
 from stash.core import rounds as stats
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent.runner.block_plan import BlockSize, Plan, StepPace, plan
 
-RECORDED = Path(__file__).parent / "noise" / "two_ranks.csv"
 LINE = 0.016
 """Seconds that a line of it took, as its head tells: four steps."""
 LADDER = ("solo", "crowd", "cluster", "warm", "cold")
@@ -215,11 +215,9 @@ def row(job: Job, design: Design, runs: list[Run], truth: np.ndarray) -> list[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--noise", type=Path, default=RECORDED)
-    args = parser.parse_args()
-    machine = Machine(LINE * np.loadtxt(args.noise, delimiter=",").T / 1000)
-    heads = [
+    args = arguments(__doc__, noise=(TWO_RANKS, ""))
+    machine = Machine(LINE * numbers(args.noise).T / 1000)
+    heads = (
         "job",
         "",
         "replay block",
@@ -229,9 +227,8 @@ def main() -> None:
         "worst error",
         "hold",
         "measured",
-    ]
-    heads.append("rounds at 30 s")
-    print(table(heads, [line for job in JOBS for line in rows(job, machine)]))
+    )
+    show((*heads, "rounds at 30 s"), (line for job in JOBS for line in rows(job, machine)))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.machine import arguments
 from tests.support.slurm_cluster import obstacle, slurm_cluster
 
 STUDY = """\
@@ -23,6 +24,7 @@ MODEL = "layers:\n- {name: only, bytes: 4MB, forward_seconds: 20ms, backward_sec
 
 
 def main() -> int:
+    arguments(__doc__)
     if obstacle():
         print(f"cannot be run here: {obstacle()}", file=sys.stderr)
         return 1

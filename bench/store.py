@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -19,7 +18,8 @@ from statistics import median
 
 import numpy as np
 
-from bench.costs import cost
+from bench.machine import STASH, cost, timed
+from bench.table import progress, report, table
 from stash.core.artefact import to_bytes
 from stash.core.records.profile import Profile
 from stash.store.storage import id_of, name_of, stored
@@ -60,14 +60,11 @@ def jobs() -> list[Profile]:
 
 def artefacts(count: int) -> Iterator[bytes]:
     """So many artefacts, one a minute, each like no other."""
-    for number, made in enumerate(_repeated(count)):
-        created = (BEGIN + timedelta(minutes=number)).isoformat(timespec="seconds")
-        yield to_bytes(made.model_copy(update={"created": created, "elapsed_seconds": 40 + number / 1000}))
-
-
-def _repeated(count: int) -> Iterator[Profile]:
     kinds = jobs()
-    return (kinds[number % KINDS] for number in range(count))
+    for number in range(count):
+        created = (BEGIN + timedelta(minutes=number)).isoformat(timespec="seconds")
+        differs = {"created": created, "elapsed_seconds": 40 + number / 1000}
+        yield to_bytes(kinds[number % KINDS].model_copy(update=differs))
 
 
 def filled(store: Store, folder: Path, count: int) -> float:
@@ -75,9 +72,8 @@ def filled(store: Store, folder: Path, count: int) -> float:
     spent, digests = [], {}
     for number, content in enumerate(artefacts(count)):
         if number < TIMED:
-            began = time.process_time()
-            name = store.put(content, "made-up.stash.json")
-            spent.append(time.process_time() - began)
+            name, seconds = timed(store.put, content, "made-up.stash.json")
+            spent.append(seconds)
             digests[number % KINDS] = (name, (folder / path_of(name)).read_text())
             continue
         name = name_of(content, (BEGIN + timedelta(minutes=number)).isoformat(), ".stash.json")
@@ -89,40 +85,35 @@ def filled(store: Store, folder: Path, count: int) -> float:
 
 def measured(folder: Path, count: int, brief: bool) -> list[list[str]]:
     """Rows of the table: what, seconds on the wall, of processor time, peak MB."""
-    stash = [sys.executable, "-m", "stash"]
-    listing = {
-        "`stash list`": [*stash, "list", str(folder)],
-        "`stash list --all --json`": [*stash, "list", str(folder), "--all", "--json"],
+    asked = {
+        "`stash list`": ["list", str(folder)],
+        "`stash list --all --json`": ["list", str(folder), "--all", "--json"],
     }
-    asking = {f"query: {what}": [*stash, "query", sql, "--store", str(folder)] for what, sql in QUERIES.items()}
+    asked |= {f"query: {what}": ["query", sql, "--store", str(folder)] for what, sql in QUERIES.items()}
     rows = []
 
     def measure(what: str, command: list[str]) -> None:
-        wall, cpu, memory = cost(command)
+        wall, cpu, memory = cost([*STASH, *command])
         rows.append([what, f"{wall:.2f}", f"{cpu:.2f}", f"{memory:.0f}"])
-        print(f"{count:,}: {' | '.join(rows[-1])}", file=sys.stderr, flush=True)
+        progress(f"{count:,}", *rows[-1])
 
-    for what, command in {**listing, **asking}.items():
+    for what, command in asked.items():
         if not (brief and "block" in what):
             measure(what, command)
-    measure("`stash store compact`", [*stash, "store", "compact", str(folder)])
-    for what, command in {**listing, **asking}.items():
+    measure("`stash store compact`", ["store", "compact", str(folder)])
+    for what, command in asked.items():
         measure(f"{what}, compacted", command)
-    measure("`stash store compact` again", [*stash, "store", "compact", str(folder)])
+    measure("`stash store compact` again", ["store", "compact", str(folder)])
     if not brief:
-        measure("`stash store verify`", [*stash, "store", "verify", str(folder)])
+        measure("`stash store verify`", ["store", "verify", str(folder)])
     return rows
 
 
 def sizes(folder: Path) -> str:
     """Of what the store holds."""
-    kinds = {
-        "artefacts": folder.glob("*.json"),
-        "digests": folder.glob("index/digests/*"),
-        "tables": folder.glob("index/tables-*/*"),
-    }
-    told = {kind: sum(path.stat().st_size for path in paths) / 1e6 for kind, paths in kinds.items()}
-    return ", ".join(f"{kind} {size:.0f} MB" for kind, size in told.items())
+    kinds = {"artefacts": "*.json", "digests": "index/digests/*", "tables": "index/tables-*/*"}
+    megabytes = {kind: sum(path.stat().st_size for path in folder.glob(glob)) / 1e6 for kind, glob in kinds.items()}
+    return ", ".join(f"{kind} {size:.0f} MB" for kind, size in megabytes.items())
 
 
 def main() -> int:
@@ -137,14 +128,9 @@ def main() -> int:
             put = filled(opened(str(folder)), folder, count)
             assert sum(stored(path.name) is not None for path in folder.iterdir()) == count
             rows = measured(folder, count, wanted.brief)
-            shown.append(
-                (f"{count:,} artefacts: {sizes(folder)}; one put: {1e3 * put:.0f} ms of processor time", rows)
-            )
-    from bench.common import machine, table  # large, and what is measured is a child of this process
-
-    print(machine())
-    for head, rows in shown:
-        print(f"\n{head}\n\n{table(('what', 's on the wall', 's of processor', 'peak MB'), rows)}")
+            shown.append(f"{count:,} artefacts: {sizes(folder)}; one put: {1e3 * put:.0f} ms of processor time")
+            shown.append(table(("what", "s on the wall", "s of processor", "peak MB"), rows))
+    report(*shown)
     return 0
 
 

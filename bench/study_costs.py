@@ -12,10 +12,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.machine import arguments
+
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))  # whose modules know each other by name alone
 
 from studies import Ending, FakeWorld, reading_of, run, study
 
+from bench.table import table
 from stash.study.engines import describe
 from stash.study.study_folder import of_study
 
@@ -65,12 +68,14 @@ def estimated_and_billed(world: FakeWorld) -> tuple[float, float, float]:
 
 
 def main() -> None:
+    arguments(__doc__)
     print(f"{CELLS} cells on one cluster at ${PRICE:g}/h\n")
-    print("| | estimated | billed | estimated / billed | counted / billed |")
-    print("|---|---|---|---|---|")
+    rows = []
     for name, world in CASES.items():
         estimate, billed, counted = estimated_and_billed(world())
-        print(f"| {name} | ${estimate:.2f} | ${billed:.2f} | {estimate / billed:.2f} | {counted / billed:.2f} |")
+        ratios = (f"{each / billed:.2f}" for each in (estimate, counted))
+        rows.append([name, f"${estimate:.2f}", f"${billed:.2f}", *ratios])
+    print(table(["", "estimated", "billed", "estimated / billed", "counted / billed"], rows))
 
 
 if __name__ == "__main__":

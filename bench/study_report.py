@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from bench.common import machine, table
+from bench.machine import ROOT, arguments, timed
+from bench.table import report, table
 
-_ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(_ROOT / "tests" / "support"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from big_studies import grid, many  # noqa: E402
+from big_studies import grid, many
 
-from stash.study.page import page  # noqa: E402
-from stash.ui.html import render  # noqa: E402
-from tests.support.chromium import CHROMIUM, Chromium  # noqa: E402
+from stash.study.page import page
+from stash.ui.html import render
+from tests.support.chromium import CHROMIUM, Chromium
 
 BATCHES = (8, 16, 24, 32, 48, 64, 96, 128)
 SIZES = (1, 3, 8)
@@ -34,9 +33,7 @@ MAX_BYTES, MAX_SECONDS = 8e6, 2.0
 def made(batches: int, path: Path) -> list[str]:
     """A row: cells, and seconds and bytes of their page, which is written to ``path``."""
     reading, found, _ = many(grid(batches=BATCHES[:batches]), path.parent)
-    began = time.process_time()
-    text = render(page(reading, found, "grid.yaml", "grid.study/results"))
-    spent = time.process_time() - began
+    text, spent = timed(lambda: render(page(reading, found, "grid.yaml", "grid.study/results")))
     path.write_text(text, encoding="utf-8")
     return [str(len(found)), f"{spent:.2f}", f"{len(text.encode()) / 1e6:.2f}"]
 
@@ -62,12 +59,13 @@ def _open(browser: Chromium, path: Path) -> tuple[float, float]:
 
 
 def main() -> int:
+    arguments(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         pages = [Path(folder) / f"{batches}.html" for batches in SIZES]
         rows = [made(batches, path) for batches, path in zip(SIZES, pages, strict=True)]
         rows = [[*row, *times] for row, times in zip(rows, opened(pages), strict=True)]
     heads = ("cells", "page made, s", "page, MB", "browser busy, s", "opens, s")
-    print(machine(), table(heads, rows), sep="\n\n")
+    report(table(heads, rows))
     size, busy = float(rows[-1][2]) * 1e6, float(rows[-1][3]) if CHROMIUM is not None else 0.0
     return int(size > MAX_BYTES or busy > MAX_SECONDS)
 

@@ -12,12 +12,12 @@ for so long knows the step of the next half minute more closely.
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 from scipy.special import stdtrit
 
-from bench.common import RANKS, TASKS, Task, drop_cache, machine, make_data, profiled, read_all, table, untouched
+from bench.machine import arguments
+from bench.table import progress, report, table
+from bench.workloads import RANKS, TASKS, Task, drop_cache, make_data, profiled, read_all, untouched
 from stash.analysis.attribution import attribute
 
 CYCLES = 3
@@ -90,18 +90,19 @@ def measure(task: Task) -> list[str]:
     ]
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
+    names = arguments(__doc__, workloads=(list(TASKS), "of them")).workloads
     heads = [
         "workload", "step", "Stash", "widest interval", f"means of {WATCHED:.0f} s untouched",
         f"original, {CYCLES} short cycles", "its widest interval",
         "original, equally precise (computed)", "ratio", "original, half epochs (computed)",
     ]  # fmt: skip
     rows = []
-    for name in names or TASKS:
+    for name in names:
         rows.append(measure(TASKS[name]))
-        print("done:", *rows[-1], sep="  ", file=sys.stderr, flush=True)
-    print(machine(), table(heads, rows), sep="\n\n")
+        progress(*rows[-1])
+    report(table(heads, rows))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

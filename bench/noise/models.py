@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
+from bench.recorded import numbers
+
 Series = NDArray[np.float64]
-RECORDED = Path(__file__).with_name("steps.csv")
+RECORDED = Path(__file__).with_name("steps.csv.gz")
 _DRAWS, _STEPS = 200, 2000
 
 
@@ -59,13 +61,9 @@ class Noise:
         return Factors(self.machine(rng, steps), speeds * self.own(rng, (steps, self.ranks)))
 
 
+@lru_cache
 def expected(noise: Noise) -> tuple[float, Series, float]:
     """In the long run: the machine's factor, each rank's own, and that of the slowest rank of each step."""
-    return _expected(noise)
-
-
-@lru_cache
-def _expected(noise: Noise) -> tuple[float, Series, float]:
     rng = np.random.default_rng(0)
     drawn = [noise.draw(rng, _STEPS) for _ in range(_DRAWS)]
     return (
@@ -122,7 +120,7 @@ def spells(share: float, length: int, size: float) -> Callable[[np.random.Genera
 
 @lru_cache
 def _recording() -> Series:
-    series: Series = np.loadtxt(RECORDED, delimiter=",", ndmin=2)[:, 0]
+    series: Series = numbers(RECORDED)[:, 0]
     return series / series.mean()
 
 

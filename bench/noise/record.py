@@ -18,12 +18,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.common import machine
+from bench.machine import machine
+from bench.recorded import write_text
 
 _WARM_UP = 20
+TWO_RANKS = Path(__file__).with_name("two_ranks.csv.gz")
+"""Four steps to a line, of two ranks side by side, on a machine of two cores."""
 
 
-def _train(seconds: float, first: bool, told: Connection) -> None:
+def _train(seconds: float, first: bool, out: Connection) -> None:
     if first:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     torch.set_num_threads(1)
@@ -44,7 +47,7 @@ def _train(seconds: float, first: bool, told: Connection) -> None:
         steps.append(time.monotonic() - began)
         if first:
             time.sleep(steps[-1] / 2)
-    told.send(np.array(steps[_WARM_UP:]))
+    out.send(np.array(steps[_WARM_UP:]))
 
 
 def record(seconds: float, ranks: int, first: bool) -> np.ndarray:
@@ -81,7 +84,11 @@ def main() -> None:
         machine(),
         f"thousandths of each rank's median step ({' and '.join(f'{one * 1e3:.1f} ms' for one in medians)})",
     )
-    np.savetxt(options.out, np.rint(1000 * steps / medians), "%d", ",", header="\n".join(heads))
+    lines = [
+        *(f"# {head}" for head in heads),
+        *(",".join(map(str, line)) for line in np.rint(1000 * steps / medians).astype(int)),
+    ]
+    write_text(options.out, "\n".join(lines) + "\n")
     print(f"{len(steps)} steps of {steps.shape[1]} ranks in {options.out}", file=sys.stderr)
 
 

@@ -1,8 +1,7 @@
-"""Side by side: the same faulty jobs given to Stash and to what people use today; prints a Markdown table.
+"""Side by side: the same faulty jobs given to Stash and to what people use today; prints Markdown tables.
 
-``python -m bench.peers [--only TOOL] [--fault NAME] [--steps N]``. For every fault the untouched job is run first
-and last, and the tools in between. Needs root, for the testbed. Judges nothing itself: ``answers`` holds the rules,
-``jobs`` the truth.
+For every fault the untouched job is run first and last, and the tools in between. Needs root, for the testbed. Judges
+nothing itself: ``answers`` holds the rules, ``jobs`` the truth.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.common import machine, table
 from bench.peers import lightning_simple, original, spdl_headspace, stash_tool, torch_profiler_hta, traceml
 from bench.peers.answers import Answer, Reading, error, right_cause, right_rank
 from bench.peers.jobs import FAULTS, Fault, Truth, make_files
 from bench.peers.launch import LaunchError, Place, Tool, plain, python
+from bench.table import progress, report, span, table
 from stash.core.errors import StashError
 
 TOOLS: dict[str, Tool] = {
@@ -60,7 +59,12 @@ class Result:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    names = [fault.name for fault in FAULTS]
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
+    parser.add_argument("--only", choices=TOOLS, metavar="TOOL", help=f"one tool: {', '.join(TOOLS)}")
+    parser.add_argument("--fault", choices=names, metavar="NAME", help=f"one fault: {', '.join(names)}")
+    parser.add_argument("--steps", type=_steps, default=60, metavar="N", help="steps of every launch (default 60)")
+    options = parser.parse_args(arguments)
     tools = [TOOLS[options.only]] if options.only else list(TOOLS.values())
     faults = [fault for fault in FAULTS if options.fault in (None, fault.name)]
     results: list[Result] = []
@@ -73,9 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             missing.append(f"- {fault.name} and what follows it was not run: interrupted")
             break
-    print(f"{machine()}; {options.steps} steps a launch\n\n{table(SUMMARY, summary(results))}\n")
-    print(f"{table(HEADS, [row(result) for result in results])}\n")
-    print(*notes(results), *missing, sep="\n")
+    results_table = table(HEADS, [row(result) for result in results])
+    remarks = "\n".join([*notes(results), *missing])
+    report(f"{options.steps} steps a launch", table(SUMMARY, summary(results)), results_table, remarks)
     return 1 if missing else 0
 
 
@@ -104,7 +108,7 @@ def measure(fault: Fault, tools: Sequence[Tool], steps: int) -> list[Result]:
 
 def _plain(place: Place, interpreter: str, script: str) -> float:
     seconds = plain(place.inside("plain"), interpreter, script)
-    print(f"{place.fault.name}  {script} untouched: {seconds * 1e3:.1f} ms a step", file=sys.stderr, flush=True)
+    progress(place.fault.name, f"{script} untouched", f"{seconds * 1e3:.1f} ms a step")
     return seconds
 
 
@@ -117,8 +121,8 @@ def _answer(tool: Tool, place: Place) -> tuple[Answer | None, str]:
     except (OSError, LookupError, ValueError) as problem:  # the tool wrote less than it does elsewhere
         answer, words = None, f"its output could not be read: {type(problem).__name__}: {problem}"
     took = time.monotonic() - began
-    said = words or (answer and f"{answer.says} {answer.allows} {answer.quote}")
-    print(f"{place.fault.name}  {tool.NAME}: {took:.0f} s  {said}", file=sys.stderr, flush=True)
+    outcome = words or (answer and f"{answer.says} {answer.allows} {answer.quote}")
+    progress(place.fault.name, tool.NAME, f"{took:.0f} s", outcome)
     return answer, words
 
 
@@ -136,9 +140,9 @@ def summary(results: Sequence[Result]) -> list[list[str]]:
             _count([right_cause(answer.allows.cause, one.truth.cause) for one, answer in given], len(own)),
             f"{ranks.count('yes')} of {len(slow)}",
             _largest_error(own),
-            _span([answer.wall_seconds for _, answer in given], "{:.0f}"),
+            span([answer.wall_seconds for _, answer in given], "{:.0f}"),
             str(own[0].tool.lines()),
-            _span([a.step_seconds / one.same_seconds - 1 for one, a in given if a.step_seconds], "{:+.1%}"),
+            span([a.step_seconds / one.same_seconds - 1 for one, a in given if a.step_seconds], "{:+.1%}"),
         ])  # fmt: skip
     return lines
 
@@ -158,14 +162,6 @@ def _largest_error(results: Sequence[Result]) -> str:
         and right_cause(one.answer.allows.cause, one.truth.cause) in ("yes", "broadly")
     ]
     return f"{max(errors, key=abs) * 1e3:+.1f}" if errors else "–"
-
-
-def _span(values: Sequence[float], form: str) -> str:
-    """The median and the range."""
-    if not values:
-        return "–"
-    middle, low, high = (form.format(value) for value in (statistics.median(values), min(values), max(values)))
-    return f"{middle} ({low} to {high})"
 
 
 def row(result: Result) -> list[str]:
@@ -216,16 +212,6 @@ def notes(results: Sequence[Result]) -> list[str]:
                 faults.setdefault(answer.note, []).append(fault)
         lines += [f"  - {', '.join(names)}: {note}" for note, names in faults.items()]
     return lines
-
-
-def _parser() -> argparse.ArgumentParser:
-    words = "Give the same faulty jobs to Stash and its peers."
-    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=words)
-    parser.add_argument("--only", choices=TOOLS, metavar="TOOL", help=f"one tool: {', '.join(TOOLS)}")
-    names = [fault.name for fault in FAULTS]
-    parser.add_argument("--fault", choices=names, metavar="NAME", help=f"one fault: {', '.join(names)}")
-    parser.add_argument("--steps", type=_steps, default=60, metavar="N", help="steps of every launch (default 60)")
-    return parser
 
 
 def _steps(text: str) -> int:

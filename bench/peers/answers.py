@@ -18,7 +18,7 @@ NOTICEABLE = 0.1
 
 @dataclass(frozen=True)
 class Reading:
-    """A conclusion: a word of ``CAUSES``, the rank at fault, the seconds it costs a step; None is not said."""
+    """A conclusion: a word of ``CAUSES``, the rank at fault, the seconds it costs a step; None is not stated."""
 
     cause: str | None = None
     rank: int | None = None
@@ -54,22 +54,22 @@ def conclude(step: float, parts: Mapping[str, float], rank: int | None = None) -
     return Reading(cause, rank if cause == "slow rank" else None, others[cause])
 
 
-def right_cause(said: str | None, true: str) -> str:
+def right_cause(answer: str | None, true: str) -> str:
     """``yes``, ``broadly`` (the broader word only), ``no``, or ``says none``."""
-    if said is None:
+    if answer is None:
         return "says none"
-    if said == true:
+    if answer == true:
         return "yes"
-    return "broadly" if said == BROADER.get(true) else "no"
+    return "broadly" if answer == BROADER.get(true) else "no"
 
 
-def right_rank(said: int | None, true: int | None) -> str:
+def right_rank(answer: int | None, true: int | None) -> str:
     """``yes`` or ``no``; a dash where there is no rank to name and none was named."""
-    if said is None and true is None:
+    if answer is None and true is None:
         return "–"
-    return "yes" if said == true else f"no ({'none' if said is None else f'rank {said}'})"
+    return "yes" if answer == true else f"no ({'none' if answer is None else f'rank {answer}'})"
 
 
-def error(said: float | None, true: float) -> str:
+def error(answer: float | None, true: float) -> str:
     """Signed error in milliseconds; a dash where nothing was stated."""
-    return "–" if said is None else f"{(said - true) * 1e3:+.1f}"
+    return "–" if answer is None else f"{(answer - true) * 1e3:+.1f}"

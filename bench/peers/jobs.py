@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stash.lab.testbed.bed import Testbed
-from stash.lab.testbed.emulation import Emulation, LayerSpec, dump
+from stash.lab.testbed.emulation import Emulation, LayerSpec
 from stash.lab.testbed.verify import ShapedLink
 
 RANKS, BATCH = 2, 8
@@ -123,8 +123,3 @@ def make_files(folder: Path, steps: int) -> None:
     """One file for each sample that ``steps`` steps of all ranks read."""
     for number in range(steps * BATCH * RANKS):
         (folder / f"{number:06d}").write_bytes(os.urandom(FILE_BYTES))
-
-
-def write_model(fault: Fault, path: Path) -> None:
-    """The description of what the job trains, as YAML."""
-    path.write_text(dump(fault.emulation))

@@ -21,14 +21,16 @@ from pathlib import Path
 from typing import Protocol
 
 from bench.peers.answers import Answer
-from bench.peers.jobs import BATCH, RANKS, Fault, write_model
+from bench.peers.jobs import BATCH, RANKS, Fault
+from bench.workloads import drop_cache, read_all
 from stash.core.errors import StashError
 from stash.lab.testbed.bed import Testbed
+from stash.lab.testbed.emulation import dump
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"
 WARM_UP_STEPS = 5
-PATIENCE_SECONDS = 240.0
+MAX_SECONDS = 240.0
 _ports = itertools.count(29600)
 
 
@@ -82,7 +84,7 @@ class Place:
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        write_model(self.fault, folder / "model.yaml")
+        (folder / "model.yaml").write_text(dump(self.fault.emulation))
         return replace(self, folder=folder)
 
     def options(self, synthetic: bool = False, endless: bool = False) -> list[str]:
@@ -104,10 +106,8 @@ def python(tool: str) -> str:
     done = home / "installed.txt"
     if not done.exists() or done.read_text() != requirements.read_text():
         pip = [str(home / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        for command in (
-            [sys.executable, "-m", "venv", "--clear", str(home)],
-            [*pip, "--requirement", str(requirements)],
-        ):
+        venv = [sys.executable, "-m", "venv", "--clear", str(home)]
+        for command in (venv, [*pip, "--requirement", str(requirements)]):
             made = subprocess.run(command, capture_output=True, text=True, check=False)
             if made.returncode != 0:
                 raise LaunchError(f"its virtual environment could not be made: {last_line(made.stderr)}")
@@ -164,11 +164,11 @@ def run(place: Place, command: Callable[[int, int], list[str]], cold: bool = Tru
         place.bed.run(command(node, port), node, environment, cwd=place.folder) for node in range(place.bed.nodes)
     ]
     try:
-        codes = [one.wait(max(1.0, began + PATIENCE_SECONDS - time.monotonic())) for one in started]
+        codes = [one.wait(max(1.0, began + MAX_SECONDS - time.monotonic())) for one in started]
     except subprocess.TimeoutExpired:
         for one in started:
             one.kill()
-        raise LaunchError(f"still running after {PATIENCE_SECONDS:g} s: {last_line(started[0].output)}") from None
+        raise LaunchError(f"still running after {MAX_SECONDS:g} s: {last_line(started[0].output)}") from None
     wall = time.monotonic() - began
     for one in started:
         (place.folder / f"output{one.node}.txt").write_text(one.output)
@@ -178,10 +178,16 @@ def run(place: Place, command: Callable[[int, int], list[str]], cold: bool = Tru
     return started[0].output, wall
 
 
+def run_changed(place: Place, tool: str, script: str, changes: Sequence[Change]) -> tuple[str, float]:
+    """Run the script as a tool's documentation changes it, in the tool's environment; as ``run``."""
+    interpreter, path = python(tool), place.folder / "train.py"
+    path.write_text(changed(script, changes))
+    return run(place, lambda node, port: torchrun(place, node, interpreter, path, place.options(), port))
+
+
 def plain(place: Place, interpreter: str = sys.executable, script: str = "job.py") -> float:
     """The untouched job's median step, seconds."""
-    words = place.options()
-    run(place, lambda node, port: torchrun(place, node, interpreter, HERE / script, words, port))
+    run(place, lambda node, port: torchrun(place, node, interpreter, HERE / script, place.options(), port))
     return median_step(place.times)
 
 
@@ -204,12 +210,4 @@ def last_line(output: str) -> str:
 
 def _prepare_cache(folder: Path, cold: bool) -> None:
     os.sync()  # pages not written yet cannot be dropped
-    for path in folder.iterdir():
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            if cold:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            else:
-                os.read(descriptor, 1 << 20)
-        finally:
-            os.close(descriptor)
+    (drop_cache if cold else read_all)(folder)

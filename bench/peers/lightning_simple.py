@@ -7,7 +7,7 @@ entry of rank 0's report that contains no other one.
 from __future__ import annotations
 
 from bench.peers.answers import Answer, Reading, conclude
-from bench.peers.launch import Change, Place, changed, lines_added, median_step, pinned, python, run, torchrun
+from bench.peers.launch import Change, Place, lines_added, median_step, pinned, run_changed
 
 NAME = f"Lightning {pinned('lightning_simple', 'lightning')} simple profiler"
 SCRIPT = "lightning_job.py"
@@ -29,11 +29,7 @@ def lines() -> int:
 
 def watch(place: Place) -> Answer:
     """Run the job with the profiler on and read its report; raises LaunchError."""
-    interpreter = python("lightning_simple")
-    script = place.folder / "train.py"
-    script.write_text(changed(SCRIPT, CHANGES))
-    words = place.options()
-    _, wall = run(place, lambda node, port: torchrun(place, node, interpreter, script, words, port))
+    _, wall = run_changed(place, "lightning_simple", SCRIPT, CHANGES)
     reports = {int(path.stem.rpartition("-")[2]): path.read_text() for path in place.folder.glob("fit-report-*.txt")}
     return read(reports, wall, median_step(place.times))
 

@@ -45,19 +45,16 @@ def lines() -> int:
 
 def watch(place: Place) -> Answer:
     """All runs, one after the other; raises LaunchError."""
-    large, total = None, 0.0
-    one, wall = _launch(place.inside("run0"), synthetic=True, alone=True)
-    total += wall
-    synthetic, wall = _launch(place.inside("run1"), synthetic=True)
-    total += wall
+    large = (None, 0.0)
+    one = _launch(place.inside("run0"), synthetic=True, alone=True)
+    synthetic = _launch(place.inside("run1"), synthetic=True)
     if place.bed.nodes > 1:
         with Testbed(1, RANKS, interconnect=HEALTHY_INTERCONNECT) as bed:
-            large, wall = _launch(replace(place.inside("run1-large"), bed=bed), synthetic=True)
-            total += wall
-    cold, wall = _launch(place.inside("run2"))
-    total += wall
-    cached, wall = _launch(place.inside("run3"), cold=False)
-    return read(Times(one, synthetic, cold, cached, large), total + wall, place.fault.cold)
+            large = _launch(replace(place.inside("run1-large"), bed=bed), synthetic=True)
+    cold = _launch(place.inside("run2"))
+    cached = _launch(place.inside("run3"), cold=False)
+    means, walls = zip(one, synthetic, cold, cached, large, strict=True)
+    return read(Times(*means), sum(walls), place.fault.cold)
 
 
 def _launch(place: Place, synthetic: bool = False, alone: bool = False, cold: bool = True) -> tuple[float, float]:
@@ -91,12 +88,12 @@ def read(times: Times, wall: float, cold: bool) -> Answer:
     percent = {cause: seconds / whole for cause, (seconds, whole) in differences.items()}
     largest = max(percent, key=lambda cause: percent[cause])
     parts = {"compute": times.one, **{cause: seconds for cause, (seconds, _) in differences.items()}}
-    said = Reading(largest, None, parts[largest]) if percent[largest] >= NOTICEABLE else Reading("compute")
+    says = Reading(largest, None, parts[largest]) if percent[largest] >= NOTICEABLE else Reading("compute")
     step = times.cold if cold else times.cached
     hours = IMAGENET_SAMPLES / BATCH / RANKS / 2 * sum(times.runs) / 3600
     return Answer(
         quote=", ".join(f"{cause} {share:.0%}" for cause, share in percent.items()),
-        says=said,
+        says=says,
         allows=conclude(step, parts),
         why="the differences behind the percentages",
         wall_seconds=wall,

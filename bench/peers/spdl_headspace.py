@@ -9,18 +9,7 @@ from __future__ import annotations
 import statistics
 
 from bench.peers.answers import NOTICEABLE, Answer, Reading
-from bench.peers.launch import (
-    WARM_UP_STEPS,
-    Change,
-    Place,
-    changed,
-    lines_added,
-    pinned,
-    python,
-    run,
-    steps,
-    torchrun,
-)
+from bench.peers.launch import WARM_UP_STEPS, Change, Place, lines_added, pinned, run_changed, steps
 
 NAME = f"SPDL {pinned('spdl_headspace', 'spdl_core')} headspace"
 SCRIPT = "job.py"
@@ -50,11 +39,7 @@ def lines() -> int:
 
 def watch(place: Place) -> Answer:
     """Run the job once, the second half of it from the cache; raises LaunchError."""
-    interpreter = python("spdl_headspace")
-    script = place.folder / "train.py"
-    script.write_text(changed(SCRIPT, changes(place.steps)))
-    words = place.options()
-    _, wall = run(place, lambda node, port: torchrun(place, node, interpreter, script, words, port))
+    _, wall = run_changed(place, "spdl_headspace", SCRIPT, changes(place.steps))
     return read(steps(place.times), wall)
 
 

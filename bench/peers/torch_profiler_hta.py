@@ -17,14 +17,12 @@ from bench.peers.launch import (
     Change,
     LaunchError,
     Place,
-    changed,
     last_line,
     lines_added,
     median_step,
     pinned,
     python,
-    run,
-    torchrun,
+    run_changed,
 )
 
 NAME = f"PyTorch Profiler + HTA {pinned('torch_profiler_hta', 'HolisticTraceAnalysis')}"
@@ -60,12 +58,8 @@ def lines() -> int:
 
 def watch(place: Place) -> Answer:
     """Run the profiled job, then HTA's analyses on its traces; raises LaunchError."""
-    interpreter = python("torch_profiler_hta")
-    script = place.folder / "train.py"
-    script.write_text(changed(SCRIPT, CHANGES))
-    words = place.options()
-    output, wall = run(place, lambda node, port: torchrun(place, node, interpreter, script, words, port))
-    analysis = [interpreter, str(HERE / "hta_report.py"), str(place.folder / "traces")]
+    output, wall = run_changed(place, "torch_profiler_hta", SCRIPT, CHANGES)
+    analysis = [python("torch_profiler_hta"), str(HERE / "hta_report.py"), str(place.folder / "traces")]
     done = subprocess.run(analysis, capture_output=True, text=True, check=False)
     (place.folder / "hta.txt").write_text(done.stdout + done.stderr)
     if done.returncode != 0:

@@ -1,29 +1,43 @@
-"""Judge choices against the truth, and write ``docs/recommendation.md``.
+"""Choices of ``stash recommend`` judged against the truth, every table of them on one page.
 
-python -m bench.plan [--print] [--seeds N]
+On the emulated fleet every candidate was run (``bench.plan.fleet``); of published measurements a part was hidden
+(``bench.plan.published``); and the price ratio at which the dearest machine is the best (``bench.plan.price_ratio``).
 """
 
 from __future__ import annotations
 
-import argparse
+from bench.machine import arguments
+from bench.plan import fleet_judge, price_ratio, published
+from bench.table import deliver, page_path
+from stash.core.errors import UserError
 
-from bench.common import ROOT
-from bench.plan.page import page
 
-PAGE = ROOT / "docs" / "recommendation.md"
+def page(seeds: int) -> str:
+    """Everything in Markdown; the fleet's tables are there once it has run."""
+    try:
+        fleet = fleet_judge.page()
+    except UserError as error:
+        fleet = f"Not run yet: {error}."
+    parts = (
+        "# How sure is the recommendation",
+        "## An emulated fleet, where everything can be run",
+        fleet,
+        "## Published measurements, a part of them hidden",
+        f"{seeds} splits of each kind; prices of a GPU for an hour: {published.prices()}.",
+        "\n".join(published.lines(seeds)).rstrip(),
+        "## When the most expensive instance is the best",
+        "\n".join(price_ratio.lines()),
+    )
+    return "\n\n".join(parts)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.plan", description=__doc__)
-    parser.add_argument("--print", action="store_true", help="print the page instead of writing it")
-    parser.add_argument("--seeds", type=int, default=20, help="splits of published tables, of each kind (default 20)")
-    options = parser.parse_args()
-    text = page(options.seeds)
-    if options.print:
-        print(text)
-    else:
-        PAGE.write_text(text, encoding="utf-8")
-        print(f"wrote {PAGE.relative_to(ROOT)}")
+    options = arguments(
+        __doc__,
+        seeds=(20, "splits of published tables, of each kind (default 20)"),
+        out=(page_path("recommendation"), "where to write it; - prints"),
+    )
+    deliver(page(options.seeds), options.out)
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def profiled(model: FleetModel) -> Candidate:
 
 
 def case_of(candidate: Candidate) -> Case:
-    """The candidate as a job on the testbed; nobody works out its truth by hand, it is run."""
+    """The candidate as a job on the testbed; its truth is not worked out by hand, it is run."""
     return Case(
         name=candidate.model.name,
         truth=lambda case, rates: {},
@@ -160,6 +160,7 @@ def _machine(base: Target, type_: FleetType) -> Target:
     return base.model_copy(
         update={
             "name": type_.name,
+            "machine": type_.name,
             "nodes": 1,
             "devices": type_.devices,
             "inside": None if type_.devices == 1 else inside,

@@ -5,35 +5,140 @@
     python -m bench.plan.fleet                     all that are not kept yet (root; three quarters of an hour)
     python -m bench.plan.fleet --judge             decides and judges, from what is kept alone: seconds, without root
 
-Each model is profiled on one cheap type, all candidates are forecast from that, and then each is run. ``--judge``
-asks ``derive.plan`` one goal after the other, from those profiles, and holds its choices against ``data/fleet.csv``.
+Each model is profiled on one cheap type, all candidates are forecast from that, and then each is run: untouched but
+for a stopwatch at the optimizer, on data that are not in memory. Everything is kept as soon as it is known, a line a
+candidate in ``data/fleet.csv``, and not run again. ``bench.plan.fleet_judge`` decides and judges.
 """
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
 from typing import TypeVar
 
-from bench.common import ROOT
-from bench.plan import fleet_runs
-from bench.plan.emulated import CANDIDATES, MODELS, Candidate, profiled
-from stash.core.errors import StashError
+import numpy as np
 
+from bench import recorded
+from bench.machine import ROOT, arguments
+from bench.plan.emulated import CANDIDATES, MODELS, Candidate, FleetModel, case_of, machines, profiled
+from bench.truth.jobs import cluster, files, profile
+from bench.truth.stopwatch import LEAD_IN, moments
+from bench.workloads import drop_cache
+from stash.core.artefact import load, save
+from stash.core.errors import StashError
+from stash.core.intervals import Interval
+from stash.core.ladder import STALLS
+from stash.core.records.profile import Profile
+from stash.core.redaction import redacted
+from stash.predict.changes import Alteration
+from stash.predict.forecast import Forecast, StallDraws
+from stash.predict.forecasting import base_of, forecast_of, stall_draws
+from stash.predict.passes import Base
+
+DATA = Path(__file__).parent / "data"
 OVERHEAD = 20
 """Seconds of a run beside its steps: setting up and verifying links and disks, starting ranks, ending them."""
+PRECISION = 1.0
+"""Per cent of the step, of profiles."""
+MIN_STEPS = 12
+"""After the lead-in, of a truth."""
+ENDS = ("", "_low", "_high")
+FIELDS = (
+    *("model", "instance", "nodes", "as_of", "steps"),
+    *(f"{whose}_step{end}" for whose in ("measured", "forecast") for end in ENDS),
+    *(f"forecast_{stall}" for stall in STALLS),
+)
+Row = Mapping[str, str]
+Answer = TypeVar("Answer")
+
+
+def rows() -> dict[str, Row]:
+    """Lines that are kept, by their candidate's name."""
+    found = recorded.rows(DATA / "fleet.csv")
+    return {f"{row['model']} on {row['nodes']} x {row['instance']}": row for row in found}
+
+
+def profile_path(model: FleetModel) -> Path:
+    return DATA / f"fleet-{model.name}.stash.json"
+
+
+def base_for(seen: Profile) -> Base:
+    """What the product's forecasts start with; its clusters are the fleet's types, by name."""
+    known = machines(base_of(seen).target)
+    return base_of(seen, clusters=lambda name: known[name])
+
+
+def drawn(base: Base, candidate: Candidate) -> StallDraws:
+    """The product's forecast of the candidate as draws."""
+    return stall_draws(base, Alteration(cluster=candidate.type.name, nodes=candidate.nodes))
+
+
+def start_of(model: FleetModel, budget: float) -> Base:
+    """What forecasts of ``model`` start with, profiled now if it was not yet; raises RuntimeError if that fails."""
+    path = profile_path(model)
+    if not path.exists():
+        case = case_of(profiled(model))
+        with tempfile.TemporaryDirectory() as folder, cluster(case) as (bed, _):
+            save(redacted(profile(case, Path(folder), bed, budget, PRECISION)), path)
+    return base_for(load(path))
+
+
+def run(candidate: Candidate, base: Base, seconds: float) -> Row:
+    """The candidate's line: forecast first, then run, then kept; raises RuntimeError if it could not be run."""
+    forecast = forecast_of(base, drawn(base, candidate))
+    line = line_of(candidate, forecast, steps_of(candidate, seconds, forecast.breakdown.step_seconds))
+    keep(line)
+    return line
+
+
+def steps_of(candidate: Candidate, seconds: float, expected: float) -> np.ndarray:
+    """Seconds of each step of the untouched job, for about so long; no sample is read twice."""
+    case = case_of(candidate)
+    whole = case.files // candidate.samples_per_step
+    count = min(whole, LEAD_IN + max(MIN_STEPS, round(seconds / expected)))
+    data = files(case)
+    with cluster(case) as (bed, _):
+        if data is not None:
+            drop_cache(data)
+        return np.diff(moments(case, bed, count, data, pinned=False))[LEAD_IN:]
+
+
+def line_of(candidate: Candidate, forecast: Forecast, steps: np.ndarray) -> Row:
+    """Of a forecast and of steps; what the forecast does not know stays empty."""
+
+    def ends(name: str, found: Interval | None) -> dict[str, str]:
+        values = (None, None, None) if found is None else (found.value, found.low, found.high)
+        return {name + end: "" if value is None else f"{value:.6g}" for end, value in zip(ENDS, values, strict=True)}
+
+    half, mean = 1.96 * float(steps.std(ddof=1)) / len(steps) ** 0.5, float(steps.mean())
+    stalls = {name: forecast.breakdown.stall(name) for name in STALLS}
+    return {
+        **{"model": candidate.model.name, "instance": candidate.type.name, "nodes": str(candidate.nodes)},
+        **{"as_of": date.today().isoformat(), "steps": str(len(steps))},
+        **ends("measured_step", Interval(value=mean, low=mean - half, high=mean + half)),
+        **ends("forecast_step", forecast.step),
+        **{f"forecast_{name}": "" if each is None else f"{each.seconds:.6g}" for name, each in stalls.items()},
+    }
+
+
+def keep(line: Row) -> None:
+    """The table with this line at its end."""
+    lines = [*rows().values(), line]
+    recorded.write(DATA / "fleet.csv", FIELDS, [[each[name] for name in FIELDS] for each in lines])
 
 
 def missing(words: str) -> list[Candidate]:
     """What is to be run: candidates that no line is kept of."""
-    kept = fleet_runs.rows()
+    kept = rows()
     return [each for each in CANDIDATES if words in each.name and each.name not in kept]
 
 
 def show_plan(wanted: list[Candidate], budget: float, seconds: float) -> None:
-    models = [model for model in MODELS if not fleet_runs.profile_path(model).exists()]
+    models = [model for model in MODELS if not profile_path(model).exists()]
     for model in models:
         print(f"{profiled(model).name:22} a profile to forecast from, {budget:.0f} s")
     for each in wanted:
@@ -45,49 +150,37 @@ def show_plan(wanted: list[Candidate], budget: float, seconds: float) -> None:
 def run_all(wanted: list[Candidate], budget: float, seconds: float) -> list[str]:
     """Run what is wanted, each twice at most; the sentences about those that could not be run."""
     failed: list[str] = []
+
+    def tried(name: str, do: Callable[[], Answer]) -> Answer | None:
+        for last in (False, True):
+            try:
+                return do()
+            except (RuntimeError, StashError, OSError, subprocess.SubprocessError) as error:
+                print(f"{name}: {error}", file=sys.stderr, flush=True)
+                if last:
+                    failed.append(f"{name} could not be run: {str(error).splitlines()[0]}")
+        return None
+
     for model in MODELS:
         own = [each for each in wanted if each.model == model]
-        base = (
-            _tried(profiled(model).name, lambda model=model: fleet_runs.start_of(model, budget), failed)
-            if own
-            else None
-        )
-        if base is None:
-            continue
-        for each in own:
-            line = _tried(each.name, lambda each=each, base=base: fleet_runs.run(each, base, seconds), failed)
+        base = tried(profiled(model).name, lambda model=model: start_of(model, budget)) if own else None
+        for each in own if base is not None else ():
+            line = tried(each.name, lambda each=each, base=base: run(each, base, seconds))
             if line is not None:
-                print(
-                    f"{each.name:22} measured {line['measured_step']}, forecast {line['forecast_step']}", flush=True
-                )
+                step = f"measured {line['measured_step']}, forecast {line['forecast_step']}"
+                print(f"{each.name:22} {step}", flush=True)
     return failed
 
 
-Answer = TypeVar("Answer")
-
-
-def _tried(name: str, do: Callable[[], Answer], failed: list[str]) -> Answer | None:
-    """What ``do`` returns; ``None`` and a sentence more in ``failed`` where it fails twice."""
-    for last in (False, True):
-        try:
-            return do()
-        except (RuntimeError, StashError, OSError, subprocess.SubprocessError) as error:
-            print(f"{name}: {error}", file=sys.stderr, flush=True)
-            if last:
-                failed.append(f"{name} could not be run: {str(error).splitlines()[0]}")
-    return None
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.plan.fleet", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    options = arguments(
+        __doc__,
+        plan=(False, "print what would be run"),
+        judge=(False, "decide from what is kept, and judge"),
+        only=("", "candidates whose name contains this"),
+        budget=(120.0, "of a profile (default 120)"),
+        seconds=(16.0, "of steps of a run (default 16)"),
     )
-    parser.add_argument("--plan", action="store_true", help="print what would be run")
-    parser.add_argument("--judge", action="store_true", help="decide from what is kept, and judge")
-    parser.add_argument("--only", default="", metavar="WORDS", help="candidates whose name contains this")
-    parser.add_argument("--budget", type=float, default=120.0, metavar="SECONDS", help="of a profile (default 120)")
-    parser.add_argument("--seconds", type=float, default=16.0, help="of steps of a run (default 16)")
-    options = parser.parse_args()
     if options.judge:
         from bench.plan.fleet_judge import page
 
@@ -98,7 +191,7 @@ def main() -> int:
         show_plan(wanted, options.budget, options.seconds)
         return 0
     failed = run_all(wanted, options.budget, options.seconds)
-    print(f"kept in {fleet_runs.TABLE.relative_to(ROOT)}; --judge says what the choices were worth")
+    print(f"kept in {(DATA / 'fleet.csv').relative_to(ROOT)}; --judge says what the choices were worth")
     print("\n".join(failed), end="\n" if failed else "")
     return 1 if failed else 0
 

@@ -1,6 +1,6 @@
 """The product's decisions on the emulated fleet, and what they were worth: from kept profiles and truths alone.
 
-Each goal is asked of ``derive.plan`` as a user would ask it, with the fleet as own machines whose links the profile
+Each goal is asked of ``stash.plan`` as a user would ask it, with the fleet as own machines whose links the profile
 tells. Nothing that was run is looked at before all choices are made.
 """
 
@@ -17,21 +17,20 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from bench.common import table
-from bench.plan.emulated import (
-    CANDIDATES,
-    MODELS,
-    NODES,
-    PROFILED,
-    TYPES,
-    Candidate,
-    FleetModel,
-    machines,
-    profiled,
+from bench.plan.emulated import CANDIDATES, MODELS, NODES, PROFILED, TYPES, Candidate, FleetModel, machines, profiled
+from bench.plan.fleet import Row, base_for, drawn, profile_path, rows
+from bench.plan.judged import (
+    LIKELY,
+    SURELY,
+    Truth,
+    Verdict,
+    judge,
+    offered,
+    reliability_table,
+    rules_choose,
+    verdict_table,
 )
-from bench.plan.fleet_runs import Row, base_for, drawn, profile_path, rows
-from bench.plan.judged import LIKELY, SURELY, Truth, Verdict, judge, reliability_table, verdict_table
-from bench.plan.ruled import choices, offered
+from bench.table import table
 from stash.catalog import own
 from stash.catalog.facts import GpuFacts
 from stash.catalog.offers import Catalog, Columns
@@ -41,7 +40,7 @@ from stash.plan.bill import BillFacts
 from stash.plan.hourly_prices import quantile_at
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
-from stash.plan.rules_compared import rule_facts
+from stash.plan.rules import rule_facts
 from stash.predict.passes import Base
 
 SAMPLES = 1_000_000
@@ -52,9 +51,7 @@ DEADLINES = tuple(2.0 ** (-step / 3) for step in range(-4, 6))
 BUDGETS = tuple(2.0 ** (-step / 3) for step in range(-1, 6))
 """Times what it would cost there."""
 CONSTRAINTS = Constraints(
-    clouds=(own.ON_PREMISE,),
-    most_nodes=max(NODES),
-    quotas={each.name: each.most_nodes for each in TYPES},
+    clouds=(own.ON_PREMISE,), most_nodes=max(NODES), quotas={each.name: each.most_nodes for each in TYPES}
 )
 DEVICE = GpuFacts(
     name="emulated",
@@ -76,8 +73,7 @@ def fleet_catalog() -> Catalog:
 def goals(base: Base, confidence: float) -> list[Goal]:
     """Deadlines, budgets, and both: by what training takes where it was profiled, which is what a user knows."""
     here = profiled(MODELS[0])
-    steps = math.ceil(SAMPLES / here.samples_per_step)
-    seconds = steps * base.breakdown.step_seconds
+    seconds = math.ceil(SAMPLES / here.samples_per_step) * base.breakdown.step_seconds
     dollars = seconds / 3600 * here.dollars_per_hour
     limits: list[tuple[float | None, float | None]] = [
         *((late, None) for late in DEADLINES),
@@ -99,8 +95,7 @@ def goals(base: Base, confidence: float) -> list[Goal]:
 def truth_of(candidate: Candidate, row: Row) -> Truth:
     """What the training takes and costs by the step that was run."""
     steps = math.ceil(SAMPLES / candidate.samples_per_step)
-    seconds = steps * float(row["measured_step"])
-    return Truth(seconds, seconds / 3600 * candidate.dollars_per_hour)
+    return Truth.at(steps * float(row["measured_step"]), candidate.dollars_per_hour)
 
 
 @dataclass(frozen=True)
@@ -119,13 +114,11 @@ class Judged:
 
     @cached_property
     def plans(self) -> list[RentalPlan]:
-        known, catalog = machines(self.base.target), fleet_catalog()
+        known, catalog, bill = machines(self.base.target), fleet_catalog(), BillFacts()
         listed, name = [each.name for each in TYPES], profile_path(self.model).name
         day = date.fromisoformat(self.base.profile.created[:10])
         return [
-            recommend(
-                [self.base], goal, CONSTRAINTS, catalog, BillFacts(), [name], day, machines=known, listed=listed
-            )
+            recommend([self.base], goal, CONSTRAINTS, catalog, bill, [name], day, machines=known, listed=listed)
             for goal in self.goals
         ]
 
@@ -135,7 +128,7 @@ class Judged:
         return [judge(goal, self.truths, name) for goal, name in zip(self.goals, chosen, strict=True)]
 
     def probabilities(self) -> list[tuple[float, bool]]:
-        """(said, came true) of every deadline and budget of every choice that a plan shows."""
+        """(chance, came true) of every deadline and budget of every choice that a plan shows."""
         found = []
         for goal, plan in zip(self.goals, self.plans, strict=True):
             for choice in plan.choices:
@@ -145,6 +138,19 @@ class Judged:
                 if choice.within_budget is not None and goal.budget_dollars is not None:
                     found.append((choice.within_budget, truth.dollars <= goal.budget_dollars))
         return found
+
+    def by_rules(self, goal: Goal) -> dict[str, str | None]:
+        """Every type has the same device, whose peak is the same; what one does by itself, the profile tells."""
+        offers = [offered(each.name, DEVICE, each.devices, each.most_nodes, each.dollars_per_hour) for each in TYPES]
+        type_, nodes = PROFILED
+        breakdown = self.base.breakdown
+        samples = breakdown.samples_per_step or 0.0
+        facts = replace(
+            rule_facts([self.base], goal, fleet_catalog()),
+            rates={DEVICE.model: samples / breakdown.world_size / breakdown.seconds("compute")},
+            measured={(type_.name, nodes): samples / breakdown.step_seconds},
+        )
+        return rules_choose(offers, facts, lambda picked: f"{picked.nodes} × {picked.offer.instance.name}")
 
 
 def judged(confidence: float) -> list[Judged]:
@@ -156,112 +162,67 @@ def judged(confidence: float) -> list[Judged]:
         raise UserError(
             f"{len(left)} runs are missing, like {left[0]}: `python -m bench.plan.fleet` (root) does them"
         )
+    truths = {each: truth_of(each, kept[each.name]) for each in CANDIDATES}
     return [
         Judged(
             model,
             base_for(load(profile_path(model))),
-            {key(each): truth_of(each, kept[each.name]) for each in CANDIDATES if each.model == model},
+            {f"{each.nodes} × {each.type.name}": truth for each, truth in truths.items() if each.model == model},
             confidence,
         )
         for model in MODELS
     ]
 
 
-def key(candidate: Candidate) -> str:
-    """As a plan's choice is named."""
-    return f"{candidate.nodes} × {candidate.type.name}"
-
-
-# Showing ----------------------------------------------------------------------------------------------------------
-
-
 def page() -> str:
-    """The part of ``docs/recommendation.md`` that the fleet gives."""
+    """Every table of the fleet."""
     sure, likely = judged(SURELY), judged(LIKELY)
     ours = [verdict for each in sure for verdict in each.verdicts]
     nothing = [each for each in ours if each.best is None]
     by_chooser = {
         f"Stash, {SURELY:.0%} sure": ours,
         "Stash, more likely than not": [verdict for each in likely for verdict in each.verdicts],
-        **rule_verdicts(sure),
     }
-    refused = sum(each.right for each in nothing)
-    return "\n".join(
-        [
-            f"{len(ours)} goals, {len(ours) - len(nothing)} of which something keeps; {len(CANDIDATES)} candidates.",
-            "",
-            verdict_table(by_chooser),
-            "",
-            f"Of the {len(nothing)} goals that nothing keeps, {refused} were said to be so.",
-            "",
-            "What was said of deadlines and budgets, and what came true:",
-            "",
-            reliability_table([pair for each in sure for pair in each.probabilities()]),
-            "",
-            "The same of deadlines set for each candidate where its forecast says so much:",
-            "",
-            reliability_table(at_quantiles(sure)),
-            "",
-            "What was forecast, and what was run:",
-            "",
-            forecast_table(rows()),
-            "",
-            f"Not decided as well as possible, asked to be {SURELY:.0%} sure:",
-            "",
-            *misses(sure),
-        ]
+    for each in sure:
+        for goal in each.goals:
+            for rule, chosen in each.by_rules(goal).items():
+                by_chooser.setdefault(rule, []).append(judge(goal, each.truths, chosen))
+    parts = (
+        f"{len(ours)} goals, {len(ours) - len(nothing)} of which something keeps; {len(CANDIDATES)} candidates.",
+        verdict_table(by_chooser),
+        f"Of the {len(nothing)} goals that nothing keeps, {sum(each.right for each in nothing)} were recognised.",
+        "Forecast chances of deadlines and budgets, and what came true:",
+        reliability_table([pair for each in sure for pair in each.probabilities()]),
+        "The same of deadlines set for each candidate at set chances of its forecast:",
+        reliability_table(at_quantiles(sure)),
+        "What was forecast, and what was run:",
+        forecast_table(),
+        f"Not decided as well as possible, asked to be {SURELY:.0%} sure:",
+        "\n".join(misses(sure)),
     )
+    return "\n\n".join(parts)
 
 
 def at_quantiles(every: Sequence[Judged]) -> list[tuple[float, bool]]:
-    """(said, came true): goals seldom fall where a probability is neither small nor large, so these are made to."""
+    """(chance, came true): goals seldom fall where a probability is neither small nor large, so these are made to."""
     kept, found = rows(), []
     for each in every:
         for candidate in (one for one in CANDIDATES if one.model == each.model):
             step, seen = drawn(each.base, candidate).step, float(kept[candidate.name]["measured_step"])
-            found += [(said, seen <= quantile_at(step, said)) for said in QUANTILES]
+            found += [(chance, seen <= quantile_at(step, chance)) for chance in QUANTILES]
     return found
 
 
-def rule_verdicts(every: Sequence[Judged]) -> dict[str, list[Verdict]]:
-    """What each rule would have chosen, judged alike."""
-    found: dict[str, list[Verdict]] = {}
-    for each in every:
-        for goal in each.goals:
-            for rule, chosen in by_rules(each.base, goal).items():
-                found.setdefault(rule, []).append(judge(goal, each.truths, chosen))
-    return found
-
-
-def by_rules(base: Base, goal: Goal) -> dict[str, str | None]:
-    """Every type has the same device, whose peak is the same; what one does by itself, the profile tells."""
-    offers = [offered(each.name, DEVICE, each.devices, each.most_nodes, each.dollars_per_hour) for each in TYPES]
-    type_, nodes = PROFILED
-    known = rule_facts([base], goal, fleet_catalog())
-    samples = base.breakdown.samples_per_step or 0.0
-    alone = samples / base.breakdown.world_size / base.breakdown.seconds("compute")
-    measured = {(type_.name, nodes): samples / base.breakdown.step_seconds}
-    facts = replace(known, rates={DEVICE.model: alone}, measured=measured)
-    return choices(offers, facts, lambda picked: f"{picked.nodes} × {picked.offer.instance.name}")
-
-
-def forecast_table(kept: dict[str, Row]) -> str:
+def forecast_table() -> str:
     """How far forecasts of steps were off, by model."""
     lines = []
     for model in MODELS:
-        own = [row for row in kept.values() if row["model"] == model.name and row["forecast_step"]]
-        errors = np.array([float(row["forecast_step"]) / float(row["measured_step"]) - 1 for row in own])
-        held = [
-            float(r["forecast_step_low"]) <= float(r["measured_step"]) <= float(r["forecast_step_high"]) for r in own
-        ]
-        sizes = np.abs(errors)
-        cells = [
-            f"{np.median(sizes):.1%}",
-            f"{np.percentile(sizes, 90):.1%}",
-            f"{errors.mean():+.1%}",
-            f"{np.mean(held):.0%}",
-        ]
-        lines.append([model.name, str(len(own)), *cells])
+        own = [row for row in rows().values() if row["model"] == model.name and row["forecast_step"]]
+        ends = np.array([[float(row[f"forecast_step{end}"]) for end in ("", "_low", "_high")] for row in own])
+        seen = np.array([float(row["measured_step"]) for row in own])
+        errors, held = ends[:, 0] / seen - 1, (ends[:, 1] <= seen) & (seen <= ends[:, 2])
+        sizes = (f"{np.percentile(np.abs(errors), q):.1%}" for q in (50, 90))
+        lines.append([model.name, len(own), *sizes, f"{errors.mean():+.1%}", f"{held.mean():.0%}"])
     return table(["model", "candidates", "error of the step: median", "90th", "bias", "in the interval"], lines)
 
 
@@ -270,20 +231,10 @@ def misses(every: Sequence[Judged]) -> list[str]:
     lines = []
     for each in every:
         for goal, verdict in zip(each.goals, each.verdicts, strict=True):
+            late, dear = goal.deadline_seconds, goal.budget_dollars
+            asked = [*([f"in {late / 3600:.2f} h"] if late else []), *([f"for ${dear:.2f}"] if dear else [])]
+            how = "the goal was not kept" if verdict.more is None else f"{verdict.more:.1%} more"
+            chosen, best = verdict.chosen or "nothing", verdict.best or "nothing"
             if not verdict.right:
-                how = "the goal was not kept" if verdict.more is None else f"{verdict.more:.1%} more"
-                lines.append(
-                    f"- {each.model.name}, {limits(goal)}: {verdict.chosen or 'nothing'} instead of "
-                    f"{verdict.best or 'nothing'}, {how}"
-                )
+                lines.append(f"- {each.model.name}, {' and '.join(asked)}: {chosen} instead of {best}, {how}")
     return lines
-
-
-def limits(goal: Goal) -> str:
-    """A goal in words."""
-    found = []
-    if goal.deadline_seconds is not None:
-        found.append(f"in {goal.deadline_seconds / 3600:.2f} h")
-    if goal.budget_dollars is not None:
-        found.append(f"for ${goal.budget_dollars:.2f}")
-    return " and ".join(found)

@@ -1,9 +1,9 @@
 """A published table of which a part is hidden: the split, and forecasts of what is hidden from what is not.
 
-What a model takes on one set-up over another is told as Stash tells it of two GPUs
-(``derive.predict.compute.pairs``): by the model's own pairs at other batches, else by the exchange on links whose
-data sheet is known, else by other models' pairs, else by data sheets. Each has the interval of its own errors within
-the visible part. Only that part is handed to a ``Known``; the hidden numbers are not in its memory.
+What a model takes on one set-up over another is worked out as Stash does it for two GPUs
+(``stash.predict.gpu_pairs``): by the model's own pairs at other batches, else by the exchange on links whose data
+sheet is known, else by other models' pairs, else by data sheets. Each has the interval of its own errors within the
+visible part. Only that part is handed to a ``Known``; the hidden numbers are not in its memory.
 """
 
 from __future__ import annotations
@@ -28,14 +28,11 @@ from stash.predict.gpu_pairs import Pair, arm, by_model, left_out_errors, near, 
 Table = Mapping[Job, Cells]
 DRAWS = Draws()
 FEW = 3
-"""Models: from fewer of a pair of set-ups nobody can tell how models differ, and all pairs' errors are taken."""
+"""Models: with fewer of a pair of set-ups how models differ is unknown, and all pairs' errors are taken."""
 PLATEAU = 0.95
 """Of the most that was seen trained, or made: what lies above counts as all of it."""
-NOBODY_TELLS = math.log(10)
+UNKNOWN = math.log(10)
 """Half of an interval where fewer errors than that are visible: a factor of ten either way."""
-
-
-# The splits -------------------------------------------------------------------------------------------------------
 
 
 def half_of_cells(table: Table, seed: int) -> Table:
@@ -62,9 +59,6 @@ def _first(cells: Cells) -> Cells:
     return {setup: cells[setup]}
 
 
-# The forecasts ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Known:
     """The visible part of a table, and what it says of the rest."""
@@ -74,39 +68,32 @@ class Known:
     def seconds_per_sample(self, job: Job, setup: Setup) -> Array | None:
         """Of a hidden cell, ``[draws]``; ``None`` if nothing visible tells."""
         for way in (self._by_own_pairs, self._by_cores, self._by_links, self._by_other_models, self._by_sheets):
-            told = way(job, setup)
-            if told is not None:
-                middle, half = told
+            known = way(job, setup)
+            if known is not None:
+                middle, half = known
                 deviations = DRAWS.normals(f"{job.name} on {setup.name}")
                 return np.exp(middle + half / 1.96 * deviations)
         return None
 
     def _by_own_pairs(self, job: Job, setup: Setup) -> tuple[float, float] | None:
-        key = model_key(job.model)
-        return self._by_pairs(
-            job,
-            setup,
-            lambda pair: pair.model == key and near(pair.batch, job.batch),
-            lambda found, seen: self._spread_within,
-        )
+        def own(pair: Pair) -> bool:
+            return pair.model == model_key(job.model) and near(pair.batch, job.batch)
+
+        return self._by_pairs(job, setup, own, lambda found: self._spread_within)
 
     def _by_other_models(self, job: Job, setup: Setup) -> tuple[float, float] | None:
         return self._by_pairs(job, setup, lambda pair: pair.model != model_key(job.model), self._spread_between)
 
     def _by_pairs(
-        self,
-        job: Job,
-        setup: Setup,
-        witness: Callable[[Pair], bool],
-        spread: Callable[[Sequence[Pair], Setup], float],
+        self, job: Job, setup: Setup, like: Callable[[Pair], bool], spread: Callable[[Sequence[Pair]], float]
     ) -> tuple[float, float] | None:
         """(ln seconds, half of its interval): of every visible cell of the job that has such pairs, the surest's."""
-        told = []
+        known = []
         for seen, rate in self.visible[job].items():
-            found = [pair for pair in self._pairs(seen, setup, job.precision) if witness(pair)]
+            found = [pair for pair in self._pairs(seen, setup, job.precision) if like(pair)]
             if found:
-                told.append((by_model(found) - math.log(rate), spread(found, seen)))
-        return min(told, key=lambda each: each[1]) if told else None
+                known.append((by_model(found) - math.log(rate), spread(found)))
+        return min(known, key=lambda each: each[1], default=None)
 
     def _by_cores(self, job: Job, setup: Setup) -> tuple[float, float] | None:
         """Cores make samples at the rate that they were seen to, up to what the GPU trains."""
@@ -114,7 +101,7 @@ class Known:
         return None if rate is None else (-math.log(rate), self._spread_of_cores)
 
     def _by_links(self, job: Job, setup: Setup) -> tuple[float, float] | None:
-        """One GPU of the same machine, and the exchange over its links, as forecasts without a profile have it."""
+        """One GPU of the same machine, and the exchange over its links, as forecasts without a profile do."""
         machine = links.MACHINES.get(setup.machine)
         alone = next((s for s in self.visible[job] if s.machine == setup.machine and s.count == 1), None)
         if machine is None or alone is None or setup.count == 1:
@@ -127,14 +114,12 @@ class Known:
 
     def _by_sheets(self, job: Job, setup: Setup) -> tuple[float, float] | None:
         """Peak rates of the GPUs, and as many times as fast as there are more of them."""
-        told = []
-        for seen, rate in self.visible[job].items():
-            ratio = _of_sheets(seen, setup, job.precision)
-            if ratio is not None:
-                told.append(ratio - math.log(rate))
-        return (float(np.mean(told)), self._spread_of_sheets) if told else None
-
-    # What their intervals are ------------------------------------------------------------------------------------
+        ratios = [
+            ratio - math.log(rate)
+            for seen, rate in self.visible[job].items()
+            if (ratio := _of_sheets(seen, setup, job.precision)) is not None
+        ]
+        return (float(np.mean(ratios)), self._spread_of_sheets) if ratios else None
 
     @cached_property
     def _speeds(self) -> tuple[Speed, ...]:
@@ -171,35 +156,38 @@ class Known:
             for pair in found:
                 alike = [p for p in found if p != pair and p.model == pair.model and near(p.batch, pair.batch)]
                 errors += [by_model(alike) - pair.log_ratio] if alike else []
-        return arm(errors) if len(errors) >= FEW else NOBODY_TELLS
+        return _arm(errors)
 
-    def _spread_between(self, found: Sequence[Pair], seen: Setup) -> float:
+    def _spread_between(self, found: Sequence[Pair]) -> float:
         own = left_out_errors(found)
         return arm(own) if len(own) >= FEW else self._spread_anywhere
 
     @cached_property
     def _spread_anywhere(self) -> float:
-        errors = [error for found in self._every_pair.values() for error in left_out_errors(found)]
-        return arm(errors) if len(errors) >= FEW else NOBODY_TELLS
+        return _arm([error for found in self._every_pair.values() for error in left_out_errors(found)])
 
     @cached_property
     def _spread_of_cores(self) -> float:
         errors = []
         for cells in self.visible.values():
             for setup, rate in cells.items():
-                told = _supplied({each: seen for each, seen in cells.items() if each != setup}, setup)
-                errors += [math.log(rate / told)] if told else []
-        return arm(errors) if len(errors) >= FEW else NOBODY_TELLS
+                supplied = _supplied({each: seen for each, seen in cells.items() if each != setup}, setup)
+                errors += [math.log(rate / supplied)] if supplied else []
+        return _arm(errors)
 
     @cached_property
     def _spread_of_sheets(self) -> float:
-        errors = []
-        for job, cells in self.visible.items():
-            for first, second in combinations(cells, 2):
-                ratio = _of_sheets(first, second, job.precision)
-                if ratio is not None:
-                    errors.append(ratio - math.log(cells[first] / cells[second]))
-        return arm(errors) if len(errors) >= FEW else NOBODY_TELLS
+        return _arm([
+            ratio - math.log(cells[first] / cells[second])
+            for job, cells in self.visible.items()
+            for first, second in combinations(cells, 2)
+            if (ratio := _of_sheets(first, second, job.precision)) is not None
+        ])  # fmt: skip
+
+
+def _arm(errors: Sequence[float]) -> float:
+    """Half of the interval of errors; next to nothing is known from few of them."""
+    return arm(errors) if len(errors) >= FEW else UNKNOWN
 
 
 def _supplied(seen: Mapping[Setup, float], setup: Setup) -> float | None:

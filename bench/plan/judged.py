@@ -1,24 +1,33 @@
 """Choices held against the truth: whether what was asked for was kept, and what was paid more than the best.
 
-A truth is what every candidate really takes and costs; a chooser names one of them, or none, without seeing it. Knows
-no fleet, no table and no way to choose.
+A truth is what every candidate really takes and costs; a chooser names one of them, or none, without seeing it. The
+product's rules of how people choose today are asked as well, about machines that no catalog has. Knows no fleet and
+no table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from bench.common import table
-from stash.plan.records import Goal
+from bench.table import table
+from stash.catalog.facts import GpuFacts, Instance
+from stash.core.intervals import Interval
+from stash.plan.records import Goal, HourlyPrice
+from stash.plan.rules import RULES, Offered, Picked, RuleFacts
 
 SURELY, LIKELY = 0.9, 0.51
 """The confidence that ``stash recommend`` asks for by itself, and the least that a goal can have."""
 CLOSE = 0.03
 """More than the best, of what was asked for, that still counts as the best."""
+HEADS = (
+    *("who chooses", "goals", "kept", "chose nothing", "within 3 % of the best"),
+    *("more than the best: median", "90th", "worst"),
+)
+BINS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 @dataclass(frozen=True)
@@ -28,13 +37,22 @@ class Truth:
     seconds: float
     dollars: float
 
+    @classmethod
+    def at(cls, seconds: float, dollars_per_hour: float) -> Truth:
+        return cls(seconds, seconds / 3600 * dollars_per_hour)
+
     def keeps(self, goal: Goal) -> bool:
         on_time = goal.deadline_seconds is None or self.seconds <= goal.deadline_seconds
         return on_time and (goal.budget_dollars is None or self.dollars <= goal.budget_dollars)
 
     def of(self, goal: Goal) -> float:
-        """What is to be small: the time where only money is limited, else the money."""
-        return self.seconds if goal.deadline_seconds is None and goal.budget_dollars is not None else self.dollars
+        """What is to be small."""
+        return self.seconds if by_time(goal) else self.dollars
+
+
+def by_time(goal: Goal) -> bool:
+    """Whether time is what is to be small: only money is limited."""
+    return goal.deadline_seconds is None and goal.budget_dollars is not None
 
 
 @dataclass(frozen=True)
@@ -42,7 +60,7 @@ class Verdict:
     """One choice for one goal."""
 
     chosen: str | None
-    """``None``: it was said that nothing keeps the goal."""
+    """``None``: it was decided that nothing keeps the goal."""
     best: str | None
     """``None``: nothing does."""
     kept: bool = False
@@ -66,41 +84,45 @@ def judge(goal: Goal, truths: Mapping[str, Truth], chosen: str | None) -> Verdic
     return Verdict(chosen, best, True, keeping[chosen].of(goal) / keeping[best].of(goal) - 1)
 
 
-HEADS = (
-    *("who chooses", "goals", "kept", "chose nothing", "within 3 % of the best"),
-    *("more than the best: median", "90th", "worst"),
-)
-
-
 def verdict_table(by_chooser: Mapping[str, Sequence[Verdict]]) -> str:
-    """In Markdown, a line a chooser, over the goals that something keeps."""
+    """A line a chooser, over the goals that something keeps."""
     return table(HEADS, [_line(name, verdicts) for name, verdicts in by_chooser.items()])
 
 
-def _line(name: str, verdicts: Iterable[Verdict]) -> list[str]:
+def _line(name: str, verdicts: Iterable[Verdict]) -> list[object]:
     possible = [each for each in verdicts if each.best is not None]
     more = [each.more for each in possible if each.more is not None]
-    count = len(possible)
-    if not count:
-        return [name, "0", *["–"] * (len(HEADS) - 2)]
-    kept, none, right = (
-        f"{sum(true) / count:.0%}"
-        for true in zip(*((each.kept, each.chosen is None, each.right) for each in possible), strict=True)
-    )
+    if not possible:
+        return [name, 0, *["–"] * (len(HEADS) - 2)]
+    shares = np.mean([(each.kept, each.chosen is None, each.right) for each in possible], axis=0)
     percentiles = [f"{np.percentile(more, q):.1%}" for q in (50, 90, 100)] if more else ["–"] * 3
-    return [name, str(count), kept, none, right, *percentiles]
+    return [name, len(possible), *(f"{share:.0%}" for share in shares), *percentiles]
 
 
-BINS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-
-
-def reliability_table(said: Sequence[tuple[float, bool]]) -> str:
-    """Of (probability, whether it came true): what was said and how often it did, in Markdown."""
+def reliability_table(chances: Sequence[tuple[float, bool]]) -> str:
+    """Of (probability, whether it came true): what was forecast and how often it did."""
     lines = []
     for low, high in pairwise(BINS):
-        inside = [each for each in said if low <= each[0] < high or each[0] == high == BINS[-1]]
+        inside = [each for each in chances if low <= each[0] < high or each[0] == high == BINS[-1]]
         if inside:
-            mean = float(np.mean([probability for probability, _ in inside]))
-            came = float(np.mean([true for _, true in inside]))
-            lines.append([f"{low:.0%} to {high:.0%}", str(len(inside)), f"{mean:.1%}", f"{came:.1%}"])
-    return table(["said", "cases", "mean of what was said", "came true"], lines)
+            mean, came = np.mean(inside, axis=0)
+            lines.append([f"{low:.0%} to {high:.0%}", len(inside), f"{mean:.1%}", f"{came:.1%}"])
+    return table(["forecast", "cases", "mean forecast", "came true"], lines)
+
+
+def offered(name: str, gpu: GpuFacts, devices: int, most_nodes: int, dollars_per_hour: float) -> Offered:
+    """A machine of the benchmark's as rules see one."""
+    instance = Instance(
+        cloud="benchmark", name=name, gpu_model=gpu.model, gpu_count=devices, as_of=gpu.as_of, source="the benchmark"
+    )
+    rate = Interval(value=dollars_per_hour)
+    price = HourlyPrice(dollars_per_hour=rate, paid_as="on-demand", source="the benchmark")
+    return Offered(instance, price, devices, most_nodes, gpu)
+
+
+def rules_choose(
+    offers: Sequence[Offered], facts: RuleFacts, named: Callable[[Picked], str]
+) -> dict[str, str | None]:
+    """What each rule would rent, by its name; ``None`` where it can choose nothing."""
+    picked = {rule.name: rule.chooses(offers, facts) for rule in RULES}
+    return {name: None if isinstance(each, str) else named(each) for name, each in picked.items()}

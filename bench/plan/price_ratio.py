@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.common import table
+from bench.machine import arguments
 from bench.plan.tables import Cells, Job, gavel, others, prices
 from bench.predict import published as links
+from bench.table import table
 from stash.catalog.facts import Instance
 from stash.catalog.offers import OfferFilter
 from stash.catalog.reference import speeds
@@ -34,9 +35,6 @@ MODELS = ("AlexNet", "VGG16", "InceptionV3", "ResNet-50", "ResNet-152")
 SERIES = "TensorFlow performance benchmarks.md (May 2017) synthetic"
 MIN_SETUPS = 8
 """A measured job is shown with so many set-ups."""
-
-
-# Measured ---------------------------------------------------------------------------------------------------------
 
 
 def measured() -> Iterator[list[str]]:
@@ -69,9 +67,6 @@ def _largest(found: Mapping[Job, Cells]) -> dict[Job, Cells]:
         if several and (key not in chosen or (job.batch or 0) > (chosen[key].batch or 0)):
             chosen[key] = job
     return {job: found[job] for job in chosen.values()}
-
-
-# Forecast ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +173,7 @@ def lines() -> list[str]:
 
 
 def main() -> None:
+    arguments(__doc__)
     print("\n".join(lines()))
 
 

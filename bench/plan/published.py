@@ -5,21 +5,31 @@
 
 A chooser is shown the visible part (``half_hidden``), and names one of a job's hidden set-ups for each goal: some
 deadlines, some budgets. The hidden numbers then say what it would have taken and cost. Beside Stash's choice stand
-the rules that people go by (``derive.plan.rules``), with the same facts before them.
+the rules that people go by (``stash.plan.rules``), with the same facts before them.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from bench.machine import arguments
 from bench.plan.half_hidden import Known, Table, half_of_cells, half_of_models
-from bench.plan.judged import LIKELY, SURELY, Truth, Verdict, judge, reliability_table, verdict_table
-from bench.plan.ruled import choices, offered
+from bench.plan.judged import (
+    LIKELY,
+    SURELY,
+    Truth,
+    Verdict,
+    by_time,
+    judge,
+    offered,
+    reliability_table,
+    rules_choose,
+    verdict_table,
+)
 from bench.plan.tables import Job, Setup, gavel, others, prices, synergy
 from stash.plan.hourly_prices import kept, quantile_at
 from stash.plan.records import Goal, TrainingWork
@@ -48,14 +58,10 @@ class Forecast:
         return float((self.seconds if by_time(goal) else self.dollars).mean())
 
     def keeps(self, goal: Goal) -> bool:
-        """With the confidence that the goal asks for, as ``derive.plan`` has it."""
+        """With the confidence that the goal asks for, as ``stash.plan`` does."""
         late, dear = goal.deadline_seconds, goal.budget_dollars
         on_time = late is None or quantile_at(self.seconds, goal.confidence) <= late
         return on_time and (dear is None or quantile_at(self.dollars, goal.confidence) <= dear)
-
-
-def by_time(goal: Goal) -> bool:
-    return goal.deadline_seconds is None and goal.budget_dollars is not None
 
 
 def goals(seconds: float, dollars: float) -> list[Goal]:
@@ -66,9 +72,6 @@ def goals(seconds: float, dollars: float) -> list[Goal]:
         *(Goal(work=work, deadline_seconds=times * seconds) for times in DEADLINES),
         *(Goal(work=work, budget_dollars=times * dollars) for times in BUDGETS),
     ]
-
-
-# Choosing ---------------------------------------------------------------------------------------------------------
 
 
 def stash(forecasts: Mapping[str, Forecast], goal: Goal) -> str | None:
@@ -89,7 +92,7 @@ class Question:
 
     @property
     def goals(self) -> list[Goal]:
-        truth = truth_of(self.profiled, self.visible[self.profiled])
+        truth = Truth.at(SAMPLES / self.visible[self.profiled], self.profiled.dollars_per_hour)
         return goals(truth.seconds, truth.dollars)
 
     @property
@@ -117,14 +120,14 @@ class Question:
             budget_dollars=goal.budget_dollars,
             rates={each.gpu: rate for each, rate in self.visible.items() if each.count == 1},
         )
-        return choices(offers, facts, lambda picked: picked.offer.instance.name)
+        return rules_choose(offers, facts, lambda picked: picked.offer.instance.name)
 
     def probabilities(self) -> Iterator[tuple[float, bool]]:
         for goal in self.goals:
             for name, each in self.forecasts.items():
-                said = kept(each.seconds, goal.deadline_seconds)
-                if said is not None and goal.deadline_seconds is not None:
-                    yield said, self.truths[name].seconds <= goal.deadline_seconds
+                chance = kept(each.seconds, goal.deadline_seconds)
+                if chance is not None and goal.deadline_seconds is not None:
+                    yield chance, self.truths[name].seconds <= goal.deadline_seconds
 
 
 def questions(table: Table, visible: Table) -> Iterator[Question]:
@@ -139,14 +142,9 @@ def questions(table: Table, visible: Table) -> Iterator[Question]:
             job,
             visible[job],
             tuple(hidden),
-            {setup.name: truth_of(setup, cells[setup]) for setup in hidden},
+            {each.name: Truth.at(SAMPLES / cells[each], each.dollars_per_hour) for each in hidden},
             {setup.name: forecast_of(setup, each) for setup, each in drawn.items() if each is not None},
         )
-
-
-def truth_of(setup: Setup, per_second: float) -> Truth:
-    seconds = SAMPLES / per_second
-    return Truth(seconds, seconds / 3600 * setup.dollars_per_hour)
 
 
 def forecast_of(setup: Setup, per_sample: Array) -> Forecast:
@@ -154,30 +152,12 @@ def forecast_of(setup: Setup, per_sample: Array) -> Forecast:
     return Forecast(seconds, seconds / 3600 * setup.dollars_per_hour)
 
 
-# Showing ----------------------------------------------------------------------------------------------------------
-
-
-def by_source(
-    tables: Mapping[str, Table], split: Callable[[Table, int], Table], seeds: int
-) -> dict[str, list[Question]]:
-    found: dict[str, list[Question]] = defaultdict(list)
-    for source, table in tables.items():
-        for seed in range(seeds):
-            found[source] += questions(table, split(table, seed))
-    return found
-
-
 def sources() -> dict[str, Table]:
-    """Each a table of its own: nothing is told of one from another."""
-    everything = gavel()
-    packed = {job: cells for job, cells in everything.items() if job.source == "Gavel, packed"}
-    spread = {job: cells for job, cells in everything.items() if job.source == "Gavel, spread"}
-    return {
-        "Gavel, packed": packed,
-        "Gavel, spread": spread,
-        "TensorFlow, DLPerf, NVIDIA": others(),
-        "Synergy, by cores": synergy(),
-    }
+    """Each a table of its own: nothing of one is used for another."""
+    found: dict[str, Table] = {}
+    for name in ("Gavel, packed", "Gavel, spread"):
+        found[name] = {job: cells for job, cells in gavel().items() if job.source == name}
+    return {**found, "TensorFlow, DLPerf, NVIDIA": others(), "Synergy, by cores": synergy()}
 
 
 def section(name: str, found: Mapping[str, list[Question]]) -> list[str]:
@@ -188,29 +168,30 @@ def section(name: str, found: Mapping[str, list[Question]]) -> list[str]:
         for question in asked:
             for chooser, verdict in question.verdicts():
                 verdicts[chooser].append(verdict)
-        told = [len(question.forecasts) / len(question.truths) for question in asked]
+        known = [len(question.forecasts) / len(question.truths) for question in asked]
         jobs = len({question.job for question in asked})
-        lines += [f"*{source}*: {jobs} jobs; {np.mean(told):.0%} of the hidden cells could be forecast.", ""]
+        lines += [f"*{source}*: {jobs} jobs; {np.mean(known):.0%} of the hidden cells could be forecast.", ""]
         # The original's table holds what was measured, and that is not hidden: it never has a choice here.
         choosing = {name: each for name, each in verdicts.items() if any(one.chosen for one in each)}
         lines += [verdict_table(choosing), ""]
-    said = [pair for asked in found.values() for question in asked for pair in question.probabilities()]
-    return [*lines, "What was said of deadlines, and what came true:", "", reliability_table(said), ""]
+    chances = [pair for asked in found.values() for question in asked for pair in question.probabilities()]
+    return [*lines, "Forecast chances of deadlines, and what came true:", "", reliability_table(chances), ""]
 
 
 def lines(seeds: int) -> list[str]:
     """Every split, in Markdown."""
-    return [line for name, split in SPLITS.items() for line in section(name, by_source(sources(), split, seeds))]
+    found: list[str] = []
+    for name, split in SPLITS.items():
+        asked = {
+            source: [each for seed in range(seeds) for each in questions(table, split(table, seed))]
+            for source, table in sources().items()
+        }
+        found += section(name, asked)
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.plan.published",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seeds", type=int, default=20, help="splits of each kind (default 20)")
-    options = parser.parse_args()
+    options = arguments(__doc__, seeds=(20, "splits of each kind (default 20)"))
     print(f"Prices of a GPU for an hour: {prices()}. {options.seeds} splits of each kind.\n")
     print("\n".join(lines(options.seeds)))
 

@@ -11,10 +11,11 @@ region.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from datetime import date
 
+from bench.machine import arguments, timed
+from bench.table import show
 from stash.catalog.facts import Instance, Price
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog, Columns
@@ -33,34 +34,24 @@ SAMPLES = 90 * 1_281_167
 
 
 def main() -> None:
-    for line in table():
-        print(line)
-
-
-def table() -> list[str]:
-    lines = [
-        "| offers | types | node counts | combinations | never billed | CPU seconds |",
-        "| ---: " * 6 + "|",
-    ]
+    arguments(__doc__)
     base = base_of(profiled())
-    timed(base, market(200, 1), 2)  # tables that are read once a process
-    for offers, regions, nodes in SHAPES:
+    planned(base, market(200, 1), 2)  # tables that are read once a process
+
+    def line(offers: int, regions: int, nodes: int) -> list[str]:
         catalog = market(offers, regions)
-        plan, seconds = timed(base, catalog, nodes)
-        lines.append(
-            f"| {offers:,} | {len(catalog.instances):,} | {nodes} | {plan.weighed:,} | "
-            f"{plan.pruned / plan.weighed:.1%} | {seconds:.2f} |"
-        )
-    return lines
+        plan, seconds = timed(planned, base, catalog, nodes)
+        counts = [f"{count:,}" for count in (offers, len(catalog.instances), nodes, plan.weighed)]
+        return [*counts, f"{plan.pruned / plan.weighed:.1%}", f"{seconds:.2f}"]
+
+    heads = ("offers", "types", "node counts", "combinations", "never billed", "CPU seconds")
+    show(heads, (line(*shape) for shape in SHAPES))
 
 
-def timed(base: Base, catalog: Catalog, nodes: int) -> tuple[RentalPlan, float]:
+def planned(base: Base, catalog: Catalog, nodes: int) -> RentalPlan:
     goal = Goal(work=TrainingWork(samples=SAMPLES, text="90 epochs of ImageNet"), deadline_seconds=24 * 3600.0)
-    began = time.process_time()
-    plan = recommend(
-        [base], goal, Constraints(most_nodes=nodes), catalog, BillFacts(), ["x.stash.json"], date(2026, 11, 22)
-    )
-    return plan, time.process_time() - began
+    limits = Constraints(most_nodes=nodes)
+    return recommend([base], goal, limits, catalog, BillFacts(), ["x.stash.json"], date(2026, 11, 22))
 
 
 def profiled() -> Profile:

@@ -11,7 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bench.predict.published import MACHINES, rows
+from bench import recorded
+from bench.predict.published import MACHINES
 from stash.catalog.facts import GpuFacts
 from stash.catalog.offers import OfferFilter
 from stash.predict.forecasting import shipped_catalog
@@ -90,19 +91,19 @@ def _price(name: str) -> float:
 
 def prices() -> str:
     """The prices in words, with their dates."""
-    told = []
+    texts = []
     for gpu in ("K80", "P100", "V100", "A100"):
         offers = [o for o in shipped_catalog().query(OfferFilter(gpu=gpu, cloud=PRICES_OF)) if o.dollars_per_gpu_hour]
         cheapest = min(offers, key=lambda offer: offer.dollars_per_gpu_hour or 0.0)
         when = cheapest.as_of or "undated"
-        told.append(f"{gpu} ${cheapest.dollars_per_gpu_hour:.2f} ({cheapest.instance.name}, {when})")
-    return f"{', '.join(told)}, a core ${dollars_per_core_hour():.3f}"
+        texts.append(f"{gpu} ${cheapest.dollars_per_gpu_hour:.2f} ({cheapest.instance.name}, {when})")
+    return f"{', '.join(texts)}, a core ${dollars_per_core_hour():.3f}"
 
 
 def gavel() -> dict[Job, Cells]:
     """Gavel's isolated jobs; packed into one machine and spread over several are jobs of their own."""
     found: dict[Job, Cells] = defaultdict(dict)
-    for row in rows("gavel.csv"):
+    for row in recorded.published("gavel"):
         batch = int(row["batch_size"]) if row["batch_size"] else None
         spread = row["placement"] == "unconsolidated"
         job = Job(f"Gavel, {'spread' if spread else 'packed'}", row["model"].rstrip(","), batch, "fp32")
@@ -115,7 +116,7 @@ def gavel() -> dict[Job, Cells]:
 def others() -> dict[Job, Cells]:
     """TensorFlow's on real data, DLPerf's and NVIDIA's, on machines whose data sheets are known."""
     found: dict[Job, Cells] = defaultdict(dict)
-    for row in rows("throughputs.csv"):
+    for row in recorded.published("throughputs"):
         if row["hardware"] not in MACHINES or not row["metric"].endswith("/s") or _learned_from(row):
             continue
         batch = int(row["batch_per_gpu"]) if row["batch_per_gpu"] else None
@@ -132,7 +133,7 @@ def others() -> dict[Job, Cells]:
 def synergy() -> dict[Job, Cells]:
     """Synergy's speeds of one V100 with more and fewer cores, relative to three, with memory for all data."""
     found: dict[Job, Cells] = defaultdict(dict)
-    table = rows("synergy.csv")
+    table = recorded.published("synergy")
     most = max(float(row["mem_gb_per_gpu"]) for row in table)
     for row in table:
         if float(row["mem_gb_per_gpu"]) == most:

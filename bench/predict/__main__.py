@@ -1,27 +1,41 @@
-"""Compare predictions with measurements they were not fitted to, and write ``docs/validation.md``.
+"""Compare predictions with measurements they were not fitted to, and write every table on one page.
 
-python -m bench.predict [--print]
+Errors are of what was predicted over what was measured, less one; *median / 90th* are percentiles of their sizes,
+*bias* their mean, *in the interval* how often the 95 % interval held the measurement.
 """
 
 from __future__ import annotations
 
-import argparse
+from bench.machine import arguments
+from bench.predict import (
+    cpu_sensitivity,
+    gavel,
+    gpus,
+    links,
+    loader_queue,
+    memory,
+    published,
+    slowest,
+    speed,
+    testbed,
+    this_machine,
+)
+from bench.table import deliver, page_path
 
-from bench.common import ROOT
-from bench.predict.report import page
+SECTIONS = (
+    *(published.section, published.paper, gavel.section, links.section, slowest.section),
+    *(testbed.section, this_machine.section, gpus.section, cpu_sensitivity.section, loader_queue.section),
+    *(memory.section, speed.section),
+)
 
-PAGE = ROOT / "docs" / "validation.md"
+
+def page() -> str:
+    return "\n\n".join(["# How wrong predictions are", *(section() for section in SECTIONS)])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.predict", description=__doc__)
-    parser.add_argument("--print", action="store_true", help="print the page instead of writing it")
-    text = page()
-    if parser.parse_args().print:
-        print(text)
-    else:
-        PAGE.write_text(text, encoding="utf-8")
-        print(f"wrote {PAGE.relative_to(ROOT)}")
+    out = arguments(__doc__, out=(page_path("validation"), "where to write it; - prints")).out
+    deliver(page(), out)
 
 
 if __name__ == "__main__":

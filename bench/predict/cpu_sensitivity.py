@@ -8,54 +8,33 @@ business, of which nothing is published, and only those of the most memory are u
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
 
-from bench.common import ROOT
-from bench.predict.errors import Prediction, summary, worst
+from bench import recorded
+from bench.machine import arguments
+from bench.predict.errors import Prediction, evidence
 from stash.predict.draws import Draws
 from stash.predict.pipeline import SMT_GAIN, SUPPLY_SPREAD, Pipeline, Work, core_capacity, less_sure, step_seconds
 
-TABLE = ROOT / "bench/predict/data/synergy.csv"
 DRAWS = Draws()
 _PHYSICAL = 3
 """Cores of a GPU that Synergy's machines have without a second thread: 24 for 8 GPUs (its section 5)."""
 _ROUNDED = 0.1
 """Speeds were published with one decimal."""
-HEAD = """## CPU cores for each GPU
-
-{cases} relative throughputs of Synergy (OSDI 2022) on V100, at 1 to 24 cores for each GPU with memory for all data.
-*Split*: of each model the speed at 3 cores is given, and the speed at the most cores: the device's own. All others
-are predicted by the queue of workers, a worker for each core. Every other model ({learned}) is not in the
-table: how far supply is off on theirs, {spread:.0%}, is the spread of the rest, beside the rounding of what was
-published. *Two threads* takes cores beyond three for second threads of the same three. Baseline: min(P, G) of
-DS-Analyzer.
-"""
-FAILURES = """
-- Where all batches take the same time the queue is min(P, G), so with nothing known of their spread it is no
-  better: it earns its keep where a profile tells the spread, and where storage and cores are shared.
-- AlexNet and ShuffleNet gain half of what nine cores would bring (2 of 3 times three cores' speed) and then go on
-  to 2.9: their curve is no maximum of two lines, and no published fact tells why.
-- Taking cores beyond three for second threads is three times as far off: these were whole cores. It is what a
-  rented machine's vCPUs may be, and a forecast for one counts them so.
-"""
 
 
-def section() -> list[str]:
-    """Of the page on validation."""
+def section() -> str:
     found = list(predictions())
-    learned = ", ".join(sorted(learned_from()))
-    lines = [
-        HEAD.format(cases=len(found) // 2, learned=learned, spread=SUPPLY_SPREAD),
-        *summary(found),
-        "",
-        "The farthest off:",
-        "",
-    ]
-    return [*lines, *worst([each for each in found if each.source == "whole cores"]), FAILURES.rstrip()]
+    split = (
+        f"{len(found) // 2} relative throughputs of Synergy (OSDI 2022) on V100, at 1 to 24 cores for each GPU. "
+        "*Split*: of each model the speeds at 3 and at the most cores are given; every other model "
+        f"({', '.join(sorted(learned_from()))}) is learned from: supply is off by {SUPPLY_SPREAD:.0%} there. "
+        "*Two threads* takes cores beyond three for second threads of the same three."
+    )
+    return evidence("CPU cores for each GPU", split, found, [each for each in found if each.source == "whole cores"])
 
 
 def learned_from() -> frozenset[str]:
@@ -64,7 +43,7 @@ def learned_from() -> frozenset[str]:
 
 
 def supply_spread() -> float:
-    """Root mean square of the logarithms of seen over said, of the half that is learned from: where workers limit."""
+    """Root mean square of ln(seen / predicted), of the half that is learned from: where workers limit."""
     logs = [
         np.log(seen / (count / _PHYSICAL))
         for model, count, device, seen in _points()
@@ -112,8 +91,7 @@ def _predicted(device: float, cores: int, way: str) -> np.ndarray:
 
 
 def _curves() -> dict[str, dict[int, float]]:
-    with TABLE.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = recorded.published("synergy")
     most = max(float(row["mem_gb_per_gpu"]) for row in rows)
     found: dict[str, dict[int, float]] = defaultdict(dict)
     for row in rows:
@@ -123,4 +101,5 @@ def _curves() -> dict[str, dict[int, float]]:
 
 
 if __name__ == "__main__":
-    print("\n".join(section()))
+    arguments(__doc__)
+    print(section())

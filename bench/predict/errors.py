@@ -1,12 +1,13 @@
-"""Predicted against measured: a case, what its errors add up to, and the tables that say so. Knows no source."""
+"""Predicted against measured: a case, what its errors add up to, and the tables that show it. Knows no source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from bench.table import median_90, table
 from stash.predict.draws import Array, intervals
 
 
@@ -38,69 +39,42 @@ class Prediction:
         return found.low is not None and found.high is not None and found.low <= self.measured <= found.high
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Of several predictions, as fractions of what was measured."""
-
-    cases: int
-    median: float
-    ninetieth: float
-    """Percentile."""
-    bias: float
-    """Mean of the signed errors."""
-
-    @property
-    def words(self) -> str:
-        return f"{self.median:.1%} / {self.ninetieth:.1%}"
-
-
-def errors(signed: Iterable[float]) -> Errors:
-    """What signed errors add up to; one at least."""
-    found = np.array(list(signed))
-    sizes = np.abs(found)
-    return Errors(len(found), float(np.median(sizes)), float(np.percentile(sizes, 90)), float(found.mean()))
-
-
 def coverage(predictions: Sequence[Prediction]) -> float:
     """Fraction of predictions whose 95 % interval holds what was measured."""
     return float(np.mean([each.covered for each in predictions]))
 
 
-def by_source(predictions: Sequence[Prediction]) -> dict[str, list[Prediction]]:
-    """In the order in which sources first appear."""
-    found: dict[str, list[Prediction]] = {}
-    for each in predictions:
-        found.setdefault(each.source, []).append(each)
-    return found
+def summary(predictions: Sequence[Prediction]) -> str:
+    """A line a source, in the order in which they appear: errors, median and 90th percentile, beside baselines'."""
+    names = list(dict.fromkeys(name for each in predictions for name in each.baselines))
+    rows = []
+    for source in dict.fromkeys(each.source for each in predictions):
+        own = [each for each in predictions if each.source == source]
+        bias = np.mean([each.error for each in own])
+        others = [
+            median_90((each.baselines[name] / each.measured - 1 for each in own if name in each.baselines), " / ")
+            for name in names
+        ]
+        errors = median_90((each.error for each in own), " / ")
+        rows.append([source, len(own), errors, f"{bias:+.1%}", f"{coverage(own):.0%}", *others])
+    return table(["source", "cases", "Stash: median / 90th", "bias", "in the interval", *names], rows)
 
 
-def summary(predictions: Sequence[Prediction]) -> list[str]:
-    """A table in Markdown: a line a source, median and 90th percentile of errors, beside every baseline's."""
-    baselines = list(dict.fromkeys(name for each in predictions for name in each.baselines))
-    head = ["source", "cases", "Stash: median / 90th", "bias", "in the interval", *(f"{name}" for name in baselines)]
-    lines = [_row(head), _row(["---"] * len(head))]
-    for source, own in by_source(predictions).items():
-        found = errors(each.error for each in own)
-        others = [_baseline(own, name) for name in baselines]
-        cells = [source, str(found.cases), found.words, f"{found.bias:+.1%}", f"{coverage(own):.0%}", *others]
-        lines.append(_row(cells))
-    return lines
-
-
-def worst(predictions: Sequence[Prediction], count: int = 5) -> list[str]:
+def worst(predictions: Sequence[Prediction], count: int = 5) -> str:
     """The predictions that are farthest off, a line each."""
-    ordered = sorted(predictions, key=lambda each: -abs(each.error))[:count]
-    lines = [_row(["case", "measured", "predicted", "error", "in its interval"]), _row(["---"] * 5)]
-    for each in ordered:
-        cells = [f"{each.source}: {each.name}", f"{each.measured:.4g}", f"{each.value:.4g}", f"{each.error:+.1%}"]
-        lines.append(_row([*cells, "yes" if each.covered else "no"]))
-    return lines
+    return table(
+        ["case", "measured", "predicted", "error", "in its interval"],
+        [
+            [f"{each.source}: {each.name}", f"{each.measured:.4g}", f"{each.value:.4g}", f"{each.error:+.1%}",
+             "yes" if each.covered else "no"]
+            for each in sorted(predictions, key=lambda each: -abs(each.error))[:count]
+        ],
+    )  # fmt: skip
 
 
-def _baseline(own: Sequence[Prediction], name: str) -> str:
-    known = [each.baselines[name] / each.measured - 1 for each in own if name in each.baselines]
-    return errors(known).words if known else "–"
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def evidence(
+    title: str, split: str, predictions: Sequence[Prediction], farthest: Sequence[Prediction] | None = None
+) -> str:
+    """A section: how what is predicted was kept apart, errors by source, and the cases that are farthest off."""
+    off = worst(predictions if farthest is None else farthest)
+    return f"## {title}\n\n{split}\n\n{summary(predictions)}\n\nThe farthest off:\n\n{off}"

@@ -2,10 +2,10 @@
 
 Split: for every model, GPU, placement and number of GPUs the row of the smallest batch is given, with the rows of
 one GPU, and all other batches are predicted; every other model is learned from (``unready_spread``) instead.
-Nobody published these machines' links nor the models' gradients, so all that is known of the exchange is what it cost
-at the smallest batch. How much of it is hidden, and how much more a longer backward pass hides, is anything possible,
-as for a profile without readiness (``derive.predict.exchange.stalls``). That followed a first look at these rows,
-where all that can hide was taken to: ``docs/log.md``.
+Links of these machines and gradients of these models are unpublished, so all that is known of the exchange is what it
+cost at the smallest batch. How much of it is hidden, and how much more a longer backward pass hides, is anything
+possible, as for a profile without readiness (``stash.predict.exchange_stalls``). That followed a first look at these
+rows, where all that can hide was taken to be hidden.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from functools import cache
 
 import numpy as np
 
-from bench.predict.errors import Prediction
-from bench.predict.published import DRAWS, STEPS, rows, timed
+from bench import recorded
+from bench.predict.errors import Prediction, coverage, evidence
+from bench.predict.published import DRAWS, STEPS, timed
 from stash.predict import compute_ratios
 from stash.predict.draws import Array
 from stash.predict.exchange_stalls import UNREADY_SPREAD
@@ -39,6 +40,17 @@ class Case:
     waits: Array
     alone: float
     as_at_the_smallest: float
+
+
+def section() -> str:
+    found = list(batches())
+    split = (
+        f"{len(found)} throughputs at larger batches, from that at the smallest of the same job on the same GPUs; "
+        f"{coverage(found):.0%} are in the interval. *Split*: by batch, and by model: "
+        f"{' and '.join(sorted(learned_from()))} are learned from, where what is exposed is off by "
+        f"{UNREADY_SPREAD:.0%}."
+    )
+    return evidence("Gavel: other batches on K80, P100 and V100, packed and spread", split, found)
 
 
 def batches() -> Iterator[Prediction]:
@@ -66,24 +78,24 @@ def learned_from() -> frozenset[str]:
 
 
 def unready_spread() -> float:
-    """How far exposed exchanges at other batches are from what is said of them: the source of ``UNREADY_SPREAD``.
+    """How far exposed exchanges at other batches are from what is predicted: the source of ``UNREADY_SPREAD``.
 
-    Of the half that is learned from: the size of the logarithm of seen over said that 68.3 % of them keep, which is a
-    normal distribution's standard deviation and does not go by the few that no exchange explains. Cases in which
+    Of the half that is learned from: the size of ln(seen / predicted) that 68.3 % of them keep, which is a normal
+    distribution's standard deviation and does not go by the few that no exchange explains. Cases in which
     nothing or next to nothing (2 % of a step) is exposed tell nothing.
     """
     logs = []
     for case in _cases():
-        seen, said = case.measured - float(np.mean(case.trains)), float(np.mean(case.waits))
-        if case.key[0] in learned_from() and seen > 0 and said > _LITTLE * case.measured:
-            logs.append(abs(np.log(seen / said)))
+        seen, predicted = case.measured - float(np.mean(case.trains)), float(np.mean(case.waits))
+        if case.key[0] in learned_from() and seen > 0 and predicted > _LITTLE * case.measured:
+            logs.append(abs(np.log(seen / predicted)))
     return float(np.quantile(logs, _ONE_SIGMA))
 
 
 @cache
 def _cases() -> tuple[Case, ...]:
     steps: dict[Key, dict[int, float]] = {}
-    for row in rows("gavel.csv"):
+    for row in recorded.published("gavel"):
         if row["batch_size"]:
             key = (row["model"].rstrip(","), row["gpu"], row["placement"], int(row["scale_factor"]))
             each = int(row["scale_factor"]) / float(row["iterations_per_s_aggregate"])

@@ -1,22 +1,22 @@
 """Compute on another GPU against published pairs: own pairs, other models' pairs, rooflines, data sheets.
 
 Split: a model is left out when it is predicted, whichever way. ``python -m bench.predict.gpus --write`` writes
-``catalog/data/roofline_errors.csv`` anew, from which forecasts take the roofline's spread.
+``catalog/data/roofline_errors.csv``, from which forecasts take the roofline's spread.
 """
 
 from __future__ import annotations
 
-import csv
 import math
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from bench.common import ROOT
-from bench.predict.errors import Prediction, summary, worst
+from bench import recorded
+from bench.machine import ROOT, arguments
+from bench.predict.errors import Prediction, evidence
 from bench.predict.operators import MODELS, operators
+from bench.table import median_90
 from stash.catalog.facts import GpuFacts
 from stash.catalog.shipped import gpus
 from stash.predict.compute_ratios import flops_ratio, sheet_ratio
@@ -37,35 +37,30 @@ from stash.predict.gpu_pairs import (
 TABLE = ROOT / "src/stash/catalog/data/roofline_errors.csv"
 DRAWS = Draws()
 _UNKNOWN_BATCH = 128
-HEAD = """## Another GPU
-
-{cases} published pairs of one model on two GPUs, as seconds on the second for each on the first. *Split*: what is
-predicted is left out. *Same model* is the mean of its pairs at other batches and of other sources; *other models*
-is the mean of the rest on the same two GPUs, which is what a forecast uses of a model that nobody published;
-*roofline* is that of the model's operators, which are known of torchvision's models only; *data sheets* are the
-geometric mean of the ratios of arithmetic and of memory, fitted to nothing. Baseline: the ratio of peak FLOP/s.
-"""
-FAILURES = """
-- All that *other models* and *data sheets* miss is Gavel's *Recommendation*, which trains faster on older GPUs, and
-  its *A3C*: on those machines something other than the GPU limits them, which no ratio of GPUs tells. Intervals are
-  a factor of three and wider because of them.
-- Rooflines, and sheets less so, take a K80 for almost twice as fast as it is: convolutions reached a smaller share
-  of its peak than of a P100's. So pairs with a K80 and those without have intervals of their own; between the later
-  GPUs the roofline is the better one, though ten pairs of two networks are little to say so.
-"""
-BATCHES = """## Another batch
-
-Seconds of a step at one batch from those at another grow as batchᵞ: γ of each of {cases} series of published
-speeds, each model predicted from the others. Median error of a doubled batch {median:.1%}, 90th percentile
-{ninetieth:.1%}; baseline, in proportion to the batch (γ = 1): {plain:.1%}, {plain_ninetieth:.1%}.
-"""
 
 
-def section() -> list[str]:
-    """Of the page on validation."""
-    found = list(predictions())
-    return [HEAD.format(cases=len(_cases())), *summary(found), "", "The farthest off:", "", *worst(found),
-            FAILURES.rstrip(), "", *_batches()]  # fmt: skip
+def section() -> str:
+    split = (
+        f"{len(_cases())} published pairs of one model on two GPUs, as seconds on the second for each on the first. "
+        "*Split*: what is predicted is left out. *Same model*: its pairs at other batches and of other sources; "
+        "*other models*: the rest on the same two GPUs; *roofline*: of torchvision's models alone; *data sheets*: "
+        "the geometric mean of the ratios of arithmetic and of memory."
+    )
+    return evidence("Another GPU", split, list(predictions())) + "\n\n" + batches()
+
+
+def batches() -> str:
+    """Steps grow as batch^γ: γ of each series of published speeds, each model predicted from the others."""
+    every = batch_pairs()
+    errors, plain = [], []
+    for each in every:
+        others = [other.log_ratio for other in every if other.model != each.model]
+        errors.append(2 ** (float(np.mean(others)) - each.log_ratio) - 1)
+        plain.append(2 ** (1 - each.log_ratio) - 1)
+    return (
+        f"## Another batch\n\nA step at a doubled batch, {len(every)} series, each model from the others: median and "
+        f"90th percentile of errors {median_90(errors)}; in proportion to the batch {median_90(plain)}."
+    )
 
 
 def predictions() -> Iterator[Prediction]:
@@ -87,10 +82,10 @@ def _ways(first: GpuFacts, second: GpuFacts, own: Pair, rest: list[Pair]) -> dic
     if rest:
         errors = left_out_errors(rest)
         found["other models"] = _drawn(by_model(rest), arm(errors) if len(errors) > 1 else arm([0.7]))
-    for way, told in (("roofline of operators", _roofline), ("data sheets", _sheet)):
-        ratio = told(first, second, own)
+    for way, predicted in (("roofline of operators", _roofline), ("data sheets", _sheet)):
+        ratio = predicted(first, second, own)
         if ratio is not None:
-            found[way] = _drawn(math.log(ratio), arm(_errors(told, own, first.model == "K80")))
+            found[way] = _drawn(math.log(ratio), arm(_errors(predicted, own, first.model == "K80")))
     return found
 
 
@@ -134,10 +129,10 @@ def _roofline(first: GpuFacts, second: GpuFacts, pair: Pair) -> float | None:
     return roofline_ratio(operators(model, pair.batch or _UNKNOWN_BATCH), first, second)
 
 
-def _errors(told: Callable[[GpuFacts, GpuFacts, Pair], float | None], own: Pair, old: bool) -> list[float]:
+def _errors(predicted: Callable[[GpuFacts, GpuFacts, Pair], float | None], own: Pair, old: bool) -> list[float]:
     """Of other models' pairs, with or without a K80 as the one that is predicted."""
     found = [
-        (told(first, second, pair), pair)
+        (predicted(first, second, pair), pair)
         for first, second, pair, _ in _cases()
         if pair.model != own.model and (first.model == "K80") is old
     ]
@@ -148,32 +143,18 @@ def _sheet(first: GpuFacts, second: GpuFacts, pair: Pair) -> float | None:
     return sheet_ratio(first, second, pair.precision)
 
 
-def _batches() -> list[str]:
-    every = batch_pairs()
-    errors, plain = [], []
-    for each in every:
-        others = [other.log_ratio for other in every if other.model != each.model]
-        errors.append(abs(2 ** (float(np.mean(others)) - each.log_ratio) - 1))
-        plain.append(abs(2 ** (1 - each.log_ratio) - 1))
-    numbers = [float(np.percentile(each, q)) for each in (errors, plain) for q in (50, 90)]
-    return [BATCHES.format(cases=len(every), median=numbers[0], ninetieth=numbers[1], plain=numbers[2],
-                           plain_ninetieth=numbers[3]).rstrip()]  # fmt: skip
-
-
 def write(path: Path = TABLE) -> None:
     """The errors of rooflines, one line a pair."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["model", "batch", "precision", "first", "second", "published", "roofline"])
-        for first, second, own, _ in _cases():
-            told = _roofline(first, second, own)
-            if told is not None:
-                ratio = math.exp(own.log_ratio)
-                row = [own.model, own.batch or "", own.precision, first.model, second.model]
-                writer.writerow([*row, f"{ratio:.5g}", f"{told:.5g}"])
+    lines = []
+    for first, second, own, _ in _cases():
+        ratio = _roofline(first, second, own)
+        if ratio is not None:
+            row = [own.model, own.batch or "", own.precision, first.model, second.model]
+            lines.append([*row, f"{math.exp(own.log_ratio):.5g}", f"{ratio:.5g}"])
+    recorded.write(path, ("model", "batch", "precision", "first", "second", "published", "roofline"), lines)
 
 
 if __name__ == "__main__":
-    if "--write" in sys.argv:
+    if arguments(__doc__, write=(False, "write what forecasts take from it")).write:
         write()
-    print("\n".join(section()))
+    print(section())

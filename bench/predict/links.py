@@ -6,12 +6,21 @@ that other people measured; a kind that only one source measured cannot be predi
 
 from __future__ import annotations
 
-from bench.predict.errors import Prediction
+from bench.predict.errors import Prediction, summary
 from bench.predict.published import DRAWS
 from stash.catalog.reference import CollectiveRate
 from stash.predict import cluster
 from stash.predict.cluster_sources import network_rate, reach_of
 from stash.predict.draws import Quantity
+
+
+def section() -> str:
+    found, alone = shares()
+    split = (
+        f"{len(found)} published machines, each predicted from machines that other sources measured; {alone} more "
+        "are of a kind that one source alone measured."
+    )
+    return f"## What links reach of their data sheets\n\n{split}\n\n{summary(found)}"
 
 
 def shares() -> tuple[list[Prediction], int]:

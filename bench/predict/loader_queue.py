@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from bench.predict.errors import Prediction, summary, worst
+from bench.machine import arguments
+from bench.predict.errors import Prediction, evidence
 from stash.predict.draws import Array, Draws
 from stash.predict.pipeline import hand_outs, step_with_loader
 
@@ -28,17 +29,10 @@ CASES = [
     for load in (0.7, 1.0, 1.4)
 ]
 """Workers, prefetch_factor, spread of batches, and supply over training."""
-HEAD = """## The queue of workers
-
-{cases} set-ups of PyTorch's DataLoader whose batches and steps take set times: a step's mean time, predicted from the
-mean and the spread of the batches' times. *Split*: the model has nothing to fit; what handing over a batch takes by
-itself is measured first, with batches that take no time. The interval is that of the luck of few batches: so many,
-drawn anew, through the queue's recursion. Baseline: the longer of training and supply, which is min(P, G).
-"""
 
 
 class _Slow(Dataset[torch.Tensor]):
-    """Batches that take as long as they are told to."""
+    """Batches that take set times."""
 
     def __init__(self, seconds: list[float]) -> None:
         self._seconds = seconds
@@ -51,10 +45,13 @@ class _Slow(Dataset[torch.Tensor]):
         return torch.zeros(1)
 
 
-def section() -> list[str]:
-    """Of the page on validation."""
-    found = list(predictions())
-    return [HEAD.format(cases=len(found)), *summary(found), "", "The farthest off:", "", *worst(found)]
+def section() -> str:
+    split = (
+        f"{len(CASES)} set-ups of PyTorch's DataLoader whose batches and steps take set times: a step's mean time, "
+        "from the mean and the spread of the batches' times. *Split*: nothing is fitted; what handing over a batch "
+        "takes by itself is measured first. The interval is that of the luck of few batches."
+    )
+    return evidence("The queue of workers", split, list(predictions()))
 
 
 def predictions() -> Iterator[Prediction]:
@@ -64,25 +61,19 @@ def predictions() -> Iterator[Prediction]:
         mean = load * workers * _STEP
         drawn = np.random.default_rng(workers).gamma(variation**-2, variation**2, _BATCHES) if variation else None
         seconds = [mean] * _BATCHES if drawn is None else (mean * drawn / drawn.mean()).tolist()
-        told = step_with_loader(
-            np.full(DRAWS.count, _STEP + handing_over),
-            np.full(DRAWS.count, mean / workers),
-            workers,
-            prefetch,
-            1,
-            variation,
-        )
+        train, supply = (np.full(DRAWS.count, each) for each in (_STEP + handing_over, mean / workers))
         yield Prediction(
             source="equal batches" if not variation else "batches of unlike times (0.6 of the mean)",
             name=f"{workers} workers, prefetch {prefetch}, supply {load:g} of training",
             measured=_measured(seconds, workers, prefetch),
-            predicted=told * _luck(workers, prefetch, variation, mean),
+            predicted=step_with_loader(train, supply, workers, prefetch, 1, variation)
+            * _luck(workers, prefetch, variation, mean),
             baselines={"max(t, w/W)": max(_STEP + handing_over, mean / workers)},
         )
 
 
 def _luck(workers: int, prefetch: int, variation: float, mean: float) -> Array:
-    """How a mean step over as few batches scatters around 1, ``[draws]``: the recursion on batches drawn anew."""
+    """How a mean step over as few batches scatters around 1, ``[draws]``: the recursion on other batches."""
     if not variation:
         return np.ones(DRAWS.count)
     drawn = np.random.default_rng(1).gamma(variation**-2, variation**2, (_BATCHES, 1, DRAWS.count))
@@ -108,4 +99,5 @@ def _handed_out(seconds: list[float], workers: int, prefetch: int) -> list[float
 
 
 if __name__ == "__main__":
-    print("\n".join(section()))
+    arguments(__doc__)
+    print(section())

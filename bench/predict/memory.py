@@ -17,7 +17,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from bench.predict.errors import Prediction, summary, worst
+from bench.machine import arguments
+from bench.predict.errors import Prediction, evidence
 from bench.predict.published import DRAWS
 from stash.lab.zoo.vision import torchvision_model
 from stash.predict.memory import ModelState, constant_bytes, footprint
@@ -25,21 +26,6 @@ from stash.predict.memory import ModelState, constant_bytes, footprint
 GIVEN, ASKED = 32, (8, 64, 256)
 """Batches."""
 MODELS = ("alexnet", "squeezenet1_0", "mobilenet_v2", "resnet18", "resnet50", "vgg11")
-HEAD = """## A step's memory
-
-{cases} peaks of a step with SGD and momentum at batches of {asked}, each predicted from the peak at {given}: of
-tensors that are counted and not computed, on one device. *Split*: nothing is fitted. There is no interval: what is
-counted is exact. Baseline: all of the peak grows with the batch. What a GPU's allocator, cuDNN's workspaces and
-NCCL's buffers add is in none of these numbers: the estimate was held to no GPU's measured peak.
-"""
-FAILURES = """
-- Gradients count as constant. Where they are freed after each step, as PyTorch does unless told otherwise, the peak
-  is before all of them are there again: so the line says a little too much of smaller batches and too little of
-  larger ones.
-- Where they are kept (`set_to_none=False`), a layer's new gradient lies beside the one that it is added to. AlexNet's
-  and VGG-11's largest layer is most of the model, so what it takes for activations makes larger batches seem far too
-  large: a batch that is said not to fit may fit.
-"""
 
 
 class Counted(NamedTuple):
@@ -124,13 +110,15 @@ def _of_model(name: str, kept_gradients: bool) -> Iterator[Prediction]:
         )
 
 
-def section() -> list[str]:
-    """Of the page on validation."""
-    found = list(predictions())
-    asked = ", ".join(map(str, ASKED[:-1])) + f" and {ASKED[-1]}"
-    head = HEAD.format(cases=len(found), asked=asked, given=GIVEN)
-    return [head, *summary(found), "", "The farthest off:", "", *worst(found), FAILURES.rstrip()]
+def section() -> str:
+    asked = ", ".join(map(str, ASKED))
+    split = (
+        f"Peaks of a step with SGD and momentum at batches of {asked}, each from the peak at {GIVEN}: of tensors "
+        "that are counted and not computed, on one device, without an interval. *Split*: nothing is fitted."
+    )
+    return evidence("A step's memory", split, list(predictions()))
 
 
 if __name__ == "__main__":
-    print("\n".join(section()))
+    arguments(__doc__)
+    print(section())

@@ -1,7 +1,7 @@
 """The operators of published models: FLOPs and bytes by shape of one step, counted on tensors without memory.
 
 Runs each model's forward and backward pass once on PyTorch's meta device, so that no GPU is needed and nothing is
-computed. Knows models of torchvision alone: of the others in the published tables nobody says how they were built.
+computed. Knows models of torchvision alone: how the others in the published tables were built is unknown.
 """
 
 from __future__ import annotations

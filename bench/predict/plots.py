@@ -10,7 +10,7 @@ import io
 import altair
 from PIL import Image
 
-from bench.common import ROOT
+from bench.machine import ROOT, arguments
 from bench.predict import gavel, published
 from bench.predict.errors import Prediction
 
@@ -21,6 +21,7 @@ _RATIO = "predicted / measured"
 
 def main() -> None:
     """Draw all published cases and write the picture."""
+    arguments(__doc__)
     PICTURE.parent.mkdir(exist_ok=True)
     drawn = io.BytesIO()
     chart([*published.throughputs(), *gavel.batches()]).save(drawn, format="png", scale_factor=1.5)
@@ -52,8 +53,8 @@ def chart(predictions: list[Prediction]) -> altair.VConcatChart:
 
 
 def _rows(each: Prediction) -> list[dict[str, object]]:
-    said = {"Stash": each.value, "perfect scaling": each.baselines["perfect scaling"]}
-    return [{"source": each.source, "by": by, _RATIO: value / each.measured} for by, value in said.items()]
+    predicted = {"Stash": each.value, "perfect scaling": each.baselines["perfect scaling"]}
+    return [{"source": each.source, "by": by, _RATIO: value / each.measured} for by, value in predicted.items()]
 
 
 if __name__ == "__main__":

@@ -6,15 +6,13 @@ are predicted. Of each source every other model on a machine (``learns``) is lea
 step takes longer on several devices than its exchange explains, which ``python -m bench.predict.published --write``
 writes to ``node_scaling.csv``. What links reach of their claims comes from published *collectives*
 (``collectives.csv``), other measurements by other people; for arXiv 2006.10103 those of its own authors are left out.
-How far the model of an exchange is off comes from four rows of BERT's, which are not predicted either. Where nobody
-published when a model's gradients are ready, they are ready evenly by bytes, over a share of the step that is the
+How far the model of an exchange is off comes from four rows of BERT's, which are not predicted either. Where it is
+unpublished when a model's gradients are ready, they are ready evenly by bytes, over a share of the step that is the
 mean of the three models of which somebody did.
 """
 
 from __future__ import annotations
 
-import csv
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -23,8 +21,10 @@ from pathlib import Path as File
 import numpy as np
 from scipy.special import stdtrit
 
-from bench.common import ROOT
-from bench.predict.errors import Prediction, summary
+from bench import recorded
+from bench.machine import ROOT, arguments
+from bench.predict.errors import Prediction, coverage, evidence
+from bench.table import median_90, table
 from stash.predict import cluster, collective_times, compute_ratios, timeline
 from stash.predict.cluster import NetworkKind, Wiring
 from stash.predict.cluster_sources import network_rate, reach_of
@@ -32,7 +32,6 @@ from stash.predict.collective_times import Fabric, Hops
 from stash.predict.draws import Array, Draws, Quantity
 from stash.predict.exchange_stalls import MODEL_SPREAD
 
-DATA = File(__file__).parent / "data"
 TABLE = ROOT / "src/stash/catalog/data/node_scaling.csv"
 _ANY_BATCH = 128
 """Samples of a step whose batch was not published: its share of time does not depend on them."""
@@ -75,14 +74,6 @@ MACHINES = {
 """By the name in the tables: NVIDIA's data sheets, as in ``catalog/data/gpus.csv``."""
 
 
-def rows(name: str) -> list[dict[str, str]]:
-    with (DATA / name).open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-# What a model exchanges -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Model:
     """Gradients in the order in which they are ready: bytes, and when, as a fraction of the whole step."""
@@ -100,7 +91,7 @@ class Model:
 @cache
 def timed(name: str) -> Model:
     """A model whose gradients somebody timed on a V100."""
-    own = [row for row in rows("gradients_v100.csv") if row["model"] == name]
+    own = [row for row in recorded.published("gradients_v100") if row["model"] == name]
     moments = np.cumsum([float(row["seconds_since_previous_gradient"]) for row in own])
     return Model(tuple(int(row["gradient_bytes"]) for row in own), (moments - moments[0]) / STEPS[name])
 
@@ -108,7 +99,7 @@ def timed(name: str) -> Model:
 @cache
 def model(name: str, half: bool) -> Model:
     """A published model; with ``half`` its gradients travel in 16 bits."""
-    row = next(row for row in rows("models.csv") if row["model"] == name)
+    row = next(row for row in recorded.rows(recorded.PUBLISHED / "models.csv") if row["model"] == name)
     bucket, parts, size = float(row["bucket_bytes"]), int(row["parts"]), int(row["parameters"])
     known = {"ResNet-50": "resnet50", "ResNet50v1.5": "resnet50", "VGG16": "vgg16"}
     if name in known:
@@ -116,9 +107,6 @@ def model(name: str, half: bool) -> Model:
         return Model(tuple(each // (2 if half else 1) for each in found.gradients), found.ready, bucket)
     passes = float(np.mean([timed(each).ready[-1] for each in STEPS]))
     return Model((size * (2 if half else 4) // parts,) * parts, np.linspace(0.0, passes, parts), bucket)
-
-
-# What links do --------------------------------------------------------------------------------------------------
 
 
 def fabric(machine: Machine, nodes: int, devices: int, without: str | None = None) -> Fabric:
@@ -164,9 +152,6 @@ def over_one_nic(model: Model, ranks: int, rate: float) -> float:
     return 2 * (ranks - 1) / ranks * model.bytes / rate
 
 
-# The predictions ------------------------------------------------------------------------------------------------
-
-
 def throughputs() -> Iterator[Prediction]:
     """Every published throughput on several GPUs of a known machine that nothing was learned from."""
     for key, alone, row in _pairs():
@@ -187,7 +172,11 @@ def _pairs() -> Iterator[tuple[Key, dict[str, str], dict[str, str]]]:
 
 
 def _of_known_machines() -> list[dict[str, str]]:
-    return [row for row in rows("throughputs.csv") if row["hardware"] in MACHINES and row["metric"].endswith("/s")]
+    return [
+        row
+        for row in recorded.published("throughputs")
+        if row["hardware"] in MACHINES and row["metric"].endswith("/s")
+    ]
 
 
 def _job(row: dict[str, str]) -> Job:
@@ -218,12 +207,12 @@ def _scaling_row(key: Key, alone: dict[str, str], row: dict[str, str]) -> dict[s
     source, name, hardware, batch, precision, data = key
     ranks, nodes = int(row["n_gpus"]), int(row["n_nodes"])
     step = float(batch or _ANY_BATCH) / float(alone["value"])
-    said = exposed(model(name, precision == "amp"), step, fabric(MACHINES[hardware], nodes, ranks // nodes), 0.0)
+    predicted = exposed(model(name, precision == "amp"), step, fabric(MACHINES[hardware], nodes, ranks // nodes), 0.0)
     short, _, when = source.partition(" (")
     return {
         "model": name, "machine": hardware, "gpu": row["gpu"], "batch": batch, "precision": precision, "data": data,
         "nodes": str(nodes), "devices": str(ranks), "one_per_s": alone["value"], "all_per_s": row["value"],
-        "exchange": f"{float(np.median(said)) / step:.4f}", "as_of": _PUBLISHED.get(short, _LOOKED_UP),
+        "exchange": f"{float(np.median(predicted)) / step:.4f}", "as_of": _PUBLISHED.get(short, _LOOKED_UP),
         "source": short,
         "notes": ", ".join(each for each in (row["framework"], when.rstrip(")")) if each),
     }  # fmt: skip
@@ -232,10 +221,7 @@ def _scaling_row(key: Key, alone: dict[str, str], row: dict[str, str]) -> dict[s
 def write(path: File = TABLE) -> None:
     """The half that is learned from, one line a throughput."""
     found = scaling_rows()
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(found[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(found)
+    recorded.write(path, list(found[0]), [list(row.values()) for row in found])
 
 
 def _calibrates(row: dict[str, str]) -> bool:
@@ -246,19 +232,21 @@ def _calibrates(row: dict[str, str]) -> bool:
 def model_spread() -> float:
     """How far the exchange of four published jobs is from what the model says: the source of ``MODEL_SPREAD``.
 
-    Root mean square of the logarithm of seen over said, seen being what a step takes longer than on one node of the
+    Root mean square of ln(seen / predicted), seen being what a step takes longer than on one node of the
     same source. Widened to what Student's distribution asks of four.
     """
     logs = []
-    table = [row for row in rows("throughputs.csv") if row["model"] == "BERT-base pretrain"]
+    table = [row for row in recorded.published("throughputs") if row["model"] == "BERT-base pretrain"]
     for row in filter(_calibrates, table):
         ranks, batch, machine = int(row["n_gpus"]), float(row["batch_per_gpu"]), MACHINES[row["hardware"]]
         alike = [r for r in table if (r["batch_per_gpu"], r["precision"]) == (row["batch_per_gpu"], row["precision"])]
         node = next(r for r in alike if r["n_gpus"] == "8")
         seen = batch * ranks / float(row["value"]) - batch * 8 / float(node["value"])
         alone = next(r for r in alike if r["n_gpus"] == "1")
-        said = exposed(model(row["model"], False), batch / float(alone["value"]), fabric(machine, ranks // 8, 8), 0.0)
-        logs.append(np.log(seen / np.median(said)))
+        predicted = exposed(
+            model(row["model"], False), batch / float(alone["value"]), fabric(machine, ranks // 8, 8), 0.0
+        )
+        logs.append(np.log(seen / np.median(predicted)))
     return float(np.sqrt(np.mean(np.square(logs)))) * float(stdtrit(len(logs), 0.975)) / 1.96
 
 
@@ -285,6 +273,36 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
     )
 
 
+def section() -> str:
+    found, crowding = list(throughputs()), compute_ratios.crowding()
+    simpler = {
+        name: median_90((each.baselines[name] / each.measured - 1 for each in found), " / ")
+        for name in ("perfect scaling", "payload over one link")
+    }
+    split = (
+        f"{len(found)} throughputs, each from the same source's throughput on one GPU and the data sheet of the "
+        "machine's links. *Split*: of each source every other model on a machine is learned from: "
+        f"{len(scaling_rows())} throughputs, whose steps take {crowding.value:.0%} longer on several devices than "
+        f"their exchange explains, {crowding.low:.0%} to {crowding.high:.0%}. The model's spread "
+        f"({MODEL_SPREAD:.0%}) comes from four throughputs of DLPerf's BERT. Over all: median / 90th "
+        f"{median_90((each.error for each in found), ' / ')}, in the interval {coverage(found):.0%}; "
+        + "; ".join(f"{name} {errors}" for name, errors in simpler.items())
+    )
+    return evidence("Published throughput on several GPUs", f"{split}.", found)
+
+
+def paper() -> str:
+    """Scaling factors of three models on eight p3dn.24xlarge, of which the paper found 60 to 76 %."""
+    rows, factors = [], []
+    for name, sockets, whole in scaling_factors():
+        low, high = np.percentile(sockets, [2.5, 97.5])
+        factors.append(float(np.median(sockets)))
+        rows.append([name, f"{factors[-1]:.0%}", f"{low:.0%} to {high:.0%}", f"{np.median(whole):.1%}"])
+    heads = ("model", "sockets as others saw them", "95 % interval", "all of 100 Gbit/s")
+    title = f"## {PAPER}: 64 V100 over 100 Gbit/s of TCP"
+    return f"{title}\n\n{table(heads, rows)}\n\nThe mean of the three is {np.mean(factors):.0%}."
+
+
 PAPER = "arXiv 2006.10103"
 PAPERS_AUTHOR = "gist zarzen/c2dca465"
 
@@ -303,6 +321,6 @@ def scaling_factors() -> list[tuple[str, Array, Array]]:
 
 
 if __name__ == "__main__":
-    if "--write" in sys.argv:
+    if arguments(__doc__, write=(False, "write what forecasts take from it")).write:
         write()
-    print("\n".join(summary(list(throughputs()))))
+    print(section())

@@ -7,12 +7,14 @@ matter.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
+from bench.machine import arguments
+from bench.plan.speed import profiled
+from bench.table import table
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Block, Collective, Gradient, Loader, Profile, Rank, Settings, Workload
 from stash.predict import collective_times, timeline
 from stash.predict.cluster import Target
 from stash.predict.cluster_sources import of_profile
@@ -27,9 +29,9 @@ SHAPES = ((10, 8), (100, 128), (1000, 2048), (1000, 16384), (10000, 16384))
 """(buckets, ranks)"""
 
 
-def main() -> None:
-    for line in (*draws_table(), "", *timeline_table(), "", forecast_line()):
-        print(line)
+def section() -> str:
+    title = "## Speed\n\nCPU seconds on one core of the machine that wrote this page."
+    return "\n\n".join((title, draws_table(), timeline_table(), forecast_line()))
 
 
 def cpu_seconds(work: Callable[[], object], least: float = 0.2) -> float:
@@ -42,30 +44,29 @@ def cpu_seconds(work: Callable[[], object], least: float = 0.2) -> float:
     return (time.process_time() - began) / calls
 
 
-def draws_table() -> list[str]:
+def draws_table() -> str:
     """How far the ends of a forecast are from those of very many draws, and what it costs."""
-    lines = ["| draws | ends off by | one forecast |", "| ---: | ---: | ---: |"]
-    truth = _ends(Draws(65536, seed=0))
+    rows, truth = [], _ends(Draws(65536, seed=0))
     for count in COUNTS:
         off = [np.abs(_ends(Draws(count, seed)) / truth - 1).max() for seed in range(20)]
         seconds = cpu_seconds(lambda count=count: _one_forecast(Draws(count)))  # type: ignore[misc]
-        lines.append(f"| {count} | {np.mean(off):.1%} | {seconds * 1e3:.2f} ms |")
-    return lines
+        rows.append([count, f"{np.mean(off):.1%}", f"{seconds * 1e3:.2f} ms"])
+    return table(["draws", "ends off by", "one forecast"], rows)
 
 
-def timeline_table() -> list[str]:
+def timeline_table() -> str:
     """The exchange and the timeline of large jobs."""
-    lines = ["| buckets | ranks | timeline | with overlap slowing compute |", "| ---: | ---: | ---: | ---: |"]
+    rows = []
     for buckets, ranks in SHAPES:
         fabric = _fabric(ranks // 8, 8)
-        plain, slowed = (cpu_seconds(lambda k=k, b=buckets, p=fabric: _timeline(p, b, k)) for k in (0.0, 0.1))  # type: ignore[misc]
-        lines.append(f"| {buckets:,} | {ranks:,} | {plain * 1e3:.1f} ms | {slowed * 1e3:.1f} ms |")
-    return lines
+        both = [cpu_seconds(lambda k=k, b=buckets, p=fabric: _timeline(p, b, k)) for k in (0.0, 0.1)]  # type: ignore[misc]
+        rows.append([f"{buckets:,}", f"{ranks:,}", *(f"{each * 1e3:.1f} ms" for each in both)])
+    return table(["buckets", "ranks", "timeline", "with overlap slowing compute"], rows)
 
 
 def forecast_line() -> str:
     """One more question to a model that was made before, its breakdown included."""
-    profile = made_up()
+    profile = profiled()
     breakdown, base = attribute(profile), of_profile(profile)
     model = ExchangeModel(profile, breakdown, base, Draws())
     target = base.model_copy(update={"nodes": 8})
@@ -76,19 +77,18 @@ def forecast_line() -> str:
 
 def _ends(draws: Draws) -> Array:
     """Both ends of a step that is a sum of what forecasts are made of."""
-    fabric = _fabric(4, 1, draws)
-    exchange = collective_times.all_reduce(fabric, np.full(5, 25e6), "gloo")
-    late = timeline.exposed(np.broadcast_to(np.linspace(0, 0.1, 5), exchange.shape), exchange)
-    (found,) = intervals((late + 0.2 + 0.01 * draws.normals("compute"))[None, :])
+    (found,) = intervals((_late(draws) + 0.2 + 0.01 * draws.normals("compute"))[None, :])
     return np.array([found.low, found.high], dtype=np.float64)
 
 
 def _one_forecast(draws: Draws) -> object:
-    fabric = _fabric(4, 1, draws)
-    exchange = collective_times.all_reduce(fabric, np.full(5, 25e6), "gloo")
-    late = timeline.exposed(np.broadcast_to(np.linspace(0, 0.1, 5), exchange.shape), exchange)
-    parts = [Predicted("compute", 0.2 + 0.01 * draws.normals("compute"), "measured")]
-    return forecast(TARGET, [*parts, Predicted("network", late, "scaled")])
+    compute = Predicted("compute", 0.2 + 0.01 * draws.normals("compute"), "measured")
+    return forecast(TARGET, [compute, Predicted("network", _late(draws), "scaled")])
+
+
+def _late(draws: Draws) -> Array:
+    exchange = collective_times.all_reduce(_fabric(4, 1, draws), np.full(5, 25e6), "gloo")
+    return timeline.exposed(np.broadcast_to(np.linspace(0, 0.1, 5), exchange.shape), exchange)
 
 
 def _fabric(nodes: int, devices: int, draws: Draws | None = None) -> Fabric:
@@ -104,32 +104,6 @@ def _timeline(fabric: Fabric, buckets: int, slowdown: float) -> Array:
     return timeline.exposed(np.broadcast_to(np.linspace(0, 1, buckets), exchange.shape), exchange, slowdown)
 
 
-def made_up(steps: Sequence[float] = (0.1, 0.101, 0.099, 0.1)) -> Profile:
-    """A profile of two nodes with 160 gradients in five buckets."""
-    gradients = tuple(Gradient(name=str(i), bytes=640_000, ready_seconds=0.0004 * i) for i in range(160))
-    blocks = tuple(
-        Block(round=number, rung=rung, rank=rank, steps=10, seconds=10 * (step + more), step_seconds=(step,) * 10)
-        for number, step in enumerate(steps)
-        for rung, more, ranks in (("solo", 0.0, (0,)), ("crowd", 0.0, (0, 1)), ("cluster", 0.02, (0, 1)))
-        for rank in ranks
-    )
-    return Profile(
-        stash_version="0", created="2026-11-22T00:00:00+00:00", hosts=(), software={}, blocks=blocks,
-        workload=Workload(
-            command=("x",), name="x", gradients=gradients, bucket_bytes=(20_480_000,) * 5, batch=8,
-            loaders=(Loader(kind="map"),),
-        ),
-        ranks=tuple(Rank(rank=rank, node=rank, local_rank=0, device="cpu") for rank in (0, 1)),
-        settings=Settings(
-            precision=0.02, budget_seconds=60, rungs=("solo", "crowd", "cluster"), isolated=False, why="x"
-        ),
-        collectives=tuple(
-            Collective(scope="world", ranks=2, bytes=102_400_000, seconds=0.1 + 0.001 * i, latency_seconds=0.001)
-            for i in range(4)
-        ),
-        ended="budget", elapsed_seconds=60,
-    )  # fmt: skip
-
-
 if __name__ == "__main__":
-    main()
+    arguments(__doc__)
+    print(section())

@@ -4,26 +4,26 @@
     python -m bench.predict.testbed --only "4 x 2"   those whose name contains this (root)
     python -m bench.predict.testbed                  all that have not been measured yet (root; 40 minutes)
 
-Measured configurations are kept in ``data/testbed.csv``, a line a stall, and the profiles that calibrate beside it:
-predictions are made anew from these profiles whenever the page is written, by the functions behind ``stash whatif``,
-which are told how many times as fast a link or a disk is shaped, and nothing else of the target.
+Measured configurations are kept in ``data/testbed/measured.csv.gz``, a line a stall, and the profiles that calibrate
+beside it: predictions are made from these profiles whenever the page is written, by the functions behind ``stash
+whatif``, which know how many times as fast a link or a disk is shaped, and nothing else of the target.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
-from bench.common import ROOT
-from bench.predict.errors import Prediction, summary, worst
+from bench import recorded
+from bench.machine import ROOT
+from bench.predict.errors import Prediction, evidence
 from bench.truth.cases import Case, Layer, Rates
 from bench.truth.jobs import cluster, profile
 from stash.analysis.attribution import attribute
@@ -40,7 +40,7 @@ from stash.predict.passes import Base
 from stash.predict.timeline import MIB
 
 KEPT = Path(__file__).parent / "data" / "testbed"
-RESULTS = KEPT / "measured.csv"
+RESULTS = KEPT / "measured.csv.gz"
 FIELDS = ("configuration", "stall", "seconds", "low", "high", "as_of")
 LAYERS = tuple(Layer(600_000 + 150_000 * (number % 4), 0.004, 0.008) for number in range(12))
 """About 10 MB of gradients and 144 ms a step."""
@@ -49,7 +49,7 @@ SMALL = tuple(Layer(300_000, 0.002, 0.004) for _ in range(4))
 PREP = 0.06
 """Seconds of a worker to make a batch of 4 where no disk limits it; an emulated loader reads meanwhile."""
 FITTED = ("3 x 200mbit, 4 MiB", "4 x 800mbit, 1 MiB")
-"""From which the exchange model's own spread was taken (``stalls.HELD_SPREAD``): not in the table of errors."""
+"""From which the exchange model's own spread was taken (``HELD_SPREAD``): not in the table of errors."""
 WIDEST = 0.05
 """Half of a measured step's interval at most, as a part of the step: wider ones are measured again."""
 MIN_SHARE = 0.05
@@ -78,8 +78,6 @@ class Configuration:
     def calibrates(self) -> bool:
         return self.seen == self.name
 
-
-# What is run ----------------------------------------------------------------------------------------------------
 
 RATES = ("100mbit", "200mbit", "400mbit", "800mbit", "1600mbit")
 CALIBRATING = ("100mbit", "400mbit", "1600mbit")
@@ -150,9 +148,6 @@ def _of_batch(batch: int) -> tuple[Layer, ...]:
 ALL = (*_networks(), *_nodes_of_two(), *_disks(), *_preparation())
 
 
-# Measuring ------------------------------------------------------------------------------------------------------
-
-
 def measure(configuration: Configuration, budget: float) -> Profile:
     """A profile of the configuration on an emulated cluster; needs root."""
     with tempfile.TemporaryDirectory() as folder, cluster(configuration.case) as (bed, _):
@@ -167,14 +162,16 @@ def keep(configuration: Configuration, found: Profile) -> None:
         save(redacted(found), _file(configuration.name))
     breakdown = attribute(found)
     lines = [("step", breakdown.step), *((stall.name, stall.time) for stall in breakdown.stalls)]
+    today = date.today().isoformat()
     kept = [row for name, rows in measured().items() if name != configuration.name for row in rows.values()]
-    with RESULTS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(FIELDS)
-        writer.writerows([row[name] for name in FIELDS] for row in kept)
-        for name, time in lines:
-            ends = ("" if end is None else f"{end:.6g}" for end in (time.low, time.high))
-            writer.writerow([configuration.name, name, f"{time.value:.6g}", *ends, date.today().isoformat()])
+    recorded.write(
+        RESULTS,
+        FIELDS,
+        [
+            *([row[name] for name in FIELDS] for row in kept),
+            *([configuration.name, name, time.value, time.low, time.high, today] for name, time in lines),
+        ],
+    )
 
 
 def _file(name: str) -> Path:
@@ -184,10 +181,8 @@ def _file(name: str) -> Path:
 def measured() -> dict[str, dict[str, dict[str, str]]]:
     """Rows by configuration and stall."""
     found: dict[str, dict[str, dict[str, str]]] = {}
-    if RESULTS.exists():
-        with RESULTS.open(encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                found.setdefault(row["configuration"], {})[row["stall"]] = row
+    for row in recorded.rows(RESULTS):
+        found.setdefault(row["configuration"], {})[row["stall"]] = row
     return found
 
 
@@ -203,16 +198,13 @@ def disturbed(rows: dict[str, dict[str, str]]) -> bool:
     return step.half_width is None or step.half_width > WIDEST * step.value
 
 
-# Predicting -----------------------------------------------------------------------------------------------------
-
-
 @lru_cache
 def _base(seen: str) -> Base:
     return base_of(load(_file(seen)))
 
 
 def predicted(configuration: Configuration) -> StallDraws:
-    """The stalls of the configuration as its calibration's profile has it told."""
+    """The stalls of the configuration as its calibration's profile predicts them."""
     return stall_draws(_base(configuration.seen), configuration.changes)
 
 
@@ -241,42 +233,24 @@ def _judged(source: str, configuration: Configuration, time: Interval, drawn: Ar
     return Prediction(source, configuration.name, time.value, drawn + spread)
 
 
-# Showing --------------------------------------------------------------------------------------------------------
-
-SECTION = """## Emulated clusters
-
-{cases} configurations that were predicted by `stash whatif` from {calibrating} profiles of others, measured between
-{first} and {last}. *Split*: what is profiled calibrates (three link rates; one cluster of two devices a node; one
-disk; one loader), and nothing else of the others is known but how many times as fast their links or disks are shaped.
-The exchange model's own spread comes from two more ({fitted}), which are not in the tables. Stalls are judged where
-they are at least {share:.0%} of the step. A step whose interval is wider than ±{widest:.0%} is measured again. *In
-the interval*: the forecast's and the measurement's own, together.
-
-Farthest off are steps without loader workers on a throttled disk: it goes on earning while a step trains, as one of a
-cloud does within its burst, and forecasts do not know that.
-
-These measurements showed three errors of the forecasts, which were repaired before this table was made (how large the
-first bucket is, who keeps the cores busy, where storage's rate comes from). Nothing was fitted to them, but they are
-no longer quite unseen.
-"""
-
-
-def section() -> list[str]:
-    """Of the page on validation, from what was measured."""
-    found, rows = predictions(), measured()
+def section() -> str:
+    found, rows, title = predictions(), measured(), "Emulated clusters"
     if not found:
-        return ["## Emulated clusters", "", "Not measured yet: `python -m bench.predict.testbed` (root) does."]
+        return f"## {title}\n\nNot measured yet: `python -m bench.predict.testbed` (root) does."
     names = {configuration.name for configuration, _ in found}
     dates = sorted(rows[name]["step"]["as_of"] for name in names)
-    head = SECTION.format(
-        cases=len(names), calibrating=len({configuration.seen for configuration, _ in found}), first=dates[0],
-        last=dates[-1], fitted=" and ".join(FITTED), share=MIN_SHARE, widest=WIDEST,
-    )  # fmt: skip
+    split = (
+        f"{len(names)} configurations that were predicted by `stash whatif` from "
+        f"{len({configuration.seen for configuration, _ in found})} profiles of others, measured between {dates[0]} "
+        f"and {dates[-1]}. *Split*: what is profiled calibrates, and the exchange model's spread comes from "
+        f"{' and '.join(FITTED)}; none of these is in the table. Stalls are judged where they are at least "
+        f"{MIN_SHARE:.0%} of the step. *In the interval*: the forecast's and the measurement's own, together."
+    )
     steps = [(configuration, each) for configuration, each in found if each.source == "the step"]
     families = [replace(each, source=f"the step, {configuration.family}") for configuration, each in steps]
     stalls = [each for _, each in found if each.source != "the step"]
     whole = [each for _, each in steps]
-    return [head, *summary([*whole, *families, *stalls]), "", "Farthest off:", "", *worst(whole)]
+    return evidence(title, split, [*whole, *families, *stalls], whole)
 
 
 def main() -> None:
@@ -289,7 +263,9 @@ def main() -> None:
     if not wanted:
         parser.error(f"no configuration is called {options.only!r}; --plan lists them")
     if options.plan:
-        _print_plan(wanted, options.budget)
+        for each in wanted:
+            print(f"{each.name:36} {'calibrates' if each.calibrates else f'from {each.seen}'}")
+        print(f"{len(wanted)} configurations, about {len(wanted) * (options.budget + 12) / 60:.0f} minutes")
         return
     done = measured()
     for configuration in wanted:
@@ -298,12 +274,6 @@ def main() -> None:
             keep(configuration, found)
             print(f"{configuration.name}: {attribute(found).step_seconds:.4f} s", flush=True)
     print(f"kept in {RESULTS.relative_to(ROOT)}; `python -m bench.predict` writes the page")
-
-
-def _print_plan(wanted: Sequence[Configuration], budget: float) -> None:
-    for each in wanted:
-        print(f"{each.name:36} {'calibrates' if each.calibrates else f'from {each.seen}'}")
-    print(f"{len(wanted)} configurations, about {len(wanted) * (budget + 12) / 60:.0f} minutes")
 
 
 if __name__ == "__main__":

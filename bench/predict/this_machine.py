@@ -13,29 +13,35 @@ interrupted goes on where it was. It wants a machine with nothing else to do.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
-from bench.common import ROOT
-from bench.predict import results
-from bench.predict.errors import coverage, summary, worst
+import numpy as np
+
+from bench import recorded
+from bench.machine import ROOT
+from bench.predict.errors import Prediction, coverage, evidence
 from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Breakdown
 from stash.core.artefact import load
 from stash.core.formatting import plus_minus
 from stash.core.records.profile import Profile
 from stash.core.units import Scale
 from stash.predict.changes import changes
+from stash.predict.draws import Draws, intervals
+from stash.predict.forecast import Forecast
 from stash.predict.forecasting import base_of, what_if
 
 RESULTS = Path(__file__).parent / "data" / "this_machine.csv"
 DATA = ROOT / "data" / "images"
 PROFILES = ROOT / "data" / "this_machine"
 """Profiles of the jobs as they are, so that a run that goes on need not make them again."""
+FIELDS = ("configuration", "stall", "measured", "predicted", "low", "high", "as_of")
 _MS = Scale("ms", 1e-3, 1)
 BUDGET, AROUND = 40.0, 18.0
 """Seconds of a profile's blocks, and of all else: starting, warming up, ending."""
@@ -101,9 +107,6 @@ def _changes() -> Iterator[Change]:
 CHANGES = tuple(_changes())
 
 
-# Measuring ------------------------------------------------------------------------------------------------------
-
-
 def command(job: TrainingJob, data: Path, output: Path, budget: float) -> list[str]:
     """What profiles the job. A rank computes on one core, so that loaders find theirs."""
     words = ["profile", "--nproc-per-node", str(job.ranks), "--budget", str(budget), "-o", str(output)]
@@ -114,19 +117,19 @@ def command(job: TrainingJob, data: Path, output: Path, budget: float) -> list[s
 
 
 def measure(job: TrainingJob, data: Path, output: Path, budget: float) -> Profile:
-    """A profile of the job, within its limits (root); raises RuntimeError with the job's last words."""
+    """A profile of the job, within its limits (root); raises RuntimeError with what the job printed last."""
     words, alone = command(job, data, output, budget), {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
     if job.disk is None and job.cpus is None:
         done = subprocess.run(words, env={**os.environ, **alone}, capture_output=True, text=True, check=False)
-        code, said = done.returncode, done.stdout + done.stderr
+        code, output = done.returncode, done.stdout + done.stderr
     else:
         from stash.lab.testbed.bed import Testbed
 
         with Testbed(1, job.ranks, disk=job.disk, cpus=job.cpus, disk_path=data) as bed:
             started = bed.run(words, env=alone)
-            code, said = started.wait(budget + 120), started.output
+            code, output = started.wait(budget + 120), started.output
     if code:
-        raise RuntimeError(f"{job.name}: exit code {code}\n{said[-2000:]}")
+        raise RuntimeError(f"{job.name}: exit code {code}\n{output[-2000:]}")
     return load(output)
 
 
@@ -140,47 +143,59 @@ def as_it_is(job: TrainingJob, data: Path, budget: float) -> Profile:
 
 
 def compare(wanted: Sequence[Change], data: Path, budget: float) -> None:
-    """Predict each change, say it, then make it and measure; a line of each stall is kept."""
+    """Predict each change, print it, then make it and measure; a line of each stall is kept."""
     for change in wanted:
-        told = what_if(base_of(as_it_is(change.job, data, budget)), changes(change.typed))
-        step = told.breakdown.step
+        predicted = what_if(base_of(as_it_is(change.job, data, budget)), changes(change.typed))
+        step = predicted.breakdown.step
         print(f"{change.name}: predicted {_MS.text(step.value)} {plus_minus(step, _MS)}", flush=True)
         output = PROFILES / "measured.stash.json"
         found = attribute(measure(change.done, data, output, budget))
-        with contextlib.suppress(FileNotFoundError):
-            output.unlink()
-        new = results.lines(change.name, told, found)
-        results.keep(RESULTS, new)
+        output.unlink(missing_ok=True)
+        new = lines(change.name, predicted, found)
+        keep(RESULTS, new)
         for line in new:
-            print("  ".join(line), flush=True)
+            print(*line, sep="  ", flush=True)
 
 
-# Showing --------------------------------------------------------------------------------------------------------
-
-TITLE = "## Real training on one machine"
-HEAD = (
-    TITLE
-    + """
-
-{cases} changes of {jobs} jobs of the zoo on two cores, measured between {first} and {last}; {covered:.0%} of the
-steps are in the interval. *Split*: each job's profile as it is calibrates, and every change of it is predicted before
-it is made and measured.
-"""
-)
+def lines(name: str, predicted: Forecast, found: Breakdown) -> list[tuple[object, ...]]:
+    """The step, and every stall that was both predicted and measured, in seconds."""
+    measured = {stall.name: stall.seconds for stall in found.stalls}
+    every = [("step", found.step_seconds, predicted.breakdown.step)]
+    every += [(s.name, measured[s.name], s.time) for s in predicted.breakdown.stalls if s.name in measured]
+    today = date.today().isoformat()
+    return [(name, stall, seconds, time.value, time.low, time.high, today) for stall, seconds, time in every]
 
 
-def section() -> list[str]:
-    """Of the page on validation, from the results that are kept."""
-    kept = results.rows(RESULTS)
+def keep(path: Path, new: Sequence[tuple[object, ...]]) -> None:
+    """The file with these lines in the place of older ones of the same configuration."""
+    kept = [row for row in recorded.rows(path) if row["configuration"] != new[0][0]]
+    recorded.write(path, FIELDS, [*([row[name] for name in FIELDS] for row in kept), *new])
+
+
+def prediction(row: dict[str, str]) -> Prediction:
+    """A row as a prediction whose draws have its mean and its ends; without known ends every draw is the mean."""
+    draws, value = Draws(), float(row["predicted"])
+    drawn = np.full(draws.count, value)
+    if row["low"] and row["high"]:
+        low, high = float(row["low"]), float(row["high"])
+        drawn = np.interp(draws.uniforms("kept"), [0.0, 0.025, 0.975, 1.0], [low, low, high, high])
+        drawn += value - intervals(drawn[None, :])[0].value
+    return Prediction(row["stall"], row["configuration"], float(row["measured"]), drawn)
+
+
+def section() -> str:
+    kept, title = recorded.rows(RESULTS), "Real training on one machine"
     if not kept:
-        return [TITLE, "", "Not measured yet: `python -m bench.predict.this_machine` (root) does."]
+        return f"## {title}\n\nNot measured yet: `python -m bench.predict.this_machine` (root) does."
     dates = sorted(row["as_of"] for row in kept)
-    steps = [results.prediction(row) for row in kept if row["stall"] == "step"]
-    head = HEAD.format(
-        cases=len(steps), jobs=len({each.name.split(":")[0] for each in steps}), first=dates[0], last=dates[-1],
-        covered=coverage(steps),
-    )  # fmt: skip
-    return [head, *summary(steps), "", "The farthest off:", "", *worst(steps)]
+    steps = [prediction(row) for row in kept if row["stall"] == "step"]
+    split = (
+        f"{len(steps)} changes of {len({each.name.split(':')[0] for each in steps})} jobs of the zoo on two cores, "
+        f"measured between {dates[0]} and {dates[-1]}; {coverage(steps):.0%} of the steps are in the interval. "
+        "*Split*: each job's profile as it is calibrates, and every change of it is predicted before it is made "
+        "and measured."
+    )
+    return evidence(title, split, steps)
 
 
 def main() -> None:
@@ -192,7 +207,7 @@ def main() -> None:
         "--budget", type=float, default=BUDGET, metavar="SECONDS", help="of each profile (default 40)"
     )
     options = parser.parse_args()
-    done = {row["configuration"] for row in results.rows(RESULTS)}
+    done = {row["configuration"] for row in recorded.rows(RESULTS)}
     wanted = [each for each in CHANGES if options.only in each.name and (options.only or each.name not in done)]
     if options.plan:
         for each in wanted:

@@ -1,8 +1,6 @@
 """How long it takes to decide what to rent when machines of a fleet are gone.
 
-python -m bench.spot.deciding [--situations 20]
-
-Prints a table of processor seconds (other work may be going on). Situations are drawn with a fixed seed: any
+A table of processor seconds (other work may be going on). Situations are drawn with a fixed seed: any
 survivors, any loss on the way, a type that cools down, a speed that was observed. Every pool is asked about twice:
 with spot machines alone, and with machines on demand at three times their price, where in every second situation all
 types cool down.
@@ -10,15 +8,14 @@ types cool down.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterator
-from functools import partial
 from statistics import median
 
 import numpy as np
 
-from bench.spot.search import POOL, drawn, timed
+from bench.machine import arguments, machine, timed
+from bench.spot.search import POOL, drawn
+from bench.table import show
 from stash.spot.records.fleets import FleetPlan, FleetPool
 from stash.spot.replacement.outlook import FleetSituation
 from stash.spot.replacement.replanning import replan
@@ -60,15 +57,15 @@ def with_on_demand(pool: FleetPool) -> FleetPool:
     return pool.model_copy(update={"types": types})
 
 
-def line(name: str, pool: FleetPool, model: str, count: int, hot: bool) -> str:
-    """A row of the table."""
+def line(name: str, pool: FleetPool, model: str, count: int, hot: bool) -> list[object]:
     plan = plan_of(pool, model)
-    found = [timed(partial(replan, plan, seen)) for seen in situations(pool, count, hot)]
-    seconds = [took for _, took in found]
-    weighed = max(each.candidates for each, _ in found)
-    fixed = sum(bool(each.add_on_demand) for each, _ in found)
-    waits = sum(bool(each.later) for each, _ in found)
-    return f"| {name} | {model} | {weighed:,} | {fixed} | {waits} | {median(seconds):.2f} | {max(seconds):.2f} |"
+    found = [timed(replan, plan, seen) for seen in situations(pool, count, hot)]
+    seconds, decisions = [took for _, took in found], [each for each, _ in found]
+    weighed = f"{max(each.candidates for each in decisions):,}"
+    fixed, waits = (
+        sum(map(bool, each)) for each in zip(*((d.add_on_demand, d.later) for d in decisions), strict=True)
+    )
+    return [name, model, weighed, fixed, waits, f"{median(seconds):.2f}", f"{max(seconds):.2f}"]
 
 
 def main(count: int) -> None:
@@ -77,16 +74,18 @@ def main(count: int) -> None:
         "7 types × 10": drawn(1, 7, 10),
         "200 types × 20": drawn(2, 200, 20),
     }
-    print("| pool | model | fleets weighed | on demand | waits | median s | most s |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for name, pool in pools.items():
-        for model in ("queue", "paper"):
-            print(line(name, pool, model, count, False))
-            print(line(f"{name}, on demand too", with_on_demand(pool), model, count, True), flush=True)
-    print(f"\n{count} situations each; Python {sys.version.split()[0]}, processor seconds.")
+    heads = ("pool", "model", "fleets weighed", "on demand", "waits", "median s", "most s")
+    show(
+        heads,
+        (
+            line(name + more, with_on_demand(pool) if hot else pool, model, count, hot)
+            for name, pool in pools.items()
+            for model in ("queue", "paper")
+            for more, hot in (("", False), (", on demand too", True))
+        ),
+    )
+    print(f"\n{count} situations each, processor seconds; {machine()}.")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--situations", type=int, default=20)
-    main(parser.parse_args().situations)
+    main(arguments(__doc__, situations=(20, "")).situations)

@@ -22,7 +22,7 @@ KINDS = ("fast", "fast", "slow", "slow")
 
 
 @dataclass(frozen=True)
-class Ordeal:
+class RevocationRun:
     """One run: who is taken when."""
 
     name: str
@@ -38,9 +38,9 @@ class Waits:
     """Seconds without a machine, as earlier runs had them."""
 
     noticed: list[float] = field(default_factory=list)
-    """From the last update of one that was told until its successor's first; below 0 if they trained together."""
+    """From the last update of one with notice until its successor's first; below 0 if they trained together."""
     vanished: list[float] = field(default_factory=list)
-    """The same of one that was not."""
+    """The same of one without."""
     servers: list[float] = field(default_factory=list)
     """From the last update before a server was missed until the first one with its successor."""
 
@@ -58,37 +58,37 @@ class Waits:
 
 @dataclass(frozen=True)
 class _Absence:
-    """A machine that is not there; ``None`` is a server, without which nobody trains."""
+    """A machine that is not there; ``None`` is a server, without which none trains."""
 
     kind: str | None
     start: float
     stop: float
 
 
-def speed(ordeal: Ordeal, workers: Mapping[str, int], known: Coefficients) -> float:
+def speed(run: RevocationRun, workers: Mapping[str, int], known: Coefficients) -> float:
     """Updates per second."""
-    there = Configuration("", 1, RATE, RATE, PACE, "", servers=ordeal.servers)
+    there = Configuration("", 1, RATE, RATE, PACE, "", servers=run.servers)
     return by_queue(there, [workers.get(kind, 0) for kind in PACE], known)
 
 
-def foresee(ordeal: Ordeal, known: Coefficients, waits: Waits) -> float | None:
+def foresee(run: RevocationRun, known: Coefficients, waits: Waits) -> float | None:
     """Updates until the time is up.
 
     ``None`` where nothing is known yet of how long a successor takes, or where all wait for who is missing, which no
     queue tells.
     """
-    taken = [parse_revocation(text) for text in ordeal.revocations]
-    if ordeal.bound is not None or not all(getattr(waits, _waiting(each)) for each in taken):
+    taken = [parse_revocation(text) for text in run.revocations]
+    if run.bound is not None or not all(getattr(waits, _waiting(each)) for each in taken):
         return None
     absences = [absence for each in taken for absence in _absences(each, waits)]
-    edges = sorted({0.0, ordeal.seconds, *(edge for each in absences for edge in (each.start, each.stop))})
-    inside = [edge for edge in edges if edge <= ordeal.seconds]
+    edges = sorted({0.0, run.seconds, *(edge for each in absences for edge in (each.start, each.stop))})
+    inside = [edge for edge in edges if edge <= run.seconds]
     total = 0.0
     for start, stop in pairwise(inside):
         gone = [each.kind for each in absences if each.start <= start < each.stop]
         there = {kind: KINDS.count(kind) - gone.count(kind) for kind in PACE}
         if None not in gone and any(there.values()):
-            total += (stop - start) * speed(ordeal, there, known)
+            total += (stop - start) * speed(run, there, known)
     return total
 
 

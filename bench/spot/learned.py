@@ -1,7 +1,5 @@
 """Learned loss curves against fleets that were not replayed: how far each form errs in updates to a loss, and why.
 
-python -m bench.spot.learned [--updates 1000] [JOB ...]
-
 A curve is learned from 1, 2, 4 and 8 workers with three batches, four times, with other orders of samples. Six
 fleets of other sizes, batches and speeds are replayed with eight orders each. Losses are those that all of a job's
 replays passed. ln(predicted / replayed) is a sum of three: what the *order* of the samples does to a fleet, which no
@@ -16,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +23,7 @@ import numpy as np
 import torch
 
 from bench.spot.learned_jobs import REPORTED, TRIED
+from bench.table import median_90, report, table
 from stash.spot.learn.replay import replay
 from stash.spot.model.convergence import common_losses, passed, shape_of, shapes, spread_at, updates_to
 from stash.spot.model.learning import fitted_forms
@@ -47,8 +45,8 @@ class Judged:
     name: str
     chosen: tuple[str, ...]
     """Of each learning."""
-    said: dict[str, np.ndarray]
-    """By form; ``best`` is the chosen one. Infinite where a form says that the loss is never reached."""
+    predicted: dict[str, np.ndarray]
+    """By form; ``best`` is the chosen one. Infinite where by a form the loss is never reached."""
     took: np.ndarray
     whole: np.ndarray
     """Spread of the chosen form: of all losses, ``[learning, 1, 1]``."""
@@ -110,8 +108,8 @@ def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequ
     return Judged(
         name=name,
         chosen=tuple(each.form for each in best),
-        said={
-            form: np.log([[said(curve, shape_of(fleet[0]), losses) for fleet in runs] for curve in many])
+        predicted={
+            form: np.log([[updates_predicted(curve, shape_of(fleet[0]), losses) for fleet in runs] for curve in many])
             for form, many in curves.items()
         },
         took=np.log([[passed(run, losses) for run in fleet] for fleet in runs]),
@@ -120,25 +118,23 @@ def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequ
     )
 
 
-def said(curve: LossCurve, shape: tuple[np.ndarray, np.ndarray, np.ndarray], losses: np.ndarray) -> np.ndarray:
+def updates_predicted(
+    curve: LossCurve, shape: tuple[np.ndarray, np.ndarray, np.ndarray], losses: np.ndarray
+) -> np.ndarray:
     """Updates to each loss; infinite where the curve says that it is never reached."""
     found = [float(updates_to(curve, float(loss), *shape)) for loss in losses]
     return np.array(found)
 
 
-# What the tables say ---------------------------------------------------------------------------------------
-
-
-def told(logs: Sequence[np.ndarray]) -> str:
+def errors_of(logs: Sequence[np.ndarray]) -> str:
     """Median and 90th percentile of relative errors; 1 where nothing was predicted."""
     flat = np.concatenate([each.ravel() for each in logs])
-    errors = np.where(np.isfinite(flat), np.abs(np.expm1(np.minimum(flat, 700.0))), 1.0)
-    return f"{np.median(errors):.1%}, {np.quantile(errors, 0.9):.1%}"
+    return median_90(np.where(np.isfinite(flat), np.expm1(np.minimum(flat, 700.0)), 1.0))
 
 
 def against_each(job: Judged, form: str) -> np.ndarray:
     """ln(predicted / replayed) of every order, ``[learning, fleet, order, loss]``."""
-    found: np.ndarray = job.said[form][:, :, None] - job.took[None]
+    found: np.ndarray = job.predicted[form][:, :, None] - job.took[None]
     return found
 
 
@@ -150,51 +146,46 @@ def by_order(job: Judged) -> np.ndarray:
 
 def by_fit(job: Judged) -> np.ndarray:
     """One learning against the mean of all."""
-    found: np.ndarray = job.said["best"] - job.said["best"].mean(axis=0)
+    found: np.ndarray = job.predicted["best"] - job.predicted["best"].mean(axis=0)
     return found
 
 
 def by_form(job: Judged) -> np.ndarray:
     """The mean of all learnings against that of all orders."""
-    found: np.ndarray = job.said["best"].mean(axis=0) - job.mean
+    found: np.ndarray = job.predicted["best"].mean(axis=0) - job.mean
     return found
 
 
 def variances(job: Judged) -> np.ndarray:
     """Mean squares of order, fit and form, the last without what is left of the other two in its means."""
     order = job.took.var(axis=1, ddof=1)
-    fit = job.said["best"].var(axis=0, ddof=1)
+    fit = job.predicted["best"].var(axis=0, ddof=1)
     form = by_form(job) ** 2 - order / ORDERS - fit / LEARNINGS
     return np.array([order.mean(), fit.mean(), form.mean()])
 
 
-def errors(jobs: Sequence[Judged]) -> Iterator[str]:
-    yield f"| job | chosen | {' | '.join(FORMS)} | chosen, of the orders' mean | two orders of one fleet |"
-    yield "| --- | --- |" + " --- |" * (len(FORMS) + 2)
+def errors(jobs: Sequence[Judged]) -> str:
+    rows = []
     for name, some in groups(jobs):
         chosen = "" if len(some) > 1 else ", ".join(sorted(set(some[0].chosen)))
-        cells = [told([against_each(job, form) for job in some]) for form in FORMS]
-        cells.append(told([job.said["best"] - job.mean for job in some]))
-        cells.append(told([job.took[:, 1::2] - job.took[:, ::2] for job in some]))
-        yield f"| {name} | {chosen} | {' | '.join(cells)} |"
+        cells = [errors_of([against_each(job, form) for job in some]) for form in FORMS]
+        cells.append(errors_of([job.predicted["best"] - job.mean for job in some]))
+        cells.append(errors_of([job.took[:, 1::2] - job.took[:, ::2] for job in some]))
+        rows.append([name, chosen, *cells])
+    return table(["job", "chosen", *FORMS, "chosen, of the orders' mean", "two orders of one fleet"], rows)
 
 
-def causes(jobs: Sequence[Judged]) -> Iterator[str]:
-    yield "| job | all | order | fit | form | variance: order, fit, form |"
-    yield "| --- |" + " --- |" * 5
+def causes(jobs: Sequence[Judged]) -> str:
+    rows, parts = [], (partial(against_each, form="best"), by_order, by_fit, by_form)
     for name, some in groups(jobs):
-        cells = [
-            told([part(job) for job in some])
-            for part in (partial(against_each, form="best"), by_order, by_fit, by_form)
-        ]
-        parts = np.mean([variances(job) for job in some], axis=0)
-        shares = ", ".join(f"{each:.0%}" for each in parts / parts.sum())
-        yield f"| {name} | {' | '.join(cells)} | {shares} |"
+        squares = np.mean([variances(job) for job in some], axis=0)
+        shares = ", ".join(f"{each:.0%}" for each in squares / squares.sum())
+        rows.append([name, *(errors_of([part(job) for job in some]) for part in parts), shares])
+    return table(["job", "all", "order", "fit", "form", "variance: order, fit, form"], rows)
 
 
-def coverage(jobs: Sequence[Judged]) -> Iterator[str]:
-    yield "| job | one spread of all losses | in thirds | one of each loss | in thirds | its 90 % arm, in thirds |"
-    yield "| --- |" + " --- |" * 5
+def coverage(jobs: Sequence[Judged]) -> str:
+    rows = []
     for name, some in groups(jobs):
         cells = []
         for kind in ("whole", "each"):
@@ -203,8 +194,9 @@ def coverage(jobs: Sequence[Judged]) -> Iterator[str]:
             ]
             cells.append(f"{np.mean(np.concatenate([each.ravel() for each in inside])):.0%}")
             cells.append(thirds(inside, "{:.0%}"))
-        cells.append(thirds([np.expm1(NINE_IN_TEN * job.each) for job in some], "{:.1%}"))
-        yield f"| {name} | {' | '.join(cells)} |"
+        rows.append([name, *cells, thirds([np.expm1(NINE_IN_TEN * job.each) for job in some], "{:.1%}")])
+    heads = ("job", "one spread of all losses", "in thirds", "one of each loss", "in thirds")
+    return table((*heads, "its 90 % arm, in thirds"), rows)
 
 
 def thirds(found: Sequence[np.ndarray], form: str) -> str:
@@ -226,19 +218,16 @@ def main() -> None:
     asked = parser.parse_args()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         jobs = list(pool.map(partial(judged, updates=asked.updates), asked.jobs or list(REPORTED)))
-    show(jobs, asked.updates)
     took = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = took.ru_utime + took.ru_stime
-    print(f"\n{seconds:.0f} processor seconds; Python {sys.version.split()[0]}, torch {torch.__version__}")
-
-
-def show(jobs: Sequence[Judged], updates: int) -> None:
-    print(f"{updates:,} updates a replay; median and 90th percentile of errors in updates to a loss\n")
-    print(*errors(jobs), sep="\n")
-    print("\nWhat the chosen form's errors are made of\n")
-    print(*causes(jobs), sep="\n")
-    print("\nHow many orders are within the chosen form's 90 % interval; thirds are high, middle and low losses\n")
-    print(*coverage(jobs), sep="\n")
+    report(
+        f"{asked.updates:,} updates a replay, {took.ru_utime + took.ru_stime:.0f} processor seconds; median and 90th "
+        "percentile of errors in updates to a loss",
+        errors(jobs),
+        "What the chosen form's errors are made of",
+        causes(jobs),
+        "How many orders are within the chosen form's 90 % interval; thirds are high, middle and low losses",
+        coverage(jobs),
+    )
 
 
 if __name__ == "__main__":

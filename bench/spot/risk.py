@@ -1,6 +1,4 @@
-"""Risk of spot fleets: runs against closed forms, chances that were said against what came true, policies, and speed.
-
-python -m bench.spot.risk [--cases 300] [--figures FOLDER]
+"""Risk of spot fleets: runs against closed forms, forecast chances against what came true, policies, and speed.
 
 No published trace is used, for they come without a licence. Machines live by laws made after published statistics:
 memoryless ones, far beyond the bands of AWS's Spot Instance Advisor; Weibull ones; and bathtubs like those of GCP's
@@ -12,16 +10,18 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from bench.machine import machine, timed
+from bench.table import table
+from stash.core.intervals import Interval
 from stash.spot.choose.fleet_costs import FleetWish
 from stash.spot.choose.provision import provision
-from stash.spot.pages.simulated_policies import calibration, costs_of_policies, progress, timeline
+from stash.spot.pages.simulated_policies import costs_of_policies, progress, timeline
 from stash.spot.policies.simulating import simulate
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.risks import Obtainable
@@ -38,39 +38,31 @@ from stash.spot.risk.lifetimes import (
 )
 from stash.spot.risk.replacing import FleetSpeeds, by_laws, by_record
 from stash.spot.risk.restarting import (
-    ChanceBin,
     CheckpointedJob,
-    binned,
-    brier,
     drawn_seconds,
     expected_seconds,
     in_time_exactly,
     interval,
+    share_of,
 )
 from stash.spot.spot_files import read_pool
-from stash.ui.charts.chart import Blank
+from stash.ui.charts.chart import Blank, Chart, Dot, Drawn, Grid, Trail, Whisker, axis, extent
 from stash.ui.charts.svg import svg
 
 RUNS = 10_000
 ASKED = 1_000
 """Runs behind a chance that is held against one that came true: its own error is then far below a tenth."""
-HEAD = "| machines, reckoned as | fleets | said, mean | came true | Brier |\n| --- | --- | --- | --- | --- |"
 POOL = Path(__file__).parent / "data" / "spotdnn.pool.yaml"
 WIDTH = 860
 
 
-# Closed forms -----------------------------------------------------------------------------------------------
-
-
-def closed_forms() -> Iterator[str]:
+def closed_forms() -> Iterator[list[str]]:
     """Means and chances of 10,000 runs beside what they should be."""
-    yield "| job | closed form | 10,000 runs | apart | in standard errors | processor s |"
-    yield "| --- | --- | --- | --- | --- | --- |"
     draw = np.random.default_rng(17)
     for hours, work, written, start in ((2, 10, 60, 120), (10, 2, 20, 120), (100, 60, 300, 240)):
         rate, gang = 1 / (hours * HOUR), Gang(((Memoryless(1 / (hours * HOUR)), 1),))
         job = CheckpointedJob(work * HOUR, interval(written, gang, start, None).best, written, start)
-        seconds, took = _drawn(job, gang, draw)
+        (seconds, _), took = timed(drawn_seconds, job, gang, RUNS, draw)
         name = f"synchronous, {work} h of work, revoked every {hours} h"
         expected = expected_seconds(job, rate)
         yield _row(f"{name}: hours", expected / HOUR, seconds.mean() / HOUR, seconds.std() / HOUR, took)
@@ -82,9 +74,7 @@ def closed_forms() -> Iterator[str]:
         fleet, join, deadline = _fleet(8), 180.0, 10 * HOUR
         most = fleet.full * (deadline - join)
         works = draw.permutation(most * (np.arange(RUNS) + 0.5) / RUNS)
-        began = time.process_time()
-        found = by_laws(fleet, [Memoryless(rate)], shock, join, works, deadline, draw)
-        took = time.process_time() - began
+        found, took = timed(by_laws, fleet, [Memoryless(rate)], shock, join, works, deadline, draw)
         share = expected_share(rate, shock, join)
         also = f", all at once every {shocks:g} h" if shocks else ""
         name = f"asynchronous, 8 workers for 10 h, each revoked every {hours:g} h{also}: share of the work"
@@ -101,15 +91,9 @@ def expected_share(law_rate: float, shocks: float, join: float) -> float:
     return math.exp(-(law_rate + shocks) * join)
 
 
-def _drawn(job: CheckpointedJob, gang: Gang, draw: np.random.Generator) -> tuple[np.ndarray, float]:
-    began = time.process_time()
-    seconds, _ = drawn_seconds(job, gang, RUNS, draw)
-    return seconds, time.process_time() - began
-
-
-def _row(name: str, exactly: float, mean: float, deviation: float, took: float) -> str:
+def _row(name: str, exactly: float, mean: float, deviation: float, took: float) -> list[str]:
     apart = (mean - exactly) / (deviation / math.sqrt(RUNS))
-    return f"| {name} | {exactly:.4f} | {mean:.4f} | {mean / exactly - 1:+.2%} | {apart:+.1f} | {took:.2f} |"
+    return [name, f"{exactly:.4f}", f"{mean:.4f}", f"{mean / exactly - 1:+.2%}", f"{apart:+.1f}", f"{took:.2f}"]
 
 
 def _fleet(size: int) -> FleetSpeeds:
@@ -117,18 +101,15 @@ def _fleet(size: int) -> FleetSpeeds:
     return FleetSpeeds((size,), np.arange(size + 1.0), np.array([1 / size]), float(size))
 
 
-# Calibration ------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Truth:
-    """Machines as they are, which nobody knows."""
+    """Machines as they are."""
 
     kind: str
     law: LifeLaw
 
     def history(self, draw: np.random.Generator) -> ObservedLives:
-        """40 to 120 machines that somebody watched, for 30 h at most."""
+        """40 to 120 machines that were watched, for 30 h at most."""
         lived = np.maximum(self.law.drawn(1 - draw.random(int(draw.integers(40, 121)))), 1.0)
         return ObservedLives(np.minimum(lived, 30 * HOUR), lived < 30 * HOUR)
 
@@ -154,23 +135,22 @@ def bathtub(share: float, young: float) -> WatchedLife:
 
 
 @dataclass(frozen=True)
-class Said:
+class Forecasts:
     """Chances of all cases by one way of reckoning, and what came true."""
 
     chances: list[float]
     came_true: list[bool]
 
-    def row(self, name: str) -> str:
+    def row(self, name: str) -> list[object]:
         mean, seen = float(np.mean(self.chances)), float(np.mean(self.came_true))
-        return (
-            f"| {name} | {len(self.chances)} | {mean:.1%} | {seen:.1%} | {brier(self.chances, self.came_true):.3f} |"
-        )
+        score = brier(self.chances, self.came_true)
+        return [name, len(self.chances), f"{mean:.1%}", f"{seen:.1%}", f"{score:.3f}"]
 
 
-def calibrated(cases: int, mode: str) -> dict[tuple[str, str], Said]:
-    """By kind of machine and way of reckoning: fleets of 1 to 8 that nobody has seen run."""
+def calibrated(cases: int, mode: str) -> dict[tuple[str, str], Forecasts]:
+    """By kind of machine and way of reckoning: fleets of 1 to 8 that were never seen to run."""
     draw = np.random.default_rng(29)
-    found: dict[tuple[str, str], Said] = {}
+    found: dict[tuple[str, str], Forecasts] = {}
     for truth in truths(draw, cases):
         lives = truth.history(draw)
         chosen, size, join = law_of(lives).law, int(draw.integers(1, 9)), float(draw.uniform(60, 600))
@@ -182,10 +162,10 @@ def calibrated(cases: int, mode: str) -> dict[tuple[str, str], Said]:
             "no revocations": Memoryless(0.0),
         }
         chances = _asynchronous if mode == "asynchronous" else _synchronous
-        said, seen = chances(truth.law, laws, size, join, deadline, slack, draw)
-        for way, chance in said.items():
+        forecast, seen = chances(truth.law, laws, size, join, deadline, slack, draw)
+        for way, chance in forecast.items():
             for kind in (truth.kind, "all"):
-                each = found.setdefault((kind, way), Said([], []))
+                each = found.setdefault((kind, way), Forecasts([], []))
                 each.chances.append(chance)
                 each.came_true.append(seen)
     return found
@@ -233,10 +213,10 @@ def _synchronous(
     return {way: share(law, ASKED) for way, law in laws.items()}, bool(share(truth, 1))
 
 
-def replayed(cases: int) -> Said:
+def replayed(cases: int) -> Forecasts:
     """Chances that a record of two weeks tells, against one run in another record of the same market."""
     draw = np.random.default_rng(31)
-    said = Said([], [])
+    found = Forecasts([], [])
     for _ in range(cases):
         size, gap, join = int(draw.integers(2, 9)), 600.0, float(draw.uniform(60, 900))
         up, down = float(draw.uniform(20, 120)), float(draw.uniform(2, 30))
@@ -247,9 +227,9 @@ def replayed(cases: int) -> Said:
         runs = len(seen) - math.ceil(deadline / gap) + 1
         chances = by_record(fleet, [seen], gap, join, np.full(runs, work), deadline).seconds
         came = by_record(fleet, [other], gap, join, np.full(runs, work), deadline).seconds
-        said.chances.append(float(np.isfinite(chances).mean()))
-        said.came_true.append(bool(np.isfinite(came[int(draw.integers(runs))])))
-    return said
+        found.chances.append(float(np.isfinite(chances).mean()))
+        found.came_true.append(bool(np.isfinite(came[int(draw.integers(runs))])))
+    return found
 
 
 def market(draw: np.random.Generator, ticks: int, size: int, up: float, down: float) -> list[int]:
@@ -263,17 +243,60 @@ def market(draw: np.random.Generator, ticks: int, size: int, up: float, down: fl
     return found[:ticks]
 
 
-def bins_table(bins: tuple[ChanceBin, ...]) -> Iterator[str]:
-    """What was said beside what came true."""
-    yield "| said | fleets | came true | 95 % |"
-    yield "| --- | --- | --- | --- |"
-    for each in bins:
-        seen = each.came_true
+@dataclass(frozen=True)
+class ChanceBin:
+    """Forecasts of about the same chance: its mean, how many, and how often they came true."""
+
+    forecast: float
+    cases: int
+    came_true: Interval
+
+    @property
+    def cells(self) -> list[object]:
+        seen = self.came_true
         ends = "unknown" if seen.low is None or seen.high is None else f"{seen.low:.0%} to {seen.high:.0%}"
-        yield f"| {each.said:.1%} | {each.cases} | {seen.value:.1%} | {ends} |"
+        return [f"{self.forecast:.1%}", self.cases, f"{seen.value:.1%}", ends]
 
 
-# Policies ---------------------------------------------------------------------------------------------------
+def binned(forecast: Sequence[float], came_true: Sequence[bool], bins: int = 10) -> tuple[ChanceBin, ...]:
+    """By tenths of the chance; those without a forecast are left out."""
+    chances, seen = np.array(forecast), np.array(came_true, dtype=bool)
+    tenth = np.minimum((chances * bins).astype(int), bins - 1)
+    groups = [each for number in range(bins) if (each := tenth == number).any()]
+    return tuple(
+        ChanceBin(float(chances[each].mean()), int(each.sum()), share_of(seen[each], int(each.sum())))
+        for each in groups
+    )
+
+
+def brier(forecast: Sequence[float], came_true: Sequence[bool]) -> float:
+    """Mean squared distance of the chance from what came true (Brier, Monthly Weather Review 78, 1950): 0 is best."""
+    return float(np.mean((np.array(forecast) - np.array(came_true, dtype=float)) ** 2))
+
+
+def calibration(bins: Sequence[ChanceBin], caption: str) -> Chart:
+    """The forecast chance of being in time, against the share of runs that were."""
+    title = "Chances of being in time, forecast and come true"
+    x, y = extent([0.0, 1.0]), extent([0.0, 1.0])
+    marks: list[Drawn] = [Trail(((0.0, 0.0), (1.0, 1.0)), "plain")]
+    for each in bins:
+        across, seen = x.at(each.forecast), each.came_true
+        if seen.low is not None and seen.high is not None:
+            marks.append(Whisker((across, across), y.span(seen.low, seen.high), "contention"))
+        says = f"forecast {each.forecast:.0%}, came true in {seen.value:.0%} of {each.cases} fleets"
+        marks.append(Dot(across, y.at(seen.value), "contention", says))
+    rows = tuple(tuple(map(str, each.cells)) for each in bins)
+    return Chart(
+        name="calibration",
+        title=title,
+        caption=caption,
+        how="Each dot is many fleets of about the same chance, with the 95% interval of how many were in time. On "
+        "the line, what was forecast is what came true.",
+        x=axis(x, "forecast", lambda share: f"{share:.0%}"),
+        y=axis(y, "came true", lambda share: f"{share:.0%}"),
+        marks=tuple(marks),
+        table=Grid(title, ("fleets", "came true", "95%"), rows, frozenset(), first="forecast"),
+    )
 
 
 def a_plan(deadline: float, start: float, dearer: float) -> FleetPlan:
@@ -286,25 +309,21 @@ def a_plan(deadline: float, start: float, dearer: float) -> FleetPlan:
     return provision(FleetWish(pool, "paper", 0.57, deadline), "bench", "2026-11-22")
 
 
-def policies(folder: Path | None) -> Iterator[str]:
+def policies(folder: Path | None) -> Iterator[list[str]]:
     """What policies cost where spot is plenty, comes and goes, and is rare; and how long 10,000 runs take."""
-    yield "| spot obtainable | change-over | greedy | uniform | on-demand | omniscient | advice | processor s |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for up, down, start in ((60, 3, 120), (20, 10, 120), (6, 12, 120), (6, 12, 1200), (2, 60, 1200)):
         draw = np.random.default_rng(3)
         plan = a_plan(10 * HOUR, start, 3.0)
         assert plan.chosen is not None
         size = sum(plan.chosen.workers.values())
         traces = [Obtainable(gap_seconds=600, machines=tuple(market(draw, 2016, size, up, down))) for _ in range(3)]
-        began = time.process_time()
         names = ("greedy", "uniform", "on-demand", "spot")
-        found = simulate(plan, traces, names, RUNS, write_seconds=30.0)
-        took = time.process_time() - began
+        found, took = timed(simulate, plan, traces, names, RUNS, write_seconds=30.0)
         hindsight = simulate(plan, traces, ("omniscient",), 25).policies[0]
         costs = {each.name: each for each in (*found.policies, hindsight)}
         cells = [_dollars(costs[name].dollars) for name in ("greedy", "uniform", "on-demand", "omniscient")]
         verdict = found.advice.split(":")[0]
-        yield f"| {found.obtainable:.0%} | {start} s | {' | '.join(cells)} | {verdict} | {took:.2f} |"
+        yield [f"{found.obtainable:.0%}", f"{start} s", *cells, verdict, f"{took:.2f}"]
         if folder is not None and (up, start) == (6, 120):
             for chart in (costs_of_policies(found), timeline(found), progress(found)):
                 assert not isinstance(chart, Blank)
@@ -326,26 +345,36 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=300, metavar="N", help="fleets of each calibration")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="where to draw them")
     options = parser.parse_args()
-    print("\n".join(closed_forms()), end="\n\n")
-    together: dict[str, Said] = {}
+    print(f"{machine()}\n")
+    heads = ("job", "closed form", "10,000 runs", "apart", "in standard errors", "processor s")
+    print(table(heads, closed_forms()), end="\n\n")
+    together: dict[str, Forecasts] = {}
     for mode in ("asynchronous", "synchronous"):
         print(f"P(deadline) of {mode} fleets, from 40 to 120 machines that were watched:\n")
-        print(HEAD)
         found = calibrated(options.cases, mode)
-        for (kind, way), said in sorted(found.items(), key=lambda item: item[0][0] == "all"):
-            print(said.row(f"{kind}, {way}"))
+        ordered = sorted(found.items(), key=lambda item: item[0][0] == "all")
+        heads = ("machines, reckoned as", "fleets", "forecast, mean", "came true", "Brier")
+        print(table(heads, [found.row(f"{kind}, {way}") for (kind, way), found in ordered]), end="\n\n")
         together[mode] = found["all", "law that is not refused"]
-        print()
     together["replayed"] = replayed(options.cases)
-    chances = [chance for said in together.values() for chance in said.chances]
-    seen = [each for said in together.values() for each in said.came_true]
+    chances = [chance for each in together.values() for chance in each.chances]
+    seen = [true for each in together.values() for true in each.came_true]
     bins = binned(chances, seen)
     print(f"All of them, with the {options.cases} that replay a record of two weeks and run in another:\n")
-    print("\n".join(bins_table(bins)), end="\n\n")
-    print("\n".join(policies(options.figures)))
+    print(table(("forecast", "fleets", "came true", "95 %"), [each.cells for each in bins]), end="\n\n")
+    heads = (
+        "spot obtainable",
+        "change-over",
+        "greedy",
+        "uniform",
+        "on-demand",
+        "omniscient",
+        "advice",
+        "processor s",
+    )
+    print(table(heads, policies(options.figures)))
     if options.figures is not None:
         drawn = calibration(bins, f"{len(seen)} simulated fleets of `python -m bench.spot.risk`.")
-        assert not isinstance(drawn, Blank)
         _write(options.figures / "spot-calibration.svg", svg(drawn, WIDTH, paper=True))
 
 

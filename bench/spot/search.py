@@ -1,27 +1,23 @@
 """How the exact search of fleets does: against brute force, against a black box, and on large pools.
 
-python -m bench.spot.search [--pools 20] [--large 5]
-
 Prints tables of processor seconds (other work may be going on) and of fleets weighed. Random pools have fixed seeds.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import resource
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from bench.spot.annealing import anneal
-from bench.spot.rivals import baselines, cost_of
+from bench.machine import arguments, machine, timed
+from bench.spot.rivals import anneal, baselines, cost_of
+from bench.table import show
 from stash.spot.choose.branching import cheapest
 from stash.spot.choose.fleet_costs import FleetWish, everything
 from stash.spot.choose.provision import provision
@@ -35,13 +31,6 @@ MAX_EVALUATIONS = 5_000
 EXCHANGED, ASKED, PCIE = 11.5e6, 142e6, 10e9
 SLOWER = 1.1
 """Times its exchange alone that an iteration takes at least."""
-T = TypeVar("T")
-
-
-def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """(what it returns, processor seconds)."""
-    began = time.process_time()
-    return work(), time.process_time() - began
 
 
 def drawn(seed: int, types: int, quota: int) -> FleetPool:
@@ -90,28 +79,26 @@ def _seconds(wish: FleetWish, dollars: float, counts: np.ndarray | None) -> floa
 
 def black_box(wish: FleetWish, best: float) -> tuple[int | None, float]:
     """(fleets weighed until one is within 0.1 % of the best, ``None`` if never; processor seconds for all)."""
-    (_, course), seconds = timed(lambda: anneal(wish.quotas, cost_of(wish, None), MAX_EVALUATIONS))
+    (_, course), seconds = timed(anneal, wish.quotas, cost_of(wish, None), MAX_EVALUATIONS)
     reached = [number for number, cost in enumerate(course, start=1) if cost <= best * CLOSE]
     return (reached[0] if reached else None), seconds * (reached[0] / len(course) if reached else 1)
 
 
-def published() -> Iterator[str]:
-    """Rows of the published pool."""
-    yield "| goal | fleet | dollars | enumeration | branching | black box |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+def published() -> Iterator[list[object]]:
+    """Both searches and the black box on the published pool, which must agree."""
     for loss, seconds in ROWS:
         wish = FleetWish(read_pool(POOL), "paper", loss, seconds)
-        every, took = timed(lambda wish=wish: everything(wish))
+        every, took = timed(everything, wish)
         dollars = np.where(every.weighed.feasible, every.weighed.dollars, math.inf)
         best = int(np.argmin(dollars))
-        found, branched = timed(lambda wish=wish: cheapest(wish))
+        found, branched = timed(cheapest, wish)
         tries, boxed = black_box(wish, float(dollars[best]))
-        counts = [int(n) for n in every.counts[best]]
         assert math.isclose(found.dollars, dollars[best], rel_tol=1e-6)
-        yield (
-            f"| {loss:g}, {seconds:,.0f} s | {counts} | {dollars[best]:.3f} | {len(dollars):,} fleets, {took:.3f} s "
-            f"| {found.evaluations} fleets, {branched:.2f} s | {tries} fleets, {boxed:.2f} s |"
-        )
+        yield [
+            f"{loss:g}, {seconds:,.0f} s", [int(n) for n in every.counts[best]], f"{dollars[best]:.3f}",
+            f"{len(dollars):,} fleets, {took:.3f} s", f"{found.evaluations} fleets, {branched:.2f} s",
+            f"{tries} fleets, {boxed:.2f} s",
+        ]  # fmt: skip
 
 
 def against_force(pools: int) -> str:
@@ -125,55 +112,45 @@ def against_force(pools: int) -> str:
     return f"{alike} of {pools} random pools (4 types × 5): branching finds what brute force finds."
 
 
-def others() -> Iterator[str]:
+def others() -> Iterator[list[object]]:
     """What others would rent of the published pool."""
-    yield "| goal | who | fleet | dollars | why not |"
-    yield "| --- | --- | --- | --- | --- |"
     for loss, seconds in ROWS:
         wish = FleetWish(read_pool(POOL), "paper", loss, seconds)
         best = cheapest(wish)
         for each in baselines(wish, best.counts, everything(wish), lambda other: cheapest(other).counts):
-            chosen, dollars = (
-                ("none", "") if each.fleet is None else (each.fleet.workers, f"{each.fleet.dollars:.3f}")
-            )
-            yield f"| {loss:g}, {seconds:,.0f} s | {each.name} | {chosen} | {dollars} | {each.why} |"
+            chosen = ("none", "") if each.fleet is None else (each.fleet.workers, f"{each.fleet.dollars:.3f}")
+            yield [f"{loss:g}, {seconds:,.0f} s", each.name, *chosen, each.why]
 
 
-def large(types: int, quota: int, pools: int) -> str:
+def large(types: int, quota: int, pools: int) -> list[object]:
     """A line on pools of one size, whether anything does what is asked of them or not."""
-    took, whole, boxes, tries, fleets, gaps = [], [], [], [], [], []
+    searched, planned, found, tries = [], [], [], []
     for seed in range(pools):
         wish = wished(seed, types, quota)
-        found, seconds = timed(lambda wish=wish: cheapest(wish))
-        took.append(seconds)
-        whole.append(timed(lambda wish=wish: provision(wish, "bench", "now"))[1])
-        boxes.append(found.nodes)
-        fleets.append(found.evaluations)
-        gaps.append(found.gap)
-        if found.counts is not None:
-            tries.append(black_box(wish, found.dollars)[0] or MAX_EVALUATIONS)
-    return (
-        f"| {types} × {quota} | {pools} | {median(took):.2f} | {max(took):.2f} | {median(whole):.2f} | "
-        f"{max(whole):.2f} | {median(boxes):.0f} | {median(fleets):.0f} | {median(tries):,.0f} | "
-        f"{sum(gap > 0 for gap in gaps)} |"
-    )
+        each, seconds = timed(cheapest, wish)
+        found.append(each)
+        searched.append(seconds)
+        planned.append(timed(provision, wish, "bench", "now")[1])
+        if each.counts is not None:
+            tries.append(black_box(wish, each.dollars)[0] or MAX_EVALUATIONS)
+    return [
+        f"{types} × {quota}", pools, *(f"{of(took):.2f}" for took in (searched, planned) for of in (median, max)),
+        f"{median(each.nodes for each in found):.0f}", f"{median(each.evaluations for each in found):.0f}",
+        f"{median(tries):,.0f}", sum(each.gap > 0 for each in found),
+    ]  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.spot.search", description=__doc__)
-    parser.add_argument("--pools", type=int, default=20, help="random pools of each size")
-    parser.add_argument("--large", type=int, default=5, help="pools of 200 types × 20")
-    asked = parser.parse_args()
-    print("\n".join(published()), "", against_force(asked.pools), "", sep="\n", flush=True)
-    print("\n".join(others()), "", sep="\n", flush=True)
-    print("| types × quota | pools | search s | most | plan s | most | boxes | weighed | black box | not proven |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
-    for types, quota, pools in ((30, 20, asked.pools), (200, 20, asked.large)):
-        print(large(types, quota, pools), flush=True)
+    asked = arguments(__doc__, pools=(20, "random pools of each size"), large=(5, "pools of 200 types × 20"))
+    show(("goal", "fleet", "dollars", "enumeration", "branching", "black box"), published())
+    print("", against_force(asked.pools), "", sep="\n", flush=True)
+    show(("goal", "who", "fleet", "dollars", "why not"), others())
+    print(flush=True)
+    heads = ("types × quota", "pools", "search s", "most", "plan s", "most", "boxes", "weighed", "black box")
+    sizes = ((30, 20, asked.pools), (200, 20, asked.large))
+    show((*heads, "not proven"), (large(*size) for size in sizes))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(
-        f"\nAt most {peak:.0f} MB; Python {sys.version.split()[0]}, processor seconds on a machine with other work."
-    )
+    print(f"\nAt most {peak:.0f} MB; processor seconds; {machine()}.")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 
 from bench.spot.truth_jobs import mb2
+from bench.table import show
 from stash.lab.testbed.bed import Testbed
 from stash.spot.train.ledger import DataLease, lease_tag
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer
@@ -61,11 +62,9 @@ def main() -> None:
     elif sys.argv[1:2] == ["exchange"]:
         exchange(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:
-        print("| updates/s | " + " | ".join(f"{count} workers" for count in FLEETS) + " |")
-        print("| --- " * (1 + len(FLEETS)) + "|")
-        for name, at_once in AT_ONCE.items():
-            found = " | ".join(f"{measure(count, at_once):.2f}" for count in FLEETS)
-            print(f"| {name} | {found} |", flush=True)
+        heads = ("updates/s", *(f"{count} workers" for count in FLEETS))
+        rows = ([name, *(f"{measure(count, most):.2f}" for count in FLEETS)] for name, most in AT_ONCE.items())
+        show(heads, rows)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,10 @@ again. ``report`` (the default) fits and prints the table. Compute is emulated, 
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -20,6 +19,8 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
+from bench import recorded
+from bench.table import median_90, table
 from stash.lab.testbed.revoke import Revocation, moments
 from stash.spot.emulate.backends import TestbedGround
 from stash.spot.emulate.build_rehearsal import EmulatedFleet
@@ -78,26 +79,20 @@ CONFIGURATIONS = (
 )
 
 
-# Measuring ------------------------------------------------------------------------------------------------
-
-
 def measure(wanted: Sequence[str], seconds: float) -> None:
     """Play every configuration that the data lack."""
-    known = {row["configuration"] for row in rows()}
+    known = {row["configuration"] for row in recorded.rows(DATA)}
     for configuration in CONFIGURATIONS:
         if configuration.name in known or (wanted and configuration.name not in wanted):
             continue
         with tempfile.TemporaryDirectory() as folder:
             found = play(configuration, Path(folder), seconds)
-        with DATA.open("a", newline="") as file:
-            writer = csv.writer(file)
-            if file.tell() == 0:
-                writer.writerow(HEAD)
-            load = f"{os.getloadavg()[0]:.1f}"
-            for workers, speed, updates in found:
-                writer.writerow(
-                    (date.today().isoformat(), configuration.name, workers, f"{speed:.4f}", updates, load)
-                )
+        today, load = date.today().isoformat(), f"{os.getloadavg()[0]:.1f}"
+        kept = [[row[name] for name in HEAD] for row in recorded.rows(DATA)]
+        new = [
+            (today, configuration.name, workers, f"{speed:.4f}", updates, load) for workers, speed, updates in found
+        ]
+        recorded.write(DATA, HEAD, [*kept, *new])
         print(configuration.name, found, flush=True)
 
 
@@ -136,17 +131,6 @@ def speed_of(updates: SpotUpdates, stretch: SpotStretch) -> float:
         if stretch.start <= at <= stretch.stop:
             own.setdefault(worker, []).append(at)
     return sum((len(times) - 1) / (times[-1] - times[0]) for times in own.values() if len(times) > 1)
-
-
-def rows() -> list[dict[str, str]]:
-    """What was measured so far."""
-    if not DATA.exists():
-        return []
-    with DATA.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-# Predicting -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -202,12 +186,15 @@ def by_paper(configuration: Configuration, counts: Sequence[int], contention: Co
 
 Measured = tuple[Configuration, str, float]
 """Configuration, workers as they are written, updates per second."""
+SpeedOf = Callable[[Configuration, Sequence[int]], float]
 
 
 def _divided() -> tuple[list[Measured], list[Measured]]:
     """The fleets that are fitted, and all others."""
     named = {each.name: each for each in CONFIGURATIONS}
-    found = [(named[row["configuration"]], row["workers"], float(row["updates_per_second"])) for row in rows()]
+    found = [
+        (named[row["configuration"]], row["workers"], float(row["updates_per_second"])) for row in recorded.rows(DATA)
+    ]
     fitted = [each for each in found if (each[0].name, each[1]) in FITTED]
     return fitted, [each for each in found if each not in fitted]
 
@@ -223,21 +210,24 @@ def report() -> None:
     fitted, unseen = _divided()
     known, contention = _fit(fitted)
     print(f"Fitted on {len(fitted)} fleets: {known}, {contention}; {len(unseen)} unseen fleets.\n")
-    models = {
+    models: dict[str, SpeedOf] = {
         "queue": lambda c, n: by_queue(c, n, known),
         "queue, one server after another": lambda c, n: by_queue(c, n, known, together=False),
         "queue of an untimed pool": lambda c, n: by_queue(c, n, replace(known, randomness=USUAL_RANDOMNESS)),
         "queue, arrivals at random": lambda c, n: by_queue(c, n, replace(known, randomness=1.0)),
         "(8), (9)": lambda c, n: by_paper(c, n, contention),
     }
-    print("| configuration | unseen fleets |" + "".join(f" {name}: median, p90 |" for name in models))
-    print("| --- " * (2 + len(models)) + "|")
+
+    def wrong(model: SpeedOf, group: Sequence[Measured]) -> str:
+        return median_90(model(c, _counts(w)) / speed - 1 for c, w, speed in group)
+
     groups = [(name, [each for each in unseen if each[0].name == name]) for name in named]
-    for name, group in [*groups, ("all", unseen)]:
-        if group:
-            errors = [[abs(model(c, _counts(w)) / speed - 1) for c, w, speed in group] for model in models.values()]
-            cells = (f" {np.median(each):.1%}, {np.quantile(each, 0.9):.1%} |" for each in errors)
-            print(f"| {name} | {len(group)} |" + "".join(cells))
+    lines = [
+        [name, len(group), *(wrong(model, group) for model in models.values())]
+        for name, group in [*groups, ("all", unseen)]
+        if group
+    ]
+    print(table(["configuration", "unseen fleets", *(f"{name}: median, p90" for name in models)], lines))
 
 
 def _fit(fitted: Sequence[Measured]) -> tuple[Coefficients, Contention]:

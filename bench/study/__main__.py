@@ -1,30 +1,29 @@
-"""Run the paper's grid on an emulated fleet, keep what it found, and write ``docs/study.md``.
+"""Run the paper's grid on an emulated fleet, keep what it found, and write its tables on one page.
 
-python -m bench.study            run what is left (root, 20 minutes on two cores); once it is whole, keep and write
-python -m bench.study --page     write the page from what was kept
+Runs what is left (root, 20 minutes on two cores); once the grid is whole, it is kept and written.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 
-from bench.common import ROOT
+from bench.machine import ROOT, arguments
 from bench.study import page, runs
-
-PAGE = ROOT / "docs" / "study.md"
+from bench.table import deliver, page_path
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.study", description=__doc__)
-    parser.add_argument("--page", action="store_true", help="run nothing")
-    if not parser.parse_args().page:
+    options = arguments(
+        __doc__,
+        page=(False, "run nothing: write the page from what was kept"),
+        out=(page_path("study"), "where to write it; - prints"),
+    )
+    if not options.page:
         code = runs.run()
         if code:  # tables of a part of it would not be those of the paper's grid
             return code
         print(f"kept {runs.keep()} cells in {runs.KEPT.relative_to(ROOT)}")
-    PAGE.write_text(page.page(), encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}")
+    deliver(page.page(), options.out)
     return 0
 
 

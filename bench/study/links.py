@@ -13,7 +13,8 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from bench.common import machine, table
+from bench.machine import machine
+from bench.table import table
 from bench.truth.cases import ring_wire
 from stash.core.errors import StashError
 from stash.lab.testbed.bed import Testbed
@@ -83,8 +84,8 @@ def rows(nodes: int, inside: float, between: float | None, messages: Sequence[Se
                 took, busy = measured(bed, 2, sizes)
                 bytes_alone = 1000 * wire / rate
                 more = f"{took - bytes_alone:+.2f} ms"
-                said = " + ".join(f"{size:,}" for size in sizes)
-                found.append([name, said, f"{bytes_alone:.2f} ms", f"{took:.2f} ms", more, f"{busy:.1f} ms"])
+                sizes_text = " + ".join(f"{size:,}" for size in sizes)
+                found.append([name, sizes_text, f"{bytes_alone:.2f} ms", f"{took:.2f} ms", more, f"{busy:.1f} ms"])
             return found
     except StashError as error:
         return [[name, "-", "-", "-", "-", str(error).split(";")[0]]]

@@ -18,8 +18,9 @@ from statistics import median
 
 import yaml
 
-from bench.common import DATA, machine, table
+from bench.machine import DATA, arguments, machine
 from bench.study.runs import STUDY
+from bench.table import table
 from stash.study import study_folder
 from stash.study.command import cells_of
 from stash.study.study_file import read_study
@@ -118,6 +119,7 @@ def _large() -> str:
 
 
 def main() -> None:
+    arguments(__doc__)
     print(f"{machine()}\n")
     controller = of_cells()
     rows = [*([controller] if controller is not None else []), *of_planning()]

@@ -6,15 +6,13 @@ ResNet-18 trains on CIFAR-10, so it is no pair. Rows of one GPU are left out: th
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
+from bench import recorded
 from bench.study.runs import Row
 from stash.catalog.reference import model_key
 
-DATA = Path(__file__).parents[1] / "predict" / "data"
 _OTHER_INPUT = ("resnet18",)
 
 
@@ -65,22 +63,19 @@ def pairs(rows: Sequence[Row]) -> tuple[PublishedPair, ...]:
 
 
 def _throughputs() -> Iterator[_Published]:
-    with (DATA / "throughputs.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["metric"].endswith("/s") and row["precision"] == "fp32" and row["batch_per_gpu"] and row["n_gpus"]:
-                source = f"{row['source']}, {row['hardware']}"
-                yield _Published(
-                    model_key(row["model"]), row["gpu"].split("-")[0], int(row["n_nodes"]), int(row["n_gpus"]),
-                    int(row["batch_per_gpu"]), float(row["value"]), row["data"], source,
-                )  # fmt: skip
+    for row in recorded.published("throughputs"):
+        if row["metric"].endswith("/s") and row["precision"] == "fp32" and row["batch_per_gpu"] and row["n_gpus"]:
+            yield _Published(
+                model_key(row["model"]), row["gpu"].split("-")[0], int(row["n_nodes"]), int(row["n_gpus"]),
+                int(row["batch_per_gpu"]), float(row["value"]), row["data"], f"{row['source']}, {row['hardware']}",
+            )  # fmt: skip
 
 
 def _gavel() -> Iterator[_Published]:
     """Jobs packed on one machine; which machine, Gavel does not say."""
-    with (DATA / "gavel.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            key = model_key(row["model"])
-            if row["placement"] == "consolidated" and row["batch_size"] and key not in _OTHER_INPUT:
-                speed = float(row["iterations_per_s_aggregate"]) * int(row["batch_size"])
-                count, batch = int(row["scale_factor"]), int(row["batch_size"])
-                yield _Published(key, row["gpu"].upper(), 1, count, batch, speed, "real", "Gavel (OSDI 2020)")
+    for row in recorded.published("gavel"):
+        key = model_key(row["model"])
+        if row["placement"] == "consolidated" and row["batch_size"] and key not in _OTHER_INPUT:
+            count, batch = int(row["scale_factor"]), int(row["batch_size"])
+            speed = float(row["iterations_per_s_aggregate"]) * batch
+            yield _Published(key, row["gpu"].upper(), 1, count, batch, speed, "real", "Gavel (OSDI 2020)")

@@ -1,22 +1,21 @@
 """The default study run, and what it found kept as tables, so that its page can be written again without it.
 
 The study runs in ``data/study``, where it goes on after whatever ended it. Of each cell ``data/cells.csv`` keeps what
-it took, and ``data/stalls.csv`` each stall beside its truth: seconds of the instance, the testbed's scales undone.
+it took, and ``data/stalls.csv.gz`` each stall beside its truth: seconds of the instance, the testbed's scales undone.
 """
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bench.common import DATA, ROOT
+from bench import recorded
+from bench.machine import DATA, ROOT, STASH
 from bench.study.truth import truth
 from stash import catalog
 from stash.analysis.attribution import attribute
@@ -31,11 +30,11 @@ from stash.study.command import cells_of
 from stash.study.results import results
 from stash.study.status import standings
 from stash.study.study_file import read_study
-from stash.study.study_folder import of_study
+from stash.study.study_folder import StudyEvent, of_study
 
 STUDY = Path(__file__).parent / "paper.yaml"
 KEPT = Path(__file__).parent / "data"
-CELLS, STALLS, FACTS = KEPT / "cells.csv", KEPT / "stalls.csv", KEPT / "facts.csv"
+CELLS, STALLS, FACTS = KEPT / "cells.csv", KEPT / "stalls.csv.gz", KEPT / "facts.csv"
 _CELL = (
     "workload", "batch", "place", "nodes", "devices", "ranks", "size_scale", "time_scale", "step", "low", "high",
     "samples_per_second", "dollars_per_million", "dollars_per_hour", "took", "as_of",
@@ -87,20 +86,13 @@ class Row:
         return (float(self.stalls[stall]["seconds"]) - float(self.stalls[stall]["truth"])) / self.true_step
 
 
-# Running --------------------------------------------------------------------------------------------------------
-
-
 def run() -> int:
     """Run what is left of the study; the command's exit code. Needs root."""
     place = DATA / "study" / STUDY.name
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(STUDY, place)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-m", "stash", "characterize", str(place)]
-    return subprocess.run(command, env=environment, check=False).returncode
-
-
-# Keeping --------------------------------------------------------------------------------------------------------
+    return subprocess.run([*STASH, "characterize", str(place)], env=environment, check=False).returncode
 
 
 def keep() -> int:
@@ -111,35 +103,23 @@ def keep() -> int:
     measured = {
         cell.id: attribute(load(folder.cell(cell.id).profile)) for cell in cells if standing[cell.id].state == "done"
     }
-    KEPT.mkdir(exist_ok=True)
-    took = {id: each.last.seconds for id, each in standing.items() if each.last is not None}
-    when = {id: _day(each.last.at) for id, each in standing.items() if each.last is not None}
-    _write(
-        CELLS,
-        _CELL,
-        (_cell_row(cell, measured, took[cell.id], when[cell.id]) for cell in cells if cell.id in measured),
-    )
-    _write(
-        STALLS, _STALL, (row for cell in cells if cell.id in measured for row in _stall_rows(cell, measured[cell.id]))
-    )
+    last = {id: each.last for id, each in standing.items() if each.last is not None}
+    done = [cell for cell in cells if cell.id in measured]
+    recorded.write(CELLS, _CELL, [_cell_row(cell, measured, last[cell.id]) for cell in done])
+    recorded.write(STALLS, _STALL, [row for cell in done for row in _stall_rows(cell, measured[cell.id])])
     facts = dict.fromkeys(fact for cell in cells if cell.emulated is not None for fact in cell.emulated.facts)
-    _write(FACTS, ("fact",), ((fact,) for fact in facts))
+    recorded.write(FACTS, ("fact",), [(fact,) for fact in facts])
     return len(measured)
 
 
-def _write(path: Path, fields: Sequence[str], rows: Iterator[Sequence[object]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(fields)
-        writer.writerows([f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in rows)
-
-
-def _cell_row(cell: Cell, measured: Mapping[str, Breakdown], took: float | None, when: str) -> tuple[object, ...]:
+def _cell_row(cell: Cell, measured: Mapping[str, Breakdown], last: StudyEvent) -> tuple[object, ...]:
     bed, (found,) = cell.emulated, results([cell], measured)
     assert bed is not None
+    day = datetime.fromtimestamp(last.at, tz=timezone.utc).date().isoformat()
     return (
         *_key(cell), bed.devices, bed.ranks, bed.scale, bed.time_scale, found.step.value, found.step.low,
-        found.step.high, found.samples_per_second, found.dollars_per_million, found.dollars_per_hour, took, when,
+        found.step.high, found.samples_per_second, found.dollars_per_million, found.dollars_per_hour,
+        last.seconds, day,
     )  # fmt: skip
 
 
@@ -170,32 +150,20 @@ def model(cell: Cell) -> Emulation:
     return made.scaled(time=(cell.batch or 1) / bed.samples_per_second / made.compute_seconds)
 
 
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(at, tz=timezone.utc).date().isoformat()
-
-
-# Reading --------------------------------------------------------------------------------------------------------
-
-
 def kept() -> tuple[Row, ...]:
     """Every cell that was kept, in the study's order."""
     stalls: dict[tuple[str, ...], dict[str, Mapping[str, str]]] = {}
-    for row in _rows(STALLS):
+    for row in recorded.rows(STALLS):
         stalls.setdefault(tuple(row[field] for field in _STALL[:4]), {})[row["stall"]] = row
-    return tuple(Row(row, stalls[tuple(row[field] for field in _STALL[:4])]) for row in _rows(CELLS))
+    return tuple(Row(row, stalls[tuple(row[field] for field in _STALL[:4])]) for row in recorded.rows(CELLS))
 
 
 def facts() -> tuple[str, ...]:
     """What the cells rest on, in sentences."""
-    return tuple(row["fact"] for row in _rows(FACTS))
+    return tuple(row["fact"] for row in recorded.rows(FACTS))
 
 
 def days() -> str:
     """When it was run."""
-    found = sorted({row["as_of"] for row in _rows(CELLS)})
+    found = sorted({row["as_of"] for row in recorded.rows(CELLS)})
     return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.common import machine, table
+from bench.table import report, table
 from bench.truth.cases import named
 from bench.truth.suite import Result, run, saved
 
@@ -119,7 +119,7 @@ def main() -> None:
             if options.save:
                 with options.save.open("a") as file:
                     file.writelines(json.dumps(asdict(result)) + "\n" for result in found)
-    print(f"{machine()}\n\n{per_stall(results)}\n\n{summary(results)}")
+    report(per_stall(results), summary(results))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.common import ROOT, machine, table
+from bench.machine import ROOT, arguments
+from bench.table import progress, report, table
 from bench.truth.cases import Case, quick
 from bench.truth.suite import Result, faults, saved
 
@@ -117,25 +118,26 @@ def _python(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def _error(words: str) -> str:
     """The first error of pytest's report."""
-    said = [line.removeprefix("E").strip() for line in words.splitlines() if line.startswith("E  ")]
-    return said[0][:160] if said else "without a word"
+    errors = [line.removeprefix("E").strip() for line in words.splitlines() if line.startswith("E  ")]
+    return errors[0][:160] if errors else "without an error"
 
 
 def _why(words: str) -> str:
-    """What the suite said of a profile that it could not judge."""
-    said = [line.strip() for line in words.splitlines() if line.startswith(("FAILED", "error"))]
-    return said[-1].removeprefix("FAILED ")[:160] if said else "it said nothing"
+    """What the suite printed of a profile that it could not judge."""
+    lines = [line.strip() for line in words.splitlines() if line.startswith(("FAILED", "error"))]
+    return lines[-1].removeprefix("FAILED ")[:160] if lines else "no output"
 
 
 def main() -> None:
     """Break, run, print."""
+    words = " ".join(arguments(__doc__, words=([], "builds whose name contains these")).words)
     rows = []
-    for broken in [one for one in BREAKS if (sys.argv[1:] or [""])[0] in one.name]:
+    for broken in [one for one in BREAKS if words in one.name]:
         with tempfile.TemporaryDirectory() as folder:
             for row in verdicts(broken, Path(folder)):
-                print(*row, sep=" | ", file=sys.stderr, flush=True)
+                progress(*row)
                 rows.append(row)
-    print(f"{machine()}\n\n{table(('build', 'case', 'verdict'), rows)}")
+    report(table(("build", "case", "verdict"), rows))
 
 
 if __name__ == "__main__":

@@ -91,9 +91,6 @@ class Case:
         return max(self.slow_ranks, key=lambda pair: pair[1])[0] if self.slow_ranks else None
 
 
-# What a step takes, by hand ---------------------------------------------------------------------------------
-
-
 def exposed(layers: Sequence[Layer], seconds_of: Callable[[int], float], factor: float = 1.0) -> float:
     """Exchange left over after the backward pass, one bucket per layer: ``finish = max(ready, finish) + t``."""
     ready = finish = 0.0
@@ -201,9 +198,6 @@ def fed(case: Case, step: float, making: float) -> float:
 def jitter_wait(case: Case) -> float:
     """Mean wait for the slower of two ranks whose steps vary normally: σ/√π (the expected maximum of two)."""
     return case.jitter * case.compute / math.sqrt(math.pi) if case.ranks == 2 else 0.0
-
-
-# The cases --------------------------------------------------------------------------------------------------
 
 
 def single(size: int = 1000) -> tuple[Layer, ...]:
@@ -347,6 +341,11 @@ CASES: tuple[Case, ...] = (
     ),
 )  # fmt: skip
 
+VARIED = _paced(
+    "steps that vary", (), layers=single(BIG), devices=2, paced=Paced(BIG / (0.5 * COMPUTE)), prep=0.3 * COMPUTE,
+    read=0.5 * COMPUTE, files=FILES,
+)  # fmt: skip
+"""What is profiled again and again, with some jitter: every stall of one node."""
 QUICK = (
     "all five at once, 2 nodes of 2",
     "network 1x, 2 nodes, not overlapped",

@@ -8,23 +8,18 @@ below the width of these intervals.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 
-from bench.common import machine, table
-from bench.truth.cases import BIG, COMPUTE, FILES, Case, Paced, in_set_time, single
+from bench.machine import arguments
+from bench.table import report, table
+from bench.truth.cases import VARIED
 from bench.truth.suite import Result, run
 
-JOBS = tuple(
-    Case(
-        f"steps vary by {jitter:.0%}", in_set_time, single(BIG), devices=2, jitter=jitter,
-        paced=Paced(BIG / (0.5 * COMPUTE)), prep=0.3 * COMPUTE, read=0.5 * COMPUTE, files=FILES,
-    )
-    for jitter in (0.05, 0.15)
-)  # fmt: skip
+JOBS = tuple(replace(VARIED, name=f"steps vary by {jitter:.0%}", jitter=jitter) for jitter in (0.05, 0.15))
 
 
 def rows(results: list[Result]) -> list[list[str]]:
@@ -48,10 +43,7 @@ def rows(results: list[Result]) -> list[list[str]]:
 
 def main() -> None:
     """Run, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=20, help="profiles of each job")
-    parser.add_argument("--budget", type=float, default=8, help="seconds of measuring per profile")
-    options = parser.parse_args()
+    options = arguments(__doc__, runs=(20, "profiles of each job"), budget=(8.0, "seconds of measuring per profile"))
     results: list[Result] = []
     for number in range(options.runs):
         for job in JOBS:
@@ -59,7 +51,7 @@ def main() -> None:
             held = [r.holds(r.truth) for r in results]
             print(f"run {number + 1}: {np.mean([h for h in held if h is not None]):.0%} hold", file=sys.stderr)
     heads = ("job", "stall", "truth (ms)", "mean estimate (ms)", "mean half-width (ms)", "intervals that hold it")
-    print(f"{machine()}\n\n{table(heads, rows(results))}")
+    report(table(heads, rows(results)))
 
 
 if __name__ == "__main__":

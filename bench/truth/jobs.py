@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from bench.common import ROOT
+from bench.machine import ROOT
 from bench.truth.cases import Case, Rates
 from stash.core.artefact import load
 from stash.core.records.profile import Profile
@@ -42,19 +42,10 @@ def cluster(case: Case) -> Iterator[tuple[Testbed | None, Rates]]:
 def profile(case: Case, folder: Path, bed: Testbed | None, budget: float, precision: float) -> Profile:
     (folder / "model.yaml").write_text(describe(case))
     data = files(case)
-    job = [
-        *(
-            "-m",
-            "stash.lab.testbed.train_emulated",
-            "--model",
-            str(folder / "model.yaml"),
-            "--bucket-mb",
-            str(case.bucket_mb),
-        ),
-        *("--batch", str(case.batch), "--workers", str(case.workers)),
-        *("--accumulate", str(case.accumulate)),
-        *(["--data", str(data)] if data else []),
-    ]
+    options = {"model": folder / "model.yaml", "bucket-mb": case.bucket_mb, "batch": case.batch}
+    options |= {"workers": case.workers, "accumulate": case.accumulate, **({"data": data} if data else {})}
+    typed = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    job = ["-m", "stash.lab.testbed.train_emulated", *typed]
     output = folder / "run.stash.json"
 
     def command(node: int) -> list[str]:
@@ -128,7 +119,7 @@ while True:
 
 @contextlib.contextmanager
 def _neighbour(case: Case) -> Iterator[None]:
-    """Another tenant's work beside the profile, if the case has any."""
+    """Another tenant's work while the profile is taken, if the case has any."""
     if not case.neighbour:
         yield
         return

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.common import table
+from bench.table import table
 
 CONFIDENCE = 0.95
 SHARE = 0.01
@@ -26,7 +26,7 @@ SHARE = 0.01
 
 
 class Residual(NamedTuple):
-    """What a profile of a case said of a stall, in seconds."""
+    """What a profile of a case found of a stall, in seconds."""
 
     case: str
     stall: str

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.common import TIMED
 from bench.truth.cases import COMPUTE, Case
 from bench.truth.jobs import describe
+from bench.workloads import TIMED
 from stash.lab.testbed.bed import Testbed
 
 LEAD_IN = 8

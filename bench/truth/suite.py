@@ -34,7 +34,7 @@ class Result:
     truth: float
     """Worked out by hand."""
     timed: float | None
-    """By the stopwatch; ``None`` where only the hand knows, or nobody asked."""
+    """By the stopwatch; ``None`` where only the hand knows, or it was not asked for."""
     estimate: float
     low: float | None
     high: float | None
@@ -93,21 +93,21 @@ def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: P
             why = next((missing.why for missing in breakdown.skipped if missing.name == name), "left out")
             raise RuntimeError(f"{case.name}: {name} is unknown: {why}")
         answer = (stall.seconds, stall.low, stall.high, breakdown.step_seconds)
-        told = (", ".join(ranked), right, stall.method)
-        results.append(Result(case.name, name, seconds, timed.get(name), *answer, used, *told))
+        judged = (", ".join(ranked), right, stall.method)
+        results.append(Result(case.name, name, seconds, timed.get(name), *answer, used, *judged))
     return results
 
 
-def causes(case: Case, breakdown: Breakdown, said: str | None) -> tuple[list[str], bool]:
+def causes(case: Case, breakdown: Breakdown, answer: str | None) -> tuple[list[str], bool]:
     """The stalls above the noise, largest first, and whether they (and the slow rank) are what was injected.
 
-    The verdict, which ``said`` a name (``None``: it cannot tell), must name the first of them, or compute where
+    The verdict, which is the stall ``answer`` (``None``: unknown), must name the first of them, or compute where
     nothing was injected.
     """
     stalls = [s for s in breakdown.stalls if s.name != "compute" and s.share > LISTED and not s.within_noise]
     ranked = [s.name for s in sorted(stalls, key=lambda s: -s.seconds)][: max(1, len(case.cause))]
     rank = breakdown.slow_rank.rank if breakdown.slow_rank else None
-    right = tuple(ranked) == case.cause and rank == case.slow_rank and said == (*case.cause, "compute")[0]
+    right = tuple(ranked) == case.cause and rank == case.slow_rank and answer == (*case.cause, "compute")[0]
     return [*ranked, *([f"rank {rank}"] if rank is not None else [])], right
 
 

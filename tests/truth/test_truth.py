@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.common import ROOT
+from bench.machine import ROOT
 from bench.truth.broken import BREAKS
 from bench.truth.cases import CASES, QUICK, Case, exposed, four, quick
 from bench.truth.suite import Result, faults, run

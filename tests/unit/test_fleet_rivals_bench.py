@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from fleet_pools import published
 
-from bench.spot.annealing import anneal
-from bench.spot.rivals import baselines, cost_of
-from bench.spot.windows import lower_bound, paper_upper
+from bench.spot.rivals import anneal, baselines, cost_of, lower_bound, paper_upper
 from stash.spot.choose.branching import cheapest
 from stash.spot.choose.fleet_costs import FleetWish, everything
 from stash.spot.records.fleets import Contention

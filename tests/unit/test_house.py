@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.house import OWN, circles, figures, main, meanings, read
+from bench.house import OWN, circles, figures, main, meanings, read, sizes
 
 HOUSE = {
     "house/__init__.py": "",
@@ -31,17 +31,15 @@ HOUSE = {
             return left.one(
                 Row())
     """,
-    "house/cli/show.py": "def show():\n    import house.base\n",
-    "house/agent/clock.py": "",
-    "house/agent/climber.py": "",
+    "house/top/show_command.py": "def show():\n    import house.base\n",
+    "house/cli/main.py": "def show():\n    import house.base\n",
 }
-UNIT_TESTS = {"tests/unit/agent/test_clock.py": "from house.agent import clock\n"}
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name, text in HOUSE.items() | UNIT_TESTS.items():
-        path = tmp_path / (name if name in UNIT_TESTS else f"src/{name}")
+    for name, text in HOUSE.items():
+        path = tmp_path / "src" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
     return tmp_path / "src" / "house"
@@ -51,37 +49,36 @@ def test_figures_of_a_house_counted_by_hand(tree: Path) -> None:
     found = figures(read(tree))
     assert {what: figure for what, (figure, _) in found.items()} == {
         "import circles": "1",
-        "modules in circles": "2",
-        "lazy imports of own modules": "2: cli 1, top 1",
-        "… outside cli and the agent's edge": "1",
+        "lazy imports of own modules": "3: cli 1, top 2",
+        "… outside commands and the agent's edge": "1",
         "`global` statements": "1",
-        "uses of `Any` outside wraps/": "1: top 1",
+        "uses of `Any`": "1: top 1",
         "names with more than one meaning": "1",
-        "median function": "3 lines",
         "longest function": "4 lines (top.right.two)",
-        "files over 400 lines": "0",
-        "modules under 40 lines": "6",
-        "modules": "8, 22 lines",
-        "agent and launch: modules no unit test imports": "1 of 2",
     }
     assert found["import circles"][1] == ["top.left, top.right"]
-    assert found["… outside cli and the agent's edge"][1] == ["top.right ← top.left"]
+    assert found["… outside commands and the agent's edge"][1] == ["top.right ← top.left"]
     assert found["`global` statements"][1] == ["top.left: count"]
     assert found["names with more than one meaning"][1] == ["Row: base, top.right"]
-    assert found["agent and launch: modules no unit test imports"][1] == ["agent.climber"]
 
 
-def test_two_trees_are_shown_side_by_side(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main([str(tree), "--against", str(tree)])
+def test_sizes_counted_by_hand(tree: Path) -> None:
+    # 24 lines in 7 files, two of them blank; functions of 3, 4, 2 and 2 lines; 7 imports.
+    assert sizes(tree) == ["7", "24", "2", "6.0", "2.5", "29.2%", "8.3%"]
+
+
+def test_sources_tests_and_benchmarks_have_a_line_each(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree.parents[1] / "tests").mkdir()
+    main([str(tree)])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"| what | {tree} | {tree} |"
-    assert "| median function | 3 lines | 3 lines |" in lines
+    assert lines[2] == "| src | 7 | 24 | 2 | 6.0 | 2.5 | 29.2% | 8.3% |"
+    assert lines[3].startswith("| tests | 0 |")
+    assert "| import circles | 1 |" in lines
 
 
 def test_this_house_has_no_circles_and_one_meaning_per_name() -> None:
     house = read(OWN)
     assert house.package == "stash"
     assert len(house.trees) > 100
-    assert house.unit_tests
     assert circles(house) == []
     assert meanings(house) == {}

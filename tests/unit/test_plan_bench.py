@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from forecast_profiles import gpu_job
 
-from bench.plan import emulated, fleet, fleet_judge, fleet_runs, price_ratio, published
+from bench.plan import emulated, fleet, fleet_judge, price_ratio, published
 from bench.plan.half_hidden import Known, half_of_cells, half_of_models
 from bench.plan.judged import LIKELY, Truth, Verdict, judge, reliability_table, verdict_table
 from bench.plan.tables import Job, Setup, gavel, others
@@ -25,9 +25,6 @@ SEEN = gpu_job(device="cpu")
 """A profile of two nodes of two ranks that knows all that forecasts ask for."""
 WORK = TrainingWork(samples=1000, text="1,000 samples")
 TRUTHS = {"slow": Truth(100.0, 1.0), "middle": Truth(50.0, 1.02), "fast": Truth(10.0, 5.0)}
-
-
-# What is right ----------------------------------------------------------------------------------------------------
 
 
 def test_a_choice_within_three_percent_of_the_cheapest_is_right() -> None:
@@ -65,9 +62,6 @@ def test_a_line_of_verdicts_counts_goals_that_something_keeps() -> None:
 def test_what_was_certain_is_in_the_last_line_of_probabilities() -> None:
     lines = reliability_table([(1.0, True), (0.96, False), (0.1, False)]).splitlines()
     assert lines[2:] == ["| 5% to 25% | 1 | 10.0% | 0.0% |", "| 95% to 100% | 2 | 98.0% | 50.0% |"]
-
-
-# Tables of which a part is hidden ---------------------------------------------------------------------------------
 
 
 def _setup(gpu: str, count: int) -> Setup:
@@ -165,21 +159,17 @@ def test_the_dearest_instance_is_never_best_at_more_than_its_even_price() -> Non
         assert (share >= 1) is (line[1] == line[2])
 
 
-# The fleet --------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A place for what the fleet keeps, which is not the repository."""
-    monkeypatch.setattr(fleet_runs, "DATA", tmp_path)
-    monkeypatch.setattr(fleet_runs, "TABLE", tmp_path / "fleet.csv")
+    monkeypatch.setattr(fleet, "DATA", tmp_path)
     return tmp_path
 
 
 def test_the_fleet_has_sixty_goals_and_more_candidates_than_that() -> None:
     assert len(emulated.CANDIDATES) == 63
     assert max(each.ranks for each in emulated.CANDIDATES) <= emulated.MAX_RANKS
-    base = fleet_runs.base_for(SEEN)
+    base = fleet.base_for(SEEN)
     assert len(emulated.MODELS) * len(fleet_judge.goals(base, 0.9)) >= 60
 
 
@@ -188,6 +178,7 @@ def test_machines_are_what_links_reached_of_their_data_sheets() -> None:
     inside, network = (measured(Interval(value=rate), None, "the profile") for rate in (70e6, 48e6))
     base = Target(
         name="seen",
+        machine="host0",
         nodes=nodes,
         devices=seen.devices,
         backend="gloo",
@@ -196,6 +187,7 @@ def test_machines_are_what_links_reached_of_their_data_sheets() -> None:
     )
     c4 = emulated.machines(base)["c4"]
     assert c4.nodes == 1
+    assert not base.is_of_machines_like(c4), "else a forecast for it would be of the profiled machine"
     assert c4.network is not None
     assert c4.network.bytes_per_second is not None
     assert c4.network.bytes_per_second.value == pytest.approx(48e6 * 1000 / 400)
@@ -213,21 +205,21 @@ def _fill(noise: float) -> None:
     """Every candidate run with a step that is the middle of its forecast, but for some noise."""
     random = np.random.default_rng(0)
     for model in emulated.MODELS:
-        save(SEEN, fleet_runs.profile_path(model))
-        base = fleet_runs.base_for(SEEN)
+        save(SEEN, fleet.profile_path(model))
+        base = fleet.base_for(SEEN)
         for candidate in (each for each in emulated.CANDIDATES if each.model == model):
-            drawn = fleet_runs.drawn(base, candidate)
+            drawn = fleet.drawn(base, candidate)
             said = forecast_of(base, drawn)
             steps = np.median(drawn.step) * np.exp(noise * random.normal()) * np.linspace(0.99, 1.01, 9)
-            fleet_runs.keep(fleet_runs.line_of(candidate, said, steps))
+            fleet.keep(fleet.line_of(candidate, said, steps))
 
 
 def test_what_is_kept_is_not_run_again(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     candidate = emulated.CANDIDATES[0]
-    base = fleet_runs.base_for(SEEN)
-    monkeypatch.setattr(fleet_runs, "steps_of", lambda *_: np.array([0.2, 0.21, 0.19]))
-    line = fleet_runs.run(candidate, base, 10)
-    assert fleet_runs.rows() == {candidate.name: line}
+    base = fleet.base_for(SEEN)
+    monkeypatch.setattr(fleet, "steps_of", lambda *_: np.array([0.2, 0.21, 0.19]))
+    line = fleet.run(candidate, base, 10)
+    assert fleet.rows() == {candidate.name: line}
     assert float(line["measured_step"]) == pytest.approx(0.2)
     assert candidate not in fleet.missing("")
     assert len(fleet.missing("")) == 62
@@ -242,8 +234,8 @@ def test_a_run_that_fails_is_tried_twice_and_the_others_go_on(kept: Path, monkey
             raise RuntimeError("no answer\nand a log")
         return {"measured_step": "1", "forecast_step": "1"}
 
-    monkeypatch.setattr(fleet_runs, "start_of", lambda *_: object())
-    monkeypatch.setattr(fleet_runs, "run", run)
+    monkeypatch.setattr(fleet, "start_of", lambda *_: object())
+    monkeypatch.setattr(fleet, "run", run)
     wanted = [each for each in emulated.CANDIDATES if each.model.name == "even" and each.type.name == "a1"]
     failed = fleet.run_all(wanted, 1, 1)
     assert tried == ["even on 1 x a1", "even on 2 x a1", "even on 2 x a1", "even on 3 x a1"]
@@ -263,13 +255,13 @@ def test_no_sample_is_read_twice_in_a_run(monkeypatch: pytest.MonkeyPatch) -> No
         asked[case.ranks] = steps
         return np.arange(steps, dtype=np.float64)
 
-    monkeypatch.setattr(fleet_runs, "cluster", lambda case: Bed())
-    monkeypatch.setattr(fleet_runs, "moments", moments)
-    monkeypatch.setattr(fleet_runs, "files", lambda case: None)
+    monkeypatch.setattr(fleet, "cluster", lambda case: Bed())
+    monkeypatch.setattr(fleet, "moments", moments)
+    monkeypatch.setattr(fleet, "files", lambda case: None)
     for candidate in (emulated.CANDIDATES[0], emulated.profiled(emulated.MODELS[0])):
-        steps = fleet_runs.steps_of(candidate, 1000, 0.01)
+        steps = fleet.steps_of(candidate, 1000, 0.01)
         assert asked[candidate.ranks] * candidate.samples_per_step <= emulated.FILES
-        assert len(steps) >= fleet_runs.MIN_STEPS
+        assert len(steps) >= fleet.MIN_STEPS
 
 
 def test_choices_from_right_forecasts_are_right(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench import recorded
 from bench.predict import (
     cpu_sensitivity,
     gavel,
@@ -15,12 +16,11 @@ from bench.predict import (
     loader_queue,
     memory,
     published,
-    results,
     testbed,
     this_machine,
 )
-from bench.predict.errors import Prediction, coverage, errors, summary
-from bench.predict.report import page
+from bench.predict.__main__ import page
+from bench.predict.errors import Prediction, coverage, summary
 from stash.catalog.reference import node_scaling
 from stash.predict.draws import Draws
 from stash.predict.exchange_stalls import HELD_SPREAD, MODEL_SPREAD, UNREADY_SPREAD
@@ -74,7 +74,7 @@ def test_rows_that_something_was_learned_from_are_not_predicted() -> None:
 
 
 def test_every_other_row_of_a_known_machine_is_predicted() -> None:
-    table = [row for row in published.rows("throughputs.csv") if row["hardware"] in published.MACHINES]
+    table = [row for row in recorded.published("throughputs") if row["hardware"] in published.MACHINES]
     several = [row for row in table if row["metric"].endswith("/s") and row["n_gpus"] != "1"]
     assert len(list(published.throughputs())) == len(several) - len(node_scaling()) - 4
 
@@ -119,18 +119,15 @@ def test_a_configuration_that_was_disturbed_is_measured_again() -> None:
     assert testbed.disturbed({"step": {**row, "low": "", "high": ""}})
 
 
-def test_errors_are_counted_by_hand() -> None:
-    found = errors([0.1, -0.2, 0.3])
-    assert (found.cases, found.median) == (3, pytest.approx(0.2))
-    assert found.bias == pytest.approx(0.2 / 3)
-    assert found.ninetieth == pytest.approx(0.28)
-
-
 def test_an_interval_covers_what_it_holds() -> None:
     inside = Prediction("a", "x", 1.0, 1 + 0.1 * DRAWS.normals("x"), {"simple": 2.0})
     outside = Prediction("a", "y", 2.0, 1 + 0.1 * DRAWS.normals("y"), {"simple": 2.0})
     assert coverage([inside, outside]) == 0.5
-    assert summary([inside, outside])[2].startswith("| a | 2 | 25.0% / 45.0% | -25.0% | 50% | 50.0% / 90.0%")
+    assert (
+        summary([inside, outside])
+        .splitlines()[2]
+        .startswith("| a | 2 | 25.0% / 45.0% | -25.0% | 50% | 50.0% / 90.0%")
+    )
 
 
 @pytest.mark.slow
@@ -166,13 +163,20 @@ def test_changes_of_real_training_do_what_they_ask(tmp_path: Path) -> None:
 
 
 def test_results_are_kept_once_and_read_back(tmp_path: Path) -> None:
-    file = tmp_path / "kept.csv"
-    assert results.rows(file) == []
-    row = ("a job", "step", "1", "1.1", "0.9", "1.3", "2026-11-22")
-    results.keep(file, [row])
-    results.keep(file, [("another", *row[1:4], "", "", row[-1])])
-    results.keep(file, [("a job", "step", "1.2", *row[3:])])
-    again, endless = (results.prediction(each) for each in results.rows(file)[::-1])
+    file = tmp_path / "kept.csv.gz"
+    assert recorded.rows(file) == []
+    row = ("a job", "step", 1.0, 1.1, 0.9, 1.3, "2026-11-22")
+    this_machine.keep(file, [row])
+    this_machine.keep(file, [("another", *row[1:4], None, None, row[-1])])
+    this_machine.keep(file, [("a job", "step", 1.2, *row[3:])])
+    again, endless = (this_machine.prediction(each) for each in recorded.rows(file)[::-1])
     assert (again.measured, again.value) == (1.2, pytest.approx(1.1))
     assert again.covered
     assert not endless.covered
+
+
+def test_the_same_rows_are_the_same_file(tmp_path: Path) -> None:
+    for name in ("one.csv.gz", "two.csv.gz"):
+        recorded.write(tmp_path / name, ("what", "seconds"), [("x", 0.1234567), ("y", None)])
+    assert (tmp_path / "one.csv.gz").read_bytes() == (tmp_path / "two.csv.gz").read_bytes()
+    assert recorded.text(tmp_path / "one.csv.gz") == "what,seconds\nx,0.123457\ny,\n"

@@ -18,7 +18,7 @@ from stash.plan.candidates import old_prices
 from stash.plan.evaluation import Calibration, Evaluation
 from stash.plan.ranking import Standings, difference, dollars, experiment, hours, name, standings
 from stash.plan.records import Choice, ChoiceStanding, Constraints, Goal, Relaxation, RentalPlan, RuleChoice
-from stash.plan.rules_compared import ruled
+from stash.plan.rules import ruled
 from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, aim, least, limits_of
 from stash.plan.settings import policy_notes, step_plan
 from stash.predict.cluster import Target

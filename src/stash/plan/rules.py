@@ -1,20 +1,30 @@
-"""How people choose machines today, as rules: prices, peaks, linear scaling, what was measured."""
+"""How people choose machines today, as rules beside a plan: what each would have rented, and its regret.
+
+A rule sees prices, data sheets and what a profile's owner knows, and never a forecast; its pick is then weighed as
+the plan weighs its own, so regret is of the choice alone. Exhaustive search finds whatever is best, and its regret is
+what measuring everything costs.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stash.catalog.facts import GpuFacts, Instance
-from stash.plan.records import HourlyPrice
-from stash.predict.gpu_pairs import PRECISIONS
+import numpy as np
 
-# Offered ---------------------------------------------------------------------------------------------------
-# What a rule is given and what it answers: offers with their data sheets, the job's own facts, and a pick of them.
-#
-# There is no forecast here, so that no rule can look at one. Whatever a rule's users would not know is not a field.
+from stash.analysis.findings.machine import model_of
+from stash.catalog.facts import GpuFacts, Instance
+from stash.catalog.offers import Catalog
+from stash.catalog.reference import model_key
+from stash.core.errors import UserError
+from stash.plan.candidates import Rentable
+from stash.plan.evaluation import WHOLE, Evaluation
+from stash.plan.records import Choice, Goal, HourlyPrice, RuleChoice
+from stash.plan.search import CandidateSet, PlanProblem
+from stash.predict.gpu_pairs import PRECISIONS, by_model, pairs
+from stash.predict.passes import Base
 
 
 @dataclass(frozen=True)
@@ -81,160 +91,33 @@ class RuleFacts:
     """What one measurement takes."""
 
 
-Chooses = Callable[["list[Offered]", RuleFacts], "Picked | str"]
-"""A rule: what it would rent, or why it can choose nothing."""
-
-
-# Linear ----------------------------------------------------------------------------------------------------
-# The rule that takes n GPUs to be n times one: throughput of a single GPU for a dollar, scaled linearly.
-
-
-class _Scaled(NamedTuple):
-    """So many of an offer, as a straight line has it."""
-
-    picked: Picked
-    seconds: float
-    dollars: float
-
-
-def linear(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
-    """The cheapest sample of a single GPU by published throughputs, and as few nodes as meet the deadline on a line.
-
-    Without a deadline but with a budget, the soonest within it; with neither, one node, as on a line more of them
-    cost the same. Where nothing keeps what was asked, the soonest of all.
-    """
-    scaled = [each for offer in offers for each in _of(offer, facts)]
-    if not scaled:
-        return "no throughput was published or measured of a single one of the GPUs that are offered"
-    kept = [each for each in scaled if _keeps(each, facts)]
-    if not kept or (facts.deadline_seconds is None and facts.budget_dollars is not None):
-        return min(kept or scaled, key=lambda each: (each.seconds, each.dollars, each.picked.offer.key)).picked
-    return min(kept, key=lambda each: (each.dollars, each.picked.nodes, each.picked.offer.key)).picked
-
-
-def _of(offer: Offered, facts: RuleFacts) -> list[_Scaled]:
-    """Few node counts are ever chosen: one, the least that meets the deadline, and the most there are."""
-    rate = facts.rates.get(offer.instance.gpu_model or "")
-    if not rate:
-        return []
-    alone = facts.samples / (rate * offer.devices)
-    counts = {1, offer.most_nodes}
-    if facts.deadline_seconds is not None:
-        counts.add(max(1, math.ceil(alone / facts.deadline_seconds)))
-    dollars = alone / 3600 * offer.dollars_per_hour
-    return [_Scaled(Picked(offer, n), alone / n, dollars) for n in sorted(counts) if n <= offer.most_nodes]
-
-
-def _keeps(each: _Scaled, facts: RuleFacts) -> bool:
-    on_time = facts.deadline_seconds is None or each.seconds <= facts.deadline_seconds
-    return on_time and (facts.budget_dollars is None or each.dollars <= facts.budget_dollars)
-
-
-# Measuring -------------------------------------------------------------------------------------------------
-# Rules that rent nothing but what was measured: the original Stash's table, and trying out everything.
-
-
-def stash_table(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
-    """The original Stash: of the machines that the job was measured on, the cheapest that is within the time given.
-
-    Its recommendation is measurement-based: every instance of its grid runs the job, cost is T · price, and users
-    lower it "given a time budget" (arXiv 2208.14344; ICDCS 2023). What was not measured is never recommended. Without
-    a time budget it is the cheapest, with a budget alone the soonest within it, and where nothing keeps what was
-    asked the soonest of all.
-    """
-    table = list(_table(offers, facts))
-    if not table:
-        return "the job was profiled on none of the machines that are offered, and this rule knows no others"
-    on_time = [row for row in table if facts.deadline_seconds is None or row[0] <= facts.deadline_seconds]
-    kept = [row for row in on_time if facts.budget_dollars is None or row[1] <= facts.budget_dollars]
-    soonest = not kept or (facts.deadline_seconds is None and facts.budget_dollars is not None)
-    if soonest:
-        return min(kept or table, key=lambda row: (row[0], row[1]))[2]
-    return min(kept, key=lambda row: (row[1], row[0]))[2]
-
-
-def _table(offers: Sequence[Offered], facts: RuleFacts) -> Iterator[tuple[float, float, Picked]]:
-    """Seconds, dollars, and of what, for each measured machine that is offered."""
-    for offer in offers:
-        for (name, nodes), rate in facts.measured.items():
-            if name == offer.instance.name and nodes <= offer.most_nodes:
-                picked, seconds = Picked(offer, nodes), facts.samples / rate
-                yield seconds, seconds / 3600 * picked.dollars_per_hour, picked
-
-
-def trials_dollars(offers: Sequence[Offered], facts: RuleFacts) -> float | None:
-    """What it costs to measure the job once on every machine at every number of nodes; ``None`` if a trial's length
-    is unknown. The time that machines take to start comes on top and is not counted.
-    """
-    if facts.trial_seconds is None:
-        return None
-    per_hour = sum(
-        offer.dollars_per_hour * offer.most_nodes * (offer.most_nodes + 1) / 2 for offer in _machines(offers)
-    )
-    return per_hour * facts.trial_seconds / 3600
-
-
-def trials(offers: Sequence[Offered]) -> int:
-    """How many measurements those are."""
-    return sum(offer.most_nodes for offer in _machines(offers))
-
-
-def _machines(offers: Sequence[Offered]) -> list[Offered]:
-    """Each type once, at its lowest price: what one costs does not change how fast it is."""
-    found: dict[str, Offered] = {}
-    for offer in sorted(offers, key=lambda offer: offer.dollars_per_hour):
-        found.setdefault(offer.key, offer)
-    return list(found.values())
-
-
-# Peaks -----------------------------------------------------------------------------------------------------
-# Rules that look at peak FLOP/s on data sheets, and take jobs to reach as much of it everywhere.
-
-_UNKNOWN = "no offer's GPU has a peak on its data sheet"
+def cheapest_per_hour(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
+    """One machine of the lowest hourly price; of equally cheap ones that with most devices."""
+    cheapest = min(offers, key=lambda offer: (offer.dollars_per_hour, -offer.devices, offer.key), default=None)
+    return "nothing is offered" if cheapest is None else Picked(cheapest, 1)
 
 
 def fastest_gpu(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
     """The GPU of most peak FLOP/s, in the machine that has it for the least money an hour."""
-    known = _known(offers, facts)
-    if not known:
-        return _UNKNOWN
-    most = max(known.values())
-    fastest = [offers[number] for number, peak in known.items() if peak == most]
-    return Picked(min(fastest, key=lambda offer: (offer.dollars_per_hour, -offer.devices, offer.key)), 1)
+    known = _with_peak(offers, facts)
+    most = max((peak for _, peak in known), default=0.0)
+    return cheapest_per_hour([offer for offer, peak in known if peak == most], facts) if known else _NO_PEAK
 
 
 def flops_per_dollar(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
-    """One machine of most peak FLOP/s of all its GPUs for a dollar an hour.
-
-    More machines have no better ratio, so one is rented; of machines alike in it the smallest.
-    """
-    known = _known(offers, facts)
-    if not known:
-        return _UNKNOWN
-
-    def dearness(number: int) -> tuple[float, int, str]:
-        offer = offers[number]
-        return offer.dollars_per_hour / (offer.devices * known[number]), offer.devices, offer.key
-
-    return Picked(offers[min(known, key=dearness)], 1)
+    """One machine of most peak FLOP/s of all its GPUs for a dollar an hour; of machines alike in it the smallest."""
+    known = [
+        (offer.dollars_per_hour / (offer.devices * peak), offer.devices, offer.key, offer)
+        for offer, peak in _with_peak(offers, facts)
+    ]
+    return Picked(min(known, key=lambda each: each[:3])[3], 1) if known else _NO_PEAK
 
 
-def _known(offers: Sequence[Offered], facts: RuleFacts) -> dict[int, float]:
-    """Peaks of one GPU by the number of the offer, of those that have one."""
-    peaks = {number: offer.peak(facts.precision) for number, offer in enumerate(offers)}
-    return {number: peak for number, peak in peaks.items() if peak}
+_NO_PEAK = "no offer's GPU has a peak on its data sheet"
 
 
-# Prices ----------------------------------------------------------------------------------------------------
-# Rules that look at the price of an hour and take every hour to be worth as much.
-
-_NOTHING = "nothing is offered"
-
-
-def cheapest_per_hour(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
-    """One machine of the lowest hourly price; of equally cheap ones that with most devices."""
-    cheapest = min(offers, key=lambda offer: (offer.dollars_per_hour, -offer.devices, offer.key), default=None)
-    return _NOTHING if cheapest is None else Picked(cheapest, 1)
+def _with_peak(offers: Sequence[Offered], facts: RuleFacts) -> list[tuple[Offered, float]]:
+    return [(offer, peak) for offer in offers if (peak := offer.peak(facts.precision))]
 
 
 def skypilot(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
@@ -246,14 +129,225 @@ def skypilot(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
     time, in which nodes that are reserved already are free. Source: ``sky/optimizer.py``,
     ``Optimizer._estimate_nodes_cost_or_time``, github.com/skypilot-org/skypilot at 005b1cb, read on 2026-11-22.
     """
+
+    def hour(picked: Picked) -> float:
+        return 0.0 if picked.offer.price.paid_as == "reserved" else picked.dollars_per_hour
+
     total = facts.nodes * facts.devices
     together = [Picked(offer, total // offer.devices) for offer in offers if total % offer.devices == 0]
     possible = [picked for picked in together if picked.nodes <= picked.offer.most_nodes]
     asked = [picked for picked in possible if picked.nodes == facts.nodes] or possible
     if not asked:
         return f"nothing that is offered has {total} devices in all, as the job was profiled on"
-    return min(asked, key=lambda picked: (_hour(picked), picked.nodes, picked.offer.key))
+    return min(asked, key=lambda picked: (hour(picked), picked.nodes, picked.offer.key))
 
 
-def _hour(picked: Picked) -> float:
-    return 0.0 if picked.offer.price.paid_as == "reserved" else picked.dollars_per_hour
+def linear(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
+    """The cheapest sample of a single GPU by published throughputs, n GPUs taken to be n times as fast as one.
+
+    As few nodes as meet the deadline; without one but with a budget the soonest within it; with neither one node, as
+    on a line more of them cost the same. Where nothing keeps what was asked, the soonest of all.
+    """
+    lines = []
+    for offer in offers:
+        if rate := facts.rates.get(offer.instance.gpu_model or ""):
+            alone = facts.samples / (rate * offer.devices)
+            counts = {1, offer.most_nodes}  # beside the least that meets the deadline, none else is ever chosen
+            if facts.deadline_seconds is not None:
+                counts.add(max(1, math.ceil(alone / facts.deadline_seconds)))
+            dollars = alone / 3600 * offer.dollars_per_hour
+            lines += [(alone / n, dollars, Picked(offer, n)) for n in sorted(counts) if n <= offer.most_nodes]
+    if not lines:
+        return "no throughput was published or measured of a single one of the GPUs that are offered"
+    return _best(lines, facts)
+
+
+def stash_table(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
+    """The original Stash: of the machines that the job was measured on, the cheapest that is within the time given.
+
+    Its recommendation is measurement-based: every instance of its grid runs the job, cost is T · price, and users
+    lower it "given a time budget" (arXiv 2208.14344; ICDCS 2023). What was not measured is never recommended. Without
+    a time budget it is the cheapest, with a budget alone the soonest within it, and where nothing keeps what was
+    asked the soonest of all.
+    """
+    table = [
+        (facts.samples / rate, facts.samples / rate / 3600 * nodes * offer.dollars_per_hour, Picked(offer, nodes))
+        for offer in offers
+        for (name, nodes), rate in facts.measured.items()
+        if name == offer.instance.name and nodes <= offer.most_nodes
+    ]
+    if not table:
+        return "the job was profiled on none of the machines that are offered, and this rule knows no others"
+    return _best(table, facts)
+
+
+def _best(lines: Sequence[tuple[float, float, Picked]], facts: RuleFacts) -> Picked:
+    """Of (seconds, dollars, pick) the cheapest that keeps deadline and budget; else the soonest."""
+    late, dear = facts.deadline_seconds, facts.budget_dollars
+    kept = [line for line in lines if (late is None or line[0] <= late) and (dear is None or line[1] <= dear)]
+    if not kept or (late is None and dear is not None):
+        return min(kept or lines, key=lambda line: (line[0], line[1], line[2].offer.key))[2]
+    return min(kept, key=lambda line: (line[1], line[2].nodes, line[2].offer.key))[2]
+
+
+class ChoiceRule(NamedTuple):
+    """One way to choose: what it would rent, or why it can choose nothing."""
+
+    name: str
+    text: str
+    """How, in a few words."""
+    chooses: Callable[[Sequence[Offered], RuleFacts], Picked | str]
+
+
+RULES = (
+    ChoiceRule("cheapest per hour", "one machine of the lowest hourly price", cheapest_per_hour),
+    ChoiceRule("fastest GPU", "the GPU of most peak FLOP/s, in its cheapest machine", fastest_gpu),
+    ChoiceRule("FLOPs per dollar", "most peak FLOP/s for a dollar an hour", flops_per_dollar),
+    ChoiceRule(
+        "SkyPilot",
+        "nodes and devices as profiled, at the cheapest hour: every machine is taken to need one",
+        skypilot,
+    ),
+    ChoiceRule("linear", "one GPU's published throughput for a dollar, n of them n times as fast", linear),
+    ChoiceRule(
+        "original Stash", "the cheapest within the deadline of the machines that the job was measured on", stash_table
+    ),
+)
+
+
+def compare_rules(
+    offers: Sequence[Offered],
+    facts: RuleFacts,
+    goal: Goal,
+    weigh: Callable[[Picked], Choice | str],
+    best: Choice | None,
+) -> tuple[RuleChoice, ...]:
+    """What each rule would have rented of ``offers``, beside ``best``, the plan's choice if it has one.
+
+    ``weigh`` is the forecast of a pick with the job's settings as the plan would run it there, or why there is none.
+    """
+    found = []
+    for rule in RULES:
+        picked = rule.chooses(offers, facts)
+        choice = picked if isinstance(picked, str) else weigh(picked)
+        if isinstance(choice, str):
+            rented = "" if isinstance(picked, str) else f"it rents {picked.nodes} × {picked.offer.instance.name}: "
+            found.append(RuleChoice(rule=rule.name, text=rule.text, choice=None, why=rented + choice))
+            continue
+        chances = (
+            choice.on_time if goal.deadline_seconds is not None else None,
+            choice.within_budget if goal.budget_dollars is not None else None,
+        )
+        found.append(
+            RuleChoice(
+                rule=rule.name,
+                text=rule.text,
+                choice=choice,
+                dollars_more=None if best is None else choice.dollars.value - best.dollars.value,
+                seconds_more=None if best is None else choice.seconds.value - best.seconds.value,
+                feasible=all(chance is None or chance >= goal.confidence for chance in chances),
+            )
+        )
+    trials, dollars = measuring_everything(offers, facts)
+    text = f"measure the job on every type with every number of nodes ({trials:,} trials), then take the best"
+    why = "" if best else "nothing that is offered keeps what was asked"
+    known = {"dollars_more": dollars, "seconds_more": facts.trial_seconds, "feasible": True} if best else {}
+    return (*found, RuleChoice(rule="exhaustive search", text=text, choice=best, why=why, **known))
+
+
+def measuring_everything(offers: Sequence[Offered], facts: RuleFacts) -> tuple[int, float | None]:
+    """How many trials measure the job once on every machine at every number of nodes, and what they cost.
+
+    Each type counts at its lowest price; the time that machines take to start comes on top and is not counted. The
+    cost is ``None`` if a trial's length is unknown.
+    """
+    types: dict[str, Offered] = {}
+    for offer in sorted(offers, key=lambda offer: offer.dollars_per_hour):
+        types.setdefault(offer.key, offer)
+    hourly = sum(offer.dollars_per_hour * offer.most_nodes * (offer.most_nodes + 1) / 2 for offer in types.values())
+    dollars = None if facts.trial_seconds is None else hourly * facts.trial_seconds / 3600
+    return sum(offer.most_nodes for offer in types.values()), dollars
+
+
+def rule_facts(bases: Sequence[Base], goal: Goal, catalog: Catalog) -> RuleFacts:
+    """What the profiles of one job tell (one at least; the first is what people ask for again), and published ratios.
+
+    A profile gives what anybody can time: how fast one device trains by itself, and the whole job where it ran. Other
+    GPUs' speeds are published ratios to the profiled one: of the same model if there are some, else of all.
+    """
+    first, own, measured = bases[0], dict[str, float](), dict[tuple[str, int], float]()
+    precision = "amp" if first.profile.workload.precision in ("float16", "bfloat16") else "fp32"
+    for base in bases:
+        host, breakdown = next(iter(base.profile.hosts), None), base.breakdown
+        alone = breakdown.seconds("compute", "transfer")  # of one device by itself, on replayed batches
+        if base.target.device is not None and host is not None and host.gpus and breakdown.samples_per_step:
+            model = model_of(host.gpus[0], catalog)
+            if model and alone > 0:
+                own[model] = breakdown.samples_per_step / breakdown.world_size / alone
+        if host is not None and host.instance is not None and breakdown.samples_per_second:
+            measured[host.instance, base.target.nodes] = breakdown.samples_per_second
+    rates: dict[str, float] = {}
+    for seen, rate in list(own.items())[:1]:
+        for gpu in catalog.gpus:
+            if found := pairs(seen, gpu.model, precision):
+                same = [pair for pair in found if pair.model == model_key(first.profile.workload.name)]
+                rates[gpu.model] = rate * math.exp(-by_model(same or found))
+    return RuleFacts(
+        samples=goal.work.samples,
+        nodes=first.target.nodes,
+        devices=first.target.devices,
+        precision=precision,
+        deadline_seconds=goal.deadline_seconds,
+        budget_dollars=goal.budget_dollars,
+        rates={**rates, **own},
+        measured=measured,
+        trial_seconds=first.profile.elapsed_seconds,
+    )
+
+
+def ruled(
+    question: PlanProblem,
+    candidates: CandidateSet,
+    goal: Goal,
+    catalog: Catalog,
+    best: Choice | None,
+    choice_of: Callable[[Evaluation], Choice],
+) -> tuple[RuleChoice, ...]:
+    """What each rule would have rented of what can be forecast, and its regret beside ``best``."""
+    known = candidates.types().keys() - question.weighing.unknown.keys()
+    rentables = [rentable for rentable in candidates.market.rentables if rentable.key in known]
+    offers = [
+        Offered(each.instance, each.price, each.devices, each.most_nodes, _gpu(each, catalog)) for each in rentables
+    ]
+    priced = {id(offer): rentable for offer, rentable in zip(offers, rentables, strict=True)}
+
+    def weigh(picked: Picked) -> Choice | str:
+        found = _cheapest(question, candidates, priced[id(picked.offer)], picked.nodes)
+        return choice_of(found) if isinstance(found, Evaluation) else found
+
+    return compare_rules(offers, rule_facts(question.bases, goal, catalog), goal, weigh, best)
+
+
+def _gpu(rentable: Rentable, catalog: Catalog) -> GpuFacts | None:
+    try:
+        return None if rentable.device is None else catalog.gpu(rentable.device)
+    except UserError:  # made in several variants, and no source says which it is
+        return None
+
+
+def _cheapest(problem: PlanProblem, candidates: CandidateSet, rentable: Rentable, nodes: int) -> Evaluation | str:
+    """So many of it with the settings that cost least, as the plan would run it there; else why it is unknown."""
+    found: list[Evaluation] = []
+    for chain in candidates.types().get(rentable.key, []):
+        if chain.rentable is rentable and nodes in chain.shape.nodes:
+            number = int(np.searchsorted(chain.shape.nodes, nodes))
+            while chain.stage[number] < WHOLE and np.isfinite(chain.least.dollars[number]):
+                problem.weighing.advance(chain, number)
+            if chain.stage[number] == WHOLE and (weighed := problem.weighing.weighed(chain, number)) is not None:
+                found.append(weighed)
+    if found:
+        return min(found, key=lambda each: each.dollars)
+    unknown = {**{f"{item.cloud}/{item.instance}": item for item in candidates.unranked}, **problem.weighing.unknown}
+    return (
+        unknown[rentable.key].why if rentable.key in unknown else f"the job cannot be shared out over {nodes} of it"
+    )

@@ -15,19 +15,20 @@ from stash.catalog.facts import GpuFacts, Instance
 from stash.core.intervals import Interval
 from stash.plan.records import Choice, Goal, HourlyPrice, PaidAs, TrainingWork
 from stash.plan.rules import (
+    RULES,
     Offered,
     Picked,
     RuleFacts,
     cheapest_per_hour,
+    compare_rules,
     fastest_gpu,
     flops_per_dollar,
     linear,
+    measuring_everything,
+    rule_facts,
     skypilot,
     stash_table,
-    trials,
-    trials_dollars,
 )
-from stash.plan.rules_compared import RULES, compare_rules, rule_facts
 from stash.predict.forecasting import base_of, shipped_catalog
 
 HOUR = 3600.0
@@ -57,9 +58,6 @@ HUGE = offer("huge", "new", 8, 25.0, fp32=20e12, fp16=160e12)
 ODD = offer("odd", None, 2, 0.5)
 OFFERS = [SMALL, BOX, FAST, HUGE, ODD]
 FACTS = RuleFacts(samples=3.6e6, nodes=2, devices=4, rates={"old": 100.0, "new": 250.0}, trial_seconds=120.0)
-
-
-# One by one ------------------------------------------------------------------------------------------------
 
 
 def test_cheapest_per_hour_takes_the_lowest_price_whatever_it_buys() -> None:
@@ -159,12 +157,9 @@ def test_the_original_stash_recommends_nothing_that_was_not_measured() -> None:
 def test_trying_everything_costs_a_trial_of_every_type_with_every_number_of_nodes() -> None:
     """1 + 2 + 3 + 4 = 10 nodes of small and box, for 120 s each: 10 · (1 + 3.6) / 30; a dearer spot is no machine."""
     dearer = replace(SMALL, price=SMALL.price.model_copy(update={"dollars_per_hour": Interval(value=2.0)}))
-    assert trials([SMALL, BOX, dearer]) == 8
-    assert trials_dollars([SMALL, BOX, dearer], FACTS) == pytest.approx(46 / 30)
-    assert trials_dollars([SMALL], replace(FACTS, trial_seconds=None)) is None
+    assert measuring_everything([SMALL, BOX, dearer], FACTS) == (8, pytest.approx(46 / 30))
+    assert measuring_everything([SMALL], replace(FACTS, trial_seconds=None)) == (4, None)
 
-
-# Of any offers ---------------------------------------------------------------------------------------------
 
 ANY = st.lists(
     st.builds(
@@ -226,8 +221,6 @@ def test_no_rule_is_given_anything_of_a_forecast() -> None:
     }  # fmt: skip
 
 
-# Beside a plan ---------------------------------------------------------------------------------------------
-
 GOAL = Goal(work=TrainingWork(samples=3.6e6, text="3.6 M samples"), deadline_seconds=24 * HOUR)
 
 
@@ -251,7 +244,7 @@ def test_each_rule_is_beside_the_plan_with_its_regret() -> None:
     assert found["cheapest per hour"].why == "it rents 1 × odd: its network is unknown"
     assert found["original Stash"].choice is None
     assert found["exhaustive search"].choice == best
-    assert found["exhaustive search"].dollars_more == trials_dollars(OFFERS, FACTS)
+    assert found["exhaustive search"].dollars_more == measuring_everything(OFFERS, FACTS)[1]
 
 
 def test_a_rule_that_is_late_is_not_feasible() -> None:
@@ -259,9 +252,6 @@ def test_a_rule_that_is_late_is_not_feasible() -> None:
     assert found["cheapest per hour"].feasible is False
     assert found["cheapest per hour"].dollars_more is None
     assert found["exhaustive search"].choice is None
-
-
-# What they know --------------------------------------------------------------------------------------------
 
 
 def test_what_is_known_of_a_job_is_read_from_its_profile() -> None:

@@ -12,14 +12,13 @@ from stash.spot.choose.fleet_costs import FleetWish
 from stash.spot.choose.provision import provision
 from stash.spot.pages.fleet_plan import costs_of_fleets
 from stash.spot.pages.fleet_plan import page as page_of_plan
-from stash.spot.pages.simulated_policies import calibration, costs_of_policies, progress, timeline
+from stash.spot.pages.simulated_policies import costs_of_policies, progress, timeline
 from stash.spot.pages.simulated_policies import page as page_of_simulation
 from stash.spot.policies.simulating import simulate
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.risks import Obtainable, SpotSimulation
 from stash.spot.risk.lifetimes import ChosenLaw, Memoryless
 from stash.spot.risk.reckoning import RiskOptions, reckoned
-from stash.spot.risk.restarting import binned
 from stash.ui import html, markdown
 from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Trail
 from stash.ui.charts.svg import svg
@@ -51,9 +50,8 @@ def drawn(found: Chart | Blank) -> Chart:
 
 
 def test_every_mark_stands_within_its_plane(plan: FleetPlan, simulation: SpotSimulation) -> None:
-    bins = binned([0.05, 0.5, 0.95], [False, True, True])
     charts = [costs_of_fleets(plan), costs_of_policies(simulation), timeline(simulation), progress(simulation)]
-    for chart in map(drawn, [*charts, calibration(bins, "three fleets")]):
+    for chart in map(drawn, charts):
         places = [
             end
             for mark in chart.marks

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fleet_pools import published
 
-from bench.spot.risk import expected_share
+from bench.spot.risk import binned, brier, expected_share
 from stash.core.errors import UserError
 from stash.spot.choose.fleet_costs import FleetWish
 from stash.spot.choose.provision import provision
@@ -18,7 +18,7 @@ from stash.spot.records.risks import FleetRisk, Obtainable
 from stash.spot.risk.lifetimes import HOUR, ChosenLaw, Memoryless
 from stash.spot.risk.reckoning import RiskOptions, reckoned
 from stash.spot.risk.replacing import FleetSpeeds, by_laws, by_record, speeds
-from stash.spot.risk.restarting import binned, brier, mean_of, share_of
+from stash.spot.risk.restarting import mean_of, share_of
 
 TWO = FleetSpeeds((2,), np.array([0.0, 1.0, 2.0]), np.array([0.5]), 2.0)
 """One machine does all of the work in a second, two do it twice."""
@@ -180,7 +180,7 @@ def test_what_overlaps_tells_less() -> None:
 
 def test_chances_are_held_against_what_came_true() -> None:
     bins = binned([0.05, 0.08, 0.95, 1.0], [False, True, True, True])
-    assert [(round(each.said, 3), each.came_true.value, each.cases) for each in bins] == [
+    assert [(round(each.forecast, 3), each.came_true.value, each.cases) for each in bins] == [
         (0.065, 0.5, 2),
         (0.975, 1, 2),
     ]

@@ -1,4 +1,4 @@
-"""What policies of renting came to, as a page and as JSON: costs, one run of each, and how chances come true."""
+"""What policies of renting came to, as a page and as JSON: costs, and one run of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.records.risks import PolicyOutcome, SpotSimulation
-from stash.spot.risk.restarting import MIN, ChanceBin
+from stash.spot.risk.restarting import MIN
 from stash.ui.charts.builders import (
     BarPiece,
     LaneRow,
@@ -200,32 +200,6 @@ def progress(found: SpotSimulation) -> Chart | Blank:
         "checkpoint. The straight line is uniform progress to the deadline.",
         keys=(*(Legend(SERIES[each.name], each.name) for each in found.courses), Legend("plain", "uniform progress")),
         rules=(deadline,),
-    )
-
-
-def calibration(bins: Sequence[ChanceBin], source: str) -> Chart | Blank:
-    """What was said to be the chance of being in time, against the share of runs that were."""
-    name, title = "calibration", "Chances of being in time, said and come true"
-    if not bins:
-        return Blank(name, title, "no chance was said")
-    points, table = [], []
-    for each in bins:
-        seen = each.came_true
-        tip = f"said {each.said:.0%}, came true in {seen.value:.0%} of {each.cases} fleets"
-        points.append(PlotPoint(each.said, seen.value, tip, seen.low, seen.high))
-        ends = ("unknown" if end is None else f"{end:.1%}" for end in (seen.low, seen.high))
-        table.append((f"{each.said:.1%}", str(each.cases), f"{seen.value:.1%}", *ends))
-    even = PlotCurve("plain", (PlotPoint(0.0, 0.0), PlotPoint(1.0, 1.0)), line=True, dots=False)
-    return plane_chart(
-        name,
-        title,
-        [even, PlotCurve("contention", tuple(points))],
-        worded_ruler([0.0, 1.0], "said", lambda share: f"{share:.0%}"),
-        worded_ruler([0.0, 1.0], "came true", lambda share: f"{share:.0%}"),
-        Grid(title, ("fleets", "came true", "from", "to"), tuple(table), frozenset(), first="said"),
-        how="Each dot is many fleets of about the same chance, with the 95% interval of how many were in time. On "
-        "the line, what was said is what came true.",
-        caption=source,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -241,34 +240,3 @@ def share_of(happened: npt.NDArray[np.bool_], independent: float) -> Interval:
     low = 0.0 if share == 0 else middle - arm  # which it is, but for rounding
     high = 1.0 if share == 1 else middle + arm
     return Interval(value=share, low=low, high=high, repetitions=len(happened))
-
-
-# Calibration -----------------------------------------------------------------------------------------------
-# Whether chances come true: what was said of many fleets, held against how many were in time.
-
-
-@dataclass(frozen=True)
-class ChanceBin:
-    """Fleets of which about the same was said."""
-
-    said: float
-    """Mean chance."""
-    came_true: Interval
-    cases: int
-
-
-def binned(forecasts: Sequence[float], came_true: Sequence[bool], bins: int = 10) -> tuple[ChanceBin, ...]:
-    """By tenths of what was said; those in which nothing was said are left out."""
-    chances, seen = np.array(forecasts), np.array(came_true, dtype=bool)
-    tenth = np.minimum((chances * bins).astype(int), bins - 1)
-    groups = [tenth == number for number in range(bins)]
-    return tuple(
-        ChanceBin(float(chances[each].mean()), share_of(seen[each], int(each.sum())), int(each.sum()))
-        for each in groups
-        if each.any()
-    )
-
-
-def brier(forecasts: Sequence[float], came_true: Sequence[bool]) -> float:
-    """Mean squared distance of the chance from what came true (Brier, Monthly Weather Review 78, 1950): 0 is best."""
-    return float(np.mean((np.array(forecasts) - np.array(came_true, dtype=float)) ** 2))

@@ -1,0 +1,72 @@
+"""The machine that benchmarks run on, and what a command or a call costs there.
+
+Loads neither torch nor numpy: the child of a large process starts with that process's peak of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "data"
+STASH = (sys.executable, "-m", "stash")
+Result = TypeVar("Result")
+
+
+def machine() -> str:
+    """One line on what this is measured on."""
+    from stash.measure.host.describe import describe
+
+    host = describe()
+    gpus = f", {len(host.gpus)} x {host.gpus[0].name}" if host.gpus else ""
+    return (
+        f"{date.today()}, {host.cores} cores of {host.cpu}{gpus}, Linux {host.kernel}, "
+        f"torch {version('torch')}, python {sys.version.split()[0]}"
+    )
+
+
+def arguments(text: str | None, **options: tuple[object, str]) -> argparse.Namespace:
+    """Parse the command line of a benchmark: of each option its default, whose type it has, and its help.
+
+    A list stands for any number of names, not for an option; it is what is taken without any.
+    """
+    spec = sys.modules["__main__"].__spec__
+    parser = argparse.ArgumentParser(
+        prog=None if spec is None else f"python -m {spec.name.removesuffix('.__main__')}",
+        description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for name, (default, help_text) in options.items():
+        flag, shown = f"--{name.replace('_', '-')}", help_text.replace("%", "%%")
+        if isinstance(default, bool):
+            parser.add_argument(flag, action="store_true", help=shown)
+        elif isinstance(default, list):
+            parser.add_argument(name, nargs="*", default=default, help=shown)
+        else:
+            parser.add_argument(flag, type=type(default), default=default, help=shown)
+    return parser.parse_args()
+
+
+def cost(command: list[str]) -> tuple[float, float, float]:
+    """Seconds on the wall and of processor time, and peak resident MB, of a child process; raises if it fails."""
+    began = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    if status:
+        raise RuntimeError(f"{command} failed with status {status}")
+    return time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3
+
+
+def timed(function: Callable[..., Result], *arguments: object, **named: object) -> tuple[Result, float]:
+    """What a call returns, and its seconds of processor time."""
+    began = time.process_time()
+    return function(*arguments, **named), time.process_time() - began
