@@ -79,7 +79,7 @@ def catalog(
         max_gpu_count=most,
         min_gpu_memory_bytes=_size(min_gpu_memory),
         cloud=cloud and _one_of("cloud", cloud, {item.cloud for item in known.instances}),
-        region=region and _one_of("region", region, set(known.columns.regions)),
+        region=region and _one_of("region", region, set(known.regions)),
         kinds=("spot",) if spot else ("prior",) if history else ("on-demand",),
         max_dollars_per_hour=_price(max_price),
         min_network_bytes_per_second=_rate(min_network),

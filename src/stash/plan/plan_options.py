@@ -260,7 +260,7 @@ def constraints(typed: Mapping[str, str], quotas: Sequence[str], catalog: Catalo
     spot = typed.get("spot", "never")
     return Constraints(
         clouds=tuple(_known("cloud", word, clouds, "cloud") for word in words(typed, "cloud")),
-        regions=tuple(_known("region", word, catalog.columns.regions, "region") for word in words(typed, "region")),
+        regions=tuple(_known("region", word, catalog.regions, "region") for word in words(typed, "region")),
         gpus=tuple(_gpu(word, catalog) for word in words(typed, "gpu")),
         excluded=tuple(_excluded(word, clouds, catalog) for word in words(typed, "exclude")),
         most_nodes=_whole(typed, "max-nodes", Constraints.model_fields["most_nodes"].default, least=1),

@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import sys
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,7 +72,7 @@ def compact(
 
     The artefacts stay as they are; what came later is read besides. FoundRun it now and then.
     """
-    from stash.store.compaction import compact as compacted
+    from stash.store.index import compact as compacted
     from stash.store.storing import needed, progress, say_unreadable, url_or_option
 
     opened = needed(url_or_option(url, store))
@@ -275,9 +276,9 @@ def list_command(
 
 def _newest(store: Store, stored: list[str], loose: list[str], wanted: int) -> list[TableRow]:
     """The rows of ``artefacts``, as many as wanted, the newest first."""
-    from stash.store.compaction import newest
+    from stash.store.index import is_compacted
 
-    if wanted >= _FROM_TABLES and newest(store) is not None:
+    if wanted >= _FROM_TABLES and find_spec("duckdb") is not None and is_compacted(store):
         from stash.store.queries import query
 
         with query(store, f"FROM artefacts ORDER BY created DESC, id LIMIT {wanted}") as answer:

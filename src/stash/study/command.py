@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from stash.catalog.offers import Catalog
     from stash.core.records.profile import Profile
     from stash.store.store import Store
+    from stash.study.backend import Submission
     from stash.study.cells import Cell, ZooWorkload
     from stash.study.controller import RunOutcome
     from stash.study.emulating import CalibratingProfile
     from stash.study.status import StudyReading
     from stash.study.study_file import StudyFile
     from stash.study.study_folder import StudyEvent, StudyFolder
-    from stash.study.submission import Submission
     from stash.ui.page import Page
 
 _HOUR = 3600.0
@@ -72,8 +72,8 @@ def characterize(
       stash characterize --features --on p3.8xlarge
     """
     from stash.study import study_folder
+    from stash.study.backend import spent
     from stash.study.engines import describe
-    from stash.study.status import spent
     from stash.study.study_folder import of_study
 
     if json and not dry_run:
@@ -235,27 +235,25 @@ def _run(
 ) -> tuple[RunOutcome, StudyReading]:
     """Run what is left, and read again how the study stands."""
     from stash.study import study_folder
+    from stash.study.backend import JobBackend, open_leases, spent
     from stash.study.controller import RunLimits, StudyController
     from stash.study.engines import describe
     from stash.study.programs import SystemPrograms
-    from stash.study.status import open_leases, spent
 
     results = _results(file, folder)
     events = study_folder.read(folder.journal)  # again: nobody else writes it from now on
     reading = _reading(file, cells, events, retry)
     _put_missing(reading, folder, results)
     controller = StudyController(
-        folder=folder,
-        programs=SystemPrograms(),
+        backend=JobBackend(folder, SystemPrograms(), spent(events)),
         describe=describe,
-        write=lambda event: study_folder.append(folder.journal, event),
         keep=lambda cell: results.put(_content(folder.cell(cell.id).profile), cell.title),
         limits=RunLimits(*limits),
         estimates=reading.estimates,
         say=_say,
     )
     try:
-        outcome = controller.run(reading.cells, reading.standings, open_leases(events), spent(events))
+        outcome = controller.run(reading.cells, reading.standings, open_leases(events))
     finally:
         _put_probes(folder, results)
     return outcome, _reading(file, cells, study_folder.read(folder.journal), retry=False)
@@ -315,10 +313,10 @@ def _results(file: StudyFile, folder: StudyFolder) -> Store:
 
 def _content(path: Path) -> bytes:
     """Of an artefact; raises OSError."""
-    from stash.core.documents import LARGEST
+    from stash.core.documents import MAX_BYTES
     from stash.core.files import read_up_to
 
-    return read_up_to(path, LARGEST)
+    return read_up_to(path, MAX_BYTES)
 
 
 def _put_probes(folder: StudyFolder, results: Store) -> None:

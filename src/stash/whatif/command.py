@@ -98,7 +98,7 @@ def _cluster(file: str) -> Target:
     """Machines of a file; raises UserError."""
     from stash.core.artefact import PROBE_SUFFIX, load_probe
     from stash.core.records.base import SUFFIX
-    from stash.core.yamlines import text_of
+    from stash.core.user_files import text_of
     from stash.predict.cluster_file import target_of_text
     from stash.predict.cluster_sources import of_probe
 

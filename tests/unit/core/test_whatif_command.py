@@ -160,7 +160,7 @@ def test_machines_may_be_described_or_probed(files: Path, monkeypatch: Patch, ca
     [
         ("nowhere.yaml", (), "No such file"),
         ("cpu.stash.json", (), "is a profile"),
-        ("bad.yaml", (), "line 1: nodez"),
+        ("bad.yaml", (), ":1: nodez"),
         ("lab.yaml", ("--cpus", "3"), "says already what --cpus"),
         ("lab.yaml", ("--instance", "p3.8xlarge"), "says already what"),
     ],

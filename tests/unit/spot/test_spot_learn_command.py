@@ -109,7 +109,7 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
         ((*PLAN, *BOUGHT, "--quota", "g4dn.4xlage=3"), "did you mean g4dn.4xlarge"),
         ((*PLAN, *BOUGHT, "--model", "paper"), "--model paper needs alpha1 and beta1"),
         ((*PLAN, *BOUGHT, "--pool", "pool.yaml"), "PROFILE and --pool: a pool says that itself"),
-        (("plan", "train.stash.json", "--curve", "train.stash.json", *PLAN[4:], *BOUGHT), "is a profile or a probe"),
+        (("plan", "train.stash.json", "--curve", "train.stash.json", *PLAN[4:], *BOUGHT), "is a profile of"),
     ],
 )
 def test_mistakes_are_one_sentence_that_says_what_to_type(

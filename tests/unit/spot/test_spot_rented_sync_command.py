@@ -11,7 +11,6 @@ from commands import run
 from gang_fleets import BUCKET, gang_plan
 
 from stash.spot.rented.rent_controller import FleetOutcome
-from stash.spot.rented.training_progress import TrainingSight
 
 PLACE = ("--infra", "aws/us-east-1", "--bucket", BUCKET)
 SCRIPT = ("--sync", "train.py", "--epochs", "3")
@@ -93,7 +92,7 @@ def test_how_it_ended_is_said_and_is_the_exit_code(
     outcome: tuple[str, bool, float, tuple[str, ...], str | None], code: int, said: str,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    found = FleetOutcome(*outcome, TrainingSight())
+    found = FleetOutcome(*outcome)
     monkeypatch.setattr("stash.spot.commands.rented_fleet.run_controller", lambda *_: found)
     assert run(monkeypatch, "spot", "run", "job.plan.json", *PLACE, "--max-cost", "25", "--yes", *SCRIPT) == code
     printed = capsys.readouterr()

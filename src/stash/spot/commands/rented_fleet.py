@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from stash.spot.emulate.build_rehearsal import EmulatedLinks
     from stash.spot.records.fleets import FleetPlan
     from stash.spot.records.runs import SpotEvent, SyncLog
-    from stash.spot.rented.rent_controller import FleetOutcome, SpotController
+    from stash.spot.rented.rent_controller import FleetOutcome, RentPolicy
+    from stash.spot.rented.replace_machines import TrainingProgress
     from stash.spot.rented.tasks import RentRequest
     from stash.spot.sync.agents import SyncOrders
     from stash.spot.sync.rehearse_sync import Listeners, SyncRehearsal
@@ -42,7 +43,7 @@ def run_rented(
     """Print every YAML and command, and with ``yes`` run them until the loss is reached or the money is spent."""
     from stash import catalog
     from stash.spot.rented import rent_request
-    from stash.spot.rented.replace_machines import FleetController
+    from stash.spot.rented.replace_machines import FleetPolicy
     from stash.spot.spot_files import read_plan
 
     if infra is None:
@@ -52,7 +53,8 @@ def run_rented(
     again = ["stash", "spot", "run", str(plan), job, "--infra", infra]
     if agreed(request, max_cost, again, [], yes):
         assert max_cost is not None
-        _finish(run_controller(FleetController, request, max_cost))
+        policy = FleetPolicy(request)
+        _finish(run_controller(policy, request, max_cost), policy.progress)
 
 
 def agreed(request: RentRequest, max_cost: float | None, again: list[str], then: list[str], yes: bool) -> bool:
@@ -111,35 +113,30 @@ def _price(request: RentRequest) -> str:
     return f"{text} Where no spot ones are in time, workers come on demand, ${max(prices):.2f} an hour each at most."
 
 
-def run_controller(kind: type[SpotController], request: RentRequest, max_cost: float) -> FleetOutcome:
+def run_controller(policy: RentPolicy, request: RentRequest, max_cost: float) -> FleetOutcome:
     """To its end, going on where an earlier one was killed."""
     from stash.core.interrupts import REQUESTS, interrupted_by
+    from stash.spot.rented.rent_controller import RentController
     from stash.study import study_folder
+    from stash.study.backend import JobBackend, open_leases, spent
     from stash.study.programs import SystemPrograms
-    from stash.study.status import open_leases, spent
 
     programs = SystemPrograms()
     if not programs.has("sky"):
         raise UserError("there is no program 'sky' on PATH; install SkyPilot with: pip install 'skypilot[aws]'")
     with request.folder.held(), interrupted_by(*REQUESTS):
         events = study_folder.read(request.folder.journal)
-        controller = kind(
-            request=request,
-            programs=programs,
-            write=lambda event: study_folder.append(request.folder.journal, event),
-            say=say,
-            cap=max_cost,
-        )
-        return controller.run(open_leases(events), spent(events))
+        backend = JobBackend(request.folder, programs, spent(events))
+        return RentController(request, policy, backend, say, max_cost).run(open_leases(events))
 
 
 def say(text: str) -> None:
     print(printable_line(masked_text(text), 600), flush=True)
 
 
-def _finish(outcome: FleetOutcome) -> None:
-    loss = "not known" if outcome.sight.loss is None else f"{outcome.sight.loss:.4g}"
-    say(f"{outcome.reason}: loss {loss} after {outcome.sight.updates:,} updates, ${outcome.dollars:.2f} at most.")
+def _finish(outcome: FleetOutcome, progress: TrainingProgress) -> None:
+    loss = "not known" if progress.loss is None else f"{progress.loss:.4g}"
+    say(f"{outcome.reason}: loss {loss} after {progress.updates:,} updates, ${outcome.dollars:.2f} at most.")
     if outcome.fetched is not None:
         say(f"The model and its checkpoints are in {shlex.quote(outcome.fetched)}.")
     judged(outcome, "The loss was not reached")
@@ -188,9 +185,9 @@ def run_sync(
     from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
     from stash.lab.testbed.revoke import moments, parse_revocation
     from stash.spot.emulate.build_rehearsal import machines
+    from stash.spot.emulate.hosts import EmulatedHosts, ThisMachine
     from stash.spot.spot_files import read_plan
     from stash.spot.sync.agents import SyncOrders, TorchrunAgents
-    from stash.spot.sync.nodes import EmulatedHosts, ThisMachine
     from stash.spot.sync.rehearse_sync import SyncRehearsal
 
     require_linux("stash spot run --sync")
@@ -209,8 +206,10 @@ def run_sync(
         # Each loss may break the script of those that stay, and break it once more while it starts again.
         orders = SyncOrders(tuple(script), tuple(types), least, 2 * spares, place, interval)
         _announce(orders, why, links, chosen, json)
-        where = ThisMachine() if links is None else EmulatedHosts(orders.nodes, spares, links)
-        agents = TorchrunAgents(orders, Path(folder), where)
+        hosts: ThisMachine | EmulatedHosts = ThisMachine(Path(folder))
+        if links is not None:
+            hosts = EmulatedHosts(orders.nodes, spares, links.node_rate, links.head_rate)
+        agents = TorchrunAgents(orders, Path(folder), hosts)
         rehearsal = SyncRehearsal(orders, agents, types, moments(revocations), _listeners(json))
         try:
             rehearsal.run(limit)
@@ -326,7 +325,7 @@ def run_rented_sync(
     from stash import catalog
     from stash.core.units import format_seconds
     from stash.spot.rented import rent_request
-    from stash.spot.rented.replace_machines import GangController
+    from stash.spot.rented.replace_machines import GangPolicy
     from stash.spot.spot_files import read_plan
 
     if infra is None:
@@ -345,7 +344,7 @@ def run_rented_sync(
     if not agreed(request, max_cost, again, ["--sync", *script], yes):
         return
     assert max_cost is not None
-    outcome = run_controller(GangController, request, max_cost)
+    outcome = run_controller(GangPolicy(request), request, max_cost)
     say(f"{outcome.reason}, ${outcome.dollars:.2f} at most. The checkpoints are in {bucket}.")
     if outcome.fetched is not None:
         say(f"What happened is in {shlex.quote(outcome.fetched)}.")

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -237,15 +237,12 @@ def _rehearsal(
     chosen: Cast, orders: TrainingOrders, revocations: list[Revocation], folder: Path, json: bool
 ) -> Rehearsal:
     from stash.lab.testbed.revoke import moments
-    from stash.spot.emulate.backends import LocalGround, TestbedGround
+    from stash.spot.emulate.backends import TrainingBackend
     from stash.spot.emulate.run_rehearsal import Rehearsal
 
-    if chosen.emulated is None:
-        ground: Any = LocalGround(orders, folder)
-    else:
-        taken = [sum(name.who in (each.name, each.type) for each in chosen.workers) or 1 for name in revocations]
-        ground = TestbedGround(orders, folder, chosen.emulated, sum(taken))
-    return Rehearsal(orders, ground, folder, moments(revocations), _teller(json))
+    taken = [sum(name.who in (each.name, each.type) for each in chosen.workers) or 1 for name in revocations]
+    backend = TrainingBackend(orders, folder, chosen.emulated, sum(taken))
+    return Rehearsal(orders, backend, folder, moments(revocations), _teller(json))
 
 
 def _teller(json: bool) -> Callable[[SpotEvent], None]:
@@ -328,7 +325,7 @@ def _of_gang(
 ) -> int:
     from stash.core.membership import TOKEN
     from stash.spot.rented.node_agent import RentedNode
-    from stash.spot.sync.board import board_at
+    from stash.spot.sync.rendezvous import board_at
 
     token = os.environ.get(TOKEN)
     if head is None or name is None or not token:
