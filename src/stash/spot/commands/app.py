@@ -82,7 +82,7 @@ def predict(
     stash spot predict job.fleet.json --servers 1 --workers v100=1,k80=2
     """
     from stash.report.output import printed
-    from stash.spot.model.speed import predict as predicted
+    from stash.spot.model.fitting import predict as predicted
     from stash.spot.pages.predicted_fleet import document, render, view
     from stash.spot.spot_files import read_model, workers_of
 

@@ -84,7 +84,7 @@ def plan(
     """
     from stash.report.output import output_file, printed, write_output
     from stash.spot.pages.fleet_plan import document, render, view
-    from stash.spot.risk.reckoning import kept
+    from stash.spot.risk.fleet_risk import kept
 
     wanted = _wanted(deadline, loss, confidence, budget, vcpus)
     quotas = _quotas(quota or [])
@@ -182,7 +182,7 @@ def _of_pool(
     from stash.core.version import __version__
     from stash.spot.choose.fleet_costs import FleetWish, rented_on_demand
     from stash.spot.choose.provision import provision
-    from stash.spot.model.server_memory import server_bytes, too_small
+    from stash.spot.model.pool import server_bytes, too_small
     from stash.spot.planning import as_timed
     from stash.spot.spot_files import load_curve, read_model, read_pool
 

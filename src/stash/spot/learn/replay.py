@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stash.spot.model.speed import asynchronous
+from stash.spot.model.queueing import asynchronous
 from stash.spot.records.runs import LOSS_WINDOW, LossReplay, VirtualWorker, mean_loss
 from stash.spot.train.elastic_job import ElasticJob, build_optimizer
 from stash.spot.train.worker import SampleOrder, batch_of, samples_of

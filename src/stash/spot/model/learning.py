@@ -73,9 +73,6 @@ def _rank(fitted: FittedLoss) -> tuple[float, int]:
     return round(fitted.error, _DIGITS), _PLAINEST.index(fitted.form)
 
 
-# Judging --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Errors:
     """Of one form, over all replays held out: relative ones of losses, logarithmic ones of updates."""
@@ -141,9 +138,6 @@ def _jackknife(form: LossForm, whole: Array, others: Array) -> dict[str, Interva
         else Interval(value=whole[at])
         for at in _FREED[form]
     }
-
-
-# Fitting --------------------------------------------------------------------------------------------------
 
 
 def _solve(form: LossForm, replays: Sequence[LossReplay]) -> Array:

@@ -12,8 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stash.spot.model.queueing import fleet_seconds, iteration_seconds, of_pool
-from stash.spot.model.speed import asynchronous
+from stash.spot.model.queueing import asynchronous, fleet_seconds, iteration_seconds, of_pool
 from stash.spot.records.fleets import FleetPool, SpeedModel
 from stash.spot.records.runs import SpotEvent, SpotStretch, SpotTakeover, SpotUpdates
 

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.spot.records.risks import PolicyOutcome, SpotSimulation
-from stash.spot.risk.restarting import MIN
+from stash.spot.risk.restarting import MIN_INDEPENDENT
 from stash.ui.layout import Renderer, paragraph, terminal_renderer
 from stash.ui.tables import fleet, table
 
@@ -76,7 +76,9 @@ def view(found: SpotSimulation, source: str) -> SimulatedView:
         + ". A late run is paid until the deadline.",
         mode=_mode(found),
         notes=tuple(f"{note[0].upper()}{note[1:]}." for note in found.notes),
-        warnings=() if found.independent is None or found.independent >= MIN else (_alone(found.independent),),
+        warnings=()
+        if found.independent is None or found.independent >= MIN_INDEPENDENT
+        else (_alone(found.independent),),
     )
 
 
