@@ -1,4 +1,9 @@
-"""Files about spot markets: availability, lifetimes and prices that were watched, and AWS's Spot Advisor."""
+"""Files about spot markets: availability, lifetimes and prices that were watched, and AWS's Spot Advisor.
+
+Turns them into records, or into one sentence that says what is wrong on which line. Traces are JSON as SkyPilot
+publishes them, lives and prices are CSV. Published ones often come without a licence, so Stash ships none; nor
+``spot-advisor-data.json`` of AWS's public bucket ``spot-bid-advisor``, which has no licence and no date.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +26,16 @@ from stash.core.units import nearest, parse_interruptions
 from stash.spot.records.risks import InterruptionBand, Obtainable, SpotPrices, WatchedLives
 from stash.spot.spot_files import json_of, text_of
 
-# Advisor ---------------------------------------------------------------------------------------------------
-# AWS's Spot Instance Advisor as its page loads it: in which band each type's interruptions of last month were.
-#
-# The file is ``spot-advisor-data.json`` of AWS's public bucket ``spot-bid-advisor``. It has no licence and no date,
-# so Stash reads a user's copy and ships none.
-
 AGAIN = "get it with: curl -O https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
 _MAX_BYTES = 64 * 2**20
 _SYSTEM = "Linux"
 
 
 def read_advisor(path: Path, region: str) -> dict[str, InterruptionBand | None]:
-    """The band of every type in a region; ``None`` where it has no upper end, as >20 %. Raises UserError."""
+    """In which band each type's interruptions of last month were; ``None`` where it has no upper end, as >20 %.
+
+    Raises UserError.
+    """
     try:
         content = read_up_to(path, _MAX_BYTES)
         data = json.loads(content)
@@ -60,12 +62,6 @@ def _band(label: str) -> InterruptionBand | None:
     return InterruptionBand(low=low, high=high)
 
 
-# Watched ---------------------------------------------------------------------------------------------------
-# Files about spot machines that were watched: what could be had tick by tick, how long each lived, what they cost.
-#
-# Traces are JSON as SkyPilot publishes them, lives and prices are CSV. Turns them into records, or into one
-# sentence that says what is wrong on which line. Published ones often come without a licence, so Stash ships none.
-
 LIVES = ("seconds", "revoked")
 PRICES = ("type", "time", "dollars_per_hour")
 TRACE = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]}'
@@ -85,7 +81,7 @@ def read_obtainable(path: Path) -> Obtainable:
         raise UserError(f"{path} is not a trace of machines; {TRACE}")
     strange = next((key for key in data if key not in _KEYS), None)
     if strange is not None:
-        raise UserError(f"{path} is not a trace of machines: nobody knows what its {strange!r} means; {TRACE}")
+        raise UserError(f"{path} is not a trace of machines: its {strange!r} is unknown; {TRACE}")
     if any(each is None for each in machines):
         gap = machines.index(None)
         raise UserError(
@@ -98,8 +94,8 @@ def read_obtainable(path: Path) -> Obtainable:
     try:
         return Obtainable(gap_seconds=metadata.get("gap_seconds"), machines=tuple(machines), start_seconds=begin)
     except ValidationError as error:
-        said = first_mistake(error).replace("machines", "data", 1)
-        raise UserError(f"{path} is not a trace of machines: {said}; {TRACE}") from error
+        mistake = first_mistake(error).replace("machines", "data", 1)
+        raise UserError(f"{path} is not a trace of machines: {mistake}; {TRACE}") from error
 
 
 def read_lives(path: Path) -> WatchedLives:

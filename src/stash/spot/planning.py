@@ -220,13 +220,13 @@ def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator
     The least bound first.
     """
     assert plan.chosen is not None
-    plain = _wish_of(plan)
+    plain = FleetWish.of(plan)
     own = np.array([plan.chosen.workers.get(kind.name, 0) for kind in plan.pool.types], dtype=float)
     counts, weighed = compared(plain, own, all_fleets(plain) if plain.fleet_count <= MAX_FLEETS else None)
     found: list[tuple[float, int, FleetPlan]] = []
     for names in choices:
         other = plan.model_copy(update={"pool": rented_on_demand(plan.pool, names)})
-        wish = _wish_of(other)
+        wish = FleetWish.of(other)
         hourly = counts @ wish.prices + wish.server_price
         used = [number for number, kind in enumerate(plan.pool.types) if kind.name in names]
         fits = weighed.feasible & (counts[:, used] > 0).all(axis=1)
@@ -237,11 +237,7 @@ def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator
         best = np.argsort(bounds, kind="stable")[: _MAX + 1]
         found += [(float(bounds[at]), int(at), other) for at in best if np.isfinite(bounds[at])]
     for bound, at, other in sorted(found, key=lambda each: each[:2]):
-        yield bound, other.model_copy(update={"chosen": costed(_wish_of(other), counts[at])})
-
-
-def _wish_of(plan: FleetPlan) -> FleetWish:
-    return FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds, plan.confidence, plan.budget_dollars)
+        yield bound, other.model_copy(update={"chosen": costed(FleetWish.of(other), counts[at])})
 
 
 def _bounds(plan: FleetPlan, hourly: Array, seconds: Array) -> Array:
@@ -264,5 +260,5 @@ def _runner_up(found: FleetPlan, least: float) -> RunnerUp:
         costs = f"costs ${more:.3f} more" if more >= _MILL else "costs about the same"
         why = f"{costs} in the mean with revocations, {chance}"
     else:
-        why = f"the cheapest if nobody were revoked; with revocations {chance}"
+        why = f"the cheapest without revocations; with them {chance}"
     return RunnerUp(fleet=found.chosen, why=why)

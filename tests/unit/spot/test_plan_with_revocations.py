@@ -41,7 +41,7 @@ def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -
     # The one for machines that stay is cheaper by a little, and stands beside it with its chance.
     assert plan.chosen.dollars < found.risk.dollars.value < 1.2 * plan.chosen.dollars
     beside = next(each for each in found.runners_up if each.fleet.workers == plan.chosen.workers)
-    assert "if nobody were revoked; with revocations in time with probability 0." in beside.why
+    assert "without revocations; with them in time with probability 0." in beside.why
 
 
 def test_the_cheapest_stays_where_revocations_are_rare() -> None:

@@ -38,7 +38,7 @@ def test_a_trace_is_read_with_its_start(file: Path) -> None:
         ('{"metadata": {"gap_seconds": 600}, "data": []}', "data"),
         ('{"metadata": {"gap_seconds": 0}, "data": [4]}', "gap_seconds"),
         ('{"metadata": {}, "data": [4]}', "gap_seconds"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [4], "unit": "machines"}', "nobody knows what its 'unit' means"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [4], "unit": "machines"}', "its 'unit' is unknown"),
         ('{"metadata": {"gap_seconds": 600, "start": "May"}, "data": [4]}', "its start 'May' is no time"),
         ('{"metadata": {"gap_seconds": 600, "start": 5}, "data": [4]}', "its start '5' is no time"),
     ],

@@ -31,7 +31,7 @@ from stash.spot.model.queueing import (
     of_pool,
     states,
 )
-from stash.spot.records.fleets import Baseline, CostedFleet, FleetPool, SpeedModel, WorkerType
+from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, FleetPool, SpeedModel, WorkerType
 
 HOUR = 3600.0
 LONGEST = 1e9
@@ -50,6 +50,13 @@ class FleetWish:
     deadline_seconds: float
     confidence: float | None = None
     budget_dollars: float | None = None
+
+    @staticmethod
+    def of(plan: FleetPlan) -> FleetWish:
+        """What a plan was made for."""
+        return FleetWish(
+            plan.pool, plan.model, plan.loss, plan.deadline_seconds, plan.confidence, plan.budget_dollars
+        )
 
     @cached_property
     def prices(self) -> Array:

@@ -282,7 +282,7 @@ def _pictured(output: Path) -> Path:
 def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:
     """As they were given; those of the types, as one. Raises UserError where both are."""
     from stash.spot.market_files import read_obtainable
-    from stash.spot.policies.markets import revocable, together
+    from stash.spot.policies.simulating import revocable, together
 
     parts = [word.partition("=") for word in words]
     known = [kind.name for kind in plan.pool.types]

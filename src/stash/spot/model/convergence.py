@@ -153,8 +153,7 @@ def with_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array)
     c is what replays of a size took in addition to the power law: what stale gradients cost may be nothing up to
     four, and twice the updates at eight. Between sizes ln c is a straight line in N, beyond them it stays. Where a
     loss is noisy c is noise as well, so ln c is shrunk by the share of its variance that noise is (empirical Bayes;
-    Efron & Morris 1973), at each loss by its own: it keeps 1 − 1 / F, or 0. F is what each of its coefficients
-    explains, over the noise that is left.
+    Efron & Morris 1973), at each loss by its own.
     """
     sizes = np.array([len(each.workers) for each in replays])
     batches = np.log([each.mean_batch for each in replays])
@@ -164,10 +163,7 @@ def with_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array)
     size, batch, middle = np.log(sizes), batches - batches.mean(), np.log(sizes).mean()
     law, law_off, law_rank = _solved(np.stack([np.ones(len(sizes)), size - middle, batch], axis=1), seen)
     own, own_off, own_rank = _solved(np.column_stack([sizes[:, None] == kinds, batch]), seen)
-    kept, more, left = np.zeros(len(losses)), own_rank - law_rank, len(replays) - own_rank
-    if more > 0 and left > 0:
-        explained, noise = np.maximum(law_off - own_off, 0.0) / more, own_off / left
-        kept = np.where(explained > noise, 1 - noise / np.maximum(explained, 1e-300), 0.0)
+    kept = kept_share(law_off, own_off, own_rank - law_rank, len(replays) - own_rank)
     mean, by_size, by_batch = law[0], law[1], law[2] * (1 - kept) + own[-1] * kept
     centred = kept * (own[:-1] - mean - np.outer(np.log(kinds) - middle, by_size))
     return beyond.model_copy(
@@ -196,6 +192,17 @@ def _solved(columns: Array, seen: Array) -> tuple[Array, Array, int]:
     found: Array = np.asarray(solved[0], dtype=float)
     left: Array = ((seen - columns @ found) ** 2).sum(axis=0)
     return found, left, int(solved[2])
+
+
+def kept_share(law_off: Array, own_off: Array, more: int, left: int) -> Array:
+    """Of what sizes take in addition to the power law, the share that is no noise: 1 − 1 / F, or 0.
+
+    F is what each of ``more`` coefficients explains, over the noise that is left.
+    """
+    if more < 1 or left < 1:
+        return np.zeros(len(law_off))
+    explained, noise = np.maximum(law_off - own_off, 0.0) / more, own_off / left
+    return np.where(explained > noise, 1 - noise / np.maximum(explained, 1e-300), 0.0)
 
 
 def spreads(losses: Array, off: Array) -> tuple[LossSpread, ...]:

@@ -52,10 +52,21 @@ class _Single:
     pcie: float
     notes: tuple[str, ...]
 
-    def seconds(self, size: float, server: float, applied: float) -> float:
-        """(6), (7) with an update's work at the server: Tcomp + 2 · S / Bw + 2 · g · S / Bpcie."""
-        exchange = 2 * size / min(self.network, server) + 2 * self.gpus * size / self.pcie
-        return float(self.computes.mean()) + exchange + applied
+    def with_server(self, size: float, server: ParameterServers) -> WorkerType:
+        """The type with this server; (6), (7) with an update's work: Tcomp + 2 · S / Bw + 2 · g · S / Bpcie."""
+        exchange = 2 * size / min(self.network, server.bytes_per_second) + 2 * self.gpus * size / self.pcie
+        seconds = float(self.computes.mean()) + exchange + server.apply_seconds / server.cores
+        fixed = self.priced.on_demand
+        return WorkerType(
+            name=self.priced.instance.name,
+            gpus=self.gpus,
+            batch=self.batch,
+            samples_per_second=self.gpus * self.batch / seconds,
+            quota=self.priced.quota,
+            dollars_per_hour=self.priced.spot.dollars_per_hour,
+            on_demand_dollars_per_hour=None if fixed is None else fixed.dollars_per_hour,
+            vcpus=self.priced.instance.vcpus,
+        )
 
 
 def same_model(profile: Profile, source: str, parameters: int, other: str) -> None:
@@ -78,58 +89,45 @@ def pools_of(
     same_model(base.profile, source, curve.parameters, f"the curve of {curve.job}")
     singles = [_alone(base, each) for each in market.workers]
     dates = [each.spot.as_of for each in market.workers if each.spot.as_of is not None]
-    whole = FleetPool(
-        as_of=min(dates, default="an unknown date"),
-        source=f"{source}, {curve.job} and the catalog",
-        exchange_bytes=float(base.profile.workload.parameter_bytes or curve.parameter_bytes),
-        worker_bytes_per_second=max(each.network for each in singles),
-        pcie_bytes_per_second=max(each.pcie for each in singles),
-        server=_server(market, market.servers[0], curve.apply_seconds),
-        loss=curve.best.curve,
-        start_seconds=market.start_seconds,
-        uncertainty=_uncertainty(singles, curve, loss),
-        types=tuple(_type(each, 1.0) for each in singles),
-        learned=curve.learned,
-        notes=tuple(_notes(base, curve, market, singles, today)),
-        cloud=market.workers[0].instance.cloud,
-        region=market.region,
-    )
-    return tuple(_served(whole, singles, _server(market, each, curve.apply_seconds)) for each in market.servers)
+    size = float(base.profile.workload.parameter_bytes or curve.parameter_bytes)
+    reached, uncertainty = max(each.network for each in singles), _uncertainty(singles, curve, loss)
+    notes = tuple(_notes(base, curve, market, singles, today))
 
+    def with_server(offer: ServerOffer) -> FleetPool:
+        count = "" if market.server_count == 1 else f"{market.server_count} x "
+        where = "" if market.region is None else f" in {market.region}"
+        note = (
+            f"the server is {count}{offer.name} on demand{where}, ${offer.dollars_per_hour:g}/h each, of which "
+            f"{format_bits(offer.bytes_per_second)} are taken to be reached"
+        )
+        server = ParameterServers(
+            count=market.server_count,
+            bytes_per_second=offer.bytes_per_second,
+            dollars_per_hour=offer.dollars_per_hour,
+            apply_seconds=curve.apply_seconds,
+            cores=offer.cores,
+            instance=offer.name,
+            memory_bytes=offer.memory_bytes,
+            needs_bytes=market.needs_bytes,
+        )
+        return FleetPool(
+            as_of=min(dates, default="an unknown date"),
+            source=f"{source}, {curve.job} and the catalog",
+            exchange_bytes=size,
+            worker_bytes_per_second=min(reached, offer.bytes_per_second),  # it may be slower than what workers reach
+            pcie_bytes_per_second=max(each.pcie for each in singles),
+            server=server,
+            loss=curve.best.curve,
+            start_seconds=market.start_seconds,
+            uncertainty=uncertainty,
+            types=tuple(each.with_server(size, server) for each in singles),
+            learned=curve.learned,
+            notes=(note, *notes),
+            cloud=market.workers[0].instance.cloud,
+            region=market.region,
+        )
 
-def _served(pool: FleetPool, singles: Sequence[_Single], server: ParameterServers) -> FleetPool:
-    """The pool with this server, which may be slower than what workers could reach."""
-    where = "" if pool.region is None else f" in {pool.region}"
-    count = "" if server.count == 1 else f"{server.count} x "
-    note = (
-        f"the server is {count}{server.instance} on demand{where}, ${server.dollars_per_hour:g}/h each, of which "
-        f"{format_bits(server.bytes_per_second)} are taken to be reached"
-    )
-    reached = min(pool.worker_bytes_per_second, server.bytes_per_second)
-    applied = server.apply_seconds / server.cores
-    types = (_type(each, each.seconds(pool.exchange_bytes, server.bytes_per_second, applied)) for each in singles)
-    return pool.model_copy(
-        update={
-            "server": server,
-            "types": tuple(types),
-            "worker_bytes_per_second": reached,
-            "notes": (note, *pool.notes),
-        }
-    )
-
-
-def _type(single: _Single, seconds: float) -> WorkerType:
-    fixed = single.priced.on_demand
-    return WorkerType(
-        name=single.priced.instance.name,
-        gpus=single.gpus,
-        batch=single.batch,
-        samples_per_second=single.gpus * single.batch / seconds,
-        quota=single.priced.quota,
-        dollars_per_hour=single.priced.spot.dollars_per_hour,
-        on_demand_dollars_per_hour=None if fixed is None else fixed.dollars_per_hour,
-        vcpus=single.priced.instance.vcpus,
-    )
+    return tuple(with_server(each) for each in market.servers)
 
 
 def _alone(base: Base, priced: Priced) -> _Single:
@@ -184,19 +182,6 @@ def _pcie(priced: Priced) -> float:
             "instances file (docs/how-to/own-instances.md)"
         )
     return instance.pcie_bytes_per_second * share.value
-
-
-def _server(market: FleetMarket, offer: ServerOffer, apply_seconds: float) -> ParameterServers:
-    return ParameterServers(
-        count=market.server_count,
-        bytes_per_second=offer.bytes_per_second,
-        dollars_per_hour=offer.dollars_per_hour,
-        apply_seconds=apply_seconds,
-        cores=offer.cores,
-        instance=offer.name,
-        memory_bytes=offer.memory_bytes,
-        needs_bytes=market.needs_bytes,
-    )
 
 
 def _uncertainty(singles: Sequence[_Single], curve: LearnedCurve, loss: float) -> Uncertainty | None:

@@ -67,7 +67,7 @@ def with_risk(plan: FleetPlan, options: RiskOptions, runs: int = RUNS, seed: int
     gang = Gang(
         tuple((options.law(name), count) for name, count in workers.items()), options.shocks * len(options.laws)
     )
-    how, exactly, checkpoint, independent = "Monte Carlo", None, None, None
+    exactly, checkpoint, independent = None, None, None
     if sync and gang.rate != 0:
         checkpoint, found, exactly = _synchronous(plan, options, gang, runs, seed)
         how = "Monte Carlo" if exactly is None else "closed form"
@@ -75,9 +75,8 @@ def with_risk(plan: FleetPlan, options: RiskOptions, runs: int = RUNS, seed: int
         found, independent = _replayed(plan, options)
         how = "replay"
     else:
-        found = _asynchronous(plan, options, runs, seed)
-    if independent is None:
-        independent = len(found.seconds)
+        found, how = _asynchronous(plan, options, runs, seed), "Monte Carlo"
+    independent = len(found.seconds) if independent is None else independent
     prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
     hourly = sum(count * prices[name] for name, count in workers.items())
     hourly += plan.pool.server.count * plan.pool.server.dollars_per_hour
@@ -110,21 +109,17 @@ def _life(name: str, chosen: ChosenLaw) -> TypeLife:
 
 def factors(plan: FleetPlan, count: int = _NODES) -> Array:
     """What the work comes to, 1 being what is predicted: evenly spread draws, [draw]."""
-    deviation = _wish(plan).deviation
+    deviation = FleetWish.of(plan).deviation
     if not deviation:
         return np.ones(1)
     found: Array = np.exp(deviation * ndtri((np.arange(count) + 0.5) / count))
     return found
 
 
-def _wish(plan: FleetPlan) -> FleetWish:
-    return FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds)
-
-
 def _speeds(plan: FleetPlan) -> FleetSpeeds:
     assert plan.chosen is not None
     names = [kind.name for kind in plan.pool.types]
-    return speeds(_wish(plan), [(names.index(name), count) for name, count in plan.chosen.workers.items()])
+    return speeds(FleetWish.of(plan), [(names.index(name), count) for name, count in plan.chosen.workers.items()])
 
 
 def _asynchronous(plan: FleetPlan, options: RiskOptions, runs: int, seed: int) -> FleetRuns:
