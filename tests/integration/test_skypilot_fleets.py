@@ -31,35 +31,31 @@ def lay(of: RentRequest, found: Sequence[Submission]) -> None:
         each.put(of.folder, of.folder.cell(each.lane))
 
 
-@pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
-def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str) -> None:
-    of = request(tmp_path, with_on_demand(plan()), infra)
-    types = of.plan.pool.types
-    found = [
-        tasks.server(of),
-        *(tasks.worker(of, 1, kind, "10.0.0.5", how) for kind in types for how in (False, True)),
-    ]
-    (tmp_path / "task.yaml").write_text("")
+def assert_taken(of: RentRequest, folder: Path, found: Sequence[Submission], *more: tuple[str, ...]) -> None:
+    """SkyPilot takes every task, and every command that starts, asks or ends one."""
+    (folder / "task.yaml").write_text("")
     lay(of, found)
     commands = [(*each.command[:-1], "task.yaml") for each in found]
     commands += [words for each in found for words in (*each.release, each.check)]
-    commands += [tasks.jobs(), tasks.logs(of.worker(1))]
-    done = real_skypilot.asked(tmp_path, [yaml.safe_load(each.files["task.yaml"]) for each in found], commands)
+    asked = [yaml.safe_load(each.files["task.yaml"]) for each in found]
+    done = real_skypilot.asked(folder, asked, [*commands, *more])
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
+def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str) -> None:
+    of = request(tmp_path, with_on_demand(plan()), infra)
+    kinds = of.plan.pool.types
+    workers = [tasks.worker(of, 1, kind, "10.0.0.5", how) for kind in kinds for how in (False, True)]
+    assert_taken(of, tmp_path, [tasks.server(of), *workers], tasks.jobs(), tasks.logs(of.worker(1)))
 
 
 @pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
 def test_the_head_and_the_nodes_of_a_gang_are_taken(tmp_path: Path, infra: str) -> None:
     of = gang(tmp_path, gang_plan(dearer=3.0), infra)
-    types = of.plan.pool.types
-    nodes = [of.worker_task(1, kind, "10.0.0.5", how) for kind in types for how in (False, True)]
-    found = [of.server_task(), *nodes]
-    (tmp_path / "task.yaml").write_text("")
-    lay(of, found)
-    commands = [(*each.command[:-1], "task.yaml") for each in found]
-    commands += [words for each in found for words in (*each.release, each.check)]
-    done = real_skypilot.asked(tmp_path, [yaml.safe_load(each.files["task.yaml"]) for each in found], commands)
-    assert done.returncode == 0, done.stderr
+    kinds = of.plan.pool.types
+    nodes = [of.worker_task(1, kind, "10.0.0.5", how) for kind in kinds for how in (False, True)]
+    assert_taken(of, tmp_path, [of.server_task(), *nodes])
 
 
 def test_a_slip_would_be_seen(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from stash.measure.linux.processes import carrying, named
 from stash.spot.train import saved_shards
 
 pytest.importorskip("ray")
@@ -48,6 +48,7 @@ breaks = stash.spot.Job(model, loss, lambda parameters: Breaks(parameters, 1e-3)
 """
 SLOW_DISK = """
 import time
+from stash.measure.linux.processes import carrying, named
 from stash.spot.train import saved_shards as checkpoints
 save = checkpoints.save
 def slowly(*words):
@@ -85,16 +86,9 @@ def _marked(folder: Path) -> dict[str, str]:
     return {**os.environ, "STASH_REHEARSED": str(folder)}
 
 
-def _left(folder: Path) -> list[str]:
+def _left(folder: Path) -> list[int]:
     """Processes of the test's runs that outlived them."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if f"STASH_REHEARSED={folder}".encode() in path.read_bytes().split(b"\0"):
-                found.append(path.parts[2])
-        except OSError:
-            continue
-    return found
+    return carrying("STASH_REHEARSED", str(folder))
 
 
 def _done(folder: Path, job: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -212,8 +206,8 @@ def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: P
     while not list((folder / "kept").glob("shard0-*1.ckpt")):
         assert process.poll() is None
         time.sleep(0.1)
-    (head,) = [pid for pid in _left(folder) if "stash.spot.train.head" in _words(pid)]
-    os.kill(int(head), signal.SIGKILL)
+    (head,) = set(_left(folder)) & set(named("stash.spot.train.head"))
+    os.kill(head, signal.SIGKILL)
     said = process.communicate(timeout=90)[1]
     assert process.returncode == 1
     assert _left(folder) == []
@@ -230,9 +224,3 @@ def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: P
     log = json.loads((folder / "run.spotlog.json").read_text())
     assert (log["books"]["wrong"], log["books"]["repeated"]) == (None, 0)
     assert log["books"]["done"] == before + sum(log["updates"]["samples"])
-
-
-def _words(pid: str) -> str:
-    with suppress(OSError):
-        return Path("/proc", pid, "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return ""

@@ -6,13 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from stash.catalog import usual
 from stash.core import secrets
-
-settings.register_profile("any machine", deadline=None)
-settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ PATH = re.compile(r"`((?:[\w.-]+/)+(?:[\w.-]+\.\w+)?)`")
 
 def paths(page: str) -> list[str]:
     found = PATH.findall((ROOT / page).read_text())
-    return [path for path in found if not path.startswith((".venv/", "dist/"))]
+    return [path for path in found if not path.startswith((".venv/", "build/", "dist/"))]
 
 
 @pytest.mark.parametrize("page", PAGES[:3])

@@ -53,7 +53,7 @@ LISTENERS = (
     ListeningSocket(
         "several nodes without `--node-rank`", "the launcher, which gives out numbers",
         f"{SECRET}: `--rdzv-id`", "the same address and port", "until all have come", "the run's interface",
-        ("stash.measure.launcher.numbering", "stash.measure.linux.interfaces"),
+        ("stash.measure.launcher.peers", "stash.measure.linux.interfaces"),
     ),
     ListeningSocket(
         "several nodes", "the launchers' signs of life, by UDP",

@@ -133,7 +133,7 @@ def model(
     size_scale: Annotated[float, option("F", "All bytes times this (links alike).")] = 1.0,
     time_scale: Annotated[float, option("F", "All times times this.")] = 1.0,
 ) -> None:
-    """Print the YAML of a zoo model on a GPU, for `python -m stash.lab.testbed.train --model FILE`.
+    """Print the YAML of a zoo model on a GPU, for `python -m stash.lab.testbed.train_emulated --model FILE`.
 
     The GPU is one of the catalog (--gpu), or any other by its peak rates (--tflops and --memory).
     """

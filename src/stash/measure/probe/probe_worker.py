@@ -1,6 +1,6 @@
 """One rank of a probe, started by torchrun: runs the parts in order and brings what was found to rank 0.
 
-``python -m stash.measure.probe.worker ORDERS``. Parts of one machine are measured on all nodes at the same
+``python -m stash.measure.probe.probe_worker ORDERS``. Parts of one machine are measured on all nodes at the same
 time, by each node's first rank. Knows the order of things and what to do when a peer is lost, not how to measure.
 """
 

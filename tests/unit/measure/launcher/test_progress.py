@@ -103,7 +103,7 @@ def test_a_budget_of_few_rounds_is_said_to_be_one_before_they_are_measured() -> 
 
 
 def test_what_whoever_waits_should_know_at_once_is_a_line_that_stays() -> None:
-    moment = Moment("starting", None, 0.0, said="the job was started by torchrun")
+    moment = Moment("starting", None, 0.0, notice="the job was started by torchrun")
     console = screen()
     with Progress(EXPEDITION, console) as progress:
         progress.show(moment)

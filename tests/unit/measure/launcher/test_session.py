@@ -202,7 +202,7 @@ def test_a_plain_process_that_asks_for_its_rank_is_started_on_all_devices_which_
     assert result.failure is None
     note = f"the job was started by torchrun, as 2 ranks, since as a plain process it failed ({WANTS_RANK})"
     assert note in result.profile.notes
-    assert [moment.said for moment in moments if moment.said] == [note]
+    assert [moment.notice for moment in moments if moment.notice] == [note]
 
 
 def test_if_it_fails_again_both_errors_are_told_the_first_one_first():
@@ -429,7 +429,7 @@ def test_what_the_job_asks_on_a_terminal_is_shown_once(monkeypatch):
     monkeypatch.setattr(launches, "on_terminal", lambda: True)
     moments: list[Moment] = []
     expedition(asks)[0].run(moments.append)
-    assert [moment.said for moment in moments if moment.said] == ["the job asks: which model?"]
+    assert [moment.notice for moment in moments if moment.notice] == ["the job asks: which model?"]
 
 
 def test_a_pipe_that_the_first_start_has_read_is_named_where_the_second_misses_it(monkeypatch):

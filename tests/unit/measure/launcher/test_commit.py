@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.launcher import repository
-from stash.measure.launcher.job import Job
-from stash.measure.launcher.repository import Commit, commit_of
+from stash.measure.launcher import job as job_module
+from stash.measure.launcher.job import Commit, Job, commit_of
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
@@ -126,5 +125,5 @@ def test_a_git_that_takes_too_long_is_not_waited_for(repo: Path, monkeypatch: py
     (repo.parent / "git").write_text("#!/bin/sh\nsleep 60\n")
     (repo.parent / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{repo.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(repository, "_PATIENCE", 0.3)
+    monkeypatch.setattr(job_module, "_GIT_SECONDS", 0.3)
     assert commit_of(script(repo)).dirty is None
