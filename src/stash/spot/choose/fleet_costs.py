@@ -82,6 +82,11 @@ class FleetWish:
         """[type], 0 where unstated: only asked for with a quota, which ``checked`` refuses then."""
         return np.array([kind.vcpus or 0.0 for kind in self.pool.types])
 
+    def within_vcpus(self, counts: Array) -> npt.NDArray[np.bool_]:
+        """Which fleets a quota of vCPUs allows, ``counts`` [fleet, type]."""
+        most = self.pool.most_vcpus
+        return np.full(len(counts), True) if most is None else counts @ self.vcpus <= most * (1 + _SAME)
+
     @property
     def server_price(self) -> float:
         """$/h of all servers."""
@@ -164,9 +169,7 @@ def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weigh
     feasible = training <= wish.training_seconds * (1 + _SAME)
     if wish.budget_dollars is not None:
         feasible &= dollars <= wish.budget_dollars * (1 + _SAME)
-    if pool.most_vcpus is not None:
-        feasible &= counts @ wish.vcpus <= pool.most_vcpus * (1 + _SAME)
-    feasible &= (counts <= np.array(wish.quotas)).all(axis=1)
+    feasible &= wish.within_vcpus(counts) & (counts <= np.array(wish.quotas)).all(axis=1)
     return WeighedFleets(progress, updates, whole, dollars, feasible)
 
 

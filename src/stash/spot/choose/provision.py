@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from stash.core.errors import UserError
 from stash.core.units import counted
@@ -183,18 +182,12 @@ def _soonest(wish: FleetWish, known: AllFleets | None) -> CostedFleet | None:
             replace(wish, pool=timed, deadline_seconds=1e9, budget_dollars=None, confidence=None), _EXTRA_SECONDS
         ).counts
         return None if counts is None else costed(wish, counts)
-    allowed = np.isfinite(known.weighed.seconds) & _within(wish, known.counts)
+    allowed = np.isfinite(known.weighed.seconds) & wish.within_vcpus(known.counts)
     if wish.budget_dollars is not None:
         allowed &= known.weighed.dollars <= wish.budget_dollars
     if not allowed.any():
         return None
     return costed(wish, known.counts[int(np.argmin(np.where(allowed, known.weighed.seconds, math.inf)))])
-
-
-def _within(wish: FleetWish, counts: Array) -> npt.NDArray[np.bool_]:
-    """Which fleets a quota of vCPUs allows."""
-    most = wish.pool.most_vcpus
-    return np.full(len(counts), True) if most is None else counts @ wish.vcpus <= most
 
 
 def _least_loss(wish: FleetWish, known: AllFleets | None) -> float:
@@ -206,7 +199,7 @@ def _least_loss(wish: FleetWish, known: AllFleets | None) -> float:
     updates = progress.updates_per_second * wish.training_seconds
     losses = loss_after(wish.pool.loss, updates, progress.mean_batch, progress.imbalance, counts.sum(axis=1))
     meaningful = losses > (wish.pool.loss.levels[-1].loss if wish.pool.loss.levels else wish.pool.loss.gamma5)
-    meaningful &= _within(wish, counts)
+    meaningful &= wish.within_vcpus(counts)
     if wish.budget_dollars is not None:
         hours = (wish.pool.start_seconds + wish.training_seconds) / HOUR
         meaningful &= hours * (counts @ wish.prices + wish.server_price) <= wish.budget_dollars
