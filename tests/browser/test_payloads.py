@@ -61,8 +61,8 @@ KINDS: dict[str, tuple[str, Path | None, Callable[[Path], object]]] = {
 }
 COMMANDS: dict[str, tuple[str, ...]] = {
     "profile": (
-        "show {}", "show {} --json", "show {} --explain", "show {} --redact", "compare {} other.stash.json --anyway",
-        "compare other.stash.json {} --anyway --json", "check {} --max step=1ms --junit OUT.xml",
+        "show {}", "show {} --json", "show {} --explain", "show {} --redact", "compare {} other.stash.json --force",
+        "compare other.stash.json {} --force --json", "check {} --max step=1ms --junit OUT.xml",
         "whatif {} --network 10gbit", "whatif {} --network 10gbit --json",
         "whatif {} --sweep network=1gbit,9gbit -o OUT-sweep.html",
         "whatif {} --sweep network=1gbit,9gbit -o OUT-sweep.svg", "export {} --to openmetrics -o OUT.prom",

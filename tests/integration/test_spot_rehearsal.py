@@ -109,7 +109,7 @@ def _ran(folder: Path, *words: str, job: str = "job") -> dict[str, Any]:
 
 
 def test_on_this_machine_a_killed_worker_is_replaced_and_training_goes_on_where_it_was(folder: Path) -> None:
-    words = ("--on", "local", "--seconds", "20s", "--checkpoint", "kept", "--checkpoint-every", "3s")
+    words = ("--on", "local", "--seconds", "20s", "--checkpoint-dir", "kept", "--checkpoint-every", "3s")
     log = _ran(folder, *words, "--revoke", "worker1@3s", "--revoke", "server1@10s")
     what = [(event["what"], event["who"]) for event in log["events"]]
     assert ("lost", "worker1") in what
@@ -126,7 +126,8 @@ def test_a_job_that_diverges_ends_with_one_sentence_and_keeps_what_was_trained_b
     plain, calls = "return torch.nn.functional.mse_loss(model(batch[0]), batch[1])", "calls = iter(range(10**9))\n"
     worse = plain + " * (float('nan') if next(calls) > 40 else 1)"
     (folder / "job.py").write_text(calls + job.replace(plain, worse))
-    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint", "kept", "-o", "x.spotlog.json")
+    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint-dir", "kept")
+    words += ("-o", "x.spotlog.json")
     done = subprocess.run(
         _command(*words), cwd=folder, env=_marked(folder), capture_output=True, text=True, timeout=240, check=False
     )
@@ -141,7 +142,8 @@ def test_a_job_that_diverges_ends_with_one_sentence_and_keeps_what_was_trained_b
 
 
 def test_an_interrupted_run_keeps_log_and_checkpoint_and_leaves_nothing_running(folder: Path) -> None:
-    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint", "kept", "-o", "x.spotlog.json")
+    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint-dir", "kept")
+    words += ("-o", "x.spotlog.json")
     process = subprocess.Popen(_command(*words), cwd=folder, env=_marked(folder), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
@@ -170,7 +172,7 @@ def test_on_emulated_hosts_one_leaves_in_order_and_one_vanishes(folder: Path) ->
 
 
 def test_the_saved_model_of_tied_weights_gives_the_loss_that_was_reported(folder: Path) -> None:
-    log = _ran(folder, "--on", "local", "--seconds", "5s", "--checkpoint", "kept", job="tied")
+    log = _ran(folder, "--on", "local", "--seconds", "5s", "--checkpoint-dir", "kept", job="tied")
     saved = torch.load(folder / "kept" / "model.pt", weights_only=True)
     assert sorted(saved) == ["first.weight", "second.weight", "third.bias", "third.weight"]
     assert torch.equal(saved["first.weight"], saved["second.weight"])
@@ -187,7 +189,7 @@ def test_an_optimizer_that_fails_on_a_server_ends_the_run_with_its_text(folder: 
 
 def test_a_notice_is_acted_on_while_a_checkpoint_is_being_written(folder: Path) -> None:
     (folder / "job.py").write_text(JOB + SLOW_DISK)
-    words = ("--on", "local", "--seconds", "20s", "--checkpoint", "kept", "--checkpoint-every", "2s")
+    words = ("--on", "local", "--seconds", "20s", "--checkpoint-dir", "kept", "--checkpoint-every", "2s")
     log = _ran(folder, *words, "--revoke", "worker1@4s,notice=3s")
     began = next(event["at"] for event in log["events"] if event["what"] == "began")
     told = next(event["at"] for event in log["events"] if event["what"] == "notice")
@@ -197,7 +199,7 @@ def test_a_notice_is_acted_on_while_a_checkpoint_is_being_written(folder: Path) 
 
 
 def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: Path) -> None:
-    words = ("job.plan.json", "job.py:job", "--on", "local", "--seconds", "6s", "--checkpoint", "kept")
+    words = ("job.plan.json", "job.py:job", "--on", "local", "--seconds", "6s", "--checkpoint-dir", "kept")
     first = (*words, "--checkpoint-every", "1s", "--revoke", "worker1@1s")
     process = subprocess.Popen(
         _command("run", *first), cwd=folder, env=_marked(folder), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.catalog import usual
+from stash.catalog import layers
 from stash.core import secrets
 
 
@@ -23,5 +23,5 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of the test's own, so that no catalog of the user's is read or written, and 80 columns."""
     monkeypatch.setenv("STASH_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "80")
-    usual._usual.cache_clear()
+    layers._usual.cache_clear()
     return tmp_path

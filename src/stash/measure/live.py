@@ -26,7 +26,8 @@ from stash.ui.layout import each_text, plain_text
 
 if TYPE_CHECKING:
     from stash.core.records.profile import Profile
-    from stash.measure.launcher.measurement import Moment, ProfileOptions
+    from stash.measure.launcher.measurement import Moment
+    from stash.measure.launcher.profile_options import ProfileOptions
     from stash.measure.launcher.session import ProfileSession
 
 _PHASES = {

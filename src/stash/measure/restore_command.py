@@ -7,22 +7,25 @@ back. How it is done, ``protocol.put_back`` knows.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from stash.core.interrupts import require_linux
 from stash.core.printable import printable
-from stash.ui.options import flag
+from stash.ui.options import Options, flag
 
 
-def restore(
-    dry_run: Annotated[bool, flag("--dry-run", "Say what would be put back, and stop.")] = False,
-    other_machines: Annotated[
-        bool, flag("--other-machines", "Also of profiles of other machines; make sure that none runs any more.")
-    ] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RestoreOptions(Options):
+    """One call of ``stash restore``."""
+
+    dry_run: bool = flag("Say what would be put back, and stop.")
+    other_machines: bool = flag("Also of profiles of other machines; make sure that none runs any more.")
+
+
+def restore(options: RestoreOptions) -> None:
     """Put back the files that a profile had replaced when it was killed.
 
     A profile that ends puts them back itself; if it is killed (kill -9), a process beside it does so within seconds.
@@ -42,11 +45,11 @@ def restore(
     failed = False
     found = put_back.left()
     for folder in found:
-        if owned(folder) is None and not other_machines:
+        if owned(folder) is None and not options.other_machines:
             machine = machine_of(folder) or "that is not known"
             print(printable(f"of a profile on the machine {machine}, which may still run:"))
             _list(folder, "would be put back with --other-machines")
-        elif dry_run:
+        elif options.dry_run:
             _list(folder, "would be put back")
         elif (report := put_back.restore(folder)) is not None:
             failed = failed or bool(report.unprotected)

@@ -294,7 +294,7 @@ def _numbers(best: Choice, goal: Goal) -> Iterator[tuple[str, str]]:
 
 
 def _next(plan: RentalPlan) -> tuple[str, ...]:
-    steps = [f"`--{wish.option} {wish.to}`: {wish.text}" for wish in plan.relaxations]
+    steps = [f"`{wish.typed}`: {wish.text}" for wish in plan.relaxations]
     if plan.experiment is not None:
         steps.append(f"{plan.experiment.text}: `{' '.join(plan.experiment.command)}`")
     return tuple(steps)

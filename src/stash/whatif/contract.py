@@ -7,6 +7,7 @@ from typing import Any
 
 from stash.analysis.breakdown import Breakdown
 from stash.core.intervals import Interval
+from stash.predict.changes import document_name
 from stash.predict.draws import Used
 from stash.predict.forecast import Forecast
 from stash.whatif.answers import WhatIf
@@ -24,7 +25,7 @@ def document(answer: WhatIf) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "workload": answer.workload,
-        "changes": dict(answer.typed),
+        "changes": {document_name(option): text for option, text in answer.typed.items()},
         "target": told.target.model_dump(mode="json"),
         "measured": _measured(answer.measured),
         "forecast": {**forecast(told), "unknown": [item.model_dump() for item in answer.lost]},
@@ -51,11 +52,11 @@ def sweep_document(
     return {
         "schema": SCHEMA,
         "workload": workload,
-        "changes": typed,
-        "over": [axis.option for axis in over],
+        "changes": {document_name(option): text for option, text in typed.items()},
+        "over": [document_name(axis.option) for axis in over],
         "points": [
             {
-                "values": dict(zip((axis.option for axis in over), point.texts, strict=True)),
+                "values": dict(zip((document_name(axis.option) for axis in over), point.texts, strict=True)),
                 "forecast": None if point.told is None else forecast(point.told),
                 "why": point.why,
             }

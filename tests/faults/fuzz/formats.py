@@ -171,7 +171,7 @@ def _journal(path: Path) -> list[str]:
 
 
 def _compared(path: Path) -> list[str]:
-    """As ``stash compare --anyway``, ``stash check``, ``stash show --redact`` and ``stash export``."""
+    """As ``stash compare --force``, ``stash check``, ``stash show --redact`` and ``stash export``."""
     found = artefact.load_any(path)
     if not isinstance(found, Profile):
         return _probe(redacted(found))

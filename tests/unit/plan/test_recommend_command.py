@@ -105,8 +105,8 @@ def test_a_deadline_nothing_keeps_names_what_would_have_to_give(monkeypatch: Pat
     assert told["relaxations"][0]["option"] == "deadline"
     assert load_plan("kept.plan.json").relaxations
     assert run(monkeypatch, *JOB, "--deadline", told["relaxations"][0]["to"]) == 0
-    assert run(monkeypatch, *JOB, "--budget", "0.01") == 1
-    assert "--budget " in capsys.readouterr().out
+    assert run(monkeypatch, *JOB, "--max-cost", "0.01") == 1
+    assert "--max-cost " in capsys.readouterr().out
 
 
 def test_what_people_go_by_stands_beside_the_plan(monkeypatch: Patch, capsys: Capture) -> None:
@@ -150,8 +150,8 @@ def test_a_study_is_every_profile_of_a_folder(monkeypatch: Patch, capsys: Captur
         ((), "what is to be trained? Name a profile"),
         (("gpu.stash.json",), "how much is to be trained? Say it like --epochs 90 --samples 1281167"),
         ((*JOB, "--deadline", "0h"), "--deadline 0h: it must be more than 0"),
-        ((*JOB, "--budget", "0"), "--budget 0: it must be more than 0"),
-        ((*JOB, "--budget", "300 EUR"), "sums are in US dollars"),
+        ((*JOB, "--max-cost", "0"), "--max-cost 0: it must be more than 0"),
+        ((*JOB, "--max-cost", "300 EUR"), "sums are in US dollars"),
         ((*JOB, "--quota", "p9.large=1"), "--quota p9.large: no such instance type in the catalog"),
         ((*JOB, "--json", "--markdown"), "--markdown and --json are two ways to show a plan"),
         ((*JOB, "--pareto", "--explain", "p3.2xlarge"), "--pareto shows many choices and --explain one"),
@@ -188,7 +188,7 @@ def test_the_choice_is_written_as_a_task_and_nothing_is_started(
 
 def test_only_a_choice_can_be_launched_and_only_with_sky(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     assert run(monkeypatch, *JOB, "--launch", "slurm") == 2
-    assert "--launch slurm: sky is what" in capsys.readouterr().err
+    assert "--launch slurm: it is sky" in capsys.readouterr().err
     assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky") == 1
     assert "there is no choice to write down" in capsys.readouterr().err
     assert not list(tmp_path.glob("*.yaml"))

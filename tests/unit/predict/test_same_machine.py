@@ -48,7 +48,7 @@ def test_the_type_that_was_measured_is_answered_by_the_measurement(name: str, no
 
 
 def test_that_it_was_measured_is_what_it_says() -> None:
-    said = view(answered(job(), {"instance": "p3.8xlarge"}))
+    said = view(answered(job(), Alteration(instance="p3.8xlarge")))
     assert said.verdict.startswith("That is what was measured: a step of 300.0 ")
     assert {line.origin for line in said.lines} == {"measured"}
 

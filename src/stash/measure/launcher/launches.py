@@ -355,7 +355,7 @@ class Launches:
         m = self._measurement
         signs = [sign for each in running if (sign := each.last_step()) is not None]
         last = max(signs, default=pace.begun)
-        limit = max(_SILENCE, m.wishes.budget, _SLOWER * pace.longest_step(last)) if signs else m.wishes.patience
+        limit = max(_SILENCE, m.wishes.budget, _SLOWER * pace.longest_step(last)) if signs else m.wishes.start_timeout
         silence = m.clock.monotonic() - last
         if silence <= limit:
             return None
@@ -363,7 +363,7 @@ class Launches:
         if not beats:
             return Diagnosis(
                 f"{m.job.title} took no training step within {silence:.0f} s; if it needs longer to start, "
-                f"give it more with --patience SECONDS; if it trains, {MARK_STEPS}",
+                f"give it more with --start-timeout SECONDS; if it trains, {MARK_STEPS}",
                 self.last_words(),
             )
         phase, rounds = m.gathered.phase.name, m.gathered.rounds

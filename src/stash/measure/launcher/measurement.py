@@ -19,20 +19,8 @@ from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.gathered import Gathered
 from stash.measure.launcher.job import Commit, Job
+from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.messages import Message, RoundsPlanned
-
-
-@dataclass(frozen=True)
-class ProfileOptions:
-    """What the user wants of the measurement. ``patience`` is how long to wait for a first step, in seconds."""
-
-    precision: float = 0.02
-    budget: float = 60.0
-    rungs: tuple[str, ...] = ()
-    isolate: bool = False
-    data_root: str | None = None
-    patience: float = 300.0
-    keep_logging: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +84,7 @@ class Measurement:
     """Started so far."""
     isolated: str | None = None
     """Why every communication rung has launches of its own; ``None`` while one launch climbs the whole ladder."""
-    commit: Commit = Commit()  # noqa: RUF009 - a tuple
+    commit: Commit = Commit()
     """Of the script's repository, when it was started."""
 
     def __post_init__(self) -> None:

@@ -31,10 +31,11 @@ from stash.measure.launcher.gathered import Gathered
 from stash.measure.launcher.guarded import GuardedFiles, of_killed_runs
 from stash.measure.launcher.job import Job, commit_of, may_train_on_several
 from stash.measure.launcher.launches import Launches, Member, StartedProcess
-from stash.measure.launcher.measurement import Measurement, ProfileOptions, Result, Timer, Watcher
+from stash.measure.launcher.measurement import Measurement, Result, Timer, Watcher
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
 from stash.measure.launcher.peers import numbered
 from stash.measure.launcher.process import Process, Request, read_once
+from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.folder import RunFolder
 
 _MAX_LAUNCHES = 20

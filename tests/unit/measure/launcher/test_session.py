@@ -330,7 +330,7 @@ def silent(phase: str | None, steps: int = 0):
 
 
 def test_patience_ends_with_a_job_that_takes_no_step():
-    result, started = run(silent(None), patience=120.0)
+    result, started = run(silent(None), start_timeout=120.0)
     assert "took no training step within 12" in result.failure.sentence
     assert started[0].stopped
 

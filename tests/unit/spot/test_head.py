@@ -1,4 +1,4 @@
-"""What the head does while servers write a checkpoint, and when one fails; its actors only answer."""
+"""The head of an asynchronous training: its clock, slow checkpoints, and who proves the model; actors only answer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,37 @@ from stash.spot.train.coordinator import LedgerStats, NotFinite, UpdateDone
 from stash.spot.train.head import TrainingHead
 from stash.spot.train.ledger import DataLease
 from stash.spot.train.proof import SavedLoss
-from stash.spot.train.run_orders import EVENTS, WISHES, Tape, TrainingOrders, WorkerPlace
+from stash.spot.train.run_orders import EVENTS, WISHES, EventLog, TrainingOrders, WorkerPlace
+
+
+class SlowToStart:
+    """Actors of which the coordinator began five seconds ago and takes a while to answer for the first time."""
+
+    began = time.monotonic() - 5
+
+    def ask(self, what: str) -> float:
+        assert what == "seconds"
+        time.sleep(0.3)
+        return time.monotonic() - self.began
+
+
+def test_a_coordinator_that_is_slow_to_answer_does_not_shift_the_clock_of_events(tmp_path: Path) -> None:
+    orders = TrainingOrders(
+        job="job.py:job", checkpoints=str(tmp_path), servers=("server1",),
+        workers=(WorkerPlace("worker1", "t4", 8, 0.0),), checkpoint_seconds=1.0,
+    )  # fmt: skip
+    fleet: Any = SlowToStart()
+    head = TrainingHead(orders, tmp_path, fleet)
+    head._emit("began", "")
+    (event,) = EventLog(tmp_path / EVENTS).news()
+    assert 5 < event["at"] <= time.monotonic() - fleet.began
 
 
 class _Fleet:
     """One server and one worker; a checkpoint is written once ``disk`` has been asked so often."""
 
     def __init__(self, folder: Path, disk: int) -> None:
-        self._wishes, self._disk, self._asked = Tape(folder / WISHES), disk, 0
+        self._wishes, self._disk, self._asked = EventLog(folder / WISHES), disk, 0
         self._coming: list[tuple[str, bool, Any]] = [("server1", True, (("", 1), 0, ())), ("worker1", True, None)]
         self.asked: list[str] = []
         self.verdicts: list[NotFinite] = []
@@ -31,7 +54,7 @@ class _Fleet:
     def ask(self, what: str, *words: Any) -> Any:
         self.asked.append(what)
         if what == "leaving":
-            self._wishes.tell(do="stop")
+            self._wishes.append(do="stop")
         elif what == "stop":
             self._coming.append(("worker1", False, 3))
         elif what == "news":
@@ -62,7 +85,7 @@ class _Fleet:
 
     def begin_saving(self, names: object) -> None:
         self.asked.append("begin_saving")
-        self._wishes.tell(do="notice", who="worker1", seconds=3.0)
+        self._wishes.append(do="notice", who="worker1", seconds=3.0)
 
     def saved(self, seconds: float = 0.0) -> bool:
         self._asked += 1
@@ -92,7 +115,7 @@ def test_a_notice_is_heard_while_a_disk_is_slow_and_the_saved_model_is_proven(tm
     TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
     assert fleet.asked.index("begin_saving") < fleet.asked.index("leaving") < fleet.asked.index("saved")
     assert fleet.asked.count("begin_saving") == 2  # while one is being written no other begins; one is of the end
-    said = Tape(tmp_path / EVENTS).news()
+    said = EventLog(tmp_path / EVENTS).news()
     assert [each["what"] for each in said if each["what"] != "left"] == [
         "server joined", "joined", "began", "notice", "checkpoint", "checkpoint", "ended",
     ]  # fmt: skip
@@ -123,7 +146,7 @@ def test_a_worker_that_cannot_evaluate_the_model_leaves_it_unknown(
 
     monkeypatch.setattr(fleet, "prove", full)
     TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
-    assert Tape(tmp_path / EVENTS).news()[-1]["saved"] == {
+    assert EventLog(tmp_path / EVENTS).news()[-1]["saved"] == {
         "said": "that the saved model gives the loss that was reported is not known: worker1 failed: "
         "OutOfMemoryError: CUDA out of memory"
     }
@@ -133,7 +156,7 @@ def test_a_dismissed_worker_is_replaced_although_it_has_ended_and_proves_nothing
     class Dismissing(_Fleet):
         def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
             if self.asked.count("news") > 1 and "start worker2" not in self.asked:
-                self._wishes.tell(do="stop")
+                self._wishes.append(do="stop")
                 self.verdicts = [NotFinite(("worker1",), DataLease(0, 8), 0.5, "the machine")]
                 return [("worker1", False, 3)]
             return super().changes(seconds)
@@ -141,7 +164,7 @@ def test_a_dismissed_worker_is_replaced_although_it_has_ended_and_proves_nothing
     fleet: Any = Dismissing(tmp_path, disk=0)
     TrainingHead(replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet).run()
     assert "start worker2" in fleet.asked
-    said = Tape(tmp_path / EVENTS).news()
+    said = EventLog(tmp_path / EVENTS).news()
     assert [each["who"] for each in said if each["what"] in {"dismissed", "wanted", "left"}] == [
         "worker1", "worker2", "worker1",
     ]  # fmt: skip
