@@ -243,6 +243,6 @@ def _beyond(plan: FleetPlan, options: RiskOptions, independent: float) -> Iterat
     if revoked > 1 and not options.shocks and not options.records:
         yield "machines are taken to be revoked independently of each other; --shocks 5%/month takes a type at once"
     if options.records and independent < MIN_INDEPENDENT:
-        yield "the trace holds less than two whole runs beside each other, so it is unknown how sure this is"
+        yield "the trace holds less than two whole runs one after the other, so it is unknown how sure this is"
     if options.write_seconds is not None and any(each.law.name != "memoryless" for each in options.laws.values()):
         yield f"a restart is taken to begin all {counted(size, 'machine')} afresh, and age matters to them"
