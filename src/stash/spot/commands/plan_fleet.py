@@ -102,7 +102,7 @@ def plan(options: FleetPlanOptions) -> None:
     stash spot plan --pool pool.yaml --deadline 2400s --loss 0.8 --model paper
     """
     from stash.report.output import output_file, printed, write_output
-    from stash.spot.pages.fleet_plan import document, render, view
+    from stash.spot.pages.fleet_plan import document, page
     from stash.spot.planning import plan_with_revocations
     from stash.spot.risk.fleet_risk import kept
 
@@ -114,7 +114,7 @@ def plan(options: FleetPlanOptions) -> None:
         found = plan_with_revocations(found, danger)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
-    printed(document(found) if json else view(found, options.profile or (pool.name if pool else "")), render)
+    printed(document(found) if json else page(found, options.profile or (pool.name if pool else "")))
     if target is not None:
         told(f"Saved {target}.", json)
     if not kept(found):
