@@ -134,12 +134,11 @@ def catalog(options: CatalogOptions, context: typer.Context) -> None:
 @app.command()
 def show(options: CatalogShowOptions) -> None:
     """Print everything known about one instance or GPU, with sources; what is not known is called unknown."""
-    from rich.console import Console
-
     from stash import catalog as facts
     from stash.catalog.page import sheet
+    from stash.ui.terminal import print_page
 
-    Console().print(sheet(facts.load(options.instances), options.name), soft_wrap=False)
+    print_page(sheet(facts.load(options.instances), options.name))
 
 
 @app.command()
@@ -222,7 +221,7 @@ def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) 
     fitted = listing(shown, today, screen)
     console = Console(highlight=False, width=max(fitted.width, screen or 0))
     if lacking is None:
-        console.print(fitted.table)
+        console.print(fitted.text)
     else:
         console.print(Text(printable(nothing_text(lacking))), soft_wrap=True)
     notes = [marked(shown, today)]

@@ -93,9 +93,8 @@ def show(options: ShowOptions) -> None:
 
 def _print_plan(file: str, json: bool) -> None:
     """A saved plan as `stash recommend` printed it."""
+    from stash.plan.page import document, page
     from stash.plan.records import load_plan
-    from stash.plan.terminal import document, render
-    from stash.plan.view import view
     from stash.report.output import printed
     from stash.spot.spot_files import is_fleet_plan
 
@@ -103,27 +102,27 @@ def _print_plan(file: str, json: bool) -> None:
         _print_fleet_plan(Path(file), json)
         return
     plan = load_plan(file)
-    printed(document(plan) if json else view(plan), render)
+    printed(document(plan) if json else page(plan))
 
 
 def _print_fleet_plan(file: Path, json: bool) -> None:
     """A saved plan as `stash spot plan` printed it."""
     from stash.report.output import printed
-    from stash.spot.pages.fleet_plan import document, render, view
+    from stash.spot.pages.fleet_plan import document, page
     from stash.spot.spot_files import read_plan
 
     plan = read_plan(file)
-    printed(document(plan) if json else view(plan, file.name), render)
+    printed(document(plan) if json else page(plan, file.name))
 
 
 def _print_spot_log(file: str, json: bool) -> None:
     """A run's log as `stash spot run` ended."""
     from stash.report.output import printed
-    from stash.spot.pages.run_report import document, render, view
+    from stash.spot.pages.run_report import document, page
     from stash.spot.spot_files import load_spot_log
 
     log = load_spot_log(file)
-    printed(document(log) if json else view(log), render)
+    printed(document(log) if json else page(log, Path(file).name))
 
 
 def _fit_to_share(run: FoundRun, output: Path | None) -> Profile | Probe:
@@ -309,17 +308,17 @@ def _page_of_plan(file: str) -> Page:
     from stash.spot.spot_files import is_fleet_plan, read_plan
 
     if is_fleet_plan(Path(file)):
-        from stash.spot.pages.fleet_pages import page_of_plan
+        from stash.spot.pages.fleet_plan import page as page_of_plan
 
         return page_of_plan(read_plan(Path(file)), Path(file).name)
     return page(load_plan(file))
 
 
 def _page_of_spot_log(file: str) -> Page:
-    from stash.spot.pages.fleet_pages import page_of_log
+    from stash.spot.pages.run_report import page
     from stash.spot.spot_files import load_spot_log
 
-    return page_of_log(load_spot_log(file), Path(file).name)
+    return page(load_spot_log(file), Path(file).name)
 
 
 def _page_of_probe(probe: Probe, file: str) -> Page:

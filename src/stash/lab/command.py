@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,11 +21,10 @@ from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from stash.catalog.machines import Peak
     from stash.lab.testbed.bed import Started, Testbed
     from stash.lab.zoo.datasets import Made
+    from stash.ui.charts.chart import Grid
 
 # Testbed ---------------------------------------------------------------------------------------------------
 # ``stash testbed``: runs commands on an emulated cluster, says what can be emulated, sweeps leftovers.
@@ -101,16 +100,15 @@ def run(options: TestbedOptions) -> None:
 @testbed_app.command()
 def doctor() -> None:
     """Say what this machine can emulate and what is missing; tries everything, leaves nothing."""
-    from rich.console import Console
-    from rich.table import Table
-
     from stash.lab.testbed.doctor import examine
+    from stash.ui.charts.chart import Grid
+    from stash.ui.page import Page
+    from stash.ui.terminal import print_page
 
     checks = examine()
-    table = Table(box=None, show_header=False)
-    for check in checks:
-        table.add_row("[green]yes[/]" if check.ok else "[red]no[/]", check.name, check.detail)
-    Console().print(table)
+    rows = tuple(("yes" if check.ok else "no", check.name, check.detail) for check in checks)
+    grid = Grid("", ("what", ""), rows, frozenset({0, 1, 2}), prose=True)
+    print_page(Page("What this machine can emulate", grids=(grid,)))
     missing = [check.name for check in checks if check.needed and not check.ok]
     if missing:
         raise UserError(f"there can be no testbed on this machine: it lacks {', '.join(missing)}")
@@ -294,35 +292,33 @@ def zoo(options: ZooOptions) -> None:
     stash profile --workload resnet18 --data DIR    measure one of them
     stash dataset make images DIR                   make data it can read
     """
-    from rich.console import Console
-
     if options.json:
         print(_as_json())
         return
-    console = Console()
-    for group, title in _GROUPS.items():
-        console.print(f"{title}:", style="bold")
-        console.print(_table(group))
-    console.print("Gradients are in float32; the batch is per device.", style="dim")
+    from stash.ui.page import Chapter, Page
+    from stash.ui.terminal import print_page
+
+    groups = (Chapter(group, title, grids=(_models(group),), brief=True) for group, title in _GROUPS.items())
+    footer = "Gradients are in float32; the batch is per device."
+    print_page(Page("Workloads that come with Stash", chapters=tuple(groups), footer=footer))
 
 
-def _table(group: str) -> Table:
-    """The workloads of one group; fixed widths line the groups up and fit 80 columns."""
-    from rich.table import Table
-
+def _models(group: str) -> Grid:
+    """The workloads of one group; names are filled up to one width, so that the groups line up."""
     from stash.core.units import format_bytes
     from stash.lab.zoo.registry import WORKLOADS
+    from stash.ui.charts.chart import Grid
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for title, width in (("name", 18), ("data", 6), ("params", 7), ("gradients", 9), ("batch", 5)):
-        justify: Literal["left", "right"] = "left" if title in ("name", "data") else "right"
-        table.add_column(title, justify=justify, min_width=width, no_wrap=True)
-    table.add_column("what it is")
-    for item in WORKLOADS.values():
-        if item.group == group:
-            size, gradients = f"{item.parameters / 1e6:.1f} M", format_bytes(item.gradient_bytes)
-            table.add_row(item.name, item.kind, size, gradients, str(item.batch), item.about)
-    return table
+    rows = tuple(
+        (
+            item.name.ljust(18), item.kind, f"{item.parameters / 1e6:.1f} M".rjust(7),
+            format_bytes(item.gradient_bytes), str(item.batch), item.about,
+        )
+        for item in WORKLOADS.values()
+        if item.group == group
+    )  # fmt: skip
+    head = ("data", "params", "grads", "batch", "what it is")
+    return Grid("", head, rows, frozenset({0, 1, 5}), first="name", prose=True)
 
 
 def _as_json() -> str:

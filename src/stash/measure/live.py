@@ -21,8 +21,8 @@ from stash.analysis.attribution import attribute
 from stash.analysis.stability import MIN_ROUNDS, MeasurementProgress, standing
 from stash.core.printable import printable_line
 from stash.core.units import counted
-from stash.report.profile_page import stall_table, view
-from stash.ui.layout import each_text, plain_text
+from stash.report.profile_page import table_rows
+from stash.ui.terminal import StallTable, each_text, plain_text
 
 if TYPE_CHECKING:
     from stash.core.records.profile import Profile
@@ -163,4 +163,6 @@ def _how_far(now: MeasurementProgress, elapsed: float, wishes: ProfileOptions) -
 
 def _breakdown(profile: Profile, plain: bool) -> RenderableType:
     breakdown = attribute(profile)
-    return stall_table(each_text(printable_line, view(breakdown, verdict(breakdown, profile), profile)), plain)
+    strong = verdict(breakdown, profile).stalls
+    stalls, step = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step, strong)
+    return StallTable(each_text(printable_line, (*stalls, step)), plain)

@@ -41,13 +41,11 @@ def check_plan(options: CheckPlanOptions) -> None:
         stash recommend train.stash.json --epochs 90 --calibrate-with train.plan.json:on-p3.stash.json
     """
     from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall
-    from stash.plan.checked_page import checked_document, checked_view, render_checked
+    from stash.plan.checked_page import document, page
     from stash.report.output import printed
 
     loaded, check = _checked(options.plan, options.run, options.instance, options.store)
-    files = (options.plan, options.run)
-    shown = checked_document(loaded, check) if options.json else checked_view(loaded, check, files)
-    printed(shown, render_checked)
+    printed(document(loaded, check) if options.json else page(loaded, check, (options.plan, options.run)))
     raise typer.Exit({PASSES: 0, FAILS: 1, CANNOT_TELL: 3}[overall(check.decisions)])
 
 

@@ -60,47 +60,28 @@ def recommend(options: PlanOptions) -> None:
 
 
 def _print(plan: RentalPlan, explain: str | None, markdown: bool, json: bool, pareto: bool) -> None:
-    from stash.plan.view import view
-    from stash.report.output import printed
+    from stash.plan.explained import explained
+    from stash.plan.page import document, page
+    from stash.report.output import file_of, printed
 
-    if json:
-        from stash.core.printable import strict_json
-        from stash.plan.terminal import document
-
-        print(strict_json(document(plan)))
+    if markdown:
+        print(file_of(page(plan, pareto), ".md"), end="")
     elif explain is not None:
-        from stash.plan.explained import explained
-        from stash.plan.explained import render as render_derivation
-
-        printed(explained(plan, explain), render_derivation)
-    elif markdown:
-        from stash.plan.plan_markdown import render as render_markdown
-
-        print(render_markdown(view(plan, pareto)), end="")
+        printed(explained(plan, explain))
     else:
-        from stash.plan.terminal import render
-
-        printed(view(plan, pareto), render)
+        printed(document(plan) if json else page(plan, pareto))
 
 
 def _write(plan: RentalPlan, target: Path, pareto: bool, quiet: bool) -> None:
     """One file, by its ending; said on stderr where standard output is for a program or a ticket."""
-    from stash.plan.records import PLAN_SUFFIX
-    from stash.report.output import write_output
+    from stash.plan.page import page
+    from stash.plan.records import PLAN_SUFFIX, save_plan
+    from stash.report.output import file_of, write_output
 
     if target.name.endswith(PLAN_SUFFIX):
-        from stash.plan.records import save_plan
-
         save_plan(plan, target)
-    elif target.suffix == ".md":
-        from stash.plan.plan_markdown import render
-        from stash.plan.view import view
-
-        write_output(target, render(view(plan, pareto)))
     else:
-        from stash.plan.page import picture
-
-        write_output(target, picture(plan, target.suffix))
+        write_output(target, file_of(page(plan, pareto), target.suffix))
     print(printable_line(f"Wrote {target}."), file=sys.stderr if quiet else sys.stdout)
 
 

@@ -238,7 +238,7 @@ def _print_table(answer: QueryAnswer) -> None:
     rows = answer.rows()
     shown = list(islice(rows, _MAX_ROWS))
     fitted = answered(answer.columns, shown)
-    Console(highlight=False, width=max(fitted.width, 1)).print(fitted.table)
+    Console(highlight=False, width=max(fitted.width, 1)).print(fitted.text)
     if next(rows, None) is not None:
         print(f"The first {_MAX_ROWS:,} rows; --format csv prints all.")
 
@@ -336,7 +336,7 @@ def _print(rows: list[TableRow], more: int, url: str) -> None:
     limited = sys.stdout.isatty() or os.environ.get("COLUMNS")
     screen = shutil.get_terminal_size().columns if limited else None
     fitted = artefacts(rows, screen)
-    Console(highlight=False, width=max(fitted.width, screen or 0)).print(fitted.table)
+    Console(highlight=False, width=max(fitted.width, screen or 0)).print(fitted.text)
     notes = [f"{more:,} more; --all shows all"] if more > 0 else []
     if fitted.left_out:
         notes.append(f"Columns that did not fit: {', '.join(fitted.left_out)}; a wider screen or a pipe has them.")

@@ -205,12 +205,12 @@ class _Told:
 
     def print_head(self) -> None:
         from stash.report.output import printed
-        from stash.study.view import render, view
+        from stash.study.overview import page
 
-        printed(view(self.reading, self.lanes, None, self.spent, self.results), render)
+        printed(page(self.reading, self.lanes, self.spent, self.results))
 
     def print_all(self, json: bool) -> None:
-        from stash.study.view import document, script, view
+        from stash.study.overview import document, script
 
         if json:
             described: dict[str, Any] = {cell.id: _document(self.submissions[cell.id]) for cell in self.reading.ahead}
@@ -218,8 +218,7 @@ class _Told:
             return
         self.print_head()
         texts = {cell.id: self.submissions[cell.id].describe() for cell in self.reading.ahead}
-        shown = view(self.reading, self.lanes, texts, self.spent, self.results)
-        print(printable(masked_text(script(shown))), end="")
+        print(printable(masked_text(script(self.reading, texts))), end="")
 
 
 def _document(submission: Submission) -> dict[str, Any]:

@@ -200,9 +200,9 @@ def _supposed(models: Sequence[Features], found: Regression) -> Iterator[Suppose
 def _print_line(line: FittedLine, json: bool) -> None:
     """The regression of stalls on layers and gradients, as a report or as JSON."""
     from stash.report.output import printed
-    from stash.study.features_page import document, render, view
+    from stash.study.features_page import document, page
 
-    printed(document(line) if json else view(line), render)
+    printed(document(line) if json else page(line))
 
 
 def _print_lines(study: str, lines: Sequence[tuple[PlaceFeatures, FittedLine]], json: bool) -> None:

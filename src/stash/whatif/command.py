@@ -97,26 +97,23 @@ def _cluster(file: str) -> Target:
 def _answer(base: Base, wanted: Alteration, json: bool) -> None:
     from stash.report.output import printed
     from stash.whatif.answers import answered
-    from stash.whatif.contract import document
-    from stash.whatif.page import render, view
+    from stash.whatif.page import document, page
 
     answer = answered(base, wanted)
-    printed(document(answer) if json else view(answer), render)
+    printed(document(answer) if json else page(answer))
 
 
 def _sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool) -> None:
-    from stash.report.output import output_file, printed, write_output
-    from stash.whatif.contract import sweep_document
+    from stash.report.output import file_of, output_file, printed, write_output
+    from stash.whatif.page import sweep_document
     from stash.whatif.sweep import axes, sweep
-    from stash.whatif.sweep_page import render_sweep, sweep_view
+    from stash.whatif.sweep_page import page, swept
 
     found = axes(over)
     target = None if output is None else output_file(output, "", output.suffix)
     points = sweep(base, wanted, found)
     name, measured = base.profile.workload.name, base.breakdown
-    shown = sweep_view(name, wanted.texts, found, points, measured.samples_per_second, measured.step_seconds)
+    shown = page(swept(name, wanted.texts, found, points, measured.samples_per_second, measured.step_seconds))
     if target is not None:
-        from stash.whatif.sweep_page import picture
-
-        write_output(target, picture(shown, target.suffix))
-    printed(sweep_document(name, wanted.texts, found, points) if json else shown, render_sweep)
+        write_output(target, file_of(shown, target.suffix.lower()))
+    printed(sweep_document(name, wanted.texts, found, points) if json else shown)

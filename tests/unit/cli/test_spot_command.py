@@ -121,8 +121,8 @@ def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(
 def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Capture) -> None:
     words = (*PLAN, "--deadline", "1900s", "--loss", "0.8")
     text = spot(monkeypatch, capsys, *words, code=1)
-    assert "rent     nothing: no fleet does it" in text
-    assert "--deadline 1922s  the fastest fleet that was found takes 1,921 s, for $" in text
+    assert "Rent nothing: no fleet does it." in text
+    assert "`--deadline 1922s`: the fastest fleet that was found takes 1,921 s, for $" in " ".join(text.split())
     risky = ("--interruptions", "10%/month", "--checkpoint-time", "20s")
     assert "--deadline 1922s" in spot(monkeypatch, capsys, *words, *risky, code=1)
     found = json.loads(spot(monkeypatch, capsys, *words, "--json", code=1))
@@ -298,7 +298,7 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
         assert run(monkeypatch, *words) == 0
     assert run(monkeypatch, "figures", "job.plan.json", "--format", "svg", "-o", "figures") == 0
     assert "fleet-costs.svg" in capsys.readouterr().out
-    assert "A fleet for a loss of 0.8" in (folder / "r.html").read_text()
+    assert "Loss 0.8 within" in (folder / "r.html").read_text()
 
 
 @pytest.mark.usefixtures("planned")

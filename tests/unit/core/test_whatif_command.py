@@ -65,7 +65,7 @@ def test_the_document_keeps_the_names_of_options_that_were_renamed(monkeypatch: 
 def test_what_nobody_can_predict_is_said_and_no_step_is(monkeypatch: Patch, capsys: Capture):
     assert run(monkeypatch, "cpu.stash.json", "--nodes", "4") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Nobody can tell the step: network cannot be predicted" in out
+    assert "The step is unknown: network cannot be predicted" in out
     assert "say it with --network" in out
 
 

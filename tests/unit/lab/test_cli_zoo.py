@@ -27,7 +27,7 @@ def test_the_listing_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeyp
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert sum(line.split()[0] in WORKLOADS for line in lines if line.strip()) == len(WORKLOADS)
-    assert len(lines) == len(WORKLOADS) + 2 * 3 + 1  # Nothing wrapped: a title and a header per group, a foot.
+    assert len(lines) == len(WORKLOADS) + 1 + 3 * 3 + 2  # Nothing wrapped: a title and a head per group, a foot.
     zoo(ZooOptions(json=True))
     listed = json.loads(capsys.readouterr().out)
     assert [item["name"] for item in listed] == list(WORKLOADS)

@@ -18,9 +18,9 @@ from stash.core.errors import UserError
 from stash.core.records.host import Gpu, Host
 from stash.core.records.profile import Profile
 from stash.plan.bill import BillFacts
+from stash.plan.page import page, verdict
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
-from stash.plan.view import verdict, view
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
 
@@ -102,7 +102,8 @@ def test_how_probably_spot_machines_keep_a_deadline_and_a_budget_is_unknown():
     assert (plan.chosen.on_time, plan.chosen.within_budget) == (None, None)
     assert plan.chosen.why.endswith("unless it is interrupted")
     assert "if it is not interrupted; how probable that is, is unknown" in verdict(plan)
-    assert (view(plan).lines[0].on_time, view(plan).lines[0].in_budget) == ("unknown", "unknown")
+    (choices,) = page(plan).grids
+    assert [choices.rows[0][choices.head.index(head) + 1] for head in ("on time", "in budget")] == ["unknown"] * 2
     assert any("stash spot plan --interruptions" in each for each in plan.assumptions)
 
 

@@ -23,9 +23,9 @@ from stash.cli.main import app
 from stash.core.errors import UserError
 from stash.core.membership import join
 from stash.predict.forecasting import shipped_catalog
-from stash.spot.model import server_memory
-from stash.spot.model.server_memory import BASE_BYTES, HEAD_BYTES, server_bytes
-from stash.spot.pages.fleet_plan import document, view
+from stash.spot.model import pool as pools
+from stash.spot.model.pool import BASE_BYTES, HEAD_BYTES, server_bytes
+from stash.spot.pages.fleet_plan import document, page
 from stash.spot.planning import plan
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.runs import LearnedCurve
@@ -254,7 +254,7 @@ def test_it_is_the_worst_of_starting_saving_and_ending(of: LearnedCurve, servers
 
 
 def test_it_counts_the_buffers_that_a_server_has() -> None:
-    assert elastic.trays_of(1) == server_memory._TRAYS
+    assert elastic.trays_of(1) == pools._TRAYS
 
 
 def test_machines_that_cannot_hold_it_are_left_out_with_the_reason() -> None:
@@ -268,7 +268,7 @@ def test_machines_that_cannot_hold_it_are_left_out_with_the_reason() -> None:
     (note,) = [each for each in large.pool.notes if "cannot be the server" in each]
     assert "each of 1 server needs 23.6 GB for parameters, optimizer, exchange and checkpoint" in note
     assert document(large)["server_needs_bytes"] == needs
-    assert dict(view(large, "x").facts)["memory"].startswith("a server needs 23.6 GB of ")
+    assert dict(page(large, "x").chapters[0].facts)["memory"].startswith("a server needs 23.6 GB of ")
 
 
 def test_more_servers_share_it() -> None:
@@ -289,7 +289,11 @@ def test_a_curve_that_does_not_say_leaves_it_unknown() -> None:
     found = planned(curve=curve(optimizer=None))
     assert found.pool.server.needs_bytes is None
     assert any(each.startswith("what memory a server needs is not known") for each in found.pool.notes)
-    assert any(text.startswith("of a server: unknown") for label, text in view(found, "x").facts if label == "memory")
+    assert any(
+        text.startswith("of a server: unknown")
+        for label, text in page(found, "x").chapters[0].facts
+        if label == "memory"
+    )
 
 
 def test_a_pool_whose_server_is_too_small_is_refused(tmp_path: Path) -> None:

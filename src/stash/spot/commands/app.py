@@ -51,7 +51,7 @@ def fit(options: FitOptions) -> None:
     from stash.core.version import __version__
     from stash.report.output import output_file, printed, write_output
     from stash.spot.model.fitting import fit as fitted
-    from stash.spot.pages.fitted_model import document, render, view
+    from stash.spot.pages.fleet_models import document, page_of_model
     from stash.spot.spot_files import model_name, read_runs
 
     runs, json = options.runs, options.json
@@ -59,7 +59,7 @@ def fit(options: FitOptions) -> None:
     target = output_file(options.output or Path(model_name(runs)), runs.stem, ".fleet.json")
     model = fitted(timed, str(runs), __version__, now())
     write_output(target, model.model_dump_json(indent=1) + "\n")
-    printed(document(model) if json else view(model, runs.name), render)
+    printed(document(model) if json else page_of_model(model, runs.name))
     told(f"Saved {target}.", json)
     told(f"Ask it: stash spot predict {shlex.quote(str(target))} --workers TYPE=N", json)
 
@@ -88,13 +88,13 @@ def predict(options: PredictOptions) -> None:
     stash spot predict job.fleet.json --servers 1 --workers v100=1,k80=2
     """
     from stash.report.output import printed
-    from stash.spot.model.speed import predict as predicted
-    from stash.spot.pages.predicted_fleet import document, render, view
+    from stash.spot.model.fitting import predict as predicted
+    from stash.spot.pages.fleet_models import document, page_of_speed
     from stash.spot.spot_files import read_model, workers_of
 
     fleet = workers_of(options.workers, "--workers", ",")
     found = predicted(read_model(options.model), options.servers, fleet, options.which, options.bounded)
-    printed(document(found) if options.json else view(found), render)
+    printed(document(found) if options.json else page_of_speed(found))
 
 
 # Learn -----------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def learn(options: LearnOptions) -> None:
     from stash.spot.learn.curve import LearnWish, parameters_of
     from stash.spot.learn.curve import learn as learned
     from stash.spot.model.pool import same_model
-    from stash.spot.pages.learned_curve import document, render, view
+    from stash.spot.pages.fleet_models import document, page_of_curve
     from stash.spot.records.runs import CURVE_SUFFIX
     from stash.spot.spot_files import save_curve
     from stash.spot.train.elastic_job import load_job
@@ -171,7 +171,7 @@ def learn(options: LearnOptions) -> None:
     finally:
         progress.end()
     save_curve(curve, target)
-    printed(document(curve) if json else view(curve), render)
+    printed(document(curve) if json else page_of_curve(curve))
     told(f"Saved {target}.", json)
     told(f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS", json)
 
@@ -265,8 +265,8 @@ def simulate(options: SimulateOptions) -> None:
 
     stash spot simulate job.plan.json --trace zone-a.json --policy greedy,uniform,on-demand
     """
-    from stash.report.output import output_file, printed, write_output
-    from stash.spot.pages.simulated_policies import document, render, view
+    from stash.report.output import file_of, output_file, printed, write_output
+    from stash.spot.pages.simulated_policies import document, page
     from stash.spot.policies.simulating import simulate as simulated
     from stash.spot.spot_files import read_plan
 
@@ -285,11 +285,10 @@ def simulate(options: SimulateOptions) -> None:
         None if options.prices is None else _prices(options.prices, traces),
     )
     source = ", ".join(Path(word.rpartition("=")[2]).name for word in options.trace)
+    shown = page(found, source)
     if target is not None:
-        from stash.spot.pages.fleet_pages import picture
-
-        write_output(target, picture(found, source, target.suffix))
-    printed(document(found) if json else view(found, source), render)
+        write_output(target, file_of(shown, target.suffix))
+    printed(document(found) if json else shown)
     if target is not None:
         told(f"Saved {target}.", json)
 
@@ -297,7 +296,7 @@ def simulate(options: SimulateOptions) -> None:
 def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:
     """As they were given; those of the types, as one. Raises UserError where both are."""
     from stash.spot.market_files import read_obtainable
-    from stash.spot.policies.markets import revocable, together
+    from stash.spot.policies.simulating import revocable, together
 
     parts = [word.partition("=") for word in words]
     known = [kind.name for kind in plan.pool.types]

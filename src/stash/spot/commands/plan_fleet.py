@@ -102,9 +102,9 @@ def plan(options: FleetPlanOptions) -> None:
     stash spot plan --pool pool.yaml --deadline 2400s --loss 0.8 --model paper
     """
     from stash.report.output import output_file, printed, write_output
-    from stash.spot.pages.fleet_plan import document, render, view
+    from stash.spot.pages.fleet_plan import document, page
     from stash.spot.planning import plan_with_revocations
-    from stash.spot.risk.reckoning import kept
+    from stash.spot.risk.fleet_risk import kept
 
     json, pool = options.json, options.pool
     target = None if options.output is None else output_file(options.output, "job", ".plan.json")
@@ -114,7 +114,7 @@ def plan(options: FleetPlanOptions) -> None:
         found = plan_with_revocations(found, danger)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
-    printed(document(found) if json else view(found, options.profile or (pool.name if pool else "")), render)
+    printed(document(found) if json else page(found, options.profile or (pool.name if pool else "")))
     if target is not None:
         told(f"Saved {target}.", json)
     if not kept(found):
@@ -126,7 +126,7 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
     from stash.core.version import __version__
     from stash.spot.choose.fleet_costs import FleetWish, rented_on_demand
     from stash.spot.choose.provision import provision
-    from stash.spot.model.server_memory import server_bytes, too_small
+    from stash.spot.model.pool import server_bytes, too_small
     from stash.spot.planning import as_timed
     from stash.spot.spot_files import load_curve, read_model, read_pool
 

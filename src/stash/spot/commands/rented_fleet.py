@@ -369,12 +369,12 @@ def _listeners(json: bool) -> Listeners:
 def _show(rehearsal: SyncRehearsal, orders: SyncOrders, of: tuple[Path, str], why: str, json: bool) -> None:
     """Also of a rehearsal that was interrupted."""
     from stash.report.output import printed
-    from stash.spot.pages.sync_report import document, render, view
+    from stash.spot.pages.run_report import document_of_setbacks, page_of_setbacks
 
     log = _log(rehearsal, orders, of, why)
     if not json:
         print()
-    printed(document(log) if json else view(log), render)
+    printed(document_of_setbacks(log) if json else page_of_setbacks(log))
 
 
 def _log(rehearsal: SyncRehearsal, orders: SyncOrders, of: tuple[Path, str], why: str) -> SyncLog:

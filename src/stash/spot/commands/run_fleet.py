@@ -130,7 +130,7 @@ def _check_revocations(revocations: list[Revocation], chosen: Cast, limit: float
 
 def _announce(plan: FleetPlan, chosen: Cast, bound: int | None, json: bool) -> None:
     from stash.core.units import counted, format_bytes
-    from stash.ui.tables import fleet
+    from stash.spot.pages.fleet_plan import fleet
 
     assert plan.chosen is not None
     speed = chosen.speed(plan, plan.chosen.workers, bound)
@@ -179,7 +179,7 @@ def _keep(
     from stash.core.interrupts import postponed
     from stash.report.output import printed
     from stash.spot.emulate.run_rehearsal import retold
-    from stash.spot.pages.run_report import document, render, view
+    from stash.spot.pages.run_report import document, page
     from stash.spot.spot_files import save_spot_log
 
     log = retold(rehearsal, named, plan, chosen, orders)
@@ -188,7 +188,7 @@ def _keep(
     if not json:
         print()
     if log.updates.seconds:
-        printed(document(log) if json else view(log), render)
+        printed(document(log) if json else page(log))
     told(f"Saved {target}; draw it with `stash report {shlex.quote(str(target))}`.", json)
 
 

@@ -23,8 +23,7 @@ from scipy.special import ndtri
 from stash.predict.draws import Array
 from stash.spot.choose.fleet_costs import HOUR, FleetWish
 from stash.spot.model.convergence import updates_to
-from stash.spot.model.queueing import exact, iteration_seconds, of_pool, schweitzer, states
-from stash.spot.model.speed import FleetPace, asynchronous
+from stash.spot.model.queueing import FleetPace, asynchronous, exact, iteration_seconds, of_pool, schweitzer, states
 from stash.spot.records.fleets import FleetPlan, FleetPool
 
 Bools = npt.NDArray[np.bool_]
