@@ -220,10 +220,10 @@ def _timeless_items(
 ) -> list[BillPart]:
     """Items that take no time: what rounding, disks and data that leave add to ``wall`` seconds."""
     nothing = np.zeros_like(wall)
-    found: list[BillPart] = []
+    items: list[BillPart] = []
 
     def costs(name: ItemName, dollars: Array, text: str, known: bool) -> None:
-        found.append(BillPart(name, nothing, dollars, text, True, known))
+        items.append(BillPart(name, nothing, dollars, text, True, known))
 
     tariff = facts.tariffs.get(rental.cloud)
     if rental.price.paid_as != "own" and tariff is not None and tariff.billed_by_seconds is not None:
@@ -242,7 +242,7 @@ def _timeless_items(
         size, rate = egress
         text = f"{rental.nodes} × {size / GB:,.4g} GB of data at ${rate:,.4g} per GB"
         costs("egress", nothing + rental.nodes * size / GB * rate, text, True)
-    return found
+    return items
 
 
 def rounded_up(seconds: Array, by: float, least: float) -> Array:
@@ -328,5 +328,5 @@ def plan_fact(used: Used) -> PlanFact:
 
 
 def _interval(drawn: Array, known: bool) -> Interval:
-    found = intervals(drawn[np.newaxis])[0]
-    return found if known else Interval(value=found.value)
+    interval = intervals(drawn[np.newaxis])[0]
+    return interval if known else Interval(value=interval.value)

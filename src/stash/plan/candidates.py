@@ -157,8 +157,8 @@ def _allows(constraints: Constraints, instance: Instance, measured: bool) -> boo
     if measured or instance.gpu_share == 1.0:
         return True
     return (
-        f"it has {instance.gpu_share:.2g} of one {instance.gpu_model}, and no published figure says how fast a slice "
-        f"of a GPU trains; profile there, or scale: `stash whatif --instance {instance.name}`"
+        f"it has {instance.gpu_share:.2g} of one {instance.gpu_model}, and how fast a slice of a GPU trains is not "
+        f"published; profile there, or scale: `stash whatif --instance {instance.name}`"
     )
 
 

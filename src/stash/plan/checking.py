@@ -155,15 +155,15 @@ def residuals_of(choice: Choice, base: Base) -> Residuals:
         shares = [share for share in shares if share.name not in touched]
         ran = listed(list(otherwise.values()))
         left_out = [f"{listed(sorted(touched))} of {choice.name}: the job ran there with {ran}, as planned"]
-    found = [
+    results = [
         residual(
             share.name, share.origin, choice.name, before_residuals(share), measured(share.name, [breakdown]),
         )
         for share in shares
     ]  # fmt: skip
     return Residuals(
-        found=tuple(each for each in found if isinstance(each, Residual)),
-        left_out=(*left_out, *(each for each in found if isinstance(each, str))),
+        found=tuple(each for each in results if isinstance(each, Residual)),
+        left_out=(*left_out, *(each for each in results if isinstance(each, str))),
     )
 
 
@@ -280,7 +280,7 @@ def _decisions(goal: Goal, step: CheckedLine, seconds: Interval, cost: Interval)
         )
 
 
-def _keeps(found: Interval, most: float) -> str:
-    if found.low is None or found.high is None:
+def _keeps(interval: Interval, most: float) -> str:
+    if interval.low is None or interval.high is None:
         return CANNOT_TELL
-    return PASSES if found.high <= most else FAILS if found.low > most else CANNOT_TELL
+    return PASSES if interval.high <= most else FAILS if interval.low > most else CANNOT_TELL

@@ -94,20 +94,20 @@ def choice_of(
 def _unlike(choice: Choice, seen: _Seen) -> dict[str, tuple[str, str]]:
     """By what the profile's machines are not those of the choice: what they have, and what the choice has."""
     rented = choice.rented
-    found: dict[str, tuple[str, str]] = {}
+    differences: dict[str, tuple[str, str]] = {}
     if rented.nodes != seen.nodes:
-        found["nodes"] = f"{seen.nodes}", f"{rented.nodes}"
+        differences["nodes"] = f"{seen.nodes}", f"{rented.nodes}"
     if seen.instance is not None and rented.instance.lower() != seen.instance:
-        found["instance"] = seen.instance, rented.instance
+        differences["instance"] = seen.instance, rented.instance
     elif seen.instance is not None and seen.cloud is not None and rented.cloud.lower() != seen.cloud:
-        found["cloud"] = f"cloud {seen.cloud}", f"cloud {rented.cloud}"
+        differences["cloud"] = f"cloud {seen.cloud}", f"cloud {rented.cloud}"
     if rented.devices != seen.devices:
-        found["devices"] = f"{counted(seen.devices, 'device')} a node", f"{rented.devices}"
+        differences["devices"] = f"{counted(seen.devices, 'device')} a node", f"{rented.devices}"
     device = (rented.device or "").lower()
     named = {device, device.partition("-")[0]}  # ``V100-SXM2-16GB`` is a ``V100``
     if (rented.device is None) is not seen.on_cpus or not all(model.lower() in named for model in seen.gpus):
-        found["device"] = listed(seen.gpus) if seen.gpus else "CPUs", rented.device or "CPUs"
-    return found
+        differences["device"] = listed(seen.gpus) if seen.gpus else "CPUs", rented.device or "CPUs"
+    return differences
 
 
 def _lacks(plan: RentalPlan, seen: _Seen) -> str:

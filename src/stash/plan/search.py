@@ -49,18 +49,18 @@ class CandidateSet:
     @property
     def pruned(self) -> int:
         """Of those, so far: dearer offers of the same machines, and what bounds kept from being billed."""
-        found = 0
+        count = 0
         for chain in self.chains:
-            found += (chain.rentable.offers - 1) * len(chain.shape.nodes)
-            found += int(np.count_nonzero(np.isfinite(chain.least.seconds) & (chain.stage < WHOLE)))
-        return found
+            count += (chain.rentable.offers - 1) * len(chain.shape.nodes)
+            count += int(np.count_nonzero(np.isfinite(chain.least.seconds) & (chain.stage < WHOLE)))
+        return count
 
     def types(self) -> dict[str, list[CandidateChain]]:
         """Chains by ``cloud/name``."""
-        found: dict[str, list[CandidateChain]] = {}
+        by_type: dict[str, list[CandidateChain]] = {}
         for chain in self.chains:
-            found.setdefault(chain.rentable.key, []).append(chain)
-        return found
+            by_type.setdefault(chain.rentable.key, []).append(chain)
+        return by_type
 
 
 class PlanProblem:
@@ -136,12 +136,12 @@ class GoalLimits:
 
     def keeps(self, least: Least) -> NDArray[np.bool_]:
         """Which node counts may keep them, ``[node counts]``: those that cannot be forecast never do."""
-        found = np.isfinite(least.seconds)
+        kept = np.isfinite(least.seconds)
         if self.seconds is not None:
-            found &= least.sure_seconds <= self.seconds
+            kept &= least.sure_seconds <= self.seconds
         if self.dollars is not None:
-            found &= least.sure_dollars <= self.dollars
-        return found
+            kept &= least.sure_dollars <= self.dollars
+        return kept
 
 
 ANY = GoalLimits()
@@ -173,12 +173,12 @@ def least(
 
 def front(evaluator: Evaluator, chains: Sequence[CandidateChain], limits: GoalLimits = ANY) -> tuple[Evaluation, ...]:
     """Whatever keeps ``limits`` and nothing else is both cheaper and sooner than, by means, the cheapest first."""
-    found: list[Evaluation] = []
+    evaluations: list[Evaluation] = []
     for each in ascending(evaluator, chains, "dollars", limits, sooner=True):
-        if found and found[-1].dollars == each.dollars:
-            found.pop()  # as cheap, and later
-        found.append(each)
-    return tuple(found)
+        if evaluations and evaluations[-1].dollars == each.dollars:
+            evaluations.pop()  # as cheap, and later
+        evaluations.append(each)
+    return tuple(evaluations)
 
 
 def ascending(
@@ -214,11 +214,11 @@ def ascending(
             if not (near_enough and limits.keeps(rows[number])[place]):
                 continue
         seen.setdefault(number, []).append(place)
-        found = evaluator.evaluated(chain, place)
+        evaluation = evaluator.evaluated(chain, place)
         if sooner:
-            soonest = found.seconds
+            soonest = evaluation.seconds
             keys[fastest >= soonest] = np.inf
-        yield found
+        yield evaluation
 
 
 def _next(chain: CandidateChain, values: NDArray[np.float64], open_: NDArray[np.bool_], now: float) -> int:

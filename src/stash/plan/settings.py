@@ -201,12 +201,12 @@ class Shapes:
         return self._known[key]
 
     def _made(self, rentable: Rentable, base: int, largest: int) -> Iterator[Shape]:
-        found: dict[tuple[int, int], list[int]] = {}
+        by_split: dict[tuple[int, int], list[int]] = {}
         for nodes in range(1, rentable.most_nodes + 1):
             of_device = self._plan.of_device(nodes * rentable.devices)
             if of_device is not None:
-                found.setdefault(split(of_device, largest), []).append(nodes)
-        for (batch, accumulated), counts in found.items():
+                by_split.setdefault(split(of_device, largest), []).append(nodes)
+        for (batch, accumulated), counts in by_split.items():
             key = ShapeKey(base, rentable.device, rentable.devices, batch, accumulated, rentable.most_nodes)
             nodes_of = np.array(counts, dtype=np.int64)
             samples = [self._plan.samples(n * rentable.devices, batch * accumulated) for n in counts]
@@ -271,7 +271,7 @@ def profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> boo
 
 def measured_machines(bases: Sequence[Base], catalog: Catalog) -> dict[str, Target]:
     """One node of each type that was profiled, by name: as measured, and of the data sheet what was not."""
-    found: dict[str, Target] = {}
+    machines: dict[str, Target] = {}
     for all_devices in (True, False):
         for base in bases:
             names = {host.instance.lower() for host in base.profile.hosts if host.instance}
@@ -280,8 +280,8 @@ def measured_machines(bases: Sequence[Base], catalog: Catalog) -> dict[str, Targ
                     sheet = of_instance(instance, 1)
                     if (base.target.device is None) is (sheet.device is None):
                         completed = base.target.completed_by(sheet).model_copy(update={"nodes": 1})
-                        found.setdefault(instance.name, completed)
-    return found
+                        machines.setdefault(instance.name, completed)
+    return machines
 
 
 def with_machines(base: Base, catalog: Catalog, machines: dict[str, Target]) -> Base:

@@ -106,10 +106,10 @@ def peak(gpu: GpuFacts, precision: str) -> float | None:
     return gpu.tensor_tf32_flops_per_second or gpu.fp32_flops_per_second
 
 
-def _from_pairs(found: Sequence[Pair], spread: float, what: str) -> Quantity:
-    sources = sorted({pair.source for pair in found})
-    dates = sorted(pair.as_of for pair in found if pair.as_of)
-    return _quantity(by_model(found), spread, f"{what} ({'; '.join(sources)})", dates[-1] if dates else None)
+def _from_pairs(known: Sequence[Pair], spread: float, what: str) -> Quantity:
+    sources = sorted({pair.source for pair in known})
+    dates = sorted(pair.as_of for pair in known if pair.as_of)
+    return _quantity(by_model(known), spread, f"{what} ({'; '.join(sources)})", dates[-1] if dates else None)
 
 
 def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = None) -> Quantity:
@@ -121,9 +121,9 @@ def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = 
 def _spread_within() -> float:
     """Of a model's pair against its pairs at other batches and of other sources, each left out in turn."""
     errors = []
-    for _, _, found in published():
-        for pair in found:
-            others = [p for p in found if p != pair and p.model == pair.model and p.precision == pair.precision]
+    for _, _, known in published():
+        for pair in known:
+            others = [p for p in known if p != pair and p.model == pair.model and p.precision == pair.precision]
             alike = [p for p in others if near(p.batch, pair.batch)]
             errors += [by_model(alike) - pair.log_ratio] if alike else []
     return arm(errors)
@@ -137,9 +137,9 @@ def _spread_between(first: str, second: str, precision: str) -> float:
         return arm(own)
     everywhere = [
         error
-        for *_, found in published()
+        for *_, known in published()
         for kind in PRECISIONS
-        for error in left_out_errors([pair for pair in found if pair.precision == kind])
+        for error in left_out_errors([pair for pair in known if pair.precision == kind])
     ]
     return arm(everywhere)
 
@@ -152,13 +152,13 @@ def _spread_of_sheets(old: bool) -> float:
     """
     by_name = {gpu.model: gpu for gpu in reversed(gpus())}
     errors = []
-    for first, second, found in published():
+    for first, second, known in published():
         if _old(by_name[first], by_name[second]) is not old:
             continue
         for kind in PRECISIONS:
             sheet = sheet_ratio(by_name[first], by_name[second], kind)
-            for model in sorted({pair.model for pair in found if pair.precision == kind} if sheet else ()):
-                own = [pair for pair in found if pair.model == model and pair.precision == kind]
+            for model in sorted({pair.model for pair in known if pair.precision == kind} if sheet else ()):
+                own = [pair for pair in known if pair.model == model and pair.precision == kind]
                 errors.append(math.log(sheet or 1.0) - by_model(own))
     return arm(errors)
 
@@ -201,17 +201,17 @@ def batch_exponent(model: str, gpu: str | None) -> Quantity:
     """
     every = batch_pairs()
     own = [each for each in every if each.model == model_key(model) and each.gpu == gpu]
-    found = own or list(every)
-    value = float(np.mean([each.log_ratio for each in found]))
+    witnesses = own or list(every)
+    value = float(np.mean([each.log_ratio for each in witnesses]))
     spread = _spread_of_exponents() if own else arm(left_out_errors(every))
     what = f"{model} on {gpu} at several batches" if own else "other models at several batches"
-    sources = "; ".join(sorted({each.source for each in found}))
+    sources = "; ".join(sorted({each.source for each in witnesses}))
     return Quantity(
         value=value,
         low=value - spread,
         high=value + spread,
         origin="data sheet",
-        as_of=max((each.as_of for each in found if each.as_of), default=None),
+        as_of=max((each.as_of for each in witnesses if each.as_of), default=None),
         source=f"{what} ({sources})",
     )
 
@@ -237,12 +237,12 @@ def precision_ratio(model: str, gpu: str | None, roofline: float | None = None) 
     spread = arm(left_out_errors(precision_pairs()))
     if not own and roofline is not None:
         return _quantity(math.log(roofline), _spread_of_rooflines(False), "a roofline of the job's operators")
-    found = own or every
-    if not found:
+    witnesses = own or every
+    if not witnesses:
         return None
     what = f"{model} on {gpu} in both precisions" if own else f"other models on {gpu} in both precisions"
-    sources = "; ".join(sorted({each.source for each in found}))
-    return _quantity(float(np.mean([each.log_ratio for each in found])), spread, f"{what} ({sources})")
+    sources = "; ".join(sorted({each.source for each in witnesses}))
+    return _quantity(float(np.mean([each.log_ratio for each in witnesses])), spread, f"{what} ({sources})")
 
 
 # Contention
@@ -254,15 +254,15 @@ def crowding() -> Quantity:
     Where nobody measured it: of published models, by how much theirs did (shared hosts and power, input, launching
     kernels, an exchange that is not DistributedDataParallel's). Median and the ends between which 95 % of them lie.
     """
-    found = node_scaling()
+    jobs = node_scaling()
     low, middle, high = crowded(np.array([0.025, 0.5, 0.975])).tolist()
     return Quantity(
         value=middle,
         low=low,
         high=high,
         origin="data sheet",
-        as_of=max(each.as_of for each in found),
-        source="; ".join(dict.fromkeys(each.source for each in found)),
+        as_of=max(each.as_of for each in jobs),
+        source="; ".join(dict.fromkeys(each.source for each in jobs)),
     )
 
 

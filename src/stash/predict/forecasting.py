@@ -55,14 +55,14 @@ def base_of(
     """What forecasts from ``profile`` start with; raises StashError if it has no complete round."""
     breakdown, draws = breakdown or attribute(profile), draws or Draws()
     done = passes(profile, breakdown)
-    found = loading(profile, breakdown, draws)
+    pipeline = loading(profile, breakdown, draws)
     target = of_profile(profile)
     exchange = ExchangeModel(profile, breakdown, target, draws)
-    base = Base(profile, breakdown, target, draws, done, exchange, found, None, catalog, clusters)
-    if found is None:
+    base = Base(profile, breakdown, target, draws, done, exchange, pipeline, None, catalog, clusters)
+    if pipeline is None:
         return base
     trains = trains_for(trained(base, base.target, AS_IT_IS, done, no_change(draws)))
-    return replace(base, held=held_to(found, breakdown, draws, trains))
+    return replace(base, held=held_to(pipeline, breakdown, draws, trains))
 
 
 def what_if(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> Forecast:

@@ -43,12 +43,12 @@ class Pair(NamedTuple):
 def pairs(first: str, second: str, precision: str, table: Sequence[Speed] | None = None) -> tuple[Pair, ...]:
     """Every published pair of these two GPU models at this precision; none for a GPU with itself."""
     table = speeds() if table is None else table
-    found: dict[tuple[str, int | None, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
+    speeds_of: dict[tuple[str, int | None, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
     for speed in table:
         if speed.precision == precision and speed.gpu in (first, second):
-            found[speed.key, speed.batch, speed.series][speed.gpu].append(speed)
+            speeds_of[speed.key, speed.batch, speed.series][speed.gpu].append(speed)
     made = []
-    for (model, batch, series), by_gpu in sorted(found.items(), key=str):
+    for (model, batch, series), by_gpu in sorted(speeds_of.items(), key=str):
         if first != second and by_gpu.keys() >= {first, second}:
             ratio = _mean_log(by_gpu[first]) - _mean_log(by_gpu[second])
             made.append(Pair(model, batch, precision, series, by_gpu[second][0].as_of, ratio))
@@ -63,10 +63,10 @@ def near(one: int | None, other: int | None) -> bool:
     return one is None or other is None or max(one, other) <= _ALIKE * min(one, other)
 
 
-def by_model(found: Iterable[Pair | SpeedChange]) -> float:
+def by_model(pairs: Iterable[Pair | SpeedChange]) -> float:
     """The mean log ratio over models, each counting once however many batches of it were published."""
     grouped: dict[str, list[float]] = defaultdict(list)
-    for pair in found:
+    for pair in pairs:
         grouped[pair.model].append(pair.log_ratio)
     return float(np.mean([np.mean(ratios) for ratios in grouped.values()]))
 
@@ -91,13 +91,13 @@ def published() -> tuple[tuple[str, str, tuple[Pair, ...]], ...]:
     )
 
 
-def left_out_errors(found: Sequence[Pair | SpeedChange]) -> list[float]:
+def left_out_errors(known: Sequence[Pair | SpeedChange]) -> list[float]:
     """For each model ln(predicted / published), predicted from the other models alone."""
     errors = []
-    for model in sorted({pair.model for pair in found}):
-        rest = [pair for pair in found if pair.model != model]
+    for model in sorted({pair.model for pair in known}):
+        rest = [pair for pair in known if pair.model != model]
         if rest:
-            errors.append(by_model(rest) - by_model([pair for pair in found if pair.model == model]))
+            errors.append(by_model(rest) - by_model([pair for pair in known if pair.model == model]))
     return errors
 
 
@@ -118,14 +118,14 @@ def batch_pairs() -> tuple[SpeedChange, ...]:
     for speed in speeds():
         if speed.batch is not None:
             grouped[speed.key, speed.gpu, speed.precision, speed.series].append(speed)
-    found = []
+    changes = []
     for (model, gpu, _, series), each in sorted(grouped.items()):
         batches = [math.log(speed.batch or 1) for speed in each]
         if len(set(batches)) > 1:
             seconds = [math.log((speed.batch or 1) / speed.per_second) for speed in each]
             slope = float(np.polyfit(batches, seconds, 1)[0])
-            found.append(SpeedChange(model, gpu, slope, series, each[0].as_of))
-    return tuple(found)
+            changes.append(SpeedChange(model, gpu, slope, series, each[0].as_of))
+    return tuple(changes)
 
 
 @lru_cache(maxsize=1)
@@ -134,15 +134,15 @@ def precision_pairs() -> tuple[SpeedChange, ...]:
     grouped: dict[tuple[str, str, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
     for speed in speeds():
         grouped[speed.key, speed.gpu, speed.source][speed.precision].append(speed)
-    found = []
+    changes = []
     for (model, gpu, source), by_precision in sorted(grouped.items()):
         for slow in by_precision["fp32"]:
             alike = [fast for fast in by_precision["amp"] if near(fast.batch, slow.batch)]
             if alike:
                 fast = min(alike, key=lambda each: abs(math.log((each.batch or 1) / (slow.batch or 1))))
                 change = math.log(slow.per_second / fast.per_second)
-                found.append(SpeedChange(model, gpu, change, source, fast.as_of))
-    return tuple(found)
+                changes.append(SpeedChange(model, gpu, change, source, fast.as_of))
+    return tuple(changes)
 
 
 # A roofline of each operator

@@ -208,8 +208,8 @@ def _held_to_steps(pipeline: Pipeline, work: Work, breakdown: Breakdown) -> Work
 def _median_step(profile: Profile, rung: str, field: Callable[[Block], float | None]) -> float | None:
     """Of all blocks of a rung, by step."""
     blocks = [(block, field(block)) for block in profile.blocks if block.rung == rung and block.steps]
-    found = [value / block.steps for block, value in blocks if value is not None]
-    return statistics.median(found) if found else None
+    values = [value / block.steps for block, value in blocks if value is not None]
+    return statistics.median(values) if values else None
 
 
 def _variation(profile: Profile) -> float:
@@ -218,15 +218,15 @@ def _variation(profile: Profile) -> float:
     Of each worker where they were recorded, else of all of them in each block. A machine that drifts makes this
     larger than it is. Zero, and so no slow-down, if there are too few blocks to tell.
     """
-    found = batch_times(profile)
-    if len(found) < _MIN_BLOCKS:
+    times = batch_times(profile)
+    if len(times) < _MIN_BLOCKS:
         blocks = [b for b in profile.blocks if b.rung == "warm" and b.fetch_seconds and b.steps]
         each = profile.workload.loaders[0].batches_per_step
-        found = [((b.fetch_seconds or 0.0) / b.steps, b.steps * each) for b in blocks]
-    found = [(mean, batches) for mean, batches in found if mean > 0 and batches > 0]
-    if len(found) < _MIN_BLOCKS:
+        times = [((b.fetch_seconds or 0.0) / b.steps, b.steps * each) for b in blocks]
+    times = [(mean, batches) for mean, batches in times if mean > 0 and batches > 0]
+    if len(times) < _MIN_BLOCKS:
         return 0.0
-    means, many = [mean for mean, _ in found], statistics.mean(batches for _, batches in found)
+    means, many = [mean for mean, _ in times], statistics.mean(batches for _, batches in times)
     return float(min(MAX_VARIATION, statistics.stdev(means) / statistics.mean(means) * many**0.5))
 
 

@@ -25,18 +25,18 @@ from stash.predict.loading import HeldToMeasurement, Loading, lacks
 
 
 def refuse_unanswerable(
-    profile: Profile, breakdown: Breakdown, found: Loading | None, wanted: Alteration, counted: bool
+    profile: Profile, breakdown: Breakdown, loading: Loading | None, wanted: Alteration, counted: bool
 ) -> None:
     """Raises UserError where the profile lacks what ``wanted`` needs; ``counted``: if samples of a step are known."""
     reads = [name for name in ("cache", "memory", "disk", "disk_times") if getattr(wanted, name) is not None]
     if reads and breakdown.stall("fetch") is None:
         why = next((item.why for item in breakdown.skipped if item.name == "fetch"), "it was not measured")
         raise UserError(f"--{option_name(reads[0])}: the profile does not tell what fetching costs ({why})")
-    if wanted.workers is not None and found is None:
+    if wanted.workers is not None and loading is None:
         raise UserError(f"--workers: {lacks(profile, breakdown) or records(profile)}")
-    if wanted.memory is not None and found is not None and not found.dataset_bytes:
+    if wanted.memory is not None and loading is not None and not loading.dataset_bytes:
         raise UserError("--memory: the size of the data set is unknown; say what fits with --cache instead")
-    if wanted.disk_times is not None and (found is None or found.rate is None):
+    if wanted.disk_times is not None and (loading is None or loading.rate is None):
         raise UserError(
             f"--disk {wanted.disk_times:g}x: storage kept up with the loaders, so what it can do is unknown; give a "
             "rate, like 500MB/s"
@@ -180,16 +180,16 @@ def _precision(profile: Profile, target: Target, wanted: Alteration, known: Cata
     if target.device is None:
         raise UserError("--dtype: on CPUs nothing was published of it; profile with it instead")
     gpu = named_gpu(target.device, known)
-    found = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(profile.workload.operators, gpu))
-    if found is None:
+    ratio = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(profile.workload.operators, gpu))
+    if ratio is None:
         raise UserError(
             f"--dtype: nothing was published of it on {gpu.model}, and the profile holds no "
             f"operators to tell it from; {records(profile)}"
         )
     if wanted.dtype == "amp":
-        return found
-    low, high = (None if end is None else 1 / end for end in (found.high, found.low))
-    return found.model_copy(update={"value": 1 / found.value, "low": low, "high": high})
+        return ratio
+    low, high = (None if end is None else 1 / end for end in (ratio.high, ratio.low))
+    return ratio.model_copy(update={"value": 1 / ratio.value, "low": low, "high": high})
 
 
 # The profile every forecast starts from
@@ -217,8 +217,8 @@ class Base:
 
     def stall(self, name: str) -> Array | None:
         """A measured stall, ``[draws]``."""
-        found = self.breakdown.stall(name)
-        return None if found is None else self.draws.around(f"measured {name}", found.time)
+        stall = self.breakdown.stall(name)
+        return None if stall is None else self.draws.around(f"measured {name}", stall.time)
 
 
 def as_measured(base: Base, names: Iterable[str]) -> list[Predicted]:

@@ -81,23 +81,23 @@ def single_steps(profile: Profile, rung: str = "crowd") -> Array:
     """
     blocks = [block for block in profile.blocks if block.rung == rung and block.steps > 0]
     if all(rank.device == "cpu" for rank in profile.ranks):
-        found = [
+        deviations = [
             np.asarray(block.step_seconds) - np.mean(block.step_seconds) for block in blocks if block.step_seconds
         ]
         # A block's mean is one of its own steps' too: the spread around it is too small by that.
-        widened = [steps * np.sqrt(len(steps) / (len(steps) - 1)) for steps in found if len(steps) > 1]
+        widened = [steps * np.sqrt(len(steps) / (len(steps) - 1)) for steps in deviations if len(steps) > 1]
         return np.concatenate(widened) if widened else np.empty(0)
     of_rank: dict[int, list[Block]] = defaultdict(list)
     for block in blocks:
         of_rank[block.rank].append(block)
-    found = []
+    deviations = []
     for own in of_rank.values():
         if len(own) < 2:
             continue
         means = np.array([block.seconds / block.steps for block in own])
         lengths = np.array([block.steps for block in own])
-        found.append((means - means.mean()) * np.sqrt(lengths * len(own) / (len(own) - 1)))
-    return np.concatenate(found) if found else np.empty(0)
+        deviations.append((means - means.mean()) * np.sqrt(lengths * len(own) / (len(own) - 1)))
+    return np.concatenate(deviations) if deviations else np.empty(0)
 
 
 def waiting(again: Array, before: int, after: int, draws: Draws) -> Array:
