@@ -159,7 +159,7 @@ def recommend(
     are one node each of instance types that were measured or described, by name: their facts replace those of the
     catalog. Types in ``listed`` are among the choices however bad they are. ``calibrate`` changes each forecast
     before it is used, as earlier plans' residuals do; then no bound of the model's is used. With ``rules``, what
-    other ways to choose would have rented stands beside it. Raises UserError.
+    other ways to choose would have rented is in the plan too. Raises UserError.
     """
     plan = step_plan(bases, goal)
     problem = PlanProblem(bases, plan, catalog, bill, machines or {}, now, calibrate)
@@ -233,7 +233,7 @@ def _choice(goal: Goal, evaluation: Evaluation, standing: ChoiceStanding, why: s
 def _assumed(
     problem: PlanProblem, candidates: CandidateSet, bill: BillFacts, files: Sequence[str], unlisted: int
 ) -> Iterator[str]:
-    """What was taken for granted, beside the policy of scaling."""
+    """What was taken for granted, besides the policy of scaling."""
     yield "steps are those of the profile's rung cold in the first epoch, and then as memory caches the data"
     rentals = [rentable.rental(1) for rentable in candidates.market.rentables]
     yield from not_counted(bill, rentals, first_epoch=True)

@@ -241,7 +241,7 @@ class Nearest:
         return min(range(len(self._bases)), key=distance)
 
     def _doubt(self, number: int, device: str | None) -> float:
-        """Relative spread of the device's speed beside the profiled one's; infinite where nothing is known of it."""
+        """Relative spread of the device's speed over the profiled one's; infinite where nothing is known of it."""
         if (number, device) not in self._doubts:
             self._doubts[number, device] = _doubt(self._bases[number], device, self._catalog)
         return self._doubts[number, device]

@@ -119,7 +119,7 @@ def network_rate(claimed: Quantity | None, transport: NetworkKind, without: str 
     rate = None if share is None else reach_of(claimed, share)
     if limit is None:
         return rate
-    if rate is None:  # nobody else saw a line that sockets can fill
+    if rate is None:  # no other published line is one that sockets can fill
         rate = claimed.model_copy(update={"low": claimed.value, "high": claimed.value})
     ends = (
         None if a is None or b is None else min(a, b) for a, b in ((rate.low, limit.low), (rate.high, limit.high))

@@ -251,7 +251,7 @@ def precision_ratio(model: str, gpu: str | None, roofline: float | None = None) 
 def crowding() -> Quantity:
     """By how much a step takes longer on several devices than its exchange explains, as a fraction of it on one.
 
-    Where nobody measured it: of published models, by how much theirs did (shared hosts and power, input, launching
+    Where it was not measured: of published models, by how much theirs did (shared hosts and power, input, launching
     kernels, an exchange that is not DistributedDataParallel's). Median and the ends between which 95 % of them lie.
     """
     jobs = node_scaling()

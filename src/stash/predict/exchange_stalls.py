@@ -35,7 +35,7 @@ HELD_SPREAD = 0.04
 """The same where a measurement holds it: the root mean square of the first two configurations of
 ``bench.predict.testbed`` (``FITTED`` there), which validate nothing either."""
 UNREADY_SPREAD = 0.46
-"""The same where a measurement holds it and nobody knows when gradients are ready: of half of Gavel's published jobs
+"""The same where a measurement holds it and it is unknown when gradients are ready: of half of Gavel's published jobs
 at other batches (``bench.predict.gavel.unready_spread``), which validate nothing either."""
 _PLACES = {"interconnect": "inside a node", "network": "between nodes"}
 
@@ -46,7 +46,7 @@ class _Reach:
 
     whole: Fabric
     within: Fabric | None = None
-    """Inside a node, of a network stall beside an interconnect stall."""
+    """Inside a node, of a network stall where there is an interconnect stall."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -229,7 +229,7 @@ def _own_gathers(fabric: Fabric, work: Exchanged) -> Array:
 def buckets_of(work: Exchanged, changes: ExchangeChanges) -> tuple[float, ...]:
     """Bytes of each bucket after the changes, before compression.
 
-    A cap that is asked for is the first bucket's, too: only where nobody names one does PyTorch begin with 1 MiB.
+    A cap that is asked for is the first bucket's, too: only where none is named does PyTorch begin with 1 MiB.
     """
     cap = changes.bucket_cap
     if cap is None or not work.gradients:

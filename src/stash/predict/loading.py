@@ -127,8 +127,8 @@ def rented(host: Host | None) -> bool:
 def cores_worth(shared: bool, threads: float | None, busy: float, draws: Draws) -> Array | None:
     """What so many hardware threads are worth to ``busy`` threads, in cores; ``None`` if their number is unknown.
 
-    Where cores are ``shared``, as on rented machines, a vCPU is one of two threads of a core; elsewhere nobody has
-    told Stash, and each counts whole.
+    Where cores are ``shared``, as on rented machines, a vCPU is one of two threads of a core; elsewhere it is not
+    known, and each counts whole.
     """
     if not threads:
         return None
@@ -251,7 +251,7 @@ def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, wo
 
 
 def _reading_alone(breakdown: Breakdown, pipeline: Pipeline) -> float | None:
-    """Seconds that storage is busy with one sample, from F and P, both of loaders that nobody trains beside.
+    """Seconds that storage is busy with one sample, from F and P, both of loaders while nothing trains.
 
     Supply takes s = max((w + d)/W, R·d) a sample (``pipeline``), d of it reading: so d = min(W·s − w, s/R).
     """

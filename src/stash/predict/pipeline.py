@@ -172,7 +172,7 @@ class SampleStore:
         return busy if self.reads_per_second is None else np.maximum(busy, reads / self.reads_per_second)
 
     def seconds_of_one(self, size: float, reads: float) -> Array:
-        """That one reader waits for so many bytes in so many requests, one after the other, with nobody beside it."""
+        """That one reader waits for so many bytes in so many requests, one after the other, alone."""
         streamed = self.seconds(size, reads)
         if self.stream_bytes_per_second is not None:
             streamed = np.maximum(streamed, size / self.stream_bytes_per_second)
@@ -215,7 +215,7 @@ def misses(pipeline: Pipeline) -> Array:
 
 
 def supply_seconds(pipeline: Pipeline, work: Work) -> Array:
-    """Between two batches of one rank, as its loader supplies them while nobody else limits it.
+    """Between two batches of one rank, as its loader supplies them while nothing else limits it.
 
     W workers that each take w for making a batch and r for its bytes finish one every (w + r)/W seconds; the node's
     storage is busy with it for d and serves all R ranks, R·d; its cores too, R·c/C for c core seconds a batch.
