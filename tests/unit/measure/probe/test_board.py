@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stash.core.records.host import Host, Stream, Timing
 from stash.measure.probe.probe_orders import ProbeOrders
-from stash.measure.probe.team import Board, links
+from stash.measure.probe.probe_worker import Board, links
 
 
 def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured(tmp_path: Path):

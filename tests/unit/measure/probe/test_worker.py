@@ -36,15 +36,15 @@ STRANGE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("said", STRANGE, ids=range(len(STRANGE)))
-def test_what_no_node_0_says_is_refused(said: bytes):
+@pytest.mark.parametrize("text", STRANGE, ids=range(len(STRANGE)))
+def test_what_no_node_0_says_is_refused(text: bytes):
     store = HashStore()
-    store.set("orders", said)
-    with pytest.raises(AbsentError, match="no node of this version"):
+    store.set("orders", text)
+    with pytest.raises(AbsentError, match="published what this version"):
         probe_worker._agreed(team(1, store), OWN)
 
 
 @pytest.mark.parametrize("text", ["", "7", '{"created": 1}', "[" * 4000])
 def test_what_are_no_links_is_refused(text: str):
-    with pytest.raises(AbsentError, match="no node of this version"):
+    with pytest.raises(AbsentError, match="published what this version"):
         probe_worker._validated(1, Links, text)
