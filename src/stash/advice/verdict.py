@@ -18,7 +18,7 @@ from stash.analysis.breakdown import (
     Surfacing,
     figures,
 )
-from stash.analysis.findings.rates import Finding
+from stash.analysis.findings.machine import Finding
 from stash.analysis.stability import FIRST_ROUNDS, MIN_ROUNDS, budget_for, more_time
 from stash.core.formatting import listed
 from stash.core.ladder import DATA_STALLS, NOT_ASKED

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stash.core.records.host import Disk
-from stash.measure.linux.procfs import Mount, entries, holds, mounts, number, target, text
+from stash.measure.linux.procfs import Mount, entries, mount_of, mounts, number, target, text
 
 Statvfs = Callable[[str], os.statvfs_result]
 
 
 def disk(root: Path, path: str, statvfs: Statvfs = os.statvfs) -> Disk:
     """What holds ``path``, an absolute path; every fact that cannot be read is ``None``."""
-    mount = _mount(root, path)
+    mount = mount_of(mounts(root), path)
     if mount is None:
         return Disk(path=path)
     wholes = _wholes(root, mount)
@@ -49,20 +49,15 @@ def disk(root: Path, path: str, statvfs: Statvfs = os.statvfs) -> Disk:
 
 def summary(root: Path, path: str) -> str | None:
     """``ext4 on /dev/nvme0n1p1`` for the mount that holds ``path``."""
-    mount = _mount(root, path)
+    mount = mount_of(mounts(root), path)
     return f"{mount.kind} on {mount.source}" if mount else None
 
 
 def device_numbers(root: Path, path: str) -> list[str]:
     """``major:minor`` of every block device under ``path`` that a control group may limit."""
-    mount = _mount(root, path)
+    mount = mount_of(mounts(root), path)
     found = [text(folder / "dev") for folder in _wholes(root, mount)] if mount else []
     return [device for device in found if device is not None]
-
-
-def _mount(root: Path, path: str) -> Mount | None:
-    holding = [mount for mount in mounts(root) if holds(mount.point, path)]
-    return sorted(holding, key=lambda mount: len(mount.point))[-1] if holding else None  # of equals, the newest
 
 
 def _wholes(root: Path, mount: Mount) -> list[Path]:

@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from stash.measure.linux.procfs import peak_resident_bytes
+from stash.measure.linux.counters import peak_resident_bytes
 
 
 def test_the_peak_is_above_what_is_resident_now_and_no_more_than_the_kernels_other_count() -> None:
