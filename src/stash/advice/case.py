@@ -1,8 +1,7 @@
 """The case at hand for remedies: shared numbers, what a remedy saves by forecast, and why a stall is there.
 
-What a remedy saves is the measured step less the forecast of the step after it, by the functions of ``stash whatif``,
-so that advice and what-if never disagree. Knows how to read a breakdown and its profile together; which remedy fits is
-decided elsewhere.
+What a remedy saves is the measured step less the forecast of the step after it, by the functions of ``stash
+whatif``, so that advice and what-if never disagree. Which remedy fits is decided elsewhere.
 """
 
 from __future__ import annotations

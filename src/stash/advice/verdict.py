@@ -122,7 +122,7 @@ _WORTH_SAYING = 0.005
 
 
 def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]:
-    """What to do, in three sentences at most; ``budget`` is the ``--budget`` that should decide what is open, ``None`` beyond an hour."""
+    """At most three sentences; ``budget`` should decide what is open as ``--budget``, ``None`` beyond an hour."""
     if claims.kind == "compute":
         return _against(case, "compute")
     if claims.kind == "stall":
@@ -317,7 +317,7 @@ def _undecided_text(case: Case, claims: Claims) -> str:
 
 def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
     """``"prep may take up to 34.1 ms (26%) and fetch up to 9.03 ms (7%)"``"""
-    found = []
+    found: list[str] = []
     for stall in stalls:
         high = stall.high or 0.0  # an interval may reach beyond the step, which its stall cannot
         most = written.part(high) if high < written.step_seconds else "the whole step"

@@ -10,9 +10,18 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from stash.core.dollars import chance, dollars, dollars_interval, span, span_interval, spread
 from stash.core.errors import UserError
-from stash.core.formatting import Unit, plain, plus_minus
+from stash.core.formatting import (
+    Unit,
+    chance,
+    dollars,
+    dollars_interval,
+    plain,
+    plus_minus,
+    span,
+    span_interval,
+    spread,
+)
 from stash.core.units import SECONDS, Scale, nearest, scale_for
 from stash.plan.records import Choice, Goal, PlanFact, RentalPlan, StallShare, Unranked
 from stash.plan.view import WORDS, label, settings

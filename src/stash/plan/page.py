@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from stash.core.dollars import chance, dollars, dollars_interval, span_interval, span_scale
 from stash.core.errors import UserError
+from stash.core.formatting import chance, dollars, dollars_interval, span_interval, span_scale
 from stash.core.ladder import STALLS
 from stash.core.units import Scale, counted
 from stash.plan.explained import DerivationLine, derivation

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stash.core.dollars import chance, dollars, dollars_interval, money_decimals, span, span_interval, span_scale
-from stash.core.formatting import listed
+from stash.core.formatting import (
+    chance,
+    dollars,
+    dollars_interval,
+    listed,
+    money_decimals,
+    span,
+    span_interval,
+    span_scale,
+)
 from stash.core.units import Scale, counted, round_to_sum
 from stash.plan.records import Choice, ChoiceStanding, Goal, RentalPlan, RuleChoice, Unranked
 

@@ -5,7 +5,7 @@ Takes what was derived; leaves nothing out that is not said to be missing.
 
 from __future__ import annotations
 
-from stash.core.dollars import dollars, span_scale
+from stash.core.formatting import dollars, span_scale
 from stash.core.intervals import Interval
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.risks import PolicyCourse, SpotSimulation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stash.core.dollars import chance, dollars, dollars_interval, span
 from stash.core.errors import UserError
+from stash.core.formatting import chance, dollars, dollars_interval, span
 from stash.core.units import counted
 from stash.spot.pages.fleet_charts import costs_of_fleets, costs_of_policies, progress, timeline
 from stash.spot.pages.fleet_plan import in_time

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from stash.core.dollars import span
+from stash.core.formatting import span
 from stash.core.intervals import Interval
 from stash.core.units import counted, format_bytes, format_seconds
 from stash.spot.records.runs import FittedLoss, LearnedCurve, LossForm, LossReplay

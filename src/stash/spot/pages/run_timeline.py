@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stash.core.dollars import span_scale
+from stash.core.formatting import span_scale
 from stash.core.units import format_seconds
 from stash.spot.records.runs import SpotLog
 from stash.ui.charts.chart import (
