@@ -138,7 +138,8 @@ class Crowd:
 
     def exchange(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
         if isinstance(report, BlockReport):
-            self._round = report.block.round
+            done: Any = report.block.message()
+            self._round = done.round
         rows = [packed(self._handed_in(report, rank)) for rank in range(self.place.world_size)]
         longest = max(map(len, rows))
         received = torch.stack([torch.frombuffer(bytearray(row.ljust(longest)), dtype=torch.uint8) for row in rows])
@@ -155,7 +156,7 @@ class Crowd:
             return replace(report, rank=seen, host=host, groups=groups, batch=FirstBatch(rank, None))
         if not isinstance(report, BlockReport):
             return Payload.of(report) if isinstance(report, Message) else report
-        own = report.block
+        own: Any = report.block.message()
         if rank > 0 and rung(own.rung).active == "leader":
             return None
         made = block(self._noise, own.round, own.rung, rank)

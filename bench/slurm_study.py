@@ -16,7 +16,9 @@ from tests.support.slurm_cluster import obstacle, slurm_cluster
 
 STUDY = """\
 workloads:
-- {name: net, command: [-m, stash.lab.testbed.train, --model, model.yaml, --batch, "{batch}"], batches: [8, 16]}
+- name: net
+  command: [-m, stash.lab.testbed.train_emulated, --model, model.yaml, --batch, "{batch}"]
+  batches: [8, 16]
 targets: [{engine: slurm, partition: two, nodes: [1, 2], devices: 1}]
 settings: {budget: 10s, rungs: [solo, crowd, node, cluster]}
 """

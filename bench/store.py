@@ -111,7 +111,7 @@ def measured(folder: Path, count: int, brief: bool) -> list[list[str]]:
 
 def sizes(folder: Path) -> str:
     """Of what the store holds."""
-    kinds = {"artefacts": "*.json", "digests": "index/digests/*", "tables": "index/tables-*/*"}
+    kinds = {"artefacts": "*.json", "digests": "index/digests/*", "tables": "index/*.parquet"}
     megabytes = {kind: sum(path.stat().st_size for path in folder.glob(glob)) / 1e6 for kind, glob in kinds.items()}
     return ", ".join(f"{kind} {size:.0f} MB" for kind, size in megabytes.items())
 

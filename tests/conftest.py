@@ -1,7 +1,7 @@
 """What a test starts ends before it does: a thread that outlives its test writes into the next one's captured output.
 
 Asks only for what this process has: threads that Python knows, sockets that listen, child processes. What libraries
-keep for as long as the process lives is allowed by name.
+keep for as long as the process lives is allowed by name. Also says how many examples property tests try.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", deadline=None, max_examples=25)
+settings.register_profile("nightly", deadline=None, max_examples=300)
+settings.load_profile("ci")
 
 LASTING_THREADS = re.compile(r"fsspecIO|Dummy-\d+|tqdm_monitor|asyncio_\d+|pydevd.*|ray_.*")
 """Of libraries: fsspec's event loop, native threads that called Python, progress bars."""
@@ -29,11 +34,24 @@ _told: Left = {}
 """What made a test fail is not said again of its file."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """By day no property test tries more examples than the profile says, whatever it asks for."""
+    if settings.get_current_profile_name() != "ci":
+        return
+    for item in items:
+        test = getattr(item, "obj", None)
+        asked = getattr(test, "_hypothesis_internal_use_settings", None)
+        if asked is not None and asked.max_examples > settings.default.max_examples:
+            test._hypothesis_internal_use_settings = settings(asked, max_examples=settings.default.max_examples)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def state_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What killed profiles of tests leave is found by tests only."""
+    """What killed profiles of tests leave is found by tests only; by day, jobs of tests import no compiler."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        if settings.get_current_profile_name() == "ci":
+            patched.setenv("PYTHONPATH", str(Path(__file__).parent / "support" / "eager"), prepend=os.pathsep)
         yield
 
 

@@ -19,8 +19,9 @@ from bench.spot.truth import Coefficients, coefficients, speed_of
 from bench.spot.truth_jobs import __file__ as jobs_file
 from bench.table import show
 from stash.lab.testbed.revoke import Revocation, moments, parse_revocation
-from stash.spot.emulate.backends import TestbedGround, leftovers
+from stash.spot.emulate.backends import TrainingBackend
 from stash.spot.emulate.build_rehearsal import EmulatedFleet
+from stash.spot.emulate.hosts import leftovers
 from stash.spot.emulate.run_rehearsal import Account, Rehearsal
 from stash.spot.model.stretches import outages, stretches, takeovers
 from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
@@ -71,9 +72,9 @@ def _play(run: RevocationRun, folder: Path, known: Coefficients, waits: Waits) -
     )  # fmt: skip
     taken: list[Revocation] = [parse_revocation(text) for text in run.revocations]
     count = sum(2 if each.who in PACE else 1 for each in taken)
-    ground = TestbedGround(orders, folder, EmulatedFleet(1.0, RATE, RATE, 0.0, {}), 2 * count)
+    backend = TrainingBackend(orders, folder, EmulatedFleet(1.0, RATE, RATE, 0.0, {}), 2 * count)
     began = time.monotonic()
-    played = Rehearsal(orders, ground, folder, moments(taken), lambda event: None)
+    played = Rehearsal(orders, backend, folder, moments(taken), lambda event: None)
     account = played.run()
     assert time.monotonic() - began < run.seconds + _STARTING + _ENDING, "it hung"
     assert account.books is not None, account.reason

@@ -21,7 +21,7 @@ from bench.table import table
 from stash.core.intervals import Interval
 from stash.spot.choose.fleet_costs import FleetWish
 from stash.spot.choose.provision import provision
-from stash.spot.pages.fleet_charts import costs_of_policies, progress, timeline
+from stash.spot.pages.simulated_policies import costs_of_policies, progress, timeline
 from stash.spot.policies.simulating import simulate
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.risks import Obtainable

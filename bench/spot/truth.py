@@ -22,7 +22,7 @@ from scipy.optimize import least_squares
 from bench import recorded
 from bench.table import median_90, table
 from stash.lab.testbed.revoke import Revocation, moments
-from stash.spot.emulate.backends import TestbedGround
+from stash.spot.emulate.backends import TrainingBackend
 from stash.spot.emulate.build_rehearsal import EmulatedFleet
 from stash.spot.emulate.run_rehearsal import Rehearsal
 from stash.spot.model.queueing import USUAL_RANDOMNESS, bandwidth, fleet_seconds, of_pool
@@ -111,8 +111,8 @@ def play(configuration: Configuration, folder: Path, seconds: float) -> list[tup
     )  # fmt: skip
     fleet = EmulatedFleet(1.0, configuration.worker_rate, configuration.server_rate, configuration.apply, {})
     leave = [Revocation(f"worker{n}", 8 + n * seconds, NOTICE_SECONDS) for n in range(1, len(kinds))]
-    ground = TestbedGround(orders, folder, fleet, 0)
-    played = Rehearsal(orders, ground, folder, moments(leave), lambda event: None)
+    backend = TrainingBackend(orders, folder, fleet, 0)
+    played = Rehearsal(orders, backend, folder, moments(leave), lambda event: None)
     account = played.run()
     assert account.books is not None, account.reason
     assert account.books.wrong is None, account.books.wrong

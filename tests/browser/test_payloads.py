@@ -23,11 +23,11 @@ from stash.analysis.attribution import attribute
 from stash.cli.show_command import read_page
 from stash.core.artefact import load, save, to_bytes
 from stash.report import notebook
-from stash.report.profile_page import view
-from stash.spot.pages import learned_curve
+from stash.report.profile_page import page as page_of_profile
+from stash.spot.pages.fleet_models import page_of_curve
 from stash.spot.spot_files import load_curve
 from stash.study.page import page as page_of_study
-from stash.ui import html, markdown
+from stash.ui import html, markdown, terminal
 from stash.ui.charts.chart_files import content
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
@@ -47,7 +47,7 @@ def _page(path: Path) -> None:
 def _profile(path: Path) -> None:
     found = load(path)
     measured = attribute(found)
-    view(measured, verdict(measured, found), found)
+    page_of_profile(measured, verdict(measured, found), found)
     _page(path)
 
 
@@ -61,8 +61,8 @@ KINDS: dict[str, tuple[str, Path | None, Callable[[Path], object]]] = {
 }
 COMMANDS: dict[str, tuple[str, ...]] = {
     "profile": (
-        "show {}", "show {} --json", "show {} --explain", "show {} --redact", "compare {} other.stash.json --anyway",
-        "compare other.stash.json {} --anyway --json", "check {} --max step=1ms --junit OUT.xml",
+        "show {}", "show {} --json", "show {} --explain", "show {} --redact", "compare {} other.stash.json --force",
+        "compare other.stash.json {} --force --json", "check {} --max step=1ms --junit OUT.xml",
         "whatif {} --network 10gbit", "whatif {} --network 10gbit --json",
         "whatif {} --sweep network=1gbit,9gbit -o OUT-sweep.html",
         "whatif {} --sweep network=1gbit,9gbit -o OUT-sweep.svg", "export {} --to openmetrics -o OUT.prom",
@@ -107,7 +107,7 @@ def _drawn(kind: str, path: Path) -> dict[str, str]:
     """Every page and picture of the document, by the name of its file."""
     if kind == "curve":
         curve = load_curve(path)
-        assert ACTS.search(learned_curve.render(learned_curve.view(curve), 80)) is None
+        assert ACTS.search(terminal.render(page_of_curve(curve), 80)) is None
         return {}
     page = read_page([str(path)])
     whole = html.render(page)

@@ -20,11 +20,13 @@ from pathlib import Path
 
 from runs import Outcome, Started, two_ranks
 
+import stash
 from stash.analysis.step_times import step_matrix
 from tests.faults.case import Case, Room
 
 SCRIPTS = Path(__file__).parent / "scripts"
-OWN_TRACE = re.compile(r'File "[^"]*/stash/(?:base|cli|derive|host|keep|lab|linux|measure|probe|show)/')
+_FOLDERS = "|".join(path.name for path in Path(stash.__file__).parent.iterdir() if path.is_dir())
+OWN_TRACE = re.compile(rf'File "[^"]*/stash/(?:{_FOLDERS})/')
 USUAL = {"budget": "2", "precision": "50"}
 """Options of every case, unless it gives its own."""
 TORCHS_OWN = ("torchinductor_*",)

@@ -21,10 +21,10 @@ import torch
 
 from stash.cli.main import main as stash
 from stash.lab.testbed.topology import MARK
-from stash.spot.emulate import backends
-from stash.spot.emulate.backends import MARK as RUN
+from stash.spot.emulate.backends import TrainingBackend
+from stash.spot.emulate.hosts import MARK as RUN
 from stash.spot.train import saved_shards
-from stash.spot.train.run_orders import EVENTS, Tape
+from stash.spot.train.run_orders import EVENTS, EventLog
 
 STRANGER = Path(__file__).with_name("server_attacks.py")
 JOB = """
@@ -69,40 +69,40 @@ class Scene:
         self.memory: list[int] = []
         """Of the server, before and during the attack."""
 
-    def follow(self, ground: backends.TestbedGround) -> None:
+    def follow(self, ground: TrainingBackend) -> None:
         """Wait until it trains, let the stranger in, and look at the server meanwhile."""
-        tape, began = Tape(ground._folder / EVENTS), False
+        tape, began = EventLog(ground.folder / EVENTS), False
         while not began:
             time.sleep(0.1)
             began = any(event["what"] == "began" for event in tape.news())
         time.sleep(BEFORE)
         self.began = BEFORE
-        node = ground._nodes["server1"]
+        node = ground.hosts.number("server1")
         self.memory.append(_server_memory(ground))
         words = ("--attack", self.attack, "--size", str(self.size), "--seconds", str(ATTACKED))
-        stranger = ground._bed.run([sys.executable, str(STRANGER), *words, *_ports(ground, node)], ground._free[-1])
+        stranger = ground.hosts.run("stranger", [sys.executable, str(STRANGER), *words, *_ports(ground, node)], {})
         while stranger.poll() is None:
             self.memory.append(_server_memory(ground))
             time.sleep(0.2)
         self.said = stranger.output.strip()
-        for log in (ground._ray / str(node)).rglob("worker*.err"):
+        for log in ground.rays.host_folder("server1").rglob("worker*.err"):
             if "Traceback" in log.read_text(errors="replace"):
                 self.failures.add("a traceback of the server's")
 
 
-def _ports(ground: backends.TestbedGround, node: int) -> list[str]:
+def _ports(ground: TrainingBackend, node: int) -> list[str]:
     """Every TCP port of a host that its network reaches."""
-    enter = ("ip", "netns", "exec", ground._bed.environment(node)[MARK])
+    enter = ("ip", "netns", "exec", ground.hosts.bed.environment(node)[MARK])
     shown = subprocess.run((*enter, "ss", "-Hltn"), capture_output=True, text=True, check=True).stdout
     places = [line.split()[3].rpartition(":") for line in shown.splitlines()]
-    return [f"{ground._bed.address(node)}:{port}" for host, _, port in places if "127.0.0.1" not in host]
+    return [f"{ground.hosts.bed.address(node)}:{port}" for host, _, port in places if "127.0.0.1" not in host]
 
 
-def _server_memory(ground: backends.TestbedGround) -> int:
+def _server_memory(ground: TrainingBackend) -> int:
     for process in psutil.process_iter(["name"]):
         try:
             own = str(process.info["name"]).startswith("ray::ServerActor")
-            if own and process.environ().get(RUN) == str(ground._folder):
+            if own and process.environ().get(RUN) == str(ground.folder):
                 return int(process.memory_info().rss)
         except psutil.Error:
             continue
@@ -111,25 +111,25 @@ def _server_memory(ground: backends.TestbedGround) -> int:
 
 def play(scene: Scene) -> int:
     """The run; its exit status."""
-    plain_init, plain_start = backends.TestbedGround.__init__, backends.TestbedGround.start
+    plain_init, plain_start = TrainingBackend.__init__, TrainingBackend.start
 
-    def made(self: backends.TestbedGround, orders: Any, folder: Path, fleet: Any, spares: int) -> None:
+    def made(self: TrainingBackend, orders: Any, folder: Path, fleet: Any, spares: int) -> None:
         plain_init(self, orders, folder, fleet, spares + 1)
 
-    def start(self: backends.TestbedGround) -> None:
+    def start(self: TrainingBackend) -> None:
         plain_start(self)
         threading.Thread(target=scene.follow, args=(self,), daemon=True).start()
 
-    backends.TestbedGround.__init__ = made  # type: ignore[method-assign]
-    backends.TestbedGround.start = start  # type: ignore[method-assign]
+    TrainingBackend.__init__ = made  # type: ignore[method-assign]
+    TrainingBackend.start = start  # type: ignore[method-assign]
     words = [
         "--on",
         "testbed",
-        "--slower",
+        "--time-scale",
         "1",
         "--seconds",
         f"{BEFORE + ATTACKED + AFTER:g}s",
-        "--checkpoint",
+        "--checkpoint-dir",
         "kept",
     ]
     sys.argv = ["stash", "spot", "run", "job.plan.json", "job.py:job", *words, "-o", "run.spotlog.json"]

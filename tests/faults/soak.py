@@ -21,7 +21,7 @@ from stash.core.ladder import NAMES
 from stash.lab.testbed.topology import abandoned
 from stash.measure.launcher import job, session
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.measurement import ProfileOptions
+from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.linux.processes import carrying
 
 MARK = "STASH_SOAK"

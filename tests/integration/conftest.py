@@ -6,26 +6,15 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from profiled import FILES, SCRIPTS, RunProfile, Start
 from runs import PATIENCE, Outcome, Started, two_ranks
 
-from stash.analysis.attribution import attribute
-from stash.analysis.step_times import step_matrix
 from stash.cli.main import main
-from stash.core.ladder import NAMES
-from stash.core.records.profile import Block, Profile
-
-SCRIPTS = Path(__file__).parent / "scripts"
-FILES = 192
-COMMUNICATION = ("solo", "crowd", "node")
-FULL = (*COMMUNICATION, "warm", "cold")
-
-Start = Callable[..., Started]
-RunProfile = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="session")
@@ -109,57 +98,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def measured(outcome: Outcome) -> Profile:
-    """The profile of a run that went well; fails with everything that was said if it did not."""
-    assert outcome.code == 0, f"exit code {outcome.code}\n{outcome.stdout}\n{outcome.stderr}"
-    assert outcome.profile is not None, outcome.stderr
-    assert not outcome.survivors, outcome.survivors
-    return outcome.profile
-
-
-def blocks_of(profile: Profile, rung: str) -> list[Block]:
-    """The blocks measured under one rung."""
-    return [block for block in profile.blocks if block.rung == rung]
-
-
-def skipped(profile: Profile) -> dict[str, str]:
-    """Why each rung was left out."""
-    return {item.rung: item.why for item in profile.skipped}
-
-
-def climbed(outcome: Outcome, rungs: tuple[str, ...] = FULL, ranks: int = 2) -> Profile:
-    """The profile, after checks that hold for every kind of script on one machine without a GPU."""
-    profile = measured(outcome)
-    assert profile.settings.rungs == rungs
-    assert set(skipped(profile)) == set(NAMES) - set(rungs)
-    assert "CPU" in skipped(profile)["resident"]
-    assert skipped(profile)["cluster"] == ("one node" if ranks > 1 else "one device")
-    assert [rank.rank for rank in profile.ranks] == list(range(ranks))
-    assert len(step_matrix(profile).rounds) >= 1
-    for rung in rungs:
-        taking_part = {0} if rung == "solo" else set(range(ranks))
-        assert {block.rank for block in blocks_of(profile, rung)} == taking_part, rung
-    for block in profile.blocks:
-        assert block.seconds > 0
-        assert len(block.step_seconds) == block.steps
-        assert sum(block.step_seconds) == pytest.approx(block.seconds, rel=0.02)
-    breakdown = attribute(profile)
-    total = sum(stall.seconds for stall in breakdown.stalls if stall.seconds is not None)
-    assert total == pytest.approx(breakdown.step_seconds, rel=1e-6)
-    return profile
-
-
-def read_from_disk(profile: Profile) -> None:
-    """Cold blocks read files that were out of the page cache, warm blocks as many in each step, in it."""
-    cold, warm = blocks_of(profile, "cold"), blocks_of(profile, "warm")
-    assert all(block.resident is not None and block.resident < 0.1 for block in cold)
-    # on average: kernels may reclaim pages of their own accord at any time
-    assert np.mean([np.nan if block.resident is None else block.resident for block in warm]) > 0.9
-    assert all(block.files and block.file_bytes for block in cold + warm)
-    before, after = ({(b.round, b.rank): b.files / b.steps for b in blocks} for blocks in (cold, warm))
-    common = before.keys() & after.keys()
-    assert common
-    # but for what a loop over several loaders reads of one before another ends
-    assert all(before[key] == pytest.approx(after[key], rel=0.1) for key in common)

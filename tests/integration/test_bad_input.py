@@ -1,27 +1,33 @@
-"""What goes wrong: one clear sentence, the right exit code, finished rounds kept, nothing left running."""
+"""What goes wrong before rounds are measured: one clear sentence, the right exit code, nothing left running.
+
+What goes wrong later is in the fault matrix (``tests/faults``).
+"""
 
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import RunProfile, Start
 from PIL import Image
-from runs import PATIENCE, Outcome
-
-from stash.analysis.step_times import step_matrix
+from profiled import RunProfile
+from runs import Outcome
 
 WriteScript = Callable[..., Path]
-FOREVER = 2 * PATIENCE
-"""A budget that is not spent before a test has ended the run."""
 
+ALONE = """
+import torch
+model = torch.nn.Linear(256, 10)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def step():
+    optimizer.zero_grad()
+    model(torch.rand(16, 256)).sum().backward()
+    optimizer.step()
+"""
 PREAMBLE = """
 import torch, torch.distributed as dist, time, os, sys
 from torch.nn.parallel import DistributedDataParallel
@@ -56,9 +62,6 @@ def refused(outcome: Outcome, code: int, *words: str) -> None:
         assert word in outcome.error, outcome.error
     assert "src/stash/cli" not in outcome.stderr, "a traceback of Stash's own"
     assert not outcome.survivors, outcome.survivors
-
-
-# The command line ----------------------------------------------------------------------------------------
 
 
 def test_missing_script(run_profile: RunProfile) -> None:
@@ -108,9 +111,6 @@ def test_several_nodes_without_a_meeting_place(typed: RunProfile, data: Path) ->
 
 def test_unknown_rung(typed: RunProfile, data: Path) -> None:
     refused(typed("--rungs", "solo,lukewarm", "plain_ddp.py", data), 2, "lukewarm", "warm")
-
-
-# Where the profile goes ----------------------------------------------------------------------------------
 
 
 def test_missing_output_folder_is_noticed_before_measuring(typed: RunProfile, data: Path, tmp_path: Path) -> None:
@@ -166,9 +166,6 @@ def test_full_disk_says_so_and_still_shows_the_breakdown(
     assert not outcome.survivors
 
 
-# Jobs that fail by themselves ----------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_exception_before_the_first_step_shows_the_scripts_own_traceback(
     run_profile: RunProfile, script: WriteScript
@@ -182,69 +179,16 @@ def test_exception_before_the_first_step_shows_the_scripts_own_traceback(
     assert "torch/distributed" not in outcome.stderr
 
 
-@pytest.mark.slow
-def test_exception_in_the_middle_keeps_finished_rounds(start: Start, script: WriteScript, tmp_path: Path) -> None:
-    # GIVEN a script that fails after a round
-    poison = tmp_path / "poison"
-    path = script(f"""
-        while True:
-            step()
-            if os.path.exists({str(poison)!r}):
-                raise ValueError("loss is nan")
-    """)
-    run = start(path, precision=0.05, budget=FOREVER)
-    run.wait_for("round 1 done")
-    poison.touch()
-    outcome = run.end()
-    # THEN its error is shown, and the rounds before are saved
-    refused(outcome, 1, "ValueError: loss is nan")
-    assert outcome.profile is not None
-    assert outcome.profile.ended == "failed"
-    assert len(step_matrix(outcome.profile).rounds) >= 1
-
-
-@pytest.mark.slow  # the fault matrix has its like
-def test_exception_out_of_the_loop_over_a_loader_is_not_the_end_of_training(
-    run_profile: RunProfile, script: WriteScript
-) -> None:
-    # GIVEN a loop over a DataLoader that fails in its fifth step
-    path = script("""
-        def train():
-            loader = torch.utils.data.DataLoader(torch.rand(64, 256), 8)
-            for number, batch in enumerate(loader):
-                step()
-                if number == 4:
-                    raise ValueError("loss is nan")
-        train()
-    """)
-    outcome = run_profile(path)
-    # THEN its own error is what is told
-    refused(outcome, 1, "ValueError: loss is nan")
-
-
 def test_exit_code_of_a_script_that_exits(run_profile: RunProfile, script: WriteScript) -> None:
-    path = script("print('no licence found'); sys.exit(3)", preamble="import sys, torch.distributed\n")
+    path = script("print('no licence found'); sys.exit(3)", preamble="import sys\n")
     outcome = run_profile(path)
     refused(outcome, 1, "train.py ended with exit code 3")
     assert "no licence found" in outcome.stderr
 
 
 def test_script_without_a_training_loop(run_profile: RunProfile, script: WriteScript) -> None:
-    outcome = run_profile(script("print('evaluation only')"))
+    outcome = run_profile(script("print('evaluation only')", preamble=ALONE))
     refused(outcome, 1, "without a training step", "torch.optim")
-
-
-@pytest.mark.slow  # the fault matrix has its like
-def test_script_that_never_comes_to_a_step(run_profile: RunProfile, script: WriteScript) -> None:
-    outcome = run_profile("--patience", 4, script("time.sleep(1000)", preamble="import time, torch.distributed\n"))
-    refused(outcome, 1, "no training step within", "--patience")
-
-
-@pytest.mark.slow  # the fault matrix has its like
-def test_too_big_for_memory(run_profile: RunProfile, script: WriteScript) -> None:
-    # GIVEN a batch of forty terabytes
-    outcome = run_profile(script("step(batch=40_000_000_000)"), "--batch-size", 64)
-    refused(outcome, 1, "ran out of memory", "batch")
 
 
 def test_corrupt_image_is_named(run_profile: RunProfile, script: WriteScript, tmp_path: Path) -> None:
@@ -255,7 +199,8 @@ def test_corrupt_image_is_named(run_profile: RunProfile, script: WriteScript, tm
         Image.new("RGB", (64, 64), (number, 0, 0)).save(folder / f"{number:02d}.jpg")
     broken = folder / "31.jpg"
     broken.write_bytes(b"not a picture")
-    path = script(f"""
+    path = script(
+        f"""
         from pathlib import Path
         from PIL import Image
         import numpy as np
@@ -267,7 +212,9 @@ def test_corrupt_image_is_named(run_profile: RunProfile, script: WriteScript, tm
                 return torch.from_numpy(np.asarray(Image.open(self.files[index]).convert("RGB")).copy())
         for batch in torch.utils.data.DataLoader(Pictures(), 8, num_workers=1):
             step()
-    """)
+    """,
+        preamble=ALONE,
+    )
     outcome = run_profile(path)
     # THEN the file is named
     refused(outcome, 1, str(broken))
@@ -282,94 +229,6 @@ def test_port_in_use(run_profile: RunProfile, data: Path) -> None:
         words = ("--nnodes", 2, "--node-rank", 0, "--rdzv-endpoint", endpoint, "--nproc-per-node", 1)
         outcome = run_profile(*words, "plain_ddp.py", data)
     refused(outcome, 1, "port", "in use", "--rdzv-endpoint")
-
-
-# Interruptions -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow  # the fault matrix has its like
-def test_interrupt_during_start_up(start: Start, data: Path) -> None:
-    # GIVEN a profile whose ranks are still importing
-    run = start("plain_ddp.py", data)
-    run.wait_for("profiling")
-    run.popen.send_signal(signal.SIGINT)
-    outcome = run.end()
-    # THEN it ends with 130 and a sentence, and leaves nothing
-    assert outcome.code == 130
-    assert "interrupted" in outcome.error
-    assert "Traceback" not in outcome.stderr
-    assert outcome.profile is None
-    assert not outcome.survivors
-
-
-@pytest.mark.slow  # the fault matrix has its like
-def test_termination_during_warm_up_is_as_orderly_as_an_interrupt(
-    start: Start, script: WriteScript, tmp_path: Path
-) -> None:
-    # GIVEN a batch system that sends SIGTERM before it kills, and steps so slow that warming up takes a while
-    stepped = tmp_path / "stepped"
-    run = start(script(f"while True: step(); open({str(stepped)!r}, 'w'); time.sleep(1)"), budget=FOREVER)
-    run.wait_until(stepped.exists)
-    run.popen.send_signal(signal.SIGTERM)
-    outcome = run.end()
-    assert outcome.code == 130
-    assert "interrupted" in outcome.error
-    assert outcome.profile is None
-    assert not outcome.survivors
-
-
-@pytest.mark.slow
-def test_interrupt_while_measuring_keeps_finished_rounds(start: Start, data: Path) -> None:
-    run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.05)
-    run.wait_for("round 1 done")
-    run.popen.send_signal(signal.SIGINT)
-    outcome = run.end()
-    assert outcome.code == 130
-    assert outcome.profile is not None
-    assert outcome.profile.ended == "interrupted"
-    assert len(step_matrix(outcome.profile).rounds) >= 1
-    assert "interconnect" in outcome.stdout
-    assert not outcome.survivors
-
-
-@pytest.mark.slow
-def test_termination_while_measuring_keeps_finished_rounds(start: Start, data: Path) -> None:
-    run = start("plain_ddp.py", data, budget=FOREVER, precision=0.05)
-    run.wait_for("round 1 done")
-    run.popen.send_signal(signal.SIGTERM)
-    outcome = run.end()
-    assert outcome.code == 130
-    assert outcome.profile is not None
-    assert not outcome.survivors
-
-
-@pytest.mark.slow  # the fault matrix has its like
-def test_killed_rank_ends_the_run_and_is_named(start: Start, data: Path) -> None:
-    # GIVEN a run that finished a round WHEN one rank is killed
-    run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.05)
-    run.wait_for("round 1 done")
-    run.ranks()[1].send_signal(signal.SIGKILL)
-    outcome = run.end()
-    # THEN one sentence names it, the round is kept, and nobody is left
-    refused(outcome, 1, "rank 1", "SIGKILL")
-    assert outcome.profile is not None
-    assert outcome.profile.ended == "failed"
-    assert len(step_matrix(outcome.profile).rounds) >= 1
-
-
-@pytest.mark.slow  # the fault matrix has its like
-def test_ranks_do_not_outlive_a_killed_stash(start: Start, data: Path) -> None:
-    # GIVEN a run under way WHEN the stash process itself is killed
-    run = start("plain_ddp.py", data, "--workers", 1, budget=FOREVER, precision=0.05)
-    run.wait_for("round 1 done")
-    assert len(run.ranks()) == 2
-    run.popen.kill()
-    run.popen.wait()
-    # THEN its ranks and their workers notice
-    deadline = time.monotonic() + PATIENCE / 4
-    while run.processes() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert [process.cmdline() for process in run.processes()] == []
 
 
 @pytest.mark.slow

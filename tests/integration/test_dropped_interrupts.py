@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Start
+from profiled import Start
 
 from stash.core.interrupts import REQUESTS
 

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import COMMUNICATION, RunProfile, blocks_of, climbed, measured, read_from_disk, skipped
+from profiled import COMMUNICATION, FULL, RunProfile, blocks_of, climbed, measured, read_from_disk, skipped
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 
-# Frameworks ----------------------------------------------------------------------------------------------
+
+def under_accelerate(free_port: int) -> tuple[object, ...]:
+    """Accelerate's own launcher of two ranks; its --cpu starts one process, so its GPU way is taken."""
+    accelerate = ("--", "accelerate", "launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1)
+    return (*accelerate, "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port)
 
 
-def test_hugging_face_trainer(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+
+
+def test_hugging_face_trainer_under_accelerates_launcher(
+    run_profile: RunProfile, data: Path, tmp_path: Path, free_port: int
+) -> None:
     # GIVEN Trainer, accumulating two batches, evaluating, logging and saving every five steps, for two epochs
     folder, micro = tmp_path / "out", 2
-    profile = climbed(run_profile("hf_trainer.py", data, "--output_dir", folder, "--accumulate", micro))
+    job = ("hf_trainer.py", data, "--output_dir", folder, "--accumulate", micro)
+    profile = climbed(run_profile(*under_accelerate(free_port), *job, PATH=PATH))
     # THEN it is measured in one launch, and nothing was saved
     assert not profile.settings.isolated
     assert profile.workload.batch == pytest.approx(8 * micro, rel=0.3)  # it reads ahead, in short blocks
@@ -28,15 +39,12 @@ def test_hugging_face_trainer(run_profile: RunProfile, data: Path, tmp_path: Pat
     read_from_disk(profile)
 
 
-def test_accelerate_loop_and_launcher(run_profile: RunProfile, data: Path, free_port: int) -> None:
-    # GIVEN a loop under Accelerate that accumulates two batches and gathers the loss of each, started by Accelerate's
-    # own launcher (its --cpu starts a single process, so its GPU way is taken without any GPU)
+@pytest.mark.slow
+def test_accelerate_loop(run_profile: RunProfile, data: Path, free_port: int) -> None:
+    # GIVEN a loop under Accelerate that accumulates two batches and gathers the loss of each
     micro = 2
-    accelerate = ("accelerate", "launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1)
-    more = ("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port)
     job = ("accelerate_loop.py", data, "--accumulate", micro)
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    profile = climbed(run_profile("--", *accelerate, *more, *job, PATH=path))
+    profile = climbed(run_profile(*under_accelerate(free_port), *job, PATH=PATH))
     # THEN a step is of both batches, and the gathering is counted
     assert not profile.settings.isolated
     assert profile.workload.batch == pytest.approx(16 * micro, rel=0.3)  # it reads ahead, in short blocks
@@ -45,6 +53,7 @@ def test_accelerate_loop_and_launcher(run_profile: RunProfile, data: Path, free_
     read_from_disk(profile)
 
 
+@pytest.mark.slow
 def test_lightning_with_ddp(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
     # GIVEN Lightning's DDP strategy with validation and checkpoints
     profile = climbed(run_profile("lightning_fit.py", data, "--output", tmp_path / "out"))
@@ -55,24 +64,28 @@ def test_lightning_with_ddp(run_profile: RunProfile, data: Path, tmp_path: Path)
     read_from_disk(profile)
 
 
-# Sharded models ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    ("api", "name"),
-    [pytest.param(1, "FullyShardedDataParallel", marks=pytest.mark.slow), (2, "fully_shard")],
+    ("api", "name", "rungs"),
+    [
+        (2, "fully_shard", ("solo", "node")),
+        pytest.param(2, "fully_shard", FULL, marks=pytest.mark.slow),
+        pytest.param(1, "FullyShardedDataParallel", FULL, marks=pytest.mark.slow),
+    ],
 )
-def test_sharded_models_get_separate_launches(run_profile: RunProfile, data: Path, api: int, name: str) -> None:
+def test_sharded_models_get_separate_launches(
+    run_profile: RunProfile, data: Path, api: int, name: str, rungs: tuple[str, ...]
+) -> None:
     # GIVEN a sharded model, whose parameters must be gathered in every step
-    profile = climbed(run_profile("sharded.py", data, "--api", api))
+    outcome = run_profile("--rungs", ",".join(rungs), "sharded.py", data, "--api", api)
+    profile = climbed(outcome) if rungs == FULL else measured(outcome)
+    assert profile.settings.rungs == rungs
     # THEN every rung had launches of its own, which never switched, and the profile says why
     assert profile.settings.isolated
     assert name in profile.settings.why
-    assert profile.settings.launches >= 4
+    assert profile.settings.launches >= min(4, len(rungs))
     assert profile.workload.batch == 16
-    launches = {rung: {block.launch for block in blocks_of(profile, rung)} for rung in COMMUNICATION}
-    assert not launches["solo"] & launches["crowd"]
-    assert not launches["crowd"] & launches["node"]
+    launches = [{block.launch for block in blocks_of(profile, rung)} for rung in rungs if rung in COMMUNICATION]
+    assert all(not one & other for one, other in pairwise(launches))
     # AND what its operators do was counted all the same, in a step with all that is gathered
     assert profile.workload.flops_per_step == sum(row.flops or 0 for row in profile.workload.operators) > 0
     assert "cannot be switched off" in profile.workload.unrecorded["ready_steps"]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, RunProfile, Start, blocks_of, measured, skipped
+from profiled import SCRIPTS, RunProfile, Start, blocks_of, measured, skipped
 
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
@@ -16,8 +16,9 @@ from stash.core.records.profile import Profile
 BIN = Path(sys.executable).parent
 
 
+@pytest.mark.slow
 def test_torchrun_command_is_run_as_it_is(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a job somebody starts with torchrun, with one rank (Accelerate's launcher, in test_script_kinds, has two)
+    # GIVEN a job somebody starts with torchrun, with one rank (test_framework_loops has two, by another launcher)
     words = (BIN / "torchrun", "--standalone", "--nproc-per-node", 1, "plain_ddp.py", data)
     # WHEN the same words follow `--`
     profile = measured(run_profile("--", *words))
@@ -28,13 +29,14 @@ def test_torchrun_command_is_run_as_it_is(run_profile: RunProfile, data: Path) -
     assert skipped(profile)["node"] == "one device"
 
 
+@pytest.mark.slow  # the truth suite has nodes by day
 def test_two_nodes_measure_the_network(start: Start, data: Path, tmp_path: Path, free_port: int) -> None:
     # GIVEN the same command on two nodes (here: twice on this machine)
     outputs = [tmp_path / f"node-{rank}.stash.json" for rank in range(2)]
     nodes = [
         start(
             "--nnodes", 2, "--node-rank", rank, "--rdzv-endpoint", f"127.0.0.1:{free_port}",
-            "--nproc-per-node", 1, "plain_ddp.py", data, output=outputs[rank],
+            "--nproc-per-node", 1, "plain_ddp.py", data, output=outputs[rank], budget=2,
         )
         for rank in range(2)
     ]  # fmt: skip
@@ -80,8 +82,9 @@ def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile,
     assert profile.settings.rungs == ("solo", "crowd", "node", "warm", "cold")
 
 
+@pytest.mark.slow  # a sharded model has launches of its own for every rung, too
 def test_isolate_gives_every_rung_its_own_launches(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a job that could be switched WHEN --isolate asks for separate launches (test_script_kinds has all rungs)
+    # GIVEN a job that could be switched WHEN --isolate asks for separate launches
     profile = measured(run_profile("--isolate", "--rungs", "solo,node", "plain_ddp.py", data))
     # THEN the ladder is climbed by launches that never switch
     assert profile.settings.isolated

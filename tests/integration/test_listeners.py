@@ -13,7 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_probe_links import on_all, on_testbed
+from characterized import needs_testbed
+from test_probe_links import on_all
 from test_spot_rehearsal import JOB, POOL
 
 from stash.core.listeners import LISTENERS, ListeningSocket, SocketReach
@@ -83,7 +84,7 @@ def _in_namespace(bed: Testbed, node: int) -> set[SocketReach]:
 
 
 @pytest.mark.slow
-@on_testbed
+@needs_testbed
 def test_a_probe_team_listens_where_the_table_says(tmp_path: Path) -> None:
     with Testbed(2, network="200mbit", verify=False) as bed:
         ranks = on_all(bed, tmp_path / "found.json", 4, "streams,exchanges")

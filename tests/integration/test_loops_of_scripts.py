@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import RunProfile, measured
+from profiled import RunProfile, measured
 
 from stash.analysis.attribution import attribute
 

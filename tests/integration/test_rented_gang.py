@@ -38,10 +38,12 @@ dist.destroy_process_group()
 """
 RUN = """
 from pathlib import Path
-from stash.spot.commands.rented_fleet import run_rented_sync
-run_rented_sync(
-    Path("job.plan.json"), ("train.py", "700"), "aws/us-east-1", 25.0, "s3://mine/run1", True, 1, "{every}"
+from stash.spot.commands.rented_fleet import RunOptions, run_rented_sync
+options = RunOptions(
+    plan=Path("job.plan.json"), job="train.py", sync=True, infra="aws/us-east-1", max_cost=25.0,
+    bucket="s3://mine/run1", yes=True, checkpoint_every="{every}",
 )
+run_rented_sync(options, ("train.py", "700"))
 """
 
 pytestmark = [

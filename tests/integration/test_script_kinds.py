@@ -1,4 +1,7 @@
-"""Every kind of training script people write, unmodified, profiled by the real command on two gloo ranks."""
+"""Every kind of training script people write, unmodified, profiled by the real command on two gloo ranks.
+
+A launch takes most of a test's time, so each script combines what scripts have in common with few others.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,29 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import COMMUNICATION, FILES, FULL, RunProfile, Start, blocks_of, climbed, read_from_disk, skipped
+from profiled import COMMUNICATION, FILES, FULL, RunProfile, Start, blocks_of, climbed, read_from_disk, skipped
 from runs import PATIENCE
 
-# Loops as everybody writes them --------------------------------------------------------------------------
 
-
-def test_plain_ddp_loop_climbs_every_rung_in_one_launch(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a plain DDP loop WHEN it is profiled
-    outcome = run_profile("plain_ddp.py", data)
-    # THEN all rungs that can differ on one machine are measured in one launch, and the workload is known
-    profile = climbed(outcome)
+def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
+    run_profile: RunProfile, data: Path, tmp_path: Path
+) -> None:
+    # GIVEN a package's module with relative imports and options of the same names as Stash's, and as torchrun's begin
+    theirs = tmp_path / "theirs.json"
+    options = ("--lr", "0.1", "-o", theirs, "--budget", "77", "--isolate")
+    for_torchrun = ("--log", "x", "--max", "9", "--no", "--local", "y")
+    profile = climbed(run_profile("--nproc-per-node", 2, "-m", "pack.training", data, *options, *for_torchrun))
+    # THEN the job got its own, and Stash kept its own
+    got = json.loads(theirs.read_text())
+    assert got == {
+        "data": str(data), "lr": 0.1, "output": str(theirs), "budget": 77, "isolate": True,
+        "log": "x", "max": 9, "no": True, "local": "y",
+    }  # fmt: skip
+    assert profile.settings.budget_seconds == 1
+    kept = ("…", "--lr", "0.1", "-o", "…", "--budget", "77", "--isolate")  # both files lie elsewhere
+    kept += ("--log", "…", "--max", "9", "--no", "--local", "…")
+    assert profile.workload.command == ("-m", "pack.training", *kept)
+    # AND all rungs that can differ on one machine are measured in one launch, and the workload is known
     assert profile.settings.launches == 1
     assert not profile.settings.isolated
     workload = profile.workload
@@ -52,73 +67,112 @@ def test_plain_ddp_loop_climbs_every_rung_in_one_launch(run_profile: RunProfile,
     assert all(held.resident_bytes > 2**20 for held in profile.memory)
 
 
-def test_gradient_accumulation_counts_optimizer_steps(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN four backward passes per step, of which three exchange nothing: by no_sync(), and by DDP's own switch
-    profile = climbed(run_profile("accumulate.py", data))
-    # THEN a step is an optimizer step, of four batches, and the scope could be switched in one launch
+@pytest.mark.parametrize("hook", ["fp16", pytest.param("powersgd", marks=pytest.mark.slow)])
+def test_accumulation_hooks_collectives_validation_and_checkpoints(
+    run_profile: RunProfile, data: Path, tmp_path: Path, hook: str
+) -> None:
+    # GIVEN four backward passes per step, of which three exchange nothing, a communication hook of the user's,
+    # collectives that fail where ranks are not at the same step, a sanity check before the first step, a validation
+    # loop after every twenty, and a good checkpoint of an earlier run, which the script replaces in every fifth
+    good = tmp_path / "checkpoint.pt"
+    torch.save({"step": -1, "model": {}}, good)
+    profile = climbed(run_profile("trimmings.py", data, tmp_path, "--hook", hook, budget=2))
+    # THEN a step is an optimizer step, of four batches of the training loader, and scope was switched in one launch
     assert not profile.settings.isolated
-    assert profile.workload.loaders[0].batches_per_step == 4
+    (loader,) = profile.workload.loaders
+    assert loader.batches_per_step == 4
     assert profile.workload.batch == 16
     assert all(block.samples == block.steps * 16 for block in profile.blocks)
+    # AND the hook is known by name, and what the exchange would take without its bytes
+    assert profile.workload.exchange_hook.lower().startswith(hook)
+    assert all(run.latency_seconds > 0 for run in profile.collectives)
+    # AND only parameters that got a gradient are listed; PowerSGD's model has no branch of its own
+    assert len(profile.workload.gradients) == (10 if hook == "fp16" else 8)
+    assert not any("unused" in gradient.name for gradient in profile.workload.gradients)
+    # AND the collectives of script and hook are counted
+    counts = profile.workload.collectives_per_step
+    assert counts["all_gather"] == 1.0
+    assert counts["all_reduce"] >= 2.0
+    assert 0 < counts["barrier"] < 1  # in every second step
+    # AND validation, 0.2 s in every twentieth step, is no part of a step
+    steps = [seconds for block in profile.blocks for seconds in block.step_seconds]
+    assert sum(seconds > 0.2 for seconds in steps) < len(steps) / 40
+    # AND the profile says that it kept the script from saving, and no drifted model is on disk
+    assert any("checkpoint" in note for note in profile.notes)
+    assert not (tmp_path / "final.pt").exists()
+    assert not list(tmp_path.glob("*.tmp"))
+    assert torch.load(good)["step"] <= 30, "only warm-up steps, taken while replicas were equal, may be saved"
 
 
-def test_update_by_hand_is_a_step_where_gradients_were_used(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN no optimizer at all, and two backward passes for each update
-    profile = climbed(run_profile("own_update.py", data))
+def test_two_loaders_of_emptied_dictionaries_and_of_a_stream_with_workers(
+    run_profile: RunProfile, data: Path
+) -> None:
+    # GIVEN batches of 12 labelled pictures (by a batch sampler without a length) and 16 unlabelled ones in every step
+    profile = climbed(run_profile("odd_loaders.py", data))
+    # THEN both are replayed, as they were before the script emptied and scaled them
+    stream, mapped = sorted(profile.workload.loaders, key=lambda loader: loader.kind)
+    assert (stream.kind, stream.workers, stream.samples) == ("iterable", 2, None)
+    assert (stream.prefetch_factor, stream.persistent_workers) == (2, True)
+    assert stream.startup_seconds > 0
+    assert (mapped.kind, mapped.workers) == ("map", 0)
+    assert 28 <= profile.workload.batch <= 28 + 12  # an epoch of few steps ends after one more of the labelled
+    assert all(block.fetch_seconds > 0 for block in blocks_of(profile, "warm"))
+    read_from_disk(profile)
+
+
+@pytest.mark.slow  # those of the stream above persist
+def test_worker_processes_start_every_data_block_with_empty_queues(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN two workers per rank
+    profile = climbed(run_profile("plain_ddp.py", data, "--workers", 2))
+    (loader,) = profile.workload.loaders
+    assert (loader.workers, loader.prefetch_factor, loader.persistent_workers) == (2, 2, False)
+    read_from_disk(profile)
+
+
+def test_update_by_hand_of_a_watched_loader(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a hand-written loader in stash.watch(…), no optimizer at all, and two backward passes for each update
+    profile = climbed(run_profile("by_hand.py", data))
     # THEN a step is an update, said to be judged by the backward passes, and ranks could step alone
     assert not profile.settings.isolated
     assert profile.workload.batch == 8 * 2
     assert profile.workload.parameters > 0
     assert any("2 backward passes" in note and "stash.step()" in note for note in profile.notes)
+    # AND the loader gets data rungs
+    assert [loader.kind for loader in profile.workload.loaders] == ["watched"]
+    assert all(block.resident is not None and block.resident < 0.1 for block in blocks_of(profile, "cold"))
 
 
-def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a scaler whose first steps overflow, buffers that DDP broadcasts before every forward, and OneCycleLR for
-    # 12 steps in all, in a profile that takes more
-    profile = climbed(run_profile("recipe.py", data, budget=5))
-    # THEN a second launch measures them, whose loader does not end
-    assert profile.settings.launches == 2
-    assert profile.workload.batch == 16
-    assert profile.workload.precision == "float32"
-    assert sum(block.steps for block in profile.blocks if block.rank == 0) > 12
-
-
-@pytest.mark.parametrize("hook", ["fp16", pytest.param("powersgd", marks=pytest.mark.slow)])
-def test_users_communication_hook_and_unused_parameters(run_profile: RunProfile, data: Path, hook: str) -> None:
-    # GIVEN a script that registers a hook of its own, and find_unused_parameters=True for a branch no batch takes
-    profile = climbed(run_profile("comm_hook.py", data, "--hook", hook))
-    # THEN the hook's collectives are seen, and it is still one launch: a rank alone does not wait for anybody
-    assert profile.workload.collectives_per_step["all_reduce"] >= 1
-    assert not profile.settings.isolated
-    # and the hook is known by name, and what the exchange would take without its bytes
-    assert profile.workload.exchange_hook.lower().startswith(hook)
-    assert all(run.latency_seconds > 0 for run in profile.collectives)
-    # and only parameters that got a gradient are listed; PowerSGD's model has no branch of its own
-    assert len(profile.workload.gradients) == (10 if hook == "fp16" else 8)
-    assert not any("unused" in gradient.name for gradient in profile.workload.gradients)
-
-
-def test_collectives_of_the_script_are_counted_and_confined(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN one all_reduce and one all_gather in every step, and more in every tenth, when the script stops with an
-    # error if ranks are not at the same step
-    profile = climbed(run_profile("collectives.py", data, budget=4))
-    # THEN it never did, and all of them are known
-    counts = profile.workload.collectives_per_step
-    assert counts["all_reduce"] == counts["all_gather"] == 1.0
-    assert counts["barrier"] == pytest.approx(0.1, abs=0.05)
-
-
-def test_random_batches_and_gradients_averaged_by_hand(run_profile: RunProfile) -> None:
-    # GIVEN a loop without any loader, and without DDP
-    profile = climbed(run_profile("no_loader.py"), COMMUNICATION)
-    # THEN the data rungs are skipped with what to do about it
+def test_script_that_spawns_ranks_which_average_gradients_of_random_batches_by_hand(
+    run_profile: RunProfile, tmp_path: Path, free_port: int
+) -> None:
+    # GIVEN mp.spawn in the script, without any loader, and without DDP
+    marker = tmp_path / "went-on"
+    profile = climbed(run_profile("spawn.py", marker, free_port), COMMUNICATION)
+    # THEN every rank was reached and the parent did not go on as if the model were trained
+    assert {rank.local_rank for rank in profile.ranks} == {0, 1}
+    assert not marker.exists()
+    # AND the data rungs are skipped with what to do about it
     assert "stash.watch" in skipped(profile)["warm"]
     assert "stash.watch" in skipped(profile)["cold"]
     assert profile.workload.loaders == ()
     assert profile.workload.batch is None
-    # and each parameter's all_reduce is seen, and gradients are known
+    # AND each parameter's all_reduce is seen, and gradients are known
     assert profile.workload.collectives_per_step == {"all_reduce": 8.0}
     assert len(profile.workload.gradients) == 8
+
+
+def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN a scaler whose first steps overflow, buffers that DDP broadcasts before every forward, epochs of one
+    # batch, and OneCycleLR for 12 steps in all, in a profile that takes more
+    profile = climbed(run_profile("recipe.py", data, budget=4))
+    # THEN a second launch measures them, whose loader does not end
+    assert profile.settings.launches == 2
+    assert profile.workload.batch == 4
+    assert profile.workload.precision == "float32"
+    assert sum(block.steps for block in profile.blocks if block.rank == 0) > 12
+    # AND blocks go on from epoch to epoch
+    assert max(block.steps for block in profile.blocks) > 1
+    read_from_disk(profile)
 
 
 @pytest.mark.slow
@@ -134,111 +188,9 @@ def test_two_optimizers_step_at_the_rarer_one(run_profile: RunProfile, data: Pat
     assert len(set(names)) == len(names), "parameters of two models must not share a name"
 
 
-def test_not_distributed_at_all_measures_compute_and_data(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a script for one process
-    profile = climbed(run_profile("single.py", data), ("solo", "warm", "cold"), ranks=1)
-    assert skipped(profile)["crowd"] == skipped(profile)["node"] == "one device"
-    assert profile.workload.batch == 16
-    read_from_disk(profile)
-
-
 @pytest.mark.slow
 def test_compiled_model(run_profile: RunProfile, data: Path) -> None:
     assert climbed(run_profile("compiled.py", data)).workload.batch == 16
-
-
-# Loaders -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "options",
-    [pytest.param((), id="fresh", marks=pytest.mark.slow), pytest.param(("--persistent",), id="persistent")],
-)
-def test_worker_processes_start_every_data_block_with_empty_queues(
-    run_profile: RunProfile, data: Path, options: tuple[str, ...]
-) -> None:
-    # GIVEN two workers per rank
-    profile = climbed(run_profile("plain_ddp.py", data, "--workers", 2, *options))
-    (loader,) = profile.workload.loaders
-    assert (loader.workers, loader.prefetch_factor, loader.persistent_workers) == (2, 2, bool(options))
-    assert loader.startup_seconds > 0
-    read_from_disk(profile)
-    assert all(block.fetch_seconds > 0 for block in blocks_of(profile, "warm"))
-
-
-def test_iterable_data_set(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a stream that two workers of each rank share
-    workers = 2
-    profile = climbed(run_profile("iterable.py", data, "--workers", workers))
-    (loader,) = profile.workload.loaders
-    assert (loader.kind, loader.workers, loader.samples) == ("iterable", workers, None)
-    assert profile.workload.batch == 16
-    assert all(block.resident is not None and block.resident < 0.1 for block in blocks_of(profile, "cold"))
-
-
-def test_loader_shorter_than_a_block(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN an epoch of one batch per rank
-    profile = climbed(run_profile("plain_ddp.py", data, "--samples", 8, "--batch", 4, budget=4))
-    assert profile.workload.batch == 4
-    assert max(block.steps for block in profile.blocks) > 1
-    read_from_disk(profile)
-
-
-def test_validation_and_checkpoints_are_no_part_of_training(
-    run_profile: RunProfile, data: Path, tmp_path: Path
-) -> None:
-    # GIVEN a sanity check before the first step, a validation loop after every twenty, and a good checkpoint of an
-    # earlier run, which the script replaces in every fifth
-    good = tmp_path / "checkpoint.pt"
-    torch.save({"step": -1, "model": {}}, good)
-    profile = climbed(run_profile("everyday.py", data, tmp_path))
-    # THEN only the training loader (batches of 16, not 24) counts, and validation is no part of a step
-    assert len(profile.workload.loaders) == 1
-    assert profile.workload.batch == 16
-    steps = [seconds for block in profile.blocks for seconds in block.step_seconds]
-    assert sum(seconds > 0.2 for seconds in steps) < len(steps) / 40, (
-        "validation, 0.2 s, comes in every twentieth step"
-    )
-    # and the profile says that it kept the script from saving, and no drifted model is on disk
-    assert any("checkpoint" in note for note in profile.notes)
-    assert not (tmp_path / "final.pt").exists()
-    assert not list(tmp_path.glob("*.tmp"))
-    kept = torch.load(good)
-    assert kept["step"] <= 30, "only warm-up steps, taken while replicas were equal, may be saved"
-
-
-def test_two_training_loaders_are_both_replayed(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN batches of 12 labelled (by a batch sampler without a length) and 16 unlabelled pictures in every step
-    profile = climbed(run_profile("two_loaders.py", data))
-    assert len(profile.workload.loaders) == 2
-    assert 28 <= profile.workload.batch <= 28 + 12  # an epoch of few steps ends after one more of the labelled
-    read_from_disk(profile)
-
-
-def test_batches_that_a_script_empties_and_overwrites_are_replayed_as_they_were(
-    run_profile: RunProfile, data: Path
-) -> None:
-    # GIVEN dictionaries popped empty, of pictures scaled in place, and an error on a picture scaled before
-    profile = climbed(run_profile("dict_batches.py", data))
-    assert profile.workload.batch == 16
-
-
-def test_watched_loader_gets_data_rungs(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a hand-written loader in stash.watch(…)
-    profile = climbed(run_profile("watched.py", data))
-    assert [loader.kind for loader in profile.workload.loaders] == ["watched"]
-    assert profile.workload.batch == 16
-    assert all(block.resident is not None and block.resident < 0.1 for block in blocks_of(profile, "cold"))
-
-
-def test_watch_outside_a_profile_returns_its_argument() -> None:
-    import stash
-
-    batches = [1, 2, 3]
-    assert stash.watch(batches) is batches
-
-
-# Schedules, ends and side effects ------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -277,31 +229,3 @@ def test_loop_too_short_for_a_round_says_so(run_profile: RunProfile, data: Path,
     assert outcome.profile is None
     assert outcome.error.startswith("error: the training loop of stops_early.py ended after 10 steps")
     assert not outcome.survivors
-
-
-def test_words_after_the_job_are_the_jobs(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
-    # GIVEN a package's module with relative imports and options of the same names as Stash's, and some rungs only
-    theirs = tmp_path / "theirs.json"
-    options = ("--lr", "0.1", "-o", theirs, "--budget", "77", "--isolate")
-    outcome = run_profile("--nproc-per-node", 2, "--rungs", "solo,node", "-m", "pack.training", data, *options)
-    # THEN the job got its own, Stash kept its own, and only the rungs asked for are measured
-    profile = climbed(outcome, ("solo", "node"))
-    got = json.loads(theirs.read_text())
-    assert got == {"data": str(data), "lr": 0.1, "output": str(theirs), "budget": 77, "isolate": True}
-    assert profile.settings.budget_seconds == 1
-    assert not profile.settings.isolated
-    kept = ("…", "--lr", "0.1", "-o", "…", "--budget", "77", "--isolate")  # both files lie elsewhere
-    assert profile.workload.command == ("-m", "pack.training", *kept)
-    assert {block.rung for block in profile.blocks} == {"solo", "node"}
-    assert skipped(profile)["warm"] == "not asked for (--rungs)"
-
-
-def test_script_that_spawns_its_own_ranks(
-    run_profile: RunProfile, data: Path, tmp_path: Path, free_port: int
-) -> None:
-    # GIVEN mp.spawn in the script
-    marker = tmp_path / "went-on"
-    profile = climbed(run_profile("spawn.py", data, marker, free_port))
-    # THEN every rank was reached and the parent did not go on as if the model were trained
-    assert {rank.local_rank for rank in profile.ranks} == {0, 1}
-    assert not marker.exists()

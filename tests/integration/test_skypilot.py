@@ -12,9 +12,9 @@ import real_skypilot
 import yaml
 from studies import cells_of, study
 
+from stash.study.backend import Submission
 from stash.study.engines import describe
 from stash.study.study_folder import of_study
-from stash.study.submission import Submission
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,7 +13,7 @@ from spot_fleets import plan, request, with_on_demand
 
 from stash.spot.rented import tasks
 from stash.spot.rented.tasks import RentRequest
-from stash.study.submission import Submission
+from stash.study.backend import Submission
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,45 +26,41 @@ pytestmark = [
 def lay(of: RentRequest, found: Sequence[Submission]) -> None:
     """The files that tasks and commands name."""
     with of.folder.held():
-        tasks.renew(of.secret, of.secret_variable)
+        tasks.renew(of.secret, of.secret_variables)
     for each in found:
         each.put(of.folder, of.folder.cell(each.lane))
+
+
+def assert_taken(of: RentRequest, folder: Path, found: Sequence[Submission], *more: tuple[str, ...]) -> None:
+    """SkyPilot takes every task, and every command that starts, asks or ends one."""
+    (folder / "task.yaml").write_text("")
+    lay(of, found)
+    commands = [(*each.command[:-1], "task.yaml") for each in found]
+    commands += [words for each in found for words in (*each.release, each.check)]
+    asked = [yaml.safe_load(each.files["task.yaml"]) for each in found]
+    done = real_skypilot.asked(folder, asked, [*commands, *more])
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
 def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str) -> None:
     of = request(tmp_path, with_on_demand(plan()), infra)
-    types = of.plan.pool.types
-    found = [
-        tasks.server(of),
-        *(tasks.worker(of, 1, kind, "10.0.0.5", how) for kind in types for how in (False, True)),
-    ]
-    (tmp_path / "task.yaml").write_text("")
-    lay(of, found)
-    commands = [(*each.command[:-1], "task.yaml") for each in found]
-    commands += [words for each in found for words in (*each.release, each.check)]
-    commands += [tasks.jobs(), tasks.logs(of.worker(1))]
-    done = real_skypilot.asked(tmp_path, [yaml.safe_load(each.files["task.yaml"]) for each in found], commands)
-    assert done.returncode == 0, done.stderr
+    kinds = of.plan.pool.types
+    workers = [of.worker_task(1, kind, "10.0.0.5", how) for kind in kinds for how in (False, True)]
+    assert_taken(of, tmp_path, [of.server_task(), *workers], tasks.jobs(), tasks.logs(of.worker(1)))
 
 
 @pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
 def test_the_head_and_the_nodes_of_a_gang_are_taken(tmp_path: Path, infra: str) -> None:
     of = gang(tmp_path, gang_plan(dearer=3.0), infra)
-    types = of.plan.pool.types
-    nodes = [of.worker_task(1, kind, "10.0.0.5", how) for kind in types for how in (False, True)]
-    found = [of.server_task(), *nodes]
-    (tmp_path / "task.yaml").write_text("")
-    lay(of, found)
-    commands = [(*each.command[:-1], "task.yaml") for each in found]
-    commands += [words for each in found for words in (*each.release, each.check)]
-    done = real_skypilot.asked(tmp_path, [yaml.safe_load(each.files["task.yaml"]) for each in found], commands)
-    assert done.returncode == 0, done.stderr
+    kinds = of.plan.pool.types
+    nodes = [of.worker_task(1, kind, "10.0.0.5", how) for kind in kinds for how in (False, True)]
+    assert_taken(of, tmp_path, [of.server_task(), *nodes])
 
 
 def test_a_slip_would_be_seen(tmp_path: Path) -> None:
     of = request(tmp_path)
-    right = tasks.server(of)
+    right = of.server_task()
     lay(of, [right])
     task = yaml.safe_load(right.files["task.yaml"])
     assert real_skypilot.asked(tmp_path, [task], []).returncode == 0

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS
-from runs import PATIENCE
+from characterized import Controller
+from profiled import SCRIPTS
 from slurm_cluster import SlurmCluster, obstacle, slurm_cluster
 
 import stash
@@ -33,30 +30,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 def begin(
     cluster: SlurmCluster, folder: Path, data: Path, where: str, budget: float = 2, probe: str = "false"
-) -> subprocess.Popen[str]:
+) -> Controller:
     """``stash characterize`` of one cell."""
     script, precision = SCRIPTS / "plain_ddp.py", 50 if budget < 60 else 0.05
     text = STUDY.format(script=script, data=data, where=where, budget=budget, precision=precision, probe=probe)
-    (folder / "grid.yaml").write_text(text)
-    return subprocess.Popen(
-        [sys.executable, "-m", "stash", "characterize", "grid.yaml"],
-        cwd=folder,
-        env={**os.environ, **cluster.environment, "STASH_HOME": str(folder / "home"), "NO_COLOR": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def end(process: subprocess.Popen[str], code: int) -> str:
-    """What it has said, once it has ended with that exit code."""
-    try:
-        said, _ = process.communicate(timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        pytest.fail(f"it did not end: {process.communicate()[0]}")
-    assert process.returncode == code, said
-    return said
+    return Controller(folder, text, **cluster.environment)
 
 
 def logs(folder: Path) -> str:
@@ -65,7 +43,7 @@ def logs(folder: Path) -> str:
 
 def test_a_cell_on_two_nodes_from_end_to_end(cluster: SlurmCluster, tmp_path: Path, data: Path) -> None:
     # Where no accounts are kept, Slurm takes any quality of service and account, and looks at neither.
-    said = end(begin(cluster, tmp_path, data, "partition: two, nodes: 2, qos: normal, account: me", probe="4s"), 0)
+    said = begin(cluster, tmp_path, data, "partition: two, nodes: 2, qos: normal, account: me", probe="4s").ended()
     assert "1 of 1 cells are done." in said, logs(tmp_path)
     (path,) = tmp_path.glob("grid.study/cells/*/profile.stash.json")
     profile = stash.load(path)
@@ -80,7 +58,7 @@ def test_a_preempted_cell_is_requeued_and_ends_well(cluster: SlurmCluster, tmp_p
     process = begin(cluster, tmp_path, data, "partition: two, nodes: 2")
     cluster.until("RUNNING")
     cluster.call("sbatch", "--partition=urgent", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1")
-    said = end(process, 0)
+    said = process.ended()
     assert "1 of 1 cells are done." in said, logs(tmp_path)
     assert said.count("started") == 1  # it is Slurm that begins anew
     assert "DUE TO PREEMPTION" in logs(tmp_path)
@@ -88,7 +66,7 @@ def test_a_preempted_cell_is_requeued_and_ends_well(cluster: SlurmCluster, tmp_p
 
 
 def test_a_cell_that_fails_on_both_nodes_is_told_once(cluster: SlurmCluster, tmp_path: Path) -> None:
-    said = end(begin(cluster, tmp_path, tmp_path / "nowhere", "partition: two, nodes: 2"), 1)
+    said = begin(cluster, tmp_path, tmp_path / "nowhere", "partition: two, nodes: 2").ended(1)
     assert "failed after" in said, logs(tmp_path)
     assert "without a training step" in said
     assert said.count("started") == 1
@@ -101,7 +79,7 @@ def test_what_slurm_will_not_do_is_one_sentence_a_place(cluster: SlurmCluster, t
         "partition: short": "sbatch: it will never begin: PartitionTimeLimit",
         "partition: two, name: held, options: [--hold]": "sbatch: it will never begin: JobHeldUser",
     }
-    said = end(begin(cluster, tmp_path, data, "}, {engine: slurm, devices: 1, ".join(refused)), 1)
+    said = begin(cluster, tmp_path, data, "}, {engine: slurm, devices: 1, ".join(refused)).ended(1)
     for why in refused.values():
         assert said.count(why) == 1, said
     assert "no cell was measured" in said
@@ -111,8 +89,8 @@ def test_what_slurm_will_not_do_is_one_sentence_a_place(cluster: SlurmCluster, t
 def test_ctrl_c_leaves_no_job(cluster: SlurmCluster, tmp_path: Path, data: Path) -> None:
     process = begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=600)
     cluster.until("RUNNING")
-    process.send_signal(signal.SIGINT)
-    end(process, 130)
+    process.popen.send_signal(signal.SIGINT)
+    process.ended(130)
     assert cluster.jobs() == []
 
 
@@ -122,8 +100,7 @@ def test_a_killed_controller_leaves_a_job_that_the_next_one_takes_on(
     process = begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=4)
     cluster.until("RUNNING")
     process.kill()
-    process.communicate()
-    said = end(begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=4), 0)
+    said = begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=4).ended()
     assert "taken on" in said
     assert said.count(": started") == 0
     assert "1 of 1 cells are done." in said

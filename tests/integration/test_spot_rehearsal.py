@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from stash.measure.linux.processes import carrying, named
 from stash.spot.train import saved_shards
 
 pytest.importorskip("ray")
@@ -48,6 +48,7 @@ breaks = stash.spot.Job(model, loss, lambda parameters: Breaks(parameters, 1e-3)
 """
 SLOW_DISK = """
 import time
+from stash.measure.linux.processes import carrying, named
 from stash.spot.train import saved_shards as checkpoints
 save = checkpoints.save
 def slowly(*words):
@@ -85,16 +86,9 @@ def _marked(folder: Path) -> dict[str, str]:
     return {**os.environ, "STASH_REHEARSED": str(folder)}
 
 
-def _left(folder: Path) -> list[str]:
+def _left(folder: Path) -> list[int]:
     """Processes of the test's runs that outlived them."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if f"STASH_REHEARSED={folder}".encode() in path.read_bytes().split(b"\0"):
-                found.append(path.parts[2])
-        except OSError:
-            continue
-    return found
+    return carrying("STASH_REHEARSED", str(folder))
 
 
 def _done(folder: Path, job: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -115,7 +109,7 @@ def _ran(folder: Path, *words: str, job: str = "job") -> dict[str, Any]:
 
 
 def test_on_this_machine_a_killed_worker_is_replaced_and_training_goes_on_where_it_was(folder: Path) -> None:
-    words = ("--on", "local", "--seconds", "20s", "--checkpoint", "kept", "--checkpoint-every", "3s")
+    words = ("--on", "local", "--seconds", "20s", "--checkpoint-dir", "kept", "--checkpoint-every", "3s")
     log = _ran(folder, *words, "--revoke", "worker1@3s", "--revoke", "server1@10s")
     what = [(event["what"], event["who"]) for event in log["events"]]
     assert ("lost", "worker1") in what
@@ -132,7 +126,8 @@ def test_a_job_that_diverges_ends_with_one_sentence_and_keeps_what_was_trained_b
     plain, calls = "return torch.nn.functional.mse_loss(model(batch[0]), batch[1])", "calls = iter(range(10**9))\n"
     worse = plain + " * (float('nan') if next(calls) > 40 else 1)"
     (folder / "job.py").write_text(calls + job.replace(plain, worse))
-    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint", "kept", "-o", "x.spotlog.json")
+    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint-dir", "kept")
+    words += ("-o", "x.spotlog.json")
     done = subprocess.run(
         _command(*words), cwd=folder, env=_marked(folder), capture_output=True, text=True, timeout=240, check=False
     )
@@ -147,7 +142,8 @@ def test_a_job_that_diverges_ends_with_one_sentence_and_keeps_what_was_trained_b
 
 
 def test_an_interrupted_run_keeps_log_and_checkpoint_and_leaves_nothing_running(folder: Path) -> None:
-    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint", "kept", "-o", "x.spotlog.json")
+    words = ("run", "job.plan.json", "job.py:job", "--on", "local", "--checkpoint-dir", "kept")
+    words += ("-o", "x.spotlog.json")
     process = subprocess.Popen(_command(*words), cwd=folder, env=_marked(folder), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
@@ -176,7 +172,7 @@ def test_on_emulated_hosts_one_leaves_in_order_and_one_vanishes(folder: Path) ->
 
 
 def test_the_saved_model_of_tied_weights_gives_the_loss_that_was_reported(folder: Path) -> None:
-    log = _ran(folder, "--on", "local", "--seconds", "5s", "--checkpoint", "kept", job="tied")
+    log = _ran(folder, "--on", "local", "--seconds", "5s", "--checkpoint-dir", "kept", job="tied")
     saved = torch.load(folder / "kept" / "model.pt", weights_only=True)
     assert sorted(saved) == ["first.weight", "second.weight", "third.bias", "third.weight"]
     assert torch.equal(saved["first.weight"], saved["second.weight"])
@@ -193,7 +189,7 @@ def test_an_optimizer_that_fails_on_a_server_ends_the_run_with_its_text(folder: 
 
 def test_a_notice_is_acted_on_while_a_checkpoint_is_being_written(folder: Path) -> None:
     (folder / "job.py").write_text(JOB + SLOW_DISK)
-    words = ("--on", "local", "--seconds", "20s", "--checkpoint", "kept", "--checkpoint-every", "2s")
+    words = ("--on", "local", "--seconds", "20s", "--checkpoint-dir", "kept", "--checkpoint-every", "2s")
     log = _ran(folder, *words, "--revoke", "worker1@4s,notice=3s")
     began = next(event["at"] for event in log["events"] if event["what"] == "began")
     told = next(event["at"] for event in log["events"] if event["what"] == "notice")
@@ -203,7 +199,7 @@ def test_a_notice_is_acted_on_while_a_checkpoint_is_being_written(folder: Path) 
 
 
 def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: Path) -> None:
-    words = ("job.plan.json", "job.py:job", "--on", "local", "--seconds", "6s", "--checkpoint", "kept")
+    words = ("job.plan.json", "job.py:job", "--on", "local", "--seconds", "6s", "--checkpoint-dir", "kept")
     first = (*words, "--checkpoint-every", "1s", "--revoke", "worker1@1s")
     process = subprocess.Popen(
         _command("run", *first), cwd=folder, env=_marked(folder), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
@@ -212,8 +208,8 @@ def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: P
     while not list((folder / "kept").glob("shard0-*1.ckpt")):
         assert process.poll() is None
         time.sleep(0.1)
-    (head,) = [pid for pid in _left(folder) if "stash.spot.train.head" in _words(pid)]
-    os.kill(int(head), signal.SIGKILL)
+    (head,) = set(_left(folder)) & set(named("stash.spot.train.head"))
+    os.kill(head, signal.SIGKILL)
     said = process.communicate(timeout=90)[1]
     assert process.returncode == 1
     assert _left(folder) == []
@@ -230,9 +226,3 @@ def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: P
     log = json.loads((folder / "run.spotlog.json").read_text())
     assert (log["books"]["wrong"], log["books"]["repeated"]) == (None, 0)
     assert log["books"]["done"] == before + sum(log["updates"]["samples"])
-
-
-def _words(pid: str) -> str:
-    with suppress(OSError):
-        return Path("/proc", pid, "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return ""

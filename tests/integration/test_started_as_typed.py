@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SCRIPTS, Start, measured
+from profiled import SCRIPTS, Start, measured
 from runs import PATIENCE
 
 BIN = Path(sys.executable).parent

@@ -6,14 +6,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from runs import PATIENCE
+from characterized import SMALL_MODEL, Controller
 
 import stash
 from stash.core.artefact import load_probe
@@ -21,35 +19,18 @@ from stash.measure.linux.processes import carrying
 
 pytestmark = pytest.mark.slow
 
-MODEL = "layers:\n- {name: only, bytes: 100kB, forward_seconds: 5ms, backward_seconds: 10ms}\n"
 STUDY = """
-workloads: [{name: net, command: [-m, stash.lab.testbed.train, --model, model.yaml, --batch, "{batch}"]}]
+workloads: [{name: net, command: [-m, stash.lab.testbed.train_emulated, --model, model.yaml, --batch, "{batch}"]}]
 batches: [8, 16, 32]
 targets: [{engine: local, devices: 2}]
 settings: {budget: 3s, precision: 50, rungs: [solo, crowd]}
 """
-WORDS = (sys.executable, "-m", "stash", "characterize", "grid.yaml")
 
 
-def made(folder: Path) -> Path:
-    folder.mkdir()
-    (folder / "grid.yaml").write_text(STUDY)
-    (folder / "model.yaml").write_text(MODEL)
-    return folder
-
-
-def start(folder: Path) -> subprocess.Popen[str]:
-    """A controller, whose cells find each other on loopback."""
-    environment = {**os.environ, "STASH_HOME": str(folder / "home"), "NO_COLOR": "1"}
-    return subprocess.Popen(
-        WORDS, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-def ended(controller: subprocess.Popen[str]) -> str:
-    said, _ = controller.communicate(timeout=PATIENCE)
-    assert controller.returncode == 0, said
-    return said
+def start(folder: Path, study: str = STUDY) -> Controller:
+    folder.mkdir(exist_ok=True)
+    (folder / "model.yaml").write_text(SMALL_MODEL)
+    return Controller(folder, study)
 
 
 def events(folder: Path) -> list[dict[str, object]]:
@@ -91,18 +72,13 @@ def cells(folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def test_a_study_killed_at_five_moments_ends_with_the_cells_of_an_undisturbed_one(tmp_path: Path) -> None:
-    whole, killed = made(tmp_path / "whole"), made(tmp_path / "killed")
-    ended(start(whole))
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    start(whole).ended()
     for moment in MOMENTS.values():
         controller = start(killed)
-        deadline = time.monotonic() + PATIENCE
-        while not moment(killed):
-            assert controller.poll() is None, controller.communicate()[0]
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        controller.send_signal(signal.SIGKILL)
-        controller.communicate()
-    ended(start(killed))
+        controller.wait_until(partial(moment, killed))
+        controller.kill()
+    start(killed).ended()
     assert cells(killed) == cells(whole)
     assert len(cells(whole)) == 3
     kept = [
@@ -113,27 +89,23 @@ def test_a_study_killed_at_five_moments_ends_with_the_cells_of_an_undisturbed_on
 
 
 def test_a_cell_that_dies_with_its_controller_is_measured_anew(tmp_path: Path) -> None:
-    folder = made(tmp_path / "study")
+    folder = tmp_path / "study"
     controller = start(folder)
-    while not measuring(0)(folder):
-        assert controller.poll() is None, controller.communicate()[0]
-        time.sleep(0.01)
-    controller.send_signal(signal.SIGKILL)
-    controller.communicate()
+    controller.wait_until(lambda: measuring(0)(folder))
+    controller.kill()
     (own,) = (folder / "grid.study" / "cells").iterdir()
     for process in carrying("STASH_CELL", str(own)):  # as a power cut does
         os.kill(process, signal.SIGKILL)
     shutil.rmtree(own)  # and what was written had not reached the disk
-    ended(start(folder))
+    start(folder).ended()
     assert len(cells(folder)) == 3
     assert carrying("STASH_CELL", str(own)) == []
 
 
 def test_the_machine_is_probed_once_for_all_cells_and_is_in_their_profiles(tmp_path: Path) -> None:
-    folder = made(tmp_path / "study")
+    folder = tmp_path / "study"
     text = STUDY.replace("budget: 3s", "budget: 3s, probe: 5s").replace("[8, 16, 32]", "[8, 16]")
-    (folder / "grid.yaml").write_text(text)
-    ended(start(folder))
+    start(folder, text).ended()
     (probe,) = (folder / "grid.study" / "probes").glob("*.host.json")
     measured = load_probe(probe).hosts[0].links
     assert measured is not None

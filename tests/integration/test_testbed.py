@@ -14,15 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from characterized import needs_testbed
 from runs import PATIENCE
 
 from stash.core.errors import UserError
-from stash.lab.testbed import doctor, wiring
+from stash.lab.testbed import wiring
 from stash.lab.testbed.bed import Testbed, leftovers, sweep
 from stash.lab.testbed.topology import next_owner, owner_of
 
-_obstacle = doctor.obstacle() or (None if os.geteuid() == 0 else "the testbed's tests need root")
-pytestmark = pytest.mark.skipif(_obstacle is not None, reason=_obstacle or "")
+pytestmark = needs_testbed
 
 
 def _disk_obstacle() -> str:

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import RunProfile, blocks_of, measured, skipped
+from profiled import ZOO, RunProfile, blocks_of, measured, skipped
 
 from stash.analysis.attribution import attribute
-
-ZOO = Path(__file__).parents[1] / "zoo"
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +20,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_fetch_is_measured_of_a_file_that_two_ranks_map(run_profile: RunProfile, rows: Path, workers: int) -> None:
     # GIVEN a file of which every rank has mapped and read every page before its first step
     outcome = run_profile("--nproc-per-node", 2, "mapped_two_ranks.py", rows, "--workers", workers, folder=ZOO)
@@ -37,6 +35,7 @@ def test_fetch_is_measured_of_a_file_that_two_ranks_map(run_profile: RunProfile,
     assert profile.workload.dataset_bytes == pytest.approx(rows.stat().st_size, rel=0.05)
 
 
+@pytest.mark.slow
 def test_batches_of_a_class_of_their_own(run_profile: RunProfile) -> None:
     # GIVEN batches that hide their tensors, change themselves in place, and are emptied and scaled by the script
     profile = measured(run_profile("--nproc-per-node", 2, "own_container.py", folder=ZOO))
@@ -104,6 +103,7 @@ def test_timed_batches_out_of_memory_pay_no_bookkeeping(run_profile: RunProfile,
     # GIVEN batches of 8 small files WHEN only warm blocks are measured
     log = tmp_path / "opens.log"
     profile = measured(run_profile("--rungs", "solo,warm", "counts_opens.py", data, log, folder=ZOO))
+    assert skipped(profile)["cold"] == "not asked for (--rungs)"
     # THEN nobody but the data set opened its files, save once when a block began, which is not timed
     twice = log.read_text().splitlines().count("16")
     warm = blocks_of(profile, "warm")

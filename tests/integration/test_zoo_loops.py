@@ -9,10 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Start, measured
+from profiled import ZOO, Start, measured
 from runs import PATIENCE, Outcome
 
-ZOO = Path(__file__).parents[1] / "zoo"
 RunProfile = Callable[..., Outcome]
 
 
@@ -75,7 +74,7 @@ def test_one_launch_climbs_through_many_short_epochs(
     # GIVEN epochs shorter than a round, counted by the script, with validation, saving and waiting between them
     arguments = ("--out", theirs, "--epochs", 5000) if script == "epochs.py" else ()
     # WHEN it is profiled
-    profile = measured(run_profile(script, *arguments, folder=ZOO, budget=5, precision=0.1))
+    profile = measured(run_profile(script, *arguments, folder=ZOO, budget=2, precision=0.1))
     # THEN they are one training, of one loader, started once
     assert profile.settings.launches == 1
     assert len(profile.workload.loaders) == 1

@@ -10,7 +10,7 @@ from spot_fleets import TODAY, FakeFleet, plan, with_on_demand
 from stash import catalog
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.rented import rent_request
-from stash.spot.rented.gang import GangRequest
+from stash.spot.rented.job_tasks import GangRequest
 
 BUCKET = "s3://mine/run1"
 

@@ -31,8 +31,9 @@ from stash.core.records.profile import (
     WorkerTimes,
 )
 from stash.report.profile_contract import document
-from stash.report.profile_page import render, view
+from stash.report.profile_page import page
 from stash.ui.markdown import render as render_markdown
+from stash.ui.terminal import render
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -153,7 +154,7 @@ def outputs(profile: Profile) -> dict[str, str]:
     breakdown = attribute(profile)
     advice = verdict(breakdown, profile)
     return {
-        "txt": render(view(breakdown, advice, profile), 80, False),
+        "txt": render(page(breakdown, advice, profile), 80, False),
         "json": json.dumps(document(breakdown, advice), indent=1, ensure_ascii=False) + "\n",
     }
 

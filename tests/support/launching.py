@@ -15,9 +15,10 @@ from unittest.mock import patch
 from stash.core.ladder import NAMES
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
-from stash.measure.launcher.measurement import ProfileOptions, Result
+from stash.measure.launcher.measurement import Result
 from stash.measure.launcher.neighbours import NeighbouringRuns
 from stash.measure.launcher.process import Request
+from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.launcher.session import ProfileSession
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Beat, Journal

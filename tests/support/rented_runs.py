@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from stash.measure.linux.processes import carrying
+
 ADDRESS = "10.99.0.1"
 _APART = f"""
 ip link set lo up && ip link add v0 type veth peer name v1 && ip addr add {ADDRESS}/24 dev v0 || exit 90
@@ -29,9 +31,9 @@ def run_apart(folder: Path, program: str, seconds: float) -> tuple[subprocess.Co
             cwd=folder, env=_environment(folder / "fake"), capture_output=True, text=True, check=False,
             timeout=seconds,
         )  # fmt: skip
-        unended = carrying(folder)
+        unended = carrying("FAKE_SKY", f"{folder}/fake")
     finally:
-        for process in carrying(folder):
+        for process in carrying("FAKE_SKY", f"{folder}/fake"):
             with suppress(OSError):
                 os.kill(process, signal.SIGKILL)
     if done.returncode == 90:
@@ -50,15 +52,3 @@ def _environment(fake: Path) -> dict[str, str]:
         "RAY_enable_worker_prestart": "0",
         "RAY_raylet_start_wait_time_s": "200",
     }
-
-
-def carrying(folder: Path) -> list[int]:
-    """Processes that carry the name of this test's folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"FAKE_SKY={folder}/fake".encode() in (process / "environ").read_bytes().split(b"\0"):
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found

@@ -19,12 +19,13 @@ from stash.spot.choose.fleet_costs import FleetWish
 from stash.spot.choose.provision import provision
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.rented import rent_request
-from stash.spot.rented.rent_controller import COOLDOWN_SECONDS, FleetOutcome, SpotController
-from stash.spot.rented.replace_machines import FleetController
-from stash.spot.rented.tasks import FleetRequest, RentRequest
+from stash.spot.rented.job_tasks import FleetRequest
+from stash.spot.rented.rent_controller import COOLDOWN_SECONDS, FleetOutcome, RentController, RentPolicy
+from stash.spot.rented.replace_machines import FleetPolicy
+from stash.spot.rented.tasks import RentRequest
 from stash.study import study_folder
+from stash.study.backend import JobBackend, open_leases, spent
 from stash.study.programs import Called
-from stash.study.status import open_leases, spent
 from stash.study.study_folder import CellFolder
 
 TODAY = date(2026, 11, 22)
@@ -267,13 +268,14 @@ def _listed(records: list[dict[str, object]]) -> Called:
 
 def run(
     of: RentRequest, world: FakeFleet, cap: float = 50.0, said: list[str] | None = None,
-    cooldown: float = COOLDOWN_SECONDS, kind: type[SpotController] = FleetController,
+    cooldown: float = COOLDOWN_SECONDS, policy: RentPolicy | None = None,
 ) -> FleetOutcome:  # fmt: skip
     """One controller in that world, going on where the journal ends."""
     lines: list[str] = [] if said is None else said
     with of.folder.held():
         events = study_folder.read(of.folder.journal)
-        controller = kind(
-            of, world, lambda event: study_folder.append(of.folder.journal, event), lines.append, cap, cooldown
-        )
-        return controller.run(open_leases(events), spent(events))
+        if policy is None:
+            assert isinstance(of, FleetRequest)
+            policy = FleetPolicy(of)
+        backend = JobBackend(of.folder, world, spent(events))
+        return RentController(of, policy, backend, lines.append, cap, cooldown).run(open_leases(events))

@@ -16,12 +16,13 @@ from profile_builder import build
 from stash import catalog
 from stash.core.artefact import to_bytes
 from stash.study import study_folder
+from stash.study.backend import JobBackend, open_leases, spent
 from stash.study.cells import Cell, ZooWorkload, cells
 from stash.study.controller import RunLimits, RunOutcome, StudyController
 from stash.study.engines import describe
 from stash.study.places import places
 from stash.study.programs import Called
-from stash.study.status import StudyReading, open_leases, read, spent
+from stash.study.status import StudyReading, read
 from stash.study.study_file import StudyFile, of_text
 from stash.study.study_folder import CellFolder, StudyFolder, of_study
 
@@ -220,13 +221,11 @@ def run(
     with folder.held():
         events, reading = study_folder.read(folder.journal), reading_of(file, retry)
         controller = StudyController(
-            folder=folder,
-            programs=world,
+            backend=JobBackend(folder, world, spent(events)),
             describe=describe,
-            write=lambda event: study_folder.append(folder.journal, event),
             keep=keep,
             limits=RunLimits(dollars, seconds),
             estimates=reading.estimates,
             say=lines.append,
         )
-        return controller.run(reading.cells, reading.standings, open_leases(events), spent(events))
+        return controller.run(reading.cells, reading.standings, open_leases(events))

@@ -6,13 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
-from stash.catalog import usual
+from stash.catalog import layers
 from stash.core import secrets
-
-settings.register_profile("any machine", deadline=None)
-settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)
@@ -27,5 +23,5 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of the test's own, so that no catalog of the user's is read or written, and 80 columns."""
     monkeypatch.setenv("STASH_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "80")
-    usual._usual.cache_clear()
+    layers._usual.cache_clear()
     return tmp_path

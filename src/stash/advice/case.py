@@ -32,7 +32,7 @@ def gain(
     A step of k times the samples is compared with k of today's steps. ``less`` is that of ``what_if``; what is
     ``done`` already is so before and after.
     """
-    both = done.model_copy(update=wanted.model_dump(exclude_none=True))
+    both = done.changed(**wanted.facts)
     before, after = _speed(base, done, None), _speed(base, both, less)
     if before is None or after is None:
         return None

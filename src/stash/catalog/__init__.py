@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from stash.catalog.facts import Instance as Instance
     from stash.catalog.facts import Offer as Offer
     from stash.catalog.facts import PriceKind as PriceKind
+    from stash.catalog.layers import gpu as gpu
+    from stash.catalog.layers import instance as instance
     from stash.catalog.layers import load as load
+    from stash.catalog.layers import query as query
+    from stash.catalog.layers import search as search
     from stash.catalog.offers import Answer as Answer
     from stash.catalog.offers import Catalog as Catalog
     from stash.catalog.offers import OfferFilter as OfferFilter
-    from stash.catalog.usual import gpu as gpu
-    from stash.catalog.usual import instance as instance
-    from stash.catalog.usual import query as query
-    from stash.catalog.usual import search as search
 
 _HOMES = {
     "Answer": "stash.catalog.offers",
@@ -36,11 +36,11 @@ _HOMES = {
     "Offer": "stash.catalog.facts",
     "OfferFilter": "stash.catalog.offers",
     "PriceKind": "stash.catalog.facts",
-    "gpu": "stash.catalog.usual",
-    "instance": "stash.catalog.usual",
+    "gpu": "stash.catalog.layers",
+    "instance": "stash.catalog.layers",
     "load": "stash.catalog.layers",
-    "query": "stash.catalog.usual",
-    "search": "stash.catalog.usual",
+    "query": "stash.catalog.layers",
+    "search": "stash.catalog.layers",
 }
 __all__ = [
     "Answer",

@@ -8,50 +8,99 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import typer
 
+from stash.core import parsers, units
 from stash.core.errors import UserError
 from stash.core.printable import printable, printable_line, strict_json
-from stash.ui.options import App, flag, option
+from stash.ui.commands import App
+from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stash.catalog.facts import Offer
-    from stash.catalog.offers import Answer, Catalog
+    from stash.catalog.offers import Answer, Catalog, OfferFilter
     from stash.catalog.page import Nothing
     from stash.catalog.snapshot import Changes
 
 app = App()
 
 Sort = Literal["price", "price-per-gpu", "network", "gpu-memory", "name"]
-_FILE = option("FILE", "Your own instances in YAML.", "--instances")
+
+
+def _price(text: str) -> float:
+    bare = text.strip().removeprefix("$")
+    return units.price(f"${bare}/h" if bare.replace(".", "", 1).isdecimal() else text)
+
+
+def _instances_option() -> Any:
+    return option("FILE", "Your own instances in YAML.", Path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogOptions(Options):
+    """One call of ``stash catalog``."""
+
+    gpu: str | None = option("NAME", "A model or variant: V100, A100-80GB, A100-SXM4-80GB.")
+    gpus: tuple[float | None, float | None] = option(
+        "N", 'How many GPUs: "8", "4-8", "4-" or "-8".', parsers.number_range, default=(None, None)
+    )
+    min_gpu_memory: float | None = option("SIZE", "Memory of one GPU at least, like 24GB.", units.size)
+    cloud: str | None = option("NAME", "aws, gcp, azure, lambda, runpod, on-premise …")
+    region: str | None = option("NAME", "Only offers of this region, like us-east-1.")
+    min_network: float | None = option("RATE", "Sustained network at least, like 25gbit.", units.rate)
+    interconnect: str | None = option("NAME", "Between GPUs: nvlink, nvlink3, nvswitch, pcie.")
+    min_vcpus: float | None = option("N", "vCPUs at least.", parsers.number)
+    min_memory: float | None = option("SIZE", "Host memory at least, like 200GB.", units.size)
+    max_price: float | None = option("DOLLARS/H", 'At most, like 10 or "$3.06/h".', _price)
+    spot: bool = flag("Spot prices instead of on-demand prices.")
+    history: bool = flag("Past on-demand prices instead.")
+    sort: Sort = option("ORDER", f"{', '.join(get_args(Sort))}.", parsers.one_of(get_args(Sort)), default="price")
+    limit: int = option("N", "Rows to show.", parsers.whole(1), default="30")
+    instances: Path | None = _instances_option()
+    json: bool = json_flag("Print every offer as JSON for other programs.")
+
+    def check(self) -> None:
+        if self.spot and self.history:
+            raise UserError("--spot and --history exclude each other; use one of them")
+
+    def wish(self, known: Catalog) -> OfferFilter:
+        """What offers have to be; raises UserError for names that ``known`` does not have."""
+        from stash.catalog.offers import OfferFilter
+
+        least, most = self.gpus
+        return OfferFilter(
+            gpu=self.gpu and _known_gpu(self.gpu, known),
+            min_gpu_count=least,
+            max_gpu_count=most,
+            min_gpu_memory_bytes=self.min_gpu_memory,
+            cloud=self.cloud and _one_of("cloud", self.cloud, {item.cloud for item in known.instances}),
+            region=self.region and _one_of("region", self.region, set(known.regions)),
+            kinds=("spot",) if self.spot else ("prior",) if self.history else ("on-demand",),
+            max_dollars_per_hour=self.max_price,
+            min_network_bytes_per_second=self.min_network,
+            interconnect=self.interconnect,
+            min_vcpus=self.min_vcpus,
+            min_memory_bytes=self.min_memory,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogShowOptions(Options):
+    """One call of ``stash catalog show``."""
+
+    name: str = argument("NAME", "An instance (p3.8xlarge) or a GPU (A100-SXM4-80GB).")
+    instances: Path | None = _instances_option()
 
 
 @app.callback(invoke_without_command=True)
-def catalog(
-    context: typer.Context,
-    gpu: Annotated[str | None, option("GPU", "A model or variant: V100, A100-80GB, A100-SXM4-80GB.")] = None,
-    gpus: Annotated[str | None, option("N", 'How many GPUs: "8", "4-8", "4-" or "-8".')] = None,
-    min_gpu_memory: Annotated[str | None, option("SIZE", "Memory of one GPU at least, like 24GB.")] = None,
-    cloud: Annotated[str | None, option("CLOUD", "aws, gcp, azure, lambda, runpod, on-premise …")] = None,
-    region: Annotated[str | None, option("REGION", "Only offers of this region, like us-east-1.")] = None,
-    min_network: Annotated[str | None, option("RATE", "Sustained network at least, like 25gbit.")] = None,
-    interconnect: Annotated[str | None, option("NAME", "Between GPUs: nvlink, nvlink3, nvswitch, pcie.")] = None,
-    min_vcpus: Annotated[float | None, option("N", "vCPUs at least.")] = None,
-    min_memory: Annotated[str | None, option("SIZE", "Host memory at least, like 200GB.")] = None,
-    max_price: Annotated[str | None, option("PRICE", 'Dollars per hour at most, like 10 or "$3.06/h".')] = None,
-    spot: Annotated[bool, flag("--spot", "Spot prices instead of on-demand prices.")] = False,
-    history: Annotated[bool, flag("--history", "Past on-demand prices instead.")] = False,
-    sort: Annotated[Sort, option("ORDER", f"{', '.join(get_args(Sort))}.")] = "price",
-    limit: Annotated[int, option("N", "Rows to show.", least=1)] = 30,
-    instances: Annotated[Path | None, _FILE] = None,
-    json: Annotated[bool, flag("--json", "Print every offer as JSON for other programs.")] = False,
-) -> None:
+def catalog(options: CatalogOptions, context: typer.Context) -> None:
     """List what can be rented, cheapest first, with the price, its date and its source.
 
     An offer is left out when something you ask for is not known of it, and the number of those is printed.
@@ -69,47 +118,27 @@ def catalog(
     from stash import catalog as facts
     from stash.catalog.page import nothing
 
-    if spot and history:
-        raise UserError("--spot and --history exclude each other; use one of them")
-    known = facts.load(instances)
-    least, most = _range(gpus)
-    wish = facts.OfferFilter(
-        gpu=gpu and _known_gpu(gpu, known),
-        min_gpu_count=least,
-        max_gpu_count=most,
-        min_gpu_memory_bytes=_size(min_gpu_memory),
-        cloud=cloud and _one_of("cloud", cloud, {item.cloud for item in known.instances}),
-        region=region and _one_of("region", region, set(known.columns.regions)),
-        kinds=("spot",) if spot else ("prior",) if history else ("on-demand",),
-        max_dollars_per_hour=_price(max_price),
-        min_network_bytes_per_second=_rate(min_network),
-        interconnect=interconnect,
-        min_vcpus=_positive("--min-vcpus", min_vcpus),
-        min_memory_bytes=_size(min_memory),
-    )
+    known = facts.load(options.instances)
+    wish = options.wish(known)
     answer = known.search(wish)
-    offers = tuple(sorted(answer.offers, key=_SORTS[sort]))
+    offers = tuple(sorted(answer.offers, key=_SORTS[options.sort]))
     lacking = None if offers else nothing(known, wish)
-    if json:
+    if options.json:
         print(_as_json(offers, answer, known, lacking))
     else:
-        _print(known, lacking, facts.Answer(offers, answer.left_out), limit)
+        _print(known, lacking, facts.Answer(offers, answer.left_out), options.limit)
     if lacking is not None:
         raise typer.Exit(1)
 
 
 @app.command()
-def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An instance (p3.8xlarge) or a GPU (A100-SXM4-80GB).")],
-    instances: Annotated[Path | None, _FILE] = None,
-) -> None:
+def show(options: CatalogShowOptions) -> None:
     """Print everything known about one instance or GPU, with sources; what is not known is called unknown."""
-    from rich.console import Console
-
     from stash import catalog as facts
     from stash.catalog.page import sheet
+    from stash.ui.terminal import print_page
 
-    Console().print(sheet(facts.load(instances), name), soft_wrap=False)
+    print_page(sheet(facts.load(options.instances), options.name))
 
 
 @app.command()
@@ -145,49 +174,6 @@ def _refuse_options(context: typer.Context) -> None:
                 f"{parameter.opts[0]} belongs to `stash catalog` alone; options of "
                 f"`stash catalog {context.invoked_subcommand}` stand after it"
             )
-
-
-def _range(text: str | None) -> tuple[float | None, float | None]:
-    if text is None:
-        return None, None
-    least, dash, most = text.partition("-")
-    try:
-        low = float(least) if least.strip() else None
-        high = float(most) if most.strip() else None
-    except ValueError:
-        low = high = None
-    if low is None and high is None:
-        raise UserError(f'cannot read --gpus {text!r}; write it like "8", "4-8", "4-" or "-8"')
-    if low is not None and high is not None and low > high:
-        raise UserError(f"--gpus {text!r} asks for at least {low:g} and at most {high:g}; write it like 4-8")
-    return low, (high if dash else low)
-
-
-def _size(text: str | None) -> float | None:
-    from stash.core import units
-
-    return None if text is None else units.size(text)
-
-
-def _rate(text: str | None) -> float | None:
-    from stash.core import units
-
-    return None if text is None else units.rate(text)
-
-
-def _price(text: str | None) -> float | None:
-    from stash.core import units
-
-    if text is None:
-        return None
-    bare = text.strip().removeprefix("$")
-    return units.price(f"${bare}/h" if bare.replace(".", "", 1).isdecimal() else text)
-
-
-def _positive(option: str, value: float | None) -> float | None:
-    if value is not None and not 0 < value < float("inf"):
-        raise UserError(f"{option} must be a positive number, not {value:g}")
-    return value
 
 
 def _known_gpu(name: str, known: Catalog) -> str:
@@ -235,7 +221,7 @@ def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) 
     fitted = listing(shown, today, screen)
     console = Console(highlight=False, width=max(fitted.width, screen or 0))
     if lacking is None:
-        console.print(fitted.table)
+        console.print(fitted.text)
     else:
         console.print(Text(printable(nothing_text(lacking))), soft_wrap=True)
     notes = [marked(shown, today)]

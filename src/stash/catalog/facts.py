@@ -1,4 +1,8 @@
-"""What the catalog holds: GPUs, instance types and offers as frozen records; found by name, with their age."""
+"""What the catalog holds: GPUs, instance types and offers as frozen records; found by name, with their age.
+
+Every number is in base units (bytes, bytes per second, FLOP per second, dollars per hour); ``None`` means that no
+source was found and never zero. ``docs/catalog.md`` describes every field of the files behind them.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from stash.core.errors import UserError
 from stash.core.records.base import Record
 from stash.core.units import nearest
-
-# Facts -----------------------------------------------------------------------------------------------------
-# What the catalog holds: a GPU, an instance type, and an offer (an instance at a price), as frozen records.
-#
-# Every number is in base units (bytes, bytes per second, FLOP per second, dollars per hour); ``None`` means that no
-# source was found and never zero. Knows nothing of files, of where a fact came from beyond its ``source`` text, or
-# of how offers are chosen. ``docs/catalog.md`` describes every field of the files behind them.
 
 PriceKind = Literal["on-demand", "spot", "prior", "reserved"]
 """``prior`` is an on-demand price that is no longer asked; it stays as history. ``reserved`` is one of capacity that
@@ -159,10 +156,6 @@ class Price(NamedTuple):
 
 
 # Names -----------------------------------------------------------------------------------------------------
-# Finding a GPU or an instance by the name a person types, and naming the nearest ones when there is none.
-#
-# Knows how names are written (``A100``, ``A100-80GB``, ``NVIDIA A100-SXM4-80GB``, ``aws/p3.8xlarge``); knows
-# nothing of what the things are.
 
 _MAKERS = {"nvidia", "tesla", "geforce", "quadro"}
 
@@ -193,10 +186,7 @@ def tokens(name: str) -> frozenset[str]:
 
 
 # Ages ------------------------------------------------------------------------------------------------------
-# How old a price is, and whether it is too old to be relied on.
-#
-# Sources date a price by a day, a month or a year, or not at all: an age is a range of days, never a guess within
-# it.
+# Sources date a price by a day, a month or a year, or not at all: an age is a range of days, never a guess within it.
 
 _DATE = re.compile(r"[0-9]{4}(-(?!00)[0-9]{2}(-(?!00)[0-9]{2})?)?")
 OLD_DAYS = 90
@@ -242,6 +232,17 @@ def is_date(text: str) -> bool:
     return True
 
 
+def _date(given: object) -> str | None:
+    text = given.isoformat() if isinstance(given, date) else str(given)
+    if given is not None and not is_date(text):
+        raise ValueError(f"{text!r} is not a date; write it like 2026-11-01")
+    return None if given is None else text
+
+
+Date = Annotated[str | None, BeforeValidator(_date)]
+"""As people write it in a file: a day, a month or a year."""
+
+
 def _period(as_of: str) -> tuple[date, date]:
     """Its first and its last day; raises ValueError where there are none."""
     year, *rest = map(int, as_of.split("-"))
@@ -252,10 +253,7 @@ def _period(as_of: str) -> tuple[date, date]:
 
 
 # Places ----------------------------------------------------------------------------------------------------
-# Where the catalog's own files live on this machine.
-#
-# ``STASH_HOME`` wins over ``XDG_CACHE_HOME`` and ``XDG_CONFIG_HOME``, which win over ``~/.cache`` and
-# ``~/.config``.
+# ``STASH_HOME`` wins over ``XDG_CACHE_HOME`` and ``XDG_CONFIG_HOME``, which win over ``~/.cache`` and ``~/.config``.
 
 
 def snapshot_file(environment: Mapping[str, str] | None = None) -> Path:
@@ -276,11 +274,7 @@ def _folder(environment: Mapping[str, str] | None, variable: str, default: str) 
 
 
 # Slices ----------------------------------------------------------------------------------------------------
-# Slices of GPUs: what part of a whole GPU a device is that clouds sell as one, told by its memory.
-#
-# Price lists count a slice as no GPU, as a fraction of one, or as one like any other; its memory gives it away.
-# Knows names and sizes. How fast a slice trains is nowhere published: ``derive.predict.compute`` says what is
-# assumed.
+# Price lists count a slice of a GPU as none, as a fraction of one, or as a whole one; its memory gives it away.
 
 _PARTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Into which vendors cut a GPU's memory."""

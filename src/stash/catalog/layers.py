@@ -8,19 +8,19 @@ only fills in what is still unknown, because published price lists round memory 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stash.catalog import facts, own, shipped, snapshot
-from stash.catalog.facts import KINDS, GpuFacts, Instance, sliced
-from stash.catalog.offers import NOWHERE, Catalog, Columns, Mask
+from stash.catalog.facts import GpuFacts, Instance, Offer, sliced
+from stash.catalog.offers import Answer, Catalog, Columns, Mask, OfferFilter
 from stash.catalog.own import OwnFile
 from stash.catalog.snapshot import Part, Snapshot
 
 Key = tuple[str, str]
-_ON_DEMAND, _PRIOR = KINDS.index("on-demand"), KINDS.index("prior")
 _SAME = 0.005
 """Prices this close (as a fraction) are the same price, rounded differently."""
 
@@ -101,64 +101,69 @@ def _joined_parts(parts: Sequence[Part], index: Mapping[Key, int]) -> Columns:
     joined: Columns | None = None
     for part in parts:
         numbers = np.array([index[item.cloud, item.name] for item in part.instances], dtype=np.int32)
-        columns = part.columns.moved({"instance": numbers[part.columns.instance]})
-        if joined is None:
-            joined = columns
-            continue
-        upper, lower = _same_numbers(joined, columns)
-        joined = _together(upper, lower.keep(~_hidden(lower, upper)))
+        columns = replace(part.columns, instance=numbers[part.columns.instance])
+        joined = columns if joined is None else joined.above(columns.keep(~_hidden(columns, joined)))
     assert joined is not None
     return joined
 
 
 def _renewed(lower: Columns, upper: Columns) -> Columns:
     """``lower`` beneath ``upper``; a hidden on-demand price that differs becomes prior, other hidden rows go."""
-    lower, upper = _same_numbers(lower, upper)
     hidden = _hidden(lower, upper)
-    past = hidden & (lower.kind == _ON_DEMAND)
+    past = hidden & (lower.kind == "on-demand")
+    asked = upper.keep(upper.kind == "on-demand")
     for row in np.flatnonzero(past):
-        same = (upper.instance == lower.instance[row]) & (upper.kind == _ON_DEMAND)
-        if lower.region[row] != NOWHERE:
-            same &= upper.region == lower.region[row]
-        past[row] = (np.abs(upper.price[same] / lower.price[row] - 1) > _SAME).all()
-    lower = lower.moved({"kind": np.where(past, np.int32(_PRIOR), lower.kind)})
-    return _together(upper, lower.keep(~hidden | past))
+        same = asked.instance == lower.instance[row]
+        if lower.region[row] is not None:
+            same &= asked.region == lower.region[row]
+        past[row] = (np.abs(asked.price[same] / lower.price[row] - 1) > _SAME).all()
+    kind = lower.kind.copy()
+    kind[past] = "prior"
+    return upper.above(replace(lower, kind=kind).keep(~hidden | past))
 
 
 def _overridden(lower: Columns, mine: Columns) -> Columns:
     """``lower`` without any price of an (instance, kind) for which the user names a price, and the user's."""
-    lower, mine = _same_numbers(lower, mine)
-    taken = np.isin(_code(lower, regions=False), _code(mine, regions=False))
-    return _together(mine, lower.keep(~taken))
+    named = {(instance, kind) for instance, kind, _ in mine.places()}
+    taken = np.isin(lower.instance, mine.instance)
+    taken[taken] = [(instance, kind) in named for instance, kind, _ in lower.keep(taken).places()]
+    return mine.above(lower.keep(~taken))
 
 
 def _hidden(lower: Columns, upper: Columns) -> Mask:
     """Current rows of ``lower`` whose instance, kind and region (any, if it is unknown) ``upper`` has too."""
-    current = lower.kind != _PRIOR
-    somewhere = lower.region != NOWHERE
-    same = np.isin(_code(lower, regions=True), _code(upper, regions=True))
-    anywhere = np.isin(_code(lower, regions=False), _code(upper, regions=False))
-    hidden: Mask = current & np.where(somewhere, same, anywhere)
-    return hidden
+    there = set(upper.keep(np.isin(upper.instance, lower.instance)).places())
+    anywhere = {(instance, kind) for instance, kind, _ in there}
+    hidden = [
+        kind != "prior" and ((instance, kind) in anywhere if region is None else (instance, kind, region) in there)
+        for instance, kind, region in lower.places()
+    ]
+    return np.array(hidden, dtype=np.bool_)
 
 
-def _code(columns: Columns, *, regions: bool) -> NDArray[np.int64]:
-    place = columns.region.astype(np.int64) + 1 if regions else np.zeros(len(columns), dtype=np.int64)
-    return (columns.instance.astype(np.int64) * (len(columns.regions) + 1) + place) * len(KINDS) + columns.kind
+# The merged catalog as ``stash.catalog`` asks it, read once per process -------------------------------------
 
 
-def _same_numbers(first: Columns, second: Columns) -> tuple[Columns, Columns]:
-    """Both with the same lists of regions, dates and origins, so that their indices can be compared."""
-    for name, column in (("regions", "region"), ("dates", "as_of"), ("origins", "origin")):
-        ours, theirs = getattr(first, name), getattr(second, name)
-        numbers = {item: number for number, item in enumerate(dict.fromkeys((*ours, *theirs)))}
-        moved = np.array([*(numbers[item] for item in theirs), NOWHERE], dtype=np.int32)
-        first = first.moved({name: tuple(numbers)})
-        second = second.moved({name: tuple(numbers), column: moved[getattr(second, column)]})
-    return first, second
+@lru_cache(maxsize=1)
+def _usual() -> Catalog:
+    return load()
 
 
-def _together(upper: Columns, lower: Columns) -> Columns:
-    return upper.moved(
-        {name: np.concatenate([getattr(upper, name), getattr(lower, name)]) for name in Columns.ARRAYS}
-    )
+def query(wish: OfferFilter | None = None) -> tuple[Offer, ...]:
+    """The offers that meet every wish, cheapest first; an offer whose fact is unknown never does. UserError."""
+    return _usual().query(wish)
+
+
+def search(wish: OfferFilter | None = None) -> Answer:
+    """Like ``query``, with the number of offers left out because a fact is unknown, by fact."""
+    return _usual().search(wish)
+
+
+def gpu(name: str) -> GpuFacts:
+    """One GPU by variant, by model if that has one variant, or by the driver's name; UserError names the nearest."""
+    return _usual().gpu(name)
+
+
+def instance(name: str) -> Instance:
+    """One instance by name, with or without its cloud (``aws/p3.8xlarge``); UserError names the nearest."""
+    return _usual().instance(name)

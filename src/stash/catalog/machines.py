@@ -10,11 +10,7 @@ from stash.catalog.offers import Catalog
 from stash.catalog.published import skypilot_gpu
 from stash.core.errors import UserError
 
-# Peak ------------------------------------------------------------------------------------------------------
-# The peak rates of a GPU that an emulation is made for, from the catalog's facts.
-#
-# Picks the operations per second that a precision runs at, and one of a model's variants. Pure: facts in, rates
-# out; what is unknown in the catalog is refused, never guessed.
+# Peak rates of a GPU, for an emulation: what is unknown in the catalog is refused, never guessed.
 
 VALUE_BYTES = {"fp32": 4, "fp16": 2}
 """Bytes of a value in the passes, by precision."""
@@ -44,7 +40,8 @@ def peak(gpus: Sequence[GpuFacts], precision: str) -> Peak:
     ]
     if not known:
         raise UserError(
-            f"the catalog does not know the {precision} rate of {gpus[0].name}; give it with --tflops and --memory"
+            f"the catalog does not know the {precision} rate of {gpus[0].name}; give it with --tflops and "
+            "--memory-bandwidth"
         )
     flops, memory, gpu = max(known, key=lambda one: one[:2])  # of equals the first: the one with least memory
     others = [other.name for other in gpus if other is not gpu]
@@ -60,8 +57,7 @@ def _flops(gpu: GpuFacts, precision: str) -> float | None:
     return gpu.tensor_fp16_flops_per_second or gpu.fp16_flops_per_second
 
 
-# Amortised -------------------------------------------------------------------------------------------------
-# What an hour on a machine of one's own costs: its purchase spread over the hours of use, and its power.
+# Owned machines: an hour costs its share of the purchase, and its power.
 #
 #     dollars per hour = purchase / (years · 8,760 h · utilisation) + power · price of power
 #
@@ -111,11 +107,8 @@ class Ownership:
         return self.watts / 1000 * self.dollars_per_kwh
 
 
-# Skypilot --------------------------------------------------------------------------------------------------
-# How SkyPilot calls a machine of the catalog, in the ``resources`` of its tasks (docs.skypilot.co, YAML spec).
-#
-# A type names its GPUs, except on GCP: N1 has them attached, and older SkyPilots want them named of all others,
-# too. Knows names; what a task does on the machine is not known here.
+# SkyPilot's names, in the ``resources`` of its tasks (docs.skypilot.co, YAML spec). A type names its GPUs, except on
+# GCP: N1 has them attached, and older SkyPilots want them named of all others, too.
 
 
 def resources(instance: Instance, cloud: str, region: str | None, spot: bool) -> dict[str, object]:

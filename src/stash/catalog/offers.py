@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from stash.catalog.facts import KINDS, GpuFacts, Instance, Offer, Price, PriceKind, tokens, unknown
+from stash.catalog.facts import GpuFacts, Instance, Offer, Price, PriceKind, tokens, unknown
 from stash.core.errors import UserError
 
-# Filter ----------------------------------------------------------------------------------------------------
-# What a person wants of an offer, and whether an instance has it: yes, no, or not known.
-#
+# Wishes ----------------------------------------------------------------------------------------------------
 # A fact that is not known never satisfies a wish; it is reported by name, so that whoever asks can say how many
-# offers were left out for it. Knows one instance at a time and nothing of prices.
+# offers were left out for it.
 
 _ROUNDING = 1 - 1e-3
 """Published memory sizes have four digits ("22.35 GiB" for 24 GB), so a minimum allows for the last one."""
@@ -117,43 +114,26 @@ def judge(instance: Instance, wish: OfferFilter) -> Judgement:
     return (None, unknown[0]) if unknown else (True, "")
 
 
-# Table -----------------------------------------------------------------------------------------------------
-# The catalog in memory: GPUs, instances, and all offers as columns, with a query that is pure.
-#
-# Offers are kept as arrays because there may be a hundred thousand; they become ``Offer`` records only when they
-# match. Knows nothing of files, downloads or of which layer won: ``catalog.layers`` built it.
+# Offers ----------------------------------------------------------------------------------------------------
+# Kept as columns because there may be a hundred thousand; they become ``Offer`` records only when they match. Which
+# layer won is decided in ``layers``.
 
-T = TypeVar("T")
-Ints = NDArray[np.int32]
 Mask = NDArray[np.bool_]
-NOWHERE = -1
-"""Index of a region or a date that is not known."""
-
-
-class _Numbering(dict[T, int]):
-    """Gives every new key the next number."""
-
-    def __missing__(self, key: T) -> int:
-        self[key] = len(self)
-        return self[key]
+Texts = NDArray[np.object_]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Offers as columns: row *i* is ``instance[i]`` at ``price[i]`` $/h. Other numbers are indices into the lists."""
+    """Offers as columns: row *i* is the instance of position ``instance[i]`` at ``price[i]`` $/h."""
 
-    instance: Ints
-    kind: Ints
-    region: Ints
+    instance: NDArray[np.int32]
+    kind: Texts
+    region: Texts
+    """``None`` where it is not known, like dates."""
     price: NDArray[np.float64]
-    as_of: Ints
-    origin: Ints
-    regions: tuple[str, ...]
-    dates: tuple[str, ...]
-    origins: tuple[tuple[str, str], ...]
-    """(source, notes) pairs."""
-
-    ARRAYS: ClassVar[tuple[str, ...]] = ("instance", "kind", "region", "price", "as_of", "origin")
+    as_of: Texts
+    source: Texts
+    notes: Texts
 
     def __len__(self) -> int:
         return len(self.price)
@@ -161,30 +141,32 @@ class Columns:
     @classmethod
     def of(cls, prices: Iterable[Price], index: Mapping[tuple[str, str], int]) -> Columns:
         """Columns of single prices; ``index`` maps (cloud, instance) to the instance's position."""
-        regions, dates, origins = _Numbering[str](), _Numbering[str](), _Numbering[tuple[str, str]]()
-        rows = [
-            (
-                index[price.cloud, price.instance],
-                KINDS.index(price.kind),
-                NOWHERE if price.region is None else regions[price.region],
-                NOWHERE if price.as_of is None else dates[price.as_of],
-                origins[price.source, price.notes],
-                price.dollars_per_hour,
-            )
-            for price in prices
-        ]
-        numbers = np.array([row[:5] for row in rows], dtype=np.int32).reshape(-1, 5)
-        instance, kind, region, as_of, origin = numbers.T
-        money = np.array([row[5] for row in rows], dtype=np.float64)
-        return cls(instance, kind, region, money, as_of, origin, tuple(regions), tuple(dates), tuple(origins))
+        rows = [(index[row.cloud, row.instance], *row[3:5], row.region, *row[5:]) for row in prices]
+        instance, kind, dollars, region, as_of, source, notes = zip(*rows, strict=True) if rows else ((),) * 7
+        numbers, money = np.array(instance, dtype=np.int32), np.array(dollars, dtype=np.float64)
+        return cls(numbers, texts(kind), texts(region), money, texts(as_of), texts(source), texts(notes))
 
-    def keep(self, rows: Mask) -> Columns:
-        """The same columns with only some rows."""
-        return self.moved({name: getattr(self, name)[rows] for name in self.ARRAYS})
+    @classmethod
+    def among(cls, prices: Iterable[Price], instances: Sequence[Instance]) -> Columns:
+        """Columns of prices of these instances, by their positions."""
+        return cls.of(prices, {(item.cloud, item.name): number for number, item in enumerate(instances)})
 
-    def moved(self, new: Mapping[str, Any]) -> Columns:
-        """The same columns with some of them, or some of the lists, exchanged."""
-        return Columns(**{item.name: new.get(item.name, getattr(self, item.name)) for item in fields(self)})
+    def keep(self, rows: Mask | NDArray[np.intp]) -> Columns:
+        """The same columns with only some rows: those of a mask, or of such positions."""
+        return Columns(*(getattr(self, item.name)[rows] for item in fields(self)))
+
+    def above(self, lower: Columns) -> Columns:
+        """These rows and those of ``lower``."""
+        return Columns(*(np.concatenate([getattr(self, i.name), getattr(lower, i.name)]) for i in fields(self)))
+
+    def places(self) -> Iterator[tuple[int, str, str | None]]:
+        """The instance, the kind and the region of each row."""
+        return zip(self.instance.tolist(), self.kind.tolist(), self.region.tolist(), strict=True)
+
+
+def texts(values: Sequence[str | None]) -> Texts:
+    """A column of texts."""
+    return np.array(values, dtype=np.object_)
 
 
 @dataclass(frozen=True)
@@ -258,6 +240,11 @@ class Catalog:
         return self._records(np.flatnonzero(self.columns.instance == number))
 
     @cached_property
+    def regions(self) -> tuple[str, ...]:
+        """All that some offer is of."""
+        return tuple(each for each in dict.fromkeys(self.columns.region.tolist()) if each is not None)
+
+    @cached_property
     def _by_name(self) -> dict[str, Instance]:
         plain = {instance.name.lower(): instance for instance in reversed(self.instances)}
         return plain | {f"{instance.cloud}/{instance.name}".lower(): instance for instance in self.instances}
@@ -265,36 +252,43 @@ class Catalog:
     def _rows(self, wish: OfferFilter) -> tuple[Mask, Mask]:
         """Rows of the wanted kind and price, and rows that are in the wanted region."""
         columns = self.columns
-        rows = np.isin(columns.kind, [KINDS.index(kind) for kind in wish.kinds])
+        rows = self._of_kinds(wish.kinds)
         if wish.max_dollars_per_hour is not None:
             rows &= columns.price <= wish.max_dollars_per_hour
         if wish.region is None:
             return rows, np.ones_like(rows)
-        same = [number for number, region in enumerate(columns.regions) if region.lower() == wish.region.lower()]
-        rows &= np.isin(columns.region, [*same, NOWHERE])
-        return rows, np.isin(columns.region, same)
+        same = self._of_texts(columns.region, [each for each in self.regions if each.lower() == wish.region.lower()])
+        return rows & (same | self._of_texts(columns.region, [None])), same
+
+    def _of_kinds(self, kinds: Iterable[PriceKind]) -> Mask:
+        return self._of_texts(self.columns.kind, kinds)
+
+    @staticmethod
+    def _of_texts(column: Texts, wanted: Iterable[str | None]) -> Mask:
+        found: Mask = np.zeros(len(column), dtype=np.bool_)
+        for each in wanted:
+            found |= column == each
+        return found
 
     def _without_price(self, wish: OfferFilter, fits: Mask) -> int:
-        kinds = [KINDS.index(kind) for kind in wish.kinds if kind != "prior"]
+        kinds = [kind for kind in wish.kinds if kind != "prior"]
         if not kinds:
             return 0
         priced = np.zeros(len(self.instances), dtype=np.bool_)
-        priced[self.columns.instance[np.isin(self.columns.kind, kinds)]] = True
+        priced[self.columns.instance[self._of_kinds(kinds)]] = True
         return int(np.count_nonzero(fits & ~priced))
 
     def _records(self, rows: NDArray[np.intp]) -> tuple[Offer, ...]:
-        columns = self.columns
-        rows = rows[np.lexsort((columns.region[rows], columns.instance[rows], columns.price[rows]))]
-        regions, dates = (*columns.regions, None), (*columns.dates, None)  # NOWHERE is the last one
-        origins = [columns.origins[number] for number in columns.origin[rows].tolist()]
+        order = np.lexsort((self.columns.instance[rows], self.columns.price[rows]))
+        columns = self.columns.keep(rows[order])
         found = zip(  # column by column, which is several times faster than row by row
-            [self.instances[number] for number in columns.instance[rows].tolist()],
-            [KINDS[number] for number in columns.kind[rows].tolist()],
-            columns.price[rows].tolist(),
-            [regions[number] for number in columns.region[rows].tolist()],
-            [dates[number] for number in columns.as_of[rows].tolist()],
-            [source for source, _ in origins],
-            [notes for _, notes in origins],
+            [self.instances[number] for number in columns.instance.tolist()],
+            columns.kind.tolist(),
+            columns.price.tolist(),
+            columns.region.tolist(),
+            columns.as_of.tolist(),
+            columns.source.tolist(),
+            columns.notes.tolist(),
             strict=True,
         )
         return tuple(map(Offer._make, found))

@@ -1,49 +1,26 @@
-"""The user's own instances and on-premise machines: a YAML file, checked with line and field of every mistake.
+"""The user's own instances and on-premise machines, of a YAML file, as the catalog's records.
 
-Knows the fields of that file (``docs/how-to/own-instances.md``) and turns them into the catalog's records. Knows
-nothing of how they merge with other layers.
+Knows the fields of that file (``docs/how-to/own-instances.md``). Knows nothing of how they merge with other layers.
 """
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from stash.catalog import shipped
-from stash.catalog.facts import GpuFacts, Instance, Price, PriceKind, is_date, tokens
+from stash.catalog.facts import Date, GpuFacts, Instance, Price, PriceKind, tokens
 from stash.catalog.machines import Ownership
 from stash.core import units
-from stash.core.errors import UnitError, UserError
 from stash.core.units import nearest
-from stash.core.yamlines import Lines, not_yaml, parse, text_of
+from stash.core.user_files import UserFile, load, loads, quantity
 
 ON_PREMISE = "on-premise"
 MAX_MACHINES = 16_384
-_MAX_MISTAKES = 20
-"""That are listed; of more, how many there are."""
-
-
-def _checked(read: Callable[[object], float]) -> Callable[[object], float | None]:
-    def check(given: object) -> float | None:
-        try:
-            return None if given is None else read(given)
-        except UnitError as error:
-            raise ValueError(str(error)) from error
-
-    return check
-
-
-def _date(given: object) -> str | None:
-    text = given.isoformat() if isinstance(given, datetime.date) else str(given)
-    if given is not None and not is_date(text):
-        raise ValueError(f"{text!r} is not a date; write it like 2026-11-01")
-    return None if given is None else text
 
 
 def _countable(given: float | None) -> float | None:
@@ -52,15 +29,14 @@ def _countable(given: float | None) -> float | None:
     return given
 
 
-ByteCount = Annotated[float | None, BeforeValidator(_checked(units.size))]
-ByteRate = Annotated[float | None, BeforeValidator(_checked(units.rate))]
-Dollars = Annotated[float | None, BeforeValidator(_checked(units.price))]
-Purchase = Annotated[float | None, BeforeValidator(_checked(units.purchase))]
-Watts = Annotated[float | None, BeforeValidator(_checked(units.power))]
-PowerPrice = Annotated[float | None, BeforeValidator(_checked(units.power_price))]
-ShareOfTime = Annotated[float | None, BeforeValidator(_checked(units.share))]
+ByteCount = Annotated[float | None, quantity(units.size)]
+ByteRate = Annotated[float | None, quantity(units.rate)]
+Dollars = Annotated[float | None, quantity(units.price)]
+Purchase = Annotated[float | None, quantity(units.purchase)]
+Watts = Annotated[float | None, quantity(units.power)]
+PowerPrice = Annotated[float | None, quantity(units.power_price)]
+ShareOfTime = Annotated[float | None, quantity(units.share)]
 Machines = Annotated[int | None, Field(ge=1, le=MAX_MACHINES)]
-Date = Annotated[str | None, BeforeValidator(_date)]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
@@ -167,64 +143,29 @@ def read_if_there(path: Path) -> OwnFile | None:
 
 def read(path: Path) -> OwnFile:
     """The file at ``path``; raises UserError with line and field for every mistake in it."""
-    return of_text(text_of(path, "the instances file", "see docs/how-to/own-instances.md"), path)
+    return _checked(path, load(path, _Content, "the instances file", "see docs/how-to/own-instances.md"))
 
 
 def of_text(text: str, path: Path) -> OwnFile:
     """The file whose text is ``text``; ``path`` is only named in errors. Raises UserError."""
-    try:
-        data, lines = parse(text)
-        document = _Content.model_validate({} if data is None else data)
-    except ValidationError as error:
-        raise UserError(_all_mistakes(error, path, lines)) from error
-    except yaml.YAMLError as error:
-        raise not_yaml(error, path) from error
-    gpus = tuple(_gpu(gpu, path) for gpu in document.gpus)
+    return _checked(path, loads(text, path, _Content))
+
+
+def _checked(path: Path, file: UserFile[_Content]) -> OwnFile:
+    gpus = tuple(_gpu(gpu, path) for gpu in file.content.gpus)
     known = {gpu.name: gpu for gpu in (*shipped.gpus(), *gpus)}
-    _check_names(document, known, path, lines)
-    return OwnFile(path, gpus, document.instances, known)
-
-
-def _all_mistakes(error: ValidationError, path: Path, lines: Lines) -> str:
-    mistakes = []
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    for detail in found[:_MAX_MISTAKES]:
-        where = detail["loc"]
-        name = ".".join(str(part) for part in where[2:]) or ".".join(map(str, where)) or "the file"
-        message = detail["msg"].removeprefix("Value error, ")
-        if detail["type"] == "extra_forbidden":
-            message = _unknown_field(where)
-        elif detail["type"] == "missing":
-            message = "is missing"
-        elif detail["type"] in ("model_type", "tuple_type", "model_attributes_type"):
-            message = "must be a list of entries, each with a name" if len(where) == 1 else "must hold named fields"
-        mistakes.append(f"{path} line {lines.of(where)}: {name}: {message}")
-    more = len(found) - len(mistakes)
-    return "\n".join([*mistakes, f"and {more} more mistakes"] if more else mistakes)
-
-
-def _unknown_field(where: tuple[int | str, ...]) -> str:
-    models: dict[str, type[_Entry]] = {"gpus": OwnGpu, "instances": OwnInstance}
-    model = models.get(str(where[0]), _Content)
-    alike = nearest(str(where[-1]), model.model_fields, 1)
-    return f"there is no such field; did you mean {alike[0]}?" if alike else "there is no such field"
-
-
-def _check_names(document: _Content, known: Mapping[str, GpuFacts], path: Path, lines: Lines) -> None:
     seen: set[tuple[str | None, str]] = set()
-    for number, entry in enumerate(document.instances):
+    for number, entry in enumerate(file.content.instances):
         if (entry.cloud, entry.name) in seen:
-            line = lines.of(("instances", number, "name"))
-            raise UserError(f"{path} line {line}: name: there are two instances called {entry.name!r}")
+            raise file.mistake(("instances", number, "name"), f"there are two instances called {entry.name!r}")
         seen.add((entry.cloud, entry.name))
-        _check_money(entry, number, path, lines)
+        _check_money(entry, number, file)
         if entry.gpu is not None and not _variants(entry.gpu, known):
             alike = nearest(entry.gpu, known)
             hint = f"did you mean {', '.join(alike)}? Otherwise " if alike else ""
-            line = lines.of(("instances", number, "gpu"))
-            raise UserError(
-                f"{path} line {line}: gpu: {entry.gpu!r} is unknown; {hint}add it under gpus: in this file"
-            )
+            why = f"{entry.gpu!r} is unknown; {hint}add it under gpus: in this file"
+            raise file.mistake(("instances", number, "gpu"), why)
+    return OwnFile(path, gpus, file.content.instances, known)
 
 
 _TOGETHER = {
@@ -236,7 +177,7 @@ _TOGETHER = {
     "reserved_price": ("reserved_count",),
     "reserved_count": ("reserved_price",),
 }
-"""What a field says nothing without."""
+"""Fields that mean nothing without others."""
 _EXAMPLES = {
     "purchase": "$180000",
     "years": "4",
@@ -248,16 +189,16 @@ _EXAMPLES = {
 }
 
 
-def _check_money(entry: OwnInstance, number: int, path: Path, lines: Lines) -> None:
-    """Raise UserError for a price that is said twice or in part."""
+def _check_money(entry: OwnInstance, number: int, file: UserFile[_Content]) -> None:
+    """Raise UserError for a price that is given twice or in part."""
     for name, others in _TOGETHER.items():
         missing = [other for other in others if getattr(entry, other) is None]
         if getattr(entry, name) is not None and missing:
-            where = f"{path} line {lines.of(('instances', number, name))}: {name}"
-            raise UserError(f"{where}: needs {missing[0]} beside it, like {_EXAMPLES[missing[0]]}")
+            why = f"needs {missing[0]} as well, like {_EXAMPLES[missing[0]]}"
+            raise file.mistake(("instances", number, name), why)
     if entry.price is not None and entry.purchase is not None:
-        where = f"{path} line {lines.of(('instances', number, 'price'))}: price"
-        raise UserError(f"{where}: purchase says already what an hour costs; leave one of them out")
+        why = "purchase says already what an hour costs; leave one of them out"
+        raise file.mistake(("instances", number, "price"), why)
 
 
 def _variants(name: str, known: Mapping[str, GpuFacts]) -> list[GpuFacts]:

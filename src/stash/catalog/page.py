@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.table import Table
-from rich.text import Text
-
 from stash.catalog.facts import OLD_DAYS, Age, age
 from stash.core.errors import UserError
 from stash.core.printable import printable_line
 from stash.core.units import format_bytes, format_rate
-from stash.ui.tables import Column, Listing, fitted
+from stash.ui.charts.chart import Grid
+from stash.ui.page import Chapter, Page
+from stash.ui.terminal import Listing
+from stash.ui.terminal import listing as fitted
 
 if TYPE_CHECKING:
     from stash.catalog.facts import GpuFacts, Instance, Offer
@@ -47,30 +47,22 @@ def listing(offers: Sequence[Offer], today: date, width: int | None = None) -> L
     """
     regions = {(offer.instance.cloud, offer.region) for offer in offers}
     several = len(regions) > len({cloud for cloud, _ in regions})
-    every = [column for column in _columns(offers, today) if several or column.head != "region"]
-    return fitted(every, width)
-
-
-def _columns(offers: Sequence[Offer], today: date) -> list[Column]:
-    """In the order of the table; rank 0 is never left out."""
-
-    def column(head: str, rank: int, cell: Callable[[Offer], str], right: bool = True) -> Column:
-        return Column(head, rank, tuple(printable_line(cell(offer)) for offer in offers), right)
-
-    return [
-        column("cloud", 2, lambda offer: offer.instance.cloud, right=False),
-        column("instance", 0, lambda offer: offer.instance.name, right=False),
-        column("GPUs", 0, lambda offer: _gpus(offer.instance), right=False),
-        column("vCPU", 4, lambda offer: _plain(offer.instance.vcpus)),
-        column("GiB", 5, lambda offer: _gib(offer.instance.memory_bytes)),
-        column("interconnect", 6, lambda offer: _between(offer.instance), right=False),
-        column("Gbit/s", 3, lambda offer: _gbit(offer.instance)),
-        column("region", 7, lambda offer: offer.region or _UNKNOWN, right=False),
-        column("$/h", 0, lambda offer: _dollars(offer.dollars_per_hour)),
-        column("$/GPU", 1, _per_gpu),
-        column("as of", 8, lambda offer: offer.as_of or "undated", right=False),
-        column("age", 0, lambda offer: _age(age(offer.as_of, today))),
-    ]
+    columns = [column for column in _COLUMNS if several or column[0] != "region"]
+    rows = tuple(
+        (*(printable_line(cell(offer)) for _, _, cell, _ in columns[:-1]), _age(age(offer.as_of, today)))
+        for offer in offers
+    )
+    return fitted(
+        Grid(
+            title="",
+            first=columns[0][0],
+            head=tuple(head for head, _, _, _ in columns[1:]),
+            rows=rows,
+            texts=frozenset(number for number, (_, _, _, text) in enumerate(columns) if text),
+            ranks=tuple(rank for _, rank, _, _ in columns),
+        ),
+        width,
+    )
 
 
 def marked(offers: Sequence[Offer], today: date) -> str:
@@ -135,41 +127,32 @@ def nothing_text(told: Nothing) -> str:
     return "\n".join(lines)
 
 
-def sheet(known: Catalog, name: str) -> Table:
+def sheet(known: Catalog, name: str) -> Page:
     """Everything known about the instance or GPU called ``name``; raises UserError with the nearest names."""
     try:
-        instance = known.instance(name)
-    except UserError:
+        return _instance_sheet(known, known.instance(name))
+    except UserError as unknown:
         try:
             return _gpu_sheet(known.gpu(name))
         except UserError as error:
             if "variants" in str(error):
                 raise
-        raise
-    made = _sheet(f"{instance.name}, {instance.cloud}")
-    for label, value in _facts(instance):
-        made.add_row(label, _cell(value))
+        raise unknown from None
+
+
+def _sheet(title: str, facts: Sequence[tuple[str, str]]) -> Page:
+    return Page(title, chapters=(Chapter("facts", "What is known of it", facts=tuple(facts), brief=True),))
+
+
+def _instance_sheet(known: Catalog, instance: Instance) -> Page:
+    facts = _facts(instance)
     for offer in known.offers_of(instance):
         price = f"${offer.dollars_per_hour:.4g}/h in {offer.region or 'unknown region'}, {offer.as_of or 'undated'}"
         detail = "; ".join(part for part in (offer.source, offer.notes) if part)
-        made.add_row(offer.kind, _cell(f"{price} ({detail})"))
-    made.add_row("facts from", _cell(f"{instance.source} (compiled {instance.as_of})"))
-    if instance.notes:
-        made.add_row("notes", _cell(instance.notes))
-    return made
-
-
-def _cell(text: str) -> Text:
-    return Text(printable_line(text))
-
-
-def _sheet(title: str) -> Table:
-    made = Table(
-        box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False, title=_cell(title), title_justify="left"
-    )
-    made.add_column(style="dim", no_wrap=True)
-    made.add_column(overflow="fold")
-    return made
+        facts.append((offer.kind, f"{price} ({detail})"))
+    facts.append(("facts from", f"{instance.source} (compiled {instance.as_of})"))
+    facts += [("notes", instance.notes)] if instance.notes else []
+    return _sheet(f"{instance.name}, {instance.cloud}", facts)
 
 
 def _facts(item: Instance) -> list[tuple[str, str]]:
@@ -200,8 +183,7 @@ def _facts(item: Instance) -> list[tuple[str, str]]:
     ]
 
 
-def _gpu_sheet(gpu: GpuFacts) -> Table:
-    made = _sheet(gpu.name)
+def _gpu_sheet(gpu: GpuFacts) -> Page:
     rows = [
         ("architecture", gpu.architecture or "unknown"),
         ("fp32", _tera(gpu.fp32_flops_per_second)),
@@ -217,9 +199,7 @@ def _gpu_sheet(gpu: GpuFacts) -> Table:
         ("facts from", f"{gpu.source} (compiled {gpu.as_of})"),
         *([("notes", gpu.notes)] if gpu.notes else []),
     ]
-    for label, value in rows:
-        made.add_row(label, _cell(value))
-    return made
+    return _sheet(gpu.name, rows)
 
 
 def _gpus(item: Instance) -> str:
@@ -281,3 +261,20 @@ def _bytes(size: float | None) -> str:
 
 def _tera(flops: float | None) -> str:
     return "unknown" if flops is None else f"{flops / 1e12:.4g} TFLOP/s"
+
+
+_COLUMNS: list[tuple[str, int, Callable[[Offer], str], bool]] = [
+    ("cloud", 2, lambda offer: offer.instance.cloud, True),
+    ("instance", 0, lambda offer: offer.instance.name, True),
+    ("GPUs", 0, lambda offer: _gpus(offer.instance), True),
+    ("vCPU", 4, lambda offer: _plain(offer.instance.vcpus), False),
+    ("GiB", 5, lambda offer: _gib(offer.instance.memory_bytes), False),
+    ("interconnect", 6, lambda offer: _between(offer.instance), True),
+    ("Gbit/s", 3, lambda offer: _gbit(offer.instance), False),
+    ("region", 7, lambda offer: offer.region or _UNKNOWN, True),
+    ("$/h", 0, lambda offer: _dollars(offer.dollars_per_hour), False),
+    ("$/GPU", 1, _per_gpu, False),
+    ("as of", 8, lambda offer: offer.as_of or "undated", True),
+    ("age", 0, lambda offer: "", False),
+]
+"""In the order of the table: head, rank (0 is never left out), cell, whether it is text; ages depend on the day."""

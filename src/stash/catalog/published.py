@@ -1,4 +1,4 @@
-"""Reads the price lists that gpuhunt and SkyPilot publish, in their own formats, and says what is wrong with them.
+"""Reads the price lists that gpuhunt and SkyPilot publish, in their own formats, and checks them.
 
 Knows the columns of both formats and their traps: zones instead of regions, GPU prices apart from VM prices on
 GCP, memory sizes in the wrong unit, placeholder prices. Keeps GPU types, and CPU types that Stash knows already.
@@ -12,13 +12,14 @@ import csv
 import io
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
 from stash.catalog.facts import Instance, PriceKind
 
 CsvRow = dict[str, str]
+Prices = dict[PriceKind, float | None]
 _LONGEST = 2_000
 """Characters that are read of a field in Python's notation, as one list has it."""
 _GPUHUNT = ("instance_name", "location", "price", "cpu", "memory", "gpu_count", "gpu_name", "gpu_memory", "spot")
@@ -33,8 +34,13 @@ class DamagedError(ValueError):
 
 @dataclass
 class ParsedPriceList:
-    """What one published file says: types, and prices of (name, region, kind) in every zone of the region."""
+    """What one published file says of one cloud: types, and prices of (name, region, kind) in every zone."""
 
+    cloud: str
+    source: str
+    as_of: str
+    known: Mapping[str, Instance]
+    """The cloud's instances that Stash has already."""
     instances: dict[str, Instance] = field(default_factory=dict)
     zones: dict[tuple[str, str, PriceKind], list[float]] = field(default_factory=lambda: defaultdict(list))
     read: int = 0
@@ -44,6 +50,56 @@ class ParsedPriceList:
     def prices(self) -> dict[tuple[str, str, PriceKind], float]:
         """Dollars per hour of (name, region, kind): the median over the region's zones."""
         return {key: median(values) for key, values in self.zones.items()}
+
+    def take_all(self, lines: Iterable[CsvRow], take: Callable[[CsvRow], None]) -> ParsedPriceList:
+        """This, once ``take`` has seen every line; raises DamagedError if too many make no sense."""
+        for row in lines:
+            self.read += 1
+            try:
+                take(row)
+            except ValueError:
+                self.left_out += 1
+        if not self.zones:
+            raise DamagedError("it has no offer that could be used")
+        if self.left_out > 0.2 * self.read:
+            raise DamagedError(f"{self.left_out} of its {self.read} lines make no sense")
+        return self
+
+    def add(
+        self,
+        name: str,
+        model: str | None,
+        count: float,
+        gib: tuple[float | None, float | None],
+        vcpus: float | None,
+        region: str,
+        prices: Prices,
+    ) -> None:
+        """Take a type, ``gib`` the memory of one GPU and of the host; raises ValueError if a price cannot be one."""
+        if not count and name not in self.known:
+            return
+        if not (name and region):
+            raise ValueError("no name or region")
+        for kind, price in prices.items():
+            if price is None:
+                continue
+            if not believable(price, count, vcpus):
+                raise ValueError(f"{price} is no price")
+            self.zones[name, region, kind].append(price)
+        if name not in self.instances:
+            self.instances[name] = Instance(
+                cloud=self.cloud,
+                name=name,
+                gpu_model=model,
+                gpu_count=count,
+                gpu_memory_bytes=gib[0] and gib[0] * 2**30,
+                vcpus=vcpus,
+                memory_bytes=gib[1] and gib[1] * 2**30,
+                interconnect="none" if 0 < count <= 1 else None,
+                as_of=self.as_of,
+                source=self.source,
+                layer="snapshot",
+            )
 
 
 def rows(text: str, required: tuple[str, ...]) -> Iterator[CsvRow]:
@@ -75,20 +131,21 @@ def gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, 
     Memory is in GB as clouds write it, meaning GiB. Raises DamagedError.
     """
 
-    def take(row: CsvRow, harvest: ParsedPriceList) -> None:
+    found = ParsedPriceList(cloud, source, as_of, known)
+
+    def take(row: CsvRow) -> None:
         count, model = float(row["gpu_count"] or 0), _model(row["gpu_name"])
         name = row["instance_name"]
         if _is_tpu(row["gpu_name"]) or row.get("gpu_vendor") == "google":
             return
         if cloud == "gcp" and name.startswith("n1-") and count:
             name = f"{name}+{count:g}x{model}"
-        memory = float(row["gpu_memory"]) if row["gpu_memory"] else None
         region = re.sub(r"-[a-z]$", "", row["location"]) if cloud == "gcp" else row["location"]
         kind: PriceKind = "spot" if row["spot"].lower() == "true" else "on-demand"
-        shape = _Listed(name, model, count, memory, _number(row["cpu"]), _number(row["memory"]))
-        _add(harvest, shape, region, {kind: _number(row["price"])}, (cloud, source, as_of, known))
+        gib = _number(row["gpu_memory"]), _number(row["memory"])
+        found.add(name, model, count, gib, _number(row["cpu"]), region, {kind: _number(row["price"])})
 
-    return _harvest(rows(text, _GPUHUNT), take)
+    return found.take_all(rows(text, _GPUHUNT), take)
 
 
 def skypilot(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, Instance]) -> ParsedPriceList:
@@ -104,103 +161,31 @@ def skypilot(cloud: str, text: str, source: str, as_of: str, known: Mapping[str,
         if not row["InstanceType"]
     }
 
-    def take(row: CsvRow, harvest: ParsedPriceList) -> None:
-        if row["InstanceType"] and not _is_tpu(row["AcceleratorName"]):
-            for shape, prices in _priced(row, cloud, accelerators, known):
-                _add(harvest, shape, row["Region"], prices, (cloud, source, as_of, known))
+    found = ParsedPriceList(cloud, source, as_of, known)
 
-    return _harvest(iter(lines), take)
+    def take(row: CsvRow) -> None:
+        name = row["InstanceType"]
+        if not name or _is_tpu(row["AcceleratorName"]):
+            return
+        machine: Prices = {"on-demand": _number(row["Price"]), "spot": _number(row.get("SpotPrice", ""))}
+        vcpus, memory = _number(row["vCPUs"]), _number(row["MemoryGiB"])
+        if cloud != "gcp":
+            count, model = float(row["AcceleratorCount"] or 0), _model(row["AcceleratorName"])
+            gib = _gpu_memory_gib(row), memory
+            found.add(name, model, count, gib, vcpus, row["Region"], _without_placeholder(machine))
+            return
+        for known_name, instance in known.items():  # those of its pairings that Stash knows
+            if known_name.split("+")[0] != name or instance.gpu_count is None:
+                continue
+            gpu = accelerators.get((_zone(row), skypilot_gpu(instance), instance.gpu_count))
+            if instance.gpu_count and gpu is None:
+                continue
+            both = machine if gpu is None else {kind: _sum(machine[kind], gpu, kind) for kind in machine}
+            gib = instance.gpu_memory_bytes and instance.gpu_memory_bytes / 2**30, memory
+            prices = _without_placeholder(both)
+            found.add(known_name, instance.gpu_model, instance.gpu_count, gib, vcpus, row["Region"], prices)
 
-
-@dataclass(frozen=True)
-class _Listed:
-    name: str
-    model: str | None
-    count: float
-    gpu_memory_gib: float | None
-    vcpus: float | None
-    memory_gib: float | None
-
-
-Prices = dict[PriceKind, float | None]
-
-
-def _harvest(lines: Iterator[CsvRow], take: Callable[[CsvRow, ParsedPriceList], None]) -> ParsedPriceList:
-    harvest = ParsedPriceList()
-    for row in lines:
-        harvest.read += 1
-        try:
-            take(row, harvest)
-        except ValueError:
-            harvest.left_out += 1
-    if not harvest.zones:
-        raise DamagedError("it has no offer that could be used")
-    if harvest.left_out > 0.2 * harvest.read:
-        raise DamagedError(f"{harvest.left_out} of its {harvest.read} lines make no sense")
-    return harvest
-
-
-def _add(
-    harvest: ParsedPriceList,
-    shape: _Listed,
-    region: str,
-    prices: Prices,
-    about: tuple[str, str, str, Mapping[str, Instance]],
-) -> None:
-    """Take one line's type and prices; raises ValueError when a price cannot be one."""
-    cloud, source, as_of, known = about
-    if not shape.count and shape.name not in known:
-        return
-    if not (shape.name and region):
-        raise ValueError("no name or region")
-    for kind, price in prices.items():
-        if price is None:
-            continue
-        if not believable(price, shape.count, shape.vcpus):
-            raise ValueError(f"{price} is no price")
-        harvest.zones[shape.name, region, kind].append(price)
-    if shape.name not in harvest.instances:
-        harvest.instances[shape.name] = _instance(shape, cloud, source, as_of)
-
-
-def _instance(shape: _Listed, cloud: str, source: str, as_of: str) -> Instance:
-    return Instance(
-        cloud=cloud,
-        name=shape.name,
-        gpu_model=shape.model,
-        gpu_count=shape.count,
-        gpu_memory_bytes=shape.gpu_memory_gib and shape.gpu_memory_gib * 2**30,
-        vcpus=shape.vcpus,
-        memory_bytes=shape.memory_gib and shape.memory_gib * 2**30,
-        interconnect="none" if 0 < shape.count <= 1 else None,
-        as_of=as_of,
-        source=source,
-        layer="snapshot",
-    )
-
-
-def _priced(
-    row: CsvRow, cloud: str, accelerators: Mapping[tuple[str, str, float], CsvRow], known: Mapping[str, Instance]
-) -> Iterator[tuple[_Listed, Prices]]:
-    """The types that one VM line of SkyPilot's prices: itself, or on GCP those of its pairings that Stash knows."""
-    machine: Prices = {"on-demand": _number(row["Price"]), "spot": _number(row.get("SpotPrice", ""))}
-    size = (_number(row["vCPUs"]), _number(row["MemoryGiB"]))
-    if cloud != "gcp":
-        count, model = float(row["AcceleratorCount"] or 0), _model(row["AcceleratorName"])
-        yield (
-            _Listed(row["InstanceType"], model, count, _gpu_memory_gib(row), *size),
-            _without_placeholder(machine),
-        )
-        return
-    for name, instance in known.items():
-        if name.split("+")[0] != row["InstanceType"] or instance.gpu_count is None:
-            continue
-        gpu = accelerators.get((_zone(row), skypilot_gpu(instance), instance.gpu_count))
-        if instance.gpu_count and gpu is None:
-            continue
-        both = machine if gpu is None else {kind: _sum(machine[kind], gpu, kind) for kind in machine}
-        gib = instance.gpu_memory_bytes and instance.gpu_memory_bytes / 2**30
-        yield _Listed(name, instance.gpu_model, instance.gpu_count, gib, *size), _without_placeholder(both)
+    return found.take_all(lines, take)
 
 
 def _sum(machine: float | None, gpu: CsvRow, kind: PriceKind) -> float | None:

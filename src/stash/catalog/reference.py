@@ -1,4 +1,4 @@
-"""Published facts beside prices: training speeds, data sets, tariffs, collectives, each with source and date."""
+"""Published facts other than prices: training speeds, data sets, tariffs, collectives, each with source and date."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from stash.catalog import shipped
 from stash.catalog.facts import Amount
-from stash.catalog.shipped import GB, rows
+from stash.catalog.shipped import GB, record, rows
 from stash.core.errors import UserError
 from stash.core.records.base import Count, Record
 
-# Speeds ----------------------------------------------------------------------------------------------------
-# Published training speeds of one GPU: which model, at which batch and precision, on which GPU, how fast.
-#
-# Reads ``data/training_speeds.csv``, whose every line names its source. Knows nothing of what follows for other
-# jobs.
+# Training speeds --------------------------------------------------------------------------------------------
 
 _KINDS = {"fp32": "fp32", "tf32": "fp32", "amp": "amp"}
 """TF32 is how Ampere runs programs that ask for fp32."""
@@ -70,10 +65,7 @@ def speeds() -> tuple[Speed, ...]:
     )
 
 
-# Datasets --------------------------------------------------------------------------------------------------
-# How much an epoch of a well-known data set is: ``datasets.csv``, samples or tokens with source and date.
-#
-# Reads the file, and finds a name as people write it (``ImageNet``, ``cifar10``).
+# Data sets --------------------------------------------------------------------------------------------------
 
 
 class KnownDataset(Record):
@@ -91,17 +83,7 @@ class KnownDataset(Record):
 @lru_cache(maxsize=1)
 def known_datasets() -> tuple[KnownDataset, ...]:
     """Every one, in the file's order."""
-    return tuple(
-        KnownDataset(
-            name=row["dataset"],
-            samples=int(row["samples"]) if row["samples"] else None,
-            tokens=int(row["tokens"]) if row["tokens"] else None,
-            as_of=row["as_of"],
-            source=row["source"],
-            notes=row["notes"],
-        )
-        for row in rows("datasets.csv")
-    )
+    return tuple(record(row, KnownDataset, "dataset") for row in rows("datasets.csv"))
 
 
 def known_dataset(name: str) -> KnownDataset:
@@ -117,11 +99,7 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-# Tariffs ---------------------------------------------------------------------------------------------------
-# How clouds bill beside the price per hour: by the second or the hour, disks, and data that leave.
-#
-# Reads ``data/tariffs.csv``, a dated and sourced line for each fact. A cloud of which a fact was found in no source
-# has ``None`` there, never zero. Knows nothing of what is rented.
+# Tariffs ----------------------------------------------------------------------------------------------------
 
 _UNITS = {"s": 1.0, "$/GB": 1.0, "$/GB-month": 1.0, "$/GiB-month": 1e9 / 2**30}
 """What one of each is in seconds, or in dollars per GB (and month)."""
@@ -154,19 +132,13 @@ class Tariff(Record):
 def tariffs() -> Mapping[str, Tariff]:
     """The shipped tariffs by cloud."""
     found: dict[str, dict[str, object]] = {}
-    for row in shipped.rows("tariffs.csv"):
-        value = float(row["value"]) * _UNITS[row["unit"]]
-        fact = TariffFact(value=value, as_of=row["as_of"], source=row["source"], notes=row["notes"])
+    for row in rows("tariffs.csv"):
+        fact = record(row, TariffFact, columns={"value": ("value", _UNITS[row["unit"]])})
         found.setdefault(row["cloud"], {})[row["fact"]] = fact
     return {cloud: Tariff.model_validate({"cloud": cloud, **facts}) for cloud, facts in found.items()}
 
 
-# Collectives -----------------------------------------------------------------------------------------------
-# Published measurements that predictions rest on: ``collectives.csv``, ``hop_latencies.csv``, ``node_scaling.csv``.
-#
-# What links reached where somebody measured, beside what their data sheet claims; and what devices of a node lost
-# to each other. Turns the files into records in base units, and judges nothing:
-# ``derive.predict.target.efficiency`` does.
+# Collectives ------------------------------------------------------------------------------------------------
 
 MICROSECOND = 1e-6
 
@@ -213,42 +185,19 @@ class HopLatency(Record):
 @lru_cache(maxsize=1)
 def collective_rates() -> tuple[CollectiveRate, ...]:
     """Every published measurement, in the file's order."""
-    return tuple(
-        CollectiveRate(
-            scope=row["scope"],
-            link=row["link"],
-            gpu=row["gpu"],
-            nodes=int(row["nodes"]),
-            ranks=int(row["ranks"]),
-            algorithm=row["algorithm"] or None,
-            claimed_bytes_per_second=float(row["claimed_gbyte_per_s"]) * GB,
-            message_bytes=float(row["message_bytes"]) if row["message_bytes"] else None,
-            bus_bytes_per_second=float(row["busbw_gbyte_per_s"]) * GB,
-            published=row["published"],
-            as_of=row["as_of"],
-            source=row["source"],
-            notes=row["notes"],
-        )
-        for row in rows("collectives.csv")
-    )
+    columns = {
+        "claimed_gbyte_per_s": ("claimed_bytes_per_second", GB),
+        "message_bytes": ("message_bytes", 1.0),
+        "busbw_gbyte_per_s": ("bus_bytes_per_second", GB),
+    }
+    return tuple(record(row, CollectiveRate, columns=columns) for row in rows("collectives.csv"))
 
 
 @lru_cache(maxsize=1)
 def hop_latencies() -> tuple[HopLatency, ...]:
     """Every published latency of a hop, in the file's order."""
-    return tuple(
-        HopLatency(
-            library=row["library"],
-            link=row["link"],
-            algorithm=row["algorithm"],
-            start_seconds=float(row["start_us"]) * MICROSECOND,
-            hop_seconds=float(row["hop_us"]) * MICROSECOND,
-            as_of=row["as_of"],
-            source=row["source"],
-            notes=row["notes"],
-        )
-        for row in rows("hop_latencies.csv")
-    )
+    columns = {"start_us": ("start_seconds", MICROSECOND), "hop_us": ("hop_seconds", MICROSECOND)}
+    return tuple(record(row, HopLatency, columns=columns) for row in rows("hop_latencies.csv"))
 
 
 class NodeScaling(Record):
@@ -277,19 +226,5 @@ class NodeScaling(Record):
 @lru_cache(maxsize=1)
 def node_scaling() -> tuple[NodeScaling, ...]:
     """Every published pair, in the file's order."""
-    return tuple(
-        NodeScaling(
-            model=row["model"],
-            machine=row["machine"],
-            gpu=row["gpu"],
-            nodes=int(row["nodes"]),
-            devices=int(row["devices"]),
-            exchange=float(row["exchange"]),
-            one_per_second=float(row["one_per_s"]),
-            all_per_second=float(row["all_per_s"]),
-            as_of=row["as_of"],
-            source=row["source"],
-            notes=row["notes"],
-        )
-        for row in rows("node_scaling.csv")
-    )
+    columns = {"one_per_s": ("one_per_second", 1.0), "all_per_s": ("all_per_second", 1.0)}
+    return tuple(record(row, NodeScaling, columns=columns) for row in rows("node_scaling.csv"))

@@ -25,7 +25,7 @@ from zlib import error as ZlibError  # noqa: N812  (its real name says nothing)
 from stash.catalog import facts, layers, snapshot
 from stash.catalog.facts import Instance, Offer, Price, PriceKind, is_date
 from stash.catalog.offers import Catalog, Columns
-from stash.catalog.published import DamagedError, ParsedPriceList, gpuhunt, skypilot
+from stash.catalog.published import DamagedError, gpuhunt, skypilot
 from stash.catalog.snapshot import HISTORY, Changes, Part, Snapshot, compare
 from stash.core.errors import StashError, one_line
 
@@ -36,11 +36,11 @@ _GPUHUNT = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v3"
 _SKYPILOT = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8"
 _CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod")
 _GPUHUNT_NAMES = {"lambda": "lambdalabs"}
-_LARGEST = 100 * 2**20
+_MAX_BYTES = 100 * 2**20
 """Bytes of a list, packed or not."""
-_SILENCE, _LONGEST = 20.0, 300.0
+_MAX_SILENCE, _MAX_SECONDS = 20.0, 300.0
 """Seconds without a byte, and for all of a list."""
-_VERSION = 100
+_MAX_VERSION = 100
 """Bytes of the text that names a list's version."""
 _MIN_SHARE, _FEW = 0.5, 20
 _JUMP, _JUMPED_SHARE = 5.0, 0.5
@@ -94,12 +94,12 @@ def fetched(url: str, scheme: str) -> bytes:
         raise URLError(f"{url} is not {scheme}")
     request = Request(url, headers={"User-Agent": "stash-ddl (stash catalog refresh)"})
     try:
-        with build_opener(_SameScheme(scheme)).open(request, timeout=_SILENCE) as answer:
+        with build_opener(_SameScheme(scheme)).open(request, timeout=_MAX_SILENCE) as answer:
             body = _read(answer)
             length = answer.headers.get("Content-Length")
     except HTTPException as error:
         raise OSError(f"the connection broke: {error!r}") from error
-    if length is not None and len(body) <= _LARGEST and length != str(len(body)):
+    if length is not None and len(body) <= _MAX_BYTES and length != str(len(body)):
         raise OSError("the download is not complete")
     return body
 
@@ -120,12 +120,12 @@ class _SameScheme(HTTPRedirectHandler):
 
 def _read(answer: HTTPResponse) -> bytes:
     """At most one byte more than a list may have."""
-    deadline, parts, size = time.monotonic() + _LONGEST, [], 0
-    while size <= _LARGEST and (part := answer.read1(min(2**20, _LARGEST + 1 - size))):
+    deadline, parts, size = time.monotonic() + _MAX_SECONDS, [], 0
+    while size <= _MAX_BYTES and (part := answer.read1(min(2**20, _MAX_BYTES + 1 - size))):
         parts.append(part)
         size += len(part)
         if time.monotonic() > deadline:
-            raise OSError(f"it took longer than {_LONGEST:.0f} s")
+            raise OSError(f"it took longer than {_MAX_SECONDS:.0f} s")
     return b"".join(parts)
 
 
@@ -194,29 +194,31 @@ def _nothing(failures: Failures, old: Snapshot | None) -> str:
 def _part(source: Source, transport: Transport, before: Catalog, old: Part | None, today: str) -> Part:
     url, published = _located(source, transport)
     body = transport(url)
-    if len(body) > _LARGEST:
-        raise DamagedError(f"it is larger than {_LARGEST // 2**20} MB")
+    if len(body) > _MAX_BYTES:
+        raise DamagedError(f"it is larger than {_MAX_BYTES // 2**20} MB")
     text = _text(body, f"{_GPUHUNT_NAMES.get(source.cloud, source.cloud)}.csv" if source.version_url else None)
     known = {item.name: item for item in before.instances if item.cloud == source.cloud}
     dated = f"published {published}" if published else f"downloaded {today}"
     read = gpuhunt if source.publisher == "gpuhunt" else skypilot
     try:
-        harvest = read(source.cloud, text, f"{source.name}, {dated}", published or today, known)
+        listed = read(source.cloud, text, f"{source.name}, {dated}", published or today, known)
     except DamagedError:
         raise
     except (csv.Error, ValueError, LookupError, TypeError) as error:
         raise DamagedError(f"it cannot be read ({one_line(error)})") from error
-    prices = harvest.prices()
-    _believe(prices, source.cloud, before, old)
-    columns, instances = _columns(source, harvest, prices, published or today, f"{source.name}, {dated}")
-    return Part(source.name, url, published, today, harvest.left_out, instances, columns)
+    prices = listed.prices()
+    _check_believable(prices, source.cloud, before, old)
+    priced = {name for name, _, _ in prices}
+    instances: tuple[Instance, ...] = tuple(item for name, item in listed.instances.items() if name in priced)
+    rows = [Price(source.cloud, *key, price, listed.as_of, listed.source, "") for key, price in prices.items()]
+    return Part(source.name, url, published, today, listed.left_out, instances, Columns.among(rows, instances))
 
 
 def _located(source: Source, transport: Transport) -> tuple[str, str | None]:
     """Where the newest list is and its ISO date, if the publisher gives one (gpuhunt: 20261119-12)."""
     if source.version_url is None:
         return source.url, None
-    version = transport(source.version_url)[:_VERSION].decode(errors="replace").strip()
+    version = transport(source.version_url)[:_MAX_VERSION].decode(errors="replace").strip()
     match = re.fullmatch(r"(20\d\d)([01]\d)([0-3]\d)-[0-9]{1,9}", version, re.ASCII)
     published = "-".join(match.groups()) if match is not None else ""
     if not is_date(published):
@@ -229,11 +231,11 @@ def _text(body: bytes, member: str | None) -> str:
         if member is None:
             return body.decode("utf-8")
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
-            if archive.getinfo(member).file_size > _LARGEST:
+            if archive.getinfo(member).file_size > _MAX_BYTES:
                 raise DamagedError("it unpacks to far more than a price list holds")
             with archive.open(member) as file:  # what it says of its size need not be true
-                content = file.read(_LARGEST + 1)
-        if len(content) > _LARGEST:
+                content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
             raise DamagedError("it unpacks to far more than a price list holds")
         return content.decode("utf-8").replace("\r\n", "\n")
     except (zipfile.BadZipFile, ZlibError, EOFError, NotImplementedError, RuntimeError) as error:
@@ -244,7 +246,7 @@ def _text(body: bytes, member: str | None) -> str:
         raise DamagedError("it is not text") from error
 
 
-def _believe(
+def _check_believable(
     prices: Mapping[tuple[str, str, PriceKind], float], cloud: str, before: Catalog, old: Part | None
 ) -> None:
     """Raise DamagedError when a list shrank by half or most prices it shares with the catalog jumped."""
@@ -261,23 +263,6 @@ def _believe(
     jumps = sum(not 1 / _JUMP <= ratio <= _JUMP for ratio in ratios)
     if len(ratios) >= 3 and jumps > _JUMPED_SHARE * len(ratios):
         raise DamagedError(f"{jumps} of {len(ratios)} known prices changed more than fivefold; the unit may be wrong")
-
-
-def _columns(
-    source: Source,
-    harvest: ParsedPriceList,
-    prices: Mapping[tuple[str, str, PriceKind], float],
-    as_of: str,
-    text: str,
-) -> tuple[Columns, tuple[Instance, ...]]:
-    names = {name for name, _, _ in prices}
-    instances: tuple[Instance, ...] = tuple(item for name, item in harvest.instances.items() if name in names)
-    index = {(item.cloud, item.name): number for number, item in enumerate(instances)}
-    rows = [
-        Price(source.cloud, name, region, kind, price, as_of, text, "")
-        for (name, region, kind), price in prices.items()
-    ]
-    return Columns.of(rows, index), instances
 
 
 def _renewed(old: Snapshot | None, parts: Mapping[str, Part], before: Catalog, now: datetime) -> Snapshot:
@@ -304,6 +289,5 @@ def _history(past: Part | None, replaced: Sequence[Offer], today: str) -> Part |
         )
         for offer in replaced
     ]
-    index = {key: number for number, key in enumerate(instances)}
-    columns = Columns.of(rows, index)
-    return Part(HISTORY, "", None, today, 0, tuple(instances.values()), columns) if rows else None
+    types = tuple(instances.values())
+    return Part(HISTORY, "", None, today, 0, types, Columns.among(rows, types)) if rows else None

@@ -1,24 +1,28 @@
-"""Reads the facts that come with Stash: ``data/gpus.csv``, ``data/instances.csv``, ``data/prices.csv``.
+"""Reads the facts that come with Stash, ``data/*.csv``: a dated and sourced line for each.
 
-Knows the columns of these files and their units, and turns them into base units; an empty cell becomes ``None``.
-Knows nothing of other layers, and checks nothing: the integrity tests do.
+Knows the columns of GPUs, instances and prices and their units, and turns them into base units; an empty cell leaves
+a field at its default. Knows nothing of other layers, and checks nothing: the integrity tests do.
 """
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from importlib.resources import files
-from typing import get_args
+from typing import TypeVar, get_args
 
 from stash.catalog.facts import GpuFacts, Instance, Price, PriceKind
+from stash.core.records.base import Record
 
+R = TypeVar("R", bound=Record)
 DATE = "2026-11-20"
 """When the shipped tables were compiled; every price carries its own, older, date."""
 
 GIB, GB, MB, GBIT, TERA = 2**30, 1e9, 1e6, 1e9 / 8, 1e12
+Units = Mapping[str, tuple[str, float]]
+"""Of a file: the field of the record that each is, and the factor to base units. Others are called like the field."""
 
-# column of the file: (field of the record, factor to base units)
-_GPU = {
+_GPU: Units = {
     "fp32_tflops": ("fp32_flops_per_second", TERA),
     "tensor_fp16_bf16_tflops": ("tensor_fp16_flops_per_second", TERA),
     "tensor_tf32_tflops": ("tensor_tf32_flops_per_second", TERA),
@@ -28,10 +32,8 @@ _GPU = {
     "tdp_w": ("watts", 1.0),
     "nvlink_gb_per_s": ("nvlink_bytes_per_second", GB),
 }
-_INSTANCE = {
-    "gpu_count": ("gpu_count", 1.0),
+_INSTANCE: Units = {
     "gpu_memory_gib": ("gpu_memory_bytes", GIB),
-    "vcpus": ("vcpus", 1.0),
     "memory_gib": ("memory_bytes", GIB),
     "interconnect_gb_per_s": ("interconnect_bytes_per_second", GB),
     "pair_min_gb_per_s": ("pair_min_bytes_per_second", GB),
@@ -44,7 +46,7 @@ _INSTANCE = {
     "remote_disk_mb_per_s": ("remote_disk_bytes_per_second", MB),
     "remote_disk_burst_mb_per_s": ("remote_disk_burst_bytes_per_second", MB),
 }
-_DISK_UNITS = {"GB": GB, "GiB": GIB}
+_DISK_UNITS = {"": 1.0, "GB": GB, "GiB": GIB}
 _KINDS: dict[str, PriceKind] = {kind: kind for kind in get_args(PriceKind)}
 
 
@@ -54,48 +56,28 @@ def rows(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def _numbers(row: dict[str, str], columns: dict[str, tuple[str, float]]) -> dict[str, float]:
-    return {to: float(row[column]) * factor for column, (to, factor) in columns.items() if row[column]}
+def record(row: Mapping[str, str], model: type[R], name: str = "", columns: Units | None = None) -> R:
+    """One line as a record; the column ``name`` is its field ``name``."""
+    fields: dict[str, object] = {}
+    for column, cell in row.items():
+        field, factor = (columns or {}).get(column, ("name" if column == name else column, None))
+        if cell:
+            fields[field] = cell if factor is None else float(cell) * factor
+    return model.model_validate(fields)
 
 
 def gpus() -> tuple[GpuFacts, ...]:
     """The shipped GPUs, in base units."""
-    return tuple(
-        GpuFacts(
-            name=row["gpu"],
-            model=row["model"],
-            architecture=row["architecture"] or None,
-            pcie=row["pcie"] or None,
-            release_year=int(row["release_year"]) if row["release_year"] else None,
-            as_of=row["as_of"],
-            source=row["source"],
-            notes=row["notes"],
-            **_numbers(row, _GPU),
-        )
-        for row in rows("gpus.csv")
-    )
+    return tuple(record(row, GpuFacts, "gpu", _GPU) for row in rows("gpus.csv"))
 
 
 def instances() -> tuple[Instance, ...]:
     """The shipped instances, in base units."""
-    return tuple(_instance(row) for row in rows("instances.csv"))
-
-
-def _instance(row: dict[str, str]) -> Instance:
-    disk = float(row["local_disk"]) * _DISK_UNITS[row["local_disk_unit"]] if row["local_disk"] else None
-    return Instance(
-        cloud=row["cloud"],
-        name=row["instance"],
-        gpu_model=row["gpu_model"] or None,
-        gpu=row["gpu"] or None,
-        interconnect=row["interconnect"] or None,
-        rdma={"yes": True, "no": False}.get(row["rdma"]),
-        local_disk_bytes=disk,
-        as_of=row["as_of"],
-        source=row["source"],
-        notes=row["notes"],
-        **_numbers(row, _INSTANCE),
-    )
+    found = []
+    for row in rows("instances.csv"):
+        disk = _DISK_UNITS[row.pop("local_disk_unit")]
+        found.append(record(row, Instance, "instance", {**_INSTANCE, "local_disk": ("local_disk_bytes", disk)}))
+    return tuple(found)
 
 
 def prices() -> tuple[Price, ...]:

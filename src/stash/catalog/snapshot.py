@@ -1,25 +1,26 @@
-"""The user's snapshot of published prices: one JSON file, and what changed from one to the next."""
+"""The user's snapshot of published prices: one JSON file, replaced as a whole, and what changed from one to the next.
+
+It holds a part for each published file, in order of precedence, and a part of past prices. Texts are numbered in the
+file, since few of them stand in very many offers. Knows nothing of where parts come from or how they merge.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stash.catalog.facts import KINDS, Instance, Offer, Price, is_date
-from stash.catalog.offers import NOWHERE, Catalog, Columns, OfferFilter
+from stash.catalog.offers import Catalog, Columns, OfferFilter, texts
 from stash.core.errors import StashError, UserError, one_line
 from stash.core.files import read_up_to, write_whole
 
-# Snapshot --------------------------------------------------------------------------------------------------
-# The user-level snapshot of published prices: one JSON file, replaced as a whole or not at all.
-#
-# It holds one part for each published file, in order of precedence, and a part of past prices. Knows how to read,
-# check and write that file; knows nothing of where parts come from or how they merge with other layers.
-
+T = TypeVar("T")
 SCHEMA = 1
 _LARGEST = 2**29
 """Bytes that are read; today's price lists make 10 MB."""
@@ -47,18 +48,12 @@ class Part:
     def prices(self) -> list[Price]:
         """Its offers one by one."""
         columns = self.columns
-        regions, dates = (*columns.regions, None), (*columns.dates, None)  # NOWHERE is the last one
-        rows = zip(
-            *(columns.instance.tolist(), columns.region.tolist(), columns.kind.tolist(), columns.price.tolist()),
-            *(columns.as_of.tolist(), columns.origin.tolist()),
-            strict=True,
-        )
+        rest = (columns.price, columns.as_of, columns.source, columns.notes)
         return [
-            Price(
-                *(self.instances[instance].cloud, self.instances[instance].name, regions[region], KINDS[kind], price),
-                *(dates[date], *columns.origins[origin]),
+            Price(self.instances[instance].cloud, self.instances[instance].name, region, kind, *others)
+            for (instance, kind, region), *others in zip(
+                columns.places(), *(each.tolist() for each in rest), strict=True
             )
-            for instance, region, kind, price, date, origin in rows
         ]
 
 
@@ -111,14 +106,32 @@ def _to_document(snapshot: Snapshot) -> dict[str, Any]:
 
 def _part_out(part: Part) -> dict[str, Any]:
     columns = part.columns
+    regions, region = _numbered(columns.region.tolist())
+    dates, as_of = _numbered(columns.as_of.tolist())
+    origins, origin = _numbered(list(zip(columns.source.tolist(), columns.notes.tolist(), strict=True)))
+    offers = {
+        "instance": columns.instance.tolist(),
+        "kind": [KINDS.index(kind) for kind in columns.kind.tolist()],
+        "region": region,
+        "price": columns.price.tolist(),
+        "as_of": as_of,
+        "origin": origin,
+    }
     return {
         **{name: getattr(part, name) for name in ("name", "url", "published", "retrieved", "left_out")},
         "instances": [instance.model_dump(exclude_none=True, exclude_defaults=True) for instance in part.instances],
-        "regions": columns.regions,
-        "dates": columns.dates,
-        "origins": columns.origins,
-        "offers": {name: getattr(columns, name).tolist() for name in Columns.ARRAYS},
+        "regions": regions,
+        "dates": dates,
+        "origins": origins,
+        "offers": offers,
     }
+
+
+def _numbered(values: Sequence[T | None]) -> tuple[list[T], list[int]]:
+    """Each value once, and which of them every one is; -1 for ``None``."""
+    once = [value for value in dict.fromkeys(values) if value is not None]
+    numbers: dict[T | None, int] = {value: number for number, value in enumerate(once)}
+    return once, [numbers.get(value, -1) for value in values]
 
 
 def _from_document(document: Any) -> Snapshot:
@@ -128,49 +141,41 @@ def _from_document(document: Any) -> Snapshot:
 
 
 def _part_in(part: dict[str, Any]) -> Part:
+    """Raises ValueError unless every number stands for something, every price is a price and every date a date."""
     instances = tuple(Instance.model_validate({**item, "layer": "snapshot"}) for item in part["instances"])
-    offers = part["offers"]
+    offers, dates = part["offers"], [str(each) for each in part["dates"]]
+    price = np.array(offers["price"], dtype=np.float64)
+    if not ((price > 0).all() and (price < _MAX_DOLLARS).all()):
+        raise ValueError("a price is not a positive number")
+    strange = next((text for text in dates if not is_date(text)), None)
+    if strange is not None:
+        raise ValueError(f"{strange[:30]!r} is not a date")
+
+    def numbers(name: str, count: int, unknown: bool = False) -> NDArray[np.int32]:
+        found = np.array(offers[name], dtype=np.int32)
+        if found.shape != price.shape:
+            raise ValueError("its columns differ in length")
+        if found.size and (found.min() < (-1 if unknown else 0) or found.max() >= count):
+            raise ValueError("an index points nowhere")
+        return found
+
+    regions, origins = [str(each) for each in part["regions"]], part["origins"]
+    origin = numbers("origin", len(origins))
     columns = Columns(
-        instance=np.array(offers["instance"], dtype=np.int32),
-        kind=np.array(offers["kind"], dtype=np.int32),
-        region=np.array(offers["region"], dtype=np.int32),
-        price=np.array(offers["price"], dtype=np.float64),
-        as_of=np.array(offers["as_of"], dtype=np.int32),
-        origin=np.array(offers["origin"], dtype=np.int32),
-        regions=tuple(map(str, part["regions"])),
-        dates=tuple(map(str, part["dates"])),
-        origins=tuple((str(source), str(notes)) for source, notes in part["origins"]),
+        instance=numbers("instance", len(instances)),
+        kind=texts(KINDS)[numbers("kind", len(KINDS))],
+        region=texts([*regions, None])[numbers("region", len(regions), unknown=True)],
+        price=price,
+        as_of=texts([*dates, None])[numbers("as_of", len(dates), unknown=True)],
+        source=texts([str(source) for source, _ in origins])[origin],
+        notes=texts([str(notes) for _, notes in origins])[origin],
     )
-    _check(columns, len(instances))
     about = (str(part["name"]), str(part["url"]), part["published"], str(part["retrieved"]), int(part["left_out"]))
     return Part(*about, instances, columns)
 
 
-def _check(columns: Columns, instances: int) -> None:
-    """Raise ValueError unless every index points somewhere and every price is a price."""
-    limits = (
-        (columns.instance, 0, instances),
-        (columns.kind, 0, len(KINDS)),
-        (columns.region, NOWHERE, len(columns.regions)),
-        (columns.as_of, NOWHERE, len(columns.dates)),
-        (columns.origin, 0, len(columns.origins)),
-    )
-    for values, least, end in limits:
-        if values.shape != columns.price.shape:
-            raise ValueError("its columns differ in length")
-        if values.size and (values.min() < least or values.max() >= end):
-            raise ValueError("an index points nowhere")
-    if not ((columns.price > 0).all() and (columns.price < _MAX_DOLLARS).all()):
-        raise ValueError("a price is not a positive number")
-    strange = next((text for text in columns.dates if not is_date(text)), None)
-    if strange is not None:
-        raise ValueError(f"{strange[:30]!r} is not a date")
-
-
 # Changes ---------------------------------------------------------------------------------------------------
-# What changed between two catalogs: prices, types that came or went.
-#
-# Compares current offers only, by instance, region and kind. Knows nothing of where either catalog came from.
+# Of current offers only, by instance, region and kind.
 
 _SAME = 0.001
 """Prices this close (as a fraction) have not changed."""

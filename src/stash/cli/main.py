@@ -1,73 +1,91 @@
-"""The ``stash`` command: gathers the commands, prints errors, picks exit codes."""
+"""The ``stash`` command: a table of the commands, errors printed, exit codes picked."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from stash.catalog.command import app as catalog_app
-from stash.cli.show_command import figures, report, show
 from stash.core.errors import StashError
 from stash.core.printable import printable, printable_line, shortened
 from stash.core.secrets import masked_text
-from stash.lab.command import dataset_app, testbed_app, zoo
-from stash.measure.command import probe, profile
-from stash.measure.restore_command import restore, restore_what_is_left
-from stash.plan.check_command import check_plan
-from stash.plan.command import recommend
-from stash.report.command import check, compare, export
-from stash.spot.commands.app import app as spot_app
-from stash.store.command import app as store_app
-from stash.store.command import list_command, query
-from stash.study.command import characterize
-from stash.study.features_command import features
-from stash.ui.arguments import ProfileCommand, readers_may_leave
-from stash.ui.options import App
-from stash.whatif.command import whatif
+from stash.measure.restore_command import restore_what_is_left
+from stash.ui.arguments import readers_may_leave
+from stash.ui.commands import App, LazyCommand, LazyGroup
 
 # Some versions of typer carry a click of their own, so its error classes are reached through typer's.
 _ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 _MAX_CHARACTERS = 4_000
 """Of an error: a job's exception can be any length; the log that is named beside it has the whole."""
 
+_MEASURE, _LOOK, _CHOOSE, _KEEP, _AROUND = (
+    "Measure", "Look at what was measured", "Predict, and choose what to rent", "Keep and hand on", "Around it",
+)  # fmt: skip
+COMMANDS: Mapping[str, LazyCommand] = {
+    name: LazyCommand(f"stash.{module}", function, panel, help)
+    for name, module, function, panel, help in (
+        ("profile", "measure.command", "profile", _MEASURE,
+         "Profile a training job: every millisecond of a step attributed to compute or to a stall."),
+        ("probe", "measure.command", "probe", _MEASURE,
+         "Find out what this machine really has: its links measured, beside what its type should have."),
+        ("characterize", "study.command", "characterize", _MEASURE,
+         "Measure workloads × batches × machines: one study file in, profiles in a store out."),
+        ("show", "cli.show_command", "show", _LOOK,
+         "Show where a step's time goes: every stall with its interval, what dominates, what to do next."),
+        ("report", "cli.show_command", "report", _LOOK,
+         "Write a report to forward: one HTML file that needs nothing beside it, with every chart's table."),
+        ("figures", "cli.show_command", "figures", _LOOK,
+         "Write every chart of a report, ready for paper: fonts embedded, colours that the colour-blind tell apart."),
+        ("compare", "report.command", "compare", _LOOK,
+         "Say what differs between runs of a job, stall by stall, and whether more than chance is shown."),
+        ("check", "report.command", "check", _LOOK,
+         "Check that a job keeps its limits: exit code 0 if it does, 1 if it does not, 3 if unknown."),
+        ("recommend", "plan.command", "recommend", _CHOOSE,
+         "Say what to rent for a job: the cheapest in time, or the fastest for the money, and which dollars are "
+         "stalls."),
+        ("check-plan", "plan.check_command", "check_plan", _CHOOSE,
+         "Hold a plan against what was measured later: which intervals held, and which assumption failed."),
+        ("whatif", "whatif.command", "whatif", _CHOOSE,
+         "Say what a step would be on machines never touched, beside what was measured, and how sure that is."),
+        ("features", "study.features_command", "features", _CHOOSE,
+         "Say how the communication stall grows with a model's layers and gradients, and how wrong that is."),
+        ("spot", "spot.commands.app", "app", _CHOOSE,
+         "Training on rented machines through parameter servers: how fast, how long, and which are cheapest."),
+        ("list", "store.command", "list_command", _KEEP,
+         "List the profiles and probes of a store, or of any folder, the newest first."),
+        ("query", "store.command", "query", _KEEP, "Ask a store, or a folder of profiles, a question in SQL."),
+        ("export", "report.command", "export", _KEEP,
+         "Hand profiles to another tool: what was measured, on what, and the verdict."),
+        ("store", "store.command", "app", _KEEP,
+         "Keep profiles and probes in a folder, or wherever fsspec reaches: add, compact, verify."),
+        ("catalog", "catalog.command", "app", _AROUND,
+         "List what can be rented, cheapest first, with the price, its date and its source."),
+        ("restore", "measure.restore_command", "restore", _AROUND,
+         "Put back the files that a profile had replaced when it was killed."),
+        ("zoo", "lab.command", "zoo", _AROUND, "List the workloads that come with Stash."),
+        ("dataset", "lab.command", "dataset_app", _AROUND,
+         "Make data sets that are as large, and as slow to read, as real ones."),
+        ("testbed", "lab.command", "testbed_app", _AROUND,
+         "An emulated cluster on this machine: namespaces as hosts, links with set rates."),
+    )
+}  # fmt: skip
+
+
+class _Commands(LazyGroup):
+    table = COMMANDS
+
+
 app = App(
     name="stash",
+    cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_MEASURE, _LOOK, _CHOOSE, _KEEP, _AROUND = (
-    "Measure", "Look at what was measured", "Predict, and choose what to rent", "Keep and hand on", "Around it",
-)  # fmt: skip
-app.command(cls=ProfileCommand, context_settings={"allow_interspersed_args": False}, rich_help_panel=_MEASURE)(
-    profile
-)
-app.command(rich_help_panel=_MEASURE)(probe)
-app.command(rich_help_panel=_MEASURE)(characterize)
-app.command(rich_help_panel=_LOOK)(show)
-app.command(rich_help_panel=_LOOK)(report)
-app.command(rich_help_panel=_LOOK)(figures)
-app.command(rich_help_panel=_LOOK)(compare)
-app.command(rich_help_panel=_LOOK)(check)
-app.command(rich_help_panel=_CHOOSE)(recommend)
-app.command("check-plan", rich_help_panel=_CHOOSE)(check_plan)
-app.command(rich_help_panel=_CHOOSE)(whatif)
-app.command(rich_help_panel=_CHOOSE)(features)
-app.add_typer(spot_app, name="spot", rich_help_panel=_CHOOSE)
-app.command("list", rich_help_panel=_KEEP)(list_command)
-app.command(rich_help_panel=_KEEP)(query)
-app.command(rich_help_panel=_KEEP)(export)
-app.add_typer(store_app, name="store", rich_help_panel=_KEEP)
-app.add_typer(catalog_app, name="catalog", rich_help_panel=_AROUND)
-app.command(rich_help_panel=_AROUND)(restore)
-app.command(rich_help_panel=_AROUND)(zoo)
-app.add_typer(dataset_app, name="dataset", rich_help_panel=_AROUND)
-app.add_typer(testbed_app, name="testbed", rich_help_panel=_AROUND)
 
 
 def _version(wanted: bool) -> None:
@@ -107,8 +125,8 @@ def _run() -> int:
     try:
         return app(standalone_mode=False) or 0
     except StashError as error:
-        said = printable(masked_text(shortened(str(error), _MAX_CHARACTERS)))
-        print(f"error: {said}", file=sys.stderr)
+        text = printable(masked_text(shortened(str(error), _MAX_CHARACTERS)))
+        print(f"error: {text}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)

@@ -6,17 +6,17 @@ import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from stash.core.errors import UserError
+from stash.core import parsers
+from stash.core.errors import UnitError, UserError
 from stash.core.printable import printable_line
 from stash.core.units import counted
 from stash.report.output import output_file, print_probe, print_profile, write_output
-from stash.store.storing import StoreOption
-from stash.ui.options import PublicOption, flag, option
+from stash.store.storing import store_option
+from stash.ui.options import Options, argument, flag, json_flag, option, public_flag
 
 if TYPE_CHECKING:
     from stash.core.records.host import Probe
@@ -32,23 +32,26 @@ if TYPE_CHECKING:
 #
 # Parses, loads, shows: everything it says comes from ``stash.analysis`` and ``stash.report``.
 
-FILE_HELP = (
-    "A *.stash.json file of `stash profile`, a *.host.json of `stash probe`, a *.plan.json, a *.spotlog.json of "
-    "`stash spot run`; or a store's id."
-)
-JSON_HELP = "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions(Options):
+    """One call of ``stash show``."""
+
+    file: str = argument(
+        "FILE",
+        "A *.stash.json file of `stash profile`, a *.host.json of `stash probe`, a *.plan.json, a *.spotlog.json of "
+        "`stash spot run`; or a store's id.",
+    )
+    json: bool = json_flag(
+        "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
+    )
+    explain: bool = flag("Say also what each word of a profile's report means.")
+    redact: bool = flag("Leave out names of machines, paths and addresses.")
+    output: Path | None = option("FILE", "With --redact: save what is left, to be passed on.", Path, "-o", "--output")
+    store: str | None = store_option()
 
 
-def show(
-    file: Annotated[str, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)],
-    json: Annotated[bool, flag("--json", JSON_HELP)] = False,
-    explain: Annotated[bool, flag("--explain", "Say also what each word of a profile's report means.")] = False,
-    redact: Annotated[bool, flag("--redact", "Leave out names of machines, paths and addresses.")] = False,
-    output: Annotated[
-        Path | None, option("FILE", "With --redact: save what is left, to be passed on.", "-o", "--output")
-    ] = None,
-    store: StoreOption = None,
-) -> None:
+def show(options: ShowOptions) -> None:
     """Show where a step's time goes: every stall with its interval, what dominates, what to do next.
 
     Examples:
@@ -65,6 +68,7 @@ def show(
     from stash.spot.spot_files import is_spot_log
     from stash.store.storing import found as run_of
 
+    file, json, explain, redact, output = options.file, options.json, options.explain, options.redact, options.output
     made = "a plan" if is_plan(file) else "a log of a run" if is_spot_log(file) else None
     if made is not None:
         if redact or explain:
@@ -75,7 +79,7 @@ def show(
     if output is not None and not redact:
         raise UserError(f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on")
     with no_garbage():
-        run = run_of(str(file), store)
+        run = run_of(file, options.store)
         found = _fit_to_share(run, output) if redact else run.artefact
         if explain and (json or isinstance(found, Probe)):
             raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")
@@ -89,9 +93,8 @@ def show(
 
 def _print_plan(file: str, json: bool) -> None:
     """A saved plan as `stash recommend` printed it."""
+    from stash.plan.page import document, page
     from stash.plan.records import load_plan
-    from stash.plan.terminal import document, render
-    from stash.plan.view import view
     from stash.report.output import printed
     from stash.spot.spot_files import is_fleet_plan
 
@@ -99,27 +102,27 @@ def _print_plan(file: str, json: bool) -> None:
         _print_fleet_plan(Path(file), json)
         return
     plan = load_plan(file)
-    printed(document(plan) if json else view(plan), render)
+    printed(document(plan) if json else page(plan))
 
 
 def _print_fleet_plan(file: Path, json: bool) -> None:
     """A saved plan as `stash spot plan` printed it."""
     from stash.report.output import printed
-    from stash.spot.pages.fleet_plan import document, render, view
+    from stash.spot.pages.fleet_plan import document, page
     from stash.spot.spot_files import read_plan
 
     plan = read_plan(file)
-    printed(document(plan) if json else view(plan, file.name), render)
+    printed(document(plan) if json else page(plan, file.name))
 
 
 def _print_spot_log(file: str, json: bool) -> None:
     """A run's log as `stash spot run` ended."""
     from stash.report.output import printed
-    from stash.spot.pages.run_report import document, render, view
+    from stash.spot.pages.run_report import document, page
     from stash.spot.spot_files import load_spot_log
 
     log = load_spot_log(file)
-    printed(document(log) if json else view(log), render)
+    printed(document(log) if json else page(log, Path(file).name))
 
 
 def _fit_to_share(run: FoundRun, output: Path | None) -> Profile | Probe:
@@ -156,26 +159,48 @@ def no_garbage() -> Iterator[None]:
 #
 # Parses, loads, writes: what it says comes from ``stash.analysis`` and ``stash.report``.
 
-FILES_HELP = (
-    "Files of `stash profile` or `stash probe`, plans, logs of `stash spot run`; of several profiles the first is "
-    "compared with each other one. Or one study.yaml."
-)
-OUTPUT_HELP = "Where to write it; else a new file in this folder, named after the first one."
-OPEN_HELP = "Open the report in a browser."
 _STUDIES = (".yaml", ".yml")
-MARKDOWN_HELP = "Print a summary for a pull request as GitHub's Markdown instead (with -o: write it)."
-PROBE_HELP = "A *.host.json file of the machines that were profiled, whose links the report then shows."
 
 
-def report(
-    files: Annotated[list[str], typer.Argument(metavar="RUN...", help=FILES_HELP, show_default=False)],
-    output: Annotated[Path | None, option("FILE", OUTPUT_HELP, "-o", "--output")] = None,
-    open_it: Annotated[bool, flag("--open", OPEN_HELP)] = False,
-    markdown: Annotated[bool, flag("--markdown", MARKDOWN_HELP)] = False,
-    probe: Annotated[Path | None, option("FILE", PROBE_HELP, "--probe")] = None,
-    public: PublicOption = False,
-    store: StoreOption = None,
-) -> None:
+def _files_argument() -> Any:
+    return argument(
+        "RUN...",
+        "Files of `stash profile` or `stash probe`, plans, logs of `stash spot run`; of several profiles the first "
+        "is compared with each other one. Or one study.yaml.",
+        many=True,
+    )  # fmt: skip
+
+
+def _probe_option() -> Any:
+    return option(
+        "FILE", "A *.host.json file of the machines that were profiled, whose links the report then shows.", Path
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(Options):
+    """One call of ``stash report``."""
+
+    files: tuple[str, ...] = _files_argument()
+    output: Path | None = option(
+        "FILE",
+        "Where to write it; else a new file in this folder, named after the first one.",
+        Path,
+        "-o",
+        "--output",
+    )
+    open: bool = flag("Open the report in a browser.")
+    markdown: bool = flag("Print a summary for a pull request as GitHub's Markdown instead (with -o: write it).")
+    probe: Path | None = _probe_option()
+    public: bool = public_flag()
+    store: str | None = store_option()
+
+    def check(self) -> None:
+        if self.markdown and self.open:
+            raise UserError("--open is for a browser, which shows no Markdown; leave out one of the two")
+
+
+def report(options: ReportOptions) -> None:
     """Write a report to forward: one HTML file that needs nothing beside it, with every chart's table.
 
     Examples:
@@ -186,11 +211,10 @@ def report(
 
         stash report train.stash.json --markdown >> "$GITHUB_STEP_SUMMARY"
     """
-    if markdown and open_it:
-        raise UserError("--open is for a browser, which shows no Markdown; leave out one of the two")
+    output, markdown = options.output, options.markdown
     with no_garbage():
-        target = None if markdown and output is None else output_file(output, _stem(files), ".html")
-        page = read_page(files, probe, store, beside=(target or Path()).parent)
+        target = None if markdown and output is None else output_file(output, _stem(options.files), ".html")
+        page = read_page(options.files, options.probe, options.store, beside=(target or Path()).parent)
         if markdown:
             from stash.ui.markdown import render as render_markdown
 
@@ -202,9 +226,9 @@ def report(
     if target is None:
         print(text, end="")
         return
-    write_output(target, text, new=output is None, public=public)
+    write_output(target, text, new=output is None, public=options.public)
     print(printable_line(f"Wrote {target} ({len(text.encode()) / 1e3:.0f} kB)."))
-    if open_it:
+    if options.open:
         _open(target)
 
 
@@ -284,17 +308,17 @@ def _page_of_plan(file: str) -> Page:
     from stash.spot.spot_files import is_fleet_plan, read_plan
 
     if is_fleet_plan(Path(file)):
-        from stash.spot.pages.fleet_pages import page_of_plan
+        from stash.spot.pages.fleet_plan import page as page_of_plan
 
         return page_of_plan(read_plan(Path(file)), Path(file).name)
     return page(load_plan(file))
 
 
 def _page_of_spot_log(file: str) -> Page:
-    from stash.spot.pages.fleet_pages import page_of_log
+    from stash.spot.pages.run_report import page
     from stash.spot.spot_files import load_spot_log
 
-    return page_of_log(load_spot_log(file), Path(file).name)
+    return page(load_spot_log(file), Path(file).name)
 
 
 def _page_of_probe(probe: Probe, file: str) -> Page:
@@ -336,21 +360,43 @@ def _open(target: Path) -> None:
 # Parses, loads, writes: the charts come from ``stash.report``, their formats from ``stash.ui.charts.chart_files``.
 
 FORMATS = ("png", "svg", "pdf")
-FORMAT_HELP = f"What to write, separated by commas: {', '.join(FORMATS)}."
-FOLDER_HELP = "The folder to write them to; it is made if need be."
-WIDTH_HELP = "Width of each, in millimetres; a column of most papers is 85, a page 170."
 _NARROWEST, _WIDEST = 60.0, 1000.0
 
 
-def figures(
-    files: Annotated[list[str], typer.Argument(metavar="RUN...", help=FILES_HELP, show_default=False)],
-    formats: Annotated[str, option("FORMATS", FORMAT_HELP, "--format")] = "pdf",
-    folder: Annotated[Path, option("DIR", FOLDER_HELP, "-o", "--output")] = Path("figures"),
-    width: Annotated[float, option("MM", WIDTH_HELP, "--width")] = 170.0,
-    probe: Annotated[Path | None, option("FILE", PROBE_HELP, "--probe")] = None,
-    public: PublicOption = False,
-    store: StoreOption = None,
-) -> None:
+def _formats(text: str) -> tuple[str, ...]:
+    wanted = [part.strip().lower().removeprefix(".") for part in text.split(",") if part.strip()]
+    if not wanted or any(part not in FORMATS for part in wanted):
+        raise UnitError(f"the formats are {', '.join(FORMATS)}, like pdf,svg")
+    return tuple(dict.fromkeys(wanted))
+
+
+def _width(text: str) -> float:
+    try:
+        return parsers.number_between(_NARROWEST, _WIDEST)(text)
+    except UnitError:
+        raise UnitError(f"a figure is {_NARROWEST:g} to {_WIDEST:g} mm wide, like 85") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FiguresOptions(Options):
+    """One call of ``stash figures``."""
+
+    files: tuple[str, ...] = _files_argument()
+    format: tuple[str, ...] = option(
+        "FORMATS", f"What to write, separated by commas: {', '.join(FORMATS)}.", _formats, default="pdf"
+    )
+    folder: Path = option(
+        "DIR", "The folder to write them to; it is made if need be.", Path, "-o", "--output", default="figures"
+    )
+    width: float = option(
+        "MM", "Width of each, in millimetres; a column of most papers is 85, a page 170.", _width, default="170"
+    )
+    probe: Path | None = _probe_option()
+    public: bool = public_flag()
+    store: str | None = store_option()
+
+
+def figures(options: FiguresOptions) -> None:
     """Write every chart of a report, ready for paper: fonts embedded, colours that the colour-blind tell apart.
 
     Examples:
@@ -359,10 +405,8 @@ def figures(
 
         stash figures train.stash.json --format png --width 85
     """
-    wanted = _formats(formats)
-    if not _NARROWEST <= width <= _WIDEST:
-        raise UserError(f"--width {width:g}: a figure is {_NARROWEST:g} to {_WIDEST:g} mm wide, like --width 85")
-    page = read_page(files, probe, store)
+    files, folder = options.files, options.folder
+    page = read_page(files, options.probe, options.store)
     charts = _charts(page)
     if not charts:
         raise UserError(f"there is nothing to draw of {', '.join(files)} yet; measure first, then ask again")
@@ -371,23 +415,15 @@ def figures(
 
     written = []
     for stem, chart in charts:
-        for ending in wanted:
+        for ending in options.format:
             target = folder / f"{stem}.{ending}"
-            write_output(target, content(chart, ending, width), public=public)
+            write_output(target, content(chart, ending, options.width), public=options.public)
             written.append(target)
     print(
         printable_line(
             f"Wrote {counted(len(written), 'file')} to {folder}: {', '.join(path.name for path in written)}."
         )
     )
-
-
-def _formats(text: str) -> list[str]:
-    wanted = [part.strip().lower().removeprefix(".") for part in text.split(",") if part.strip()]
-    unknown = [part for part in wanted if part not in FORMATS]
-    if unknown or not wanted:
-        raise UserError(f"--format {text}: the formats are {', '.join(FORMATS)}, like --format pdf,svg")
-    return list(dict.fromkeys(wanted))
 
 
 def _charts(page: Page) -> list[tuple[str, Chart]]:

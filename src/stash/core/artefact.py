@@ -1,4 +1,8 @@
-"""Loads and saves profiles and probes: whole documents, documents that grow round by round, links put into hosts."""
+"""Loads and saves profiles and probes: whole documents, documents that grow round by round, links put into hosts.
+
+Knows which of the two a file is, the versions of their schema and how old ones become new. Knows nothing of what the
+numbers mean; the life of a file is the business of ``documents``.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +13,17 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import ValidationError
+from typing import Any
 
 from stash.core import documents
-from stash.core.columns import ColumnError, from_columns, of_rows, to_columns
-from stash.core.documents import Document, DocumentKind, json_object, json_text, others
+from stash.core.columns import from_columns, of_rows, to_columns
+from stash.core.documents import PROBE, PROFILE, Document, DocumentFile, DocumentKind, json_object, json_text
 from stash.core.errors import ArtefactError, UserError
-from stash.core.records.base import SCHEMA, SUFFIX, first_mistake
+from stash.core.records.base import SCHEMA
 from stash.core.records.host import Links, Probe
 from stash.core.records.profile import Profile
 
-# Artefact --------------------------------------------------------------------------------------------------
-# Loads and saves profiles and probes: one JSON document each, written whole or not at all.
-#
-# Knows which of the two a file is, the versions of their schema and how old ones become new. Knows nothing of what
-# the numbers mean; the life of a file is ``documents``' business.
-
-Artefact = TypeVar("Artefact", Profile, Probe)
-
-PROBE_SUFFIX = ".host.json"
+PROBE_SUFFIX = PROBE.suffix
 
 
 def _blocks_in_columns(document: Document) -> Document:
@@ -46,30 +40,8 @@ def _without_new_facts(document: Document) -> Document:
 
 
 MIGRATIONS: dict[int, Callable[[Document], Document]] = {1: _blocks_in_columns, 2: _without_new_facts}
-"""``MIGRATIONS[n]`` turns a document of schema n into one of schema n + 1."""
-
-_KINDS: dict[type[Profile] | type[Probe], DocumentKind] = {
-    Profile: DocumentKind(
-        name="profile",
-        suffix=SUFFIX,
-        command="stash profile",
-        version="schema_version",
-        is_not="is not a profile:",
-        folder="is a folder, not a profile",
-        others="; profiles there, newest first:",
-    ),
-    Probe: DocumentKind(
-        name="probe",
-        suffix=PROBE_SUFFIX,
-        command="stash probe",
-        version="schema_version",
-        is_not="is not a probe:",
-        folder="is a folder, not a probe",
-        others="; probes there, newest first:",
-    ),
-}
-_MARKS: dict[type[Profile] | type[Probe], str] = {Profile: "workload", Probe: "hosts"}
-"""A field by which to know each, looked through in this order: a profile has hosts too."""
+PROFILES = DocumentFile(PROFILE, Profile, SCHEMA, migrations=MIGRATIONS)
+PROBES = DocumentFile(PROBE, Probe, SCHEMA, migrations=MIGRATIONS)
 
 
 def save(artefact: Profile | Probe, path: str | os.PathLike[str]) -> None:
@@ -78,12 +50,16 @@ def save(artefact: Profile | Probe, path: str | os.PathLike[str]) -> None:
     The document is complete on disk before it takes the name: whoever reads ``path`` at any moment
     sees the old document or the new one, also after a power cut.
     """
-    documents.save_text(_written(document(artefact)), Path(path), _KINDS[type(artefact)])
+    documents.save_text(_written(artefact), Path(path), _kind(artefact))
 
 
 def save_new(artefact: Profile | Probe, path: str | os.PathLike[str]) -> Path:
     """The same under a name that nothing has: ``path``, else with the first free number; raises ArtefactError."""
-    return documents.save_text_new(_written(document(artefact)), Path(path), _KINDS[type(artefact)])
+    return documents.save_text_new(_written(artefact), Path(path), _kind(artefact))
+
+
+def _kind(artefact: Profile | Probe) -> DocumentKind:
+    return PROBE if isinstance(artefact, Probe) else PROFILE
 
 
 def document(artefact: Profile | Probe) -> Document:
@@ -95,8 +71,9 @@ def document(artefact: Profile | Probe) -> Document:
     return {name: columns if name == "blocks" else dumped[name] for name in Profile.model_fields}
 
 
-def _written(fields: Document) -> str:
+def _written(artefact: Profile | Probe) -> str:
     """A line for each field, and for each column of the blocks: large jobs have very many numbers."""
+    fields = document(artefact)
     lines = {name: json_text(value) for name, value in fields.items()}
     if "blocks" in lines:
         lines["blocks"] = json_object(
@@ -105,14 +82,20 @@ def _written(fields: Document) -> str:
     return json_object(lines, indent=1) + "\n"
 
 
+def to_bytes(artefact: Profile | Probe) -> bytes:
+    """What a file of ``artefact`` holds."""
+    return _written(artefact).encode()
+
+
 def load(path: str | os.PathLike[str]) -> Profile:
     """The profile saved at ``path``, of this or any older schema; raises ArtefactError."""
-    return _load(Path(path), Profile)
+    source = Path(path)
+    return _profile(documents.parsed(documents.content_of(source, PROFILE), source, PROFILE, _joined), source)
 
 
 def load_probe(path: str | os.PathLike[str]) -> Probe:
     """The probe saved at ``path``, of this or any older schema; raises ArtefactError."""
-    return _load(Path(path), Probe)
+    return PROBES.load(path)
 
 
 def load_any(path: str | os.PathLike[str]) -> Profile | Probe:
@@ -132,40 +115,18 @@ def content_of(source: Path) -> bytes:
 def from_bytes(content: bytes, source: str | os.PathLike[str]) -> Profile | Probe:
     """The same of what is saved at ``source``, as bytes: for what comes from elsewhere than a file."""
     source = Path(source)
-    expected = _expected(source)
-    document = _parsed(documents.text_of(content, source, expected), source, expected)
-    return _made(source, document, Probe) if _record_of(document) is Probe else _made(source, document, Profile)
-
-
-def to_bytes(artefact: Profile | Probe) -> bytes:
-    """What a file of ``artefact`` holds."""
-    return _written(document(artefact)).encode()
+    document = documents.parsed(content, source, _expected(source), _joined)
+    if documents.kind_of(document) is PROBE:
+        return PROBES.made(document, source, Probe.model_validate)
+    return _profile(document, source)
 
 
 def _expected(source: Path) -> DocumentKind:
-    return _KINDS[Probe if source.name.endswith(PROBE_SUFFIX) else Profile]
+    return PROBE if source.name.endswith(PROBE_SUFFIX) else PROFILE
 
 
-def _load(source: Path, record: type[Artefact]) -> Artefact:
-    kind = _KINDS[record]
-    text = documents.text_of(documents.content_of(source, kind), source, kind)
-    return _made(source, _parsed(text, source, kind), record)
-
-
-def _made(source: Path, document: Document, record: type[Artefact]) -> Artefact:
-    kind, other = _KINDS[record], _record_of(document)
-    try:
-        current = documents.migrated(document, source, kind, SCHEMA, MIGRATIONS)
-        return record.model_validate(_with_blocks(current))
-    except ColumnError as error:
-        raise ArtefactError(f"{source} {kind.is_not} {error}; {others(kind)}") from error
-    except ValidationError as error:
-        if other is not None and other is not record:
-            raise ArtefactError(
-                f"{source} is a {_KINDS[other].name}, not a {kind.name}; name one of the *{kind.suffix} files that "
-                f"`{kind.command}` writes"
-            ) from None
-        raise ArtefactError(f"{source} {kind.is_not} {first_mistake(error)}; {others(kind)}") from error
+def _profile(document: Document, source: Path) -> Profile:
+    return PROFILES.made(document, source, lambda current: Profile.model_validate(_with_blocks(current)))
 
 
 def _with_blocks(document: Document) -> Document:
@@ -176,16 +137,8 @@ def _with_blocks(document: Document) -> Document:
     return {**document, "blocks": (*itertools.chain.from_iterable(map(from_columns, parts)),)}
 
 
-def _record_of(document: Document) -> type[Profile] | type[Probe] | None:
-    return next((record for record, mark in _MARKS.items() if mark in document), None)
-
-
-def _parsed(text: str, source: Path, kind: DocumentKind) -> Document:
-    return documents.parsed(text, source, kind, _joined)
-
-
 def _joined(text: str) -> Any:
-    """The document of a file, with the rounds that lines after it tell (``growing``); the last may be cut short."""
+    """The document of a file, with the rounds of the lines after it (``Growing``); the last may be cut short."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -200,18 +153,18 @@ def _joined(text: str) -> Any:
 
 
 # Growing ---------------------------------------------------------------------------------------------------
-# A profile's file while its rounds are measured: a whole document after the first, and a line for each further one.
-#
-# Should the launcher be killed, every finished round is in the file. The last ``save`` makes one document of it
-# again. Such a line is a JSON object of fields that changed, which take the place of those before, and of new
-# blocks.
 
 _KILLED = "interrupted"
-"""How a measurement ended whose last word is such a line."""
+"""How a measurement ended whose file was not saved as one document again."""
 
 
 class Growing:
-    """The file of one measurement; a disk that takes no more ends its growing, not the measurement."""
+    """A profile's file while its rounds are measured: a document after the first, a line for each further one.
+
+    Should the launcher be killed, every finished round is in the file. Such a line is a JSON object of fields that
+    changed, which take the place of those before, and of new blocks. A disk that takes no more ends the growing, not
+    the measurement.
+    """
 
     def __init__(self, target: Path, new: bool = False) -> None:
         self.target = target
@@ -226,7 +179,7 @@ class Growing:
 
     @property
     def new(self) -> bool:
-        """Whether a name that nobody has is still to be taken, or again, as somebody is at work on the one it had."""
+        """Whether a free name is still to be taken, or again, because another process writes to the one it had."""
         return self._must_be_new and not self._is_ours()
 
     @property
@@ -246,9 +199,9 @@ class Growing:
             elif self._is_ours():
                 self._append(profile, fields)
             else:
-                self._failed = True  # somebody is at work on the name that was asked for
+                self._failed = True  # another process writes to the name that was asked for
         except (ArtefactError, OSError):
-            self._failed = True  # the last save will say why
+            self._failed = True  # the last save raises the reason
         if not self._failed:
             self._fields, self.last = fields, profile
 
@@ -299,11 +252,9 @@ def _identity(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_dev, status.st_ino, status.st_size
 
 
-# Probed ----------------------------------------------------------------------------------------------------
-# A saved probe's links put into a profile's hosts, machine by machine.
-#
+# A probe's links in a profile ------------------------------------------------------------------------------
 # Hosts are matched by hostname, and by order where several nodes have the same one (a testbed's). What the probe
-# says of a machine's identity is not taken: the profile looked at it itself, and later.
+# found of a machine's identity is not taken: the profile looked at it itself, and later.
 
 
 def links_by_hostname(probe: Probe) -> dict[str, list[Links]]:

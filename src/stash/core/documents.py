@@ -1,7 +1,8 @@
-"""Files of one JSON document each: written whole or not at all, read within bounds, and what to say of one that is
-missing, damaged, something else or from a newer Stash.
+"""Files of one JSON document each: the registry of their kinds, and the life that all of them share.
 
-Knows the life of such a file, whatever it holds; the kinds of documents and their schemas are their own modules'.
+A document is written whole or not at all and read within bounds; what is missing, damaged, something else or of a
+newer Stash is refused in one sentence. What a document holds is its feature's business: it hands a ``DocumentFile``
+the record, its schema and how older ones become new.
 """
 
 from __future__ import annotations
@@ -11,43 +12,119 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from stash.core.errors import ArtefactError
 from stash.core.files import read_up_to, write_whole
-from stash.core.records.base import Record, first_mistake
+from stash.core.records.base import SUFFIX, Record, first_mistake
 
 Document = dict[str, Any]
-LARGEST = 2**29
-"""Bytes of a file that is read: a profile of 1,024 ranks and 30 rounds takes 19 MB."""
-_OF_FIELD = {
-    "curve_schema": "a curve of `stash spot learn`",
-    "log_schema": "a log of `stash spot run`",
-    "plan_schema": "a plan of `stash recommend`",
-    "schema_version": "a profile or a probe",
-}
-"""What a document is, by the field that tells its schema; looked at where another one was expected."""
-
-
+MAX_BYTES = 2**29
+"""Of a file that is read: a profile of 1,024 ranks and 30 rounds takes 19 MB."""
 R = TypeVar("R", bound=Record)
 
 
 class DocumentKind(NamedTuple):
-    """One kind of document: what to call it, its files' ending, what writes it, the field that tells its schema.
-
-    What is said of a wrong file is written out for each, so that a sentence can be found in the source.
-    """
+    """One kind of document: what it is called, what its files end in, what writes it, how it is recognised."""
 
     name: str
     suffix: str
     command: str
     version: str
-    is_not: str
-    folder: str
-    others: str
+    """The field that holds its schema."""
+    mark: str
+    """A field that distinguishes it from the kinds below it in ``KINDS`` with the same ``version``."""
+
+    @property
+    def plural(self) -> str:
+        first, of, rest = self.name.partition(" of ")
+        return f"{first}s{of}{rest}"
+
+    @property
+    def hint(self) -> str:
+        return f"{self.plural} are the *{self.suffix} files that `{self.command}` writes"
+
+
+PROFILE = DocumentKind("profile", SUFFIX, "stash profile", "schema_version", "workload")
+PROBE = DocumentKind("probe", ".host.json", "stash probe", "schema_version", "hosts")
+PLAN = DocumentKind("plan", ".plan.json", "stash recommend", "plan_schema", "goal")
+FLEET_PLAN = DocumentKind("plan of a fleet", ".plan.json", "stash spot plan", "fleet_schema", "pool")
+FLEET_MODEL = DocumentKind("fitted model", ".fleet.json", "stash spot fit", "fleet_schema", "lone")
+CURVE = DocumentKind("loss curve", ".curve.json", "stash spot learn", "curve_schema", "learned")
+SPOT_LOG = DocumentKind("run's log", ".spotlog.json", "stash spot run", "log_schema", "events")
+KINDS = (PROFILE, PROBE, PLAN, FLEET_PLAN, FLEET_MODEL, CURVE, SPOT_LOG)
+
+
+def kind_of(document: Document) -> DocumentKind | None:
+    """Which kind a document is by its fields, or at least may be by its schema."""
+    versioned = [kind for kind in KINDS if kind.version in document]
+    return next((kind for kind in versioned if kind.mark in document), versioned[0] if versioned else None)
+
+
+def is_one(word: str | os.PathLike[str], kind: DocumentKind) -> bool:
+    """Whether ``word`` names a document of this kind: by its ending, or by how what is there begins.
+
+    A file of any name may be one, since ``--output`` may be anything.
+    """
+    return os.fspath(word).endswith(kind.suffix) or begins_as(word, kind)
+
+
+def begins_as(word: str | os.PathLike[str], kind: DocumentKind) -> bool:
+    """Whether the file there begins with the schema of this kind."""
+    try:
+        return read_up_to(Path(word), 64).lstrip(b"{ \t\r\n").startswith(f'"{kind.version}"'.encode())
+    except (OSError, ValueError):
+        return False
+
+
+@dataclass(frozen=True)
+class DocumentFile(Generic[R]):
+    """Saves and loads the documents of one kind."""
+
+    kind: DocumentKind
+    record: type[R]
+    schema: int = 1
+    lists: tuple[str, ...] = ()
+    """Fields of whose items each gets a line."""
+    migrations: dict[int, Callable[[Document], Document]] = field(default_factory=dict)
+    """``migrations[n]`` turns a document of schema n into one of schema n + 1."""
+    contradiction: Callable[[R], str | None] = lambda record: None
+    """What in a record, each field of which is right, cannot be."""
+
+    def save(self, record: R, path: str | os.PathLike[str]) -> None:
+        """Write ``record`` to ``path``, replacing it in one step, for its owner alone; raises ArtefactError."""
+        save_text(lined(record.model_dump(mode="json"), self.lists), Path(path), self.kind)
+
+    def load(self, path: str | os.PathLike[str]) -> R:
+        """The record saved at ``path``, of this or any older schema; raises ArtefactError."""
+        source = Path(path)
+        document = parsed(content_of(source, self.kind), source, self.kind)
+        record = self.made(document, source, self.record.model_validate)
+        contradiction = self.contradiction(record)
+        if contradiction is not None:
+            raise ArtefactError(f"{source} is not a {self.kind.name}: {contradiction}; {self.kind.hint}")
+        return record
+
+    def made(self, document: Document, source: Path, record_of: Callable[[Document], R]) -> R:
+        """The record of a document of any schema; raises ArtefactError. ``record_of`` may raise ValueError."""
+        kind = self.kind
+        try:
+            return record_of(migrated(document, source, kind, self.schema, self.migrations))
+        except ValueError as error:  # pydantic's ValidationError is one
+            _refuse_other(document, source, kind)
+            why = first_mistake(error) if isinstance(error, ValidationError) else str(error)
+            raise ArtefactError(f"{source} is not a {kind.name}: {why}; {kind.hint}") from error
+
+    def is_one(self, word: str | os.PathLike[str]) -> bool:
+        """Whether ``word`` names such a document: by its ending, or by how what is there begins."""
+        return is_one(word, self.kind)
+
+
+# Writing ---------------------------------------------------------------------------------------------------
 
 
 def numbered(path: Path, suffix: str) -> Iterator[Path]:
@@ -58,14 +135,16 @@ def numbered(path: Path, suffix: str) -> Iterator[Path]:
     return (path.with_name(f"{stem}{number}{ending}") for number in numbers)
 
 
-# Writing ---------------------------------------------------------------------------------------------------
+def save_text(text: str, target: Path, kind: DocumentKind, new: bool = False) -> None:
+    """Put a document at ``target``, replacing it in one step; raises ArtefactError.
 
-
-def save_text(text: str, target: Path, kind: DocumentKind) -> None:
-    """Put a document at ``target``, replacing it in one step; raises ArtefactError."""
+    A ``new`` one replaces nothing: raises FileExistsError if the name is taken.
+    """
     try:
-        write_whole(target, text, mode=0o600)
+        write_whole(target, text, mode=0o600, new=new)
     except OSError as error:
+        if new and isinstance(error, FileExistsError):
+            raise
         raise ArtefactError(_why_not_written(target, error, kind)) from error
 
 
@@ -76,13 +155,24 @@ def save_text_new(text: str, path: Path, kind: DocumentKind) -> Path:
     """
     for target in numbered(path, kind.suffix):
         try:
-            write_whole(target, text, mode=0o600, new=True)
+            save_text(text, target, kind, new=True)
         except FileExistsError:
             continue
-        except OSError as error:
-            raise ArtefactError(_why_not_written(target, error, kind)) from error
         return target
     raise AssertionError("there is always another number")
+
+
+def _why_not_written(target: Path, error: OSError, kind: DocumentKind) -> str:
+    folder = target.parent
+    if target.is_dir():
+        return f"cannot write the {kind.name} to {target}: it is a folder; name a file in it"
+    if not folder.is_dir():
+        return f"cannot write {target}: the folder {folder} does not exist; create it with `mkdir -p {folder}`"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"cannot write {target}: no permission to write in {folder}; choose another file with --output"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"cannot write {target}: no space left; free some, or choose another disk with --output"
+    return f"cannot write {target}: {error.strerror or error}; choose another file with --output"
 
 
 def json_text(value: Any) -> str:
@@ -106,92 +196,52 @@ def lined(fields: Mapping[str, Any], lists: Sequence[str]) -> str:
     return json_object(lines, indent=1) + "\n"
 
 
-def load_record(
-    source: Path,
-    kind: DocumentKind,
-    record: type[R],
-    schema: int,
-    migrations: Mapping[int, Callable[[Document], Document]],
-) -> R:
-    """The record saved at ``source``, of ``schema`` or an older one; raises ArtefactError."""
-    text = text_of(content_of(source, kind), source, kind)
-    current = migrated(parsed(text, source, kind), source, kind, schema, migrations)
-    try:
-        return record.model_validate(current)
-    except ValidationError as error:
-        raise ArtefactError(f"{source} {kind.is_not} {first_mistake(error)}; {others(kind)}") from error
-
-
-def _why_not_written(target: Path, error: OSError, kind: DocumentKind) -> str:
-    folder = target.parent
-    if target.is_dir():
-        return f"cannot write the {kind.name} to {target}: it is a folder; name a file in it"
-    if not folder.is_dir():
-        return f"cannot write {target}: the folder {folder} does not exist; create it with `mkdir -p {folder}`"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"cannot write {target}: no permission to write in {folder}; choose another file with --output"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"cannot write {target}: no space left; free some, or choose another disk with --output"
-    return f"cannot write {target}: {error.strerror or error}; choose another file with --output"
-
-
 # Reading ---------------------------------------------------------------------------------------------------
-
-
-def is_one(word: str | os.PathLike[str], kind: DocumentKind) -> bool:
-    """Whether ``word`` is the name of a document of this kind: by its ending, or by how what is there begins.
-
-    A file of any name may be one, since ``--output`` may be anything.
-    """
-    if os.fspath(word).endswith(kind.suffix):
-        return True
-    try:
-        beginning = read_up_to(Path(word), 64)
-    except (OSError, ValueError):
-        return False
-    return beginning.lstrip(b"{ \t\r\n").startswith(f'"{kind.version}"'.encode())
 
 
 def content_of(source: Path, kind: DocumentKind) -> bytes:
     """The bytes of a file that is to be of this kind; raises ArtefactError."""
     try:
-        return read_up_to(source, LARGEST)
+        return read_up_to(source, MAX_BYTES)
     except FileNotFoundError:
         raise ArtefactError(f"there is no file {source}{_suggestions(source, kind)}") from None
     except IsADirectoryError:
-        raise ArtefactError(f"{source} {kind.folder}{_suggestions(source / 'x', kind)}") from None
+        suggestions = _suggestions(source / "x", kind)
+        raise ArtefactError(f"{source} is a folder, not a {kind.name}{suggestions}") from None
     except OSError as error:
         raise ArtefactError(f"cannot read {source}: {error.strerror or error}") from error
 
 
-def text_of(content: bytes, source: Path, kind: DocumentKind) -> str:
-    """The same as text; raises ArtefactError for what is too large, or none."""
-    if len(content) > LARGEST:
-        raise ArtefactError(f"{source} {kind.is_not} it is larger than {LARGEST // 2**20} MB; {others(kind)}")
+def parsed(content: bytes, source: Path, kind: DocumentKind, read: Callable[[str], Any] = json.loads) -> Document:
+    """The document in a file's bytes, as ``read`` finds it there; raises ArtefactError."""
+    is_not = f"{source} is not a {kind.name}:"
+    if len(content) > MAX_BYTES:
+        raise ArtefactError(f"{is_not} it is larger than {MAX_BYTES // 2**20} MB; {kind.hint}")
     try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ArtefactError(f"{source} {kind.is_not} it is not text") from None
-
-
-def parsed(text: str, source: Path, kind: DocumentKind, read: Callable[[str], Any] = json.loads) -> Document:
-    """The document in ``text``, as ``read`` finds it there; raises ArtefactError."""
-    try:
+        text = content.decode("utf-8")
         document = read(text)
+    except UnicodeDecodeError:
+        raise ArtefactError(f"{is_not} it is not text") from None
     except json.JSONDecodeError as error:
         if text.lstrip().startswith("{"):
             where = f"line {error.lineno}, column {error.colno}"
             raise ArtefactError(f"{source} is damaged or cut short: its JSON breaks at {where}") from None
-        raise ArtefactError(f"{source} {kind.is_not} it is not JSON") from None
+        raise ArtefactError(f"{is_not} it is not JSON") from None
     except (ValueError, RecursionError) as error:  # an integer of thousands of digits; very many brackets
         what = "its brackets are nested too deep" if isinstance(error, RecursionError) else "a number is too long"
-        raise ArtefactError(f"{source} {kind.is_not} {what}; {others(kind)}") from None
+        raise ArtefactError(f"{is_not} {what}; {kind.hint}") from None
     if not isinstance(document, dict) or type(document.get(kind.version)) is not int:
-        other = _other(document, kind) if isinstance(document, dict) else None
-        if other is not None:
-            raise ArtefactError(f"{source} is {other}, not a {kind.name}; {others(kind)}")
-        raise ArtefactError(f"{source} {kind.is_not} it is JSON, but has no {kind.version}")
+        if isinstance(document, dict):
+            _refuse_other(document, source, kind)
+        raise ArtefactError(f"{is_not} it is JSON, but has no {kind.version}; {kind.hint}")
     return document
+
+
+def _refuse_other(document: Document, source: Path, kind: DocumentKind) -> None:
+    """Raise ArtefactError for a document of another kind."""
+    other = kind_of(document)
+    if other not in (None, kind) and (other.mark in document or kind.version not in document):
+        raise ArtefactError(f"{source} is a {other.name} of `{other.command}`, not a {kind.name}; {kind.hint}")
 
 
 def migrated(
@@ -212,18 +262,9 @@ def migrated(
         step = migrations.get(version)
         if step is None:
             raise ArtefactError(f"{source} has schema {version}, which no Stash ever wrote")
-        document = step(document)
         version += 1
-        document = {**document, kind.version: version}
+        document = {**step(document), kind.version: version}
     return document
-
-
-def _other(document: Document, kind: DocumentKind) -> str | None:
-    return next((of for field, of in _OF_FIELD.items() if field in document and field != kind.version), None)
-
-
-def others(kind: DocumentKind) -> str:
-    return f"{kind.name}s are the *{kind.suffix} files that `{kind.command}` writes"
 
 
 def _suggestions(source: Path, kind: DocumentKind, most: int = 5) -> str:
@@ -235,4 +276,4 @@ def _suggestions(source: Path, kind: DocumentKind, most: int = 5) -> str:
     if not found:
         return f"; `{kind.command}` writes one"
     more = "" if len(found) <= most else f" and {len(found) - most} more"
-    return f"{kind.others} {', '.join(str(path) for path in found[:most])}{more}"
+    return f"; {kind.plural} there, newest first: {', '.join(str(path) for path in found[:most])}{more}"

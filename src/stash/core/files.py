@@ -98,7 +98,7 @@ def _check_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
 
 
 def _replace_whole(file: Path, path: Path) -> None:
-    """Give ``file`` a name that nobody has: taking it and having content is one step where there are hard links."""
+    """Give ``file`` a free name: taking it and having content is one step where there are hard links."""
     try:
         os.link(file, path)
     except FileExistsError:

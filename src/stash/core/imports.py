@@ -9,11 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# Borrowed --------------------------------------------------------------------------------------------------
-# Modules that Stash needs in a job's interpreter which may lack them: taken from where Stash itself is installed.
-#
-# That folder is on the interpreter's path only for the import, since a job whose environment is another must not
-# find there what it was not given. Whether what is found fits the interpreter shows when it is imported.
+# Modules that the agent needs in a job's interpreter which may lack them are taken from where Stash itself is
+# installed. That folder is on the interpreter's path only for the import, since a job whose environment is another
+# must not find there what it was not given. Whether what is found fits the interpreter shows when it is imported.
 
 _HOME = str(Path(__file__).resolve().parents[2])
 
@@ -32,11 +30,8 @@ def borrowed(name: str) -> ModuleType:
         sys.path.remove(_HOME)
 
 
-# Compat ----------------------------------------------------------------------------------------------------
-# Keeps ``import torchvision`` working where its compiled half does not fit the installed torch.
-#
-# Knows one mismatch: wheels of torchvision on PyPI are built for CUDA, so beside a CPU-only torch their compiled
-# extension cannot be loaded. Never imports torchvision itself, and imports torch only when called.
+# Wheels of torchvision on PyPI are built for CUDA, so beside a CPU-only torch their compiled extension cannot be
+# loaded. Never imports torchvision itself, and imports torch only when called.
 
 # torchvision/csrc/ops/nms.cpp and csrc/ops/quantized/cpu/qnms_kernel.cpp; these are the operators that
 # torchvision/_meta_registrations.py refers to even when the extension is missing.

@@ -53,7 +53,7 @@ LISTENERS = (
     ListeningSocket(
         "several nodes without `--node-rank`", "the launcher, which gives out numbers",
         f"{SECRET}: `--rdzv-id`", "the same address and port", "until all have come", "the run's interface",
-        ("stash.measure.launcher.numbering", "stash.measure.linux.interfaces"),
+        ("stash.measure.launcher.peers", "stash.measure.linux.interfaces"),
     ),
     ListeningSocket(
         "several nodes", "the launchers' signs of life, by UDP",
@@ -97,12 +97,12 @@ LISTENERS = (
     ListeningSocket(
         "`stash spot run --sync` rehearsed here", "torch's store; torchrun's and the script's own sockets",
         NOBODY_ASKED, "the store on loopback, or inside the emulated network; the rest where PyTorch likes",
-        "the run", "all interfaces", ("stash.spot.sync.meeting",),
+        "the run", "all interfaces", ("stash.spot.sync.rendezvous",),
     ),
     ListeningSocket(
         _GANG, "torch's store", f"{NOBODY_ASKED}; what head and nodes tell each other there is signed with the run's "
         "secret, which is not in it, and torchrun's own words are not", "the head's private address, port 29400",
-        "the run", "the run's interface", ("stash.spot.sync.meeting",),
+        "the run", "the run's interface", ("stash.spot.sync.rendezvous",),
     ),
     ListeningSocket(
         _GANG, "torchrun's and the script's own sockets", NOBODY_ASKED, "where PyTorch likes", "the run",

@@ -140,9 +140,8 @@ def kept_words(words: Sequence[str], choices: Collection[str] = (), folders: Seq
         elif named is None:
             kept.append(HIDDEN)
         else:
-            kept.append(
-                named["name"] + (named["value"] if _is_harmless(named["value"], choices, folders) else HIDDEN)
-            )
+            value = named["value"]
+            kept.append(named["name"] + (value if _is_harmless(value, choices, folders) else HIDDEN))
         begun = begun or module or word.endswith(_SCRIPT)
     return tuple(kept)
 

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from stash.core import parsers
 from stash.core.errors import UserError
 from stash.core.interrupts import interrupted_by
-from stash.ui.options import App, flag, option, positive
+from stash.lab.testbed.topology import MAX_NODES
+from stash.ui.commands import App
+from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from stash.catalog.machines import Peak
     from stash.lab.testbed.bed import Started, Testbed
     from stash.lab.zoo.datasets import Made
+    from stash.ui.charts.chart import Grid
 
 # Testbed ---------------------------------------------------------------------------------------------------
 # ``stash testbed``: runs commands on an emulated cluster, says what can be emulated, sweeps leftovers.
@@ -37,19 +41,24 @@ def testbed() -> None:
     """An emulated cluster on this machine: namespaces as hosts, links with set rates."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TestbedOptions(Options):
+    """One call of ``stash testbed run``."""
+
+    command: tuple[str, ...] = argument("COMMAND…", "What to run on every node.", many=True)
+    nodes: int = option("N", "Hosts.", parsers.whole(1, MAX_NODES), default="2")
+    devices: int = option("N", "Ranks per host, for `stash profile`.", parsers.whole(1), default="1")
+    network: float | None = option("RATE", 'Each host\'s uplink, like "1gbit".', parsers.rate)
+    interconnect: float | None = option("RATE", "Each host's loopback.", parsers.rate)
+    disk: float | None = option("RATE", 'Reads from disk, like "100MB/s".', parsers.rate)
+    disk_path: Path = option("PATH", "A folder on that disk.", Path, default=".")
+    cpus: float | None = option("N", "Each host's share of the cores.", parsers.number)
+    node: tuple[str, ...] = option("K:NAME=VALUE,…", "A host that differs; repeatable.", many=True)
+    dry_run: bool = flag("Print the commands that would be run, and stop.")
+
+
 @testbed_app.command(context_settings={"allow_interspersed_args": False})
-def run(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What to run on every node.")],
-    nodes: Annotated[int, option("N", "Hosts.")] = 2,
-    devices: Annotated[int, option("N", "Ranks per host, for `stash profile`.")] = 1,
-    network: Annotated[str | None, option("RATE", 'Each host\'s uplink, like "1gbit".')] = None,
-    interconnect: Annotated[str | None, option("RATE", "Each host's loopback.")] = None,
-    disk: Annotated[str | None, option("RATE", 'Reads from disk, like "100MB/s".')] = None,
-    disk_path: Annotated[Path, option("PATH", "A folder on that disk.")] = Path("."),
-    cpus: Annotated[float | None, option("N", "Each host's share of the cores.")] = None,
-    node: Annotated[list[str] | None, option("K:NAME=VALUE,…", "A host that differs; repeatable.")] = None,
-    dry_run: Annotated[bool, flag("--dry-run", "Print the commands that would be run, and stop.")] = False,
-) -> None:
+def run(options: TestbedOptions) -> None:
     """Run a command on every node of a testbed, and remove the testbed when all have ended.
 
     In the command, {node}, {nodes}, {address} (its own) and {head} (node 0) are
@@ -64,20 +73,24 @@ def run(
     from stash.lab.testbed.bed import Testbed
     from stash.lab.testbed.topology import Wish, parse_override
 
-    overrides: dict[int, Mapping[str, Wish]] = dict(map(parse_override, node or []))
-    wishes: dict[str, Any] = {"interconnect": interconnect, "network": network, "disk": disk, "cpus": cpus}
-    bed = Testbed(nodes, devices, overrides=overrides, disk_path=disk_path, **wishes)
-    if dry_run:
-        print("\n".join(step.describe() for step in bed.steps))
-        for number in range(nodes):
-            from shlex import join
+    overrides: dict[int, Mapping[str, Wish]] = dict(map(parse_override, options.node))
+    bed = Testbed(
+        options.nodes, options.devices, overrides=overrides, disk_path=options.disk_path,
+        interconnect=options.interconnect, network=options.network, disk=options.disk, cpus=options.cpus,
+    )  # fmt: skip
 
-            print(join(bed.command(words(command, number, nodes, devices, bed.address), number)))
+    def command_of(number: int) -> list[str]:
+        return words(options.command, number, options.nodes, options.devices, bed.address)
+
+    if options.dry_run:
+        print("\n".join(step.describe() for step in bed.steps))
+        for number in range(options.nodes):
+            print(shlex.join(bed.command(command_of(number), number)))
         return
     try:
         with interrupted_by(signal.SIGTERM, signal.SIGHUP), bed:
             _describe_links(bed)
-            code = _run_everywhere(bed, lambda number: words(command, number, nodes, devices, bed.address))
+            code = _run_everywhere(bed, command_of)
     except KeyboardInterrupt:
         print("interrupted: the testbed was removed", file=sys.stderr)
         code = 130
@@ -87,16 +100,15 @@ def run(
 @testbed_app.command()
 def doctor() -> None:
     """Say what this machine can emulate and what is missing; tries everything, leaves nothing."""
-    from rich.console import Console
-    from rich.table import Table
-
     from stash.lab.testbed.doctor import examine
+    from stash.ui.charts.chart import Grid
+    from stash.ui.page import Page
+    from stash.ui.terminal import print_page
 
     checks = examine()
-    table = Table(box=None, show_header=False)
-    for check in checks:
-        table.add_row("[green]yes[/]" if check.ok else "[red]no[/]", check.name, check.detail)
-    Console().print(table)
+    rows = tuple(("yes" if check.ok else "no", check.name, check.detail) for check in checks)
+    grid = Grid("", ("what", ""), rows, frozenset({0, 1, 2}), prose=True)
+    print_page(Page("What this machine can emulate", grids=(grid,)))
     missing = [check.name for check in checks if check.needed and not check.ok]
     if missing:
         raise UserError(f"there can be no testbed on this machine: it lacks {', '.join(missing)}")
@@ -120,59 +132,83 @@ def clean() -> None:
         raise UserError(f"could not remove {', '.join(left)}; run with sudo")
 
 
-@testbed_app.command()
-def model(
-    name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A workload of the zoo; see `stash zoo`.")],
-    gpu: Annotated[str | None, option("NAME", 'A GPU of the catalog, like "V100".')] = None,
-    precision: Annotated[str, option("P", "fp32, or fp16 (autocast, tensor cores).")] = "fp32",
-    tflops: Annotated[float | None, option("N", "The GPU's peak, 10^12 operations a second.")] = None,
-    memory: Annotated[str | None, option("RATE", 'Its memory\'s rate, like "900GB/s".')] = None,
-    efficiency: Annotated[float, option("F", "The part of the peak that is reached.")] = 0.5,
-    speed: Annotated[float | None, option("N", "… or the samples a second that it reaches.")] = None,
-    batch: Annotated[int | None, option("N", "Samples; else the workload's.", least=1)] = None,
-    size_scale: Annotated[float, option("F", "All bytes times this (links alike).")] = 1.0,
-    time_scale: Annotated[float, option("F", "All times times this.")] = 1.0,
-) -> None:
-    """Print the YAML of a zoo model on a GPU, for `python -m stash.lab.testbed.train --model FILE`.
+_DTYPES = ("fp32", "fp16")
 
-    The GPU is one of the catalog (--gpu), or any other by its peak rates (--tflops and --memory).
+
+@dataclass(frozen=True, kw_only=True)
+class TestbedModelOptions(Options):
+    """One call of ``stash testbed model``."""
+
+    name: str = argument("WORKLOAD", "A workload of the zoo; see `stash zoo`.")
+    gpu: str | None = option("NAME", 'A GPU of the catalog, like "V100".')
+    dtype: str = option(
+        "HOW",
+        "fp32, or fp16 (autocast, tensor cores).",
+        parsers.one_of(_DTYPES),
+        default="fp32",
+        was=("--precision",),
+    )
+    tflops: float | None = option("N", "The GPU's peak, 10^12 operations a second.", parsers.number)
+    memory_bandwidth: float | None = option(
+        "RATE", 'Its memory\'s rate, like "900GB/s".', parsers.rate, was=("--memory",)
+    )
+    efficiency: float = option(
+        "F", "The part of the peak that is reached.", parsers.fraction(include="(]"), default="0.5"
+    )
+    speed: float | None = option("N", "… or the samples a second that it reaches.", parsers.number)
+    batch: int | None = option("N", "Samples; else the workload's.", parsers.whole(1))
+    size_scale: float = option("F", "All bytes times this (links alike).", parsers.number, default="1")
+    time_scale: float = option("F", "All times times this.", parsers.number, default="1")
+
+    def check(self) -> None:
+        peak = self.given("tflops", "memory_bandwidth")
+        if self.gpu is not None and peak:
+            raise UserError(
+                f"--gpu {self.gpu} says the peak rates already; leave out --tflops and --memory-bandwidth, or --gpu"
+            )
+        if self.gpu is None and len(peak) < 2:
+            raise UserError(
+                'say which GPU with --gpu NAME, like "--gpu V100", or give both --tflops and --memory-bandwidth'
+            )
+
+
+@testbed_app.command()
+def model(options: TestbedModelOptions) -> None:
+    """Print the YAML of a zoo model on a GPU, for `python -m stash.lab.testbed.train_emulated --model FILE`.
+
+    The GPU is one of the catalog (--gpu), or any other by its peak rates (--tflops and --memory-bandwidth).
     """
     from stash.catalog.machines import VALUE_BYTES
     from stash.lab.testbed.emulation import dump
     from stash.lab.testbed.generate import emulate
     from stash.lab.zoo.registry import workload
 
-    if not all(0 < scale < float("inf") for scale in (size_scale, time_scale)):
-        raise UserError("--size-scale and --time-scale must be more than 0")
-    if precision not in VALUE_BYTES:
-        raise UserError(f"--precision {precision}: it is {' or '.join(VALUE_BYTES)}")
-    peak = _peak(gpu, precision, tflops, memory)
+    peak, efficiency, speed = _peak(options), options.efficiency, options.speed
     made = emulate(
-        name, peak.flops_per_second, peak.memory_bytes_per_second, batch, efficiency,
-        value_bytes=VALUE_BYTES[precision],
+        options.name, peak.flops_per_second, peak.memory_bytes_per_second, options.batch, efficiency,
+        value_bytes=VALUE_BYTES[options.dtype],
     )  # fmt: skip
     reached = f"{efficiency:.0%} of the peak reached"
     if speed is not None:
-        made = made.scaled(time=(batch or workload(name).batch) / positive("--speed", speed) / made.compute_seconds)
+        batch = options.batch or workload(options.name).batch
+        made = made.scaled(time=batch / speed / made.compute_seconds)
         reached = f"layers' shares of the step by those rates, and {speed:g} samples a second"
-    print(f"# {name} on {peak.about}\n# {reached}")
-    print(dump(made.scaled(size_scale, time_scale)), end="")
+    print(f"# {options.name} on {peak.about}\n# {reached}")
+    print(dump(made.scaled(options.size_scale, options.time_scale)), end="")
 
 
-def _peak(gpu: str | None, precision: str, tflops: float | None, memory: str | None) -> Peak:
-    """The catalog's rates of a GPU, or those given; raises UserError for neither, and for both."""
+def _peak(options: TestbedModelOptions) -> Peak:
+    """The catalog's rates of a GPU, or those given."""
     from stash.catalog.machines import Peak, peak, variants
-    from stash.core.units import parse_rate
 
-    if gpu is not None:
-        if tflops is not None or memory is not None:
-            raise UserError(f"--gpu {gpu} says the peak rates already; leave out --tflops and --memory, or --gpu")
+    if options.gpu is not None:
         from stash import catalog
 
-        return peak(variants(gpu, catalog.load()), precision)
-    if tflops is None or memory is None:
-        raise UserError('say which GPU with --gpu NAME, like "--gpu V100", or give both --tflops and --memory')
-    return Peak(tflops * 1e12, parse_rate(memory), f"a GPU of {tflops:g} TFLOP/s and {memory}")
+        return peak(variants(options.gpu, catalog.load()), options.dtype)
+    assert options.tflops is not None, "checked with the options"
+    assert options.memory_bandwidth is not None, "as above"
+    memory = options.typed.get("memory_bandwidth", options.memory_bandwidth)
+    return Peak(options.tflops * 1e12, options.memory_bandwidth, f"a GPU of {options.tflops:g} TFLOP/s and {memory}")
 
 
 def words(command: Sequence[str], node: int, nodes: int, devices: int, address: Any) -> list[str]:
@@ -240,9 +276,14 @@ _GROUPS = {
 }
 
 
-def zoo(
-    json: Annotated[bool, flag("--json", "Print the list as JSON for other programs.")] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ZooOptions(Options):
+    """One call of ``stash zoo``."""
+
+    json: bool = json_flag("Print the list as JSON for other programs.")
+
+
+def zoo(options: ZooOptions) -> None:
     """List the workloads that come with Stash.
 
     Each is ordinary training code: use one to measure a machine when you have no script at hand.
@@ -251,35 +292,33 @@ def zoo(
     stash profile --workload resnet18 --data DIR    measure one of them
     stash dataset make images DIR                   make data it can read
     """
-    from rich.console import Console
-
-    if json:
+    if options.json:
         print(_as_json())
         return
-    console = Console()
-    for group, title in _GROUPS.items():
-        console.print(f"{title}:", style="bold")
-        console.print(_table(group))
-    console.print("Gradients are in float32; the batch is per device.", style="dim")
+    from stash.ui.page import Chapter, Page
+    from stash.ui.terminal import print_page
+
+    groups = (Chapter(group, title, grids=(_models(group),), brief=True) for group, title in _GROUPS.items())
+    footer = "Gradients are in float32; the batch is per device."
+    print_page(Page("Workloads that come with Stash", chapters=tuple(groups), footer=footer))
 
 
-def _table(group: str) -> Table:
-    """The workloads of one group; fixed widths line the groups up and fit 80 columns."""
-    from rich.table import Table
-
+def _models(group: str) -> Grid:
+    """The workloads of one group; names are filled up to one width, so that the groups line up."""
     from stash.core.units import format_bytes
     from stash.lab.zoo.registry import WORKLOADS
+    from stash.ui.charts.chart import Grid
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for title, width in (("name", 18), ("data", 6), ("params", 7), ("gradients", 9), ("batch", 5)):
-        justify: Literal["left", "right"] = "left" if title in ("name", "data") else "right"
-        table.add_column(title, justify=justify, min_width=width, no_wrap=True)
-    table.add_column("what it is")
-    for item in WORKLOADS.values():
-        if item.group == group:
-            size, gradients = f"{item.parameters / 1e6:.1f} M", format_bytes(item.gradient_bytes)
-            table.add_row(item.name, item.kind, size, gradients, str(item.batch), item.about)
-    return table
+    rows = tuple(
+        (
+            item.name.ljust(18), item.kind, f"{item.parameters / 1e6:.1f} M".rjust(7),
+            format_bytes(item.gradient_bytes), str(item.batch), item.about,
+        )
+        for item in WORKLOADS.values()
+        if item.group == group
+    )  # fmt: skip
+    head = ("data", "params", "grads", "batch", "what it is")
+    return Grid("", head, rows, frozenset({0, 1, 5}), first="name", prose=True)
 
 
 def _as_json() -> str:
@@ -304,14 +343,23 @@ def dataset() -> None:
     """Make data sets that are as large, and as slow to read, as real ones."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions(Options):
+    """One call of ``stash dataset make``."""
+
+    kind: str = argument("KIND", "images, text, audio or clicks.")
+    path: Path = argument("PATH", "A new or empty folder, or one to continue.", Path)
+    count: int | None = option("N", "Samples to make; a default for each kind.", parsers.whole(1))
+    size: float | None = option("SIZE", 'Bytes to make instead of a count, like "2GB".', parsers.size_above_zero)
+    seed: int | None = option("N", "The same seed makes the same data (default 0).", parsers.whole(0))
+
+    def check(self) -> None:
+        if self.size is not None and self.count is not None:
+            raise UserError("--count and --size say the same thing twice; use one of them")
+
+
 @dataset_app.command()
-def make(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="images, text, audio or clicks.")],
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A new or empty folder, or one to continue.")],
-    count: Annotated[int | None, option("N", "Samples to make; a default for each kind.")] = None,
-    size: Annotated[str | None, option("SIZE", 'Bytes to make instead of a count, like "2GB".')] = None,
-    seed: Annotated[int | None, option("N", "The same seed makes the same data (default 0).")] = None,
-) -> None:
+def make(options: DatasetOptions) -> None:
     """Make a data set, or finish one that was interrupted.
 
     images: JPEG files of 110 kB on average in a folder per class, like ImageNet.
@@ -325,17 +373,10 @@ def make(
     """
     from stash.lab.zoo.datasets import dataset_kind
 
-    if size is not None:
-        if count is not None:
-            raise UserError("--count and --size say the same thing twice; use one of them")
-        count = _count_of(size, dataset_kind(kind).sample_bytes)
-    _report(_make_with_progress(kind, path, count, seed))
-
-
-def _count_of(size: str, sample_bytes: float) -> int:
-    from stash.core.units import parse_bytes
-
-    return max(1, round(parse_bytes(size) / sample_bytes))
+    count = options.count
+    if options.size is not None:
+        count = max(1, round(options.size / dataset_kind(options.kind).sample_bytes))
+    _report(_make_with_progress(options.kind, options.path, count, options.seed))
 
 
 def _make_with_progress(kind: str, path: Path, count: int | None, seed: int | None) -> Made:

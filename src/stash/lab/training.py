@@ -1,6 +1,6 @@
 """What the lab's two training scripts share: batches without end, and an end in one sentence.
 
-Knows nothing of what is trained; ``zoo.train`` trains real models, ``testbed.train`` emulated ones.
+Knows nothing of what is trained; ``zoo.train`` trains real models, ``testbed.train_emulated`` emulated ones.
 """
 
 from __future__ import annotations

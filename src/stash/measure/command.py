@@ -8,22 +8,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
+from stash.core import parsers
 from stash.core.errors import JobError, UserError
 from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
 from stash.core.printable import last_of, printable
 from stash.core.secrets import masked_text
-from stash.measure.ranks import Nnodes, NodeRank, NprocPerNode, RdzvEndpoint, RdzvId, cluster
+from stash.measure.launcher.profile_options import ProfileOptions
+from stash.measure.ranks import RankOptions, cluster
 from stash.report.output import output_file, print_probe, print_profile, show_then_save
-from stash.store.storing import StoreOption, store_for_copies
-from stash.ui.arguments import Split
-from stash.ui.options import flag, option, percent, positive
+from stash.store.storing import store_for_copies, store_option
+from stash.ui.arguments import ProfileCommand, Split
+from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.core.artefact import Growing
@@ -39,41 +41,38 @@ if TYPE_CHECKING:
 #
 # Parses, measures, shows. What the job itself prints goes to a log, shown when the job fails.
 
-JOB, MEASURE = "What to profile", "How to measure"
+_JOB, _LINKS = "What to profile", "What to measure"
 
 
-def profile(
-    ctx: typer.Context,
-    workload: Annotated[str | None, option("NAME", "A workload of the zoo; see `stash zoo`.", panel=JOB)] = None,
-    data: Annotated[str | None, option("PATH", "The workload's data; without it, data in memory.", panel=JOB)] = None,
-    batch: Annotated[int | None, option("N", "The workload's batch per device.", panel=JOB, least=1)] = None,
-    output: Annotated[
-        Path | None, option("FILE", "Where the profile goes; else named after the job.", "-o", "--output")
-    ] = None,
-    precision: Annotated[
-        float, option("PCT", "Stop when every stall is known to ± this % of a step.", panel=MEASURE)
-    ] = 2.0,
-    budget: Annotated[float, option("SECONDS", "… or after so long, from the first block on.", panel=MEASURE)] = 60.0,
-    rungs: Annotated[str | None, option("A,B,C", "Only these rungs of the ladder.", panel=MEASURE)] = None,
-    isolate: Annotated[bool, flag("--isolate", "A launch of its own for every rung.", panel=MEASURE)] = False,
-    data_root: Annotated[
-        str | None, option("PATH", "Where the job's data lie, if it reads them from C code.", panel=MEASURE)
-    ] = None,
-    patience: Annotated[float, option("SECONDS", "How long to wait for the first step.", panel=MEASURE)] = 300.0,
-    keep_logging: Annotated[
-        bool, flag("--keep-logging", "Leave W&B, MLflow, TensorBoard, Neptune and Comet on.", panel=MEASURE)
-    ] = False,
-    probe: Annotated[
-        Path | None, option("FILE", "Keep the links that `stash probe` measured with the profile.")
-    ] = None,
-    store: StoreOption = None,
-    dry_run: Annotated[bool, flag("--dry-run", "Print the command that would be started, and stop.")] = False,
-    nproc_per_node: NprocPerNode = None,
-    nnodes: Nnodes = None,
-    node_rank: NodeRank = None,
-    rdzv_endpoint: RdzvEndpoint = None,
-    rdzv_id: RdzvId = None,
-) -> None:
+def _output_option(what: str) -> Any:
+    return option("FILE", what, Path, "-o", "--output")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _JobOptions(Options):
+    """What is profiled, and where the profile goes."""
+
+    workload: str | None = option("NAME", "A workload of the zoo; see `stash zoo`.", panel=_JOB)
+    data: str | None = option("PATH", "The workload's data; without it, data in memory.", panel=_JOB)
+    batch: int | None = option("N", "The workload's batch per device.", parsers.whole(1), panel=_JOB)
+    output: Path | None = _output_option("Where the profile goes; else named after the job.")
+    probe: Path | None = option("FILE", "Keep the links that `stash probe` measured with the profile.", Path)
+    store: str | None = store_option()
+    dry_run: bool = flag("Print the command that would be started, and stop.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileCommandOptions(RankOptions, ProfileOptions, _JobOptions):
+    """One call of ``stash profile``."""
+
+    parsed_by: ClassVar[type] = ProfileCommand
+
+    def check(self) -> None:
+        if self.data_root not in (None, self.data) and not Path(self.data_root or "").is_dir():
+            raise UserError(f"--data-root {self.data_root}: there is no such folder")
+
+
+def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     """Profile a training job: every millisecond of a step attributed to compute or to a stall.
 
     No change to the job is needed. It trains for about a minute, in part on batches that it has seen before, and is
@@ -90,38 +89,28 @@ def profile(
     """
     require_linux("stash profile")
     from stash.core.artefact import Growing
-    from stash.core.ladder import NAMES, parse_rungs
     from stash.measure.launcher.engines import stands_alone
-    from stash.measure.launcher.measurement import ProfileOptions
     from stash.measure.launcher.session import ProfileSession
 
-    chosen = _job(ctx.obj, workload, data, batch)
-    wishes = ProfileOptions(
-        precision=percent("--precision", precision),
-        budget=positive("--budget", budget, "a number of seconds above 0", finite=True),
-        rungs=parse_rungs(rungs) if rungs else NAMES,
-        isolate=isolate,
-        data_root=_folder(data_root) or data,
-        patience=positive("--patience", patience),
-        keep_logging=keep_logging,
-    )
-    target, probed, copies = _output(output, chosen), _probe(probe), store_for_copies(store)
-    where = cluster(nproc_per_node, nnodes, node_rank, rdzv_endpoint, rdzv_id, ranks=chosen.of_zoo)
+    chosen = _job(context.obj, options.workload, options.data, options.batch)
+    wishes = replace(options, data_root=options.data_root or options.data)
+    target, probed, copies = _output(options.output, chosen), _probe(options.probe), store_for_copies(options.store)
+    where = cluster(options, ranks=chosen.of_zoo)
     if where.inherited and stands_alone(os.environ):
         print(
             f"RANK={os.environ['RANK']} and WORLD_SIZE={os.environ['WORLD_SIZE']} are set, so the job waits for its "
             "other ranks; if nothing starts them, unset both",
             file=sys.stderr,
         )
-    expedition = ProfileSession(chosen, where, wishes)
-    request = expedition.request()  # refuses what cannot be started, before anything is
-    if dry_run:
+    session = ProfileSession(chosen, where, wishes)
+    request = session.request()  # refuses what cannot be started, before anything is
+    if options.dry_run:
         print(printable(masked_text(request.describe(), arguments=False)))
         return
     # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
     with interrupted_by(*REQUESTS):
-        file = Growing(target, new=output is None)
-        _finish(_watched(expedition, probed, file), file, copies)
+        file = Growing(target, new=options.output is None)
+        _finish(_watched(session, probed, file), file, copies)
 
 
 def _job(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
@@ -151,12 +140,6 @@ def _job(words: Split, workload: str | None, data: str | None, batch: int | None
     return jobs.module(first, rest) if words.kind == "module" else jobs.command(words.words)
 
 
-def _folder(path: str | None) -> str | None:
-    if path is not None and not Path(path).is_dir():
-        raise UserError(f"--data-root {path}: there is no such folder")
-    return path
-
-
 def _output(wanted: Path | None, job: Job) -> Path:
     """Where the profile will go; checked before a minute is spent measuring."""
     from stash.core.records.base import SUFFIX
@@ -175,7 +158,7 @@ def _probe(path: Path | None) -> Probe | None:
     return probe
 
 
-def _watched(expedition: ProfileSession, probe: Probe | None, file: Growing) -> Result:
+def _watched(session: ProfileSession, probe: Probe | None, file: Growing) -> Result:
     """Measure; every finished round is shown, and in the file at once."""
     from stash.analysis.step_times import step_matrix
     from stash.measure.launcher.measurement import Moment, Result
@@ -188,8 +171,8 @@ def _watched(expedition: ProfileSession, probe: Probe | None, file: Growing) -> 
             file.take(_with_links(moment.profile, probe))
         progress.show(moment)
 
-    with suppress(KeyboardInterrupt), Progress(expedition) as progress:
-        result = expedition.run(watch)
+    with suppress(KeyboardInterrupt), Progress(session) as progress:
+        result = session.run(watch)
     file.close(discard=result.profile is None and not result.interrupted)
     if result.interrupted and result.profile is None:
         return replace(result, profile=file.last)  # while what was measured was handed over
@@ -234,7 +217,6 @@ def _finish(result: Result, file: Growing, copies: Store | None) -> None:
 #
 # Parses, measures, shows. Progress goes to stderr, the report or the JSON to stdout.
 
-MEASURE_LINKS = "What to measure"
 _SAYS = {
     "copies": "copying in memory, to GPUs and between them",
     "reads": "reading files",
@@ -244,34 +226,36 @@ _SAYS = {
 }
 
 
-def probe(
-    path: Annotated[
-        Path | None,
-        typer.Argument(metavar="PATH", help="A folder of data: its disk is measured.", show_default=False),
-    ] = None,
-    data: Annotated[Path | None, option("PATH", "The same, as an option.", panel=MEASURE_LINKS)] = None,
-    kind: Annotated[
-        str | None, option("KIND", "Samples to prepare: images, text, audio or clicks.", panel=MEASURE_LINKS)
-    ] = None,
-    budget: Annotated[float, option("SECONDS", "How long to measure at most.", panel=MEASURE_LINKS)] = 45.0,
-    only: Annotated[str | None, option("A,B,C", f"Only these: {', '.join(_SAYS)}.", panel=MEASURE_LINKS)] = None,
-    no_measure: Annotated[bool, flag("--no-measure", "Only say what the machine is.", panel=MEASURE_LINKS)] = False,
-    instance: Annotated[str | None, option("NAME", "The machine's type, if it cannot tell.")] = None,
-    no_metadata: Annotated[
-        bool, flag("--no-metadata", "Do not ask the metadata service of the cloud this machine is in.")
-    ] = False,
-    against: Annotated[str | None, option("NAME", "Compare with this type; else with its own.")] = None,
-    output: Annotated[
-        Path | None, option("FILE", "Where the probe goes; else named after the machine.", "-o", "--output")
-    ] = None,
-    store: StoreOption = None,
-    json: Annotated[bool, flag("--json", "Print probe, links and findings as JSON (docs/probe.md).")] = False,
-    nproc_per_node: NprocPerNode = None,
-    nnodes: Nnodes = None,
-    node_rank: NodeRank = None,
-    rdzv_endpoint: RdzvEndpoint = None,
-    rdzv_id: RdzvId = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _LinksOptions(Options):
+    """What is measured of a machine, and where the probe goes."""
+
+    path: Path | None = argument("PATH", "A folder of data: its disk is measured.", Path, default=None)
+    data: Path | None = option("PATH", "The same, as an option.", Path, panel=_LINKS)
+    kind: str | None = option("KIND", "Samples to prepare: images, text, audio or clicks.", panel=_LINKS)
+    budget: float = option("SECONDS", "How long to measure at most.", parsers.seconds, default="45", panel=_LINKS)
+    only: frozenset[str] | None = option(
+        "A,B,C", f"Only these: {', '.join(_SAYS)}.", lambda text: frozenset(parsers.names(text)), panel=_LINKS
+    )
+    no_measure: bool = flag("Only say what the machine is.", panel=_LINKS)
+    instance: str | None = option("NAME", "The machine's type, if it cannot tell.")
+    no_metadata: bool = flag("Do not ask the metadata service of the cloud this machine is in.")
+    against: str | None = option("NAME", "Compare with this type; else with its own.")
+    output: Path | None = _output_option("Where the probe goes; else named after the machine.")
+    store: str | None = store_option()
+    json: bool = json_flag("Print probe, links and findings as JSON (docs/probe.md).")
+
+    def check(self) -> None:
+        if self.only is not None and self.no_measure:
+            raise UserError("--only and --no-measure exclude each other; use one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions(RankOptions, _LinksOptions):
+    """One call of ``stash probe``."""
+
+
+def probe(options: ProbeOptions) -> None:
     """Find out what this machine really has: its links measured, beside what its type should have.
 
     Takes less than a minute, needs no privileges and no training job. Run it before training on a machine.
@@ -286,30 +270,20 @@ def probe(
     from stash import catalog as facts
 
     require_linux("stash probe")
-    known, folder, what = facts.load(), _probed_folder(path, data), _parts(only, no_measure)
-    for name in (instance, against):
+    known, folder = facts.load(), _probed_folder(options.path, options.data)
+    for name in (options.instance, options.against):
         if name is not None:
             known.instance(name)  # an unknown name is refused before anything is measured
-    positive("--budget", budget, "a number of seconds above 0", finite=True)
-    copies = store_for_copies(store)
-    target = output_file(output, _machine_name(), _suffix()) if output is not None or not no_measure else None
+    copies, output = store_for_copies(options.store), options.output
+    wanted = output is not None or not options.no_measure
+    target = output_file(output, _machine_name(), _suffix()) if wanted else None
     with _said_if_interrupted(), interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
-        if no_measure:
-            found: Probe | None = _described(folder, instance, not no_metadata)
-        else:
-            from stash.measure.launcher import probe_launch as probing
-
-            ranks = (nproc_per_node, nnodes, node_rank, rdzv_endpoint, rdzv_id)
-            with _progress() as say:
-                found = probing.probe(
-                    cluster(*ranks), budget=budget, data=folder, kind=kind, instance=instance, what=what, say=say,
-                    ask_metadata=not no_metadata,
-                )  # fmt: skip
+        found = _described(folder, options) if options.no_measure else _probed(folder, options)
         if found is None:
             print("This node is done; the probe is written on node 0.", file=sys.stderr)
             return
-        show = partial(print_probe, found, known, against, target, json)
-        show_then_save(found, target, show, json, new=output is None, copies=copies)
+        show = partial(print_probe, found, known, options.against, target, options.json)
+        show_then_save(found, target, show, options.json, new=output is None, copies=copies)
 
 
 @contextmanager
@@ -338,28 +312,30 @@ def _suffix() -> str:
     return PROBE_SUFFIX
 
 
-def _parts(only: str | None, no_measure: bool) -> frozenset[str] | None:
-    if only is None:
-        return None
-    if no_measure:
-        raise UserError("--only and --no-measure exclude each other; use one of them")
-    return frozenset(name.strip() for name in only.split(",") if name.strip())
-
-
 def _machine_name() -> str:
     from socket import gethostname
 
     return gethostname().split(".", maxsplit=1)[0]
 
 
-def _described(folder: Path | None, instance: str | None, ask_metadata: bool) -> Probe:
+def _probed(folder: Path | None, options: ProbeOptions) -> Probe | None:
+    from stash.measure.launcher import probe_launch as probing
+
+    with _progress() as say:
+        return probing.probe(
+            cluster(options), budget=options.budget, data=folder, kind=options.kind, instance=options.instance,
+            what=options.only, say=say, ask_metadata=not options.no_metadata,
+        )  # fmt: skip
+
+
+def _described(folder: Path | None, options: ProbeOptions) -> Probe:
     from stash.core.records.base import now
     from stash.core.records.host import Probe
     from stash.core.version import __version__
     from stash.measure.host.describe import describe
 
     began = time.monotonic()
-    host = describe(folder, instance=instance, ask_metadata=ask_metadata)
+    host = describe(folder, instance=options.instance, ask_metadata=not options.no_metadata)
     return Probe(
         stash_version=__version__,
         created=now(),

@@ -21,15 +21,16 @@ from stash.analysis.attribution import attribute
 from stash.analysis.stability import MIN_ROUNDS, MeasurementProgress, standing
 from stash.core.printable import printable_line
 from stash.core.units import counted
-from stash.report.profile_page import stall_table, view
-from stash.ui.layout import each_text, plain_text
+from stash.report.profile_page import table_rows
+from stash.ui.terminal import StallTable, each_text, plain_text
 
 if TYPE_CHECKING:
     from stash.core.records.profile import Profile
-    from stash.measure.launcher.measurement import Moment, ProfileOptions
+    from stash.measure.launcher.measurement import Moment
+    from stash.measure.launcher.profile_options import ProfileOptions
     from stash.measure.launcher.session import ProfileSession
 
-_SAYS = {
+_PHASES = {
     "starting": "starting the job",
     "warm-up": "warming up",
     "blocks": "measuring",
@@ -47,17 +48,17 @@ _LINES = 20
 
 
 class Progress:
-    """A context in which ``show`` may be called with every moment of an expedition; writes to stderr."""
+    """A context in which ``show`` may be called with every moment of a session; writes to stderr."""
 
     def __init__(
-        self, expedition: ProfileSession, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+        self, session: ProfileSession, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._title, self._wishes = printable_line(expedition.job.title), expedition.measurement.wishes
+        self._title, self._wishes = printable_line(session.job.title), session.measurement.wishes
         self._console = console or Console(stderr=True, highlight=False)
         self._plain = self._console.color_system is None or self._console.no_color
         self._clock = clock
         self._live: Live | None = None
-        self._since = self._heard = clock()
+        self._since = self._updated = clock()
         self._moment: Moment | None = None
         self._standing = MeasurementProgress(0)
         self._table: RenderableType | None = None
@@ -79,11 +80,11 @@ class Progress:
 
     def show(self, moment: Moment) -> None:
         """Take note of where the measurement is."""
-        if moment.said is not None:
-            self._say(printable_line(moment.said))
+        if moment.notice is not None:
+            self._print_above(printable_line(moment.notice))
         if self._live is None and (self._moment is None or self._moment.round_seconds is None):
             self._print_forecast(moment)
-        self._moment, self._heard = moment, self._clock()
+        self._moment, self._updated = moment, self._clock()
         if moment.profile is None:
             return
         now = standing(moment.profile)
@@ -102,7 +103,7 @@ class Progress:
         if forecast:
             self._print(f"  {forecast}")
 
-    def _say(self, line: str) -> None:
+    def _print_above(self, line: str) -> None:
         """A line that stays, above what is updated."""
         if self._live is None:
             self._print(f"  {line}")
@@ -114,7 +115,7 @@ class Progress:
 
     def __rich__(self) -> RenderableType:
         moment, now = self._moment, self._clock()
-        phase = _SAYS.get(moment.phase, moment.phase) if moment else _SAYS["starting"]
+        phase = _PHASES.get(moment.phase, moment.phase) if moment else _PHASES["starting"]
         beat = int(now - self._since) % 2
         head = Text.assemble(
             ("*" if beat else "-", "bold green") if self._plain else ("●", "bold green" if beat else "green"),
@@ -126,7 +127,7 @@ class Progress:
             far = f"{now - self._since:.0f} s"  # no block has begun yet, from which the budget counts
         else:
             rounds = f"{counted(self._standing.rounds, 'round')}, "
-            far = rounds + _how_far(self._standing, moment.elapsed + now - self._heard, self._wishes)
+            far = rounds + _how_far(self._standing, moment.elapsed + now - self._updated, self._wishes)
         forecast = _forecast(moment.round_seconds, self._wishes.budget) if moment else ""
         lines = [head, *(Text(f"  {line}", style="dim") for line in (far, forecast) if line)]
         return Group(*lines, *([] if self._table is None else [self._table]))
@@ -162,4 +163,6 @@ def _how_far(now: MeasurementProgress, elapsed: float, wishes: ProfileOptions) -
 
 def _breakdown(profile: Profile, plain: bool) -> RenderableType:
     breakdown = attribute(profile)
-    return stall_table(each_text(printable_line, view(breakdown, verdict(breakdown, profile), profile)), plain)
+    strong = verdict(breakdown, profile).stalls
+    stalls, step = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step, strong)
+    return StallTable(each_text(printable_line, (*stalls, step)), plain)

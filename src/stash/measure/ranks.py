@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from stash.ui.options import option
+from stash.core import parsers
+from stash.ui.options import Options, option
 
 if TYPE_CHECKING:
     from stash.measure.launcher.engines import Cluster
 
 _RANKS = "Ranks (as torchrun's)"
-NprocPerNode = Annotated[
-    int | None, option("N", "Ranks on this machine; else one per GPU, or 2 on CPUs.", panel=_RANKS)
-]
-Nnodes = Annotated[int | None, option("N", "Machines; run the same command on each.", panel=_RANKS)]
-NodeRank = Annotated[int | None, option("K", "Which machine this is, from 0.", panel=_RANKS)]
-RdzvEndpoint = Annotated[
-    str | None, option("HOST:PORT", "Where the machines meet: an address of machine 0.", panel=_RANKS)
-]
-RdzvId = Annotated[str | None, option("SECRET", "The same on all machines, instead of --node-rank.", panel=_RANKS)]
 
 
-def cluster(
-    nproc_per_node: int | None,
-    nnodes: int | None,
-    node_rank: int | None,
-    endpoint: str | None,
-    rdzv_id: str | None = None,
-    ranks: bool = True,
-) -> Cluster:
+@dataclass(frozen=True, kw_only=True)
+class RankOptions(Options):
+    """torchrun's own options."""
+
+    nproc_per_node: int | None = option(
+        "N", "Ranks on this machine; else one per GPU, or 2 on CPUs.", parsers.whole(1), panel=_RANKS
+    )
+    nnodes: int | None = option("N", "Machines; run the same command on each.", parsers.whole(1), panel=_RANKS)
+    node_rank: int | None = option("K", "Which machine this is, from 0.", parsers.whole(0), panel=_RANKS)
+    rdzv_endpoint: str | None = option("HOST:PORT", "Where the machines meet: an address of machine 0.", panel=_RANKS)
+    rdzv_id: str | None = option("SECRET", "The same on all machines, instead of --node-rank.", panel=_RANKS)
+
+
+def cluster(options: RankOptions, ranks: bool = True) -> Cluster:
     """The cluster that these options ask for, of machines like this one; raises UserError.
 
     ``ranks`` says whether something is started once per device.
@@ -38,5 +37,7 @@ def cluster(
     from stash.measure.launcher import engines
     from stash.measure.launcher.engines import Asked, Machine
 
-    asked = Asked(ranks, nproc_per_node, nnodes, node_rank, endpoint, rdzv_id)
+    asked = Asked(
+        ranks, options.nproc_per_node, options.nnodes, options.node_rank, options.rdzv_endpoint, options.rdzv_id
+    )
     return engines.cluster(asked, Machine(count_gpus(), len(os.sched_getaffinity(0))))

@@ -1,28 +1,31 @@
 """``stash restore``: puts back files that a killed profile had replaced, and says which; every command asks first.
 
 A guardian process does it as soon as a profile is killed; this is for what outlived the guardian, or could not be put
-back. How it is done, ``measure.run.put_back`` knows.
+back. How it is done, ``protocol.put_back`` knows.
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from stash.core.interrupts import require_linux
 from stash.core.printable import printable
-from stash.ui.options import flag
+from stash.ui.options import Options, flag
 
 
-def restore(
-    dry_run: Annotated[bool, flag("--dry-run", "Say what would be put back, and stop.")] = False,
-    other_machines: Annotated[
-        bool, flag("--other-machines", "Also of profiles of other machines; make sure that none runs any more.")
-    ] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RestoreOptions(Options):
+    """One call of ``stash restore``."""
+
+    dry_run: bool = flag("Say what would be put back, and stop.")
+    other_machines: bool = flag("Also of profiles of other machines; make sure that none runs any more.")
+
+
+def restore(options: RestoreOptions) -> None:
     """Put back the files that a profile had replaced when it was killed.
 
     A profile that ends puts them back itself; if it is killed (kill -9), a process beside it does so within seconds.
@@ -35,22 +38,22 @@ def restore(
       stash restore
     """
     require_linux("stash restore")
-    from stash.measure.launcher.kept_files import sentences
-    from stash.measure.protocol import kept_state
+    from stash.measure.launcher.guarded import sentences
+    from stash.measure.protocol import put_back
     from stash.measure.protocol.folder import machine_of, owned
 
     failed = False
-    found = kept_state.left()
+    found = put_back.left()
     for folder in found:
-        if owned(folder) is None and not other_machines:
+        if owned(folder) is None and not options.other_machines:
             machine = machine_of(folder) or "that is not known"
             print(printable(f"of a profile on the machine {machine}, which may still run:"))
             _list(folder, "would be put back with --other-machines")
-        elif dry_run:
+        elif options.dry_run:
             _list(folder, "would be put back")
-        elif (aftermath := kept_state.restore(folder)) is not None:
-            failed = failed or bool(aftermath.unprotected)
-            print(*map(printable, sentences(aftermath)), sep="\n")
+        elif (report := put_back.restore(folder)) is not None:
+            failed = failed or bool(report.unprotected)
+            print(*map(printable, sentences(report)), sep="\n")
     if not found:
         print("nothing to put back: no profile that was killed has left a file changed")
     if failed:
@@ -61,11 +64,11 @@ def restore_what_is_left() -> None:
     """What every command does first; where nothing was ever kept it costs two looks for a folder."""
     if not sys.platform.startswith("linux"):
         return
-    from stash.measure.protocol.kept_places import somebody_kept
+    from stash.measure.protocol.put_back import somebody_kept
 
     if not somebody_kept():
         return
-    from stash.measure.launcher.kept_files import of_restored
+    from stash.measure.launcher.guarded import of_restored
     from stash.measure.launcher.neighbours import restored
 
     for sentence in of_restored(restored()):
@@ -73,9 +76,9 @@ def restore_what_is_left() -> None:
 
 
 def _list(folder: Path, what: str) -> None:
-    from stash.measure.protocol import kept_state
+    from stash.measure.protocol import put_back
     from stash.measure.protocol.put_back import entries_of, is_to_undo
 
-    for ledger in kept_state.ledgers(folder):
+    for ledger in put_back.ledgers(folder):
         for kept in filter(is_to_undo, entries_of(ledger) or ()):
             print(printable(f"  {kept.path} {what}" + (f", from {kept.other}" if kept.other else "")))

@@ -1,8 +1,8 @@
 """torchrun whose store listens on one address: ``python -m stash.measure.torchrun`` with torchrun's own options.
 
-Its store asks nobody who they are, and listens on all interfaces unless it is handed a socket. So the first node
+Its store lets anybody in, and listens on all interfaces unless it is handed a socket. So the first node
 hands it one: on loopback where all ranks are on this machine (and what they open is to be there too), else on the
-address that the other nodes were told. Meant for the static rendezvous: the other one unpickles what is in the store.
+address that the other nodes were given. For the static rendezvous: the other one unpickles what is in the store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stash.core.membership import LOOPBACK
 from stash.measure.linux.interfaces import interface_of, listen
 
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
-"""How the libraries that ranks talk through are told where to listen."""
+"""How the libraries that ranks talk through learn where to listen."""
 
 
 def main(words: Sequence[str]) -> None:

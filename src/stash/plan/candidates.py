@@ -181,7 +181,7 @@ def check_names(catalog: Catalog, constraints: Constraints) -> None:
     models = {name for each in catalog.instances for name in (each.gpu_model, each.gpu) if name}
     for option, names, known in (
         ("cloud", constraints.clouds, clouds),
-        ("region", constraints.regions, set(catalog.columns.regions)),
+        ("region", constraints.regions, set(catalog.regions)),
         ("exclude", constraints.excluded, clouds | types | full),
         ("quota", constraints.quotas, types),
     ):
@@ -215,7 +215,7 @@ def wishes(constraints: Constraints) -> tuple[tuple[str, object], ...]:
         ("gpu", constraints.gpus),
         ("exclude", constraints.excluded),
         ("max-price", constraints.most_dollars_per_hour),
-        ("min-memory", constraints.least_gpu_memory_bytes),
+        ("min-gpu-memory", constraints.least_gpu_memory_bytes),
         ("quota", constraints.quotas),
     )
 

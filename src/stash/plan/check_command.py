@@ -1,37 +1,35 @@
-"""``stash check-plan``: a plan held against a later profile on what was rented; an exit code for pipelines.
-
-Parses, loads, shows: what it says comes from ``stash.plan`` and ``stash.plan``.
-"""
+"""``stash check-plan``: a plan held against a later profile on what was rented; an exit code for pipelines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import typer
 
 from stash.core.errors import UserError
-from stash.store.storing import StoreOption
-from stash.ui.options import flag, option
+from stash.store.storing import store_option
+from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
     from stash.plan.checking import PlanCheck
     from stash.plan.records import RentalPlan
     from stash.plan.residuals import Residuals
 
-PLAN_HELP = "A plan, of `stash recommend`."
-RUN_HELP = "A profile of the same job, measured later on a machine of the plan."
-INSTANCE_HELP = "The type it was measured on, where the profile does not tell."
-JSON_HELP = "Print the check as JSON; its keys are a contract (docs/format.md)."
+
+@dataclass(frozen=True, kw_only=True)
+class CheckPlanOptions(Options):
+    """One call of ``stash check-plan``."""
+
+    plan: str = argument("PLAN", "A plan, of `stash recommend`.")
+    run: str = argument("RUN", "A profile of the same job, measured later on a machine of the plan.")
+    instance: str | None = option("NAME", "The type it was measured on, where the profile does not tell.")
+    json: bool = json_flag("Print the check as JSON; its keys are a contract (docs/format.md).")
+    store: str | None = store_option()
 
 
-def check_plan(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help=PLAN_HELP, show_default=False)],
-    run: Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP, show_default=False)],
-    instance: Annotated[str | None, option("NAME", INSTANCE_HELP)] = None,
-    json: Annotated[bool, flag("--json", JSON_HELP)] = False,
-    store: StoreOption = None,
-) -> None:
+def check_plan(options: CheckPlanOptions) -> None:
     """Hold a plan against what was measured later: which intervals held, and which assumption failed.
 
     Exit code 0 if the step is as planned or faster and deadline and budget hold, 1 if not, 3 if unknown.
@@ -43,31 +41,19 @@ def check_plan(
         stash recommend train.stash.json --epochs 90 --calibrate-with train.plan.json:on-p3.stash.json
     """
     from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall
-    from stash.plan.checked_page import checked_document, checked_view, render_checked
+    from stash.plan.checked_page import document, page
     from stash.report.output import printed
 
-    loaded, check = _checked(plan, run, instance, store)
-    shown = checked_document(loaded, check) if json else checked_view(loaded, check, (plan, run))
-    printed(shown, render_checked)
+    loaded, check = _checked(options.plan, options.run, options.instance, options.store)
+    printed(document(loaded, check) if options.json else page(loaded, check, (options.plan, options.run)))
     raise typer.Exit({PASSES: 0, FAILS: 1, CANNOT_TELL: 3}[overall(check.decisions)])
 
 
-def read_residuals(pairs: Sequence[str], store: str | None = None) -> Residuals:
-    """What plans turned out to be, of words like ``train.plan.json:run.stash.json``; raises UserError."""
-    from stash.plan.records import PLAN_SUFFIX
+def read_residuals(pairs: Sequence[tuple[str, str]], store: str | None = None) -> Residuals:
+    """What earlier plans turned out to be, of each one's file and a profile of what it rented; raises UserError."""
     from stash.plan.residuals import Residuals
 
-    found = []
-    for word in pairs:
-        plan, ending, run = word.partition(f"{PLAN_SUFFIX}:")
-        if not ending:
-            plan, ending, run = word.partition(":")
-        if not (plan and ending and run):
-            raise UserError(
-                f"--calibrate-with {word}: give a plan and a profile, like train.plan.json:run.stash.json"
-            )
-        file = plan + ending.removesuffix(":")
-        found.append(_checked(file, run, None, store)[1].residuals)
+    found = [_checked(file, run, None, store)[1].residuals for file, run in pairs]
     return Residuals(
         found=tuple(each for residuals in found for each in residuals.found),
         left_out=tuple(each for residuals in found for each in residuals.left_out),

@@ -219,7 +219,7 @@ class Evaluator:
                 kind = "instance" if chain.rentable.machine is None else "cluster"
                 update |= {"nodes": nodes, kind: chain.rentable.key}
             base = chain.shape.base
-            drawn = stall_draws(base, altered(chain.shape).model_copy(update=update))
+            drawn = stall_draws(base, altered(chain.shape).changed(**update))
             self._forecasts[key] = drawn if self._calibrate is None else self._calibrate(drawn, base.draws)
         return self._forecasts[key]
 

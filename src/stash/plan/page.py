@@ -1,283 +1,57 @@
-"""A plan as a page of the report, with its charts: cost against time, and every bill made of its stalls."""
+"""A plan as a page and as JSON: what to rent, where its dollars go, why others lost, how all of it was found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from stash.core.errors import UserError
-from stash.core.formatting import chance, dollars, dollars_interval, span_interval, span_scale
-from stash.core.ladder import STALLS
-from stash.core.units import Scale, counted
-from stash.plan.explained import DerivationLine, derivation
-from stash.plan.records import Choice, Goal, RentalPlan
-from stash.plan.view import WORDS, label, place, question, rule_line, table_scale, telling, unranked, verdict
-from stash.ui.charts.chart import (
-    Axis,
-    Bar,
-    Blank,
-    Chart,
-    Dot,
-    Drawn,
-    Extent,
-    Grid,
-    Lane,
-    Legend,
-    Rule,
-    Tag,
-    Trail,
-    Whisker,
-    axis,
-    band,
-    centre,
-    extent,
-    plain_axis,
-    whisker,
+from stash.core.formatting import chance, dollars, dollars_interval, listed, money_decimals, span, span_interval
+from stash.core.units import counted, round_to_sum
+from stash.plan.charts import (
+    FRONT,
+    WORDS,
+    choices_table,
+    cost_against_time,
+    dollars_by_stall,
+    label,
+    place,
+    table_scale,
 )
-from stash.ui.charts.chart_files import content
-from stash.ui.html import render
-from stash.ui.page import Chapter, Page
+from stash.plan.explained import derivation, settings
+from stash.plan.records import Choice, Goal, RentalPlan, RuleChoice, Unranked
+from stash.ui.charts.chart import Grid
+from stash.ui.page import Chapter, Page, Row
 
-# Charts ----------------------------------------------------------------------------------------------------
-# What may be rented, drawn: cost against time with the front, and every bill made of its stalls.
-#
-# Takes what a plan says, and leaves out of the picture, not of its table, what lies far from every wish.
-
-FRONT = ("chosen", "tied", "front")
-_SERIES = {"chosen": "faster", "tied": "faster", "front": "contention", "lost": "plain", "infeasible": "slower"}
-_WORDS = {
-    "faster": "what to rent, and what is as good",
-    "contention": "the front: nothing is both cheaper and sooner",
-    "plain": "lost",
-    "slower": "misses deadline or budget",
-}
-_FAR = 2.0
-"""Times the longest and the dearest of the front, beyond which a choice is not drawn."""
-_SPACE = "\N{NO-BREAK SPACE}"
+_MAX = {"tied": 2, "front": 2, "lost": 3, "infeasible": 2}
+"""Lines of each standing that fit one screen."""
+_MAX_INFEASIBLE = 6
+"""Where nothing else is to be shown."""
+_MAX_REASONS, _MAX_UNRANKED, _MAX_ASSUMED = 2, 30, 2
+_DAY = 10
+"""Letters of a date."""
+_SMALL = 0.005
+"""Of a bill."""
+_OTHER = "plain"
+"""The series of what is no stall."""
 
 
-@dataclass(frozen=True)
-class _Plane:
-    """Where times and dollars stand."""
-
-    x: Extent
-    y: Extent
-    unit: Scale
-    """Of times."""
-
-    def across(self, seconds: float) -> float:
-        return self.x.at(seconds / self.unit.size)
-
-    def place(self, choice: Choice) -> tuple[float, float]:
-        return self.across(choice.seconds.value), self.y.at(choice.dollars.value)
-
-
-def cost_against_time(plan: RentalPlan) -> Chart | Blank:
-    """A dot for each choice, the front as a line through its own, the deadline as a line across."""
-    name, title = "cost-against-time", "Cost against time"
-    if not plan.choices:
-        return Blank(name, title, "of no offer are both its price and the step on it known")
-    near = _near(plan)
-    plane = _plane(plan.goal, near)
-    marks = _wishes(plan.goal, plane)
-    front = _unbeaten([item for item in near if item.standing in FRONT])
-    if len(front) > 1:
-        marks.append(Trail(tuple(map(plane.place, front)), "contention"))
-    marks += [*_dots(near, plane), *_tags(near, plane)]
-    present = {_SERIES[item.standing] for item in near}
-    far = len(plan.choices) - len(near)
-    left_out = f"{counted(far, 'choice')} far beyond {'is' if far == 1 else 'are'} only in the table."
-    return Chart(
-        name=name,
-        title=title,
-        caption=left_out if far else "",
-        how="Each dot is something to rent: left is sooner, low is cheaper. Thin lines are 95% intervals; lines "
-        "across are the deadline and the budget.",
-        x=plain_axis(plane.x, f"{plane.unit.unit} from start to end"),
-        y=_dollar_axis(plane.y),
-        marks=tuple(marks),
-        keys=tuple(Legend(series, _WORDS[series]) for series in _WORDS if series in present),
-        table=choices_table(plan, "Everything that was weighed to the end"),
-    )
-
-
-def _plane(goal: Goal, shown: Sequence[Choice]) -> _Plane:
-    """One that holds all of them, the intervals of the front, and what was asked for."""
-    unit = span_scale(max(item.seconds.value for item in shown))
-    sure = [item for item in shown if item.standing in FRONT]
-    times = [goal.deadline_seconds, *(item.seconds.value for item in shown), *(item.seconds.high for item in sure)]
-    costs = [goal.budget_dollars, *(item.dollars.value for item in shown), *(item.dollars.high for item in sure)]
-    return _Plane(extent([None if time is None else time / unit.size for time in times]), extent(costs), unit)
-
-
-def _near(plan: RentalPlan) -> list[Choice]:
-    """Choices that are no more than so many times as long, or as dear, as the front; all, where there is none."""
-    front = [item for item in plan.choices if item.standing in FRONT]
-    longest = max((item.seconds.value for item in front), default=0.0)
-    dearest = max((item.dollars.value for item in front), default=0.0)
-    longest, dearest = max(longest, plan.goal.deadline_seconds or 0.0), max(dearest, plan.goal.budget_dollars or 0.0)
-    return [
-        item
-        for item in plan.choices
-        if not front or (item.seconds.value <= _FAR * longest and item.dollars.value <= _FAR * dearest)
-    ]
-
-
-def _unbeaten(choices: Sequence[Choice]) -> list[Choice]:
-    """Those that no other is both cheaper and sooner than, the soonest first: a tie may be beaten in both."""
-    found: list[Choice] = []
-    for item in sorted(choices, key=lambda item: (item.seconds.value, item.dollars.value)):
-        if not found or item.dollars.value < found[-1].dollars.value:
-            found.append(item)
-    return found
-
-
-def _wishes(goal: Goal, plane: _Plane) -> list[Drawn]:
-    marks: list[Drawn] = []
-    if goal.deadline_seconds is not None:
-        until = plane.across(goal.deadline_seconds)
-        marks += [Rule(until), Tag(until, 0.0, "deadline")]
-    if goal.budget_dollars is not None:
-        budget = plane.y.at(goal.budget_dollars)
-        marks += [Trail(((0.0, budget), (1.0, budget)), "plain"), Tag(0.0, budget, "budget")]
-    return marks
-
-
-def _dots(shown: Sequence[Choice], plane: _Plane) -> list[Drawn]:
-    """The best last, so that nothing hides them."""
-    marks: list[Drawn] = []
-    for item in reversed(_best_first(shown)):
-        series, (x, y) = _SERIES[item.standing], plane.place(item)
-        if item.standing in FRONT:
-            time, money = item.seconds.scaled(1 / plane.unit.size), item.dollars
-            marks += whisker(plane.x, time.low, time.high, y, series)
-            if money.low is not None and money.high is not None:
-                marks.append(Whisker((x, x), plane.y.span(money.low, money.high), series))
-        says = f"{item.name}: {span_interval(item.seconds)}, {dollars_interval(item.dollars)}; {item.why}"
-        marks.append(Dot(x, y, series, says, hollow=item.standing in ("lost", "infeasible")))
-    return marks
-
-
-def _tags(shown: Sequence[Choice], plane: _Plane) -> list[Drawn]:
-    """Names, the best first."""
-    return [Tag(*plane.place(item), item.name, firm=item.standing == "chosen") for item in _best_first(shown)]
-
-
-def _best_first(choices: Sequence[Choice]) -> list[Choice]:
-    return sorted(choices, key=lambda item: list(_SERIES).index(item.standing))
-
-
-def _dollar_axis(shown: Extent) -> Axis:
-    decimals = 0 if shown.step >= 1 else 2
-    return axis(shown, "dollars", lambda value: dollars(value, decimals))
-
-
-def dollars_by_stall(plan: RentalPlan) -> Chart | Blank:
-    """A row for each of the choices that say most, its bill made of its stalls and of what else is paid."""
-    name, title = "dollars-by-stall", "Where the dollars go"
-    shown = telling(plan)
-    if not shown:
-        return Blank(name, title, "of no offer are both its price and the step on it known")
-    x = extent([end for item in shown for end in (item.dollars.value, item.dollars.high)])
-    marks: list[Drawn] = []
-    for number, item in enumerate(shown):
-        marks += _bill(item, x, number, len(shown))
-    lanes = tuple(Lane(f"{item.name}", dollars_interval(item.dollars)) for item in shown)
-    present = [stall for stall in STALLS if any(part.name == stall for item in shown for part in item.stalls)]
-    return Chart(
-        name=name,
-        title=title,
-        caption="",
-        how="Each row is one bill, made of the stalls of a step over the whole training and, grey, of what is paid "
-        "beside it. Thin lines are 95% intervals of the whole.",
-        x=_dollar_axis(x),
-        marks=tuple(marks),
-        lanes=lanes,
-        keys=(*(Legend(stall, stall) for stall in present), Legend("plain", "beside training")),
-        table=_bills_table(plan.choices, present),
-    )
-
-
-def _bill(item: Choice, x: Extent, number: int, rows: int) -> list[Drawn]:
-    """What was measured as negative has no place in it."""
-    marks: list[Drawn] = []
-    parts = [(part.name, part.name, part.dollars.value) for part in item.stalls]
-    parts += [(part.name, "plain", part.dollars.value) for part in item.items if part.name != "training"]
-    reached = 0.0
-    for name, series, value in parts:
-        if value > 0:
-            says = f"{item.name}, {name}: {dollars(value)} of {dollars(item.dollars.value)}"
-            marks.append(Bar(x.span(reached, reached + value), band(number, rows), series, says))
-            reached += value
-    return [*marks, *whisker(x, item.dollars.low, item.dollars.high, centre(number, rows))]
-
-
-def choices_table(plan: RentalPlan, title: str) -> Grid:
-    """Every choice with its time, bill and chances, and why it was or was not chosen."""
-    choices, goal = plan.choices, plan.goal
-    scale = table_scale(choices)
-    columns: list[tuple[str, Callable[[Choice], str], bool]] = [
-        ("what", lambda item: label(item).replace(" ", _SPACE), True),
-        ("", lambda item: WORDS[item.standing], True),
-        ("time", lambda item: span_interval(item.seconds, scale), False),
-        ("cost", lambda item: dollars_interval(item.dollars), False),
-        ("on time", lambda item: chance(item.on_time, goal.deadline_seconds), False),
-        ("in budget", lambda item: chance(item.within_budget, goal.budget_dollars), False),
-        ("$/h", lambda item: dollars(item.rented.dollars_per_hour), False),
-        ("where", place, True),
-        ("why", lambda item: item.why, True),
-    ]
-    if len(set(map(place, choices))) == 1:
-        columns = [column for column in columns if column[0] != "where"]
-    told = [(head, cell, text) for head, cell, text in columns if any(map(cell, choices))]
-    rows = tuple(tuple(cell(item) for _, cell, _ in told) for item in choices)
-    texts = frozenset(number for number, (_, _, text) in enumerate(told) if text)
-    return Grid(title, tuple(head for head, _, _ in told[1:]), rows, texts, first="what")
-
-
-def _bills_table(choices: Sequence[Choice], present: Sequence[str]) -> Grid:
-    beside = list(dict.fromkeys(part.name for item in choices for part in item.items if part.name != "training"))
-    rows = []
-    for item in choices:
-        found = {part.name: part.dollars for part in item.stalls}
-        found |= {part.name: part.dollars for part in item.items}
-        cells = [dollars_interval(found[name]) if name in found else "unknown" for name in present]
-        paid = [dollars_interval(found[name]) if name in found else "not counted" for name in beside]
-        rows.append((item.name, dollars_interval(item.dollars), *cells, *paid))
-    return Grid("Bills, in dollars", ("all", *present, *beside), tuple(rows), frozenset({0}), first="what")
-
-
-# Page ------------------------------------------------------------------------------------------------------
-# A plan as a page of the report: what to rent, cost against time, where the dollars go, and how they were found.
-
-_WIDTH_MM = 170
-_UNRANKED = 30
-
-
-def picture(plan: RentalPlan, ending: str) -> str | bytes:
-    """The content of a file with that ending: the whole page, or cost against time as a picture.
-
-    Raises UserError where there is nothing to draw, or without vl-convert.
-    """
-    if ending == ".html":
-        return render(page(plan))
-    drawn = cost_against_time(plan)
-    if isinstance(drawn, Blank):
-        raise UserError(f"--output *{ending}: there is nothing to draw, because {drawn.why}")
-    return content(drawn, ending.removeprefix("."), _WIDTH_MM)
-
-
-def page(plan: RentalPlan) -> Page:
-    """The whole report."""
+def page(plan: RentalPlan, pareto: bool = False) -> Page:
+    """The whole report; with ``pareto`` its short table is the whole front and nothing else of the choices."""
+    best = plan.chosen
+    shown = [item for item in plan.choices if item.standing in FRONT] if pareto else telling(plan)
     return Page(
         title=f"What to rent for {plan.workload}",
-        source=f"A plan of {plan.created[:10]}, from {', '.join(plan.profiles)}",
+        source=f"A plan of {plan.created[:_DAY]}, from {', '.join(plan.profiles)}",
         subtitle=(question(plan.goal),),
         verdict=(verdict(plan),),
-        numbers=() if plan.chosen is None else tuple(_numbers(plan.chosen, plan.goal)),
+        bar=() if best is None else money_parts(best),
+        bar_title="" if best is None else f"Where the {dollars(best.dollars.value)} go",
+        numbers=() if best is None else tuple(_numbers(best, plan.goal)),
+        grids=(*_choices(plan, shown, pareto), *_rules(plan)),
         warnings=plan.warnings,
         next_steps=_next(plan),
         chapters=tuple(_chapters(plan)),
+        footer=_footer(plan, shown),
     )
 
 
@@ -294,44 +68,261 @@ def _numbers(best: Choice, goal: Goal) -> Iterator[tuple[str, str]]:
 
 
 def _next(plan: RentalPlan) -> tuple[str, ...]:
-    steps = [f"`--{wish.option} {wish.to}`: {wish.text}" for wish in plan.relaxations]
+    steps = [f"`{wish.typed}`: {wish.text}" for wish in plan.relaxations]
     if plan.experiment is not None:
         steps.append(f"{plan.experiment.text}: `{' '.join(plan.experiment.command)}`")
     return tuple(steps)
 
 
-def _chapters(plan: RentalPlan) -> list[Chapter]:
-    found = [
-        Chapter("front", "Cost against time", label="Cost and time", charts=(cost_against_time(plan),)),
-        Chapter("dollars", "Where the dollars go", label="Dollars", charts=(dollars_by_stall(plan),)),
-        Chapter("choices", "What was weighed", label="Choices", grids=(choices_table(plan, ""),)),
-    ]
+def money_parts(choice: Choice) -> tuple[Row, ...]:
+    """Stalls in the ladder's order, then what is paid beside training; together the bill.
+
+    What is less than half a per cent is taken together as the rest, where there is more than one such part. Of what
+    costs nothing, like capacity that is paid for already, there are no parts.
+    """
+    whole = choice.dollars.value
+    if whole <= 0:
+        return ()
+    found = [(stall.name, stall.name, stall.dollars.value) for stall in choice.stalls]
+    found += [(item.name, _OTHER, item.dollars.value) for item in choice.items if item.name != "training"]
+    small = [part for part in found if abs(part[2]) < _SMALL * whole]
+    if len(small) > 1:
+        found = [part for part in found if part not in small]
+        found.append(("the rest", _OTHER, sum(value for _, _, value in small)))
+    decimals = money_decimals(whole)
+    rounded = round_to_sum([value for _, _, value in found], decimals)
+    return tuple(
+        Row(name, dollars(shown, decimals), share=_share(value / whole), fraction=value / whole, series=series)
+        for (name, series, value), shown in zip(found, rounded, strict=True)
+    )
+
+
+def _share(fraction: float) -> str:
+    return "<1%" if 0 < fraction < _SMALL else f"{fraction:.0%}"
+
+
+def stall_dollars(choice: Choice) -> float:
+    """Of the bill: what is neither compute nor paid beside training."""
+    return sum(stall.dollars.value for stall in choice.stalls if stall.name != "compute")
+
+
+def largest_stall(choice: Choice) -> tuple[str, float]:
+    """Its name and its share of the bill, or of the step where nothing is paid; no name if none is above zero."""
+    stalls = [stall for stall in choice.stalls if stall.name != "compute" and stall.seconds.value > 0]
+    if not stalls:
+        return "", 0.0
+    most = max(stalls, key=lambda stall: stall.seconds.value)
+    whole = choice.dollars.value
+    return most.name, most.dollars.value / whole if whole > 0 else most.share
+
+
+def _choices(plan: RentalPlan, shown: Sequence[Choice], pareto: bool) -> tuple[Grid, ...]:
+    """A line for each of the choices ``shown``: what became of it, its chances, and why."""
+    if not shown:
+        return ()
+    scale, goal = table_scale(plan.choices), plan.goal
+    rows = []
+    for item in shown:
+        name, share = largest_stall(item)
+        rows.append((
+            WORDS[item.standing], label(item), span_interval(item.seconds, scale), dollars_interval(item.dollars),
+            chance(item.on_time, goal.deadline_seconds), chance(item.within_budget, goal.budget_dollars),
+            f"{name} {share:.0%}" if name else "", "" if pareto and item.standing == "front" else _why(item),
+        ))  # fmt: skip
+    head = ("what", "time", "cost", "on time", "in budget", "largest stall", "why")
+    kept = [0, *(at for at in range(1, len(head) + 1) if any(row[at] for row in rows))]
+    hidden = len(plan.choices) - len(shown)
+    beside = "beside the front" if pareto else "more"
+    below = f"{counted(hidden, 'choice')} {beside}: `--json`, or `-o plan.html`, has all; `--explain` derives one"
+    return (
+        Grid(
+            title="",
+            head=tuple(head[at - 1] for at in kept[1:]),
+            rows=tuple(tuple(row[at] for at in kept) for row in rows),
+            texts=frozenset(number for number, at in enumerate(kept) if at in (0, 1, 6, 7)),
+            below=below if hidden > 0 else "",
+            ranks=tuple(int(at == 6) for at in kept),
+            prose=7 in kept,
+        ),
+    )
+
+
+def _rules(plan: RentalPlan) -> tuple[Grid, ...]:
+    """What every other way to choose would have rented."""
+    if not plan.rules:
+        return ()
+    head = ("would rent", "costs more", "takes", "")
+    rows = tuple(_rule(rule, plan) for rule in plan.rules)
+    return (Grid("", head, rows, frozenset({0, 1, 4}), first="how people choose", prose=True),)
+
+
+def _rule(rule: RuleChoice, plan: RentalPlan) -> tuple[str, ...]:
+    if rule.choice is None:
+        return rule.rule, "nothing", "", "", rule.why
+    if plan.chosen is not None and rule.choice.rented == plan.chosen.rented and not rule.dollars_more:
+        return rule.rule, label(rule.choice), "", "", "the same"
+    money = "" if rule.dollars_more is None else _more_or_less(dollars(rule.dollars_more))
+    time = "" if rule.seconds_more is None else _more_or_less(span(rule.seconds_more))
+    remark = "" if rule.feasible is not False else _broken(rule.choice, plan.goal)
+    return rule.rule, label(rule.choice), money, time, remark
+
+
+def _more_or_less(text: str) -> str:
+    return text.replace("-", "−") if text.startswith(("-", "−")) else f"+{text}"
+
+
+def _broken(choice: Choice, goal: Goal) -> str:
+    """What an infeasible choice does not keep."""
+    late = choice.on_time is not None and choice.on_time < goal.confidence
+    dear = choice.within_budget is not None and choice.within_budget < goal.confidence
+    return listed([*(["late"] if late else []), *(["too dear"] if dear else [])]) or "not allowed"
+
+
+def _chapters(plan: RentalPlan) -> Iterator[Chapter]:
+    yield Chapter("front", "Cost against time", label="Cost and time", charts=(cost_against_time(plan),))
+    bills = dollars_by_stall(plan, telling(plan))
+    yield Chapter("dollars", "Where the dollars go", label="Dollars", charts=(bills,))
+    yield Chapter("choices", "What was weighed", label="Choices", grids=(choices_table(plan, ""),))
     if plan.rules:
-        found.append(Chapter("rules", "How people choose today", label="Rules", grids=(_rules(plan),)))
+        meanings = tuple((rule.rule, rule.text) for rule in plan.rules)
+        yield Chapter("rules", "How people choose today", label="Rules", facts=meanings)
     if plan.chosen is not None:
-        its = derivation(plan.chosen, plan.goal)
-        grids = tuple(_derived(title, part) for title, part in its.parts)
-        found.append(
-            Chapter("derivation", f"How {its.title} was worked out", grids=grids, points=its.warnings, folded=True)
-        )
-    points = [f"{item.instance} ({item.cloud}): {item.why}" for item in plan.unranked[:_UNRANKED]]
-    if len(plan.unranked) > _UNRANKED:
-        points.append(unranked(plan.unranked[_UNRANKED:]))
-    if points:
-        found.append(Chapter("unranked", "Left out, because something is unknown", points=tuple(points), folded=True))
+        title = f"How {label(plan.chosen)} was worked out"
+        grids = derivation(plan.chosen, plan.goal)
+        yield Chapter("derivation", title, grids=grids, points=plan.chosen.beyond, folded=True)
     if plan.assumptions:
-        found.append(Chapter("assumed", "What was taken for granted", label="Assumed", points=plan.assumptions))
-    return found
+        yield Chapter("assumed", "What was taken for granted", label="Assumed", points=plan.assumptions, brief=True,
+                      most=_MAX_ASSUMED)  # fmt: skip
+    if plan.unranked:
+        reasons = unranked(plan.unranked)
+        yield Chapter("unranked", "Left out, because something is unknown", label="Left out", points=reasons,
+                      brief=True, most=_MAX_REASONS)  # fmt: skip
+        points = tuple(f"{item.instance} ({item.cloud}): {item.why}" for item in plan.unranked[:_MAX_UNRANKED])
+        more = len(plan.unranked) - _MAX_UNRANKED
+        yield Chapter("every-unranked", "Everything left out", folded=True,
+                      points=(*points, *([f"and {more} more types"] if more > 0 else [])))  # fmt: skip
 
 
-def _derived(title: str, lines: tuple[DerivationLine, ...]) -> Grid:
-    rows = tuple((line.label, line.value, "; ".join(filter(None, (line.text, *line.facts)))) for line in lines)
-    return Grid(title, ("", ""), rows, frozenset({0, 2}))
+def unranked(left_out: Sequence[Unranked]) -> tuple[str, ...]:
+    """What was left out, by why: the reasons that concern most offers first."""
+    by_why: dict[str, list[Unranked]] = {}
+    for item in left_out:
+        by_why.setdefault(item.why, []).append(item)
+    ordered = sorted(by_why.items(), key=lambda pair: -sum(item.count for item in pair[1]))
+    return tuple(
+        f"{listed([item.instance for item in items], most=4)} "
+        f"({counted(sum(item.count for item in items), 'offer')}): {why}"
+        for why, items in ordered
+    )
 
 
-def _rules(plan: RentalPlan) -> Grid:
-    lines = [rule_line(rule, plan) for rule in plan.rules]
-    texts = {rule.rule: rule.text for rule in plan.rules}
-    rows = tuple((line.rule, texts[line.rule], line.rents, line.dollars, line.time, line.remark) for line in lines)
-    head = ("takes", "would rent", "costs more", "takes longer", "")
-    return Grid("", head, rows, frozenset({0, 1, 2, 5}), first="rule")
+def telling(plan: RentalPlan) -> list[Choice]:
+    """The chosen one and as many of each other standing as fit, in the plan's order.
+
+    Of the front those that stand evenly along it, the dearest among them, since neighbours are much alike.
+    """
+    shown: list[Choice] = []
+    for standing in WORDS:
+        found = [item for item in plan.choices if item.standing == standing]
+        most = _MAX.get(standing, 1) if plan.chosen is not None else _MAX_INFEASIBLE
+        if standing == "front" and len(found) > most:
+            found = [found[round((number + 1) * len(found) / most) - 1] for number in range(most)]
+        shown += found[:most]
+    return sorted(shown, key=plan.choices.index)
+
+
+def question(goal: Goal) -> str:
+    """``"90 epochs of 1,281,167 samples, within 24 h and $300"``."""
+    within = [span(goal.deadline_seconds)] if goal.deadline_seconds is not None else []
+    within += [_budget(goal.budget_dollars)] if goal.budget_dollars is not None else []
+    return goal.work.text + (f", within {listed(within)}" if within else "")
+
+
+def _budget(wanted: float) -> str:
+    """Whole dollars without cents, as they were typed."""
+    return dollars(wanted, 0 if wanted == round(wanted) else None)
+
+
+def where(choice: Choice) -> str:
+    """``"aws us-east-1, on-demand at $12.24/h"``."""
+    return f"{place(choice)}, {choice.rented.price.paid_as} at {dollars(choice.rented.dollars_per_hour)}/h"
+
+
+def _why(choice: Choice) -> str:
+    """The reason, and settings that change; of what nobody would rent only the reason."""
+    changed = settings(choice) if choice.standing in ("chosen", "tied", "front") else ""
+    return f"{choice.why} (with {changed})" if changed else choice.why
+
+
+def verdict(plan: RentalPlan) -> str:
+    """What to rent, and what it will be; or that nothing can be, in one or two sentences."""
+    best = plan.chosen
+    if best is None:
+        return _nothing(plan)
+    text = (
+        f"Rent {best.name} ({where(best)}): done in {span_interval(best.seconds)} for "
+        f"{dollars_interval(best.dollars)}{_chances(best, plan.goal)}."
+    )
+    lost = stall_dollars(best)
+    name, share = largest_stall(best)
+    if lost > 0 and name:
+        whole = best.dollars.value
+        digits = money_decimals(whole)
+        text += (
+            f" {dollars(lost, digits)} of it ({lost / whole:.0%}) are stalls, the largest {name} "
+            f"({dollars(share * whole, digits)})."
+        )
+    if plan.tied:
+        names = listed([label(item) for item in plan.tied], most=3)
+        text += f" {names} {'is' if len(plan.tied) == 1 else 'are'} as good within the intervals."
+    return text
+
+
+def _chances(choice: Choice, goal: Goal) -> str:
+    if choice.rented.price.paid_as == "spot" and (goal.deadline_seconds or goal.budget_dollars):
+        counts = "`stash spot plan --interruptions` counts it"
+        return f" if it is not interrupted; how probable that is, is unknown ({counts})"
+    kept = []
+    if choice.on_time is not None:
+        kept.append(f"on time with {chance(choice.on_time)}")
+    if choice.within_budget is not None:
+        kept.append(f"within the budget with {chance(choice.within_budget)}")
+    return f", {listed(kept)}" if kept else ""
+
+
+def _nothing(plan: RentalPlan) -> str:
+    if not plan.choices:
+        return "Nothing can be recommended: of no offer are both its price and the step on it known."
+    goal = plan.goal
+    asked = [f"a deadline of {span(goal.deadline_seconds)}"] if goal.deadline_seconds is not None else []
+    asked += [f"a budget of {_budget(goal.budget_dollars)}"] if goal.budget_dollars is not None else []
+    kept = f"keeps {listed(asked)} with a probability of {goal.confidence:.0%}" if asked else "is allowed"
+    return f"Nothing that may be rented {kept}."
+
+
+def _footer(plan: RentalPlan, shown: Sequence[Choice]) -> str:
+    dates = sorted({item.rented.price.as_of for item in plan.choices if item.rented.price.as_of})
+    priced = f"prices of {dates[0][:_DAY]}" if dates else "undated prices"
+    if len(dates) > 1:
+        priced += f" to {dates[-1][:_DAY]}"
+    bound = f", {plan.pruned:,} of them ruled out by a bound" if plan.pruned else ""
+    blind = any(None in (item.seconds.half_width, item.dollars.half_width) for item in shown)
+    spread = ", ± ? where that of a fact is not known" if blind else ""
+    return (
+        f"{plan.weighed:,} combinations of offer, nodes and settings weighed{bound}; {priced}; 95% intervals from "
+        f"{plan.draws:,} draws{spread}"
+    )
+
+
+def document(plan: RentalPlan) -> dict[str, Any]:
+    """What ``stash recommend --json`` prints: a contract, see docs/format.md.
+
+    It is the plan's record, with what is derived from it added, so that it can be read back as a ``*.plan.json``.
+    Seconds, bytes and dollars; what is not known is null.
+    """
+    written = plan.model_dump(mode="json")
+    written["choices"] = [
+        {"name": choice.name, "samples_per_second": choice.samples_per_second, **its}
+        for choice, its in zip(plan.choices, written["choices"], strict=True)
+    ]
+    return {"chosen": None if plan.chosen is None else plan.chosen.name, **written}

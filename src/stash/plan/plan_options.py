@@ -1,105 +1,53 @@
-"""A goal, its constraints, its bill and how much is trained, from what was typed; an error names the option."""
+"""What is asked of ``stash recommend``: its options, and the goal, constraints, bill and work that they make.
+
+The command line and Python read them alike; an error names the option. Every name is held against the catalog, so
+that a mistyped one is told instead of excluding everything. Judges no machine.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Literal
 
 from stash.catalog.facts import tokens
 from stash.catalog.offers import Catalog, has_gpu
 from stash.catalog.own import ON_PREMISE
 from stash.catalog.reference import known_dataset, tariffs
+from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.formatting import listed
 from stash.core.intervals import Interval
-from stash.core.units import nearest, parse_bytes, parse_count, parse_dollars, parse_price, parse_rate, parse_seconds
+from stash.core.units import nearest, parse_dollars
 from stash.plan.bill import BillFacts
-from stash.plan.records import Constraints, Goal, ScalingPolicy, TrainingWork
+from stash.plan.records import PLAN_SUFFIX, Constraints, Goal, ScalingPolicy, TrainingWork
+from stash.store.storing import store_option
+from stash.ui.options import Options, argument, flag, json_flag, option
 
-# Typed -----------------------------------------------------------------------------------------------------
-# Options as they were typed, read one by one: an error names the option, what was typed, what to type.
-
-
-def number(typed: Mapping[str, str], name: str, read: Callable[[str], float], positive: bool = True) -> float:
-    """The number that option ``name`` gives; raises UserError if it is none, or not above zero."""
-    text = typed[name]
-    try:
-        value = read(text)
-    except UnitError as error:
-        raise UserError(f"--{name} {text}: {error}") from None
-    if positive and value <= 0:
-        raise UserError(f"--{name} {text}: it must be more than 0")
-    return value
-
-
-def fraction(typed: Mapping[str, str], name: str) -> float:
-    """The fraction that option ``name`` gives, as ``0.9`` or ``90%``; raises UserError if it is none."""
-    text = typed[name].strip()
-    try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise UserError(f"--{name} {text}: it is a fraction, like 0.9 or 90%") from None
-
-
-def words(typed: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """The words of an option that takes several, separated by commas; raises UserError if it has none."""
-    if name not in typed:
-        return ()
-    found = tuple(dict.fromkeys(word.strip() for word in typed[name].split(",") if word.strip()))
-    if not found:
-        raise UserError(f"--{name} {typed[name]!r} names nothing; leave it out, or give it a name")
-    return found
-
-
-# Asked bill ------------------------------------------------------------------------------------------------
-# What a bill needs, from what was typed: ``--start 5m``, ``--image-size 20GB``, ``--egress-price $0.09``.
-#
-# Reads options. What nobody typed is a cloud's own tariff where a source has it, else not counted.
-
+SCALING: Mapping[str, ScalingPolicy] = {"per-device": "per device", "global": "global"}
+ENDINGS = (".html", ".md", ".png", ".svg", ".pdf")
+EXAMPLE = "--epochs 90 --samples 1281167"
+_WORK, _GOAL, _MAY, _BILL, _HOW, _SHOWN = (
+    "How much is trained", "By when, for how much", "What may be rented", "What is paid beside the hours",
+    "How the job is run there", "What is shown",
+)  # fmt: skip
 _PER_GB = re.compile(r"\s*(/|per)\s*gb([\s-]*(/|per|and|a)?[\s-]*(mo|month))?\s*$", re.IGNORECASE)
 """What may follow the dollars: ``/GB``, ``per GB-month``."""
+_WAYS = ("epochs", "steps", "tokens")
+_SPOT: Mapping[str, bool] = {"never": False, "allow": True}
 
 
-def bill_facts(typed: Mapping[str, str], dataset_bytes: float | None, catalog: Catalog) -> BillFacts:
-    """Of options by name, each as it was typed; raises UserError. ``dataset_bytes`` is what a profile says of it.
-
-    Reads ``start``, ``image-size``, ``data-size``, ``download``, ``disk-size``, ``disk-price``, ``data-in`` and
-    ``egress-price``, and leaves others alone.
-    """
-
-    def size(name: str) -> float | None:
-        return number(typed, name, parse_bytes, positive=False) if name in typed else None
-
-    def dollars(name: str) -> float | None:
-        return number(typed, name, _dollars_per_gb, positive=False) if name in typed else None
-
-    return BillFacts(
-        start_seconds=_start(typed),
-        image_bytes=size("image-size"),
-        dataset_bytes=size("data-size") if "data-size" in typed else dataset_bytes,
-        download_bytes_per_second=number(typed, "download", parse_rate) if "download" in typed else None,
-        disk_bytes=size("disk-size"),
-        disk_dollars_per_gb_month=dollars("disk-price"),
-        egress_dollars_per_gb=dollars("egress-price"),
-        data_in=_cloud(typed, catalog),
-        tariffs=tariffs(),
-    )
+# Options ---------------------------------------------------------------------------------------------------
 
 
-def _start(typed: Mapping[str, str]) -> Interval | None:
-    """A duration, exact as typed; or two, between which it lies with 95 %, like ``3m..8m``."""
-    if "start" not in typed:
-        return None
-    first, dots, last = typed["start"].partition("..")
-    ends = [
-        number({"start": text}, "start", parse_seconds, positive=False) for text in (first, last if dots else first)
-    ]
-    if ends[0] > ends[1]:
-        raise UserError(f"--start {typed['start']}: the shorter time comes first, like 3m..8m")
-    return Interval(value=sum(ends) / 2, low=ends[0], high=ends[1])
+def _deadline(text: str) -> float | datetime:
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError:
+        return parsers.duration(text)
 
 
 def _dollars_per_gb(text: str) -> float:
@@ -110,26 +58,188 @@ def _dollars_per_gb(text: str) -> float:
         raise UnitError("it is in US dollars per GB, like $0.08") from None
 
 
-def _cloud(typed: Mapping[str, str], catalog: Catalog) -> str | None:
-    if "data-in" not in typed:
-        return None
-    name = typed["data-in"].strip().lower()
+def _days(text: str) -> int:
+    return parsers.whole(0)(text.strip().lower().removesuffix("days").removesuffix("d").strip())
+
+
+def _output(text: str) -> Path:
+    if not text.endswith((PLAN_SUFFIX, *ENDINGS)):
+        raise UserError(f"a name ends in {', '.join(ENDINGS)} or {PLAN_SUFFIX}")
+    return Path(text)
+
+
+def _earlier(text: str) -> tuple[str, str]:
+    """A plan and a profile, of ``train.plan.json:run.stash.json``."""
+    plan, ending, run = text.partition(f"{PLAN_SUFFIX}:")
+    if not ending:
+        plan, ending, run = text.partition(":")
+    if not (plan and ending and run):
+        raise UserError("give a plan and a profile, like train.plan.json:run.stash.json")
+    return plan + ending.removesuffix(":"), run
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(Options):
+    """One call of ``stash recommend``."""
+
+    runs: tuple[str, ...] = argument(
+        "RUN...", "Profiles of the job, of `stash profile`: on one kind of machine, or on several.", many=True,
+        default=None,
+    )  # fmt: skip
+    study: Path | None = option("DIR", "A folder of profiles: all *.stash.json in it, and below.", Path)
+
+    epochs: float | None = option("N", "Passes over the data set.", parsers.count, panel=_WORK)
+    samples: float | None = option(
+        "N", "Samples of an epoch, or without --epochs of the whole training, like 1281167 or 50M.", parsers.count,
+        panel=_WORK,
+    )  # fmt: skip
+    dataset: str | None = option(
+        "NAME", "A known data set, whose size an epoch is: imagenet, coco-2017, openwebtext …", panel=_WORK
+    )
+    steps: float | None = option("N", "Optimizer steps, as large as profiled.", parsers.count, panel=_WORK)
+    tokens: float | None = option("N", "Tokens, like 300B.", parsers.count, panel=_WORK)
+    tokens_per_sample: float | None = option("N", "The length of a sequence.", parsers.count, panel=_WORK)
+
+    deadline: float | datetime | None = option(
+        "TIME", "By when: like 24h or 3d from now, or a date like 2027-01-31T18:00.", _deadline, panel=_GOAL
+    )
+    max_cost: float | None = option(
+        "DOLLARS", "At most so much, for all of it.", parsers.dollars, panel=_GOAL, was=("--budget",)
+    )
+    confidence: float = option(
+        "P", "How probable it has to be that deadline and cost are kept.", parsers.probability, default="0.9",
+        panel=_GOAL,
+    )  # fmt: skip
+
+    cloud: tuple[str, ...] | None = option("NAMES", "Like aws,gcp.", parsers.names, panel=_MAY)
+    region: tuple[str, ...] | None = option("NAMES", "Like us-east-1.", parsers.names, panel=_MAY)
+    gpu: tuple[str, ...] | None = option(
+        "NAMES", "Models or variants, like V100,A100-80GB.", parsers.names, panel=_MAY
+    )
+    min_gpu_memory: float | None = option(
+        "SIZE", "Of a GPU, like 40GB.", parsers.size_above_zero, panel=_MAY, was=("--min-memory",)
+    )
+    max_nodes: int | None = option("N", "Machines; else 16.", parsers.whole(1), panel=_MAY)
+    max_price: float | None = option("DOLLARS/H", "Of all machines together.", parsers.price, panel=_MAY)
+    quota: tuple[tuple[str, int], ...] = option(
+        "TYPE=N", "At most so many of a type, like p3.16xlarge=2; may be given several times.", parsers.amounts,
+        panel=_MAY, many=True,
+    )  # fmt: skip
+    allow_spot: bool = flag("Also machines that may be taken away.", panel=_MAY)
+    spot: bool | None = option("never|allow", "", parsers.one_of(_SPOT), instead="--allow-spot, or nothing")
+    exclude: tuple[str, ...] | None = option("NAMES", "Instance types, or clouds.", parsers.names, panel=_MAY)
+    max_age: int | None = option("DAYS", "Of a price, before a warning.", _days, panel=_MAY)
+    instances: Path | None = option(
+        "FILE", "Your own machines and prices (docs/how-to/own-instances.md); else the usual file.", Path, panel=_MAY
+    )
+
+    scaling: ScalingPolicy = option(
+        "per-device|global",
+        "What more devices do: each trains the profiled batch (per-device), or they share it (global).",
+        parsers.one_of(SCALING), default="per-device", panel=_HOW,
+    )  # fmt: skip
+    efficiency: float | None = option(
+        "E", "Samples to train grow with (global batch)^E; 0 to 1, else none are added.",
+        parsers.fraction(expected="samples grow with (global batch)^e, and e lies between 0 and 1"), panel=_HOW,
+    )  # fmt: skip
+    calibrate: tuple[tuple[str, str], ...] = option(
+        "PLAN:RUN",
+        "An earlier plan and a profile of what it rented, which move forecasts; may be given several times.",
+        _earlier, "--calibrate-with", panel=_HOW, many=True,
+    )  # fmt: skip
+
+    start: tuple[float, float] | None = option(
+        "TIME", "Until machines are up, like 5m or 3m..8m.", parsers.durations, panel=_BILL
+    )
+    image_size: float | None = option("SIZE", "Of the container's image.", parsers.size, panel=_BILL)
+    data_size: float | None = option("SIZE", "Of the data set; else as profiled.", parsers.size, panel=_BILL)
+    download: float | None = option("RATE", "Of a node, like 500MB/s.", parsers.rate, panel=_BILL)
+    disk_size: float | None = option("SIZE", "Of a node; else image and data.", parsers.size, panel=_BILL)
+    disk_price: float | None = option("DOLLARS", "Per GB and month.", _dollars_per_gb, panel=_BILL)
+    data_in: str | None = option("CLOUD", "Where the data lie: others pay egress.", panel=_BILL)
+    egress_price: float | None = option("DOLLARS", "Per GB.", _dollars_per_gb, panel=_BILL)
+
+    pareto: bool = flag("The whole front of cost against time.", panel=_SHOWN)
+    explain: str | None = option(
+        "TYPE", "How the time and the bill of this type were found, line by line, with every fact's source.",
+        panel=_SHOWN,
+    )  # fmt: skip
+    compare_rules: bool = flag(
+        "What people go by today (price, peak FLOPs, linear scaling …) would have rented, and its regret.",
+        panel=_SHOWN,
+    )  # fmt: skip
+    markdown: bool = flag("Print a note to paste into a ticket.", panel=_SHOWN)
+    json: bool = json_flag("Print the plan as JSON; its keys are a contract (docs/format.md).", _SHOWN)
+    output: tuple[Path, ...] = option(
+        "FILE",
+        "Write it too: a page (.html), the plan (.plan.json), a note (.md) or a picture (.png, .svg, .pdf).",
+        _output, "--output", "-o", panel=_SHOWN, many=True,
+    )  # fmt: skip
+    launch: Literal["sky"] | None = option(
+        "sky", "Write the choice as a SkyPilot task, NAME.sky.yaml; nothing is started.",
+        parsers.one_of(("sky",), ": a choice can be written as a SkyPilot task"), panel=_SHOWN,
+    )  # fmt: skip
+    store: str | None = store_option()
+
+    def check(self) -> None:
+        ways = self.given("explain", "markdown", "json")
+        if len(ways) > 1:
+            raise UserError(f"{ways[0]} and {ways[1]} are two ways to show a plan; leave out one of them")
+        if self.pareto and self.explain is not None:
+            raise UserError("--pareto shows many choices and --explain one; leave out one of the two")
+        _refuse_two_works(self)
+
+
+def _refuse_two_works(asked: PlanOptions) -> None:
+    """Raise UserError where options say twice how much is trained, or nothing beside others."""
+    ways = asked.given(*_WAYS)
+    if len(ways) > 1:
+        raise UserError(f"{ways[0]} and {ways[1]} both say how much is to be trained; give one of them")
+    sizes = asked.given("samples", "dataset")
+    if sizes and ways in (["--steps"], ["--tokens"]):
+        raise UserError(f"{ways[0]} and {listed(sizes)} both say how much is to be trained; give one of them")
+    if asked.tokens_per_sample is not None and asked.tokens is None and asked.dataset is None:
+        raise UserError("--tokens-per-sample turns tokens into samples; say how many, like --tokens 300B")
+    if len(sizes) > 1:
+        raise UserError("--samples and --dataset both say how large an epoch is; give one of them")
+
+
+# Bill ------------------------------------------------------------------------------------------------------
+# What nobody gave is a cloud's own tariff where a source has it, else not counted.
+
+
+def bill_facts(asked: PlanOptions, dataset_bytes: float | None, catalog: Catalog) -> BillFacts:
+    """What a bill needs; raises UserError. ``dataset_bytes`` is what a profile says of it."""
+    start = None
+    if asked.start is not None:  # exact as typed; or two times, between which it lies with 95 %
+        low, high = asked.start
+        start = Interval(value=(low + high) / 2, low=low, high=high)
+    return BillFacts(
+        start_seconds=start,
+        image_bytes=asked.image_size,
+        dataset_bytes=dataset_bytes if asked.data_size is None else asked.data_size,
+        download_bytes_per_second=asked.download,
+        disk_bytes=asked.disk_size,
+        disk_dollars_per_gb_month=asked.disk_price,
+        egress_dollars_per_gb=asked.egress_price,
+        data_in=None if asked.data_in is None else _cloud(asked.data_in, catalog),
+        tariffs=tariffs(),
+    )
+
+
+def _cloud(name: str, catalog: Catalog) -> str:
     clouds = {instance.cloud for instance in catalog.instances} | {ON_PREMISE}
     known = {cloud.lower(): cloud for cloud in clouds}
-    if name not in known:
-        alike = nearest(name, clouds)
+    if name.strip().lower() not in known:
+        alike = nearest(name.strip().lower(), clouds)
         hint = f"did you mean {listed(alike)}?" if alike else f"there are {listed(sorted(clouds))}"
-        raise UserError(f"--data-in {typed['data-in']}: no offer is of that cloud; {hint}")
-    return known[name]
+        raise UserError(f"--data-in {name}: no offer is of that cloud; {hint}")
+    return known[name.strip().lower()]
 
 
-# Asked work ------------------------------------------------------------------------------------------------
-# How much is to be trained, from what was typed: epochs, samples, steps or tokens, or a data set's name.
-#
-# What was not typed comes from the profile where that knows it. Every way of saying it ends in samples.
-
-EXAMPLE = "--epochs 90 --samples 1281167"
-_WAYS = ("epochs", "steps", "tokens")
+# Work ------------------------------------------------------------------------------------------------------
+# How much is to be trained: epochs, samples, steps or tokens, or a data set's name. What is not given comes from the
+# profile where that knows it. Every way of saying it ends in samples.
 
 
 @dataclass(frozen=True)
@@ -141,41 +251,23 @@ class TrainedJob:
     dataset_samples: int | None = None
 
 
-def work(typed: Mapping[str, str], job: TrainedJob) -> TrainingWork:
-    """The training that these options ask for, by their names; raises UserError if they do not agree on one."""
-    ways = [name for name in _WAYS if name in typed]
-    if len(ways) > 1:
-        raise UserError(f"--{ways[0]} and --{ways[1]} both say how much is to be trained; give one of them")
-    _refuse_idle(typed, ways)
-    if ways == ["steps"]:
-        return _of_steps(typed, job)
-    if ways == ["tokens"]:
-        return _of_tokens(number(typed, "tokens", parse_count), "", typed)
-    if "dataset" in typed and "samples" in typed:
-        raise UserError("--samples and --dataset both say how large an epoch is; give one of them")
-    if ways == ["epochs"] or "dataset" in typed:
-        return _of_epochs(typed, job)
-    if "samples" in typed:
-        samples = number(typed, "samples", parse_count)
-        return TrainingWork(samples=samples, text=f"{samples:,.0f} samples")
+def work(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
+    """The training that these options ask for; raises UserError if they ask for none."""
+    if asked.steps is not None:
+        return _of_steps(asked.steps, job)
+    if asked.tokens is not None:
+        return _of_tokens(asked.tokens, "", asked)
+    if asked.epochs is not None or asked.dataset is not None:
+        return _of_epochs(asked, job)
+    if asked.samples is not None:
+        return TrainingWork(samples=asked.samples, text=f"{asked.samples:,.0f} samples")
     raise UserError(
         f"how much is to be trained? Say it like {EXAMPLE}, --epochs 90 --dataset imagenet, --samples 50M, --steps "
         "100k or --tokens 300B --tokens-per-sample 1024"
     )
 
 
-def _refuse_idle(typed: Mapping[str, str], ways: list[str]) -> None:
-    """Options that would say nothing beside others."""
-    for way in ("steps", "tokens"):
-        beside = [f"--{name}" for name in ("samples", "dataset") if name in typed]
-        if way in ways and beside:
-            raise UserError(f"--{way} and {listed(beside)} both say how much is to be trained; give one of them")
-    if "tokens-per-sample" in typed and "tokens" not in typed and "dataset" not in typed:
-        raise UserError("--tokens-per-sample turns tokens into samples; say how many, like --tokens 300B")
-
-
-def _of_steps(typed: Mapping[str, str], job: TrainedJob) -> TrainingWork:
-    steps = number(typed, "steps", parse_count)
+def _of_steps(steps: float, job: TrainedJob) -> TrainingWork:
     if job.samples_per_step is None:
         raise UserError(
             "--steps: the profile does not know how many samples a step has; give --samples instead, or profile "
@@ -186,16 +278,15 @@ def _of_steps(typed: Mapping[str, str], job: TrainedJob) -> TrainingWork:
     return TrainingWork(samples=samples, text=text)
 
 
-def _of_epochs(typed: Mapping[str, str], job: TrainedJob) -> TrainingWork:
-    epochs = number(typed, "epochs", parse_count) if "epochs" in typed else 1.0
+def _of_epochs(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
+    epochs = 1.0 if asked.epochs is None else asked.epochs
     many = f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
-    if "samples" in typed:
-        samples = number(typed, "samples", parse_count)
-        return TrainingWork(samples=epochs * samples, text=f"{many} of {samples:,.0f} samples")
-    if "dataset" in typed:
-        found = known_dataset(typed["dataset"])
+    if asked.samples is not None:
+        return TrainingWork(samples=epochs * asked.samples, text=f"{many} of {asked.samples:,.0f} samples")
+    if asked.dataset is not None:
+        found = known_dataset(asked.dataset)
         if found.samples is None:
-            return _of_tokens(epochs * (found.tokens or 0), f"{many} of {found.name}: ", typed)
+            return _of_tokens(epochs * (found.tokens or 0), f"{many} of {found.name}: ", asked)
         return TrainingWork(samples=epochs * found.samples, text=f"{many} of {found.name}, {found.samples:,} samples")
     if job.dataset_samples is None:
         raise UserError(
@@ -205,124 +296,70 @@ def _of_epochs(typed: Mapping[str, str], job: TrainedJob) -> TrainingWork:
     return TrainingWork(samples=epochs * job.dataset_samples, text=text)
 
 
-def _of_tokens(tokens: float, about: str, typed: Mapping[str, str]) -> TrainingWork:
-    if "tokens-per-sample" not in typed:
+def _of_tokens(tokens: float, about: str, asked: PlanOptions) -> TrainingWork:
+    length = asked.tokens_per_sample
+    if length is None:
         raise UserError(
             f"{about}{tokens:,.0f} tokens are how many samples? Add --tokens-per-sample, the length of a sequence, "
             "like 1024"
         )
-    length = number(typed, "tokens-per-sample", parse_count)
     samples = tokens / length
     text = f"{about}{tokens:,.0f} tokens, {length:,.0f} a sample: {samples:,.0f} samples"
     return TrainingWork(samples=samples, text=text)
 
 
-# Asked -----------------------------------------------------------------------------------------------------
-# A goal and its constraints, from what was typed: ``--deadline 24h``, ``--cloud aws``, ``--quota p3.16xlarge=2``.
-#
-# Every name is held against the catalog, so that a mistyped one is told instead of excluding everything. Reads
-# options and judges no machine.
-
-SCALING: Mapping[str, ScalingPolicy] = {"per-device": "per device", "global": "global"}
+# Goal and constraints --------------------------------------------------------------------------------------
 
 
-def goal(typed: Mapping[str, str], job: TrainedJob, now: datetime) -> Goal:
+def goal(asked: PlanOptions, job: TrainedJob, now: datetime) -> Goal:
     """What is wanted of the training; raises UserError. A deadline as a date without a zone is in that of ``now``."""
-    asked = work(typed, job)
-    deadline = _deadline(typed, now) if "deadline" in typed else None
-    budget = number(typed, "budget", parse_dollars) if "budget" in typed else None
-    confidence = fraction(typed, "confidence") if "confidence" in typed else Goal.model_fields["confidence"].default
-    if not 0.5 < confidence < 1:
-        raise UserError(
-            f"--confidence {typed['confidence']}: how probable it has to be lies between 0.5 and 1, like 0.9"
-        )
-    scaling = typed.get("scaling", "per-device")
-    if scaling not in SCALING:
-        raise UserError(f"--scaling {scaling}: it is {' or '.join(SCALING)}")
-    efficiency = fraction(typed, "efficiency") if "efficiency" in typed else None
-    if efficiency is not None and not 0 <= efficiency <= 1:
-        raise UserError(
-            f"--efficiency {typed['efficiency']}: samples grow with (global batch)^e, and e lies between 0 and 1"
-        )
     return Goal(
-        work=asked,
-        deadline_seconds=deadline,
-        budget_dollars=budget,
-        confidence=confidence,
-        scaling=SCALING[scaling],
-        efficiency=efficiency,
+        work=work(asked, job),
+        deadline_seconds=_seconds_left(asked, now),
+        budget_dollars=asked.max_cost,
+        confidence=asked.confidence,
+        scaling=asked.scaling,
+        efficiency=asked.efficiency,
     )
 
 
-def constraints(typed: Mapping[str, str], quotas: Sequence[str], catalog: Catalog) -> Constraints:
-    """What may be rented; raises UserError, with the nearest names for those that ``catalog`` does not have."""
-    clouds = {item.cloud for item in catalog.instances}
-    spot = typed.get("spot", "never")
-    return Constraints(
-        clouds=tuple(_known("cloud", word, clouds, "cloud") for word in words(typed, "cloud")),
-        regions=tuple(_known("region", word, catalog.columns.regions, "region") for word in words(typed, "region")),
-        gpus=tuple(_gpu(word, catalog) for word in words(typed, "gpu")),
-        excluded=tuple(_excluded(word, clouds, catalog) for word in words(typed, "exclude")),
-        most_nodes=_whole(typed, "max-nodes", Constraints.model_fields["most_nodes"].default, least=1),
-        most_dollars_per_hour=number(typed, "max-price", parse_price) if "max-price" in typed else None,
-        least_gpu_memory_bytes=number(typed, "min-memory", parse_bytes) if "min-memory" in typed else None,
-        quotas=dict(_quota(text, catalog) for text in quotas),
-        spot=_spot(spot),
-        oldest_price_days=_days(typed) if "max-age" in typed else None,
-    )
-
-
-def _deadline(typed: Mapping[str, str], now: datetime) -> float:
-    """Seconds from ``now``: a duration, or a date and perhaps a time."""
-    text = typed["deadline"].strip()
-    try:
-        until = datetime.fromisoformat(text)
-    except ValueError:
-        return number(typed, "deadline", parse_seconds)
-    until = until if until.tzinfo is not None else until.replace(tzinfo=now.tzinfo)
+def _seconds_left(asked: PlanOptions, now: datetime) -> float | None:
+    deadline = asked.deadline
+    if not isinstance(deadline, datetime):
+        return deadline
+    until = deadline if deadline.tzinfo is not None else deadline.replace(tzinfo=now.tzinfo)
     if until <= now:
-        raise UserError(f"--deadline {text} is past; give a later one, or how long it may take, like --deadline 24h")
+        raise UserError(
+            f"--deadline {asked.typed.get('deadline', deadline)} is past; give a later one, or how long it may take, "
+            "like --deadline 24h"
+        )
     return (until - now).total_seconds()
 
 
-def _whole(typed: Mapping[str, str], name: str, otherwise: int, least: int) -> int:
-    if name not in typed:
-        return otherwise
-    value = number(typed, name, parse_count, positive=False)
-    if value != int(value) or value < least:
-        raise UserError(f"--{name} {typed[name]}: it is a whole number from {least} on")
-    return int(value)
-
-
-def _days(typed: Mapping[str, str]) -> int:
-    text = {"max-age": typed["max-age"].strip().lower().removesuffix("days").removesuffix("d").strip()}
-    return _whole({**typed, **text}, "max-age", 0, least=0)
-
-
-def _spot(text: str) -> Literal["never", "allow"]:
-    if text == "never":
-        return "never"
-    if text == "allow":
-        return "allow"
-    raise UserError(f"--spot {text}: it is never or allow")
+def constraints(asked: PlanOptions, catalog: Catalog) -> Constraints:
+    """What may be rented; raises UserError, with the nearest names for those that ``catalog`` does not have."""
+    clouds = {item.cloud for item in catalog.instances}
+    types = {item.name for item in catalog.instances}
+    rentable = (*clouds, *types, *(f"{item.cloud}/{item.name}" for item in catalog.instances))
+    most_nodes = Constraints.model_fields["most_nodes"].default if asked.max_nodes is None else asked.max_nodes
+    return Constraints(
+        clouds=tuple(_known("cloud", word, clouds, "cloud") for word in asked.cloud or ()),
+        regions=tuple(_known("region", word, catalog.regions, "region") for word in asked.region or ()),
+        gpus=tuple(_gpu(word, catalog) for word in asked.gpu or ()),
+        excluded=tuple(_known("instance type or cloud", word, rentable, "exclude") for word in asked.exclude or ()),
+        most_nodes=most_nodes,
+        most_dollars_per_hour=asked.max_price,
+        least_gpu_memory_bytes=asked.min_gpu_memory,
+        quotas={_known("instance type", name, types, "quota"): most for name, most in asked.quota},
+        spot="allow" if asked.allow_spot or asked.spot else "never",
+        oldest_price_days=asked.max_age,
+    )
 
 
 def _gpu(name: str, catalog: Catalog) -> str:
     if tokens(name) and any(has_gpu(item, name) for item in catalog.instances):
         return name
     raise _unknown("GPU", name, {item.gpu_model for item in catalog.instances if item.gpu_model}, "gpu")
-
-
-def _excluded(name: str, clouds: Iterable[str], catalog: Catalog) -> str:
-    known = {item.name for item in catalog.instances} | {f"{item.cloud}/{item.name}" for item in catalog.instances}
-    return _known("instance type or cloud", name, (*clouds, *known), "exclude")
-
-
-def _quota(text: str, catalog: Catalog) -> tuple[str, int]:
-    name, sign, count = text.partition("=")
-    if not sign or not count.strip().isdigit():
-        raise UserError(f"--quota {text}: it is an instance type and how many, like --quota p3.16xlarge=2")
-    return _known("instance type", name.strip(), (item.name for item in catalog.instances), "quota"), int(count)
 
 
 def _known(what: str, name: str, known: Iterable[str], option: str) -> str:

@@ -17,7 +17,7 @@ from stash.plan.bill import BillFacts, not_counted
 from stash.plan.candidates import old_prices
 from stash.plan.evaluation import Calibration, Evaluation
 from stash.plan.ranking import Standings, difference, dollars, experiment, hours, name, standings
-from stash.plan.records import Choice, ChoiceStanding, Constraints, Goal, Relaxation, RentalPlan, RuleChoice
+from stash.plan.records import CALLED, Choice, ChoiceStanding, Constraints, Goal, Relaxation, RentalPlan, RuleChoice
 from stash.plan.rules import ruled
 from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, aim, least, limits_of
 from stash.plan.settings import policy_notes, step_plan
@@ -71,7 +71,7 @@ def _of_both(question: PlanProblem, field: CandidateSet, goal: Goal) -> Iterator
         found = least(question.weighing, field.chains, measure)
         if found is not None:
             budget = math.ceil(found.sure_dollars)
-            to = f"--deadline {_hours_up(found.sure_seconds)} --budget {budget}"
+            to = f"--deadline {_hours_up(found.sure_seconds)} --max-cost {budget}"
             text = f"neither helps alone; {to} is kept by the {what}, {name(found)}"
             yield Relaxation(option="deadline and budget", to=to, text=text)
 
@@ -129,8 +129,8 @@ def _loosened_to(option: str, found: Evaluation) -> tuple[str, str]:
             f"a quota of {found.rental.nodes} {found.rental.instance}",
         )
     if option == "spot":
-        return "allow", "--spot allow"
-    return "", f"leaving out --{option}"
+        return "allow", "--allow-spot"
+    return "", f"leaving out --{CALLED.get(option, option)}"
 
 
 def _hours_up(seconds: float) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from stash.core import documents
-from stash.core.documents import Document, DocumentKind, others
-from stash.core.errors import ArtefactError
+from stash.core.documents import DocumentFile
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
 from stash.core.records.base import CommandWords, Count, Duration, Number, PlainName, Record, Sentence
@@ -26,7 +23,9 @@ from stash.core.records.base import CommandWords, Count, Duration, Number, Plain
 # interval holds 95 %.
 
 PLAN_SCHEMA = 1
-PLAN_SUFFIX = ".plan.json"
+PLAN_SUFFIX = documents.PLAN.suffix
+CALLED = {"budget": "max-cost", "min-memory": "min-gpu-memory"}
+"""Options by the names that they have in plans, where those of the command line have changed since."""
 
 ScalingPolicy = Literal["per device", "global"]
 """What more devices do to a step: each trains as many samples as now, or all together as many as now."""
@@ -229,6 +228,15 @@ class Relaxation(Record):
     """What to type instead."""
     text: Sentence
 
+    @property
+    def typed(self) -> str:
+        """The same as words of the command line, where some options have another name than here."""
+        if self.option == "spot":
+            return "--allow-spot"
+        if " and " in self.option:
+            return self.to
+        return f"--{CALLED.get(self.option, self.option)} {self.to}".rstrip()
+
 
 class RuleChoice(Record):
     """What another rule would have rented, and what that costs more than the plan."""
@@ -291,43 +299,8 @@ class RentalPlan(Record):
         return tuple(choice for choice in self.choices if choice.standing in ("chosen", "front"))
 
 
-# Plans -----------------------------------------------------------------------------------------------------
-# Loads and saves plans, ``*.plan.json``: what was weighed, what was chosen, and what that rests on.
-#
-# Knows the versions of their schema. A plan has the manners of a profile's file (``documents``), and is no
-# artefact: it holds nothing that was measured, so stores do not keep it.
-
-MIGRATIONS: dict[int, Callable[[Document], Document]] = {}
-"""``MIGRATIONS[n]`` turns a plan of schema n into one of schema n + 1."""
-_KIND = DocumentKind(
-    name="plan",
-    suffix=PLAN_SUFFIX,
-    command="stash recommend",
-    version="plan_schema",
-    is_not="is not a plan:",
-    folder="is a folder, not a plan",
-    others="; plans there, newest first:",
-)
-
-
-def save_plan(plan: RentalPlan, path: str | os.PathLike[str]) -> None:
-    """Write ``plan`` to ``path``, replacing it in one step, for its owner alone; raises ArtefactError."""
-    documents.save_text(documents.lined(plan.model_dump(mode="json"), ("choices",)), Path(path), _KIND)
-
-
-def load_plan(path: str | os.PathLike[str]) -> RentalPlan:
-    """The plan saved at ``path``, of this or any older schema; raises ArtefactError."""
-    source = Path(path)
-    plan = documents.load_record(source, _KIND, RentalPlan, PLAN_SCHEMA, MIGRATIONS)
-    contradiction = next(_contradictions(plan), None)
-    if contradiction is not None:
-        raise ArtefactError(f"{source} {_KIND.is_not} {contradiction}; {others(_KIND)}")
-    return plan
-
-
-def is_plan(word: str | os.PathLike[str]) -> bool:
-    """Whether ``word`` is the name of a plan's file: by its ending, or by how what is there begins."""
-    return documents.is_one(word, _KIND)
+# Files -----------------------------------------------------------------------------------------------------
+# ``*.plan.json``: a plan is no artefact, since it holds nothing that was measured, so stores do not keep it.
 
 
 def _contradictions(item: object, name: str = "") -> Iterator[str]:
@@ -347,3 +320,13 @@ def _contradictions(item: object, name: str = "") -> Iterator[str]:
         above_zero = {"samples_per_step": item.samples_per_step, "steps": item.steps,
                       "step": item.step.value, "seconds": item.seconds.value}  # fmt: skip
         yield from (f"{name}.{field} is {value:g}, not above 0" for field, value in above_zero.items() if value <= 0)
+
+
+PLANS = DocumentFile(
+    documents.PLAN,
+    RentalPlan,
+    PLAN_SCHEMA,
+    lists=("choices",),
+    contradiction=lambda plan: next(_contradictions(plan), None),
+)
+save_plan, load_plan, is_plan = PLANS.save, PLANS.load, PLANS.is_one

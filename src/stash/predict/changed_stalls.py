@@ -113,7 +113,7 @@ def _storage(base: Base, target: Target, wanted: Alteration) -> NodeStorage | No
     if wanted.disk_times is not None and as_it_did is not None:
         as_it_did = as_it_did.scaled(wanted.disk_times, source=f"--disk {wanted.disk_times:g}x")
     elif target.storage is not None and target.storage != base.target.storage:
-        found = served(target.storage, wanted.lasting, base.draws)
+        found = served(target.storage, wanted.duration, base.draws)
         if found is not None:
             return found
     return None if as_it_did is None else served(Storage(bytes_per_second=as_it_did), None, base.draws)

@@ -4,267 +4,215 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Literal, get_args
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
 
 from stash.catalog.facts import GpuFacts
 from stash.catalog.offers import Catalog
+from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.records.base import Record
-from stash.core.units import nearest, parse_bytes, parse_rate, parse_seconds
+from stash.core.units import nearest
 from stash.predict.cluster import SOCKETS_FOLLOW, Network, NetworkKind, Storage, Target
 from stash.predict.cluster_sources import network_rate, of_instance
 from stash.predict.collective_times import Algorithm
 from stash.predict.draws import Quantity, given
 from stash.predict.timeline import Stage
+from stash.ui.options import Options, declarations, option, read_as
 
 # Changes ---------------------------------------------------------------------------------------------------
-# What is asked for: the facts of a job and its machines that are to be other than they were measured.
-#
-# Reads each as people write it, refuses what cannot be, and says which of them contradict each other. Knows the
-# words and their bounds; what they do to a step is ``training``'s and ``data``'s business.
+# The facts of a job and its machines that are to be other than they were measured: options of ``stash whatif``, and
+# what Python asks. What they do to a step is ``training``'s and ``data``'s business.
 
-TrainedIn = Literal["fp32", "amp"]
+Dtype = Literal["fp32", "amp"]
 Sharding = Literal["none", "zero1", "zero2", "zero3"]
 """What each rank holds a part of only: nothing, the optimizer's state, gradients too, parameters too (FSDP)."""
 MAX_NODES = 16_384
 _COMPRESSED = {"none": 1.0, "fp16": 2.0, "bf16": 2.0}
 _SHARDED: Mapping[str, Sharding] = {
-    "none": "none", "ddp": "none", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3",
+    "none": "none", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "ddp": "none", "fsdp": "zero3",
 }  # fmt: skip
 _ALGORITHMS: Mapping[str, Algorithm] = {"ring": "ring", "tree": "tree", "hierarchical": "hierarchical"}
-_YES_OR_NO = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
-_PRECISIONS = {"fp32": "fp32", "float32": "fp32", "amp": "amp", "fp16": "amp", "bf16": "amp"}
+_DTYPES: Mapping[str, Dtype] = {"fp32": "fp32", "amp": "amp", "float32": "fp32", "fp16": "amp", "bf16": "amp"}
+_MACHINES, _JOB = "Machines", "The job"
 
 
-class Alteration(Record):
+class Times(float):
+    """How many times the profiled one."""
+
+
+def _rate(text: str) -> float:
+    """A rate, or times the profiled one, like ``2x``."""
+    if re.fullmatch(r"[0-9.]*[0-9]x", text.strip()):
+        return Times(parsers.number(text.strip()[:-1]))
+    return parsers.rate(text)
+
+
+def _bucket(text: str) -> float:
+    """MiB where no unit is given, as of ``bucket_cap_mb``."""
+    return parsers.size_above_zero(f"{text}MiB" if text.strip().replace(".", "", 1).isdecimal() else text)
+
+
+def _compressed(text: str) -> float:
+    if text.strip() in _COMPRESSED:
+        return _COMPRESSED[text.strip()]
+    try:
+        return parsers.number_between(1, 10_000)(text.strip().removesuffix("x"))
+    except UnitError:
+        raise UnitError(
+            f"it is one of {', '.join(_COMPRESSED)}, or how many times fewer bytes, from 1x to 10000x, like 4x"
+        ) from None
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise UnitError("give a name; `stash catalog` lists them")
+    return text.strip()
+
+
+def _file(text: str) -> str:
+    if not text.strip():
+        raise UnitError("give a file that describes a cluster (docs/how-to/what-if.md), or one of `stash probe`")
+    return text.strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alteration(Options):
     """Facts that differ from the profile's; ``None`` leaves one as it is. Base units."""
 
-    network: float | None = None
-    """Bytes per second of a node's network, one direction, as it is sold."""
+    instance: str | None = option("NAME", "Instances of this type (`stash catalog`).", _name, panel=_MACHINES)
+    cluster: str | None = option(
+        "FILE", "Machines as a YAML file describes them (docs/how-to/what-if.md), or as `stash probe` measured them.",
+        _file, panel=_MACHINES,
+    )  # fmt: skip
+    nodes: int | None = option("N", "Machines.", parsers.whole(1, MAX_NODES), panel=_MACHINES)
+    gpus: int | None = option("N", "Devices of a node, a rank each.", parsers.whole(1, 64), panel=_MACHINES)
+    gpu: str | None = option("NAME", "Another GPU, like A100-SXM4-80GB.", _name, panel=_MACHINES)
+    network: float | None = option("RATE", "Of a node, like 100gbit.", _rate, panel=_MACHINES)
+    """Bytes per second, one direction, as it is sold."""
+    cpus: int | None = option("N", "Hardware threads of a node.", parsers.whole(1, 4096), panel=_MACHINES)
+    memory: float | None = option(
+        "SIZE", "Of a node; what of the data it caches follows.", parsers.size_above_zero, panel=_MACHINES
+    )
+    disk: float | None = option("RATE", "Of a node's storage, like 500MB/s.", _rate, panel=_MACHINES)
+    cache: float | None = option(
+        "PERCENT", "Of the data set that fits into memory.",
+        parsers.fraction(expected="a cache holds from 0% to 100% of the data set, like 35%"), panel=_MACHINES,
+    )  # fmt: skip
+    workers: int | None = option("N", "Of each rank's loader.", parsers.whole(0, 512), panel=_JOB)
+    batch: int | None = option("N", "Samples of a device in one pass.", parsers.whole(1, 1_000_000), panel=_JOB)
+    accumulate: int | None = option(
+        "N", "Passes of a step, gradients exchanged once.", parsers.whole(1, 4096), panel=_JOB
+    )
+    compress: float | None = option("HOW", "Gradients on the way: fp16, or like 4x.", _compressed, panel=_JOB)
+    """How many times fewer bytes."""
+    bucket: float | None = option("SIZE", "DDP's bucket_cap_mb, in MiB.", _bucket, panel=_JOB)
+    """Bytes at most."""
+    dtype: Dtype | None = option(
+        "HOW", "What it is trained in: fp32 or amp.", parsers.one_of(_DTYPES, shown=get_args(Dtype)), panel=_JOB,
+        was=("--precision-of-training",),
+    )  # fmt: skip
+    algorithm: Algorithm | None = option(
+        "NAME", "Of all-reduces: ring, tree or hierarchical.", parsers.one_of(_ALGORITHMS), panel=_JOB
+    )
+    """``None``: as the library chooses."""
+    sharding: Sharding | None = option(
+        "HOW", "none, zero1, zero2 or zero3 (FSDP).",
+        parsers.one_of(_SHARDED, "; FSDP is zero3", shown=get_args(Sharding)), panel=_JOB,
+    )  # fmt: skip
+    bucket_view: bool | None = option("on|off", "DDP's gradient_as_bucket_view.", parsers.on_or_off, panel=_JOB)
+    """Whether gradients are views into the buckets."""
+    duration: float | None = option(
+        "TIME", "Of the training: how much of it a disk's burst lasts.", parsers.duration, panel=_JOB,
+        was=("--lasting",),
+    )  # fmt: skip
     network_times: float | None = None
     """Times as fast as the profiled one, as collectives see it."""
-    nodes: int | None = None
-    gpus: int | None = None
-    """Of a node; ranks of a node on CPUs."""
-    gpu: str | None = None
-    cpus: int | None = None
-    """Hardware threads of a node."""
-    workers: int | None = None
-    """Of each rank's loader."""
-    cache: float | None = None
-    """Share of the data set that fits into a node's page cache."""
-    disk: float | None = None
-    """Bytes per second of a node's storage."""
     disk_times: float | None = None
     """Times as fast as the profiled one, as the loaders saw it."""
-    memory: float | None = None
-    """Bytes of a node."""
-    batch: int | None = None
-    """Samples of a device in one forward and backward pass."""
-    compress: float | None = None
-    """How many times fewer bytes gradients take on the way."""
-    bucket: float | None = None
-    """Bytes of DistributedDataParallel's buckets at most (``bucket_cap_mb`` is in MiB)."""
-    accumulate: int | None = None
-    """Backward passes of a step, the gradients exchanged once."""
-    trained_in: TrainedIn | None = None
-    instance: str | None = None
-    cluster: str | None = None
-    """A file that describes machines, or a probe of them."""
-    sharding: Sharding | None = None
-    bucket_view: bool | None = None
-    """Whether gradients are views into DistributedDataParallel's buckets (``gradient_as_bucket_view``)."""
-    lasting: float | None = None
-    """Seconds of the whole training: how much of it a burst of the disk lasts."""
-    algorithm: Algorithm | None = None
-    """Of all-reduces; ``None``: as the library chooses."""
+
+    def check(self) -> None:
+        for name in ("network", "disk"):
+            if isinstance(getattr(self, name), Times):
+                object.__setattr__(self, f"{name}_times", float(getattr(self, name)))
+                object.__setattr__(self, name, None)
+        if self.cache is not None and self.memory is not None:
+            raise UserError("--cache and --memory both say how much of the data is in memory; leave one of them out")
+        for whole in ("instance", "cluster"):
+            if getattr(self, whole) is None:
+                continue
+            for name in ("gpu", "gpus", "cpus", "memory", "instance"):
+                if name != whole and getattr(self, name) is not None:
+                    raise UserError(
+                        f"--{whole} {getattr(self, whole)} says already what --{name} would change; leave one of "
+                        "them out"
+                    )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The fields that are not as they were measured."""
+        return {each.name: value for each in fields(Alteration) if (value := getattr(self, each.name)) is not None}
+
+    def changed(self, **facts: Any) -> Alteration:
+        """The same but for these fields."""
+        return replace(self, **facts)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Options that were given."""
-        return tuple(OPTIONS[name] for name, value in self if value is not None)
+        """Options that were given, without the dashes."""
+        return tuple(dict.fromkeys(map(option_name, self.facts)))
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What was given as text, as it was typed, by the options' names without the dashes."""
+        return {option_name(name): str(text) for name, text in self.typed.items()}
+
+
+def option_name(field: str) -> str:
+    """How a field is called on the command line, without the dashes."""
+    return field.removesuffix("_times").replace("_", "-")
+
+
+def document_name(option: str) -> str:
+    """What JSON documents call an option that has another name on the command line since."""
+    return {"dtype": "precision-of-training", "duration": "lasting"}.get(option, option)
+
+
+_FIELDS = {
+    name.removeprefix("--"): field
+    for field, declared in declarations(Alteration).items()
+    for name in (declared.name(field), *declared.was)
+}
+"""Fields by the names of their options, the old ones too."""
+
+
+def field_of(option: str) -> str:
+    """The field that an option changes; raises UserError with what there is."""
+    if option not in _FIELDS:
+        alike = nearest(option, _FIELDS)
+        there_is = ", ".join(map(option_name, declarations(Alteration)))
+        hint = f"did you mean {alike[0]}?" if alike else f"there are {there_is}"
+        raise UserError(f"nothing is called {option!r} that a forecast could change; {hint}")
+    return _FIELDS[option]
+
+
+def changes(typed: Mapping[str, str]) -> Alteration:
+    """What these options ask for, each as it was typed; raises UserError."""
+    facts: dict[str, Any] = {field_of(option): text for option, text in typed.items()}
+    return Alteration(**facts)
+
+
+def parse(field: str, text: str) -> object:
+    """The value of one field as it was typed; raises UserError, which names the option."""
+    declared = declarations(Alteration)[field]
+    return read_as(declared.name(field), declared.read, text)
+
+
+_STAGES: Mapping[str, Stage] = {"zero1": 1, "zero2": 2, "zero3": 3}
 
 
 def stage_of(wanted: Alteration) -> Stage | None:
     """ZeRO's stage that is asked for; ``None``: every rank holds the whole model."""
     return None if wanted.sharding in (None, "none") else _STAGES[wanted.sharding]
-
-
-_STAGES: Mapping[str, Stage] = {"zero1": 1, "zero2": 2, "zero3": 3}
-_TIMES = {"network": "network_times", "disk": "disk_times"}
-"""What may be given in times of the profiled one, like ``2x``."""
-_CALLED = {
-    "trained_in": "precision-of-training", "network_times": "network", "disk_times": "disk",
-    "bucket_view": "bucket-view",
-}  # fmt: skip
-OPTIONS: Mapping[str, str] = {name: _CALLED.get(name, name) for name in Alteration.model_fields}
-"""How each field is called on the command line, without the dashes."""
-_FIELDS = {OPTIONS[name]: name for name in Alteration.model_fields if name not in _TIMES.values()}
-
-
-def parse(option: str, text: str) -> object:
-    """The value of one option as it was typed; raises UserError or UnitError, which name the option."""
-    try:
-        read = _READERS[_FIELDS[option]]
-    except KeyError:
-        raise UserError(_no_such(option)) from None
-    try:
-        return read(text.strip())
-    except UnitError as error:
-        raise UnitError(f"--{option} {text}: {error}") from None
-    except UserError as error:
-        raise UserError(f"--{option} {text}: {error}") from None
-
-
-def changes(typed: Mapping[str, str]) -> Alteration:
-    """Of options by name, each as it was typed; raises UserError."""
-    return checked(Alteration.model_validate({_field(name, text): parse(name, text) for name, text in typed.items()}))
-
-
-def _field(option: str, text: str) -> str:
-    in_times = option in _TIMES and text.strip().endswith("x")
-    return _TIMES[option] if in_times else _FIELDS.get(option, option)
-
-
-def checked(wanted: Alteration) -> Alteration:
-    """The same; raises UserError if two of them contradict each other."""
-    if wanted.cache is not None and wanted.memory is not None:
-        raise UserError("--cache and --memory both say how much of the data is in memory; leave one of them out")
-    for whole in ("instance", "cluster"):
-        limit = getattr(wanted, whole)
-        if limit is None:
-            continue
-        for name in ("gpu", "gpus", "cpus", "memory", "instance"):
-            if name != whole and getattr(wanted, name) is not None:
-                raise UserError(f"--{whole} {limit} says already what --{name} would change; leave one of them out")
-    return wanted
-
-
-def _no_such(option: str) -> str:
-    alike = nearest(option, _FIELDS)
-    hint = f"did you mean {alike[0]}?" if alike else f"there are {', '.join(_FIELDS)}"
-    return f"nothing is called {option!r} that a forecast could change; {hint}"
-
-
-def _whole(least: int, most: int) -> Callable[[str], object]:
-    def read(text: str) -> int:
-        if not text.lstrip("-").isdecimal():
-            raise UserError(f"it is a whole number, from {least} to {most:,}")
-        if not least <= int(text) <= most:
-            raise UserError(f"it must be from {least} to {most:,}")
-        return int(text)
-
-    return read
-
-
-def _share(text: str) -> float:
-    number = text.removesuffix("%").strip()
-    try:
-        value = float(number) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise UserError("it is a share of the data set, like 35%") from None
-    if not 0 <= value <= 1:
-        raise UserError("a cache holds from 0% to 100% of the data set")
-    return value
-
-
-def _rate(text: str) -> float:
-    """A rate, or times the profiled one, like ``2x``."""
-    value = float(text[:-1]) if re.fullmatch(r"[0-9.]*[0-9]x", text) else parse_rate(text)
-    if value <= 0:
-        raise UserError("nothing would ever arrive; give a rate above 0")
-    return value
-
-
-def _size(text: str) -> float:
-    value = parse_bytes(text)
-    if value <= 0:
-        raise UserError("give a size above 0")
-    return value
-
-
-def _bucket(text: str) -> float:
-    """MiB where no unit is given, as of ``bucket_cap_mb``."""
-    return _size(f"{text}MiB" if text.replace(".", "", 1).isdecimal() else text)
-
-
-def _compressed(text: str) -> float:
-    if text in _COMPRESSED:
-        return _COMPRESSED[text]
-    try:
-        factor = float(text.removesuffix("x"))
-    except ValueError:
-        raise UserError(f"it is one of {', '.join(_COMPRESSED)}, or how many times fewer bytes, like 4x") from None
-    if not 1 <= factor <= 10_000:
-        raise UserError("it must be from 1x to 10000x")
-    return factor
-
-
-def _precision(text: str) -> object:
-    if text.lower() not in _PRECISIONS:
-        raise UserError(f"it is {' or '.join(get_args(TrainedIn))}")
-    return _PRECISIONS[text.lower()]
-
-
-def _sharding(text: str) -> Sharding:
-    if text.lower() not in _SHARDED:
-        raise UserError(f"it is one of {', '.join(get_args(Sharding))}; FSDP is zero3")
-    return _SHARDED[text.lower()]
-
-
-def _algorithm(text: str) -> Algorithm:
-    if text.lower() not in _ALGORITHMS:
-        raise UserError(f"it is one of {', '.join(_ALGORITHMS)}")
-    return _ALGORITHMS[text.lower()]
-
-
-def _switch(text: str) -> bool:
-    if text.lower() not in _YES_OR_NO:
-        raise UserError("it is on or off")
-    return _YES_OR_NO[text.lower()]
-
-
-def _duration(text: str) -> float:
-    value = parse_seconds(text)
-    if value <= 0:
-        raise UserError("no training is that short; give a time above 0, like 12h")
-    return value
-
-
-def _name(text: str) -> str:
-    if not text:
-        raise UserError("give a name; `stash catalog` lists them")
-    return text
-
-
-def _file(text: str) -> str:
-    if not text:
-        raise UserError("give a file that describes a cluster (docs/how-to/what-if.md), or one of `stash probe`")
-    return text
-
-
-_READERS: Mapping[str, Callable[[str], object]] = {
-    "network": _rate,
-    "nodes": _whole(1, MAX_NODES),
-    "gpus": _whole(1, 64),
-    "gpu": _name,
-    "cpus": _whole(1, 4096),
-    "workers": _whole(0, 512),
-    "cache": _share,
-    "disk": _rate,
-    "memory": _size,
-    "batch": _whole(1, 1_000_000),
-    "compress": _compressed,
-    "bucket": _bucket,
-    "accumulate": _whole(1, 4096),
-    "trained_in": _precision,
-    "instance": _name,
-    "cluster": _file,
-    "sharding": _sharding,
-    "bucket_view": _switch,
-    "lasting": _duration,
-    "algorithm": _algorithm,
-}
 
 
 # Retarget --------------------------------------------------------------------------------------------------

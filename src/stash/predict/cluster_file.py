@@ -10,12 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from stash.core.errors import UnitError, UserError
+from stash.core.errors import UnitError
 from stash.core.units import parse_bytes, parse_rate, parse_seconds
-from stash.core.yamlines import Lines, not_yaml, parse
+from stash.core.user_files import loads, quantity
 from stash.predict.cluster import Backend, Network, NetworkKind, NodeLinks, Storage, Target, Wiring
 from stash.predict.draws import Quantity
 
@@ -42,9 +41,6 @@ disk:
   bandwidth: 5GB/s
   reads_per_second: 200000
 """
-_MAX_MISTAKES = 10
-"""That are told at once."""
-_Parse = Callable[[str], float]
 
 
 class _Written(BaseModel):
@@ -65,20 +61,14 @@ class _Ends(_Written):
         return self
 
 
-def _read(read: _Parse, bare: bool = True) -> BeforeValidator:
+def _ends(parse: Callable[[str], float], bare: bool = True) -> BeforeValidator:
     """Of ``10GB/s``, or ``{value: 10GB/s, low: 9GB/s, high: 11GB/s}``; ``bare``: of a number too, in base units."""
-
-    def number(given: Any) -> Any:
-        plain = isinstance(given, (int, float)) and not isinstance(given, bool)
-        try:
-            return read(f"{given}") if isinstance(given, str) or (plain and not bare) else given
-        except UnitError as error:
-            raise ValueError(str(error)) from error
+    read = quantity(parse, bare).func
 
     def ends(given: Any) -> Any:
         if isinstance(given, dict):
-            return {name: number(value) for name, value in given.items()}
-        return None if given is None else {"value": number(given)}
+            return {name: read(value) for name, value in given.items()}  # type: ignore[call-arg]
+        return None if given is None else {"value": read(given)}  # type: ignore[call-arg]
 
     return BeforeValidator(ends)
 
@@ -90,10 +80,10 @@ def _plain(text: str) -> float:
         raise UnitError(f"{text!r} is not a number") from None
 
 
-_Rate = Annotated[_Ends | None, _read(parse_rate)]
-_Size = Annotated[_Ends | None, _read(parse_bytes)]
-_Time = Annotated[_Ends | None, _read(partial(parse_seconds, likely=("us", "ms", "s")), bare=False)]
-_Count = Annotated[_Ends | None, _read(_plain)]
+_Rate = Annotated[_Ends | None, _ends(parse_rate)]
+_Size = Annotated[_Ends | None, _ends(parse_bytes)]
+_Time = Annotated[_Ends | None, _ends(partial(parse_seconds, likely=("us", "ms", "s")), bare=False)]
+_Count = Annotated[_Ends | None, _ends(_plain)]
 
 
 class _Inside(_Written):
@@ -146,23 +136,7 @@ class _Described(_Written):
 
 def target_of_text(text: str, path: str) -> Target:
     """The target that ``text`` describes; ``path`` is named in errors and as its source. Raises UserError."""
-    try:
-        data, lines = parse(text)
-        described = _Described.model_validate({} if data is None else data)
-    except ValidationError as error:
-        raise UserError(_mistakes(error, path, lines)) from error
-    except yaml.YAMLError as error:
-        raise not_yaml(error, path) from error
-    return _target(described, path)
-
-
-def _mistakes(error: ValidationError, path: str, lines: Lines) -> str:
-    found = []
-    for detail in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_MISTAKES]:
-        where = tuple(part for part in detail["loc"] if part != "value")
-        message = detail["msg"].removeprefix("Value error, ")
-        found.append(f"{path} line {lines.of(where)}: {'.'.join(map(str, where)) or 'the file'}: {message}")
-    return "\n".join(found)
+    return _target(loads(text, path, _Described).content, path)
 
 
 def _target(described: _Described, path: str) -> Target:

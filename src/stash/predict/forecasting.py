@@ -92,14 +92,14 @@ def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, fl
     if _moves(wanted):
         target = retarget(base.target, wanted, base.catalog(), base.clusters)
         if target == base.target:  # what was asked for is what was measured
-            wanted = wanted.model_copy(update=dict.fromkeys(_OF_MACHINES))
+            wanted = wanted.changed(**dict.fromkeys(_OF_MACHINES))
     if wanted == AS_IT_IS and not less:
         return _as_it_is(base)
     after = passes(base.profile, base.breakdown, wanted)
     refuse_unanswerable(base.profile, base.breakdown, base.loading, wanted, counted=after is not None)
     scale = no_change(base.draws)
     moved = (target.device, target.device_share) != (base.target.device, base.target.device_share)
-    if moved or wanted.batch is not None or wanted.trained_in is not None:
+    if moved or wanted.batch is not None or wanted.dtype is not None:
         scale = compute_scale(
             base.profile, base.target, target, wanted, base.passes, after, base.draws, base.catalog()
         )

@@ -14,7 +14,7 @@ from stash.catalog.offers import Catalog
 from stash.catalog.reference import model_key
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
-from stash.predict.changes import OPTIONS, Alteration, named_gpu
+from stash.predict.changes import Alteration, named_gpu, option_name
 from stash.predict.cluster import Target
 from stash.predict.compute_ratios import batch_exponent, precision_ratio, slice_ratio, time_ratio
 from stash.predict.draws import Array, Draws, Quantity, Used, measured
@@ -37,7 +37,7 @@ def refuse_unanswerable(
     reads = [name for name in ("cache", "memory", "disk", "disk_times") if getattr(wanted, name) is not None]
     if reads and breakdown.stall("fetch") is None:
         why = next((item.why for item in breakdown.skipped if item.name == "fetch"), "it was not measured")
-        raise UserError(f"--{OPTIONS[reads[0]]}: the profile does not tell what fetching costs ({why})")
+        raise UserError(f"--{option_name(reads[0])}: the profile does not tell what fetching costs ({why})")
     if wanted.workers is not None and found is None:
         raise UserError(f"--workers: {lacks(profile, breakdown) or records(profile)}")
     if wanted.memory is not None and found is not None and not found.dataset_bytes:
@@ -178,10 +178,10 @@ def compute_scale(
             "whole one is faster in proportion is an assumption, as no published figure says how fast slices of "
             "GPUs train"
         )
-    if wanted.trained_in is not None and wanted.trained_in != precision:
+    if wanted.dtype is not None and wanted.dtype != precision:
         quantity = _precision(profile, target, wanted, known)
         factor = factor * draws.of("mixed precision", quantity)
-        facts.append(Used(about=f"seconds with {wanted.trained_in} per second now", unit="count", quantity=quantity))
+        facts.append(Used(about=f"seconds with {wanted.dtype} per second now", unit="count", quantity=quantity))
     return ComputeScale(factor, tuple(facts), tuple(beyond), bool(facts))
 
 
@@ -200,15 +200,15 @@ def _roofline(profile: Profile, first: GpuFacts, second: GpuFacts) -> float | No
 
 def _precision(profile: Profile, target: Target, wanted: Alteration, known: Catalog) -> Quantity:
     if target.device is None:
-        raise UserError("--precision-of-training: on CPUs nothing was published of it; profile with it instead")
+        raise UserError("--dtype: on CPUs nothing was published of it; profile with it instead")
     gpu = named_gpu(target.device, known)
     found = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(profile.workload.operators, gpu))
     if found is None:
         raise UserError(
-            f"--precision-of-training: nothing was published of it on {gpu.model}, and the profile holds no "
+            f"--dtype: nothing was published of it on {gpu.model}, and the profile holds no "
             f"operators to tell it from; {records(profile)}"
         )
-    if wanted.trained_in == "amp":
+    if wanted.dtype == "amp":
         return found
     low, high = (None if end is None else 1 / end for end in (found.high, found.low))
     return found.model_copy(update={"value": 1 / found.value, "low": low, "high": high})

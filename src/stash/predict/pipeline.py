@@ -342,7 +342,7 @@ def _rate(storage: Storage, lasting: float | None) -> tuple[Quantity | None, tup
         return base, (f"storage does {at_first} at first, nobody says for how long; what it sustains is taken",)
     if lasting is None:
         spent = f"storage does {at_first} for {format_seconds(burst_for.value)}, then {format_rate(base.value)}"
-        return base, (f"{spent}, which is taken; say how long training lasts with --lasting",)
+        return base, (f"{spent}, which is taken; say how long training lasts with --duration",)
     share = min(1.0, burst_for.value / lasting)
     mean = base.scaled(1 + share * (burst.value / base.value - 1), "scaled", f"{burst.source}, over the training")
     if share == 1.0:

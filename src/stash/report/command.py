@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from stash.core import parsers
 from stash.core.errors import StashError, UserError, one_line
 from stash.core.printable import printable_line
-from stash.store.storing import StoreOption
-from stash.ui.options import PublicOption, flag, option
+from stash.store.storing import store_option
+from stash.ui.options import Options, argument, flag, json_flag, option, public_flag
 
 if TYPE_CHECKING:
     from stash.analysis.comparison import DifferingFact
@@ -24,19 +26,27 @@ if TYPE_CHECKING:
 #
 # Parses, loads, shows: what it says comes from ``stash.analysis.comparison`` and ``stash.report``.
 
-COMPARE_FILES_HELP = (
-    "Profiles: the first is compared with each other one; with the word vs, all before it with all after it."
-)
-JSON_HELP = "Print the comparison as JSON, a list of one document per pair; its keys are a contract (docs/format.md)."
-ANYWAY_HELP = "Compare even different jobs (another workload, batch, precision, number of ranks, or rungs)."
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(Options):
+    """One call of ``stash compare``."""
+
+    files: tuple[str, ...] = argument(
+        "BEFORE... [vs] AFTER...",
+        "Profiles: the first is compared with each other one; with the word vs, all before it with all after it.",
+        many=True,
+    )  # fmt: skip
+    force: bool = flag(
+        "Compare even different jobs (another workload, batch, precision, number of ranks, or rungs).",
+        was=("--anyway",),
+    )  # fmt: skip
+    json: bool = json_flag(
+        "Print the comparison as JSON, a list of one document per pair; its keys are a contract (docs/format.md)."
+    )
+    store: str | None = store_option()
 
 
-def compare(
-    files: Annotated[list[str], typer.Argument(metavar="BEFORE... [vs] AFTER...", help=COMPARE_FILES_HELP)],
-    anyway: Annotated[bool, flag("--anyway", ANYWAY_HELP)] = False,
-    json: Annotated[bool, flag("--json", JSON_HELP)] = False,
-    store: StoreOption = None,
-) -> None:
+def compare(options: CompareOptions) -> None:
     """Say what differs between runs of a job, stall by stall, and whether more than chance is shown.
 
     Examples:
@@ -49,17 +59,17 @@ def compare(
     from stash.report.output import print_comparisons
     from stash.store.storing import profile_of
 
-    pairs = sides(files)
+    pairs = sides(options.files)
     words = dict.fromkeys(word for pair in pairs for side in pair for word in side)
-    runs = {word: profile_of(word, store) for word in words}
+    runs = {word: profile_of(word, options.store) for word in words}
     for before, after in pairs:
         _refuse_itself((*before, *after), [runs[word][1] for word in (*before, *after)])
     loaded = [([runs[name][0] for name in before], [runs[name][0] for name in after]) for before, after in pairs]
     different = [incomparable(before, after) for before, after in loaded]
     refused = next((index for index, facts in enumerate(different) if facts), None)
-    if refused is not None and not anyway:
+    if refused is not None and not options.force:
         raise UserError(_refusal(pairs[refused], different[refused]))
-    print_comparisons(pairs, loaded, different, json)
+    print_comparisons(pairs, loaded, different, options.json)
 
 
 Side = tuple[str, ...]
@@ -89,7 +99,7 @@ def _refuse_itself(names: Side, places: Sequence[str]) -> None:
 
 def _refusal(pair: tuple[Side, Side], facts: Sequence[DifferingFact]) -> str:
     told = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
-    return f"{pair[0][0]} and {pair[1][0]} are different jobs, in {told}; compare them all the same with --anyway"
+    return f"{pair[0][0]} and {pair[1][0]} are different jobs, in {told}; compare them all the same with --force"
 
 
 # Check -----------------------------------------------------------------------------------------------------
@@ -97,27 +107,28 @@ def _refusal(pair: tuple[Side, Side], facts: Sequence[DifferingFact]) -> str:
 #
 # Parses, loads, prints one line a limit.
 
-CHECK_FILES_HELP = "Profiles of one job, of `stash profile`; several tell how launches differ."
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(Options):
+    """One call of ``stash check``."""
+
+    files: tuple[str, ...] = argument(
+        "FILE...", "Profiles of one job, of `stash profile`; several tell how launches differ.", many=True
+    )
+    max: tuple[str, ...] = option("NAME=VALUE", "A limit: network=15%, step=250ms.", many=True)
+    min: tuple[str, ...] = option("NAME=VALUE", "A limit from below: samples/s=90.", many=True)
+    against: tuple[str, ...] = option("FILE", "A baseline's profile; may be repeated.", many=True)
+    slower: tuple[str, ...] = option(
+        "[NAME=]PERCENT", "How much longer than its the step, or a stall, may be.", many=True
+    )
+    require: tuple[str, ...] = option("NAME=VALUE", "A fact that must be so: ranks=8, precision=bfloat16.", many=True)
+    junit: Path | None = option("FILE", "Write the decisions as JUnit XML, for a pipeline's report.", Path)
+    json: bool = json_flag("Print the decisions as JSON.")
+    store: str | None = store_option()
 
 
-def check(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help=CHECK_FILES_HELP, show_default=False)],
-    most: Annotated[list[str] | None, option("NAME=VALUE", "A limit: network=15%, step=250ms.", "--max")] = None,
-    least: Annotated[list[str] | None, option("NAME=VALUE", "A limit from below: samples/s=90.", "--min")] = None,
-    against: Annotated[list[str] | None, option("FILE", "A baseline's profile; may be repeated.")] = None,
-    slower: Annotated[
-        list[str] | None, option("[NAME=]PERCENT", "How much longer than its the step, or a stall, may be.")
-    ] = None,
-    require: Annotated[
-        list[str] | None, option("NAME=VALUE", "A fact that must be so: ranks=8, precision=bfloat16.")
-    ] = None,
-    junit: Annotated[
-        Path | None, option("FILE", "Write the decisions as JUnit XML, for a pipeline's report.")
-    ] = None,
-    json: Annotated[bool, flag("--json", "Print the decisions as JSON.")] = False,
-    store: StoreOption = None,
-) -> None:
-    """Check that a job keeps its limits: exit code 0 if it does, 1 if it does not, 3 if nobody can tell.
+def check(options: CheckOptions) -> None:
+    """Check that a job keeps its limits: exit code 0 if it does, 1 if it does not, 3 if unknown.
 
     A limit passes or fails only if the whole 95 % interval does; where it holds the limit, a longer profile tells.
 
@@ -133,21 +144,21 @@ def check(
     from stash.report.output import print_decisions, save_junit
     from stash.store.storing import profile_of
 
-    limits = [parse("--max", text) for text in most or []] + [parse("--min", text) for text in least or []]
-    tolerances = [parse_slower(text) for text in slower or []]
-    requirements = [parse_requirement(text) for text in require or []]
-    if bool(against) is not bool(tolerances):
+    limits = [parse("--max", text) for text in options.max] + [parse("--min", text) for text in options.min]
+    tolerances = [parse_slower(text) for text in options.slower]
+    requirements = [parse_requirement(text) for text in options.require]
+    if bool(options.against) is not bool(tolerances):
         raise UserError("--against FILE and --slower PERCENT belong together: give both, or neither")
     if not (limits or tolerances or requirements):
         raise UserError(
             "stash check needs a limit, like --max network=15% or --against monday.stash.json --slower 5%"
         )
-    profiles = {name: profile_of(name, store)[0] for name in files}
-    baseline = {name: profile_of(name, store)[0] for name in against or []}
+    profiles = {name: profile_of(name, options.store)[0] for name in options.files}
+    baseline = {name: profile_of(name, options.store)[0] for name in options.against}
     decisions = _decided(profiles, limits, requirements, baseline, tolerances)
-    print_decisions(decisions, json)
-    if junit is not None:
-        save_junit(decisions, next(iter(profiles.values())).workload.name, junit)
+    print_decisions(decisions, options.json)
+    if options.junit is not None:
+        save_junit(decisions, next(iter(profiles.values())).workload.name, options.junit)
     raise typer.Exit({PASSES: 0, FAILS: 1, CANNOT_TELL: 3}[overall(decisions)])
 
 
@@ -181,21 +192,36 @@ def _decided(
 # Parses, prepares what is handed over, hands it over.
 
 TOOLS = {"mlflow": "MLflow", "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "openmetrics": "OpenMetrics"}
-RUNS_HELP = "Profiles: files, or ids of the store."
 
 
-def export(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUNS_HELP, show_default=False)],
-    to: Annotated[str, option("TOOL", f"One of {', '.join(TOOLS)}.", "--to")],
-    output: Annotated[
-        Path | None, option("PATH", "TensorBoard's folder; OpenMetrics' file, else it is printed.", "-o", "--output")
-    ] = None,
-    project: Annotated[str, option("NAME", "MLflow's experiment; W&B's project.")] = "stash",
-    url: Annotated[str | None, option("URL", "MLflow's tracking server, or W&B's; else as they are set up.")] = None,
-    redact: Annotated[bool, flag("--redact", "Leave out names of machines, paths and addresses.")] = False,
-    public: PublicOption = False,
-    store: StoreOption = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(Options):
+    """One call of ``stash export``."""
+
+    runs: tuple[str, ...] = argument("RUN...", "Profiles: files, or ids of the store.", many=True)
+    to: str = option("TOOL", f"One of {', '.join(TOOLS)}.", parsers.one_of(list(TOOLS)), default=...)
+    output: Path | None = option(
+        "PATH", "TensorBoard's folder; OpenMetrics' file, else it is printed.", Path, "-o", "--output"
+    )
+    project: str = option("NAME", "MLflow's experiment; W&B's project.", default="stash")
+    url: str | None = option("URL", "MLflow's tracking server, or W&B's; else as they are set up.")
+    redact: bool = flag("Leave out names of machines, paths and addresses.")
+    public: bool = public_flag()
+    store: str | None = store_option()
+
+    def check(self) -> None:
+        to, output, url = self.to, self.output, self.url
+        if to == "tensorboard" and output is None:
+            raise UserError("--to tensorboard needs a folder: --output tb/, which `tensorboard --logdir tb/` shows")
+        if to in ("mlflow", "wandb") and output is not None:
+            raise UserError(
+                f"--output {output}: {TOOLS[to]} has a place of its own; say which with --url and --project"
+            )
+        if to in ("tensorboard", "openmetrics") and url is not None:
+            raise UserError(f"--url {url}: {TOOLS[to]} goes into files; say where with --output")
+
+
+def export(options: ExportOptions) -> None:
     """Hand profiles to another tool: what was measured, on what, and the verdict.
 
     [bold]Examples[/bold]
@@ -209,16 +235,14 @@ def export(
     from stash.report.export.exported_runs import exported
     from stash.store.storing import profile_of
 
-    if to not in TOOLS:
-        raise UserError(f"--to {to}: it is one of {', '.join(TOOLS)}")
-    _refuse_what_does_not_fit(to, output, url)
-    found = {place: profile for profile, place in (profile_of(word, store) for word in runs)}
-    told = [exported(redacted(profile) if redact else profile) for profile in found.values()]
+    to = options.to
+    found = {place: profile for profile, place in (profile_of(word, options.store) for word in options.runs)}
+    runs = [exported(redacted(profile) if options.redact else profile) for profile in found.values()]
     if to == "openmetrics":
-        _text(told, output, public)
+        _text(runs, options.output, options.public)
         return
     try:
-        said = _handed_over(told, to, output, project, url)
+        done = _handed_over(runs, to, options.output, options.project, options.url)
     except ImportError as error:
         if (error.name or "").partition(".")[0] != to:
             raise
@@ -227,16 +251,7 @@ def export(
         raise
     except Exception as error:  # whatever the tool's own package raises
         raise StashError(f"{TOOLS[to]} did not take the profiles: {one_line(error)}") from error
-    print(printable_line(said))
-
-
-def _refuse_what_does_not_fit(to: str, output: Path | None, url: str | None) -> None:
-    if to == "tensorboard" and output is None:
-        raise UserError("--to tensorboard needs a folder: --output tb/, which `tensorboard --logdir tb/` shows")
-    if to in ("mlflow", "wandb") and output is not None:
-        raise UserError(f"--output {output}: {TOOLS[to]} has a place of its own; say which with --url and --project")
-    if to in ("tensorboard", "openmetrics") and url is not None:
-        raise UserError(f"--url {url}: {TOOLS[to]} goes into files; say where with --output")
+    print(printable_line(done))
 
 
 def _handed_over(runs: Sequence[ExportedRun], to: str, output: Path | None, project: str, url: str | None) -> str:

@@ -1,132 +1,140 @@
-"""A comparison made ready to be shown: both sides as a table for a terminal, and as JSON for programs."""
+"""Profiles before and after as a page and as JSON: what differs, by how much, and whether it is more than chance."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
-
-from rich.console import RenderableType
-from rich.text import Text
 
 from stash.analysis.comparison import FASTER, NOT_SHOWN, RATE, SLOWER, STEP, Difference, DifferingFact, RunComparison
 from stash.analysis.limits import Decision
 from stash.core.formatting import listed, plus_minus, quantity
 from stash.core.intervals import Interval
 from stash.core.units import SECONDS, Scale, scale_for
-from stash.ui.layout import INDENT, Renderer, paragraph, terminal_renderer
-
-# View ------------------------------------------------------------------------------------------------------
-# A comparison made ready to be shown: every string that a renderer needs, all times in the unit of the step.
-#
-# Knows nothing of terminals or colours.
+from stash.ui.charts.builders import LaneRow, Value, lane_chart, lanes_ruler
+from stash.ui.charts.chart import Chart, Grid
+from stash.ui.page import Chapter, Page
 
 _RATES = ((1.0, ""),)
+_SERIES = {SLOWER: "slower", FASTER: "faster"}
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of the table: what each side says, what lies between, and the word for it."""
-
-    name: str
-    before: str
-    before_spread: str
-    after: str
-    after_spread: str
-    change: str
-    share: str
-    """Of the step of the side before; empty of the rate."""
-    word: str
-
-
-@dataclass(frozen=True)
-class ComparisonView:
-    """Everything a comparison says, in the order in which it says it."""
-
-    title: str
-    sides: tuple[str, str]
-    verdict: str
-    unit: str
-    lines: tuple[Line, ...]
-    changed: tuple[tuple[str, str], ...]
-    """Label and ``before → after``."""
-    notes: tuple[str, ...] = ()
-
-
-def view(
+def page(
     comparison: RunComparison,
     names: tuple[str, Sequence[str], Sequence[str]],
     changed: Sequence[DifferingFact],
     different: Sequence[DifferingFact] = (),
     network: Interval | None = None,
-) -> ComparisonView:
-    """The view of a comparison of ``names``: the workload, the runs before, those after.
+) -> Page:
+    """The comparison of ``names``: the workload, the runs before, those after.
 
     ``different`` are facts in which the sides are different jobs, compared all the same; ``network`` is the paper's
     network stall, where one side has one node and the other several.
     """
     title, before, after = names
-    step = comparison.step
-    scale = scale_for(max(step.before.value, step.after.value), SECONDS, 4)
-    return ComparisonView(
+    return Page(
         title=title,
-        sides=(f"before: {listed(before)}", f"after: {listed(after)}"),
-        verdict=_verdict(comparison, scale),
-        unit=scale.unit,
-        lines=tuple(_line(line, scale, step.before.value) for line in comparison.lines),
-        changed=tuple((fact.name, f"{fact.before} → {fact.after}") for fact in (*different, *changed)),
-        notes=tuple(_notes(comparison, different, network)),
+        subtitle=(f"before: {listed(before)}", f"after: {listed(after)}"),
+        verdict=(verdict(comparison),),
+        warnings=tuple(_warnings(comparison, different)),
+        chapters=chapters(comparison, "changes", "What changed", (*different, *changed), network),
     )
 
 
-def _line(line: Difference, scale: Scale, step: float) -> Line:
-    if line.name == RATE:
-        scale = scale_for(line.before.value, _RATES, 3)
-    return Line(
-        name=line.name,
-        before=scale.number(line.before.value), before_spread=plus_minus(line.before, scale),
-        after=scale.number(line.after.value), after_spread=plus_minus(line.after, scale),
-        change=_apart(line.change, scale),
-        share="" if line.name == RATE else f"{line.change.value / step:+.1%}",
-        word=line.verdict,
-    )  # fmt: skip
+def chapters(
+    comparison: RunComparison,
+    name: str,
+    title: str,
+    changed: Sequence[DifferingFact],
+    network: Interval | None,
+) -> tuple[Chapter, ...]:
+    """What changed of the step, and what else differs; ``name`` is unique on the page."""
+    points = []
+    if network is not None:
+        measured = quantity(network, "fraction")
+        points.append(
+            "The paper's network stall, all ranks on several nodes against all of them on one: "
+            f"{measured} of the step on one node (replayed batches)."
+        )
+    causes = tuple((fact.name, f"{fact.before} → {fact.after}") for fact in changed)
+    return (
+        Chapter(name, title, charts=(changes(comparison, name),), points=tuple(points), brief=True),
+        *((Chapter(f"{name}-causes", "What else differs", facts=causes, brief=True),) if causes else ()),
+    )
 
 
-def _apart(time: Interval, scale: Scale) -> str:
-    return f"{time.value / scale.size:+,.{scale.decimals}f} {plus_minus(time, scale)}"
-
-
-def _verdict(comparison: RunComparison, scale: Scale) -> str:
+def verdict(comparison: RunComparison) -> str:
     """What happened to the step, and which stalls did what they can be seen to have done."""
-    step = comparison.step
+    step, scale = comparison.step, _scale(comparison)
     stalls = [line for line in comparison.lines if line.name not in (STEP, RATE) and line.verdict in (SLOWER, FASTER)]
     stalls.sort(key=lambda line: -abs(line.change.value))
-    parts = listed([f"{line.name} {_apart(line.change, scale)} {scale.unit}" for line in stalls])
-    amount = f"{_apart(step.change, scale)} {scale.unit}, {step.change.value / step.before.value:+.1%}"
+    parts = listed([f"{line.name} {_signed(line.change, scale)} {scale.unit}" for line in stalls])
+    amount = f"{_signed(step.change, scale)} {scale.unit}, {step.change.value / step.before.value:+.1%}"
     if step.verdict in (SLOWER, FASTER):
         return f"{step.verdict.capitalize()}: the step changed by {amount}{f'; {parts}' if parts else ''}."
     if step.verdict == NOT_SHOWN:
         return f"No difference of the step is shown ({amount}){f', but {parts}' if parts else ', nor of any stall'}."
-    return f"Nobody can tell whether the step differs ({amount}): a single round has no interval."
+    return f"Whether the step differs is unknown ({amount}): a single round has no interval."
 
 
-def _notes(comparison: RunComparison, different: Sequence[DifferingFact], network: Interval | None) -> list[str]:
-    notes = []
+def _scale(comparison: RunComparison) -> Scale:
+    return scale_for(max(comparison.step.before.value, comparison.step.after.value), SECONDS, 4)
+
+
+def _signed(time: Interval, scale: Scale) -> str:
+    return f"{time.value / scale.size:+,.{scale.decimals}f} {plus_minus(time, scale)}"
+
+
+def _warnings(comparison: RunComparison, different: Sequence[DifferingFact]) -> list[str]:
+    found = []
     if different:
-        notes.append("These are different jobs, so a difference of their times may be theirs and nobody's fault.")
+        found.append("These are different jobs, so a difference of their times may be theirs and nobody's fault.")
     for names, side in ((comparison.only_before, "before"), (comparison.only_after, "after")):
         if names:
-            notes.append(f"Only the side {side} has {listed(names)}: not compared.")
-    if network is not None:
-        measured = quantity(network, "fraction")
-        notes.append(
-            "The paper's network stall, all ranks on several nodes against all of them on one: "
-            f"{measured} of the step on one node (replayed batches)."
-        )
-    return notes
+            found.append(f"Only the side {side} has {listed(names)}: not compared.")
+    return found
 
 
-# Contract --------------------------------------------------------------------------------------------------
+def changes(comparison: RunComparison, name: str) -> Chart:
+    """A row for each stall and the step: how much longer it is on the side after, around zero."""
+    scale = _scale(comparison)
+    rows = []
+    for line in (line for line in comparison.lines if line.name != RATE):
+        series, text = _SERIES.get(line.verdict, "plain"), f"{_signed(line.change, scale)} {scale.unit}"
+        tip = f"{line.name}: {text}, {line.verdict}"
+        value = Value(line.change.value, series, tip, line.change.low, line.change.high)
+        rows.append(LaneRow(line.name, f"{text} · {line.verdict}", values=(value,)))
+    return lane_chart(
+        name,
+        "What changed",
+        rows,
+        lanes_ruler(rows, f"{scale.unit} of a step, after less before", scale.size),
+        Grid(
+            title="",
+            first="what",
+            head=("before", "95%", f"after, {scale.unit}", "95%", "change", "of step", ""),
+            rows=tuple(_row(line, scale, comparison.step.before.value) for line in comparison.lines),
+            texts=frozenset({0, 2, 4, 7}),
+            ranks=(0, 0, 2, 0, 3, 0, 1, 0),
+        ),
+        how="How much longer each part of a step is after than before, with 95% intervals. Only what lies wholly "
+        "on one side of zero is shown to differ.",
+        rule=0.0,
+    )
+
+
+def _row(line: Difference, scale: Scale, step: float) -> tuple[str, ...]:
+    if line.name == RATE:
+        scale = scale_for(line.before.value, _RATES, 3)
+    return (
+        line.name,
+        scale.number(line.before.value), plus_minus(line.before, scale),
+        scale.number(line.after.value), plus_minus(line.after, scale),
+        _signed(line.change, scale),
+        "" if line.name == RATE else f"{line.change.value / step:+.1%}",
+        line.verdict,
+    )  # fmt: skip
+
+
 # The documents that ``stash compare --json`` and ``stash check --json`` print: contracts, see docs/format.md.
 
 SCHEMA = 1
@@ -171,83 +179,3 @@ def decisions(found: Sequence[Decision], verdict: str) -> dict[str, Any]:
 def _ends(interval: Interval) -> dict[str, float | None]:
     ends = {"value": interval.value, "low": interval.low, "high": interval.high}
     return {name: None if end is None else float(f"{end:.{_DIGITS}g}") for name, end in ends.items()}
-
-
-# Sides -----------------------------------------------------------------------------------------------------
-# A table of two sides and what changed between them, as lines for a terminal.
-#
-# Knows names, numbers and the word that judges each line; both checks and comparisons lay out theirs with it.
-
-STYLES = {SLOWER: "color(167)", FASTER: "color(72)"}
-_GAP = "  "
-
-Cells = Sequence[str]
-"""A line of the table: its name, its numbers, its word."""
-
-
-def widest_that_fits(layouts: Sequence[Sequence[Cells]], width: int) -> list[Text]:
-    """The first of the layouts (heads first, then lines) that is at most ``width`` columns wide, else the last."""
-    for lines in layouts:
-        columns = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        if INDENT + sum(columns) + len(_GAP) * (len(columns) - 1) <= width:
-            break
-    return [_side_line(line, columns, dim=not number) for number, line in enumerate(lines)]
-
-
-def _side_line(cells: Cells, columns: Sequence[int], dim: bool) -> Text:
-    name, *numbers, word = cells
-    line = Text(" " * INDENT + name.ljust(columns[0]), style="dim" if dim else "")
-    for text, size in zip(numbers, columns[1:-1], strict=True):
-        line.append(_GAP + text.rjust(size))
-    return line.append(_GAP + word, style=STYLES.get(word, "dim"))
-
-
-# Terminal --------------------------------------------------------------------------------------------------
-# A comparison as text for a terminal: the verdict, a table of both sides, what else differs.
-
-
-def _report(view: ComparisonView, width: int, colour: bool) -> list[RenderableType]:
-    head = Text(" " * INDENT).append(view.title, style="bold")
-    sides = [Text(" " * INDENT + side, style="dim") for side in view.sides]
-    return [
-        head, *sides, Text(), *paragraph(view.verdict, width, "", "", bold=True), Text(),
-        *_table(view, width), *_changed(view, width), *_note_lines(view, width),
-    ]  # fmt: skip
-
-
-render: Renderer[ComparisonView] = terminal_renderer(_report, narrowest=60, widest=120)
-"""The whole comparison."""
-
-
-def _table(view: ComparisonView, width: int) -> list[Text]:
-    """As much of each line as fits: first the sides' own spread goes, then the change as a share."""
-    heads = Line("", "before", "", f"after, {view.unit}", "", "change", "of step", "")
-    layouts = (_whole, _without_spread, _without_share)
-    return widest_that_fits([[shown(line) for line in (heads, *view.lines)] for shown in layouts], width)
-
-
-def _whole(line: Line) -> tuple[str, ...]:
-    before, after = f"{line.before} {line.before_spread}".strip(), f"{line.after} {line.after_spread}".strip()
-    return (line.name, before, after, line.change, line.share, line.word)
-
-
-def _without_spread(line: Line) -> tuple[str, ...]:
-    return (line.name, line.before, line.after, line.change, line.share, line.word)
-
-
-def _without_share(line: Line) -> tuple[str, ...]:
-    return (line.name, line.before, line.after, line.change, line.word)
-
-
-def _changed(view: ComparisonView, width: int) -> list[Text]:
-    if not view.changed:
-        return []
-    labels = max(len(label) for label, _ in view.changed) + 2
-    parts = [Text(), Text(" " * INDENT).append("What else differs", style="bold")]
-    for label, text in view.changed:
-        parts += paragraph(text, width, label.ljust(labels), "dim")
-    return parts
-
-
-def _note_lines(view: ComparisonView, width: int) -> list[Text]:
-    return [Text()] * bool(view.notes) + [line for note in view.notes for line in paragraph(note, width, "! ", "dim")]

@@ -13,8 +13,8 @@ from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.core.errors import StashError
 from stash.core.records.profile import Profile
-from stash.report.ladder_charts import ladder
-from stash.report.profile_page import view
+from stash.report.profile_page import how_measured, page
+from stash.report.step_charts import ladder
 from stash.ui.charts.chart import NOTEBOOK
 from stash.ui.charts.svg import RULES, strip, svg
 from stash.ui.elements import element, prose, style_sheet
@@ -38,17 +38,18 @@ def render(profile: Profile) -> Markup:
 
 
 def _contents(profile: Profile, breakdown: Breakdown) -> list[Markup]:
-    shown = view(breakdown, verdict(breakdown, profile), profile)
+    shown = page(breakdown, verdict(breakdown, profile), profile)
     head = element("span", Markup(" · ").join(map(prose, shown.subtitle)), class_="quiet")
+    steps = [element("li", prose(step)) for step in shown.next_steps]
     return [
         style_sheet(_style()),
         element("p", element("b", prose(shown.title)), " ", head),
-        element("p", prose(shown.verdict)),
-        strip([(row.name, row.fraction) for row in shown.rows if row.why is None and row.fraction > 0]),
+        *(element("p", prose(sentence)) for sentence in shown.verdict),
+        strip([(row.name, row.fraction) for row in shown.bar]),
         svg(ladder(breakdown), _WIDTH),
-        *([element("ol", *(element("li", prose(step)) for step in shown.next_steps))] if shown.next_steps else ()),
+        *([element("ol", *steps)] if steps else ()),
         *(element("p", "⚠ ", prose(warning)) for warning in shown.warnings),
-        element("p", prose(shown.footer), class_="quiet"),
+        element("p", prose(how_measured(breakdown, profile)), class_="quiet"),
     ]
 
 

@@ -1,19 +1,18 @@
-"""What becomes of a profile or a probe: printed, as a report or as JSON, and saved where it was asked for.
+"""What becomes of a page: printed as text or JSON, written by its ending; and of what was measured: saved.
 
-The place is checked before time is spent measuring. Computes nothing: ``derive`` reads, ``show`` makes the text.
+The place is checked before time is spent measuring. Computes nothing: ``analysis`` reads, ``ui`` makes the text.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import ArtefactError, UserError
 from stash.core.interrupts import postponed
@@ -27,7 +26,12 @@ if TYPE_CHECKING:
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
     from stash.store.store import Store
-    from stash.ui.layout import Renderer
+    from stash.ui.page import Page
+
+
+PICTURES = (".png", ".svg", ".pdf")
+_WIDTH_MM = 170
+"""Of a page."""
 
 
 def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
@@ -138,9 +142,9 @@ def print_profile(profile: Profile, json: bool = False, source: Path | None = No
 
         print(strict_json(document(breakdown, advice)))
         return
-    from stash.report.profile_page import render, view
+    from stash.report.profile_page import page
 
-    print(render(view(breakdown, advice, profile, explain), *_screen()), end="")
+    printed(page(breakdown, advice, profile, explain))
 
 
 def print_probe(
@@ -148,20 +152,13 @@ def print_probe(
 ) -> None:
     """Print a probe beside what its type should have, as a report or as the JSON of the contract."""
     from stash.analysis.findings.probe_reading import read
+    from stash.report.probe_page import document, page
 
     reading = read(found, known, against)
-    if json:
-        from stash.report.probe_page import document
-
-        print(strict_json(document(found, reading)))
-        return
-    from stash.report.probe_page import render, view
-
-    shown = view(found, reading, None if saved is None else shlex.quote(str(saved)))
-    print(render(shown, *_screen()), end="")
+    name = None if saved is None else shlex.quote(str(saved))
+    printed(document(found, reading) if json else page(found, reading, name))
 
 
-V = TypeVar("V")
 Side = tuple[str, ...]
 """Names of one or more files."""
 
@@ -175,7 +172,7 @@ def print_comparisons(
     """Print what lies between the two sides of each pair, as a report or as the JSON of the contract."""
     from stash.analysis.attribution import attribute
     from stash.analysis.comparison import changed, compare, network_stall
-    from stash.report.comparison_page import document, render, view
+    from stash.report.comparison_page import document, page
 
     documents = []
     for (before, after), sides, facts in zip(pairs, loaded, different, strict=True):
@@ -183,13 +180,13 @@ def print_comparisons(
             [attribute(profile, name) for profile, name in zip(side, names, strict=True)]
             for side, names in zip(sides, (before, after), strict=True)
         )
-        network = network_stall(*sides)
         names = (sides[0][0].workload.name, before, after)
-        told = (compare(first, second), names, changed(*sides), facts, network)
+        contents = (compare(first, second), names, changed(*sides), facts, network_stall(*sides))
         if json:
-            documents.append(document(*told))
+            documents.append(document(*contents))
         else:
-            print(render(view(*told), *_screen()), end="" if (before, after) == pairs[-1] else "\n")
+            printed(page(*contents))
+            print("" if (before, after) == pairs[-1] else "\n", end="")
     if json:
         print(strict_json(documents))
 
@@ -203,20 +200,46 @@ def print_decisions(decisions: Sequence[Decision], json: bool = False) -> None:
 
         print(strict_json(document(decisions, overall(decisions))))
         return
-    from stash.ui.layout import plain_text
+    from stash.ui.terminal import plain_text, screen
 
-    _, colour = _screen()
+    _, colour = screen()
     for decision in decisions:
         line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
         print(line if colour else plain_text(line))
 
 
-def printed(shown: V | dict[str, Any], render: Renderer[V]) -> None:
-    """Print a view by its renderer, or a document as JSON."""
+def printed(shown: Page | dict[str, Any]) -> None:
+    """Print a page as text for this terminal, or a document as JSON."""
     if isinstance(shown, dict):
         print(strict_json(shown))
         return
-    print(render(shown, *_screen()), end="")
+    from stash.ui.terminal import print_page
+
+    print_page(shown)
+
+
+def file_of(page: Page, ending: str) -> str | bytes:
+    """The content of a file with that ending: the whole page, or its first chart as a picture.
+
+    Raises UserError for another ending, where there is nothing to draw, and without vl-convert.
+    """
+    if ending == ".html":
+        from stash.ui.html import render
+
+        return render(page)
+    if ending == ".md":
+        from stash.ui.markdown import render as render_markdown
+
+        return render_markdown(page)
+    if ending not in PICTURES:
+        raise UserError(f"--output *{ending}: pictures end in {', '.join((*PICTURES, '.html'))}")
+    from stash.ui.charts.chart import Blank
+    from stash.ui.charts.chart_files import content
+
+    drawn = next(chart for chapter in page.chapters for chart in chapter.charts)
+    if isinstance(drawn, Blank):
+        raise UserError(f"--output *{ending}: there is nothing to draw, because {drawn.why}")
+    return content(drawn, ending.removeprefix("."), _WIDTH_MM)
 
 
 def save_junit(decisions: Sequence[Decision], workload: str, target: Path) -> None:
@@ -228,9 +251,3 @@ def save_junit(decisions: Sequence[Decision], workload: str, target: Path) -> No
         write_whole(target, render(decisions, workload))
     except OSError as error:
         raise UserError(f"--junit {target}: {error.strerror or error}; choose another place") from None
-
-
-def _screen() -> tuple[int, bool]:
-    """(columns of the terminal, whether to use its colours)."""
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return shutil.get_terminal_size().columns, colour

@@ -1,36 +1,75 @@
-"""The pages of saved artefacts: a profile, a probe, several of them side by side, and their machines."""
+"""The whole pages of saved artefacts, with their charts: a profile, a probe, several of them side by side.
+
+Puts together what others derive and draw. Knows which chapters there are and in which order people need them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stash.advice.verdict import Advice
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.comparison import DifferingFact, changed, compare, incomparable, network_stall
+from stash.analysis.comparison import changed, compare, incomparable, network_stall
 from stash.analysis.findings.probe_reading import Reading
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
 from stash.analysis.usage import data_blocks, readiness, usage
 from stash.core.formatting import listed
-from stash.core.records.host import Host, Probe
+from stash.core.records.host import Probe
 from stash.core.records.profile import Loader, Profile
 from stash.core.units import counted, format_bytes, format_seconds
-from stash.report import run_charts, stage_charts
-from stash.report.comparison_page import view as view_of_runs
-from stash.report.ladder_charts import changes, ladder, steps_side_by_side
-from stash.report.probe_page import machine, view
+from stash.report import comparison_page, machine_charts, probe_page, profile_page, step_charts
 from stash.report.profile_contract import command
-from stash.report.profile_page import UNKNOWN, View
-from stash.report.profile_page import view as profile_view
-from stash.ui.charts.chart import Blank, Chart, Grid
+from stash.report.profile_page import UNKNOWN
+from stash.ui.charts.chart import Blank, Grid
 from stash.ui.page import Chapter, Page
-
-# Hosts -----------------------------------------------------------------------------------------------------
-# The chapter about machines: what each is, what its links carry, what was found about them.
 
 _NOT_PROBED = (
     "the machines were not probed: `stash probe` measures their links, and `stash report --probe FILE` adds them"
 )
+
+
+@dataclass(frozen=True)
+class ReadRun:
+    """One profile and what was derived from it, under the name of its file."""
+
+    name: str
+    profile: Profile
+    breakdown: Breakdown
+
+
+def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading | None = None) -> Page:
+    """The report of one profile out of the file ``source``; with the ``reading`` of its hosts' links if any."""
+    profile, breakdown = run.profile, run.breakdown
+    brief = profile_page.page(breakdown, advice, profile)
+    details, words = brief.chapters
+    drawn = [*_measured(profile, breakdown), _hosts(profile, reading)]
+    unknown = tuple(_unknown(breakdown, drawn)) or (("nothing", "all is"),)
+    settings, step = profile.settings, brief.rows[-1]
+    how = (
+        ("climbed", f"{', '.join(breakdown.rungs)}; {settings.why}"),
+        ("asked for", f"±{settings.precision:.1%} of the step, within {format_seconds(settings.budget_seconds)}"),
+        *sorted(profile.software.items()),
+    )
+    dropped = f", {breakdown.rounds_dropped} more disturbed" if breakdown.rounds_dropped else ""
+    return replace(
+        brief,
+        source=source,
+        numbers=(
+            ("one step", f"{step.time} {step.interval}".strip()),
+            ("speed", brief.subtitle[-1]),
+            ("measured", counted(breakdown.rounds, "round") + dropped),
+        ),
+        chapters=(
+            *drawn,
+            Chapter("unknown", "What is not known", label="Unknown", facts=unknown),
+            details,
+            Chapter("how", "How it was measured", facts=how, folded=True),
+            words,
+        ),
+        again=command(profile),
+        made=f"{profile.created.replace('T', ' ')[:16]} UTC, Stash {profile.stash_version}",
+    )
 
 
 def probe_of(profile: Profile) -> Probe | None:
@@ -47,91 +86,19 @@ def probe_of(profile: Profile) -> Probe | None:
     )
 
 
-def host_chapter(profile: Profile, reading: Reading | None) -> Chapter:
+def _hosts(profile: Profile, reading: Reading | None) -> Chapter:
     """The machines of a profile, with the reading of their links where they were probed."""
-    probe, title = probe_of(profile), "The machines"
+    probe, chapter = probe_of(profile), Chapter("hosts", "The machines", label="Machines")
+    machines = probe_page.machines(profile.hosts)
     if probe is None or reading is None:
-        blank = Blank("links", "Links", _NOT_PROBED)
-        return Chapter("hosts", title, label="Machines", charts=(blank,), grids=(machines(profile.hosts),))
-    shown = view(probe, reading)
-    return Chapter(
-        "hosts", title, label="Machines", charts=link_charts(reading, len(profile.hosts) > 1),
-        grids=(machines(profile.hosts), *shown.grids), points=shown.findings, facts=shown.notes,
-    )  # fmt: skip
-
-
-def link_charts(reading: Reading, several: bool) -> tuple[Chart | Blank, ...]:
-    """What links carry, and all-reduce by size."""
-    return run_charts.links(reading, several), run_charts.all_reduce(reading.exchanges)
-
-
-_MAX_COLUMNS = 6
-
-
-def machines(hosts: Sequence[Host]) -> Grid:
-    """What the hosts are, a column each; those that are alike share one, and of very many kinds some are shown."""
-    sheets = [machine(host, node, len(hosts) > 1) for node, host in enumerate(hosts)]
-    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for sheet in sheets:
-        alike.setdefault(sheet.facts, []).append(sheet.title)
-    labels = dict.fromkeys(label for facts in alike for label, _ in facts)
-    columns = [dict(facts) for facts in alike][:_MAX_COLUMNS]
-    left_out = sum(len(names) for names in list(alike.values())[_MAX_COLUMNS:])
-    return Grid(
-        title="",
-        head=tuple(listed(names, most=4) for names in list(alike.values())[:_MAX_COLUMNS]),
-        rows=tuple((label, *(column.get(label, "none stated") for column in columns)) for label in labels),
-        texts=frozenset(range(1 + len(columns))),
-        below=f"{left_out} more machines differ from these in some of it." if left_out else "",
-    )
-
-
-# Of profile ------------------------------------------------------------------------------------------------
-# The report of a profile: verdict and next steps, then the step, how it was measured, and what is not known.
-#
-# Puts together what others derive and draw. Knows which chapters there are and in which order people need them.
-
-
-@dataclass(frozen=True)
-class ReadRun:
-    """One profile and what was derived from it, under the name of its file."""
-
-    name: str
-    profile: Profile
-    breakdown: Breakdown
-
-
-def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading | None = None) -> Page:
-    """The report of one profile out of the file ``source``; with the ``reading`` of its hosts' links if any."""
-    profile, breakdown = run.profile, run.breakdown
-    shown = profile_view(breakdown, advice, profile, explain=True)
-    when = f"{profile.created.replace('T', ' ')[:16]} UTC"
-    chapters = [*_measured(profile, breakdown), host_chapter(profile, reading)]
-    return Page(
-        title=shown.title,
-        source=source,
-        subtitle=(source, when),
-        verdict=(advice.text,),
-        bar=tuple(row for row in shown.rows if row.why is None and row.fraction > 0),
-        rows=(*shown.rows, shown.total),
-        numbers=_numbers(shown, breakdown),
-        warnings=breakdown.stability.warnings,
-        next_steps=advice.next_steps,
-        chapters=(*chapters, *_small_print(profile, breakdown, shown, chapters)),
-        again=command(profile),
-        made=f"{when}, Stash {profile.stash_version}",
-    )
-
-
-def _numbers(shown: View, breakdown: Breakdown) -> tuple[tuple[str, str], ...]:
-    devices, batch, speed = shown.subtitle
-    dropped = f", {breakdown.rounds_dropped} more disturbed" if breakdown.rounds_dropped else ""
-    return (
-        ("one step", f"{shown.total.time} {shown.total.interval}".strip()),
-        ("speed", speed),
-        ("job", devices),
-        ("batch", batch.removeprefix("batch ")),
-        ("measured", counted(breakdown.rounds, "round") + dropped),
+        return replace(chapter, charts=(Blank("links", "Links", _NOT_PROBED),), grids=(machines,))
+    several = len(profile.hosts) > 1
+    return replace(
+        chapter,
+        charts=(machine_charts.links(reading, several), machine_charts.all_reduce(reading.exchanges)),
+        grids=(machines, *probe_page.link_grids(profile.hosts, reading)),
+        points=probe_page.findings_of(reading, several) or ("No findings.",),
+        facts=probe_page.notes(probe, reading),
     )
 
 
@@ -140,28 +107,28 @@ def _measured(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
     kept = step_matrix(profile).calmed()
     uses, rungs = usage(profile, kept), breakdown.rungs
     return [
-        Chapter("step", "Where the step goes", label="Step", charts=(ladder(breakdown),)),
-        Chapter("rounds", "How steady it was", label="Rounds", charts=(run_charts.rounds(course(profile), rungs),)),
+        Chapter("step", "Where the step goes", label="Step", charts=(step_charts.ladder(breakdown),)),
+        Chapter("rounds", "How steady it was", label="Rounds", charts=(step_charts.rounds(course(profile), rungs),)),
         Chapter(
             "ranks", "Rank beside rank", label="Ranks",
-            charts=(run_charts.ranks(breakdown, ranks_side_by_side(profile, kept), profile),),
+            charts=(step_charts.ranks(breakdown, ranks_side_by_side(profile, kept), profile),),
         ),
         Chapter(
             "exchange", "The gradient exchange", label="Exchange",
-            charts=(stage_charts.exchange(breakdown), stage_charts.readiness(readiness(profile))),
+            charts=(machine_charts.exchange(breakdown), machine_charts.readiness(readiness(profile))),
             facts=tuple(_exchange_facts(profile)),
         ),
         Chapter(
             "data", "The data pipeline", label="Data",
-            charts=(stage_charts.rates(breakdown), stage_charts.residency(data_blocks(profile, kept))),
+            charts=(machine_charts.rates(breakdown), machine_charts.residency(data_blocks(profile, kept))),
             grids=_loaders(profile.workload.loaders),
             facts=tuple(_data_facts(profile, breakdown)),
         ),
         Chapter(
             "usage", "How busy the machines were", label="Usage",
             charts=(
-                stage_charts.shares(uses, rungs),
-                *(stage_charts.traffic(uses, rungs, each) for each in ("network", "disk")),
+                machine_charts.shares(uses, rungs),
+                *(machine_charts.traffic(uses, rungs, each) for each in ("network", "disk")),
             ),
         ),
     ]  # fmt: skip
@@ -197,48 +164,26 @@ def _loaders(loaders: tuple[Loader, ...]) -> tuple[Grid, ...]:
     """Settings of the loaders, a column each."""
     if not loaders:
         return ()
-    told: tuple[tuple[str, Callable[[Loader], str]], ...] = (
+    settings: tuple[tuple[str, Callable[[Loader], str]], ...] = (
         ("kind", lambda loader: loader.kind),
-        ("workers", lambda loader: _said(loader.workers)),
-        ("batches each prefetches", lambda loader: _said(loader.prefetch_factor)),
-        ("persistent workers", lambda loader: _said(loader.persistent_workers)),
-        ("pinned memory", lambda loader: _said(loader.pin_memory)),
-        ("samples in the data set", lambda loader: _said(loader.samples)),
+        ("workers", lambda loader: _written(loader.workers)),
+        ("batches each prefetches", lambda loader: _written(loader.prefetch_factor)),
+        ("persistent workers", lambda loader: _written(loader.persistent_workers)),
+        ("pinned memory", lambda loader: _written(loader.pin_memory)),
+        ("samples in the data set", lambda loader: _written(loader.samples)),
         ("batches a step", lambda loader: str(loader.batches_per_step)),
         ("first batch after", lambda loader: UNKNOWN if loader.startup_seconds is None
                                              else format_seconds(loader.startup_seconds)),
     )  # fmt: skip
     names = ("loader",) if len(loaders) == 1 else tuple(f"loader {n}" for n in range(1, len(loaders) + 1))
-    rows = tuple((label, *map(tell, loaders)) for label, tell in told)
+    rows = tuple((label, *map(tell, loaders)) for label, tell in settings)
     return (Grid("", names, rows, frozenset(range(1 + len(names)))),)
 
 
-def _said(value: bool | int | None) -> str:
+def _written(value: bool | int | None) -> str:
     if value is None:
         return UNKNOWN
     return ("no", "yes")[value] if isinstance(value, bool) else f"{value:,}"
-
-
-def _small_print(profile: Profile, breakdown: Breakdown, shown: View, chapters: list[Chapter]) -> tuple[Chapter, ...]:
-    """What is not known, what else was observed, what words mean, how it was measured."""
-    settings = profile.settings
-    how = (
-        ("measured", shown.footer),
-        ("climbed", f"{', '.join(breakdown.rungs)}; {settings.why}"),
-        ("asked for", f"±{settings.precision:.1%} of the step, within {format_seconds(settings.budget_seconds)}"),
-        *sorted(profile.software.items()),
-    )
-    return (
-        Chapter(
-            "unknown",
-            "What is not known",
-            label="Unknown",
-            facts=tuple(_unknown(breakdown, chapters)) or (("nothing", "all is"),),
-        ),
-        Chapter("details", "Second opinions and notes", label="Notes", facts=shown.facts, points=shown.notes),
-        Chapter("how", "How it was measured", facts=how, folded=True),
-        Chapter("words", "What the words mean", facts=shown.words, folded=True),
-    )
 
 
 def _unknown(breakdown: Breakdown, chapters: list[Chapter]) -> Iterator[tuple[str, str]]:
@@ -254,45 +199,27 @@ def _unknown(breakdown: Breakdown, chapters: list[Chapter]) -> Iterator[tuple[st
                     yield f"{chart.title.lower()}: {lane.name}", lane.text.removeprefix(f"{UNKNOWN}: ")
 
 
-# Of probe --------------------------------------------------------------------------------------------------
-# The report of a probe: what was found about the machines first, then what each is and what its links carry.
-
-
 def page_of_probe(probe: Probe, reading: Reading, source: str) -> Page:
-    """The report of one probe, saved as ``source``."""
-    shown = view(probe, reading, source)
-    names = list(dict.fromkeys(host.hostname for host in probe.hosts))
-    several = len(probe.hosts) > 1
-    return Page(
-        title=listed(names, most=4),
-        source=source,
-        subtitle=(counted(len(probe.hosts), "machine"), "links measured by stash probe"),
-        verdict=shown.findings,
-        next_steps=shown.next_steps,
-        chapters=(
-            Chapter("hosts", "The machines", label="Machines", grids=(machines(probe.hosts),)),
-            Chapter("links", "The links", label="Links", charts=link_charts(reading, several)),
-            Chapter("tables", "Every link, beside the catalog", label="Tables", grids=shown.grids),
-            Chapter("unknown", "What is not known, and notes", label="Notes", facts=shown.notes),
-        ),
-        made=f"{probe.created.replace('T', ' ')[:16]} UTC, Stash {probe.stash_version}",
-    )
-
-
-# Of runs ---------------------------------------------------------------------------------------------------
-# The report of several artefacts: their steps side by side, what changed from the first to each other, then each.
-#
-# Profiles of different jobs are shown beside each other, and said to be different; no difference is computed of
-# them.
+    """The report of one probe, saved as ``source``: the brief one with charts of the links."""
+    brief, several = probe_page.page(probe, reading, source), len(probe.hosts) > 1
+    hosts, *others = brief.chapters
+    charts = machine_charts.links(reading, several), machine_charts.all_reduce(reading.exchanges)
+    drawn = Chapter("links", "The links", label="Links", charts=charts)
+    return replace(brief, source=source, chapters=(hosts, drawn, *others))
 
 
 def page_of_runs(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
-    """The report of ``parts``, and among them of the profiled ``runs``, of which the first is held to the others."""
-    chapters = [_beside(runs)] if len(runs) > 1 else []
-    verdicts = []
+    """The report of ``parts``, and among them of the profiled ``runs``, of which the first is held to the others.
+
+    Profiles of different jobs are shown beside each other, and said to be different; no difference is computed.
+    """
+    chapters, verdicts = [], []
+    if len(runs) > 1:
+        drawn = step_charts.steps_side_by_side([(run.name, run.breakdown) for run in runs])
+        chapters.append(Chapter("runs", "Side by side", charts=(drawn,)))
     for number, run in enumerate(runs[1:], 1):
-        sentence, chapter = _against(runs[0], run, number)
-        chapters.append(chapter)
+        sentence, its = _against(runs[0], run, number)
+        chapters += its
         verdicts.append(f"{run.name} against {runs[0].name}: {sentence[0].lower()}{sentence[1:]}")
     titles = list(dict.fromkeys(part.title for part in parts))
     return Page(
@@ -306,30 +233,17 @@ def page_of_runs(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
     )
 
 
-def _beside(runs: Sequence[ReadRun]) -> Chapter:
-    return Chapter("runs", "Side by side", charts=(steps_side_by_side([(run.name, run.breakdown) for run in runs]),))
-
-
-def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, Chapter]:
-    """What is said of a run held to the first, and the chapter about it."""
+def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, tuple[Chapter, ...]]:
+    """What is said of a run held to the first, and the chapters about it."""
     name, title = f"changes-{number}", f"From {first.name} to {run.name}"
     different = incomparable([first.profile], [run.profile])
     if different:
-        told = listed([f"{fact.name} ({fact.before} and {fact.after})" for fact in different])
-        why = f"another job than {first.name}, in {told}; a difference of their times would say nothing"
-        return f"{why}.", Chapter(name, title, charts=(Blank(name, "What changed", why),))
+        facts = listed([f"{fact.name} ({fact.before} and {fact.after})" for fact in different])
+        why = f"another job than {first.name}, in {facts}; a difference of their times would say nothing"
+        return f"{why}.", (Chapter(name, title, charts=(Blank(name, "What changed", why),)),)
     comparison = compare([first.breakdown], [run.breakdown])
-    facts = changed([first.profile], [run.profile])
+    facts_apart = changed([first.profile], [run.profile])
     network = network_stall([first.profile], [run.profile])
-    shown = view_of_runs(comparison, (first.profile.workload.name, [first.name], [run.name]), facts, (), network)
-    drawn: Chart = changes(comparison, shown, name)
-    return shown.verdict, Chapter(
-        name, title, text=shown.verdict, charts=(drawn,), points=shown.notes, grids=_causes(facts),
-    )  # fmt: skip
-
-
-def _causes(facts: Sequence[DifferingFact]) -> tuple[Grid, ...]:
-    if not facts:
-        return ()
-    rows = tuple((fact.name, fact.before, fact.after) for fact in facts)
-    return (Grid("What else differs", ("before", "after"), rows, frozenset({0, 1, 2}), first="fact"),)
+    sentence = comparison_page.verdict(comparison)
+    changes, *causes = comparison_page.chapters(comparison, name, title, facts_apart, network)
+    return sentence, (replace(changes, text=sentence), *causes)

@@ -1,14 +1,9 @@
-"""A probe made ready to be shown: as text for a terminal and as the JSON of ``stash probe --json``."""
+"""A probe as a page and as JSON: what was found about the machines, what each is, what its links carry."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
-
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from stash.advice.verdict import next_steps
 from stash.analysis.findings.against import Compared, Comparison, Near
@@ -20,76 +15,85 @@ from stash.core.intervals import Interval
 from stash.core.records.host import Disk, Gpu, Host, Limits, Nic, Probe
 from stash.core.units import counted, format_bits, format_bytes, format_rate, format_seconds
 from stash.ui.charts.chart import Grid
-from stash.ui.layout import INDENT, Renderer, paragraph, terminal_renderer
-
-# View ------------------------------------------------------------------------------------------------------
-# A probe and its reading made ready to be shown: machines, tables and sentences as text.
-#
-# All presentation is decided here (units, which rows share a line, what unknown looks like), so that the renderer
-# only arranges. Knows nothing of terminals or colours.
+from stash.ui.page import Chapter, Page
 
 UNKNOWN = "unknown"
+_MAX_COLUMNS = 6
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """One host: its name, and what it is as labelled lines."""
-
-    title: str
-    facts: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class ProbeView:
-    """Everything a probe's report says, in the order in which it says it."""
-
-    machines: tuple[Sheet, ...]
-    grids: tuple[Grid, ...]
-    findings: tuple[str, ...]
-    next_steps: tuple[str, ...]
-    notes: tuple[tuple[str, str], ...]
-    """Label and text: what was not measured, remarks, when it was measured."""
-
-
-def view(probe: Probe, reading: Reading, saved: str | None = None) -> ProbeView:
-    """The view of a probe; ``saved`` is the file it is in, if any."""
+def page(probe: Probe, reading: Reading, saved: str | None = None) -> Page:
+    """What was found, the machines, and their links; ``saved`` is the file it is in, if any."""
     several = len(probe.hosts) > 1
-    grids = [grid for node, host in enumerate(probe.hosts) for grid in _links(host, node, reading, several)]
+    findings = findings_of(reading, several)
+    return Page(
+        title=listed(list(dict.fromkeys(host.hostname for host in probe.hosts)), most=4),
+        subtitle=(counted(len(probe.hosts), "machine"), "links measured by stash probe"),
+        verdict=(f"{counted(len(findings), 'finding')}." if findings else "No findings.",),
+        next_steps=tuple(_next_steps(probe, reading, saved)),
+        warnings=findings,
+        chapters=(
+            Chapter("hosts", "The machines", label="Machines", grids=(machines(probe.hosts),), brief=True),
+            Chapter("tables", "Every link, against the catalog", label="Tables", brief=True,
+                    grids=link_grids(probe.hosts, reading)),
+            Chapter("unknown", "What is not known, and notes", label="Notes", brief=True,
+                    facts=notes(probe, reading)),
+        ),
+        made=f"{probe.created.replace('T', ' ')[:16]} UTC, Stash {probe.stash_version}",
+    )  # fmt: skip
+
+
+def findings_of(reading: Reading, several: bool) -> tuple[str, ...]:
+    """A sentence each, with the machine's name if it is one of ``several``."""
+    return tuple(_sentence(finding, several) for finding in reading.findings)
+
+
+def link_grids(hosts: Sequence[Host], reading: Reading) -> tuple[Grid, ...]:
+    """Links, exchanges, what the catalog says of the same machines, and machines like these."""
+    several = len(hosts) > 1
+    grids = [grid for node, host in enumerate(hosts) for grid in _links(host, node, reading, several)]
     grids += [_curve(curves, several) for curves in _alike(reading.exchanges)]
     grids += [_comparison(comparison, several) for comparison in reading.comparisons]
-    grids += _likenesses(reading.nearest, several)
-    return ProbeView(
-        machines=tuple(machine(host, node, several) for node, host in enumerate(probe.hosts)),
-        grids=tuple(grids),
-        findings=tuple(_sentence(finding, several) for finding in reading.findings) or ("No findings.",),
-        next_steps=tuple(_next_steps(probe, reading, saved)),
-        notes=tuple(_notes(probe, reading)),
+    return (*grids, *_likenesses(reading.nearest, several))
+
+
+def machines(hosts: Sequence[Host]) -> Grid:
+    """What the hosts are, a column each; those that are alike share one, and of very many kinds some are shown."""
+    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for node, host in enumerate(hosts):
+        alike.setdefault(tuple(_facts(host)), []).append(
+            f"node {node}: {host.hostname}" if len(hosts) > 1 else host.hostname
+        )
+    labels = dict.fromkeys(label for facts in alike for label, _ in facts)
+    columns = [dict(facts) for facts in alike][:_MAX_COLUMNS]
+    left_out = sum(len(names) for names in list(alike.values())[_MAX_COLUMNS:])
+    return Grid(
+        title="",
+        head=tuple(listed(names, most=4) for names in list(alike.values())[:_MAX_COLUMNS]),
+        rows=tuple((label, *(column.get(label, "none stated") for column in columns)) for label in labels),
+        texts=frozenset(range(1 + len(columns))),
+        below=f"{left_out} more machines differ from these in some of it." if left_out else "",
+        upright=True,
     )
 
 
-def machine(host: Host, node: int, several: bool) -> Sheet:
-    """What a host is, named by its node too if it is one of ``several``."""
-    title = f"node {node}: {host.hostname}" if several else host.hostname
+def _facts(host: Host) -> Iterator[tuple[str, str]]:
+    """What a host is, as labelled lines."""
     kind = " ".join(part for part in (host.cloud, host.instance) if part) or UNKNOWN
     source = f" (from {host.instance_source})" if host.instance and host.instance_source else ""
     numa = f", {host.numa_nodes} NUMA nodes" if host.numa_nodes is not None and host.numa_nodes > 1 else ""
     cores = f"{UNKNOWN} number of cores" if host.cores is None else f"{host.cores} cores"
-    facts = [
-        ("type", f"{kind}{source}"),
-        ("CPU", f"{host.cpu or 'model unknown'}, {cores}{numa}"),
-        ("memory", UNKNOWN if host.memory_bytes is None else format_bytes(host.memory_bytes)),
-        ("limits", _limits(host.limits)),
-        ("GPUs", _gpus(host.gpus)),
-        ("GPU links", _routes(host)),
-        ("network", "; ".join(map(_nic, host.nics)) or UNKNOWN),
-        ("disk", "; ".join(map(_disk, host.disks)) or host.disk or UNKNOWN),
-        ("system", ", ".join(part for part in (_kernel(host), host.virtualization) if part) or UNKNOWN),
-    ]
-    return Sheet(title=title, facts=tuple((label, text) for label, text in facts if text))
-
-
-def _kernel(host: Host) -> str:
-    return f"Linux {host.kernel}" if host.kernel else ""
+    yield "type", f"{kind}{source}"
+    yield "CPU", f"{host.cpu or 'model unknown'}, {cores}{numa}"
+    yield "memory", UNKNOWN if host.memory_bytes is None else format_bytes(host.memory_bytes)
+    if limits := _limits(host.limits):
+        yield "limits", limits
+    yield "GPUs", _gpus(host.gpus)
+    if routes := _routes(host):
+        yield "GPU links", routes
+    yield "network", "; ".join(map(_nic, host.nics)) or UNKNOWN
+    yield "disk", "; ".join(map(_disk, host.disks)) or host.disk or UNKNOWN
+    kernel = f"Linux {host.kernel}" if host.kernel else ""
+    yield "system", ", ".join(part for part in (kernel, host.virtualization) if part) or UNKNOWN
 
 
 def _limits(limits: Limits | None) -> str:
@@ -147,7 +151,7 @@ def _links(host: Host, node: int, reading: Reading, several: bool) -> list[Grid]
     """One table for all links of one host, each group of links on a line."""
     rows = link_rows([link for link in reading.links if link.node == node])
     title = f"links of node {node}, {host.hostname}" if several else "links"
-    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}), first="link")] if rows else []
+    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}), first="link", prose=True)] if rows else []
 
 
 def link_rows(links: Sequence[Link]) -> tuple[tuple[str, ...], ...]:
@@ -228,6 +232,7 @@ def _comparison(comparison: Comparison, several: bool) -> Grid:
         rows=tuple(map(_comparison_row, comparison.rows)),
         texts=frozenset({0, 4}),
         first="what",
+        prose=True,
         below=" ".join(part for part in (gpus, source, comparison.notes) if part),
     )
 
@@ -257,6 +262,7 @@ def _likenesses(likenesses: Sequence[Likeness], several: bool) -> list[Grid]:
             rows=rows,
             texts=frozenset({0, 1}),
             first="type",
+            prose=True,
         )
         for rows, hosts in tables.items()
     ]
@@ -285,78 +291,22 @@ def _next_steps(probe: Probe, reading: Reading, saved: str | None) -> list[str]:
     return steps
 
 
-def _notes(probe: Probe, reading: Reading) -> list[tuple[str, str]]:
+def notes(probe: Probe, reading: Reading) -> tuple[tuple[str, str], ...]:
+    """Label and text: what was not measured, remarks, when it was measured."""
     several = len(probe.hosts) > 1
-    notes = []
+    found = []
     for host in probe.hosts:
         who = f"{host.hostname}, " if several else ""
         for skipped in host.links.skipped if host.links is not None else ():
-            notes.append(("unknown", f"{who}{skipped.link}: {skipped.why}"))
+            found.append(("unknown", f"{who}{skipped.link}: {skipped.why}"))
     if all(host.links is None for host in probe.hosts):
-        notes.append(("unknown", "no link was measured"))
-    notes += [("note", text) for text in (*probe.notes, *reading.notes)]
+        found.append(("unknown", "no link was measured"))
+    found += [("note", text) for text in (*probe.notes, *reading.notes)]
     when = probe.created.replace("T", " ")[:16]
-    notes.append(("probed", f"{when} UTC, in {format_seconds(probe.elapsed_seconds)}, Stash {probe.stash_version}"))
-    return notes
+    found.append(("probed", f"{when} UTC, in {format_seconds(probe.elapsed_seconds)}, Stash {probe.stash_version}"))
+    return tuple(found)
 
 
-# Terminal --------------------------------------------------------------------------------------------------
-# A probe's view as text for a terminal: what each machine is, its links, its findings, what to do next.
-#
-# Arranges and wraps, computes nothing but widths.
-
-
-def _report(view: ProbeView, width: int, colour: bool) -> list[RenderableType]:
-    parts: list[RenderableType] = []
-    for machine in view.machines:
-        parts += [*_machine(machine, width), Text()]
-    for grid in view.grids:
-        parts += [*_grid(grid, width), Text()]
-    return [*parts, *_sentences(view, width)]
-
-
-render: Renderer[ProbeView] = terminal_renderer(_report, narrowest=80, widest=120)
-"""The whole report."""
-
-
-def _machine(machine: Sheet, width: int) -> list[Text]:
-    label = max(len(name) for name, _ in machine.facts) + 2
-    lines = [Text(" " * INDENT).append(machine.title, style="bold")]
-    for name, text in machine.facts:
-        lines += paragraph(text, width, name.ljust(label), "dim")
-    return lines
-
-
-def _grid(grid: Grid, width: int) -> list[RenderableType]:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    # A short title stands in the first column's head, a long one would widen the column.
-    fits = len(grid.title) <= max(len(row[0]) for row in grid.rows)
-    corner = Text(" " * INDENT).append(grid.title, style="bold not dim")
-    for number, name in enumerate((corner if fits else "", *grid.head)):
-        text, last = number in grid.texts, number == len(grid.head)
-        table.add_column(name, justify="left" if text else "right", no_wrap=not (text and last), overflow="fold")
-    for first, *cells in grid.rows:
-        table.add_row(Text(" " * INDENT + first), *map(Text, cells))
-    below = paragraph(grid.below, width, "", "", dim=True) if grid.below else []
-    return [*([] if fits else [corner]), table, *below]
-
-
-def _sentences(view: ProbeView, width: int) -> list[Text]:
-    lines: list[Text] = []
-    for finding in view.findings:
-        lines += paragraph(finding, width, "! " if view.findings != ("No findings.",) else "", "color(220)")
-    if view.next_steps:
-        lines.append(Text())
-    for number, step in enumerate(view.next_steps, 1):
-        lines += paragraph(step, width, f"{number}. ", "bold")
-    label = max(len(name) for name, _ in view.notes) + 2
-    lines.append(Text())
-    for name, text in view.notes:
-        lines += paragraph(text, width, name.ljust(label), "dim", dim=True)
-    return lines
-
-
-# Contract --------------------------------------------------------------------------------------------------
 # The document that ``stash probe --json`` prints: a contract with other programs, see docs/probe.md.
 #
 # What was measured stands under ``probe`` as it is saved; everything beside it is derived from that and the

@@ -12,9 +12,7 @@ from stash.core.ladder import NOT_ASKED
 from stash.core.records.profile import Profile
 from stash.core.units import round_to_sum, significant_decimals
 
-# Contract --------------------------------------------------------------------------------------------------
 # The document that ``stash show --json`` prints: a contract with other programs, see docs/format.md.
-#
 # Rounds the breakdown sensibly and keeps its sums; what is not known is null. New keys may be added under the same
 # ``schema``; removing one or changing its meaning raises it.
 
@@ -93,9 +91,7 @@ def _all_significant(record: dict[str, Any]) -> dict[str, Any]:
     return {key: _significant(value) if isinstance(value, float) else value for key, value in record.items()}
 
 
-# Glossary --------------------------------------------------------------------------------------------------
 # The words of a profile's report, each explained in one place: for ``stash show --explain`` and for the tutorial.
-#
 # A word is explained only where the report uses it. Knows what rows and labels mean, and no numbers.
 
 ALWAYS = {
@@ -141,9 +137,7 @@ def words(rows: Iterable[str], labels: Iterable[str]) -> tuple[tuple[str, str], 
     return tuple(used.items())
 
 
-# Again -----------------------------------------------------------------------------------------------------
 # The command that measures the same again: Stash's options as a profile records them, then the job's own words.
-#
 # What was masked as a secret stays masked, and where the ranks of several machines met was not recorded.
 
 _PYTHON = (".py", ".pyc")

@@ -1,14 +1,12 @@
-"""A breakdown made ready to be shown, and as text for a terminal: verdict, bar, table, next steps, details."""
+"""A profile's breakdown as a page: the verdict, the stalls of the step, next steps, second opinions.
+
+All arithmetic of presentation happens here (units, rounding that keeps sums, lengths of bars as fractions), so that
+renderers only arrange. Charts are added by ``pages``: a terminal needs none.
+"""
 
 from __future__ import annotations
 
-import math
-import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.text import Text
 
 from stash.advice.verdict import Advice
 from stash.analysis.breakdown import Breakdown, Missing, Paper, Rates, SampleCounts, Stall, Waits, figures, slower
@@ -18,66 +16,46 @@ from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, STALLS
 from stash.core.records.profile import Profile
 from stash.core.units import counted, format_bits, format_bytes, format_seconds, pace
 from stash.report.profile_contract import words
-from stash.ui.layout import INDENT, Renderer, paragraph, terminal_renderer
-from stash.ui.page import Row
-
-# View ------------------------------------------------------------------------------------------------------
-# A breakdown made ready to be shown: every string and every fraction that any renderer needs.
-#
-# All arithmetic of presentation happens here (units, rounding that keeps sums, lengths of bars as fractions), so
-# that renderers only arrange. Knows nothing of terminals, colours or HTML.
+from stash.ui.page import Chapter, Page, Row
 
 UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True)
-class View:
-    """Everything a report says, in the order in which it says it."""
-
-    title: str
-    subtitle: tuple[str, ...]
-    rows: tuple[Row, ...]
-    total: Row
-    verdict: str = ""
-    stalls: tuple[str, ...] = ()
-    """Those that may dominate."""
-    next_steps: tuple[str, ...] = ()
-    details: str = "Details"
-    """Heading of all that follows."""
-    warnings: tuple[str, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
-    """Label and text of second opinions: rates, exchange, the paper's percentages."""
-    notes: tuple[str, ...] = ()
-    footer: str = ""
-    words: tuple[tuple[str, str], ...] = ()
-    """What they mean, for whoever asked."""
-
-
-def view(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool = False) -> View:
-    """The view of one profile's breakdown; with ``explain`` also what its words mean."""
-    rows, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step)
-    facts = _facts(breakdown, advice)
-    return View(
+def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool = False) -> Page:
+    """What is said first of one profile, and its details; with ``explain`` a terminal also shows what words mean."""
+    stalls, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step, advice.stalls)
+    facts = (*_facts(breakdown, advice), ("measured", how_measured(breakdown, profile)))
+    return Page(
         title=profile.workload.name,
         subtitle=_subtitle(breakdown, profile),
-        rows=rows,
-        total=total,
-        verdict=advice.text,
-        stalls=advice.stalls,
-        next_steps=advice.next_steps,
-        details=_details(len(breakdown.stability.warnings)),
+        verdict=(advice.text,),
+        bar=bar_of(stalls),
+        rows=(*stalls, total),
         warnings=breakdown.stability.warnings,
-        facts=facts,
-        notes=breakdown.notes,
-        footer=_footer(breakdown, profile),
-        words=words([row.name for row in rows], [*(label for label, _ in facts), "measured"]) if explain else (),
-    )
+        next_steps=advice.next_steps,
+        chapters=(
+            Chapter("details", "Details", facts=facts, brief=True),
+            Chapter("words", "Words", brief=explain, folded=True,
+                    facts=words([row.name for row in stalls], [label for label, _ in facts])),
+        ),
+    )  # fmt: skip
+
+
+def bar_of(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Those that a stacked bar can show: what was measured as negative has no place in it."""
+    return tuple(row for row in rows if row.why is None and row.fraction > 0)
 
 
 def table_rows(
-    stalls: Sequence[Stall], skipped: Sequence[Missing] = (), step: Interval | None = None
+    stalls: Sequence[Stall],
+    skipped: Sequence[Missing] = (),
+    step: Interval | None = None,
+    strong: Sequence[str] = (),
 ) -> tuple[tuple[Row, ...], Row]:
-    """Rows of the table in ladder order, and the row of their sum; all times in the step's unit."""
+    """Rows of the table in ladder order, and the row of their sum; all times in the step's unit.
+
+    ``strong`` are the stalls that may dominate.
+    """
     written = figures(stalls)
     rows = {missing.name: Row(missing.name, why=missing.why) for missing in skipped}
     for stall in stalls:
@@ -88,6 +66,7 @@ def table_rows(
             share=written.share(stall.name),
             fraction=stall.share,
             within_noise=stall.within_noise,
+            strong=stall.name in strong,
         )
     spread = plus_minus(step, written.scale) if step is not None else ""
     total = Row("step", time=written.step, interval=spread, share="100.0%", fraction=1.0)
@@ -122,12 +101,6 @@ def _devices(breakdown: Breakdown, profile: Profile) -> str:
     return counted(count, "device")
 
 
-def _details(warnings: int) -> str:
-    if not warnings:
-        return "Details"
-    return f"Details, with {counted(warnings, 'warning')}"
-
-
 def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
     slow, startup = breakdown.slow_rank, breakdown.startup_seconds
     facts = [
@@ -143,6 +116,7 @@ def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
         ("loader", f"{format_seconds(startup)} until the first batch" if startup is not None else ""),
         ("paper's %", _paper(breakdown.paper)),
         ("method", _method(breakdown)),
+        *(("note", note) for note in breakdown.notes),
     ]
     return tuple((label, text) for label, text in facts if text)
 
@@ -162,8 +136,8 @@ def _rates(rates: Rates) -> str:
 
 def _waits(waits: Waits) -> str:
     named = (("files in memory", waits.warm), ("files on disk", waits.cold))
-    told = [f"{format_seconds(wait)} a step with {where}" for where, wait in named if wait is not None]
-    return f"for the loader {listed(told)}" if told else ""
+    texts = [f"{format_seconds(wait)} a step with {where}" for where, wait in named if wait is not None]
+    return f"for the loader {listed(texts)}" if texts else ""
 
 
 def _exchange(breakdown: Breakdown) -> str:
@@ -194,16 +168,16 @@ def _paper(paper: Paper) -> str:
     )
     if all(value is None for _, value, _ in named):
         return ""
-    told = [f"{name} {UNKNOWN if value is None else f'{value:.1f}% of {whole}'}" for name, value, whole in named]
-    return f"shares of other wholes than the table's: {', '.join(told)}"
+    shares = [f"{name} {UNKNOWN if value is None else f'{value:.1f}% of {whole}'}" for name, value, whole in named]
+    return f"shares of other wholes than the table's: {', '.join(shares)}"
 
 
 def _method(breakdown: Breakdown) -> str:
     """The method's own error of each stall, apart from the noise in the table."""
-    told = [
+    errors = [
         f"{stall.name} ± {format_seconds(stall.method)}" for stall in breakdown.stalls if stall.method is not None
     ]
-    known = f"besides noise, known to {listed(told)}" if told else ""
+    known = f"besides noise, known to {listed(errors)}" if errors else ""
     if not breakdown.by_waits:
         return known
     names = [stall.name for stall in breakdown.stalls if stall.name in DATA_STALLS]
@@ -212,7 +186,8 @@ def _method(breakdown: Breakdown) -> str:
     return f"{known}; {by}" if known else by
 
 
-def _footer(breakdown: Breakdown, profile: Profile) -> str:
+def how_measured(breakdown: Breakdown, profile: Profile) -> str:
+    """``"6 rounds in 41.8 s, one launch, time budget spent; 95% intervals"``."""
     rounds = counted(breakdown.rounds, "round")
     launches = profile.settings.launches
     where = "one launch" if launches == 1 else f"{launches} launches"
@@ -232,173 +207,3 @@ def _time_taken(profile: Profile) -> str:
         return format_seconds(profile.elapsed_seconds)
     measuring = format_seconds(profile.elapsed_seconds - before)
     return f"{measuring} after {format_seconds(before)} of starting and warming up"
-
-
-# Terminal --------------------------------------------------------------------------------------------------
-# A view as text for a terminal: the verdict, the step as a stacked bar, a table of stalls, next steps; then
-# details.
-#
-# With colour bars are made of block characters, without of a letter for each stall. Arranges and wraps, computes
-# nothing but widths.
-
-STYLES = {
-    "compute": "color(72)",
-    "transfer": "color(74)",
-    "contention": "color(140)",
-    "interconnect": "color(221)",
-    "network": "color(209)",
-    "prep": "color(169)",
-    "fetch": "color(167)",
-}
-LETTERS = {
-    "compute": "#",
-    "transfer": "t",
-    "contention": "x",
-    "interconnect": "i",
-    "network": "n",
-    "prep": "p",
-    "fetch": "f",
-}
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-
-
-def _report(view: View, width: int, colour: bool) -> list[RenderableType]:
-    return [
-        _header(view, width),
-        *_verdict(view, width),
-        stall_table(view, plain=not colour),
-        *_next_steps(view, width),
-        *_detail_lines(view, width),
-        *_words(view, width),
-    ]
-
-
-render: Renderer[View] = terminal_renderer(_report, narrowest=60, widest=110)
-"""The whole report."""
-
-
-class stall_table:  # noqa: N801 - used like a function: stall_table(view) is a rich renderable
-    """The stacked bar and the table of a view's stalls, as wide as the console it is printed on."""
-
-    def __init__(self, view: View, plain: bool = False) -> None:
-        self.view = view
-        self.plain = plain
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from _table(self.view, options.max_width, self.plain)
-
-
-def _table(view: View, width: int, plain: bool) -> list[Text]:
-    measured = [row for row in (*view.rows, view.total) if row.why is None]
-    names = max(len(row.name) for row in (*view.rows, view.total))
-    times = max(len(row.time) for row in measured)
-    intervals = max(len(row.interval) for row in measured)
-    left = INDENT + 2 + names + 2
-    bar = width - (left + times + 1 + intervals + 2 + 6 + 2)
-    lines = [_stacked(view.rows, width - INDENT, plain), Text()]
-    for row in view.rows:
-        line = _marker(row, plain).append(row.name.ljust(names + 2), style=_name_style(row, view))
-        if row.why is not None:
-            lines.extend(_unknown(line, row.why, left, width))
-            continue
-        line.append(row.time.rjust(times), style="" if row.within_noise else "bold")
-        line.append(" " + row.interval.ljust(intervals) + "  ", style="dim")
-        line.append(row.share.rjust(6) + "  ")
-        lines.append(line.append_text(_row_end(row, bar, plain)))
-    total = Text(" " * (INDENT + 2) + view.total.name.ljust(names + 2))
-    total.append(view.total.time.rjust(times), style="bold")
-    total.append(" " + view.total.interval.ljust(intervals) + "  ", style="dim").append(view.total.share.rjust(6))
-    rule = Text(" " * (INDENT + 2) + "─" * (len(total.plain) - INDENT - 2), style="dim")
-    return [*lines, rule, total]
-
-
-def _name_style(row: Row, view: View) -> str:
-    return "dim" if row.why is not None else "bold" if row.name in view.stalls else ""
-
-
-def _marker(row: Row, plain: bool) -> Text:
-    if row.why is not None:
-        return Text(" " * (INDENT + 2))
-    glyph = LETTERS[row.name] if plain else "■"
-    return Text(" " * INDENT).append(glyph + " ", style=STYLES[row.name])
-
-
-def _unknown(line: Text, why: str, left: int, width: int) -> list[Text]:
-    wrapped = textwrap.wrap(f"unknown: {why}", max(20, width - left)) or ["unknown"]
-    rest = [Text(" " * left + text, style="dim") for text in wrapped[1:]]
-    return [line.append(wrapped[0], style="dim"), *rest]
-
-
-def _row_end(row: Row, bar: int, plain: bool) -> Text:
-    if row.within_noise:
-        return Text("(within noise)", style="dim")
-    length = max(0.0, min(1.0, row.fraction)) * max(0, bar)
-    if plain:
-        return Text(LETTERS[row.name] * round(length))
-    whole = math.floor(length)
-    end = _EIGHTHS[math.floor((length - whole) * 8)].strip()
-    return Text("█" * whole + end, style=STYLES[row.name])
-
-
-def _stacked(rows: tuple[Row, ...], width: int, plain: bool) -> Text:
-    """One bar for the whole step; stalls measured as negative have no place in it."""
-    shown = [row for row in rows if row.why is None and row.fraction > 0]
-    whole = sum(row.fraction for row in shown) or 1.0
-    bar, done, drawn = Text(" " * INDENT), 0.0, 0
-    for row in shown:
-        done += row.fraction / whole
-        upto = round(done * width)
-        bar.append((LETTERS[row.name] if plain else "█") * (upto - drawn), style=STYLES[row.name])
-        drawn = upto
-    return bar
-
-
-def _header(view: View, width: int) -> Text:
-    header = Text(" " * INDENT).append(view.title, style="bold")
-    for part in view.subtitle:
-        header.append("  ·  " if width >= 100 else " · ", style="dim").append(part)
-    if len(header.plain) > width:
-        lines = textwrap.wrap(" · ".join(view.subtitle), width - INDENT)
-        header = Text(" " * INDENT).append(view.title, style="bold")
-        for line in lines:
-            header.append("\n" + " " * INDENT + line)
-    return header.append("\n")
-
-
-def _verdict(view: View, width: int) -> list[Text]:
-    return [*paragraph(view.verdict, width, "", _style(view), bold=True), Text()] if view.verdict else []
-
-
-def _style(view: View) -> str:
-    """The colour of what dominates, if one stall does."""
-    return STYLES.get(view.stalls[0], "") if len(view.stalls) == 1 else ""
-
-
-def _next_steps(view: View, width: int) -> list[Text]:
-    parts = [Text()] if view.next_steps else []
-    for number, step in enumerate(view.next_steps, 1):
-        parts += paragraph(step, width, f"{number}. ", _style(view))
-    return parts
-
-
-def _detail_lines(view: View, width: int) -> list[Text]:
-    facts = [*view.facts, *(("note", note) for note in view.notes)]
-    facts += [("measured", view.footer)] if view.footer else []
-    if not facts and not view.warnings:
-        return []
-    parts = [Text(), Text(" " * INDENT).append(view.details, style="bold")]
-    for warning in view.warnings:
-        parts += paragraph(warning, width, "! ", "color(220)")
-    return [*parts, *_labelled(facts, width, dim=True)]
-
-
-def _words(view: View, width: int) -> list[Text]:
-    if not view.words:
-        return []
-    return [Text(), Text(" " * INDENT).append("Words", style="bold"), *_labelled(view.words, width)]
-
-
-def _labelled(pairs: Sequence[tuple[str, str]], width: int, dim: bool = False) -> list[Text]:
-    """Texts under each other, with their labels in a column of their own."""
-    labels = max((len(label) for label, _ in pairs), default=0)
-    return [line for label, text in pairs for line in paragraph(text, width, label.ljust(labels + 2), "dim", dim=dim)]

@@ -74,7 +74,7 @@ def plan(
 ) -> FleetPlan:
     """The cheapest fleet of spot workers and on-demand servers that reaches ``loss`` within ``deadline`` seconds.
 
-    ``offers`` are what may be rented, spot and on demand, of GPUs and without, as ``stash.catalog.usual.query`` has
+    ``offers`` are what may be rented, spot and on demand, of GPUs and without, as ``stash.catalog.query`` has
     them; ``quotas`` how many of which types. ``start`` is seconds from the request to the first update, ``budget``
     dollars, ``confidence`` the probability of being in time, from the forecasts' and the curve's own errors.
     ``fleet`` is what ``stash spot fit`` learned of fleets that were timed; types ``on_demand`` are not rented as

@@ -7,16 +7,20 @@ import io
 import os
 import shutil
 import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from stash.core.errors import StoreError, UserError
+from stash.core import parsers
+from stash.core.errors import StoreError, UnitError, UserError
 from stash.core.printable import printable, printable_line, strict_json
-from stash.store.storing import StoreOption
-from stash.ui.options import App, flag, option, seconds_of
+from stash.store.storing import store_option
+from stash.ui.commands import App
+from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.store.queries import QueryAnswer
@@ -29,7 +33,36 @@ if TYPE_CHECKING:
 # Parses, calls ``keep/store``, prints.
 
 app = App(no_args_is_help=True)
-URL_HELP = "A folder or a URL; else --store, or $STASH_STORE."
+
+
+def _store_argument(help: str = "A folder or a URL; else --store, or $STASH_STORE.") -> Any:
+    return argument("STORE", help, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreAddOptions(Options):
+    """One call of ``stash store add``."""
+
+    files: tuple[str, ...] = argument("FILE...", "Profiles and probes.", many=True)
+    store: str | None = store_option()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreCompactOptions(Options):
+    """One call of ``stash store compact``."""
+
+    url: str | None = _store_argument()
+    store: str | None = store_option()
+    rebuild: bool = flag("Derive everything again from the artefacts.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreVerifyOptions(Options):
+    """One call of ``stash store verify``."""
+
+    url: str | None = _store_argument()
+    store: str | None = store_option()
+    json: bool = json_flag("Print what was found as JSON.")
 
 
 @app.callback()
@@ -38,54 +71,41 @@ def store() -> None:
 
 
 @app.command()
-def add(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Profiles and probes.", show_default=False)],
-    store: StoreOption = None,
-) -> None:
+def add(options: StoreAddOptions) -> None:
     """Put copies of profiles and probes into a store; what is there already is not put twice.
 
     stash store add *.stash.json --store ~/runs
     """
-    from pathlib import Path
-
     from stash.core.artefact import content_of
     from stash.store.storage import SHOWN, id_of
     from stash.store.storing import chosen, opened
 
-    url = chosen(store)
+    url = chosen(options.store)
     if url is None:
         raise UserError("which store? Say --store URL, or set STASH_STORE")
     target = opened(url)
-    for file in files:
+    for file in options.files:
         name = target.put(content_of(Path(file)), file)
         print(printable_line(f"{id_of(name)[:SHOWN]}  {file}"))
 
 
 @app.command()
-def compact(
-    url: Annotated[str | None, typer.Argument(metavar="STORE", help=URL_HELP, show_default=False)] = None,
-    store: StoreOption = None,
-    rebuild: Annotated[bool, flag("--rebuild", "Derive everything anew from the artefacts.")] = False,
-) -> None:
+def compact(options: StoreCompactOptions) -> None:
     """Write the store's tables as Parquet beside the artefacts, so that queries open a few files only.
 
-    The artefacts stay as they are; what came later is read besides. FoundRun it now and then.
+    The artefacts stay as they are; what came later is read besides. Run it now and then.
     """
-    from stash.store.compaction import compact as compacted
+    from stash.store.index import compact as compacted
     from stash.store.storing import needed, progress, say_unreadable, url_or_option
 
-    opened = needed(url_or_option(url, store))
-    done = compacted(opened, rebuild, progress("read"))
+    opened = needed(url_or_option(options.url, options.store))
+    done = compacted(opened, options.rebuild, progress("read"))
     print(printable_line(f"{opened.url}: {done.artefacts:,} artefacts in the tables, {done.fresh:,} of them new"))
     say_unreadable(opened)
 
 
 @app.command()
-def verify(
-    url: Annotated[str | None, typer.Argument(metavar="STORE", help=URL_HELP, show_default=False)] = None,
-    store: StoreOption = None,
-    json: Annotated[bool, flag("--json", "Print what was found as JSON.")] = False,
-) -> None:
+def verify(options: StoreVerifyOptions) -> None:
     """Read every artefact and name what is corrupt, truncated, foreign, unfinished or of a newer Stash.
 
     Nothing is changed or removed. Exit code 1 if anything was named.
@@ -93,9 +113,9 @@ def verify(
     from stash.store.store import verify as verified
     from stash.store.storing import needed, progress, url_or_option
 
-    opened = needed(url_or_option(url, store))
+    opened = needed(url_or_option(options.url, options.store))
     whole, suspects = verified(opened, progress("read"))
-    if json:
+    if options.json:
         print(strict_json({"schema": 1, "whole": whole, "suspects": [each._asdict() for each in suspects]}))
     else:
         for each in suspects:
@@ -110,24 +130,39 @@ def verify(
 #
 # Parses, asks ``keep/store``, prints.
 
-SQL_HELP = "One SELECT, as DuckDB has it; `stash query --tables` shows tables and columns."
 FORMATS = ("table", "csv", "json", "parquet")
-TIMEOUT_HELP = "End a query that takes longer, like 10m; one that needs more than 1 GiB of memory is always ended."
 _LONGEST = 86_400
 _MAX_ROWS = 1_000
 """Of a table on a screen."""
 
 
-def query(
-    sql: Annotated[str | None, typer.Argument(metavar="SQL", help=SQL_HELP, show_default=False)] = None,
-    store: StoreOption = None,
-    format: Annotated[str | None, option("FORMAT", f"One of {', '.join(FORMATS)}; else as --output ends.")] = None,
-    output: Annotated[
-        Path | None, option("FILE", "Where the answer goes; else it is printed.", "-o", "--output")
-    ] = None,
-    timeout: Annotated[str, option("TIME", TIMEOUT_HELP, "--timeout")] = "60s",
-    tables: Annotated[bool, flag("--tables", "Show the tables and their columns.")] = False,
-) -> None:
+def _timeout(text: str) -> float:
+    seconds = parsers.duration(text)
+    if seconds > _LONGEST:
+        raise UnitError("a query may take up to a day; write it like 10m")
+    return seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryOptions(Options):
+    """One call of ``stash query``."""
+
+    sql: str | None = argument(
+        "SQL", "One SELECT, as DuckDB has it; `stash query --tables` shows tables and columns.", default=None
+    )
+    store: str | None = store_option()
+    format: str | None = option(
+        "FORMAT", f"One of {', '.join(FORMATS)}; else as --output ends.", parsers.one_of(FORMATS)
+    )
+    output: Path | None = option("FILE", "Where the answer goes; else it is printed.", Path, "-o", "--output")
+    timeout: float = option(
+        "TIME", "End a query that takes longer, like 10m; one that needs more than 1 GiB of memory is always ended.",
+        _timeout, default="60s",
+    )  # fmt: skip
+    tables: bool = flag("Show the tables and their columns.")
+
+
+def query(options: QueryOptions) -> None:
     """Ask a store, or a folder of profiles, a question in SQL.
 
     [bold]Examples[/bold]
@@ -140,16 +175,15 @@ def query(
     from stash.store.queries import query as queried
     from stash.store.storing import needed, progress, say_unreadable
 
-    if tables:
+    output = options.output
+    if options.tables:
         _print_tables()
         return
-    if sql is None:
+    if options.sql is None:
         raise UserError(f'type a SELECT, like `stash query "{EXAMPLE}"`')
-    how, seconds = _format(format, output), seconds_of("--timeout", timeout)
-    if not 0 < seconds <= _LONGEST:
-        raise UserError(f"--timeout {timeout}: a query may take up to a day; write it like --timeout 10m")
-    opened = needed(store)
-    with queried(opened, sql, progress("read"), seconds) as answer:
+    how = _format(options.format, output)
+    opened = needed(options.store)
+    with queried(opened, options.sql, progress("read"), options.timeout) as answer:
         if how == "parquet":
             _save(answer.parquet(), output)
         elif output is not None:
@@ -165,8 +199,6 @@ def _format(format: str | None, output: Path | None) -> str:
     """The answer's format; raises UserError."""
     ending = "" if output is None else output.suffix.removeprefix(".")
     how = format or (ending if ending in FORMATS else "table" if output is None else "csv")
-    if how not in FORMATS:
-        raise UserError(f"--format {how}: it is one of {', '.join(FORMATS)}")
     if how == "parquet" and output is None:
         raise UserError("a Parquet file is not for a screen; say where it goes: --output answer.parquet")
     if how == "table" and output is not None:
@@ -206,7 +238,7 @@ def _print_table(answer: QueryAnswer) -> None:
     rows = answer.rows()
     shown = list(islice(rows, _MAX_ROWS))
     fitted = answered(answer.columns, shown)
-    Console(highlight=False, width=max(fitted.width, 1)).print(fitted.table)
+    Console(highlight=False, width=max(fitted.width, 1)).print(fitted.text)
     if next(rows, None) is not None:
         print(f"The first {_MAX_ROWS:,} rows; --format csv prints all.")
 
@@ -235,20 +267,24 @@ def _print_tables() -> None:
 #
 # Parses, reads the rows of ``artefacts``, prints them. Derives nothing that is kept already.
 
-LIST_URL_HELP = "A store: a folder or a URL; else --store, $STASH_STORE, or the current folder."
 _FROM_TABLES = 1_000
 """Rows from which on compacted tables are read rather than digests one by one."""
 
 
-def list_command(
-    url: Annotated[str | None, typer.Argument(metavar="STORE", help=LIST_URL_HELP, show_default=False)] = None,
-    store: StoreOption = None,
-    limit: Annotated[int, option("N", "How many, the newest first.", "-n", "--limit", least=1)] = 30,
-    all: Annotated[bool, flag("--all", "All of them.")] = False,
-    json: Annotated[
-        bool, flag("--json", "Print the rows as JSON; the columns of `artefacts`, see format.md.")
-    ] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ListOptions(Options):
+    """One call of ``stash list``."""
+
+    url: str | None = _store_argument(
+        "A store: a folder or a URL; else --store, $STASH_STORE, or the current folder."
+    )
+    store: str | None = store_option()
+    limit: int = option("N", "How many, the newest first.", parsers.whole(1), "-n", "--limit", default="30")
+    all: bool = flag("All of them.")
+    json: bool = json_flag("Print the rows as JSON; the columns of `artefacts`, see format.md.")
+
+
+def list_command(options: ListOptions) -> None:
     """List the profiles and probes of a store, or of any folder, the newest first.
 
     [bold]Examples[/bold]
@@ -260,12 +296,12 @@ def list_command(
     from stash.store.schema import TABLES
     from stash.store.storing import needed, say_unreadable, url_or_option
 
-    opened = needed(url_or_option(url, store))
+    opened = needed(url_or_option(options.url, options.store))
     contents = opened.contents()
     there = len(contents.stored) + len(contents.loose)
-    wanted = there if all else min(limit, there)
+    wanted = there if options.all else min(options.limit, there)
     rows = _newest(opened, contents.stored, contents.loose, wanted)
-    if json:
+    if options.json:
         names = [column.name for column in TABLES["artefacts"]]
         print(strict_json([dict(zip(names, row, strict=True)) for row in rows]))
     else:
@@ -275,9 +311,9 @@ def list_command(
 
 def _newest(store: Store, stored: list[str], loose: list[str], wanted: int) -> list[TableRow]:
     """The rows of ``artefacts``, as many as wanted, the newest first."""
-    from stash.store.compaction import newest
+    from stash.store.index import is_compacted
 
-    if wanted >= _FROM_TABLES and newest(store) is not None:
+    if wanted >= _FROM_TABLES and find_spec("duckdb") is not None and is_compacted(store):
         from stash.store.queries import query
 
         with query(store, f"FROM artefacts ORDER BY created DESC, id LIMIT {wanted}") as answer:
@@ -300,7 +336,7 @@ def _print(rows: list[TableRow], more: int, url: str) -> None:
     limited = sys.stdout.isatty() or os.environ.get("COLUMNS")
     screen = shutil.get_terminal_size().columns if limited else None
     fitted = artefacts(rows, screen)
-    Console(highlight=False, width=max(fitted.width, screen or 0)).print(fitted.table)
+    Console(highlight=False, width=max(fitted.width, screen or 0)).print(fitted.text)
     notes = [f"{more:,} more; --all shows all"] if more > 0 else []
     if fitted.left_out:
         notes.append(f"Columns that did not fit: {', '.join(fitted.left_out)}; a wider screen or a pipe has them.")

@@ -9,7 +9,8 @@ from stash.core.printable import printable_line
 from stash.core.units import counted, format_seconds, pace
 from stash.store.schema import TABLES, TableRow
 from stash.store.storage import SHOWN
-from stash.ui.tables import Column, Listing, fitted
+from stash.ui.charts.chart import Grid
+from stash.ui.terminal import Listing, listing
 
 _WIDEST = 28
 """Of a name in a list."""
@@ -22,39 +23,40 @@ def artefacts(rows: Sequence[TableRow], width: int | None = None) -> Listing:
     """The list of artefacts, of rows of that table, in the columns that fit ``width``."""
     names = [column.name for column in TABLES["artefacts"]]
     each = [dict(zip(names, row, strict=True)) for row in rows]
-
-    def column(head: str, rank: int, cell: Callable[[Named], str], right: bool = False) -> Column:
-        return Column(head, rank, tuple(printable_line(cell(row), _WIDEST) for row in each), right)
-
-    return fitted(
-        [
-            column("id", 0, _id),
-            column("made (UTC)", 0, lambda row: str(row["created"])[:16].replace("T", " ")),
-            column("what", 0, lambda row: row["name"]),
-            column("ranks", 2, _ranks, right=True),
-            column("machine", 4, lambda row: row["machine"] or _UNKNOWN),
-            column("step", 0, _step, right=True),
-            column("samples/s", 3, _rate, right=True),
-            column("most", 1, _most),
-        ],
+    columns: list[tuple[str, int, Callable[[Named], str]]] = [
+        ("id", 0, _id),
+        ("made (UTC)", 0, lambda row: str(row["created"])[:16].replace("T", " ")),
+        ("what", 0, lambda row: row["name"]),
+        ("ranks", 2, _ranks),
+        ("machine", 4, lambda row: row["machine"] or _UNKNOWN),
+        ("step", 0, _step),
+        ("samples/s", 3, _rate),
+        ("most", 1, _most),
+    ]
+    return listing(
+        Grid(
+            title="",
+            first=columns[0][0],
+            head=tuple(head for head, _, _ in columns[1:]),
+            rows=tuple(tuple(printable_line(cell(row), _WIDEST) for _, _, cell in columns) for row in each),
+            texts=frozenset({0, 1, 2, 4, 7}),
+            ranks=tuple(rank for _, rank, _ in columns),
+        ),
         width,
     )
 
 
 def answered(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Listing:
     """What a query gave; numbers to the right, NULL as such."""
-    cells = [[_cell(value) for value in row] for row in rows]
     numbers = [
         any(isinstance(row[at], (int, float)) for row in rows)
         and all(row[at] is None or isinstance(row[at], (int, float)) for row in rows)
         for at in range(len(columns))
     ]
-    return fitted(
-        [
-            Column(printable_line(head, 100), 0, tuple(row[at] for row in cells), numbers[at])
-            for at, head in enumerate(columns)
-        ]
-    )
+    first, *others = (printable_line(head, 100) for head in columns)
+    cells = tuple(tuple(_cell(value) for value in row) for row in rows)
+    texts = frozenset(at for at, number in enumerate(numbers) if not number)
+    return listing(Grid("", tuple(others), cells, texts, first=first))
 
 
 def _id(row: Named) -> str:
@@ -86,7 +88,7 @@ def _most(row: Named) -> str:
         count = row["findings"]
         return "probe, not measured" if count is None else counted(count, "finding")
     if row["stall"] is None or row["stall_pct"] is None:
-        return "nobody can tell" if row["stall"] is None else str(row["stall"])
+        return "unknown" if row["stall"] is None else str(row["stall"])
     return f"{row['stall']} {row['stall_pct']:.0f}%"
 
 

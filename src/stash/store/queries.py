@@ -24,29 +24,19 @@ from stash.core.errors import StashError, StoreError, UserError
 from stash.core.printable import printable_line
 from stash.core.units import format_seconds
 from stash.store import query_process
-from stash.store.compaction import (
-    KeptTables,
-    kept_tables,
-    leave_out,
-    newest,
-    parts_of,
-    quoted,
-    settings,
-    union_of,
-    workplace,
-)
+from stash.store.index import duckdb, quoted, settings, views, workplace
 from stash.store.schema import TABLES
 from stash.store.store import Store
 
-_MAX_SAID = 600
-"""Characters of DuckDB's own words."""
+_MAX_QUOTED = 600
+"""Characters of DuckDB's own words that are shown."""
 SECONDS = 60.0
-"""That a query may take, if nobody says; what is read of the store before it is not counted."""
+"""That a query may take, by default; what is read of the store before it is not counted."""
 MEMORY_BYTES, FILE_BYTES = 2**30, 2**32
 """What a query may take, beyond DuckDB itself; and the size of what it sorts on disk or saves."""
 _ASKING = Path(query_process.__file__)
 _GRACE = 30
-"""Seconds after which a process ends itself that nobody ends."""
+"""Seconds after which a process ends itself, should whoever started it be killed."""
 
 
 class QueryAnswer:
@@ -154,51 +144,38 @@ def _started() -> Popen[bytes]:
 def query(
     store: Store,
     sql: str,
-    say: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
     seconds: float = SECONDS,
 ) -> Iterator[QueryAnswer]:
     """The answer to one SELECT, readable within the block; raises UserError with DuckDB's words and the columns.
 
-    ``say`` hears how many artefacts of how many have been read, of those that were not compacted. The query itself
-    is ended after so many ``seconds``.
+    ``progress`` is called with how many artefacts of how many have been read, of those that were not compacted. The
+    query itself is ended after so many ``seconds``.
     """
-    _one_select(sql)
+    _check_one_select(sql)
     tables = [table for table in TABLES if re.search(rf"\b{table}\b", sql, re.IGNORECASE)] or list(TABLES)
     with workplace() as (connection, temporary):
         answer = QueryAnswer(temporary, seconds)
         try:
-            contents = store.contents()
-            kept = kept_tables(store, newest(store), tables, connection, temporary)
-            there = [*contents.stored, *contents.loose]
-            gone = leave_out(connection, kept.names.difference(there), temporary)
-            parts = parts_of(store, [n for n in there if n not in kept.names], tables, connection, temporary, say)
-            answer.ask(sql, [*_views(kept, gone, parts), *_lock(temporary, kept.files.values())], tables)
+            statements, files = views(store, tables, connection, temporary, progress)
+            answer.ask(sql, [*statements, *_lock(temporary, files)], tables)
             yield answer
         finally:
             answer.close()
 
 
-def _one_select(sql: str) -> None:
+def _check_one_select(sql: str) -> None:
     """Raise UserError for what is no single SELECT (DESCRIBE, SHOW and SUMMARIZE are, to DuckDB)."""
+    library = duckdb()
     try:
-        import duckdb
-    except ImportError:
-        raise UserError("stash query needs DuckDB, which is not installed: pip install duckdb") from None
-    try:
-        statements = duckdb.extract_statements(sql)
-    except (duckdb.Error, UnicodeError) as error:
+        statements = library.extract_statements(sql)
+    except (library.Error, UnicodeError) as error:
         raise _in_a_sentence(str(error)) from None
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+    if len(statements) != 1 or statements[0].type != library.StatementType.SELECT:
         raise UserError(f"stash query reads: type one SELECT on {', '.join(TABLES)}, like {EXAMPLE!r}")
 
 
 EXAMPLE = "select workload, instance, network_pct from profiles order by step_seconds"
-
-
-def _views(kept: KeptTables, gone: str | None, parts: dict[str, list[Path]]) -> Iterator[str]:
-    for table, files in parts.items():
-        old = [union_of([kept.files[table]], gone)] if kept.files else []
-        yield f"CREATE VIEW {table} AS {' UNION ALL '.join([*old, union_of(files)])}"
 
 
 def _lock(temporary: Path, files: Iterable[Path]) -> Iterator[str]:
@@ -211,7 +188,7 @@ def _lock(temporary: Path, files: Iterable[Path]) -> Iterator[str]:
 
 def _in_a_sentence(words: str, tables: Sequence[str] = ()) -> UserError:
     """DuckDB's words, with the columns of the tables that were named."""
-    said = " ".join(words.split("\n\n", maxsplit=1)[0].split())
+    sentence = " ".join(words.split("\n\n", maxsplit=1)[0].split())
     columns = [f"{table} has {', '.join(column.name for column in TABLES[table])}" for table in tables]
     listed = columns if len(columns) < len(TABLES) else [f"the tables are {', '.join(TABLES)}"]
-    return UserError(". ".join([printable_line(said.rstrip("."), _MAX_SAID), *listed]))
+    return UserError(". ".join([printable_line(sentence.rstrip("."), _MAX_QUOTED), *listed]))

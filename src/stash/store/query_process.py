@@ -1,5 +1,5 @@
 """One query in a process of its own, with limits that hold whatever it computes: a function of DuckDB that runs for
-hours hears no interruption, and its texts are beyond its own limit of memory.
+hours cannot be interrupted, and its texts are beyond its own limit of memory.
 
 Started as a file, it takes its job as JSON on standard input and answers in frames on standard output. It knows
 nothing of stores; ``queries`` starts it, reads it, and ends it.
@@ -25,7 +25,7 @@ def main() -> None:
     """Answer: ``columns``, ``rows`` … ``end``; or ``error`` with DuckDB's words, or ``memory``."""
     job = json.load(sys.stdin)
     sys.path[:] = job["path"]
-    signal.alarm(job["seconds"])  # should whoever asked be killed; what hears nothing is ended by it, too
+    signal.alarm(job["seconds"])  # should whoever asked be killed; it also ends what cannot be interrupted
     # What the package is around takes a third of the time to import, and does all but the saving.
     duckdb: Any = import_module("duckdb" if job["parquet"] else "_duckdb")
     _limit(job["memory_bytes"], job["file_bytes"])

@@ -1,32 +1,23 @@
-"""Artefacts as rows of tables, by column name; and ``stash.frame``, the same as a data frame."""
+"""The rows of one artefact in every table of a store, each made by column name so that none lands in another's place.
+
+A stall that is unknown has a row with its reason and no seconds. Links and findings are of a probe, or of a profile
+that a probe was embedded in.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.analysis.breakdown import Breakdown
+from stash.analysis.findings.machine import Finding
 from stash.analysis.findings.probe_reading import Reading, read
 from stash.catalog.layers import load as load_catalog
-from stash.core.artefact import load_any
-from stash.core.errors import StashError, StoreError, UserError
+from stash.core.errors import StashError
 from stash.core.records.host import Host, Probe
 from stash.core.records.profile import Profile
-from stash.store.schema import DERIVED, STALL_NAMES, TABLES, TableRow, TableRows
-from stash.store.storage import opened, stem
-from stash.store.store import Deriver, Store
-
-# Rows ------------------------------------------------------------------------------------------------------
-# The rows of one artefact in every table of a store, each made by column name so that none lands in another's
-# place.
-#
-# A stall that is unknown has a row with its reason and no seconds. Links and findings are of a probe, or of a
-# profile that a probe was embedded in.
+from stash.store.schema import DERIVED, TABLES, TableRow, TableRows
 
 Values = Mapping[str, Any]
 """Values by column, without the id."""
@@ -58,101 +49,55 @@ def _rows(table: str, id: str, cells: Iterable[Values]) -> list[TableRow]:
     return rows
 
 
-# Profiles -------------------------------------------------------------------------------------------------
+def _taken(table: str, *sources: object) -> dict[str, Any]:
+    """What the ``sources`` have under the names of the table's columns; the first that has one gives it."""
+    found: dict[str, Any] = {}
+    for source in sources:
+        for column in TABLES[table][1:]:
+            if column.name not in found and hasattr(source, column.name):
+                found[column.name] = getattr(source, column.name)
+    return found
 
 
 def _of_profile(profile: Profile) -> dict[str, list[Values]]:
-    breakdown = attribute(profile)
+    breakdown, workload = attribute(profile), profile.workload
     advice = verdict(breakdown, profile)
-    shares = {stall.name: 100 * stall.share for stall in breakdown.stalls}
+    shares = {f"{stall.name}_pct": 100 * stall.share for stall in breakdown.stalls}
     reading = _reading(profile.hosts)
+    first = profile.hosts[0] if profile.hosts else None
     head = {
+        **_taken("artefacts", profile, advice, breakdown),
         "kind": "profile",
-        "name": profile.workload.name,
+        "name": workload.name,
         "ranks": profile.world_size,
-        "nodes": profile.nodes,
         "machine": _machine(profile.hosts),
-        "step_seconds": breakdown.step_seconds,
-        "samples_per_second": breakdown.samples_per_second,
-        "stall": advice.stall,
-        "stall_pct": shares.get(advice.stall or ""),
+        "stall_pct": shares.get(f"{advice.stall}_pct"),
         "findings": None if reading is None else len(reading.findings),
     }
     facts = {
-        **_of_workload(profile),
-        **_of_machines(profile),
-        **_of_breakdown(breakdown),
+        **_taken("profiles", breakdown, profile, workload, first),
+        "workload": workload.name,
+        "command": " ".join(workload.command),
+        "workers": workload.loaders[0].workers if workload.loaders else None,
+        "torch": profile.software.get("torch"),
+        "device": profile.ranks[0].device.partition(":")[0] if profile.ranks else None,
+        "gpu": _gpu(first),
+        "gpus": sum(len(host.gpus) for host in profile.hosts),
+        "step_low": breakdown.step.low,
+        "step_high": breakdown.step.high,
+        **{f"paper_{name}": value for name, value in breakdown.paper.model_dump().items()},
+        "stable": breakdown.stability.ok,
         "verdict": advice.kind,
         "stall": advice.stall,
-        **{f"{name}_pct": shares.get(name) for name in STALL_NAMES},
+        **shares,
     }
     return {
         "artefacts": [head],
         "profiles": [facts],
-        "stalls": list(_stalls(breakdown)),
-        "ranks": [rank.model_dump() for rank in profile.ranks],
+        "stalls": [_taken("stalls", each) for each in (*breakdown.stalls, *breakdown.skipped)],
+        "ranks": [_taken("ranks", rank) for rank in profile.ranks],
         **_of_hosts(profile.hosts, reading),
     }
-
-
-def _of_workload(profile: Profile) -> Values:
-    workload = profile.workload
-    return {
-        "created": profile.created,
-        "workload": workload.name,
-        "command": " ".join(workload.command),
-        "git_commit": workload.git_commit,
-        "git_dirty": workload.git_dirty,
-        "world_size": profile.world_size,
-        "nodes": profile.nodes,
-        "batch": workload.batch,
-        "precision": workload.precision,
-        "parameters": workload.parameters,
-        "parameter_bytes": workload.parameter_bytes,
-        "workers": workload.loaders[0].workers if workload.loaders else None,
-        "torch": profile.software.get("torch"),
-        "stash_version": profile.stash_version,
-        "ended": profile.ended,
-        "elapsed_seconds": profile.elapsed_seconds,
-    }
-
-
-def _of_machines(profile: Profile) -> Values:
-    first = profile.hosts[0] if profile.hosts else None
-    return {
-        "device": profile.ranks[0].device.partition(":")[0] if profile.ranks else None,
-        "cloud": first.cloud if first else None,
-        "instance": first.instance if first else None,
-        "gpu": _gpu(first),
-        "gpus": sum(len(host.gpus) for host in profile.hosts),
-        "cpu": first.cpu if first else None,
-    }
-
-
-def _of_breakdown(breakdown: Breakdown) -> Values:
-    return {
-        "rounds": breakdown.rounds,
-        "rounds_dropped": breakdown.rounds_dropped,
-        "step_seconds": breakdown.step_seconds,
-        "step_low": breakdown.step.low,
-        "step_high": breakdown.step.high,
-        "samples_per_second": breakdown.samples_per_second,
-        **{f"paper_{name}": value for name, value in breakdown.paper.model_dump().items()},
-        "stable": breakdown.stability.ok,
-    }
-
-
-def _stalls(breakdown: Breakdown) -> Iterator[Values]:
-    for stall in breakdown.stalls:
-        yield {
-            "name": stall.name, "seconds": stall.seconds, "low": stall.low, "high": stall.high, "share": stall.share,
-            "within_noise": stall.within_noise,
-        }  # fmt: skip
-    for missing in breakdown.skipped:
-        yield {"name": missing.name, "why": missing.why}
-
-
-# Machines -------------------------------------------------------------------------------------------------
 
 
 def _of_probe(probe: Probe) -> dict[str, list[Values]]:
@@ -168,15 +113,25 @@ def _of_probe(probe: Probe) -> dict[str, list[Values]]:
 
 
 def _of_hosts(hosts: tuple[Host, ...], reading: Reading | None) -> dict[str, list[Values]]:
+    rows: list[Values] = [
+        {
+            **_taken("hosts", host),
+            "node": node,
+            "gpu": _gpu(host),
+            "gpus": len(host.gpus),
+            "probed": host.links is not None,
+        }
+        for node, host in enumerate(hosts)
+    ]
     return {
-        "hosts": [_host(node, host) for node, host in enumerate(hosts)],
+        "hosts": rows,
         "links": [] if reading is None else list(_links(reading)),
-        "findings": [] if reading is None else list(_findings(reading)),
+        "findings": [] if reading is None else [_finding(each) for each in reading.findings],
     }
 
 
 def _reading(hosts: tuple[Host, ...]) -> Reading | None:
-    """What the links of these machines mean beside the catalog; ``None`` where none was measured."""
+    """What the links of these machines mean against the catalog; ``None`` where none was measured."""
     if all(host.links is None for host in hosts):
         return None
     probe = Probe(stash_version="", created="", hosts=hosts, budget_seconds=0, elapsed_seconds=0)
@@ -186,27 +141,10 @@ def _reading(hosts: tuple[Host, ...]) -> Reading | None:
         return None
 
 
-def _host(node: int, host: Host) -> Values:
-    return {
-        "node": node,
-        "gpu": _gpu(host),
-        "gpus": len(host.gpus),
-        "probed": host.links is not None,
-        **{
-            name: getattr(host, name)
-            for name in (
-                "hostname", "cpu", "cores", "memory_bytes", "kernel", "disk", "virtualization", "cloud", "instance",
-                "steal_fraction",
-            )
-        },
-    }  # fmt: skip
-
-
 def _links(reading: Reading) -> Iterator[Values]:
     for link in reading.links:
         yield {
-            "node": link.node, "hostname": link.hostname, "part": link.part, "link": link.group,
-            "member": link.member, "unit": link.unit, "rate": link.rate.value, "low": link.rate.low,
+            **_taken("links", link), "link": link.group, "rate": link.rate.value, "low": link.rate.low,
             "high": link.rate.high,
         }  # fmt: skip
     for curve in reading.exchanges:
@@ -219,21 +157,14 @@ def _links(reading: Reading) -> Iterator[Values]:
             }  # fmt: skip
 
 
-def _findings(reading: Reading) -> Iterator[Values]:
-    for finding in reading.findings:
-        measured, fact = finding.measured, finding.fact
-        dated = fact is not None and fact.as_of is not None
-        yield {
-            "hostname": finding.hostname,
-            "name": finding.name,
-            "text": finding.text,
-            "unit": finding.unit,
-            "measured": None if measured is None else measured.value,
-            "low": None if measured is None else measured.low,
-            "high": None if measured is None else measured.high,
-            "expected": None if fact is None else fact.value,
-            "source": None if fact is None else f"{fact.source}, {fact.as_of}" if dated else fact.source,
-        }
+def _finding(finding: Finding) -> Values:
+    measured, fact = finding.measured, finding.fact
+    row = {**_taken("findings", finding), "measured": None if measured is None else measured.value}
+    if measured is not None:
+        row |= {"low": measured.low, "high": measured.high}
+    if fact is not None:
+        row |= {"expected": fact.value, "source": ", ".join(filter(None, [fact.source, fact.as_of]))}
+    return row
 
 
 def _gpu(host: Host | None) -> str | None:
@@ -241,80 +172,9 @@ def _gpu(host: Host | None) -> str | None:
 
 
 def _machine(hosts: tuple[Host, ...]) -> str | None:
-    """What the first machine is, as shortly as it can be said."""
+    """What the first machine is, in a word or two."""
     if not hosts:
         return None
     host = hosts[0]
     gpus = f"{len(host.gpus)} x {host.gpus[0].name}" if host.gpus else None
     return host.instance or gpus or host.cpu
-
-
-# Frames ----------------------------------------------------------------------------------------------------
-# ``stash.frame``: profiles and probes as a pandas or polars frame, with the columns of a store's tables.
-
-_LIBRARIES = ("pandas", "polars")
-Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-
-
-def frame(paths: Paths, table: str = "profiles", library: str = "pandas") -> Any:
-    """A frame of the rows of ``table`` (see docs/format.md), of files, folders and stores' URLs.
-
-    ``library`` is ``pandas`` or ``polars``. The column ``id`` is a file's name without its ending, or a store's id.
-    Raises UserError for a table or a library that is not there, ArtefactError for a file that cannot be read, and
-    StoreError where one in a folder cannot.
-    """
-    if table not in TABLES:
-        raise UserError(f"there is no table {table!r}; there are {', '.join(TABLES)}")
-    if library not in _LIBRARIES:
-        raise UserError(f"library={library!r}: it is one of {', '.join(_LIBRARIES)}")
-    each = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    rows = [row for path in each for row in _frame_rows(os.fspath(path), table)]
-    columns = [column.name for column in TABLES[table]]
-    return _pandas(rows, table, columns) if library == "pandas" else _polars(rows, table, columns)
-
-
-def _frame_rows(path: str, table: str) -> Iterator[TableRow]:
-    if "://" in path or Path(path).is_dir():
-        yield from _of_store(path, table)
-        return
-    found, name = load_any(path), Path(path).name
-    if table != "blocks":
-        yield from digest_rows(found, stem(name), name)[table]
-    elif isinstance(found, Profile):
-        yield from block_rows(found, stem(name))
-
-
-def _of_store(url: str, table: str) -> Iterator[TableRow]:
-    store = Store(opened(url), Deriver(digest_rows, block_rows))
-    contents = store.contents()
-    wanted = [*contents.stored, *contents.loose]
-    parts: Iterable[TableRows] = (
-        ({table: rows} for rows in store.blocks(wanted)) if table == "blocks" else store.rows(wanted)
-    )
-    for rows in parts:
-        yield from rows[table]
-    if store.unreadable:
-        raise StoreError("; ".join(store.unreadable.values()))
-
-
-def _library(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise UserError(f"stash.frame needs {name}, which is not installed: pip install {name}") from None
-
-
-def _pandas(rows: list[TableRow], table: str, columns: list[str]) -> Any:
-    """With nullable types, so that what is unknown is ``<NA>`` and whole numbers stay whole."""
-    pandas = _library("pandas")
-    types = {"VARCHAR": "string", "DOUBLE": "Float64", "BIGINT": "Int64", "BOOLEAN": "boolean"}
-    return pandas.DataFrame(rows, columns=columns).astype(
-        {column.name: types[column.kind] for column in TABLES[table]}
-    )
-
-
-def _polars(rows: list[TableRow], table: str, columns: list[str]) -> Any:
-    polars = _library("polars")
-    types = {"VARCHAR": polars.String, "DOUBLE": polars.Float64, "BIGINT": polars.Int64, "BOOLEAN": polars.Boolean}
-    schema = {column.name: types[column.kind] for column in TABLES[table]}
-    return polars.DataFrame(rows, schema=schema, orient="row")

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from stash.core.artefact import PROBE_SUFFIX
 from stash.core.errors import StashError, StoreError, UserError, one_line
@@ -19,55 +19,14 @@ from stash.core.files import read_up_to, write_whole
 from stash.core.printable import printable_line
 from stash.core.records.base import SUFFIX
 
-# Shelves ---------------------------------------------------------------------------------------------------
-# Where a store's files lie: a folder, or whatever fsspec reaches (S3, Google Cloud Storage, SFTP …).
-#
-# A file is whole or not there: a folder's takes its name in one step, an object's is put in one request. Every
-# failure is a StoreError in one sentence. Knows files by name and nothing of what is in them.
-
 _OBJECTS = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"))
-"""Protocols without folders: making one there would make a bucket, of whatever name somebody mistyped."""
-_LARGEST = 2**29
-"""Bytes of an artefact that is read with others; more is none that can be read alone either."""
-_AT_ONCE = 500
+"""Protocols without folders: making one there would make a bucket, of whatever name was mistyped."""
+_MAX_BYTES = 2**29
+"""Of an artefact that is read with others; more is none that can be read alone either."""
+_BATCH_SIZE = 500
 """Files asked for together, of a store elsewhere."""
-_PACKAGES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 """Extras of Stash that reach a protocol."""
-
-
-class StorageBackend(Protocol):
-    """A folder of files by name; names may have folders in them. All methods raise StoreError."""
-
-    @property
-    def url(self) -> str:
-        """As people type it."""
-
-    def names(self) -> list[str]:
-        """The files directly in it, in no order; raises UserError if there is no such folder."""
-
-    def modified(self, name: str) -> float:
-        """When a file was written last, in seconds since 1970."""
-
-    def read(self, name: str, most: int) -> bytes:
-        """A file's content, of a longer one ``most`` bytes and one more; raises FileNotFoundError."""
-
-    def read_each(self, names: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
-        """The content of many files, in no order; ``None`` of those that cannot be read."""
-
-    def put(self, name: str, content: bytes, new: bool) -> None:
-        """Place a file whole. A ``new`` one never changes: if it is there already, nothing happens.
-
-        Any other is of a cache, which a power cut may take.
-        """
-
-    def place(self, name: str) -> str:
-        """Where a file is, in one way of writing it."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all in it."""
-
-    def here(self, name: str, folder: Path) -> Path:
-        """A file of this machine with that file's content: itself, or a copy in ``folder``."""
 
 
 def opened(url: str) -> StorageBackend:
@@ -75,32 +34,36 @@ def opened(url: str) -> StorageBackend:
     if not url:
         raise UserError("a store is a folder or a URL, like ~/runs or s3://bucket/runs")
     if "://" not in url and "::" not in url:
-        return LocalShelf(Path(url).expanduser(), url)
+        return LocalStorage(Path(url).expanduser(), url)
     try:
-        fsspec: Any = import_module("fsspec")  # which says nothing of its types
+        fsspec: Any = import_module("fsspec")  # which has no types
     except ImportError:
         raise UserError(f"{url} needs fsspec, which is not installed: pip install fsspec") from None
     protocol = url.split("://", maxsplit=1)[0]
     try:
         system, root = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        extra = _PACKAGES.get(protocol)
+        extra = _EXTRAS.get(protocol)
         how = f"pip install 'stash-ddl[{extra}]'" if extra else one_line(error)
         raise UserError(f"{url} needs a package that is not installed: {how}") from None
     except Exception as error:  # each protocol's package has errors of its own
         raise UserError(f"{url} is no store that can be reached: {one_line(error)}") from None
     if protocol in ("file", "local"):
-        return LocalShelf(Path(root), url)
-    return RemoteShelf(system, str(root).rstrip("/"), url)
+        return LocalStorage(Path(root), url)
+    return RemoteStorage(system, str(root).rstrip("/"), url)
 
 
-class LocalShelf:
-    """A folder of this machine, or one that it has mounted."""
+class LocalStorage:
+    """A folder of this machine, or one that it has mounted; a file's name may have folders in it.
+
+    A file is whole or not there: it takes its name in one step. All methods raise StoreError.
+    """
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.url = folder, url
 
     def names(self) -> list[str]:
+        """The files directly in it, in no order; raises UserError if there is no such folder."""
         try:
             with os.scandir(self.folder) as entries:
                 return [entry.name for entry in entries if entry.is_file()]
@@ -109,62 +72,62 @@ class LocalShelf:
         except NotADirectoryError:
             raise UserError(f"{self.url} is a file; a store is a folder or a URL") from None
         except OSError as error:
-            raise StoreError(_told(self.url, "read", error)) from None
+            raise _failed(self.url, "read", error) from None
 
     def modified(self, name: str) -> float:
+        """When a file was written last, in seconds since 1970."""
         with suppress(OSError):
             return (self.folder / name).stat().st_mtime
         return 0.0
 
     def read(self, name: str, most: int) -> bytes:
+        """A file's content, of a longer one ``most`` bytes and one more; raises FileNotFoundError."""
         try:
             return read_up_to(self.folder / name, most)
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise StoreError(_told(f"{self.url}: {name}", "read", error)) from None
+            raise _failed(f"{self.url}: {name}", "read", error) from None
 
     def read_each(self, names: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        """The content of many files, in no order; ``None`` of those that cannot be read."""
         for name in names:
             try:
-                yield name, read_up_to(Path(self.folder, name), _LARGEST)
+                yield name, read_up_to(Path(self.folder, name), _MAX_BYTES)
             except OSError:
                 yield name, None
 
     def put(self, name: str, content: bytes, new: bool) -> None:
+        """Place a file whole. A ``new`` one never changes: if it is there already, nothing happens.
+
+        Any other is of a cache, which a power cut may take. A store that Stash makes is its owner's alone, like the
+        artefacts; share it by the folder's permissions.
+        """
         path = self.folder / name
         try:
-            self._make(path.parent)
-            write_whole(path, content, new=new, lasting=new)  # what is not new is of the index
+            if not self.folder.is_dir():
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, content, new=new, lasting=new)
         except FileExistsError:
             return
         except OSError as error:
-            raise StoreError(_told(self.url, "write", error)) from None
-
-    def _make(self, folder: Path) -> None:
-        """A store that Stash makes is its owner's alone, like the artefacts; share it by the folder's permissions."""
-        if not self.folder.is_dir():
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.mkdir(parents=True, exist_ok=True)
+            raise _failed(self.url, "write", error) from None
 
     def place(self, name: str) -> str:
+        """Where a file is, in one way of writing it."""
         return str((self.folder / name).resolve())
 
-    def remove(self, name: str) -> None:
-        import shutil
-
-        path = self.folder / name
-        try:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        except OSError as error:
-            raise StoreError(_told(self.url, "clear", error)) from None
-
     def here(self, name: str, folder: Path) -> Path:
+        """A file of this machine with that file's content: itself, or a copy in ``folder``."""
         return self.folder / name
 
 
-class RemoteShelf:
-    """Whatever fsspec reaches: few round trips, many at once."""
+class RemoteStorage:
+    """The same for whatever fsspec reaches (S3, Google Cloud Storage, SFTP …): few round trips, many at once.
+
+    An object is put in one request.
+    """
 
     def __init__(self, system: Any, root: str, url: str) -> None:
         self.system, self.root, self.url = system, root, url
@@ -188,8 +151,8 @@ class RemoteShelf:
             return bytes(self.system.cat_file(self._path(name), start=0, end=most + 1))
 
     def read_each(self, names: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
-        for first in range(0, len(names), _AT_ONCE):
-            paths = {self._path(name): name for name in names[first : first + _AT_ONCE]}
+        for first in range(0, len(names), _BATCH_SIZE):
+            paths = {self._path(name): name for name in names[first : first + _BATCH_SIZE]}
             with self._asked("read"):
                 contents = self.system.cat(list(paths), on_error="omit")
             for path, name in paths.items():
@@ -200,7 +163,8 @@ class RemoteShelf:
         with self._asked("write"):
             if new and self._holds(path, len(content)):
                 return
-            if not _OBJECTS.intersection(self._protocols):
+            protocol = self.system.protocol
+            if not _OBJECTS.intersection([protocol] if isinstance(protocol, str) else protocol):
                 self.system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
             try:
                 self.system.pipe_file(path, content)
@@ -217,20 +181,11 @@ class RemoteShelf:
     def place(self, name: str) -> str:
         return str(self.system.unstrip_protocol(self._path(name)))
 
-    def remove(self, name: str) -> None:
-        with self._asked("clear"):
-            self.system.rm(self._path(name), recursive=True)
-
     def here(self, name: str, folder: Path) -> Path:
         copy = folder / name.replace("/", "-")
         with self._asked("read"):
             self.system.get_file(self._path(name), str(copy))
         return copy
-
-    @property
-    def _protocols(self) -> set[str]:
-        known = self.system.protocol
-        return {known} if isinstance(known, str) else set(known)
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"
@@ -245,23 +200,26 @@ class RemoteShelf:
             raise StoreError(f"cannot {what} the store {self.url}: {one_line(error)}") from None
 
 
-def _told(place: str, what: str, error: OSError) -> str:
-    reasons = {
-        errno.EACCES: "no permission",
-        errno.EPERM: "no permission",
-        errno.EROFS: "it is mounted for reading only",
-        errno.ENOSPC: "no space left",
-        errno.EDQUOT: "no space left in your quota",
-        errno.ENOENT: "it is gone",
-        errno.ESTALE: "it is gone",
-    }
-    why = reasons.get(error.errno or 0) or error.strerror or one_line(error)
-    return f"cannot {what} the store {place}: {why}"
+StorageBackend = LocalStorage | RemoteStorage
+_REASONS = {
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
+    errno.EROFS: "it is mounted for reading only",
+    errno.ENOSPC: "no space left",
+    errno.EDQUOT: "no space left in your quota",
+    errno.ENOENT: "it is gone",
+    errno.ESTALE: "it is gone",
+}
+
+
+def _failed(place: str, what: str, error: OSError) -> StoreError:
+    why = _REASONS.get(error.errno or 0) or error.strerror or one_line(error)
+    return StoreError(f"cannot {what} the store {place}: {why}")
 
 
 # Names -----------------------------------------------------------------------------------------------------
-# What an artefact is called in a store: when it was made, so that names sort, and what is in it, so that none is
-# taken twice. The same artefact has the same name wherever it is put; a different one never has.
+# An artefact is called by when it was made, so that names sort, and by what is in it: the same artefact has the same
+# name wherever it is put; a different one never has.
 
 SUFFIXES = (SUFFIX, PROBE_SUFFIX)
 SHOWN = 10
@@ -269,7 +227,7 @@ SHOWN = 10
 _ID = 24
 """Hexadecimal digits of SHA-256: of a million artefacts, two share one with a chance of 10^-17."""
 _UNDATED = "00000000T000000Z"
-"""For an artefact whose date nobody can read."""
+"""For an artefact whose date cannot be read."""
 _NAME = re.compile(
     rf"(?P<moment>\d{{8}}T\d{{6}}Z)-(?P<id>[0-9a-f]{{{_ID}}})(?P<suffix>{'|'.join(map(re.escape, SUFFIXES))})"
 )
@@ -294,7 +252,7 @@ def digest_of(content: bytes) -> str:
 
 
 def stored(name: str) -> StoredName | None:
-    """The parts of ``name``; ``None`` of a file that somebody put into the store under a name of their own."""
+    """The parts of ``name``; ``None`` of a file that was put into the store under a name of its own."""
     found = _NAME.fullmatch(name)
     return None if found is None else StoredName(**found.groupdict())
 
@@ -327,12 +285,12 @@ def found(word: str, names: Sequence[str], where: str) -> str:
     begins = whole or [name for name in names if word and (id_of(name).startswith(word) or name.startswith(word))]
     if len(begins) == 1:
         return begins[0]
-    said = printable_line(word, 200)
+    shown = printable_line(word, 200)
     if not begins:
-        raise UserError(f"{where} has no artefact {said}; `stash list {where}` lists all")
+        raise UserError(f"{where} has no artefact {shown}; `stash list {where}` lists all")
     listed = ", ".join(printable_line(id_of(name), 100) for name in begins[:4])
     more = f" and {len(begins) - 4} more" if len(begins) > 4 else ""
-    raise UserError(f"{said} may be {listed}{more} of {where}; type more of one of them")
+    raise UserError(f"{shown} may be {listed}{more} of {where}; type more of one of them")
 
 
 def _moment(created: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stash.core import artefact as artefacts
-from stash.core.documents import LARGEST
+from stash.core.documents import MAX_BYTES
 from stash.core.errors import ArtefactError, StashError, StoreError
 from stash.core.records.base import SCHEMA
 from stash.core.records.host import Probe
@@ -21,22 +21,12 @@ from stash.store.schema import DERIVED, VERSION, TableRow, TableRows, fits
 from stash.store.storage import StorageBackend, id_of
 
 # Digests ---------------------------------------------------------------------------------------------------
-# What is derived from one artefact, kept beside it so that nobody has to derive it again: a cache, never the truth.
-#
-# A digest is two lines of JSON: the row of ``artefacts``, which a list reads, and the rows of all other tables but
+# A digest is what is derived from one artefact, kept beside it so that it need not be derived again: a cache, never
+# the truth. Two lines of JSON: the row of ``artefacts``, which a list reads, and the rows of all other tables but
 # blocks. One that is of another version, or that does not hold what it should, counts as missing.
 
 HEAD = "artefacts"
 _REST = tuple(name for name in DERIVED if name != HEAD)
-
-
-class Deriver(NamedTuple):
-    """How rows come of an artefact and its file's name; given by whoever opens a store."""
-
-    digest: Callable[[Profile | Probe, str, str], TableRows]
-    """Of the artefact, its id and its file: rows of every table of ``DERIVED``."""
-    blocks: Callable[[Profile, str], list[TableRow]]
-    """Of the artefact and its id: rows of ``blocks``."""
 
 
 def path_of(name: str) -> str:
@@ -78,26 +68,17 @@ def rows_of(name: str, content: bytes | None) -> TableRows | None:
 
 def _line(content: bytes | None, number: int) -> dict[str, Any] | None:
     """A line of the file as an object; the others are not parsed."""
-    if content is None:
-        return None
-    start = 0
-    for _ in range(number):
-        start = content.find(b"\n", start) + 1
-        if start == 0:
-            return None
-    end = content.find(b"\n", start)
+    lines = (content or b"").split(b"\n", number + 1)
     try:
-        found = json.loads(content[start:] if end < 0 else content[start:end])
+        found = json.loads(lines[number]) if number < len(lines) else None
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
 
 # Store -----------------------------------------------------------------------------------------------------
-# One store: artefacts are put, listed, found by what people type, and read; each with what is derived from it.
-#
 # An artefact is put first and its digest after it: should the second fail, nothing is lost. Whoever puts the same
-# artefact at the same time puts the same bytes under the same name, so nobody needs a lock.
+# artefact at the same time puts the same bytes under the same name, so that no lock is needed.
 
 
 class Contents(NamedTuple):
@@ -112,36 +93,36 @@ class Contents(NamedTuple):
 
 
 class Store:
-    """Artefacts on a shelf. Raises StoreError where the shelf does, and UserError for what people mistype."""
+    """Artefacts in a storage. Raises StoreError where that does, and UserError for what people mistype."""
 
-    def __init__(self, shelf: StorageBackend, deriver: Deriver) -> None:
-        self.shelf, self.deriver = shelf, deriver
+    def __init__(self, storage: StorageBackend) -> None:
+        self.storage = storage
         self.unreadable: dict[str, str] = {}
         """Why, by name, of artefacts met so far."""
 
     @property
     def url(self) -> str:
         """As people typed it, to be named in sentences: without a password in it."""
-        return masked_text(self.shelf.url)
+        return masked_text(self.storage.url)
 
     def put(self, content: bytes, source: str) -> str:
         """Keep an artefact's bytes as they are; its name here. Raises ArtefactError if they are none."""
         found = artefacts.from_bytes(content, source)
         suffix = storage.SUFFIXES[isinstance(found, Probe)]
         name = storage.name_of(content, found.created, suffix)
-        self.shelf.put(name, content, new=True)
+        self.storage.put(name, content, new=True)
         with suppress(StashError):  # a cache: whoever reads the artefact derives the same
-            self._put_digest(name, self._derived(name, found))
+            self._put_digest(name, _derived(name, found))
         return name
 
     def contents(self) -> Contents:
         """What there is; one round trip, but for files under names of their own."""
-        found = self.shelf.names()
+        found = self.storage.names()
         called = [name for name in found if storage.is_artefact(name)]
         stored = sorted((name for name in called if storage.stored(name)), reverse=True)
         loose = [name for name in called if not storage.stored(name)]
         if len(loose) > 1:
-            loose.sort(key=self.shelf.modified, reverse=True)
+            loose.sort(key=self.storage.modified, reverse=True)
         return Contents(stored, loose, [name for name in found if not storage.is_artefact(name)])
 
     def find(self, word: str) -> str:
@@ -152,7 +133,7 @@ class Store:
     def load(self, name: str) -> Profile | Probe:
         """The artefact of that name; raises ArtefactError if it is not what its name says, or cannot be read."""
         try:
-            content = self.shelf.read(name, LARGEST)
+            content = self.storage.read(name, MAX_BYTES)
         except FileNotFoundError:
             raise StoreError(f"{name} is gone from {self.url}") from None
         known = storage.stored(name)
@@ -164,25 +145,25 @@ class Store:
         return artefacts.from_bytes(content, Path(name))
 
     def heads(self, wanted: Sequence[str]) -> Iterator[TableRow]:
-        """The row of ``artefacts`` of each; those that cannot be read are left out, and said in ``unreadable``."""
+        """The row of ``artefacts`` of each; those that cannot be read are left out, and named in ``unreadable``."""
         for name, content in self._digests(wanted):
             head = head_of(name, content)
             if head is None:
-                rows = self._anew(name)
+                rows = self._derive(name)
                 if rows is None:
                     continue
                 (head,) = rows[HEAD]
             yield head
 
     def rows(self, wanted: Sequence[str], trust: bool = True) -> Iterator[TableRows]:
-        """The same with the rows of all tables but blocks. What is derived anew is kept, if it can be.
+        """The same with the rows of all tables but blocks. What is derived again is kept, if it can be.
 
-        Without ``trust``, all of it is derived anew.
+        Without ``trust``, all of it is derived again.
         """
         for name, content in self._digests(wanted) if trust else ((name, None) for name in wanted):
             rows = rows_of(name, content)
             if rows is None:
-                rows = self._anew(name)
+                rows = self._derive(name)
                 if rows is None:
                     continue
                 if storage.stored(name):
@@ -192,41 +173,47 @@ class Store:
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[list[TableRow]]:
         """The rows of ``blocks`` of each profile, from the artefacts."""
+        from stash.store.rows import block_rows
+
         for name in wanted:
-            if not name.endswith(storage.SUFFIXES[0]):
-                continue
-            try:
-                found = self.load(name)
-            except StashError as error:
-                self.unreadable[name] = str(error)
-                continue
+            found = self._loaded(name) if name.endswith(storage.SUFFIXES[0]) else None
             if isinstance(found, Profile):
-                yield self.deriver.blocks(found, storage.id_of(name))
+                yield block_rows(found, storage.id_of(name))
 
     def _digests(self, wanted: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         paths = {path_of(name): name for name in wanted if storage.stored(name)}
-        for path, content in self.shelf.read_each(list(paths)):
+        for path, content in self.storage.read_each(list(paths)):
             yield paths[path], content
         for name in wanted:
             if not storage.stored(name):  # it may change, so no digest is kept
                 yield name, None
 
-    def _anew(self, name: str) -> TableRows | None:
+    def _loaded(self, name: str) -> Profile | Probe | None:
         try:
-            return self._derived(name, self.load(name))
+            return self.load(name)
         except StashError as error:
             self.unreadable[name] = str(error)
             return None
 
-    def _derived(self, name: str, found: Profile | Probe) -> TableRows:
-        return self.deriver.digest(found, storage.id_of(name), name)
+    def _derive(self, name: str) -> TableRows | None:
+        found = self._loaded(name)
+        try:
+            return None if found is None else _derived(name, found)
+        except StashError as error:
+            self.unreadable[name] = str(error)
+            return None
 
     def _put_digest(self, name: str, rows: TableRows) -> None:
-        self.shelf.put(path_of(name), written(name, rows), new=False)
+        self.storage.put(path_of(name), written(name, rows), new=False)
+
+
+def _derived(name: str, found: Profile | Probe) -> TableRows:
+    from stash.store.rows import digest_rows  # large, and a list reads digests that are there
+
+    return digest_rows(found, storage.id_of(name), name)
 
 
 # Verification ----------------------------------------------------------------------------------------------
-# Every file of a store looked at: which are not what they should be, and why. Never changes or removes anything.
 
 CORRUPT, TRUNCATED, FOREIGN, NEWER, UNFINISHED = "corrupt", "truncated", "foreign", "newer", "unfinished"
 _HALF = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
@@ -242,27 +229,29 @@ class Suspect(NamedTuple):
     why: str
 
 
-def verify(store: Store, say: Callable[[int, int], None] = lambda done, of: None) -> tuple[int, list[Suspect]]:
-    """How many artefacts are whole, and every file that is not; ``say`` hears how many of how many were read."""
+def verify(store: Store, progress: Callable[[int, int], None] = lambda done, of: None) -> tuple[int, list[Suspect]]:
+    """How many artefacts are whole, and every file that is not what it should be. Changes and removes nothing.
+
+    ``progress`` is called with how many of how many were read.
+    """
     contents = store.contents()
     artefacts_there = [*contents.stored, *contents.loose]
-    suspects = [_other(name) for name in contents.others]
+    suspects = [
+        Suspect(name, UNFINISHED, "its writer was ended before it was whole; nothing reads it")
+        if _HALF.fullmatch(name)
+        else Suspect(name, FOREIGN, "it is called like no artefact; nothing reads it")
+        for name in contents.others
+    ]
     for done, name in enumerate(artefacts_there, 1):
         suspects.extend(_looked_at(store, name))
-        say(done, len(artefacts_there))
+        progress(done, len(artefacts_there))
     return len(artefacts_there) - (len(suspects) - len(contents.others)), suspects
-
-
-def _other(name: str) -> Suspect:
-    if _HALF.fullmatch(name):
-        return Suspect(name, UNFINISHED, "its writer was ended before it was whole; nothing reads it")
-    return Suspect(name, FOREIGN, "it is called like no artefact; nothing reads it")
 
 
 def _looked_at(store: Store, name: str) -> Iterator[Suspect]:
     """What is wrong with an artefact, if anything is; its content is read once."""
     try:
-        content = store.shelf.read(name, LARGEST)
+        content = store.storage.read(name, MAX_BYTES)
     except FileNotFoundError:
         return  # removed meanwhile
     except StashError as error:

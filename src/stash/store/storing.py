@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stash.core.errors import ArtefactError, StashError, UserError
 from stash.core.printable import printable_line
@@ -18,20 +18,16 @@ from stash.ui.options import option
 if TYPE_CHECKING:
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
-    from stash.store.store import Deriver, Store
-
-# Storing ---------------------------------------------------------------------------------------------------
-# What commands share of a store: the option that names it, the store itself, a copy of what was measured.
-#
-# A copy that cannot be kept is said and changes nothing else: the artefact is saved before, and the exit code is
-# the measurement's.
+    from stash.store.store import Store
 
 ENVIRONMENT = "STASH_STORE"
 _WORTH_SAYING = 2_000
 """Artefacts, from which on reading them takes seconds."""
-StoreOption = Annotated[
-    str | None, option("URL", f"A store: a folder or a URL, like s3://bucket/runs; else ${ENVIRONMENT}.", "--store")
-]
+
+
+def store_option() -> Any:
+    """``--store``."""
+    return option("URL", f"A store: a folder or a URL, like s3://bucket/runs; else ${ENVIRONMENT}.")
 
 
 def chosen(url: str | None) -> str | None:
@@ -44,30 +40,12 @@ def opened(url: str) -> Store:
     from stash.store.storage import opened
     from stash.store.store import Store
 
-    return Store(opened(url), _deriver())
+    return Store(opened(url))
 
 
 def needed(url: str | None) -> Store:
     """The store that the option or the environment names, else the current folder."""
     return opened(chosen(url) or ".")
-
-
-def _deriver() -> Deriver:
-    """Rows as ``derive`` makes them, which is loaded when the first is wanted: a list reads those that are there."""
-    from stash.store.schema import TableRow, TableRows
-    from stash.store.store import Deriver
-
-    def digest(artefact: Profile | Probe, id: str, file: str) -> TableRows:
-        from stash.store.rows import digest_rows
-
-        return digest_rows(artefact, id, file)
-
-    def blocks(profile: Profile, id: str) -> list[TableRow]:
-        from stash.store.rows import block_rows
-
-        return block_rows(profile, id)
-
-    return Deriver(digest, blocks)
 
 
 def store_for_copies(url: str | None) -> Store | None:
@@ -77,7 +55,10 @@ def store_for_copies(url: str | None) -> Store | None:
 
 
 def keep_copy(artefact: Profile | Probe, store: Store | None, saved: Path | None) -> None:
-    """Keep a copy of what was ``saved``; on stderr, where and as what, or why not."""
+    """Keep a copy of what was ``saved``; on stderr, where and as what, or why not.
+
+    A copy that cannot be kept changes nothing else: the exit code is the measurement's.
+    """
     if store is None:
         return
     from stash.core.artefact import to_bytes
@@ -86,23 +67,23 @@ def keep_copy(artefact: Profile | Probe, store: Store | None, saved: Path | None
     try:
         name = store.put(to_bytes(artefact), str(saved))
     except StashError as error:
-        said = f"note: no copy was kept: {error}"
+        note = f"note: no copy was kept: {error}"
         if saved is not None:
-            said += f". `stash store add {shlex.quote(str(saved))} --store {shlex.quote(store.url)}` tries again"
+            note += f". `stash store add {shlex.quote(str(saved))} --store {shlex.quote(store.url)}` tries again"
     else:
         shown = "" if os.environ.get(ENVIRONMENT) == store.url else f" --store {shlex.quote(store.url)}"
-        said = f"A copy is in {store.url}; `stash show {id_of(name)[:SHOWN]}{shown}` shows it."
-    print(printable_line(masked_text(said)), file=sys.stderr)
+        note = f"A copy is in {store.url}; `stash show {id_of(name)[:SHOWN]}{shown}` shows it."
+    print(printable_line(masked_text(note)), file=sys.stderr)
 
 
 def progress(what: str) -> Callable[[int, int], None]:
     """Says on stderr how far it is, where that takes long enough to be asked."""
 
-    def say(done: int, of: int) -> None:
+    def report(done: int, of: int) -> None:
         if of >= _WORTH_SAYING and (done == of or done % max(_WORTH_SAYING, of // 10) == 0):
             print(f"{what} {done:,} of {of:,}", file=sys.stderr, flush=True)
 
-    return say
+    return report
 
 
 def say_unreadable(store: Store) -> None:
@@ -110,8 +91,8 @@ def say_unreadable(store: Store) -> None:
     if store.unreadable:
         first, why = next(iter(store.unreadable.items()))
         more = f" and {len(store.unreadable) - 1} more" if len(store.unreadable) > 1 else ""
-        said = f"note: left out {first}{more}: {why}; `stash store verify {store.url}` names all"
-        print(printable_line(masked_text(said), 600), file=sys.stderr)
+        note = f"note: left out {first}{more}: {why}; `stash store verify {store.url}` names all"
+        print(printable_line(masked_text(note), 600), file=sys.stderr)
 
 
 def url_or_option(url: str | None, also: str | None) -> str | None:
@@ -121,10 +102,8 @@ def url_or_option(url: str | None, also: str | None) -> str | None:
     return url if url is not None else also
 
 
-# Runs ------------------------------------------------------------------------------------------------------
 # Runs as people name them: a file, the URL of one, or the id of one in the store, or how only that id begins.
-#
-# A file that is there is always meant first. Knows where artefacts are, and nothing of what is in them.
+# A file that is there is always meant first.
 
 _LIKE_AN_ID = re.compile(r"[0-9a-f]{4,24}")
 
@@ -170,4 +149,4 @@ def profile_of(word: str, url: str | None = None) -> tuple[Profile, str]:
 
 
 def _of_store(store: Store, name: str) -> FoundRun:
-    return FoundRun(store.load(name), store.shelf.place(name))
+    return FoundRun(store.load(name), store.storage.place(name))

@@ -26,7 +26,7 @@ MAX_CELLS = 10_000
 _ID = 12
 """Hexadecimal digits of SHA-256: of 10,000 cells two share one with a chance of 2·10^-7."""
 _NOT_MEASURED = {"name", "price", "start", "nodes", "data", "idle", "time", "at_once", "calibrate", "file", "run"}
-"""Fields of a target that change nothing of what is measured there, or whose effect is told apart."""
+"""Fields of a target that change nothing of what is measured there, or whose effect is counted elsewhere."""
 Where = tuple[int | str, ...]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import log2
 from typing import NamedTuple
 
@@ -10,15 +10,14 @@ from stash.core.ladder import STALLS
 from stash.core.units import format_bytes, format_seconds
 from stash.study.feature_study import lines
 from stash.study.features_page import cost
+from stash.study.overview import what, where
 from stash.study.paper_figures import Charts, dollars_in_words, hours_in_words
 from stash.study.results import StudyResult, front
-from stash.study.sheet import UNKNOWN, StudySheet, anchor, missing_tile, places, table
+from stash.study.sheet import UNKNOWN, Stretch, StudySheet, anchor, matrix_charts, table
 from stash.study.status import HOUR
-from stash.study.view import what, where
-from stash.ui.charts.chart import Axis, Bar, Blank, Chart, Dot, Drawn, Grid, Lane, Legend, Tile, Trail, band
+from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Drawn, Grid, Legend, Tile, Trail
 from stash.ui.charts.panels import Panel, PanelPoint, panels
 
-# Charts ----------------------------------------------------------------------------------------------------
 # Every combination's stalls in one picture, and cost against time with its front.
 
 _STALLS = "Stalls of every combination"
@@ -32,44 +31,32 @@ def stalls(shown: StudySheet) -> Charts:
     """Every combination's stalls, some places a chart."""
     if not shown.results:
         return (Blank("stalls", _STALLS, "no cell is done yet"),)
-    return tuple(_stalls(shown, columns, number) for number, columns in enumerate(shown.parts(), 1))
-
-
-def _stalls(shown: StudySheet, columns: Sequence[str], number: int) -> Chart:
-    """A row a workload at a batch, a column a place: what of the step is stalled."""
-    marks: list[Drawn] = []
-    for row, column, x, y in places(shown, columns):
-        empty = missing_tile(shown, row, column, x, y)
-        if empty is not None:
-            marks.append(empty)
-        else:
-            marks += _stacked(shown.results[row, column], x, shown.rows.index(row), len(shown.rows))
-    found = [result for (_, column), result in shown.results.items() if column in columns]
-    present = [stall for stall in STALLS if any(stall in each.shares for each in found) and stall not in _NO_STALL]
-    return Chart(
-        name="stalls" if number == 1 else f"stalls-{number}",
-        title=_STALLS,
-        caption="",
-        how="The thin line is a whole step, and bars are what of it is stalled. Hatched: not measured. –: not part "
-        "of the study.",
-        x=Axis("", ()),
-        marks=tuple(marks),
-        lanes=tuple(map(Lane, shown.rows)),
-        columns=tuple(columns),
-        keys=tuple(Legend(stall, stall) for stall in present),
-        table=table(found),
+    present = [each for each in STALLS if any(each in result.shares for result in shown.results.values())]
+    return matrix_charts(
+        shown,
+        "stalls",
+        _STALLS,
+        "The thin line is a whole step, and bars are what of it is stalled. Hatched: not measured. –: not part of "
+        "the study.",
+        lambda row, column, x, y: _stacked(shown.results[row, column], x, sum(y) / 2, y[1] - y[0]),
+        lambda columns: table([result for (_, column), result in shown.results.items() if column in columns]),
+        [Legend(stall, stall) for stall in present if stall not in _NO_STALL],
     )
 
 
-def _stacked(result: StudyResult, x: tuple[float, float], row: int, rows: int) -> Iterator[Bar]:
+def _stacked(result: StudyResult, x: Stretch, middle: float, high: float) -> Iterator[Bar]:
     """What is measured as negative has no place in it."""
+
+    def upright(part: float) -> Stretch:
+        return middle - part * high / 2, middle + part * high / 2
+
     wide = (x[1] - x[0]) * _ROOM
     begin = reached = x[0] + (1 - _ROOM) / 2 * (x[1] - x[0])
-    yield Bar((begin, begin + wide), band(row, rows, _THIN), "plain", faint=True)
+    yield Bar((begin, begin + wide), upright(_THIN), "plain", faint=True)
     for stall, share in result.shares.items():
         if stall not in _NO_STALL and share > 0:
-            says = f"{what(result.cell)} on {where(result.cell)}: {stall} {share:.1%} of the step"
-            yield Bar((reached, reached + share * wide), band(row, rows), stall, says)
+            tip = f"{what(result.cell)} on {where(result.cell)}: {stall} {share:.1%} of the step"
+            yield Bar((reached, reached + share * wide), upright(0.5), stall, tip)
             reached += share * wide
 
 
@@ -103,13 +90,12 @@ def _spent(result: StudyResult) -> tuple[float, float]:
 
 def _priced_point(result: StudyResult, best: Sequence[StudyResult]) -> PanelPoint:
     hours, dollars = _spent(result)
-    says = f"{what(result.cell)} on {where(result.cell)}: {hours_in_words(hours)} and {dollars_in_words(dollars)}"
+    tip = f"{what(result.cell)} on {where(result.cell)}: {hours_in_words(hours)} and {dollars_in_words(dollars)}"
     batch = "" if result.cell.batch is None else f", {result.cell.batch}"
     label = f"{where(result.cell)}{batch}" if result in best else ""
-    return PanelPoint(hours, dollars, says, label, firm=True, hollow=result not in best)
+    return PanelPoint(hours, dollars, tip, label, firm=True, hollow=result not in best)
 
 
-# Curves ----------------------------------------------------------------------------------------------------
 # Slow-down against batch size: a small curve for each workload and place, all on one scale.
 
 _ROW = 62
@@ -138,12 +124,29 @@ def slow_down(shown: StudySheet) -> Charts:
             )
     if all(len(curve) < 2 for curve in curves.values()):
         return (Blank(name, title, "no workload was measured at several batches at one place; give `batches:`"),)
-    by_workload = _by_workload(shown)
     in_order = {at: sorted(curve, key=lambda each: each.batch) for at, curve in curves.items()}
-    return tuple(
-        _curves(by_workload, columns, in_order, name if number == 1 else f"{name}-{number}", title)
-        for number, columns in enumerate(by_workload.parts(), 1)
+    batches = [each.batch for curve in curves.values() for each in curve]
+    worst = max(each.slow_down for curve in curves.values() for each in curve)
+    texts = {
+        at: " · ".join(f"{each.slow_down:.2f}× at {each.batch}" for each in curve) for at, curve in in_order.items()
+    }
+    by_workload = _by_workload(shown)
+
+    def draw(row: str, column: str, x: Stretch, y: Stretch) -> Iterable[Drawn]:
+        if (row, column) not in in_order:
+            return [Tile(x, y, (UNKNOWN,), f"{row} on {column}: unknown", quiet=True)]
+        return _curve(in_order[row, column], f"{row} on {column}", x, y, (min(batches), max(batches)), worst)
+
+    def grid(columns: Sequence[str]) -> Grid:
+        rows = tuple((row, *(texts.get((row, column), UNKNOWN) for column in columns)) for row in by_workload.rows)
+        return Grid(title, tuple(columns), rows, frozenset(range(len(columns) + 1)), first="workload")
+
+    how = (
+        f"A step, as often as one device alone takes for its part: 1× is without any stall. Batches from "
+        f"{min(batches)} on the left to {max(batches)} on the right; heights by logarithms from 1× to {worst:.3g}×. "
+        "Hatched: not measured."
     )
+    return matrix_charts(by_workload, name, title, how, draw, grid, row_pixels=_ROW)
 
 
 def _by_workload(shown: StudySheet) -> StudySheet:
@@ -153,44 +156,6 @@ def _by_workload(shown: StudySheet) -> StudySheet:
     missing = {(names[row], column): gone for (row, column), gone in shown.missing.items()}
     rows = tuple(dict.fromkeys(names[row] for row in shown.rows))
     return StudySheet(rows, shown.columns, results, missing, dict(zip(rows, rows, strict=True)))
-
-
-def _curves(
-    shown: StudySheet,
-    columns: Sequence[str],
-    curves: Mapping[tuple[str, str], BatchCurve],
-    name: str,
-    title: str,
-) -> Chart:
-    """One scale for all: from the smallest batch to the largest, and from no slow-down to the worst."""
-    batches = [each.batch for curve in curves.values() for each in curve]
-    worst = max(each.slow_down for curve in curves.values() for each in curve)
-    marks: list[Drawn] = []
-    for row, column, x, y in places(shown, columns):
-        empty = missing_tile(shown, row, column, x, y)
-        curve = curves.get((row, column))
-        if empty is not None or curve is None:
-            marks.append(empty or Tile(x, y, (UNKNOWN,), f"{row} on {column}: unknown", quiet=True))
-            continue
-        marks += _curve(curve, f"{row} on {column}", x, y, (min(batches), max(batches)), worst)
-    told = {
-        at: " · ".join(f"{each.slow_down:.2f}× at {each.batch}" for each in curve) for at, curve in curves.items()
-    }
-    grid_rows = tuple((row, *(told.get((row, column), UNKNOWN) for column in columns)) for row in shown.rows)
-    return Chart(
-        name=name,
-        title=title,
-        caption="",
-        how=f"A step, as often as one device alone takes for its part: 1× is without any stall. Batches from "
-        f"{min(batches)} on the left to {max(batches)} on the right; heights by logarithms from 1× to {worst:.3g}×. "
-        "Hatched: not measured.",
-        x=Axis("", ()),
-        marks=tuple(marks),
-        lanes=tuple(map(Lane, shown.rows)),
-        columns=tuple(columns),
-        row=_ROW,
-        table=Grid(title, tuple(columns), grid_rows, frozenset(range(len(columns) + 1)), first="workload"),
-    )
 
 
 def _in_words(slow: float) -> str:
@@ -212,11 +177,11 @@ def _curve(
 
     first, last = curve[0], curve[-1]
     head = (y[0] + 0.62 * (y[1] - y[0]), y[1])
-    ends_told = _in_words(first.slow_down), _in_words(last.slow_down)
-    texts = (" → ".join(ends_told), "→".join(ends_told)) if len(curve) > 1 else ends_told[:1]
-    says = ", ".join(f"{each.slow_down:.2f}× at batch {each.batch}" for each in curve)
+    ends_text = _in_words(first.slow_down), _in_words(last.slow_down)
+    texts = (" → ".join(ends_text), "→".join(ends_text)) if len(curve) > 1 else ends_text[:1]
+    tip = ", ".join(f"{each.slow_down:.2f}× at batch {each.batch}" for each in curve)
     yield Tile(x, y, level=0.0)
-    yield Tile(x, head, texts, f"{where_it_is}: {says}", link=f"#{anchor(first.result)}")
+    yield Tile(x, head, texts, f"{where_it_is}: {tip}", link=f"#{anchor(first.result)}")
     yield Trail(tuple(place(each.batch, each.slow_down) for each in curve), "shade")
     for each in curve:
         yield Dot(
@@ -224,7 +189,6 @@ def _curve(
         )
 
 
-# Models ----------------------------------------------------------------------------------------------------
 # The stall of exchanging against what models exchange: layers, and bytes of gradients; a panel a place.
 
 _HOW = (
@@ -268,10 +232,10 @@ def _points(own: Sequence[tuple[float, StudyResult]], write: Callable[[float], s
     named: set[str] = set()
     for value, result in own:
         stall = result.exchange_seconds or 0.0
-        says = f"{what(result.cell)} on {where(result.cell)}: {format_seconds(stall)}, {write(value)}"
+        tip = f"{what(result.cell)} on {where(result.cell)}: {format_seconds(stall)}, {write(value)}"
         label = "" if result.cell.workload in named else result.cell.workload
         named.add(result.cell.workload)
-        yield PanelPoint(value, stall, says, label)
+        yield PanelPoint(value, stall, tip, label)
 
 
 def _table(found: Sequence[StudyResult], title: str) -> Grid:

@@ -9,55 +9,65 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import typer
 
+from stash.core import parsers
 from stash.core.errors import StashError, StoreError, UserError
 from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
 from stash.core.printable import printable, printable_line, strict_json
 from stash.core.secrets import masked_text
-from stash.ui.options import flag, option, positive
+from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.catalog.offers import Catalog
     from stash.core.records.profile import Profile
     from stash.store.store import Store
+    from stash.study.backend import Submission
     from stash.study.cells import Cell, ZooWorkload
     from stash.study.controller import RunOutcome
     from stash.study.emulating import CalibratingProfile
     from stash.study.status import StudyReading
     from stash.study.study_file import StudyFile
     from stash.study.study_folder import StudyEvent, StudyFolder
-    from stash.study.submission import Submission
     from stash.ui.page import Page
 
-_HOUR = 3600.0
 _FEATURES, _FEATURES_ON = "features.yaml", "p3.8xlarge"
-FEATURES_HELP = (
-    "The paper's study of model features (ResNets, VGGs): writes STUDY, else features.yaml, if there is none, and "
-    "runs it."
-)
-ON_HELP = f"With --features: an instance of the catalog, emulated here ({_FEATURES_ON}), or `here` for this machine."
 
 
-def characterize(
-    study: Annotated[Path | None, typer.Argument(metavar="STUDY", help="A study file, like study.yaml.")] = None,
-    dry_run: Annotated[
-        bool, flag("--dry-run", "Print the matrix, what it takes and all that would be run, and stop.")
-    ] = False,
-    json: Annotated[bool, flag("--json", "With --dry-run: print it as JSON for other programs.")] = False,
-    max_cost: Annotated[
-        float | None, option("DOLLARS", "A hard stop; counts what is running, and earlier runs of the study.")
-    ] = None,
-    max_hours: Annotated[float | None, option("HOURS", "A hard stop of this run.")] = None,
-    retry: Annotated[bool, flag("--retry", "Run cells that failed once more.")] = False,
-    instances: Annotated[Path | None, option("FILE", "Your own instances in YAML.", "--instances")] = None,
-    features: Annotated[bool, flag("--features", FEATURES_HELP)] = False,
-    on: Annotated[str | None, option("PLACE", ON_HELP, "--on")] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CharacterizeOptions(Options):
+    """One call of ``stash characterize``."""
+
+    study: Path | None = argument("STUDY", "A study file, like study.yaml.", Path, default=None)
+    dry_run: bool = flag("Print the matrix, what it takes and all that would be run, and stop.")
+    json: bool = json_flag("With --dry-run: print it as JSON for other programs.")
+    max_cost: float | None = option(
+        "DOLLARS", "A hard stop; counts what is running, and earlier runs of the study.", parsers.dollars
+    )
+    max_hours: float | None = option("HOURS", "A hard stop of this run.", parsers.hours)
+    """In seconds."""
+    retry: bool = flag("Run cells that failed once more.")
+    instances: Path | None = option("FILE", "Your own instances in YAML.", Path)
+    features: bool = flag(
+        "The paper's study of model features (ResNets, VGGs): writes STUDY, else features.yaml, if there is none, "
+        "and runs it."
+    )
+    on: str | None = option(
+        "PLACE", f"With --features: an instance of the catalog, emulated here ({_FEATURES_ON}), or `here` for this "
+        "machine.",
+    )  # fmt: skip
+
+    def check(self) -> None:
+        if self.json and not self.dry_run:
+            raise UserError("--json prints what would be run; add --dry-run")
+
+
+def characterize(options: CharacterizeOptions) -> None:
     """Measure workloads × batches × machines: one study file in, profiles in a store out.
 
     Finished cells are never run again: after Ctrl-C, a crash or a limit the same command goes on.
@@ -72,32 +82,26 @@ def characterize(
       stash characterize --features --on p3.8xlarge
     """
     from stash.study import study_folder
+    from stash.study.backend import spent
     from stash.study.engines import describe
-    from stash.study.status import spent
     from stash.study.study_folder import of_study
 
-    if json and not dry_run:
-        raise UserError("--json prints what would be run; add --dry-run")
-    file = _feature_study(study, on, instances, dry_run) if features else _named(study, on)
+    file = _feature_study(options) if options.features else _named(options.study, options.on)
     folder = of_study(file.path)
-    cells = cells_of(file, instances)
+    cells = cells_of(file, options.instances)
     events = study_folder.read(folder.journal)
-    reading = _reading(file, cells, events, retry)
+    reading = _reading(file, cells, events, options.retry)
     submissions = {cell.id: describe(cell, folder) for cell in reading.cells}
     told = _Told(reading, submissions, spent(events), file.study.results or str(folder.results))
-    if dry_run:
-        told.print_all(json)
+    if options.dry_run:
+        told.print_all(options.json)
         return
     require_linux("stash characterize")
-    if reading.paid and max_cost is None:
+    if reading.paid and options.max_cost is None:
         raise UserError(f"{told.price()}; say what the study may cost at most with --max-cost DOLLARS")
-    limits = (
-        None if max_cost is None else positive("--max-cost", max_cost),
-        None if max_hours is None else positive("--max-hours", max_hours) * _HOUR,
-    )
     told.print_head()
     with folder.held(), interrupted_by(*REQUESTS):
-        outcome, reading = _run(file, folder, cells, limits, retry)
+        outcome, reading = _run(file, folder, cells, (options.max_cost, options.max_hours), options.retry)
     _finish(outcome, reading)
 
 
@@ -109,25 +113,25 @@ def _named(study: Path | None, on: str | None) -> StudyFile:
     return _read(study)
 
 
-def _feature_study(study: Path | None, on: str | None, instances: Path | None, dry_run: bool) -> StudyFile:
-    """The paper's study of model features: the file that is there, else a new one, written unless ``dry_run``.
+def _feature_study(options: CharacterizeOptions) -> StudyFile:
+    """The paper's study of model features: the file that is there, else a new one, written unless it is a dry run.
 
-    Raises UserError for ``on`` beside a file that is there.
+    Raises UserError for ``--on`` where a file is there.
     """
     from stash.core.files import write_whole
     from stash.lab.zoo.registry import feature_study
     from stash.study.feature_study import study_text
     from stash.study.study_file import of_text
 
-    path = study or Path(_FEATURES)
+    path = options.study or Path(_FEATURES)
     if path.exists():
-        if on is not None:
+        if options.on is not None:
             raise UserError(f"{path} is there and has its own `targets:`; leave out --on, or name another file")
         return _read(path)
-    text = study_text(feature_study(), on or _FEATURES_ON)
+    text = study_text(feature_study(), options.on or _FEATURES_ON)
     file = of_text(text, path)
-    cells_of(file, instances)  # an unknown instance is told before anything is written
-    if not dry_run:
+    cells_of(file, options.instances)  # an unknown instance is told before anything is written
+    if not options.dry_run:
         try:
             write_whole(path, text.encode())
         except OSError as error:
@@ -201,12 +205,12 @@ class _Told:
 
     def print_head(self) -> None:
         from stash.report.output import printed
-        from stash.study.view import render, view
+        from stash.study.overview import page
 
-        printed(view(self.reading, self.lanes, None, self.spent, self.results), render)
+        printed(page(self.reading, self.lanes, self.spent, self.results))
 
     def print_all(self, json: bool) -> None:
-        from stash.study.view import document, script, view
+        from stash.study.overview import document, script
 
         if json:
             described: dict[str, Any] = {cell.id: _document(self.submissions[cell.id]) for cell in self.reading.ahead}
@@ -214,8 +218,7 @@ class _Told:
             return
         self.print_head()
         texts = {cell.id: self.submissions[cell.id].describe() for cell in self.reading.ahead}
-        shown = view(self.reading, self.lanes, texts, self.spent, self.results)
-        print(printable(masked_text(script(shown))), end="")
+        print(printable(masked_text(script(self.reading, texts))), end="")
 
 
 def _document(submission: Submission) -> dict[str, Any]:
@@ -236,27 +239,25 @@ def _run(
 ) -> tuple[RunOutcome, StudyReading]:
     """Run what is left, and read again how the study stands."""
     from stash.study import study_folder
+    from stash.study.backend import JobBackend, open_leases, spent
     from stash.study.controller import RunLimits, StudyController
     from stash.study.engines import describe
     from stash.study.programs import SystemPrograms
-    from stash.study.status import open_leases, spent
 
     results = _results(file, folder)
     events = study_folder.read(folder.journal)  # again: nobody else writes it from now on
     reading = _reading(file, cells, events, retry)
     _put_missing(reading, folder, results)
     controller = StudyController(
-        folder=folder,
-        programs=SystemPrograms(),
+        backend=JobBackend(folder, SystemPrograms(), spent(events)),
         describe=describe,
-        write=lambda event: study_folder.append(folder.journal, event),
         keep=lambda cell: results.put(_content(folder.cell(cell.id).profile), cell.title),
         limits=RunLimits(*limits),
         estimates=reading.estimates,
         say=_say,
     )
     try:
-        outcome = controller.run(reading.cells, reading.standings, open_leases(events), spent(events))
+        outcome = controller.run(reading.cells, reading.standings, open_leases(events))
     finally:
         _put_probes(folder, results)
     return outcome, _reading(file, cells, study_folder.read(folder.journal), retry=False)
@@ -316,10 +317,10 @@ def _results(file: StudyFile, folder: StudyFolder) -> Store:
 
 def _content(path: Path) -> bytes:
     """Of an artefact; raises OSError."""
-    from stash.core.documents import LARGEST
+    from stash.core.documents import MAX_BYTES
     from stash.core.files import read_up_to
 
-    return read_up_to(path, LARGEST)
+    return read_up_to(path, MAX_BYTES)
 
 
 def _put_probes(folder: StudyFolder, results: Store) -> None:

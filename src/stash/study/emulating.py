@@ -1,4 +1,11 @@
-"""An instance of the catalog as a testbed: devices, links and scales, calibrated by a profile where there is one."""
+"""An instance of the catalog as a testbed: how fast its devices are, what its links carry, at which scales.
+
+Devices take the times that a profile of the user's measured (its compute, so nothing of its stalls; on another GPU as
+many times as long as ``predict/compute_ratios.py`` has it), else those that were published for this workload on this
+GPU, else half of the GPU's peak. Links carry what collectives reach of them (``predict/cluster_sources.py``). Then
+bytes shrink until this machine's links can carry them, and times change until a step takes a while that can be
+measured: links follow both, so ratios of stalls stay what they are. A fact that is unknown is asked for.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +27,6 @@ from stash.predict.compute_ratios import time_ratio
 from stash.study.fields import EmulatedTarget
 from stash.study.places import StudyPlace
 
-# Calibrating -----------------------------------------------------------------------------------------------
-# How fast a device trains a workload by a profile of the user's own, on that GPU or on another one.
-#
-# Takes the profile's compute, so nothing of its stalls; on another GPU it takes as many times as long as
-# ``predict/compute_ratios.py`` says. Knows nothing of testbeds.
-
 _PRECISIONS = {"fp32": "fp32", "fp16": "amp"}
 
 
@@ -34,7 +35,8 @@ class DeviceSpeed:
     """Of one device, and by whose word."""
 
     samples_per_second: float
-    said: str
+    source: str
+    """A sentence."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +62,9 @@ class CalibratingProfile:
             raise UserError(f"nothing tells how {own.name} compares with the {self.gpu.name} of {self.path}")
         value = batch / (compute.time.value * ratio.value)
         how = "" if own.name == self.gpu.name else f"; it takes {ratio.value:.2g} times as long ({ratio.source})"
-        said = f"{value:.4g} samples/s, from {self.path}, measured at batch {batch} on {self.gpu.name}{how}"
-        return DeviceSpeed(value, f"{workload} on {own.name}: {said}")
+        source = f"{value:.4g} samples/s, from {self.path}, measured at batch {batch} on {self.gpu.name}{how}"
+        return DeviceSpeed(value, f"{workload} on {own.name}: {source}")
 
-
-# Emulating -------------------------------------------------------------------------------------------------
-# An instance of the catalog as a testbed: how fast its devices are, what its links carry, at which scales.
-#
-# Devices take the times that a profile of the user's measured, else those that somebody published for this workload
-# on this GPU, else half of the GPU's peak. Links carry what collectives reach of them
-# (``predict/cluster_sources.py``). Then bytes shrink until this machine's links can carry them, and
-# times change until a step takes a while that can be measured: links follow both, so ratios of stalls stay what
-# they are. A fact that nobody knows is asked for.
 
 FASTEST = 4e8
 """Bytes per second of a link that is shaped. One core carries 1.1 GB/s of an all-reduce at most, and both ends share
@@ -95,7 +88,7 @@ BUCKET_SECONDS = 0.004
 BUCKET_BYTES = 25 * 2**20
 """Of DistributedDataParallel."""
 HALF = 0.5
-"""Of a GPU's peak: what is taken where nobody published how fast a workload trains."""
+"""Of a GPU's peak: what is taken where no speed of a workload was published."""
 _ALONE = 0.01
 """The scale of one device's bytes without links, where it only saves memory."""
 _PASSES = 3
@@ -179,7 +172,7 @@ def emulated(place: StudyPlace, target: EmulatedTarget, nodes: int, job: Emulate
         raise UserError(f"{target.instance} has no GPU that the catalog knows, so nothing can stand for it")
     if instance.gpu_share < 1:
         part = f"{instance.gpu_share:.2g} of one {instance.gpu_model}"
-        raise UserError(f"{target.instance} has {part}, and how fast a slice of a GPU trains nobody published")
+        raise UserError(f"{target.instance} has {part}, and no speed of a slice of a GPU was published")
     devices = target.devices or instance.devices
     ranks = min(target.ranks or devices, devices)
     if devices > 1 and ranks == 1:
@@ -199,7 +192,7 @@ def emulated(place: StudyPlace, target: EmulatedTarget, nodes: int, job: Emulate
         scale=scale,
         time_scale=time,
         samples_per_second=speed.samples_per_second,
-        facts=(*links.facts, speed.said),
+        facts=(*links.facts, speed.source),
     )
     if found.interconnect is None or found.shaped is not None:
         return found
@@ -232,7 +225,7 @@ def _links(instance: Instance, target: EmulatedTarget, nodes: int, devices: int,
         known = sheet.inside.bytes_per_second if sheet.inside is not None else None
         bus = target.interconnect or (known.value if known is not None else None)
         if bus is None:
-            raise UserError(f"nobody knows what links inside {instance.name} carry; give `interconnect:`")
+            raise UserError(f"what links inside {instance.name} carry is unknown; give `interconnect:`")
         inside = devices * bus * (ranks - 1) / (devices - 1)
         whose = "given" if target.interconnect or known is None else known.source
         facts.append(f"{instance.name}: {format_rate(bus)} of bus bandwidth inside a node ({whose})")
@@ -240,7 +233,7 @@ def _links(instance: Instance, target: EmulatedTarget, nodes: int, devices: int,
         line = sheet.network.bytes_per_second if sheet.network is not None else None
         rate = target.network or (line.value if line is not None else None)
         if rate is None:
-            raise UserError(f"nobody knows what a line between nodes of {instance.name} carries; give `network:`")
+            raise UserError(f"what a line between nodes of {instance.name} carries is unknown; give `network:`")
         network = rate * ring(nodes * ranks) / ring(nodes * devices)
         whose = "given" if target.network or line is None else line.source
         facts.append(f"{instance.name}: {format_rate(rate)} between nodes ({whose})")
@@ -282,7 +275,7 @@ def _speeds(key: str, gpu: str, precision: str) -> tuple[Speed, ...]:
 def _half_of_peak(job: EmulatedJob, place: StudyPlace, precision: str) -> DeviceSpeed:
     """A roofline of the whole step (Williams, Waterman, Patterson 2009), of which half is reached."""
     if job.sample_flops is None or job.sample_bytes is None:
-        raise UserError(f"nobody knows what a step of {job.workload} computes; give a profile of it as `calibrate:`")
+        raise UserError(f"what a step of {job.workload} computes is unknown; give a profile of it as `calibrate:`")
     rates = peak(place.gpus, precision)
     moved = job.batch * job.sample_bytes + job.gradient_bytes
     forward = max(
@@ -291,5 +284,5 @@ def _half_of_peak(job: EmulatedJob, place: StudyPlace, precision: str) -> Device
     )
     update = _UPDATE * job.gradient_bytes / rates.memory_bytes_per_second
     value = job.batch / (_PASSES * forward + update) * HALF
-    said = f"nobody published how fast, so half of the GPU's peak is taken: {value:.4g} samples/s"
-    return DeviceSpeed(value, f"{job.workload} at batch {job.batch} on {place.gpus[0].model}: {said}")
+    source = f"no speed was published, so half of the GPU's peak is taken: {value:.4g} samples/s"
+    return DeviceSpeed(value, f"{job.workload} at batch {job.batch} on {place.gpus[0].model}: {source}")

@@ -6,15 +6,14 @@ Parses, loads, shows; the regression is ``stash.study.regression``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, NamedTuple
 
 from stash.core.errors import UserError
 from stash.core.units import counted
-from stash.store.storing import StoreOption
-from stash.ui.options import flag, option
+from stash.store.storing import store_option
+from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.core.records.profile import Profile
@@ -22,21 +21,33 @@ if TYPE_CHECKING:
     from stash.study.features_page import FittedLine, Supposed
     from stash.study.regression import Features, Regression
 
-FILES_HELP = "Profiles of different models on the same machines; without any, all of this folder."
-STUDY_HELP = "Instead of files: a study, like that of `stash characterize --features`; a line for each of its places."
-JOB_HELP = "Also this profile's model, by the fitted line: it may be of another machine, or of one device."
-ZOO_HELP = "Also every zoo model that was not profiled, by the fitted line."
-JSON_HELP = "Print coefficients and errors as JSON (docs/format.md)."
+
+@dataclass(frozen=True, kw_only=True)
+class FeaturesOptions(Options):
+    """One call of ``stash features``."""
+
+    files: tuple[str, ...] = argument(
+        "FILE", "Profiles of different models on the same machines; without any, all of this folder.", many=True,
+        default=None,
+    )  # fmt: skip
+    study: Path | None = option(
+        "STUDY",
+        "Instead of files: a study, like that of `stash characterize --features`; a line for each of its places.",
+        Path, "--from",
+    )  # fmt: skip
+    job: str | None = option(
+        "FILE", "Also this profile's model, by the fitted line: it may be of another machine, or of one device."
+    )
+    zoo: bool = flag("Also every zoo model that was not profiled, by the fitted line.")
+    json: bool = json_flag("Print coefficients and errors as JSON (docs/format.md).")
+    store: str | None = store_option()
+
+    def check(self) -> None:
+        if self.study is not None and self.files:
+            raise UserError("--from takes the profiles of a study; leave out the files, or --from")
 
 
-def features(
-    files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help=FILES_HELP)] = None,
-    study: Annotated[Path | None, option("STUDY", STUDY_HELP, "--from")] = None,
-    job: Annotated[str | None, option("FILE", JOB_HELP, "--job")] = None,
-    zoo: Annotated[bool, flag("--zoo", ZOO_HELP)] = False,
-    json: Annotated[bool, flag("--json", JSON_HELP)] = False,
-    store: StoreOption = None,
-) -> None:
+def features(options: FeaturesOptions) -> None:
     """Say how the communication stall grows with a model's layers and gradients, and how wrong that is.
 
     Examples:
@@ -47,16 +58,16 @@ def features(
 
         stash features --zoo
     """
-
-    asked = _Asked(None if job is None else _model_of(job, store), zoo)
-    if study is not None:
-        if files:
-            raise UserError("--from takes the profiles of a study; leave out the files, or --from")
-        _print_places(study, asked, json)
+    store, asked = (
+        options.store,
+        _Asked(None if options.job is None else _model_of(options.job, options.store), options.zoo),
+    )
+    if options.study is not None:
+        _print_places(options.study, asked, options.json)
         return
     found_here = sorted(str(path) for path in Path().glob("*.stash.json"))
-    models = _models(files or found_here, store, named=bool(files))
-    _print_line(_line(models, asked), json)
+    models = _models(options.files or found_here, store, named=bool(options.files))
+    _print_line(_line(models, asked), options.json)
 
 
 class _Asked(NamedTuple):
@@ -189,9 +200,9 @@ def _supposed(models: Sequence[Features], found: Regression) -> Iterator[Suppose
 def _print_line(line: FittedLine, json: bool) -> None:
     """The regression of stalls on layers and gradients, as a report or as JSON."""
     from stash.report.output import printed
-    from stash.study.features_page import document, render, view
+    from stash.study.features_page import document, page
 
-    printed(document(line) if json else view(line), render)
+    printed(document(line) if json else page(line))
 
 
 def _print_lines(study: str, lines: Sequence[tuple[PlaceFeatures, FittedLine]], json: bool) -> None:

@@ -1,37 +1,21 @@
-"""The paper's regression as text for a terminal and as JSON: coefficients, and each model as all others predict
-it."""
+"""The paper's regression as a page and as JSON: coefficients, and each model as all others predict it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
-
-from rich.console import RenderableType
-from rich.text import Text
 
 from stash.core.formatting import quantity
 from stash.core.intervals import Interval
 from stash.core.units import counted, format_bytes, format_seconds
 from stash.study.feature_study import PlaceFeatures
 from stash.study.regression import Features, Regression
-from stash.ui.layout import INDENT, Renderer, paragraph, terminal_renderer
+from stash.ui.charts.chart import Grid
+from stash.ui.page import Page
 
 SCHEMA = 1
-_GAP = "  "
 _MEGABYTE = 1e6
-
-
-@dataclass(frozen=True)
-class FeaturesView:
-    """A table's rows, head first, in each part; ends of intervals in words."""
-
-    title: str
-    summary: str
-    terms: tuple[tuple[str, ...], ...]
-    models: tuple[tuple[str, ...], ...]
-    others: tuple[tuple[str, ...], ...]
 
 
 class Supposed(NamedTuple):
@@ -53,39 +37,37 @@ class FittedLine(NamedTuple):
     """Of a study; empty where the models' profiles were named."""
 
 
-def view(line: FittedLine) -> FeaturesView:
-    """Everything that is said, in the order in which it is."""
+def page(line: FittedLine) -> Page:
+    """How well layers and bytes explain the stalls, what each term costs, and every model against the line."""
     models, found, supposed, place = line
-    return FeaturesView(
-        title=f"Communication stall against layers and gradients{', ' if place else ''}{place}",
-        summary=_summary(found, len({model.name for model in models})),
-        terms=(
-            ("term", "costs", ""),
-            *((term.name, *cost(term.estimate, term.unit)) for term in found.terms),
-        ),
-        models=(
-            ("model", "stall", "the line without it", "timeline", "layers", "gradients"),
-            *(
-                (
-                    _called(model, models),
-                    quantity(model.stall, "seconds"),
-                    _against(judged.regression, judged.measured),
-                    _against(judged.timeline, judged.measured),
-                    str(model.layers),
-                    format_bytes(model.gradient_bytes),
-                )
-                for model, judged in zip(models, found.judged, strict=True)
-            ),
-        ),
-        others=(
-            ("not profiled", "layers", "gradients", "stall by the line"),
-            *(
-                (each.name, str(each.layers), format_bytes(each.gradient_bytes), format_seconds(each.seconds))
-                for each in supposed
-            ),
+    terms = tuple((term.name, *cost(term.estimate, term.unit)) for term in found.terms)
+    known = tuple(
+        (
+            _called(model, models),
+            quantity(model.stall, "seconds"),
+            _against(judged.regression, judged.measured),
+            _against(judged.timeline, judged.measured),
+            str(model.layers),
+            format_bytes(model.gradient_bytes),
         )
-        if supposed
-        else (),
+        for model, judged in zip(models, found.judged, strict=True)
+    )
+    others = tuple(
+        (each.name, str(each.layers), format_bytes(each.gradient_bytes), format_seconds(each.seconds))
+        for each in supposed
+    )
+    head = ("stall", "the line without it", "timeline", "layers", "gradients")
+    grids = [
+        Grid("", ("costs", ""), terms, frozenset({0, 2}), first="term"),
+        Grid("", head, known, frozenset({0}), first="model", ranks=(0, 0, 1, 2, 3, 4)),
+    ]
+    if others:
+        heads = ("layers", "gradients", "stall by the line")
+        grids.append(Grid("", heads, others, frozenset({0}), first="not profiled"))
+    return Page(
+        title=f"Communication stall against layers and gradients{', ' if place else ''}{place}",
+        verdict=(_summary(found, len({model.name for model in models})),),
+        grids=tuple(grids),
     )
 
 
@@ -122,11 +104,11 @@ def _summary(found: Regression, models: int) -> str:
     if found.explained is not None:
         line += f": the line explains {found.explained:.0%} of the stalls"
     if found.error is None:
-        return f"{line}. With no model to spare, nobody can tell how wrong it is on another."
-    says = f"{line}. Of a model it has not seen it is {found.error:.0%} off (median)"
+        return f"{line}. With no model to spare, how wrong it is on another is unknown."
+    text = f"{line}. Of a model it has not seen it is {found.error:.0%} off (median)"
     if found.timeline_error is None:
-        return f"{says}; the timeline model needs readiness of gradients, which these profiles do not hold."
-    return f"{says}; the timeline model, which fits nothing, {found.timeline_error:.0%}."
+        return f"{text}; the timeline model needs readiness of gradients, which these profiles do not hold."
+    return f"{text}; the timeline model, which fits nothing, {found.timeline_error:.0%}."
 
 
 def cost(estimate: Interval, unit: str) -> tuple[str, str]:
@@ -136,31 +118,7 @@ def cost(estimate: Interval, unit: str) -> tuple[str, str]:
     return quantity(estimate, "seconds"), unit.removeprefix("seconds").removeprefix(", ").strip()
 
 
-def _against(said: float | None, seen: float) -> str:
-    if said is None:
+def _against(predicted: float | None, seen: float) -> str:
+    if predicted is None:
         return "unknown"
-    return f"{format_seconds(said)} ({said / seen - 1:+.0%})" if seen > 0 else format_seconds(said)
-
-
-def _report(view: FeaturesView, width: int, colour: bool) -> list[RenderableType]:
-    parts: list[RenderableType] = [Text(" " * INDENT).append(view.title, style="bold")]
-    parts += [*paragraph(view.summary, width, "", ""), Text(), *_table(view.terms, width), Text()]
-    parts += _table(view.models, width)
-    return [*parts, Text(), *_table(view.others, width)] if view.others else parts
-
-
-def _table(rows: Sequence[tuple[str, ...]], width: int) -> list[Text]:
-    """As many columns as fit, the first ones."""
-    columns = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]
-    while len(columns) > 2 and INDENT + sum(columns) + len(_GAP) * (len(columns) - 1) > width:
-        columns.pop()
-    lines = []
-    for number, row in enumerate(rows):
-        numbers = (text.rjust(size) for text, size in zip(row[1:], columns[1:], strict=False))
-        line = _GAP.join([row[0].ljust(columns[0]), *numbers]).rstrip()
-        lines.append(Text(" " * INDENT + line, style="dim" if number == 0 else ""))
-    return lines
-
-
-render: Renderer[FeaturesView] = terminal_renderer(_report, narrowest=60, widest=120)
-"""The whole of it."""
+    return f"{format_seconds(predicted)} ({predicted / seen - 1:+.0%})" if seen > 0 else format_seconds(predicted)

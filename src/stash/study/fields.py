@@ -6,37 +6,30 @@ workloads and instances there are, nor of how a cell is run. ``docs/format.md`` 
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from stash.core import units
-from stash.core.errors import UnitError, UserError
+from stash.core.errors import UserError
 from stash.core.ladder import NAMES, parse_rungs
 from stash.core.units import parse_seconds
+from stash.core.user_files import quantity
 
 MAX_NODES = 1_024
 PROBE_SECONDS = 45.0
 """As ``stash probe`` takes itself."""
 _MAX_IN_A_LIST = 1_000
-_SAFE = r"^[A-Za-z0-9][A-Za-z0-9._ +/-]*$"
+_PLAIN = r"[A-Za-z0-9][A-Za-z0-9._ +/-]*"
 """What may be a name: it stands in tables, folders and names of clusters."""
 
 
-def _read(parse: Callable[[str], float]) -> Callable[[Any], Any]:
-    def read(given: Any) -> Any:
-        if given is None:
-            return None
-        try:
-            return parse(given) if isinstance(given, str) else parse(f"{given:g}")
-        except UnitError as error:
-            raise ValueError(str(error)) from None
-        except (TypeError, ValueError):
-            raise ValueError("Input should be a quantity with its unit") from None
-
-    return read
+def _plain(name: str) -> str:
+    if not re.fullmatch(_PLAIN, name):
+        raise ValueError("may hold letters, digits and . _ + / - only")
+    return name
 
 
 def _as_list(given: Any) -> Any:
@@ -44,12 +37,12 @@ def _as_list(given: Any) -> Any:
     return given if given is None or isinstance(given, (list, tuple)) else [given]
 
 
-StudyName = Annotated[str, Field(min_length=1, max_length=60, pattern=_SAFE)]
+StudyName = Annotated[str, AfterValidator(_plain), Field(min_length=1, max_length=60)]
 CommandWord = Annotated[str, BeforeValidator(lambda given: f"{given}" if isinstance(given, (int, float)) else given)]
 """Of a command; ``0.1`` may stand without quotes."""
-StudySeconds = Annotated[float, BeforeValidator(_read(parse_seconds)), Field(gt=0, le=1e7)]
-LinkRate = Annotated[float | None, BeforeValidator(_read(units.rate))]
-DollarsPerHour = Annotated[float | None, BeforeValidator(_read(units.price))]
+StudySeconds = Annotated[float, quantity(parse_seconds), Field(gt=0, le=1e7)]
+LinkRate = Annotated[float | None, quantity(units.rate)]
+DollarsPerHour = Annotated[float | None, quantity(units.price)]
 Batch = Annotated[int, Field(ge=1, le=10**9)]
 Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
 Batches = Annotated[tuple[Batch, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=_MAX_IN_A_LIST)]

@@ -10,13 +10,10 @@ from stash.core.artefact import load, save
 from stash.core.errors import StashError
 from stash.core.printable import printable_line
 from stash.core.records.profile import CellCost
+from stash.study.backend import Submission
 from stash.study.programs import Programs
 from stash.study.status import HOUR
 from stash.study.study_folder import CellFolder, Ending
-from stash.study.submission import Submission
-
-# Judgement -------------------------------------------------------------------------------------------------
-# How a cell ended, from what its command left: its exit code, its profile, and the last of what it printed.
 
 INTERRUPTED = 130
 _MEMORY = re.compile(r"ran out of memory|out of memory|oom[_-]kill|Cannot allocate memory")
@@ -46,14 +43,6 @@ class CellJudgement(NamedTuple):
 
     ending: Ending
     why: str = ""
-
-
-def exit_code(cell: CellFolder) -> int | None:
-    """Of the cell's command; ``None`` if something ended it before it could end."""
-    try:
-        return int(cell.status.read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def judge(cell: CellFolder, submission: Submission, code: int | None) -> CellJudgement:
@@ -109,9 +98,6 @@ def _lines(printed: str) -> list[str]:
     return [line.strip() for line in printed.splitlines() if line.strip()]
 
 
-# Asking ----------------------------------------------------------------------------------------------------
-# What is asked about a cell by its engine's own commands: for its profile, and whether it will ever begin.
-
 _TRIES = 3
 _FETCH_SECONDS = 60.0
 """For a file of some megabytes. Nothing else is looked at meanwhile, limits neither."""
@@ -141,10 +127,6 @@ def hopeless(programs: Programs, submission: Submission) -> str | None:
     called = programs.call(submission.check, _LOOK_SECONDS)
     found = re.search(submission.hopeless, called.output) if called.code == 0 else None
     return None if found is None else printable_line(found[1], _LONGEST_ANSWER)
-
-
-# Costs -----------------------------------------------------------------------------------------------------
-# What a cell has cost, written into its profile, so that whoever gets the profile alone knows it too.
 
 
 def write_cost(profile: Path, seconds: float, dollars_per_hour: float, price_source: str) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stash.core.units import format_seconds
+from stash.study.overview import what, where
 from stash.study.results import StudyResult, twins
-from stash.study.sheet import ReadTile, StudySheet, TileText, Unknown, matrix_charts
-from stash.study.view import what, where
+from stash.study.sheet import ReadTile, StudySheet, TileText, Unknown, tile_charts
 from stash.ui.charts.chart import Blank, Chart, Legend, TileBar
 
 Charts = tuple[Chart | Blank, ...]
@@ -42,8 +42,8 @@ def heat(shown: StudySheet) -> Charts:
         if result.stalled is None:
             return Unknown("compute was not measured")
         parts = [f"{name} {share:.1%}" for name, share in result.shares.items() if name != "compute"]
-        says = f"{result.stalled:.1%} of the step is stalled ({', '.join(parts)})"
-        return TileText((f"{result.stalled:.0%}",), says, level=result.stalled)
+        tip = f"{result.stalled:.1%} of the step is stalled ({', '.join(parts)})"
+        return TileText((f"{result.stalled:.0%}",), tip, level=result.stalled)
 
     how = f"Of a step, all that is not compute; the stronger the colour, the more. {_SIGNS}"
     return _drawn(shown, read, "heat", "How much of every step is stalled", how)
@@ -110,8 +110,8 @@ def _spent(shown: StudySheet, name: str, title: str, unit: str, of: Spending, wr
         warm = None if warm_step is None or result.cold_seconds is None else of(result, warm_step)
         most = rows[what(result.cell)]
         if warm is None:
-            says = f"{write(whole)} {_read_from(result)}"
-            return TileText((write(whole),), says, bars=(TileBar(whole / most, "shade"),))
+            tip = f"{write(whole)} {_read_from(result)}"
+            return TileText((write(whole),), tip, bars=(TileBar(whole / most, "shade"),))
         bars = (TileBar(whole / most, "shade", faint=True), TileBar(warm / most, "shade"))
         return TileText(_both(write(warm), write(whole)), f"warm {write(warm)}, cold {write(whole)}", bars=bars)
 
@@ -190,4 +190,4 @@ def _drawn(shown: StudySheet, read: ReadTile, name: str, title: str, how: str, k
     gone = {column for columns in reasons.values() for column in columns}
     kept = replace(shown, columns=tuple(column for column in shown.columns if column not in gone))
     without = [f"{', '.join(dict.fromkeys(columns))} ({why})" for why, columns in reasons.items()]
-    return matrix_charts(kept, read, name, title, f"{how} Left out: {'; '.join(without)}." if without else how, keys)
+    return tile_charts(kept, read, name, title, f"{how} Left out: {'; '.join(without)}." if without else how, keys)

@@ -1,6 +1,6 @@
 """A study's targets as places: the catalog's instance behind each, and what an hour there costs by whose word.
 
-Raises the file's own errors for an instance that is unknown and a price that nobody knows. Knows nothing of cells.
+Raises the file's own errors for an instance that is unknown and a price that is. Knows nothing of cells.
 """
 
 from __future__ import annotations
@@ -74,15 +74,19 @@ def _place(file: StudyFile, where: tuple[int | str, ...], target: StudyTarget, c
     if isinstance(target, EmulatedTarget):
         listed = [offer for offer in catalog.offers_of(instance) if offer.kind == "on-demand"]
         price = listed[0].dollars_per_hour if listed else None
-        return StudyPlace(name, target, instance, list_dollars_per_hour=price, gpus=_gpus(instance, catalog))
+        gpu = instance.gpu or instance.gpu_model
+        known = {each for facts in catalog.gpus for each in (facts.name, facts.model)}
+        # None where the catalog knows no GPU of it; who needs one says so.
+        gpus = variants(gpu, catalog) if gpu in known else ()
+        return StudyPlace(name, target, instance, list_dollars_per_hour=price, gpus=gpus)
     if given is not None:
         return StudyPlace(name, target, instance, given, source)
     offer = _offer(target, instance, catalog)
     if offer is None:
         kind, region = "spot" if target.spot else "on-demand", target.region or "any region"
         raise file.mistake(where, f"the catalog knows no {kind} price of {instance.name} in {region}; give `price:`")
-    told = f"{offer.kind} in {offer.region or 'a region not named'}, {offer.as_of or 'undated'} ({offer.source})"
-    return StudyPlace(name, target, instance, offer.dollars_per_hour, told)
+    source = f"{offer.kind} in {offer.region or 'a region not named'}, {offer.as_of or 'undated'} ({offer.source})"
+    return StudyPlace(name, target, instance, offer.dollars_per_hour, source)
 
 
 def _instance(
@@ -94,13 +98,6 @@ def _instance(
         return catalog.instance(name)
     except UserError as error:
         raise file.mistake(where, str(error)) from None
-
-
-def _gpus(instance: Instance, catalog: Catalog) -> tuple[GpuFacts, ...]:
-    """None where the catalog knows no GPU of it; who needs one says so."""
-    gpu = instance.gpu or instance.gpu_model
-    known = {name for facts in catalog.gpus for name in (facts.name, facts.model)}
-    return variants(gpu, catalog) if gpu in known else ()
 
 
 def _offer(target: SkyTarget, instance: Instance, catalog: Catalog) -> Offer | None:

@@ -1,4 +1,9 @@
-"""Programs of this machine, the one seam through which anything is started; and what a cloud's list says is there."""
+"""Programs of this machine, the one seam through which anything is started; and what a cloud's list says is there.
+
+A cell's command leads a process group of its own, so that Ctrl-C reaches the controller alone, and carries its
+folder's name in its environment, so that a later controller finds it again. Its exit code is in a file, for
+whoever comes after a controller that was killed.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +20,6 @@ from typing import Any, NamedTuple, Protocol
 
 from stash.measure.linux.processes import carrying, end_at_once
 from stash.study.study_folder import CellFolder
-
-# Programs --------------------------------------------------------------------------------------------------
-# Programs of this machine: the one seam through which a study starts anything, anywhere.
-#
-# A cell's command leads a process group of its own, so that Ctrl-C reaches the controller alone, and carries its
-# folder's name in its environment, so that a later controller finds it again. Its exit code is in a file, for
-# whoever comes after a controller that was killed.
 
 VARIABLE = "STASH_CELL"
 _WRAPPED = 'trap : INT TERM HUP; status="$1"; shift; "$@"; echo $? >"$status.new" && mv "$status.new" "$status"'
@@ -134,8 +132,15 @@ class SystemPrograms:
         return carrying(VARIABLE, str(cell.path))
 
 
-# Listing ---------------------------------------------------------------------------------------------------
-# What a cloud's list says is there: lines that begin with a name, or SkyPilot's JSON of clusters and jobs.
+def exit_code(cell: CellFolder) -> int | None:
+    """Of the cell's command; ``None`` if something ended it before it could end."""
+    try:
+        return int(cell.status.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+# What a cloud's list says is there: lines that begin with a name, or SkyPilot's JSON of clusters and jobs
 
 OVER = (
     "SUCCEEDED", "CANCELLED", "FAILED", "FAILED_SETUP", "FAILED_PRECHECKS", "FAILED_NO_RESOURCE", "FAILED_CONTROLLER"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -14,13 +14,12 @@ from stash.core.ladder import STALLS
 from stash.core.printable import strict_json
 from stash.core.units import pace
 from stash.study.cells import Cell
+from stash.study.overview import missing_word, what, where
 from stash.study.results import StudyResult
 from stash.study.status import StudyReading
-from stash.study.view import missing_word, what, where
 from stash.ui.charts.chart import Axis, Chart, Drawn, Grid, GridLink, Lane, Legend, Tile, TileBar, band
 from stash.ui.page import Download
 
-# Sheet -----------------------------------------------------------------------------------------------------
 # A study as a sheet: a row a workload at a batch, a column a place, in each cell a result or why there is none.
 
 UNKNOWN = "–"
@@ -77,7 +76,7 @@ class TileText:
 
     texts: tuple[str, ...]
     """From the longest to the shortest."""
-    says: str = ""
+    tip: str = ""
     level: float | None = None
     bars: tuple[TileBar, ...] = ()
 
@@ -92,20 +91,35 @@ class Unknown:
 ReadTile = Callable[[StudyResult], TileText | Unknown]
 
 
+Stretch = tuple[float, float]
+DrawCell = Callable[[str, str, Stretch, Stretch], Iterable[Drawn]]
+"""What is drawn of the result in a row and a column, in the cell that stands at ``x`` and ``y``."""
+
+
 def matrix_charts(
     shown: StudySheet,
-    read: ReadTile,
     name: str,
     title: str,
     how: str,
+    draw: DrawCell,
+    table: Callable[[Sequence[str]], Grid],
     keys: Sequence[Legend] = (),
+    row_pixels: int = 0,
 ) -> tuple[Chart, ...]:
-    """Charts with what ``read`` says of every result, some places a chart."""
+    """Charts with every result, some places a chart, each with the ``table`` of its places; hatched where none is."""
     charts = []
     for number, columns in enumerate(shown.parts(), 1):
         marks: list[Drawn] = []
-        for row, column, x, y in places(shown, columns):
-            marks.append(_tile(shown, row, column, x, y, read))
+        for line, row in enumerate(shown.rows):
+            for at, column in enumerate(columns):
+                x, y = (at / len(columns), (at + 1) / len(columns)), band(line, len(shown.rows), _WHOLE)
+                gone = shown.missing.get((row, column))
+                if (row, column) in shown.results:
+                    marks += draw(row, column, x, y)
+                elif gone is None:
+                    marks.append(Tile(x, y, (UNKNOWN,), f"{row} on {column}: not part of the study", quiet=True))
+                else:
+                    marks.append(Tile(x, y, (gone.word,), f"{row} on {column}: {gone.why}", missing=True))
         charts.append(
             Chart(
                 name=name if number == 1 else f"{name}-{number}",
@@ -117,48 +131,40 @@ def matrix_charts(
                 lanes=tuple(map(Lane, shown.rows)),
                 keys=tuple(keys),
                 columns=columns,
-                table=text_table(shown, columns, read, title),
+                row=row_pixels,
+                table=table(columns),
             )
         )
     return tuple(charts)
 
 
-def places(
-    shown: StudySheet, columns: Sequence[str]
-) -> list[tuple[str, str, tuple[float, float], tuple[float, float]]]:
-    """Row, column, and where on the plane each cell is."""
-    wide = 1 / len(columns)
-    return [
-        (row, column, (number * wide, (number + 1) * wide), band(line, len(shown.rows), _WHOLE))
-        for line, row in enumerate(shown.rows)
-        for number, column in enumerate(columns)
-    ]
+def tile_charts(
+    shown: StudySheet, read: ReadTile, name: str, title: str, how: str, keys: Sequence[Legend] = ()
+) -> tuple[Chart, ...]:
+    """The same with what ``read`` says of every result, as a tile each and as text in the table."""
 
+    def draw(row: str, column: str, x: Stretch, y: Stretch) -> Iterable[Drawn]:
+        result = shown.results[row, column]
+        found, link = read(result), f"#{anchor(result)}"
+        if isinstance(found, Unknown):
+            yield Tile(x, y, (UNKNOWN,), f"{row} on {column}: unknown, {found.why}", quiet=True, link=link)
+        else:
+            tip = f"{row} on {column}: {found.tip or found.texts[0]}"
+            yield Tile(x, y, found.texts, tip, found.level, found.bars, link=link)
 
-def missing_tile(
-    shown: StudySheet, row: str, column: str, x: tuple[float, float], y: tuple[float, float]
-) -> Tile | None:
-    """What stands where there is no result; ``None`` where there is one."""
-    if (row, column) in shown.results:
-        return None
-    gone = shown.missing.get((row, column))
-    if gone is None:
-        return Tile(x, y, (UNKNOWN,), f"{row} on {column}: not part of the study", quiet=True)
-    return Tile(x, y, (gone.word,), f"{row} on {column}: {gone.why}", missing=True)
+    def text(row: str, column: str) -> str:
+        result = shown.results.get((row, column))
+        if result is None:
+            gone = shown.missing.get((row, column))
+            return gone.word if gone is not None else UNKNOWN
+        found = read(result)
+        return UNKNOWN if isinstance(found, Unknown) else found.texts[0]
 
+    def table(columns: Sequence[str]) -> Grid:
+        rows = tuple((row, *(text(row, column) for column in columns)) for row in shown.rows)
+        return Grid(title, tuple(columns), rows, frozenset({0}), first="workload")
 
-def _tile(
-    shown: StudySheet, row: str, column: str, x: tuple[float, float], y: tuple[float, float], read: ReadTile
-) -> Tile:
-    empty = missing_tile(shown, row, column, x, y)
-    if empty is not None:
-        return empty
-    result = shown.results[row, column]
-    told, link = read(result), f"#{anchor(result)}"
-    if isinstance(told, Unknown):
-        return Tile(x, y, (UNKNOWN,), f"{row} on {column}: unknown, {told.why}", quiet=True, link=link)
-    says = f"{row} on {column}: {told.says or told.texts[0]}"
-    return Tile(x, y, told.texts, says, told.level, told.bars, link=link)
+    return matrix_charts(shown, name, title, how, draw, table, keys)
 
 
 def anchor(result: StudyResult) -> str:
@@ -166,22 +172,6 @@ def anchor(result: StudyResult) -> str:
     return f"cell-{result.cell.id}"
 
 
-def text_table(shown: StudySheet, columns: Sequence[str], read: ReadTile, title: str) -> Grid:
-    """The same in words: what ``read`` says, or why nothing is known."""
-
-    def text(row: str, column: str) -> str:
-        result = shown.results.get((row, column))
-        if result is None:
-            gone = shown.missing.get((row, column))
-            return gone.word if gone is not None else UNKNOWN
-        told = read(result)
-        return UNKNOWN if isinstance(told, Unknown) else told.texts[0]
-
-    rows = tuple((row, *(text(row, column) for column in columns)) for row in shown.rows)
-    return Grid(title, tuple(columns), rows, frozenset({0}), first="workload")
-
-
-# Table -----------------------------------------------------------------------------------------------------
 # The table of everything: every combination of a study, measured or not, to sort, to filter and to take along.
 
 SCHEMA = 1
@@ -273,7 +263,7 @@ def _link(reading: StudyReading, cell: Cell, files: Mapping[str, str]) -> GridLi
     return GridLink(name.removesuffix(".stash.json"), files.get(cell.id, ""))
 
 
-# To take along ---------------------------------------------------------------------------------------------------
+# To take along.
 
 
 def downloads(reading: StudyReading, found: Sequence[StudyResult]) -> tuple[Download, ...]:

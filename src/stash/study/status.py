@@ -1,9 +1,15 @@
-"""A study as it stands: what became of each cell, the order of the rest, and what that takes in time and money."""
+"""A study as it stands: what became of each cell, the order of the rest, and what that takes in time and money.
+
+    cell = start + budget                    until one was measured at its place; then the median of those
+    dollars = price · nodes · (its seconds, and the start of what is rented for it)
+
+A batch that ran out of memory marks every larger one of the same workload at the same place, without running it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
@@ -11,11 +17,6 @@ from stash.core.units import format_seconds
 from stash.study.cells import Cell
 from stash.study.fields import SkyTarget
 from stash.study.study_folder import StudyEvent
-
-# Standing --------------------------------------------------------------------------------------------------
-# What the journal says of each cell, and what is still rented as far as it knows.
-#
-# A batch that ran out of memory marks every larger one of the same workload at the same place, without running it.
 
 CellState = Literal["to run", "done", "failed", "out of memory", "larger"]
 """*larger*: than a batch that ran out of memory. *lost* cells are to run."""
@@ -31,76 +32,31 @@ class CellStanding:
     """How it ended last; ``None`` if it never did."""
 
 
-@dataclass(frozen=True)
-class OpenLease:
-    """Something rented that was not seen to end."""
-
-    name: str
-    opened: float
-    """Seconds since 1970."""
-    dollars_per_hour: float | None
-    release: tuple[tuple[str, ...], ...] = ()
-    check: tuple[str, ...] = ()
-    cell: str = ""
-    """The cell that was last started there, and did not end."""
-    began: float = 0.0
-    """When that was."""
-
-
 def standings(cells: Sequence[Cell], events: Iterable[StudyEvent], retry: bool = False) -> dict[str, CellStanding]:
     """By cell's id; with ``retry``, what failed or ran out of memory is to run once more."""
     ended = {event.cell: event for event in events if event.what == "ended"}
-    found = {cell.id: _of(ended.get(cell.id), retry) for cell in cells}
-    too_large = _smallest_too_large(cells, found)
+    found: dict[str, CellStanding] = {}
+    for cell in cells:
+        last = ended.get(cell.id)
+        state: CellState = "to run"
+        if (
+            last is not None
+            and last.ending is not None
+            and last.ending != "lost"
+            and (last.ending == "done" or not retry)
+        ):
+            state = last.ending
+        found[cell.id] = CellStanding(state, last.why if last is not None else "", last)
+    too_large: dict[object, int] = {}
+    for cell in cells:
+        if cell.batch is not None and found[cell.id].state == "out of memory":
+            too_large[cell.alike] = min(cell.batch, too_large.get(cell.alike, cell.batch))
     for cell in cells:
         least = too_large.get(cell.alike)
         if found[cell.id].state == "to run" and least is not None and cell.batch is not None and cell.batch > least:
             found[cell.id] = CellStanding("larger", f"batch {least} ran out of memory there")
     return found
 
-
-def _of(last: StudyEvent | None, retry: bool) -> CellStanding:
-    if last is None or last.ending == "lost" or last.ending is None:
-        return CellStanding("to run", last.why if last is not None else "", last)
-    if retry and last.ending != "done":
-        return CellStanding("to run", last.why, last)
-    return CellStanding(last.ending, last.why, last)
-
-
-def _smallest_too_large(cells: Sequence[Cell], found: Mapping[str, CellStanding]) -> dict[object, int]:
-    least: dict[object, int] = {}
-    for cell in cells:
-        if cell.batch is not None and found[cell.id].state == "out of memory":
-            least[cell.alike] = min(cell.batch, least.get(cell.alike, cell.batch))
-    return least
-
-
-def open_leases(events: Iterable[StudyEvent]) -> tuple[OpenLease, ...]:
-    """Those opened and not released, in the order in which they were opened."""
-    leases: dict[str, OpenLease] = {}
-    for event in events:
-        if event.what == "opened":
-            leases[event.lease] = OpenLease(event.lease, event.at, event.dollars_per_hour, event.release, event.check)
-        elif event.what == "released":
-            leases.pop(event.lease, None)
-        elif event.lease in leases:
-            cell = event.cell if event.what == "started" else ""
-            leases[event.lease] = replace(leases[event.lease], cell=cell, began=event.at)
-    return tuple(leases.values())
-
-
-def spent(events: Iterable[StudyEvent]) -> float:
-    """Dollars of everything that was released."""
-    return sum(event.dollars or 0.0 for event in events if event.what == "released")
-
-
-# Estimate --------------------------------------------------------------------------------------------------
-# What a study takes before it is begun: seconds and dollars of every cell, and what was assumed for them.
-#
-#     cell = start + budget                    until one was measured at its place; then the median of those
-#     dollars = price · nodes · (its seconds, and the start of what is rented for it)
-#
-# Cells end sooner where precision is reached before the budget ends. Knows nothing of limits.
 
 HOUR = 3600.0
 CLOUD_START = 300.0
@@ -124,13 +80,13 @@ def estimates(cells: Sequence[Cell], standings: Mapping[str, CellStanding]) -> d
         last = standings[cell.id].last
         if last is not None and last.ending == "done" and last.seconds is not None:
             known.setdefault((cell.place.name, cell.nodes), []).append(last.seconds)
-    return {cell.id: _estimate(cell, known.get((cell.place.name, cell.nodes), ())) for cell in cells}
-
-
-def _estimate(cell: Cell, measured: Sequence[float]) -> CellEstimate:
-    seconds = median(measured) if measured else cell.settings.start + cell.settings.budget
-    price = cell.dollars_per_hour
-    return CellEstimate(seconds, None if price is None else price * seconds / HOUR, bool(measured))
+    found = {}
+    for cell in cells:
+        measured, price = known.get((cell.place.name, cell.nodes), ()), cell.dollars_per_hour
+        seconds = median(measured) if measured else cell.settings.start + cell.settings.budget
+        dollars = None if price is None else price * seconds / HOUR
+        found[cell.id] = CellEstimate(seconds, dollars, bool(measured))
+    return found
 
 
 def lease_start(cell: Cell) -> float:
@@ -178,40 +134,37 @@ def total(ahead: Sequence[Cell], each: Mapping[str, CellEstimate], lanes: Mappin
 
 def assumptions(cells: Iterable[Cell], each: Mapping[str, CellEstimate]) -> tuple[str, ...]:
     """What time and price were computed from, in sentences."""
-    said: dict[str, None] = {}
+    lines: dict[str, None] = {}
     free: dict[str, None] = {}
     for cell in cells:
         place, settings = cell.place, cell.settings
         if each[cell.id].measured:
-            said[f"{place.name}: cells take as long as those measured there (median)."] = None
+            lines[f"{place.name}: cells take as long as those measured there (median)."] = None
         else:
             start, budget = format_seconds(settings.start), format_seconds(settings.budget)
-            said[f"A cell takes {start} to its first block and the whole budget of {budget}."] = None
+            lines[f"A cell takes {start} to its first block and the whole budget of {budget}."] = None
         rented = _machines_start(cell)
         if rented:
-            said[f"{place.name}: machines take {format_seconds(rented)} to be there (`start:`)."] = None
+            lines[f"{place.name}: machines take {format_seconds(rented)} to be there (`start:`)."] = None
         if _probe(cell):
-            said[f"Machines are probed once, {format_seconds(_probe(cell))} at most (`probe:`)."] = None
+            lines[f"Machines are probed once, {format_seconds(_probe(cell))} at most (`probe:`)."] = None
         if place.dollars_per_hour is not None:
-            said[f"{place.name}: ${place.dollars_per_hour:.4g} an hour of a node, {place.price_source}."] = None
+            lines[f"{place.name}: ${place.dollars_per_hour:.4g} an hour of a node, {place.price_source}."] = None
         else:
             free[place.name] = None
         if cell.emulated is not None:
-            said.update(dict.fromkeys(cell.emulated.facts))
+            lines.update(dict.fromkeys(cell.emulated.facts))
     unpaid = [f"Not paid for by time: {', '.join(free)}."] if free else []
-    return (*unpaid, *said)
-
-
-# Order -----------------------------------------------------------------------------------------------------
-# In which order cells are run: what tells most for least comes first.
-#
-# A broken place shows in its first cell, whichever that is, so every place runs one small cell before the grid
-# begins, the cheapest place first. Then one repeat of everything before the next, and small batches before large
-# ones, since one that is out of memory spares those above it. Cells that share what is rented stay together.
+    return (*unpaid, *lines)
 
 
 def ordered(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """All cells once."""
+    """All cells once, in the order of running: what shows most for least comes first.
+
+    A broken place shows in its first cell, whichever that is, so every place runs one small cell before the grid
+    begins, the cheapest place first. Then one repeat of everything before the next, and small batches before large
+    ones, since one that is out of memory spares those above it. Cells that share what is rented stay together.
+    """
     positions = {cell.place.name: number for number, cell in reversed(list(enumerate(cells)))}
 
     def cost(cell: Cell) -> tuple[float, int]:
@@ -234,10 +187,6 @@ def ordered(cells: Sequence[Cell]) -> tuple[Cell, ...]:
         )
     )  # fmt: skip
     return (*pilots, *rest)
-
-
-# Reading ---------------------------------------------------------------------------------------------------
-# A study as it stands: its cells in the order of running, what became of each, and what the rest takes.
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from stash.ui.options import OneCommand
+from stash.ui.commands import OneCommand
 
 # Arguments -------------------------------------------------------------------------------------------------
 # Telling Stash's own options from the job's: options before the target are ours, all after it is the job's.

@@ -47,7 +47,9 @@ def _environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters["svg"] = svg
-    made.filters["strip"] = lambda rows: strip([(row.name, row.fraction) for row in rows])
+    made.filters["strip"] = lambda rows: strip(
+        [(row.series or row.name, row.fraction) for row in rows if row.fraction > 0]
+    )
     made.filters["series"] = series
     made.filters["prose"] = prose
     made.filters["links"] = _links

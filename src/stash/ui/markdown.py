@@ -1,4 +1,4 @@
-"""A report's page as GitHub's Markdown, for a pull request: verdict, bar, table; the rest in folds.
+"""A page as GitHub's Markdown, for a pull request or a ticket: verdict, bar, tables; the chapters in folds.
 
 Charts are left out, their tables are not. Whatever comes from an artefact is escaped, so that a host's name makes no
 link, mentions nobody and opens no tag.
@@ -51,9 +51,14 @@ def _page(page: Page, level: int) -> Iterator[str]:
         yield f"**{escaped(sentence)}**"
     if page.bar:
         yield ""
-        yield _bar(page.bar)
+        yield (f"{escaped(page.bar_title)}: " if page.bar_title else "") + _bar(page.bar)
     if page.rows:
         yield from _stalls(page.rows)
+    elif page.bar:
+        yield ""
+        yield " · ".join(f"{_square(row)} {escaped(f'{row.name} {row.time} ({row.share})')}" for row in page.bar)
+    for grid in page.grids:
+        yield from _grid(grid)
     yield from _listed("What to do next", page.next_steps, "1.")
     yield from _listed("Read with care", page.warnings, "-")
     for chapter in page.chapters:
@@ -63,21 +68,29 @@ def _page(page: Page, level: int) -> Iterator[str]:
         yield from _fold("Measure it again", ["```bash", printable_line(page.again).replace("```", "'''"), "```"])
     for part in page.parts:
         yield from _fold(f"{part.source}: {part.title}", list(_page(part, level + 1)))
+    if page.footer:
+        yield ""
+        yield small(escaped(page.footer))
     if page.made:
         yield ""
         yield small(f"{escaped(page.source)}, measured {escaped(page.made)}; ± are 95% intervals")
 
 
 def _bar(rows: Sequence[Row]) -> str:
-    """Squares by share; each stall gets as many as end before the share reached with it."""
+    """Squares by share; each part gets as many as end before the share reached with it."""
+    rows = [row for row in rows if row.fraction > 0]
     whole = sum(row.fraction for row in rows)
     reached, drawn, bar = 0.0, 0, ""
     for row in rows:
         reached += row.fraction / whole
         upto = round(reached * _WIDTH)
-        bar += SQUARES.get(row.name, OTHER_SQUARE) * (upto - drawn)
+        bar += _square(row) * (upto - drawn)
         drawn = upto
     return bar
+
+
+def _square(row: Row) -> str:
+    return SQUARES.get(row.series or row.name, OTHER_SQUARE)
 
 
 def _stalls(rows: Sequence[Row]) -> Iterator[str]:

@@ -1,104 +1,146 @@
-"""What commands share of their command line: an option in one line, numbers above zero.
+"""How an option is declared: once, as a field of a model that the command, Python and the help all use.
 
-Knows how options are spelt and checked; what they are for, the commands know.
+A model is a frozen dataclass below ``Options``. Its fields say by ``option``, ``flag`` and ``argument`` how they are
+called, explained and read. Texts are read when the model is made, so ``PlanOptions(deadline="24h")`` is what
+``--deadline 24h`` makes, with the same errors. How a command line becomes a model is ``ui.commands``'s business.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+from stash.core.errors import UserError
+from stash.core.printable import shortened
 
-from stash.core.errors import UnitError, UserError
-
-MIN_PERCENT = 0.05
-
-
-# Commands --------------------------------------------------------------------------------------------------
+_KEY = "stash option"
+_MAX_TEXT = 200
+"""Characters of what was typed that an error repeats."""
 
 
-class _HelpIsAFlag:
-    """Some versions of typer show ``--help`` as if a value followed it."""
-
-    def get_help_option(self, context: Any) -> Any:
-        shown = super().get_help_option(context)  # type: ignore[misc]
-        if shown is not None:
-            shown.metavar = ""
-        return shown
+def _text(text: str) -> str:
+    return text
 
 
-class OneCommand(_HelpIsAFlag, TyperCommand):
-    """One command."""
+@dataclass(frozen=True)
+class Option:
+    """How one field is given on the command line."""
 
+    metavar: str
+    help: str
+    read: Callable[[str], Any] = _text
+    """From what was typed to the value; raises UserError."""
+    names: tuple[str, ...] = ()
+    """Else made of the field's name."""
+    panel: str | None = None
+    """Of the help."""
+    was: tuple[str, ...] = ()
+    """Names that an earlier release used: understood with a note, and not in the help."""
+    instead: str = ""
+    """What to type now, of an option of an earlier release that is understood with a note, and not in the help."""
+    many: bool = False
+    """Whether it may be given several times: the value is a tuple."""
+    kind: Literal["option", "flag", "argument"] = "option"
+    default: Any = None
+    """As it was declared, ``...`` where it must be given."""
 
-class CommandGroup(_HelpIsAFlag, TyperGroup):
-    """A command with commands of its own."""
-
-
-class App(typer.Typer):
-    """A ``typer.Typer`` of these two."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(cls=CommandGroup, **settings)
-
-    def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
-        return super().command(name, **{"cls": OneCommand, **settings})
-
-
-# Options ---------------------------------------------------------------------------------------------------
+    def name(self, field_name: str) -> str:
+        """The option's longest name, or how an argument is shown."""
+        if self.kind == "argument":
+            return self.metavar
+        return max(self.names, key=len, default=f"--{field_name.replace('_', '-')}")
 
 
 def option(
-    metavar: str, text: str, *names: str, panel: str | None = None, least: int | None = None
-) -> typer.models.OptionInfo:
-    """An option that takes a value; its name is the parameter's unless ``names`` are given."""
-    made: typer.models.OptionInfo = typer.Option(*names, metavar=metavar, help=text, min=least, rich_help_panel=panel)
-    return made
+    metavar: str, help: str, read: Callable[[str], Any] = _text, *names: str, default: Any = None,
+    panel: str | None = None, was: tuple[str, ...] = (), instead: str = "", many: bool = False,
+) -> Any:  # fmt: skip
+    """An option that takes a value, ``None`` (of ``many``: no values) unless given; ``default=...``: it must be."""
+    return _declared(Option(metavar, help, read, names, panel, was, instead, many, default=default))
 
 
-def flag(name: str, text: str, panel: str | None = None) -> typer.models.OptionInfo:
-    """An option that is given or not, which help must not show as if a value followed it."""
-    made: typer.models.OptionInfo = typer.Option(name, metavar="", help=text, rich_help_panel=panel)
-    return made
+def flag(help: str, *names: str, panel: str | None = None, was: tuple[str, ...] = ()) -> Any:
+    """An option that is given or not."""
+    return _declared(Option("", help, names=names, panel=panel, was=was, kind="flag", default=False))
 
 
-def positive(name: str, value: float, words: str = "more than 0", finite: bool = False) -> float:
-    """``value``; raises UserError saying that the option must be ``words`` if it is not."""
-    if not value > 0 or (finite and not math.isfinite(value)):  # what is no number is not above 0 either
-        raise UserError(f"{name} {value:g}: it must be {words}{'' if math.isfinite(value) else ', and finite'}")
-    return value
+def argument(
+    metavar: str, help: str, read: Callable[[str], Any] = _text, *, many: bool = False, default: Any = ...
+) -> Any:
+    """A word of the command line that has no name of its own; it must be given unless there is a ``default``."""
+    return _declared(Option(metavar, help, read, many=many, kind="argument", default=default))
 
 
-def seconds_of(name: str, text: str, zero: bool = False) -> float:
-    """The duration that option ``name`` was given, above 0 unless ``zero`` may be.
+def public_flag() -> Any:
+    """``--public``."""
+    return flag("Let others read what is written, as your umask allows; else only you may.")
 
-    Only of ``--seconds`` a bare number says its unit.
-    """
-    from stash.core.units import parse_seconds
 
+def json_flag(help: str = "Print JSON; its keys are a contract (docs/format.md).", panel: str | None = None) -> Any:
+    """``--json``."""
+    return flag(help, panel=panel)
+
+
+def _declared(one: Option) -> Any:
+    if one.default is ...:
+        return field(metadata={_KEY: one})
+    return field(default=() if one.many and one.default is None else one.default, metadata={_KEY: one})
+
+
+class Options:
+    """Base of the models: texts are read, then ``check`` refuses what contradicts itself."""
+
+    typed: Mapping[str, Any]
+    """Fields that were given as text, as they were typed."""
+
+    def __post_init__(self) -> None:
+        typed: dict[str, Any] = {}
+        for name, declared in declarations(type(self)).items():
+            value = getattr(self, name)
+            if value != declared.default and (isinstance(value, str) or declared.many):
+                typed[name] = tuple(value) if declared.many else value
+            object.__setattr__(self, name, _value(declared, name, value))
+        object.__setattr__(self, "typed", typed)
+        self.check()
+
+    def check(self) -> None:
+        """Raise UserError for options that contradict each other."""
+
+    def given(self, *names: str) -> list[str]:
+        """Of these fields, which have no default value, those that were given: as the options are called."""
+        known = declarations(type(self))
+        return [
+            known[name].name(name) for name in names if getattr(self, name) not in (None, (), known[name].default)
+        ]
+
+
+def _value(declared: Option, name: str, value: Any) -> Any:
+    if declared.many:
+        return tuple(_read(declared, name, each) for each in value)
+    return _read(declared, name, value)
+
+
+def _read(declared: Option, name: str, value: Any) -> Any:
+    if not isinstance(value, str) or declared.kind == "flag":
+        return value
+    return read_as(declared.name(name), declared.read, value)
+
+
+def read_as(name: str, read: Callable[[str], Any], text: str) -> Any:
+    """What ``read`` makes of ``text``; its errors say which option and what was typed."""
     try:
-        value = parse_seconds(text, named="s" if name == "--seconds" else "")
-    except UnitError as error:
-        raise UnitError(f"{name} {text}: {error}") from None
-    return value if zero and value == 0 else positive(name, value, finite=True)
+        return read(text)
+    except UserError as error:
+        raise type(error)(f"{name} {shortened(text.strip(), _MAX_TEXT)}: {error}") from None
 
 
-def percent(name: str, value: float) -> float:
-    """The fraction that ``value`` per cent are; raises UserError for what looks like a fraction already.
-
-    No step is known to a two-thousandth of itself, so what is less is Python's way of writing it (0.02 for 2 %).
-    """
-    if 0 < value < MIN_PERCENT:
-        raise UserError(
-            f"{name} {value:g} would be {value:g} % of the step: it is given in per cent, so for a fraction of "
-            f"{value:g} type {name} {value * 100:g}"
-        )
-    return positive(name, value) / 100
+def declarations(model: type) -> dict[str, Option]:
+    """Of each field of a model, how it is given."""
+    if model not in _KNOWN:
+        assert is_dataclass(model)
+        _KNOWN[model] = {each.name: each.metadata[_KEY] for each in fields(model) if _KEY in each.metadata}
+    return _KNOWN[model]
 
 
-PublicOption = Annotated[
-    bool, flag("--public", "Let others read what is written, as your umask allows; else only you may.")
-]
+_KNOWN: dict[type, dict[str, Option]] = {}

@@ -1,6 +1,7 @@
 """A report as data: what it says first, then chapters of charts, tables and labelled facts. Every renderer's input.
 
-Knows the parts that a report has and none of what is in them.
+Knows the parts that a report has and none of what is in them. All of a page is shown as HTML and Markdown; a terminal
+shows its head, its ``grids`` and the chapters that are ``brief``.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ from stash.ui.charts.chart import Blank, Chart, Grid
 
 @dataclass(frozen=True)
 class Row:
-    """One stall: measured (``time``, ``interval``, ``share`` are texts) or not (``why`` is)."""
+    """One part of a whole, like a stall of a step: measured (``time``, ``share`` are texts) or not (``why`` is)."""
 
     name: str
     time: str = ""
+    """How much, with its unit."""
     interval: str = ""
     share: str = ""
     fraction: float = 0.0
-    """Of the step, as measured: may be negative."""
+    """Of the whole, as measured: may be negative."""
     within_noise: bool = False
     why: str | None = None
+    strong: bool = False
+    """Whether it may be the largest stall, about which the verdict is."""
+    series: str = ""
+    """Whose colour it has; empty: that of its name."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,10 @@ class Chapter:
     folded: bool = False
     """Whether it is for those who look for it."""
     downloads: tuple[Download, ...] = ()
+    brief: bool = False
+    """Whether a terminal shows it too, its charts as their tables."""
+    most: int = 0
+    """Points that a terminal shows, of as many as there are; 0: all."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +69,25 @@ class Page:
     """A report of one artefact, or of several, which are its ``parts``."""
 
     title: str
-    source: str
+    source: str = ""
     """The file, or how many."""
     subtitle: tuple[str, ...] = ()
     verdict: tuple[str, ...] = ()
     """What is said first, a sentence or two each."""
     bar: tuple[Row, ...] = ()
-    """The step's measured stalls."""
+    """The known parts of a whole, like the stalls of a step; those below zero have no place in it."""
+    bar_title: str = ""
     rows: tuple[Row, ...] = ()
-    """All stalls, and the step as the last."""
+    """All stalls, and the step as the last; without them a legend explains the bar."""
     numbers: tuple[tuple[str, str], ...] = ()
-    """Label and text of the few numbers that everybody asks for."""
+    """Label and text of the few numbers that everybody asks for, where there is room to repeat them."""
+    grids: tuple[Grid, ...] = ()
+    """The tables that the verdict rests on."""
     warnings: tuple[str, ...] = ()
     next_steps: tuple[str, ...] = ()
     chapters: tuple[Chapter, ...] = ()
+    footer: str = ""
+    """How it was found, in a sentence."""
     again: str = ""
     """The command that measures the same again."""
     made: str = ""

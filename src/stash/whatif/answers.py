@@ -10,7 +10,7 @@ from typing import NamedTuple
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Missing, Stall
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
-from stash.predict.changes import MAX_NODES, OPTIONS, Alteration, changes
+from stash.predict.changes import MAX_NODES, Alteration, option_name
 from stash.predict.forecast import Forecast
 from stash.predict.forecasting import lost, what_if
 from stash.predict.memory import Fit, memory_fit
@@ -63,7 +63,7 @@ def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
             stop = _stops(base, wanted, name, float(value))
             if stop is not None:
                 gain = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
-                found.append(Diminishing(OPTIONS[name], stop, gain))
+                found.append(Diminishing(option_name(name), stop, gain))
     return tuple(found)
 
 
@@ -84,7 +84,7 @@ def _stops(base: Base, wanted: Alteration, name: str, value: float) -> float | N
 
 def _speed(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
     try:
-        told = what_if(base, wanted.model_copy(update={name: value}))
+        told = what_if(base, wanted.changed(**{name: value}))
     except UserError:
         return None
     if lost(base, told):
@@ -104,7 +104,7 @@ def effects_on_training(base: Base, wanted: Alteration, told: Forecast) -> Itera
         yield "gradients lose digits on the way, so compare the loss before relying on it"
     if wanted.sharding in ("zero2", "zero3") and wanted.accumulate is not None and wanted.accumulate > 1:
         yield "a sharded model exchanges gradients after every pass, so accumulation saves no exchange"
-    if wanted.trained_in == "amp":
+    if wanted.dtype == "amp":
         yield "passes compute in 16 bits, so compare the loss, and scale it if gradients underflow"
 
 
@@ -220,14 +220,13 @@ class WhatIf:
     """Whether what was asked for is what was measured, so that there is nothing to predict."""
 
 
-def answered(base: Base, typed: Mapping[str, str]) -> WhatIf:
+def answered(base: Base, wanted: Alteration) -> WhatIf:
     """The whole answer to one question; raises UserError."""
-    wanted = changes(typed)
     told = what_if(base, wanted)
     unknown = lost(base, told)
     return WhatIf(
         workload=base.profile.workload.name,
-        typed=dict(typed),
+        typed=wanted.texts,
         measured=base.breakdown,
         told=told,
         lost=unknown,
@@ -238,7 +237,7 @@ def answered(base: Base, typed: Mapping[str, str]) -> WhatIf:
         on_device=base.target.device is not None,
         training=tuple(effects_on_training(base, wanted, told)),
         unanswered=unanswered(base.profile),
-        as_measured=bool(typed)
+        as_measured=bool(wanted.names)
         and told.target == base.target
         and all(part.origin == "measured" for part in told.grounds),
     )

@@ -1,14 +1,11 @@
-"""A forecast beside its measurement, made ready to be shown, and as text for a terminal."""
+"""A forecast against its measurement as a page, and as the documents of ``stash whatif --json``."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
+from stash.analysis.breakdown import Breakdown
 from stash.core.formatting import Unit, listed, plain, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
@@ -23,68 +20,34 @@ from stash.core.units import (
     pace,
     scale_for,
 )
-from stash.predict.draws import Quantity, Used
-from stash.ui.layout import INDENT, Renderer, paragraph, terminal_renderer
+from stash.predict.changes import document_name
+from stash.predict.draws import Used
+from stash.predict.forecast import Forecast
+from stash.ui.charts.chart import Grid
+from stash.ui.page import Chapter, Page
 from stash.whatif.answers import Diminishing, WhatIf
-
-# View ------------------------------------------------------------------------------------------------------
-# A forecast beside its measurement, made ready to be shown: every string that a renderer needs.
-#
-# All times are in the unit of the step. Knows nothing of terminals or colours.
+from stash.whatif.sweep import Point, SweptOption
 
 UNKNOWN = "unknown"
 _MAX_SOURCE = 90
 """Characters of a source in a line."""
 
 
-@dataclass(frozen=True)
-class ForecastLine:
-    """One stall, or the step: as it was, as it would be, what lies between, and where the prediction comes from."""
-
-    name: str
-    before: str
-    after: str
-    change: str
-    origin: str
-
-
-@dataclass(frozen=True)
-class ForecastView:
-    """Everything that is said of one question, in the order in which it is said."""
-
-    title: str
-    question: str
-    verdict: str
-    unit: str
-    lines: tuple[ForecastLine, ...]
-    total: ForecastLine
-    facts: tuple[tuple[str, str], ...]
-    """Label and text."""
-    warnings: tuple[str, ...]
-    """Where the forecast reaches beyond what was calibrated."""
-    footer: str
-
-
-def view(answer: WhatIf) -> ForecastView:
-    """The view of one answer."""
-    measured, told = answer.measured, answer.told.breakdown
-    scale = scale_for(max(measured.step_seconds, told.step_seconds), SECONDS, 4)
-    return ForecastView(
+def page(answer: WhatIf) -> Page:
+    """The answer, every stall as it was and as it would be, the facts that this rests on, and what limits it next."""
+    scale = scale_for(max(answer.measured.step_seconds, answer.told.breakdown.step_seconds), SECONDS, 4)
+    typed = listed([f"{name} {text}" for name, text in answer.typed.items()], most=20)
+    target = answer.told.target
+    return Page(
         title=answer.workload,
-        question=f"what if {asked(answer)}" if answer.typed else "as it was measured",
-        verdict=_verdict(answer, scale),
-        unit=scale.unit,
-        lines=tuple(_lines(answer, scale)),
-        total=_line("step", measured.step, told.step, "at least" if answer.lost else "", scale),
-        facts=tuple(_facts(answer)),
+        subtitle=(f"what if {typed}" if typed else "as it was measured",),
+        verdict=(_verdict(answer, scale),),
+        grids=(_forecast(answer, scale),),
+        chapters=(Chapter("why", "Why, and what comes next", facts=tuple(_facts(answer)), brief=True),),
         warnings=answer.told.beyond,
-        footer=_footer(answer),
+        footer=f"{target.nodes} × {target.devices} ranks, machines {target.name}; 95 % intervals from "
+        f"{answer.told.draws} draws of every uncertain fact",
     )
-
-
-def asked(answer: WhatIf) -> str:
-    """``"network 100gbit and nodes 8"``."""
-    return listed([f"{name} {text}" for name, text in answer.typed.items()], most=20)
 
 
 def _verdict(answer: WhatIf, scale: Scale) -> str:
@@ -93,7 +56,7 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
         names = listed([item.name for item in answer.lost])
         known, now = f"{_number(after, scale)} {scale.unit}", f"{_number(before, scale)} {scale.unit}"
         return (
-            f"Nobody can tell the step: {names} cannot be predicted. The rest of it would take {known}; the whole "
+            f"The step is unknown: {names} cannot be predicted. The rest of it would take {known}; the whole "
             f"takes {now} now."
         )
     if answer.as_measured:
@@ -114,31 +77,35 @@ def _times(ratio: float) -> str:
     return f"{ratio:.2f} times as fast" if not 0.995 < ratio < 1.005 else "as fast as now"
 
 
-def _lines(answer: WhatIf, scale: Scale) -> Iterator[ForecastLine]:
-    grounds = {part.stall: part for part in answer.told.grounds}
+def _forecast(answer: WhatIf, scale: Scale) -> Grid:
+    """Every stall and the step: as it was, as it would be, what lies between, and where the prediction comes from."""
+    parts = {part.stall: part for part in answer.told.grounds}
     reasons = {item.name: item.why for item in answer.told.breakdown.skipped}
+    lost = {item.name for item in answer.lost}
+    rows = []
     for name in STALLS:
         before, after = answer.measured.stall(name), answer.told.breakdown.stall(name)
-        if before is None and after is None and name not in {item.name for item in answer.lost}:
-            continue
-        origin = grounds[name].origin if name in grounds else reasons.get(name, "")
-        yield _line(name, before.time if before else None, after.time if after else None, origin, scale)
+        if before is not None or after is not None or name in lost:
+            origin = parts[name].origin if name in parts else reasons.get(name, "")
+            rows.append(_row(name, before.time if before else None, after.time if after else None, origin, scale))
+    origin = "at least" if answer.lost else ""
+    rows.append(_row("step", answer.measured.step, answer.told.breakdown.step, origin, scale))
+    head = ("measured", f"predicted, {scale.unit}", "change", "from")
+    return Grid("", head, tuple(rows), frozenset({0, 4}), prose=True, total=True, first="stall")
 
 
-def _line(name: str, before: Interval | None, after: Interval | None, origin: str, scale: Scale) -> ForecastLine:
-    change = "" if before is None or after is None else _apart(after.value - before.value, scale)
-    return ForecastLine(name, _number(before, scale), _number(after, scale), change, origin)
+def _row(name: str, before: Interval | None, after: Interval | None, origin: str, scale: Scale) -> tuple[str, ...]:
+    change = "" if before is None or after is None else _signed(after.value - before.value, scale)
+    return name, _number(before, scale), _number(after, scale), change, origin
 
 
-def _apart(seconds: float, scale: Scale) -> str:
+def _signed(seconds: float, scale: Scale) -> str:
     written = f"{seconds / scale.size:+,.{scale.decimals}f}"
     return written if float(written.replace(",", "")) else f"{0:.{scale.decimals}f}"
 
 
 def _number(time: Interval | None, scale: Scale) -> str:
-    if time is None:
-        return "–"
-    return f"{scale.number(time.value)} {plus_minus(time, scale)}"
+    return "–" if time is None else f"{scale.number(time.value)} {plus_minus(time, scale)}"
 
 
 def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
@@ -156,22 +123,19 @@ def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
 
 
 def _whys(answer: WhatIf) -> Iterator[tuple[str, str]]:
-    """The facts that each changed stall rests on, every fact once; of latencies nobody wants to read here."""
-    told: set[str] = set()
+    """The facts that each changed stall rests on, every fact once; latencies are left out."""
+    seen: set[str] = set()
     for part in answer.told.grounds:
         if part.origin == "measured":
             continue
-        new = [fact for fact in part.facts if fact.about not in told and not _unsaid(fact)]
-        told |= {fact.about for fact in new}
+        known = [fact for fact in part.facts if not fact.about.startswith("latency")]
+        new = [fact for fact in known if fact.about not in seen and not fact.about.endswith("as it was")]
+        seen |= {fact.about for fact in new}
         if new:
-            yield part.stall, "; ".join(_used(fact) for fact in new)
+            yield part.stall, "; ".join(map(_fact, new))
 
 
-def _unsaid(fact: Used) -> bool:
-    return fact.about.endswith("as it was") or fact.about.startswith("latency")
-
-
-def _used(fact: Used) -> str:
+def _fact(fact: Used) -> str:
     source = fact.quantity.source
     short = source if len(source) <= _MAX_SOURCE else source[: _MAX_SOURCE - 2] + " …"
     dated = f", {fact.quantity.as_of}" if fact.quantity.as_of and fact.quantity.as_of not in short else ""
@@ -179,8 +143,8 @@ def _used(fact: Used) -> str:
 
 
 def _quantity(fact: Used) -> str:
-    told: Quantity = fact.quantity
-    value, *ends = (None if end is None else _plain(end, fact) for end in (told.value, told.low, told.high))
+    found = fact.quantity
+    value, *ends = (None if end is None else _plain(end, fact) for end in (found.value, found.low, found.high))
     if None in ends or ends[0] == ends[1]:
         return value or UNKNOWN
     return f"{value} ({ends[0]} to {ends[1]})"
@@ -195,10 +159,10 @@ def _plain(value: float, fact: Used) -> str:
 
 
 def _next(answer: WhatIf) -> str:
-    stall, told = answer.next, answer.told.breakdown
+    stall = answer.next
     if stall.name == "compute":
         return f"compute limits the step, {stall.share:.0%} of it: every stall is small"
-    gone = 1 - stall.seconds / told.step_seconds
+    gone = 1 - stall.seconds / answer.told.breakdown.step_seconds
     return (
         f"{stall.name} limits the step next, {format_seconds(stall.seconds)} of it ({stall.share:.0%}); "
         f"without it a step would be {1 / gone:.2f} times as fast"
@@ -248,9 +212,7 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
 
 
 def _memory(answer: WhatIf) -> Iterator[tuple[str, str]]:
-    if not answer.on_device:
-        return
-    if answer.fit is None:
+    if not answer.on_device or answer.fit is None:
         return
     fit = answer.fit
     if fit.memory_bytes is None:
@@ -262,89 +224,133 @@ def _memory(answer: WhatIf) -> Iterator[tuple[str, str]]:
 
 
 def _unanswered(answer: WhatIf) -> Iterator[tuple[str, str]]:
-    """What this profile cannot tell; the command that records it only once."""
+    """What this profile does not know; the command that records it only once."""
     if answer.unanswered:
         by_why: dict[str, list[str]] = {}
         for item in answer.unanswered:
             by_why.setdefault(item.why, []).append(item.question)
-        told = "; ".join(f"{'; '.join(questions)}: {why}" for why, questions in by_why.items())
-        yield "untold", f"{told}. `{answer.unanswered[0].command}` records it"
+        reasons = "; ".join(f"{'; '.join(questions)}: {why}" for why, questions in by_why.items())
+        yield "unknown", f"{reasons}. `{answer.unanswered[0].command}` records it"
 
 
-def _footer(answer: WhatIf) -> str:
+# The documents that ``stash whatif --json`` prints: a contract, see docs/format.md.
+
+SCHEMA = 1
+_DIGITS = 6
+_NOTHING = 1e-12
+"""Rounding of sums that cancel."""
+
+
+def document(answer: WhatIf) -> dict[str, Any]:
+    """Of one answer; seconds per step, samples per second, base units; what is not known is null."""
     told = answer.told
-    return (
-        f"{told.target.nodes} × {told.target.devices} ranks, machines {told.target.name}; 95 % intervals from "
-        f"{told.draws} draws of every uncertain fact"
-    )
+    return {
+        "schema": SCHEMA,
+        "workload": answer.workload,
+        "changes": {document_name(option): text for option, text in answer.typed.items()},
+        "target": told.target.model_dump(mode="json"),
+        "measured": _measured(answer.measured),
+        "forecast": {**_forecast_document(told), "unknown": [item.model_dump() for item in answer.lost]},
+        "next": answer.next.name,
+        "enough": [
+            {"option": stop.option, "value": _short(stop.value), "gain": stop.gain} for stop in answer.enough
+        ],
+        "data": None if answer.data is None else _data_document(answer),
+        "memory": None if answer.fit is None else {
+            "needed_bytes": round(answer.fit.needed_bytes),
+            "memory_bytes": answer.fit.memory_bytes,
+            "largest_batch": answer.fit.largest_batch,
+            "fits": answer.fit.fits,
+        },
+        "training": list(answer.training),
+        "unanswered": [{**item._asdict()} for item in answer.unanswered],
+    }  # fmt: skip
 
 
-# Terminal --------------------------------------------------------------------------------------------------
-# A forecast as text for a terminal: the answer, a table beside what was measured, why, and what comes next.
-
-_GAP = "  "
-_ORIGIN = "from"
-
-
-def _report(view: ForecastView, width: int, colour: bool) -> list[RenderableType]:
-    head = Text(" " * INDENT).append(view.title, style="bold").append(f" · {view.question}")
-    return [
-        head if len(head.plain) <= width else Text("\n").join(_head(view, width)),
-        Text(),
-        *paragraph(view.verdict, width, "", "", bold=True),
-        Text(),
-        *_table(view, width),
-        *_fact_lines(view, width),
-        *_warnings(view, width),
-        Text(),
-        *paragraph(view.footer, width, "", "", dim=True),
-    ]
+def sweep_document(
+    workload: str, typed: dict[str, str], over: Sequence[SweptOption], points: Sequence[Point]
+) -> dict[str, Any]:
+    """Of a sweep: one forecast a point, null where there is none, with the reason."""
+    return {
+        "schema": SCHEMA,
+        "workload": workload,
+        "changes": {document_name(option): text for option, text in typed.items()},
+        "over": [document_name(axis.option) for axis in over],
+        "points": [
+            {
+                "values": dict(zip((document_name(axis.option) for axis in over), point.texts, strict=True)),
+                "forecast": None if point.told is None else _forecast_document(point.told),
+                "why": point.why,
+            }
+            for point in points
+        ],
+    }
 
 
-render: Renderer[ForecastView] = terminal_renderer(_report, narrowest=60, widest=120)
-"""The whole answer."""
+def _forecast_document(told: Forecast) -> dict[str, Any]:
+    """The forecast alone."""
+    breakdown, grounds = told.breakdown, {part.stall: part for part in told.grounds}
+    return {
+        "step_seconds": _ends(breakdown.step),
+        "samples_per_second": _short(breakdown.samples_per_second),
+        "samples_per_step": _short(breakdown.samples_per_step),
+        "origin": told.origin,
+        "stalls": [
+            {
+                "name": stall.name,
+                "seconds": _ends(stall.time),
+                "share": round(stall.share, 4),
+                "origin": grounds[stall.name].origin,
+                "facts": [_used_fact(fact) for fact in grounds[stall.name].facts],
+                "beyond": list(grounds[stall.name].beyond),
+            }
+            for stall in breakdown.stalls
+        ],
+        "beyond": list(told.beyond),
+        "draws": told.draws,
+        "seed": told.seed,
+    }
 
 
-def _head(view: ForecastView, width: int) -> list[Text]:
-    return [*paragraph(view.title, width, "", "", bold=True), *paragraph(view.question, width, "", "")]
+def _measured(breakdown: Breakdown) -> dict[str, Any]:
+    return {
+        "step_seconds": _ends(breakdown.step),
+        "samples_per_second": _short(breakdown.samples_per_second),
+        "samples_per_step": _short(breakdown.samples_per_step),
+        "stalls": [{"name": stall.name, "seconds": _ends(stall.time)} for stall in breakdown.stalls],
+    }
 
 
-def _table(view: ForecastView, width: int) -> list[Text]:
-    heads = ForecastLine("", "measured", f"predicted, {view.unit}", "change", _ORIGIN)
-    rows = [_cells(line) for line in (heads, *view.lines, view.total)]
-    columns = [max(len(row[number]) for row in rows) for number in range(4)]
-    left = INDENT + sum(columns) + len(_GAP) * 4
-    lines = []
-    for number, (row, line) in enumerate(zip(rows, (heads, *view.lines, view.total), strict=True)):
-        if number == len(rows) - 1:
-            lines.append(Text(" " * INDENT + "─" * (left - INDENT - len(_GAP)), style="dim"))
-        lines += _row(row, columns, line.origin, left, width, dim=number == 0)
-    return lines
+def _data_document(answer: WhatIf) -> dict[str, float | int | None]:
+    found = answer.data
+    assert found is not None, "asked for where there is one"
+    return {
+        "device_rate": _short(found.device_rate),
+        "prep_rate": _short(found.prep_rate),
+        "fetch_rate": _short(found.fetch_rate),
+        "baseline_rate": _short(found.baseline),
+        "workers_to_hide_prep": found.workers,
+        "cores_per_rank_to_hide_prep": _short(found.cores_per_rank),
+        "cache_that_suffices": _short(found.cached),
+        "disk_bytes_per_second_that_suffices": _short(found.disk_bytes_per_second),
+    }
 
 
-def _cells(line: ForecastLine) -> tuple[str, ...]:
-    return (line.name, line.before, line.after, line.change)
+def _used_fact(fact: Used) -> dict[str, Any]:
+    quantity = fact.quantity
+    return {
+        "about": fact.about,
+        "unit": fact.unit,
+        **_ends(quantity.interval),
+        "origin": quantity.origin,
+        "as_of": quantity.as_of,
+        "source": quantity.source,
+    }
 
 
-def _row(row: Sequence[str], columns: Sequence[int], origin: str, left: int, width: int, dim: bool) -> list[Text]:
-    line = Text(" " * INDENT + row[0].ljust(columns[0]), style="dim" if dim else "")
-    for number in (1, 2, 3):
-        style = "bold" if number == 2 and not dim else "dim" if number == 1 else ""
-        line.append(_GAP + row[number].rjust(columns[number]), style=style)
-    words = textwrap.wrap(origin, max(12, width - left)) or [""]
-    line.append(_GAP + words[0], style="dim")
-    return [line, *(Text(" " * left + more, style="dim") for more in words[1:3])]
+def _ends(interval: Interval) -> dict[str, float | None]:
+    return {"value": _short(interval.value), "low": _short(interval.low), "high": _short(interval.high)}
 
 
-def _fact_lines(view: ForecastView, width: int) -> list[Text]:
-    labels = max((len(label) for label, _ in view.facts), default=0) + 2
-    parts, before = [Text()], ""
-    for label, text in view.facts:
-        parts += paragraph(text, width, ("" if label == before else label).ljust(labels), "bold")
-        before = label
-    return parts
-
-
-def _warnings(view: ForecastView, width: int) -> list[Text]:
-    found = [line for sentence in view.warnings for line in paragraph(sentence, width, "! ", "color(220)", dim=True)]
-    return [Text(), *found] if found else []
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{_DIGITS}g}") if abs(value) >= _NOTHING else 0.0

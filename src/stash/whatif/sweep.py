@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from stash.core.errors import UserError
 from stash.core.ladder import DATA_STALLS
 from stash.predict.changed_stalls import pipeline_of
-from stash.predict.changes import OPTIONS, Alteration, changes, named_gpu, parse
+from stash.predict.changes import Alteration, field_of, named_gpu, option_name, parse
 from stash.predict.forecast import Forecast
 from stash.predict.forecasting import AS_IT_IS, lost, what_if
 from stash.predict.loading import Loading
@@ -150,16 +150,16 @@ def axes(asked: Sequence[str]) -> tuple[SweptOption, ...]:
     return found
 
 
-def sweep(base: Base, typed: Mapping[str, str], over: Sequence[SweptOption]) -> tuple[Point, ...]:
+def sweep(base: Base, wanted: Alteration, over: Sequence[SweptOption]) -> tuple[Point, ...]:
     """A forecast for each combination of the axes' values, the last axis fastest; raises UserError for no point."""
-    both = [axis.option for axis in over if axis.option in typed]
+    both = [axis.option for axis in over if axis.option in wanted.names]
     if both:
         raise UserError(f"--{both[0]} is both set and swept; leave one of them out")
     _refuse_unknown_names(base, over)
     points = []
     for texts in itertools.product(*(axis.texts for axis in over)):
-        here = {**typed, **{axis.option: text for axis, text in zip(over, texts, strict=True)}}
-        points.append(_point(base, texts, changes(here)))
+        here = {field_of(axis.option): text for axis, text in zip(over, texts, strict=True)}
+        points.append(_point(base, texts, wanted.changed(**here)))
     if all(point.told is None for point in points):
         raise UserError(points[0].why or "no point of that sweep can be predicted")
     return tuple(points)
@@ -189,20 +189,19 @@ def _axis(text: str) -> SweptOption:
     option = option.strip().removeprefix("--")
     if not found or not values.strip():
         raise UserError(f"--sweep {text}: it names no values; {_EXAMPLE}")
-    if option not in OPTIONS.values():
-        parse(option, values)  # says what there is
+    field = field_of(option)
     first, ranged, last = values.partition("..")
     if not ranged:
         texts = tuple(each.strip() for each in values.split(",") if each.strip())
     else:
-        texts = _between(option, text, first.strip(), last.strip())
+        texts = _between(field, text, first.strip(), last.strip())
     for each in texts:
-        parse(option, each)
-    return SweptOption(option, texts)
+        parse(field, each)
+    return SweptOption(option_name(field), texts)
 
 
-def _between(option: str, text: str, first: str, last: str) -> tuple[str, ...]:
-    low, high = parse(option, first), parse(option, last)
+def _between(field: str, text: str, first: str, last: str) -> tuple[str, ...]:
+    low, high = parse(field, first), parse(field, last)
     if isinstance(low, str) or isinstance(high, str):
         raise UserError(f"--sweep {text}: names have no range; list them with commas, like gpu=V100,A100-SXM4-80GB")
     assert isinstance(low, (int, float)), "what is no name is a number"
@@ -211,7 +210,7 @@ def _between(option: str, text: str, first: str, last: str) -> tuple[str, ...]:
         raise UserError(f"--sweep {text}: its range ends before it begins; turn it round")
     if isinstance(low, int) and isinstance(high, int):
         return tuple(str(value) for value in _whole(low, high))
-    return tuple(_written(option, value) for value in _spaced(float(low), float(high)))
+    return tuple(_written(field, value) for value in _spaced(float(low), float(high)))
 
 
 def _whole(low: int, high: int) -> list[int]:
@@ -230,16 +229,16 @@ def _spaced(low: float, high: float) -> list[float]:
     return [low * (high / low) ** (step / (_STEPS - 1)) for step in range(_STEPS)]
 
 
-def _written(option: str, value: float) -> str:
+def _written(field: str, value: float) -> str:
     """So that ``parse`` reads it again, in the unit in which people name such a thing."""
-    if option == "cache":
+    if field == "cache":
         return f"{value:.3%}".rstrip("%").rstrip("0").rstrip(".") + "%"
-    if option == "network":
+    if field == "network":
         return f"{value * 8 / 1e9:.4g}gbit"
-    if option == "disk":
+    if field == "disk":
         return f"{value / 1e6:.4g}MB/s"
-    if option == "lasting":
+    if field == "duration":
         return f"{value:.4g}s"
-    if option in ("memory", "bucket"):
+    if field in ("memory", "bucket"):
         return f"{value / 2**20:.4g}MiB"
     return f"{value:.4g}"

@@ -97,7 +97,7 @@ VARIABLES = {
 def variables() -> Iterator[Case]:
     for name, (setting, expected) in VARIABLES.items():
         yield Case("environments", f"{name} is set", ("slow.py",), variables=setting, expected=expected)
-    yield Case("environments", "a rank whose launcher is gone", ("train.py",), ("--patience", "10"),
+    yield Case("environments", "a rank whose launcher is gone", ("train.py",), ("--start-timeout", "10"),
                variables={"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29791"},
                expected=Expected((1,), ("unset both", "took no training step"), leaves=("stash-*",)))  # fmt: skip
 

@@ -122,7 +122,7 @@ INSTANCES: tuple[tuple[str, str, Content, str], ...] = (
     ("an object of Python's", "a.yaml", lambda: "gpus: !!python/object/apply:os.system [id]\n", "not valid YAML"),
     ("YAML nested 5,000 deep", "a.yaml", lambda: "gpus: " + "[" * 5_000, "nested too deep|not valid YAML"),
     ("20,000 mistakes", "a.yaml", lambda: "gpus:\n" + "- {}\n" * 20_000, "more mistakes"),
-    ("a megabyte", "a.yaml", lambda: "# " + "x" * 2**20, "is longer than"),
+    ("a megabyte", "a.yaml", lambda: "# " + "x" * 2**20, "is larger than"),
     ("an infinite size", "a.yaml", lambda: "gpus:\n- {name: a, fp32_tflops: .inf}\n", "fp32_tflops"),
     ("a size of 1e999 bytes", "a.yaml", lambda: "gpus:\n- {name: a, memory: 1e999 GB}\n", "cannot read the size"),
     ("the 45th of the 13th month", "a.yaml", lambda: "gpus:\n- {name: a, as_of: '2026-13-45'}\n", "is not a date"),

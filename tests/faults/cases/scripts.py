@@ -104,7 +104,9 @@ CASES = [
     _in_worker("kill", r"DataLoader worker \(pid"),
     _in_worker("_exit", r"DataLoader worker \(pid"),
     _in_worker("memory", "ran out of memory"),
-    hung(case("deadlock before training", "deadlock", "setup", "took no training step within"), "--patience", "15"),
+    hung(
+        case("deadlock before training", "deadlock", "setup", "took no training step within"), "--start-timeout", "15"
+    ),
     hung(case("deadlock while measured", "deadlock", "later", "no rank of fails.py ended a step for"),
          "--budget", "30", "--precision", "0.05"),
     case("a hint about memory before it exits", "_exit", "step", "ended with exit code 5", "--chatter", "hint"),

@@ -140,12 +140,11 @@ def of_launcher(number: signal.Signals, phase: str) -> Case:
         expected = Expected((130, -number), never=("Traceback",), seconds=30)
     else:
         expected = Expected((130,), ("interrupted",), ("Traceback",), rounds=rounds, seconds=30)
-    quick = (number, phase) == (signal.SIGHUP, "while it measures")
     fast = PHASES[phase] is measuring or number is signal.SIGKILL
     return Case(
         "signals", f"{number.name} to the launcher {phase}", WORKERS, options,
         act=sent(number, PHASES[phase], launcher), expected=expected,
-        pace="quick" if quick else "fast" if fast else "slow",
+        pace="fast" if fast else "slow",
     )  # fmt: skip
 
 

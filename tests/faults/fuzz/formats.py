@@ -33,20 +33,13 @@ from stash.lab.zoo.datasets import MANIFEST, read_manifest
 from stash.measure.launcher.gathered import Gathered
 from stash.measure.protocol import orders
 from stash.measure.protocol.journal import Tail
-from stash.report import comparison_page as comparison_contract
-from stash.report import comparison_page as comparison_terminal
-from stash.report import junit, profile_contract, profile_page
-from stash.report import probe_page as probe_contract
-from stash.report import probe_page as probe_terminal
-from stash.report.comparison_page import view as comparison_view
+from stash.report import comparison_page, junit, probe_page, profile_contract, profile_page
 from stash.report.export.exported_runs import exported
 from stash.report.export.openmetrics import render
-from stash.report.probe_page import view as probe_view
-from stash.report.profile_page import view
 from stash.store.page import artefacts as listed
 from stash.store.store import rows_of, verify
 from stash.store.storing import needed
-from stash.ui import html, markdown
+from stash.ui import html, markdown, terminal
 from tests.faults.fuzz import spot_formats
 from tests.faults.fuzz.limits import Reader
 
@@ -85,15 +78,15 @@ def _shown(path: Path) -> list[str]:
 def _profile(profile: Profile, path: Path) -> list[str]:
     breakdown = attribute(profile, str(path))
     advice = verdict(breakdown, profile)
-    report = profile_page.render(view(breakdown, advice, profile, explain=True))
+    report = terminal.render(profile_page.page(breakdown, advice, profile, explain=True))
     return [strict_json(profile_contract.document(breakdown, advice)), report]
 
 
 def _probe(probe: Probe) -> list[str]:
     reading = read_findings(probe, _shipped())
     return [
-        strict_json(probe_contract.document(probe, reading)),
-        probe_terminal.render(probe_view(probe, reading, "here.host.json")),
+        strict_json(probe_page.document(probe, reading)),
+        terminal.render(probe_page.page(probe, reading, "here.host.json")),
     ]
 
 
@@ -112,10 +105,9 @@ def _offered(known: Catalog, most: int = 2) -> list[str]:
     console = Console(width=100, color_system=None)
     offers = known.query(OfferFilter(kinds=KINDS))
     with console.capture() as capture:
-        console.print(listing(offers[:most], date(2026, 11, 22)).table)
-        for item in known.instances[:most]:
-            console.print(sheet(known, f"{item.cloud}/{item.name}"))
-    return [capture.get()]
+        console.print(listing(offers[:most], date(2026, 11, 22)).text)
+    sheets = [terminal.render(sheet(known, f"{item.cloud}/{item.name}")) for item in known.instances[:most]]
+    return [capture.get(), *sheets]
 
 
 def _own(path: Path) -> list[str]:
@@ -171,7 +163,7 @@ def _journal(path: Path) -> list[str]:
 
 
 def _compared(path: Path) -> list[str]:
-    """As ``stash compare --anyway``, ``stash check``, ``stash show --redact`` and ``stash export``."""
+    """As ``stash compare --force``, ``stash check``, ``stash show --redact`` and ``stash export``."""
     found = artefact.load_any(path)
     if not isinstance(found, Profile):
         return _probe(redacted(found))
@@ -188,7 +180,7 @@ def _compared(path: Path) -> list[str]:
             incomparable(*sides),
             network_stall(*sides),
         )
-        said += [strict_json(comparison_contract.document(*told)), comparison_terminal.render(comparison_view(*told))]
+        said += [strict_json(comparison_page.document(*told)), terminal.render(comparison_page.page(*told))]
     decisions = [
         held(parse("--max", "step=250ms"), [runs["changed"]]),
         not_slower(parse_slower("5%"), [runs["whole"]], [runs["changed"]]),
@@ -212,7 +204,7 @@ def _stored(path: Path) -> list[str]:
     lines = [each["artefacts"][0] for each in rows]
     console = Console(width=120, color_system=None)
     with console.capture() as capture:
-        console.print(listed(lines, 120).table)
+        console.print(listed(lines, 120).text)
     kept = needed(str(path.parent / "kept"))
     name = kept.put(path.read_bytes(), path.name)
     kept.load(kept.find(name[17:30]))

@@ -9,13 +9,12 @@ import numpy as np
 from stash.core.printable import strict_json
 from stash.spot.market_files import read_lives, read_obtainable, read_prices
 from stash.spot.pages import fleet_plan, run_report, simulated_policies
-from stash.spot.pages.fleet_pages import page_of_log, page_of_plan, page_of_simulation
 from stash.spot.policies.simulating import simulate
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.risks import Obtainable
 from stash.spot.risk.lifetimes import Gang, ObservedLives, law_of
 from stash.spot.spot_files import load_spot_log, read_plan
-from stash.ui import html, markdown
+from stash.ui import html, markdown, terminal
 from stash.ui.charts.svg import svg
 
 PLAN = Path(__file__).parent / "corpus" / "spot-plan" / "one.json"
@@ -27,8 +26,8 @@ def _simulated(plan: FleetPlan, trace: Obtainable, prices: Path | None = None) -
     found = simulate(plan, [trace], runs=RUNS, write_seconds=20.0, notice_seconds=5.0, prices=known)
     return [
         strict_json(simulated_policies.document(found)),
-        simulated_policies.render(simulated_policies.view(found, "zone.json")),
-        *(svg(chart, 860) for chart in page_of_simulation(found, "zone.json").charts),
+        terminal.render(simulated_policies.page(found, "zone.json")),
+        *(svg(chart, 860) for chart in simulated_policies.page(found, "zone.json").charts),
     ]
 
 
@@ -56,8 +55,8 @@ def plan(path: Path) -> list[str]:
     steady = Obtainable(gap_seconds=300, machines=(9, 9, 0) * 60)
     return [
         strict_json(fleet_plan.document(found)),
-        fleet_plan.render(fleet_plan.view(found, path.name)),
-        html.render(page_of_plan(found, path.name)),
+        terminal.render(fleet_plan.page(found, path.name)),
+        html.render(fleet_plan.page(found, path.name)),
         *_simulated(found, steady),
     ]
 
@@ -65,10 +64,10 @@ def plan(path: Path) -> list[str]:
 def log(path: Path) -> list[str]:
     """A run's log, shown and reported."""
     found = load_spot_log(path)
-    page = page_of_log(found, path.name)
+    page = run_report.page(found, path.name)
     return [
         strict_json(run_report.document(found)),
-        run_report.render(run_report.view(found), 80),
+        terminal.render(page),
         html.render(page),
         markdown.render(page),
         *(svg(chart, 860) for chart in page.charts),

@@ -1,7 +1,7 @@
 """The usual recipe: mixed precision with loss scaling, batch normalisation, a one-cycle schedule of 12 steps.
 
 The schedule refuses to be stepped more often than it was told, the scaler's first steps overflow and are skipped, and
-DDP broadcasts the buffers of the normalisation before every forward.
+DDP broadcasts the buffers of the normalisation before every forward. An epoch is one batch of each rank.
 """
 
 import sys
@@ -10,10 +10,10 @@ import torch
 from ddp import begin, share
 from parts import ArrayFolder, network
 
-EPOCHS = 2
+EPOCHS = 12
 
 model, optimizer = begin(network(norm=True, width=8), broadcast_buffers=True)
-loader = share(ArrayFolder(sys.argv[1]))
+loader = share(ArrayFolder(sys.argv[1], 8), 4)
 scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
 scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, epochs=EPOCHS, steps_per_epoch=len(loader))
 

@@ -13,7 +13,7 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
 from stash.core.records.profile import Loader, Profile
-from stash.report.profile_page import view
+from stash.report.profile_page import page
 
 
 def made(wait: float, workers: int = 1, device: str = "cpu", **warm: Any) -> Profile:
@@ -130,7 +130,7 @@ def test_without_workers_on_a_cpu_the_stall_is_what_steps_waited():
 def test_the_method_note_says_which_estimator_was_used():
     def method(profile: Profile) -> str:
         breakdown = attribute(profile)
-        return dict(view(breakdown, verdict(breakdown, profile), profile).facts)["method"]
+        return dict(page(breakdown, verdict(breakdown, profile), profile).chapters[0].facts)["method"]
 
     said = "prep is what steps waited for the loader, which works in the training process itself"
     assert said in method(alone((0.08, 0.08, 0.08)))

@@ -142,7 +142,7 @@ def test_reserved_capacity_stands_beside_what_everybody_can_rent(home: Path) -> 
 
 def test_a_price_and_a_purchase_contradict_each_other() -> None:
     text = mistake(BOUGHT.replace("    count: 3\n", "    price: $9/h\n"))
-    assert text == "my.yaml line 5: price: purchase says already what an hour costs; leave one of them out"
+    assert text == "my.yaml:5: instances[0].price: purchase says already what an hour costs; leave one of them out"
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "instances: []\n", "{}\n"])
@@ -165,7 +165,7 @@ def entry(lines: str) -> str:
         ("price: '3.06'", "price", "has no unit"),
         ("price: $0/h", "price", "is zero"),
         ("price: $1e9/h", "price", "cannot be a price"),
-        ("price: yes", "price", "has no unit"),
+        ("price: yes", "price", "should be a quantity with its unit"),
         ("spot_price: a lot", "spot_price", "cannot read the price"),
         ("memory: 256", "memory", "has no unit"),
         ("memory: 256 gbit", "memory", "unknown size unit"),
@@ -187,15 +187,15 @@ def entry(lines: str) -> str:
         ("purchase: 180000", "purchase", "has no unit"),
         ("purchase: 180000 EUR", "purchase", "not in US dollars"),
         ("purchase: $5", "purchase", "cannot be what a machine was bought for"),
-        ("purchase: $180000", "purchase", "needs years beside it"),
-        ("utilisation: 60%", "utilisation", "needs purchase beside it"),
+        ("purchase: $180000", "purchase", "needs years as well"),
+        ("utilisation: 60%", "utilisation", "needs purchase as well"),
         ("utilisation: 140%", "utilisation", "cannot be a share"),
         ("utilisation: 0.6", "utilisation", "has no unit"),
         ("power: 6 horses", "power", "cannot read the power"),
-        ("power: 6kW", "power", "needs power_price beside it"),
+        ("power: 6kW", "power", "needs power_price as well"),
         ("power_price: $0.12/h", "power_price", "not per kWh"),
-        ("reserved_price: $7/h", "reserved_price", "needs reserved_count beside it"),
-        ("reserved_count: 4", "reserved_count", "needs reserved_price beside it"),
+        ("reserved_price: $7/h", "reserved_price", "needs reserved_count as well"),
+        ("reserved_count: 4", "reserved_count", "needs reserved_price as well"),
     ],
 )
 def test_a_mistake_is_shown_with_line_and_field(lines: str, field: str, message: str | None) -> None:
@@ -203,21 +203,21 @@ def test_a_mistake_is_shown_with_line_and_field(lines: str, field: str, message:
         own.of_text(entry(lines), Path("my.yaml"))  # a rate without /s can only mean one thing
         return
     text = mistake(entry(lines))
-    assert text.startswith(f"my.yaml line 3: {field}: ")
+    assert text.startswith(f"my.yaml:3: instances[0].{field}: ")
     assert message in text
     assert "\n" not in text
 
 
 def test_a_value_on_the_next_line_is_reported_where_its_field_stands() -> None:
-    assert mistake(entry("price:\n      3.06 EUR/h")).startswith("my.yaml line 3: price: ")
+    assert mistake(entry("price:\n      3.06 EUR/h")).startswith("my.yaml:3: instances[0].price: ")
 
 
 def test_every_mistake_is_listed() -> None:
     text = mistake("instances:\n  - name: a\n    price: 3\n  - name: b\n    memory: 1\n  - vcpus: 4\n")
     assert [line.split(": ")[:2] for line in text.splitlines()] == [
-        ["my.yaml line 3", "price"],
-        ["my.yaml line 5", "memory"],
-        ["my.yaml line 6", "name"],
+        ["my.yaml:3", "instances[0].price"],
+        ["my.yaml:5", "instances[1].memory"],
+        ["my.yaml:6", "instances[2].name"],
     ]
     assert text.endswith("name: is missing")
 
@@ -225,21 +225,21 @@ def test_every_mistake_is_listed() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("instances:\n  - name: [a\n", "line 3: it is not valid YAML"),
-        ("instances:\n\t- name: a\n", "line 2: it is not valid YAML"),
+        ("instances:\n  - name: [a\n", ":3: it is not valid YAML"),
+        ("instances:\n\t- name: a\n", ":2: it is not valid YAML"),
         (
             "instances:\n  - name: a\n    vcpus: 1\n    vcpus: 2\n",
-            "line 4: it is not valid YAML: 'vcpus' is given twice",
+            ":4: it is not valid YAML: 'vcpus' is given twice",
         ),
-        ("instances:\n  - name: a\n  - name: a\n", "line 3: name: there are two instances called 'a'"),
-        ("instances: box\n", "line 1: instances: must be a list of entries"),
-        ("instances:\n  - box\n", "line 2: "),
-        ("- name: box\n", "line 1: the file: must hold named fields"),
-        ("machines: []\n", "line 1: machines: there is no such field"),
+        ("instances:\n  - name: a\n  - name: a\n", ":3: instances[1].name: there are two instances called 'a'"),
+        ("instances: box\n", ":1: instances: must be a list"),
+        ("instances:\n  - box\n", ":2: "),
+        ("- name: box\n", ":1: the file: must hold named fields"),
+        ("machines: []\n", ":1: machines: there is no such field"),
         ("a: &a [*a]\n", "my.yaml"),
         ("instances: !!python/object/apply:os.system [ls]\n", "not valid YAML"),
         ("instances:\n  - name: a\n    as_of: 2026-13-45\n", "my.yaml"),
-        ("instances:\n  - name: ''\n", "line 2: name: "),
+        ("instances:\n  - name: ''\n", ":2: instances[0].name: "),
         ("a: b\n---\nc: d\n", "not valid YAML"),
     ],
 )

@@ -238,10 +238,10 @@ def test_nothing_is_asked_for_or_sent_on_to_over_another_scheme(server: str) -> 
 
 
 def test_an_endless_download_ends(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refresh, "_LARGEST", 1000)
+    monkeypatch.setattr(refresh, "_MAX_BYTES", 1000)
     assert len(refresh.fetched(f"{server}/endless", "http")) == 1001  # which is then refused as too large
-    monkeypatch.setattr(refresh, "_LARGEST", 10**9)
-    monkeypatch.setattr(refresh, "_LONGEST", 0.2)
+    monkeypatch.setattr(refresh, "_MAX_BYTES", 10**9)
+    monkeypatch.setattr(refresh, "_MAX_SECONDS", 0.2)
     with pytest.raises(OSError, match="it took longer than"):
         refresh.fetched(f"{server}/endless", "http")
 

@@ -111,9 +111,9 @@ COMMANDS = {
 }
 CHANGING = (
     (re.compile(r"\d+\.\d+ s by the"), "… s by the"),
-    (re.compile(r'"(search_seconds|created|elapsed_seconds)": [^,\n}]+'), r'"\1": "…"'),
+    (re.compile(r'"(search_seconds|created|elapsed_seconds|price_age_days)": [^,\n}]+'), r'"\1": "…"'),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z| UTC|\+00:00)?"), "DATE"),
-    (re.compile(r"\b\d+ d\b( \*)?"), "AGE"),
+    (re.compile(r"\b\d+ d\b( \*)?|(?<=age_days\": )\d+"), "AGE"),
     (re.compile(r"(?<=in )\d+(\.\d+)? s(?= )"), "… s"),
 )
 """What differs from run to run, and what stands for it."""

@@ -1,48 +1,236 @@
-"""Numbers above zero, help, and torchrun's options turned into the cluster they ask for."""
+"""Options of all commands: help that fits, one meaning a name, and each kind of value read alike everywhere."""
 
 from __future__ import annotations
 
+import inspect
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from stash.cli.main import app
+from stash.cli.main import COMMANDS, app
+from stash.core import parsers
 from stash.core.errors import UserError
-from stash.measure.ranks import cluster
-from stash.ui.options import percent, positive
+from stash.measure.ranks import RankOptions, cluster
+from stash.plan.plan_options import PlanOptions
+from stash.ui.commands import App, OneCommand
+from stash.ui.options import Option, Options, argument, declarations, flag, option
+from tests.support import commands
+
+RUN = str(Path(__file__).parents[2] / "golden" / "one-node.stash.json")
+PLAIN_SECONDS = {"--seconds": "TIME", "--budget": "SECONDS", "--start-timeout": "SECONDS"}
+"""Options whose name or metavar says that a bare number is seconds."""
+SHARED_NAMES = {
+    "--against": "a type of machine to compare a probe with, or a profile",
+    "--bucket": "DDP's, or where checkpoints are kept",
+    "--budget": "a time; where the metavar is SECONDS a bare number is one",
+    "--cloud": "one, or several",
+    "--efficiency": "of training with larger batches, or of a GPU",
+    "--explain": "the words of a report, or one type of a plan",
+    "--format": "one, or several",
+    "--gpu": "one, or several",
+    "--interconnect": "of the catalog its kind, of a testbed its rate",
+    "--output": "a file, or a folder",
+    "--region": "one, or several",
+    "--workers": "of a loader, or of a fleet",
+}
+"""Names that commands share for what is written differently."""
+
+
+def models() -> list[type[Options]]:
+    """Every options model of a command."""
+    for each in COMMANDS.values():
+        import_module(each.module)
+
+    def below(model: type) -> Iterator[type]:
+        for each in model.__subclasses__():
+            yield each
+            yield from below(each)
+
+    return [each for each in dict.fromkeys(below(Options)) if each.__module__.startswith("stash.")]
+
+
+def options() -> Iterator[tuple[str, str, Option]]:
+    """Of every option that takes a value: its field, how it is called, its declaration."""
+    for model in models():
+        for name, declared in declarations(model).items():
+            if declared.kind == "option" and not declared.instead:
+                yield name, declared.name(name), declared
+
+
+@dataclass(frozen=True, kw_only=True)
+class TripOptions(Options):
+    """Options of a command that is there for the tests."""
+
+    to: str = argument("TO", "Where.")
+    duration: float = option("TIME", "How long.", parsers.duration, default="2h", was=("--lasting",))
+    stops: tuple[int, ...] = option("N", "Places on the way.", parsers.whole(1), "--stop", "-s", many=True)
+    force: bool = flag("Go anyway.", was=("--anyway",))
+    train: bool | None = option("yes|no", "", parsers.on_or_off, instead="nothing: there are only trains")
+
+    def check(self) -> None:
+        if self.force and self.stops:
+            raise UserError("--force and --stop contradict each other")
+
+
+trips = App()
+
+
+@trips.command()
+def trip(options: TripOptions) -> None:
+    """Go there."""
+    print(options.to, options.duration, options.stops, options.force, options.train)
+
+
+def gone(*words: str) -> tuple[str, str]:
+    """What the trip prints on both streams."""
+    result = CliRunner().invoke(trips, [*words])
+    if isinstance(result.exception, UserError):
+        return "", str(result.exception)
+    assert result.exit_code == 0, result.output
+    return result.stdout.strip(), result.stderr.strip()
+
+
+def test_a_command_is_made_of_its_model() -> None:
+    assert gone("rome") == ("rome 7200.0 () False None", "")
+    assert gone("rome", "--duration", "90 min", "--stop", "3", "-s", "50k")[0] == "rome 5400.0 (3, 50000) False None"
+    assert gone("rome", "--duration", "90")[1] == "--duration 90: 90 what? type 90h, 90m or 90s"
+    assert gone("rome", "--stop", "none")[1] == "--stop none: it is a whole number from 1 on"
+    assert gone("rome", "--force", "-s", "1")[1] == "--force and --stop contradict each other"
+
+
+def test_an_old_name_is_understood_with_a_note_and_not_in_the_help() -> None:
+    note = "note: --lasting is called --duration now; the next release will not know --lasting"
+    assert gone("rome", "--lasting", "1h") == ("rome 3600.0 () False None", note)
+    assert gone("rome", "--anyway")[0] == "rome 7200.0 () True None"
+    assert gone("rome", "--train", "yes") == (
+        "rome 7200.0 () False True", "note: --train is going; type nothing: there are only trains"
+    )  # fmt: skip
+    assert gone("rome", "--lasting", "1h", "--duration", "2h")[1] == (
+        "--lasting is the old name of --duration; give one of them"
+    )
+    shown = CliRunner().invoke(trips, ["--help"]).output
+    assert "--duration" in shown
+    assert not {"--lasting", "--anyway", "--train"} & set(shown.split())
+
+
+def test_python_makes_the_same_model_with_the_same_errors() -> None:
+    assert TripOptions(to="rome", duration="30min").duration == 1800  # type: ignore[arg-type]
+    assert TripOptions(to="rome", duration=1800.0).duration == 1800
+    with pytest.raises(UserError, match="--deadline 3x: unknown time unit 'x'"):
+        PlanOptions(deadline="3x")  # type: ignore[arg-type]
+    asked = PlanOptions(deadline="24h", confidence="90%", min_gpu_memory="40 GB", quota=("p3.2xlarge=2",))  # type: ignore[arg-type]
+    assert (asked.deadline, asked.confidence, asked.min_gpu_memory) == (86400, 0.9, 40e9)
+    assert asked.quota == (("p3.2xlarge", 2),)
+
+
+def test_times_are_read_alike_everywhere() -> None:
+    for name, called, declared in options():
+        if declared.metavar not in ("TIME", "SECONDS"):
+            continue
+        read = declared.read
+        assert read("2h") in (7200, (7200, 7200)), called
+        assert read("90 min") in (5400, (5400, 5400)), called
+        if PLAIN_SECONDS.get(called) == declared.metavar:
+            assert read("24") == 24, called
+        else:
+            with pytest.raises(UserError, match="24 what\\? type 24h, 24m or 24s"):
+                read("24")
+        assert name == "start" or read is not str
+
+
+def test_sizes_are_read_alike_everywhere() -> None:
+    for name, called, declared in options():
+        if declared.metavar == "SIZE":
+            assert declared.read("16GB") == declared.read("16 GB") == 16e9, called
+            assert declared.read("16 GiB") == 16 * 2**30, called
+            if name != "bucket":  # MiB, as of DDP's bucket_cap_mb
+                with pytest.raises(UserError, match="has no unit"):
+                    declared.read("200")
+
+
+def test_money_is_read_alike_everywhere() -> None:
+    for _, called, declared in options():
+        if declared.metavar.startswith("DOLLARS"):
+            assert declared.read("$20") == declared.read("20") == 20, called
+    assert {called for _, called, declared in options() if declared.metavar.startswith("DOLLARS")} == {
+        "--max-cost", "--max-price", "--disk-price", "--egress-price",
+    }  # fmt: skip
+
+
+def test_shares_are_read_alike_everywhere() -> None:
+    shares = [each for each in options() if each[0] in ("confidence", "cache", "efficiency")]
+    assert len(shares) > 4
+    for _, called, declared in shares:
+        assert declared.read("0.9") == declared.read("90%") == declared.read("90 %") == 0.9, called
+    for _, called, declared in options():
+        if declared.metavar == "PCT":
+            assert declared.read("2") == declared.read("2%") == 0.02, called
+
+
+def test_a_name_has_one_meaning() -> None:
+    meanings: dict[str, set[str]] = defaultdict(set)
+    for model in models():
+        if not model.__name__.startswith("_"):
+            for name, declared in declarations(model).items():
+                if declared.kind != "argument" and not declared.instead:
+                    meanings[declared.name(name)].add(declared.metavar)
+    assert {name for name, found in meanings.items() if len(found) > 1} == set(SHARED_NAMES)
+    retired = {old for model in models() for each in declarations(model).values() for old in each.was}
+    assert len(retired) > 10
+    assert retired & set(meanings) == {"--budget", "--min-memory", "--precision", "--memory", "--slower"}
+
+
+def test_the_list_of_commands_says_what_their_help_says() -> None:
+    root: Any = get_command(app)
+    for name, listed in COMMANDS.items():
+        first = inspect.cleandoc(root.commands[name].help).split("\n\n")[0]
+        assert " ".join(first.split()) == listed.help
 
 
 @pytest.mark.parametrize(
-    ("value", "finite"),
-    [(0.0, False), (-1.0, False), (float("inf"), True), (float("nan"), True), (float("nan"), False)],
+    ("option_words", "value"),
+    [
+        (("recommend", RUN, "--epochs", "1", "--samples", "1000"), "--deadline"),
+        (("whatif", RUN), "--duration"),
+        (("spot", "plan", "--pool", "pool.yaml", "--loss", "0.1"), "--deadline"),
+        (("spot", "learn", "job.py:job"), "--budget"),
+        (("query", "SELECT 1"), "--timeout"),
+    ],
 )
-def test_a_number_that_is_not_above_zero_is_refused_with_its_option(value: float, finite: bool) -> None:
-    with pytest.raises(UserError, match=f"--budget {value:g}: it must be a number above 0"):
-        positive("--budget", value, "a number above 0", finite)
-
-
-def test_what_is_above_zero_is_taken() -> None:
-    assert positive("--budget", 0.5) == 0.5
-    assert positive("--budget", float("inf")) == float("inf")
+def test_a_bare_number_is_no_time(
+    option_words: tuple[str, ...], value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.run(monkeypatch, *option_words, value, "24") == 2
+    assert f"{value} 24: 24 what? type 24h, 24m or 24s" in capsys.readouterr().err
 
 
 def test_a_precision_is_given_in_per_cent_and_a_fraction_is_refused() -> None:
-    assert percent("--precision", 2.0) == 0.02
-    assert percent("--precision", 0.05) == 0.0005
-    with pytest.raises(UserError, match=r"--precision 0\.02 would be 0\.02 % of the step.*type --precision 2$"):
-        percent("--precision", 0.02)
+    assert parsers.percent("2.0") == 0.02
+    assert parsers.percent("0.05") == 0.0005
+    with pytest.raises(UserError, match=r"that would be 0\.02 % of the step.*type 2%$"):
+        parsers.percent("0.02")
     with pytest.raises(UserError, match="more than 0"):
-        percent("--precision", 0.0)
+        parsers.percent("0")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "soon"])
+def test_seconds_that_are_not_above_zero_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match="it must be a number of seconds above 0"):
+        parsers.seconds(text)
 
 
 def test_the_cluster_is_of_machines_like_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stash.measure.host.gpus.count_gpus", lambda: 8)
-    found = cluster(None, 2, 1, "head:29500")
+    found = cluster(RankOptions(nnodes=2, node_rank=1, rdzv_endpoint="head:29500"))
     assert (found.nproc, found.nnodes, found.node_rank, found.rdzv_endpoint) == (8, 2, 1, "head:29500")
-    assert cluster(None, None, None, None, ranks=False).nproc == 1
+    assert cluster(RankOptions(), ranks=False).nproc == 1
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -53,6 +241,15 @@ def test_help_fits_the_screen_and_shows_flags_as_flags(columns: int) -> None:
         assert "<bool>" not in shown.output
         assert "BOOLEAN" not in shown.output
         assert max(map(len, shown.output.splitlines())) <= columns, words
+
+
+def test_every_command_is_made_of_this_kind() -> None:
+    """Whose help shows flags as flags."""
+    for words in _commands(get_command(app)):
+        found: Any = get_command(app)
+        for word in words:
+            found = found.commands[word]
+        assert isinstance(found, OneCommand) or hasattr(found, "commands"), words
 
 
 def _commands(command: Any, *before: str) -> Iterator[tuple[str, ...]]:

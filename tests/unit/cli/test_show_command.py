@@ -12,34 +12,34 @@ from golden_profiles import GOLDEN
 from profile_builder import build
 
 from stash.cli.main import main
-from stash.cli.show_command import show
+from stash.cli.show_command import ShowOptions, show
 from stash.core.artefact import save
 from stash.core.errors import StashError, UserError
 
 
 def test_show_prints_the_text_or_with_json_the_document(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    show(GOLDEN / "one-node.stash.json")
+    show(ShowOptions(file=str(GOLDEN / "one-node.stash.json")))
     assert capsys.readouterr().out == (GOLDEN / "one-node.expected.txt").read_text(encoding="utf-8")
-    show(GOLDEN / "one-node.stash.json", json=True)
+    show(ShowOptions(file=str(GOLDEN / "one-node.stash.json"), json=True))
     assert capsys.readouterr().out == (GOLDEN / "one-node.expected.json").read_text(encoding="utf-8")
 
 
 def test_show_explains_its_words_after_the_report(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    show(GOLDEN / "one-node.stash.json", explain=True)
+    show(ShowOptions(file=str(GOLDEN / "one-node.stash.json"), explain=True))
     report, words = capsys.readouterr().out.split("\n  Words\n")
     assert report == (GOLDEN / "one-node.expected.txt").read_text(encoding="utf-8")
     assert "  prep          waiting for samples to be decoded" in words
     with pytest.raises(UserError, match="--explain is about the report of a profile"):
-        show(GOLDEN / "one-node.stash.json", json=True, explain=True)
+        show(ShowOptions(file=str(GOLDEN / "one-node.stash.json"), json=True, explain=True))
 
 
 def test_show_refuses_a_profile_without_a_complete_round(tmp_path):
     profile = build({"solo": [0.1], "crowd": [0.1]})
     save(profile.model_copy(update={"blocks": profile.blocks[:1]}), tmp_path / "a.stash.json")
     with pytest.raises(StashError, match=r"a\.stash\.json has no complete round"):
-        show(tmp_path / "a.stash.json")
+        show(ShowOptions(file=str(tmp_path / "a.stash.json")))
 
 
 def test_reading_a_profile_needs_no_torch():

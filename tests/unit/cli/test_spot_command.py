@@ -121,14 +121,14 @@ def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(
 def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Capture) -> None:
     words = (*PLAN, "--deadline", "1900s", "--loss", "0.8")
     text = spot(monkeypatch, capsys, *words, code=1)
-    assert "rent     nothing: no fleet does it" in text
-    assert "--deadline 1922s  the fastest fleet that was found takes 1,921 s, for $" in text
-    risky = ("--interruptions", "10%/month", "--checkpoint", "20s")
+    assert "Rent nothing: no fleet does it." in text
+    assert "`--deadline 1922s`: the fastest fleet that was found takes 1,921 s, for $" in " ".join(text.split())
+    risky = ("--interruptions", "10%/month", "--checkpoint-time", "20s")
     assert "--deadline 1922s" in spot(monkeypatch, capsys, *words, *risky, code=1)
     found = json.loads(spot(monkeypatch, capsys, *words, "--json", code=1))
     assert found["workers"] == {}
     assert {each["option"] for each in found["looser"]} == {"deadline", "loss", "quota"}
-    for change in (("--loss", "0.5"), ("--deadline", "1ms"), ("--budget", "0.01")):
+    for change in (("--loss", "0.5"), ("--deadline", "1ms"), ("--max-cost", "0.01")):
         printed = spot(monkeypatch, capsys, *words, *change, "--json", code=1)
         assert json.loads(printed)["looser"]
         assert "inf" not in printed
@@ -194,8 +194,11 @@ def test_policies_are_told_and_advised_on(monkeypatch: Patch, capsys: Capture) -
     [
         (("p.json", "--trace", "gaps.json"), "has a gap at tick 1"),
         (("p.json", "--trace", "p.json"), "p.json is not a trace of machines; write it like"),
-        (("zone.json", "--trace", "zone.json"), "zone.json is not a plan of a fleet; make it with"),
-        (("p.json", "--trace", "zone.json", "--policy", "hope"), "--policy 'hope' is none of greedy"),
+        (
+            ("zone.json", "--trace", "zone.json"),
+            "zone.json is not a plan of a fleet: it is JSON, but has no fleet_schema; plans of a fleet are the",
+        ),
+        (("p.json", "--trace", "zone.json", "--policy", "hope"), "--policy hope: it is one or more of greedy"),
         (("p.json", "--trace", "zone.json", "--prices", "old.csv"), "days ago; take newer ones"),
         (("p.json", "--trace", "zone.json", "--prices", "other.csv"), "is unknown: --prices has k80; add it"),
         (("p.json", "--trace", "zone.json", "-o", "runs.txt"), "a name ends in .html, .svg, .png, .pdf"),
@@ -215,10 +218,12 @@ def test_a_plan_with_interruptions_says_what_they_do(monkeypatch: Patch, capsys:
     found = json.loads(spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--json"))
     assert found["p_deadline"] == found["risk"]["p_deadline"]["value"] == 1  # to join takes no time in this pool
     assert found["advice"].startswith(("take spot", "refuse spot"))
-    text = spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint", "20s")
+    text = spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint-time", "20s")
     assert "every 6.1 min of work (exact, by Lambert's W" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
-    text = spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint", "20s", "--notice", "30s")
+    text = spot(
+        monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint-time", "20s", "--notice", "30s"
+    )
     assert "after the notice: 20.0 s fit" in " ".join(text.split())
     assert "revoked  unknown; give --interruptions 10%/month" in spot(monkeypatch, capsys, *RISKY)
 
@@ -262,7 +267,7 @@ def test_policies_take_prices_checkpoints_and_traces_of_several_zones(
     words = ("simulate", "p.json", "--trace", "dated.json", "--prices", "prices.csv", "--json")
     dearer = json.loads(spot(monkeypatch, capsys, *words))
     assert dearer["policies"]["spot"]["dollars"] == pytest.approx(2 * found["policies"]["spot"]["dollars"])
-    both = ("simulate", "p.json", "--trace", "zone.json", "--trace", "zone.json", "--checkpoint", "20s")
+    both = ("simulate", "p.json", "--trace", "zone.json", "--trace", "zone.json", "--checkpoint-time", "20s")
     text = spot(monkeypatch, capsys, *both, "-o", "runs.html")
     assert "Synchronous: a checkpoint takes 20.0 s, one is written every" in " ".join(text.split())
     assert "<svg" in (folder / "runs.html").read_text()
@@ -293,7 +298,7 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
         assert run(monkeypatch, *words) == 0
     assert run(monkeypatch, "figures", "job.plan.json", "--format", "svg", "-o", "figures") == 0
     assert "fleet-costs.svg" in capsys.readouterr().out
-    assert "A fleet for a loss of 0.8" in (folder / "r.html").read_text()
+    assert "Loss 0.8 within" in (folder / "r.html").read_text()
 
 
 @pytest.mark.usefixtures("planned")
@@ -305,9 +310,9 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
         (("--trace", "g9.huge=zone.json"), "--trace g9.huge: the plan's pool has no such type; it has"),
         (("--interruptions", "1/h", "--interruptions", "2/h"), "is given 2 times for all types"),
         (("--interruptions", "1/h", "--trace", "zone.json"), "both say how long"),
-        (("--checkpoint", "20s"), "--checkpoint needs to know how often machines go"),
+        (("--checkpoint-time", "20s"), "--checkpoint-time needs to know how often machines go"),
         (("--interruptions", "g3.8xlarge=1/h"), "nobody says how often p3.2xlarge is revoked"),
-        (("--interruptions", "1/h", "--checkpoint", "0s"), "--checkpoint 0: it must be more than 0"),
+        (("--interruptions", "1/h", "--checkpoint-time", "0s"), "--checkpoint-time 0s: it must be more than 0"),
         (("--trace", "gaps.json"), "has a gap at tick 1"),
         (("--lifetimes", "zone.json"), "has no column seconds"),
     ],
@@ -327,15 +332,21 @@ def test_dangers_that_cannot_be_read_are_one_sentence(
         (("predict", "m.json", "--workers", "k80"), "write it like v100=2,k80=1"),
         (
             ("predict", "m.json", "--workers", "k80=1", "--model", "magic"),
-            "--model 'magic' is none of queue and paper",
+            "--model magic: it is queue or paper",
         ),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlage=2"), "did you mean g3.8xlarge?"),
-        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlarge"), "write it like g4dn.4xlarge=5"),
+        (
+            (*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlarge"),
+            "it is an instance type and how many, like p3.16xlarge=2",
+        ),
         ((*PLAN, "--deadline", "soon", "--loss", "0.8"), "cannot read the duration 'soon'"),
         ((*PLAN, "--deadline", "1h", "--loss", "inf"), "--loss inf: it must be more than 0, and finite"),
         ((*PLAN, "--deadline", "1h", "--loss", "nan"), "--loss nan: it must be more than 0, and finite"),
-        ((*PLAN, "--deadline", "1h", "--loss", "1e400"), "--loss inf: it must be more than 0, and finite"),
-        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--budget", "1e400"), "--budget inf: it must be more than 0"),
+        ((*PLAN, "--deadline", "1h", "--loss", "1e400"), "--loss 1e400: it must be more than 0, and finite"),
+        (
+            (*PLAN, "--deadline", "1h", "--loss", "0.8", "--max-cost", "1e400"),
+            "--max-cost 1e400: cannot read the sum",
+        ),
         ((*PLAN, "--deadline", "1e400s", "--loss", "0.8"), "cannot read the duration '1e400s'"),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--confidence", "90"), "like 0.9"),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--vcpus", "64"), "p3.2xlarge says none; add vcpus to it"),

@@ -37,12 +37,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "mars"), 2, "'mars' is none of cloud, testbed, local"),
+        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "mars"), 2, "--on mars: it is cloud, testbed or local"),
         (("job.plan.json", "a_rehearsed_job.py:none"), 2, "has no name none"),
         (("job.plan.json", "a_rehearsed_job.py:small"), 2, "rehearse it with a model of"),
         (("job.plan.json", "a_rehearsed_job.py:bad"), 1, "the job failed before it trained: RuntimeError: no such"),
         (("none.plan.json", "a_rehearsed_job.py:job"), 2, "the plan chose no fleet; plan again with a looser"),
-        (("nowhere.json", "a_rehearsed_job.py:job"), 2, "cannot read the plan"),
+        (("nowhere.json", "a_rehearsed_job.py:job"), 2, "there is no file nowhere.json; plans of a fleet there"),
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--revoke", "worker2"),
             2,
@@ -60,15 +60,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (("job.plan.json", "a_rehearsed_job.py:job", "--revoke", "worker1@60s"), 2, "training ends after 60 s"),
         (("job.plan.json", "a_rehearsed_job.py:job", "--yes"), 2, "--yes is of rented machines, and --on testbed"),
-        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "local", "--slower", "2"), 2, "add --on testbed"),
+        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "local", "--time-scale", "2"), 2, "add --on testbed"),
         (("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--loss", "1"), 2, "--loss is of a rehearsal"),
         (
-            ("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--bound", "0"),
+            ("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--staleness", "0"),
             2,
-            "--bound is of a rehearsal",
+            "--staleness is of a rehearsal",
         ),
         (("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--json"), 2, "--json is of a rehearsal"),
-        (("job.plan.json", "a_rehearsed_job.py:job", "--seconds", "0s"), 2, "--seconds 0: it must be more than 0"),
+        (
+            ("job.plan.json", "a_rehearsed_job.py:job", "--seconds", "0s"),
+            2,
+            "--seconds 0s: it must be a number of seconds above 0",
+        ),
     ],
 )
 def test_what_cannot_be_rehearsed_is_refused_in_a_sentence(

@@ -138,7 +138,7 @@ def test_what_cannot_have_been_measured_is_refused_by_the_name_of_its_field(tmp_
 
 
 def test_an_endless_file_is_not_read_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "LARGEST", 100)
+    monkeypatch.setattr(documents, "MAX_BYTES", 100)
     save(PROFILE, tmp_path / "a.stash.json")
     with pytest.raises(ArtefactError, match="it is larger than"):
         load(tmp_path / "a.stash.json")
@@ -193,9 +193,13 @@ def test_a_profile_is_no_probe_and_a_probe_is_no_profile(tmp_path):
     for missing, says in (("missing.stash.json", "profiles there"), ("missing.host.json", "probes there")):
         with pytest.raises(ArtefactError, match=says):
             load_any(tmp_path / missing)
-    with pytest.raises(ArtefactError, match=r"is a profile, not a probe; .*\*\.host\.json.*`stash probe`"):
+    with pytest.raises(
+        ArtefactError, match=r"is a profile of `stash profile`, not a probe; .*\*\.host\.json.*`stash probe`"
+    ):
         load_probe(tmp_path / "a.stash.json")
-    with pytest.raises(ArtefactError, match=r"is a probe, not a profile; .*\*\.stash\.json.*`stash profile`"):
+    with pytest.raises(
+        ArtefactError, match=r"is a probe of `stash probe`, not a profile; .*\*\.stash\.json.*`stash profile`"
+    ):
         load(tmp_path / "a.host.json")
     with pytest.raises(ArtefactError, match=r"there is no file .*; probes there, newest first: .*a\.host\.json"):
         load_probe(tmp_path / "b.host.json")

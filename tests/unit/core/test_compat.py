@@ -27,8 +27,8 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     "use",
     [
         "import torchvision.transforms.v2, torchvision.models; torchvision.models.get_model('squeezenet1_0')",
-        "import transformers; transformers.BertForQuestionAnswering",
-        "import lightning",
+        pytest.param("import transformers; transformers.BertForQuestionAnswering", marks=pytest.mark.slow),
+        pytest.param("import lightning", marks=pytest.mark.slow),
     ],
 )
 def test_imports_work_once_prepared(use: str) -> None:

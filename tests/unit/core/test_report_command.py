@@ -191,7 +191,7 @@ def test_without_vl_convert_a_drawing_is_still_there(monkeypatch: Patch, capsys:
     assert run(monkeypatch, "figures", "train.stash.json", "--format", "svg", "-o", "made") == 0
     capsys.readouterr()
     said = refused(monkeypatch, capsys, "figures", "train.stash.json", "--format", "pdf", "-o", "made")
-    assert "PDF needs vl-convert: type `pip install vl-convert-python`" in said
+    assert "PDF needs vl-convert: type `pip install 'stash-ddl[figures]'`" in said
 
 
 @pytest.mark.parametrize(

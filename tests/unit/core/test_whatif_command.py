@@ -55,10 +55,17 @@ def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture):
     assert "1,024 samples instead of 256" in found["training"][0]
 
 
+def test_the_document_keeps_the_names_of_options_that_were_renamed(monkeypatch: Patch, capsys: Capture):
+    assert run(monkeypatch, "gpu.stash.json", "--duration", "12h", "--workers", "4", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["changes"] == {"workers": "4", "lasting": "12h"}
+    assert run(monkeypatch, "gpu.stash.json", "--sweep", "lasting=1h,2h", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["over"] == ["lasting"]
+
+
 def test_what_nobody_can_predict_is_said_and_no_step_is(monkeypatch: Patch, capsys: Capture):
     assert run(monkeypatch, "cpu.stash.json", "--nodes", "4") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Nobody can tell the step: network cannot be predicted" in out
+    assert "The step is unknown: network cannot be predicted" in out
     assert "say it with --network" in out
 
 
@@ -160,7 +167,7 @@ def test_machines_may_be_described_or_probed(files: Path, monkeypatch: Patch, ca
     [
         ("nowhere.yaml", (), "No such file"),
         ("cpu.stash.json", (), "is a profile"),
-        ("bad.yaml", (), "line 1: nodez"),
+        ("bad.yaml", (), ":1: nodez"),
         ("lab.yaml", ("--cpus", "3"), "says already what --cpus"),
         ("lab.yaml", ("--instance", "p3.8xlarge"), "says already what"),
     ],

@@ -12,19 +12,22 @@ from stash.lab.zoo.registry import WORKLOADS
 
 
 def test_listing_needs_no_torch() -> None:
-    code = "import sys, stash.lab.command as z; z.zoo(); z.zoo(json=True); assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from stash.lab.command import ZooOptions, zoo; zoo(ZooOptions()); zoo(ZooOptions(json=True)); "
+    )
+    code += "assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_the_listing_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from stash.lab.command import zoo
+    from stash.lab.command import ZooOptions, zoo
 
     monkeypatch.setenv("COLUMNS", "80")
-    zoo()
+    zoo(ZooOptions())
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert sum(line.split()[0] in WORKLOADS for line in lines if line.strip()) == len(WORKLOADS)
-    assert len(lines) == len(WORKLOADS) + 2 * 3 + 1  # Nothing wrapped: a title and a header per group, a foot.
-    zoo(json=True)
+    assert len(lines) == len(WORKLOADS) + 1 + 3 * 3 + 2  # Nothing wrapped: a title and a head per group, a foot.
+    zoo(ZooOptions(json=True))
     listed = json.loads(capsys.readouterr().out)
     assert [item["name"] for item in listed] == list(WORKLOADS)

@@ -12,7 +12,7 @@ import pytest
 
 from stash.cli.main import main
 from stash.core.version import __version__
-from stash.measure.protocol import folder, kept_state
+from stash.measure.protocol import folder, put_back
 from stash.measure.protocol.file_backup import FileBackup
 from stash.measure.protocol.folder import RunFolder
 
@@ -28,7 +28,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "last.pt"
     path.write_text("the user's")
     os.utime(path, (1, 1))
-    made = kept_state.claimed_for(tmp_path / "stash-run")
+    made = put_back.claimed_for(tmp_path / "stash-run")
     assert made is not None
     (tmp_path / "stash-run").mkdir()
     (tmp_path / "stash-run" / "kept").symlink_to(made[0])

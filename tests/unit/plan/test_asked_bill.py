@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.plan.bill import BillFacts
-from stash.plan.plan_options import bill_facts
+from stash.plan.plan_options import PlanOptions, bill_facts
 from stash.predict.forecasting import shipped_catalog
 
 CATALOG = shipped_catalog()
 
 
-def facts(dataset_bytes: float | None = None, **typed: str) -> BillFacts:
-    return bill_facts({name.replace("_", "-"): text for name, text in typed.items()}, dataset_bytes, CATALOG)
+def facts(dataset_bytes: float | None = None, **typed: Any) -> BillFacts:
+    return bill_facts(PlanOptions(**typed), dataset_bytes, CATALOG)
 
 
 def test_without_options_only_tariffs_and_the_profile_are_known() -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
 from stash.core.errors import UserError
 from stash.plan.candidates import refuse_different_jobs
-from stash.plan.plan_options import TrainedJob, constraints, goal, work
+from stash.plan.plan_options import PlanOptions, TrainedJob, constraints, goal, work
 from stash.predict.forecasting import shipped_catalog
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 JOB = TrainedJob(samples_per_step=256.0, dataset_samples=1_281_167)
 NOBODY_KNOWS = TrainedJob()
+
+
+def asked(typed: dict[str, Any]) -> PlanOptions:
+    """Of options by name, as they are typed."""
+    return PlanOptions(**{name.replace("-", "_"): text for name, text in typed.items()})
 
 
 @pytest.mark.parametrize(
@@ -34,7 +40,7 @@ NOBODY_KNOWS = TrainedJob()
     ],
 )
 def test_every_way_to_say_how_much_ends_in_samples(typed: dict[str, str], samples: float, text: str) -> None:
-    found = work(typed, JOB)
+    found = work(asked(typed), JOB)
     assert found.samples == pytest.approx(samples)
     assert found.text.startswith(text)
 
@@ -61,20 +67,20 @@ def test_work_that_cannot_be_read_is_refused_with_what_to_type(
     typed: dict[str, str], job: TrainedJob, said: str
 ) -> None:
     with pytest.raises(UserError) as refused:
-        work(typed, job)
+        work(asked(typed), job)
     assert str(refused.value).startswith(said)
     assert "\n" not in str(refused.value)
 
 
 def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
-    typed = {"samples": "1M", "deadline": "3d", "budget": "$1.5k", "confidence": "95%", "scaling": "global"}
-    found = goal({**typed, "efficiency": "0.2"}, JOB, NOON)
+    typed = {"samples": "1M", "deadline": "3d", "max-cost": "$1.5k", "confidence": "95%", "scaling": "global"}
+    found = goal(asked({**typed, "efficiency": "0.2"}), JOB, NOON)
     assert found.deadline_seconds == 3 * 86400
     assert found.budget_dollars == 1500
     assert (found.confidence, found.scaling, found.efficiency) == (0.95, "global", 0.2)
-    dated = goal({"samples": "1M", "deadline": "2026-11-23T18:00"}, JOB, NOON)
+    dated = goal(asked({"samples": "1M", "deadline": "2026-11-23T18:00"}), JOB, NOON)
     assert dated.deadline_seconds == 30 * 3600
-    assert goal({"samples": "1M"}, JOB, NOON).deadline_seconds is None
+    assert goal(asked({"samples": "1M"}), JOB, NOON).deadline_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -84,10 +90,10 @@ def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
         ({"deadline": "2026-11-01"}, "--deadline 2026-11-01 is past"),
         ({"deadline": "tomorrow"}, "--deadline tomorrow: cannot read the duration"),
         ({"deadline": "24 fortnights"}, "--deadline 24 fortnights: unknown time unit 'fortnights'"),
-        ({"budget": "0"}, "--budget 0: it must be more than 0"),
-        ({"budget": "300 EUR"}, "--budget 300 EUR: cannot read the sum '300 EUR'; sums are in US dollars"),
-        ({"budget": "€300"}, "--budget €300: cannot read the sum"),
-        ({"confidence": "1"}, "--confidence 1: how probable it has to be lies between 0.5 and 1"),
+        ({"max-cost": "0"}, "--max-cost 0: it must be more than 0"),
+        ({"max-cost": "300 EUR"}, "--max-cost 300 EUR: cannot read the sum '300 EUR'; sums are in US dollars"),
+        ({"max-cost": "€300"}, "--max-cost €300: cannot read the sum"),
+        ({"confidence": "1"}, "--confidence 1: how probable it has to be is from 0.5 to below 1"),
         ({"confidence": "sure"}, "--confidence sure: it is a fraction"),
         ({"scaling": "weak"}, "--scaling weak: it is per-device or global"),
         ({"efficiency": "2"}, "--efficiency 2: samples grow with"),
@@ -95,16 +101,17 @@ def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
 )
 def test_a_goal_that_cannot_be_read_is_refused(typed: dict[str, str], said: str) -> None:
     with pytest.raises(UserError) as refused:
-        goal({"samples": "1M", **typed}, JOB, NOON)
+        goal(asked({"samples": "1M", **typed}), JOB, NOON)
     assert str(refused.value).startswith(said)
 
 
 def test_constraints_carry_the_catalogs_own_names() -> None:
     typed = {
         "cloud": "AWS, gcp", "region": "US-EAST-1", "gpu": "v100,A100-80GB", "exclude": "P2.8xlarge,azure",
-        "max-nodes": "4", "max-price": "$20/h", "min-memory": "16GiB", "spot": "allow", "max-age": "30d",
+        "max-nodes": "4", "max-price": "$20/h", "min-gpu-memory": "16GiB", "allow-spot": True, "max-age": "30d",
+        "quota": ["P3.16xlarge=2"],
     }  # fmt: skip
-    found = constraints(typed, ("P3.16xlarge=2",), shipped_catalog())
+    found = constraints(asked(typed), shipped_catalog())
     assert found.clouds == ("aws", "gcp")
     assert found.regions == ("us-east-1",)
     assert found.gpus == ("v100", "A100-80GB")
@@ -112,32 +119,33 @@ def test_constraints_carry_the_catalogs_own_names() -> None:
     assert found.quotas == {"p3.16xlarge": 2}
     assert (found.most_nodes, found.most_dollars_per_hour, found.least_gpu_memory_bytes) == (4, 20.0, 2**34)
     assert (found.spot, found.oldest_price_days) == ("allow", 30)
-    assert constraints({}, (), shipped_catalog()).most_nodes == 16
+    assert constraints(PlanOptions(), shipped_catalog()).most_nodes == 16
 
 
 @pytest.mark.parametrize(
-    ("typed", "quotas", "said"),
+    ("typed", "said"),
     [
-        ({"cloud": "awz"}, (), "--cloud awz: no such cloud in the catalog; did you mean aws"),
-        ({"region": "us-eats-1"}, (), "--region us-eats-1: no such region in the catalog; did you mean us-east-1"),
-        ({"gpu": "V1000"}, (), "--gpu V1000: no such GPU in the catalog; did you mean V100"),
-        ({"gpu": "--"}, (), "--gpu --: no such GPU"),
-        ({"gpu": " , "}, (), "--gpu ' , ' names nothing"),
-        ({"exclude": "p3.17xlarge"}, (), "--exclude p3.17xlarge: no such instance type or cloud in the catalog"),
-        ({}, ("p3.16xlarg=2",), "--quota p3.16xlarg: no such instance type in the catalog; did you mean p3.16xlarge"),
-        ({}, ("p3.16xlarge",), "--quota p3.16xlarge: it is an instance type and how many"),
-        ({}, ("p3.16xlarge=two",), "--quota p3.16xlarge=two: it is an instance type and how many"),
-        ({"max-nodes": "0"}, (), "--max-nodes 0: it is a whole number from 1 on"),
-        ({"max-nodes": "1.5"}, (), "--max-nodes 1.5: it is a whole number from 1 on"),
-        ({"max-price": "20 EUR"}, (), "--max-price 20 EUR: cannot read the price"),
-        ({"spot": "yes"}, (), "--spot yes: it is never or allow"),
+        ({"cloud": "awz"}, "--cloud awz: no such cloud in the catalog; did you mean aws"),
+        ({"region": "us-eats-1"}, "--region us-eats-1: no such region in the catalog; did you mean us-east-1"),
+        ({"gpu": "V1000"}, "--gpu V1000: no such GPU in the catalog; did you mean V100"),
+        ({"gpu": "--"}, "--gpu --: no such GPU"),
+        ({"gpu": " , "}, "--gpu ,: it names nothing"),
+        ({"exclude": "p3.17xlarge"}, "--exclude p3.17xlarge: no such instance type or cloud in the catalog"),
+        (
+            {"quota": ("p3.16xlarg=2",)},
+            "--quota p3.16xlarg: no such instance type in the catalog; did you mean p3.16xlarge",
+        ),
+        ({"quota": ("p3.16xlarge",)}, "--quota p3.16xlarge: it is an instance type and how many"),
+        ({"quota": ("p3.16xlarge=two",)}, "--quota p3.16xlarge=two: it is an instance type and how many"),
+        ({"max-nodes": "0"}, "--max-nodes 0: it is a whole number from 1 on"),
+        ({"max-nodes": "1.5"}, "--max-nodes 1.5: it is a whole number from 1 on"),
+        ({"max-price": "20 EUR"}, "--max-price 20 EUR: cannot read the price"),
+        ({"spot": "yes"}, "--spot yes: it is never or allow"),
     ],
 )
-def test_a_mistyped_name_is_told_and_excludes_nothing(
-    typed: dict[str, str], quotas: tuple[str, ...], said: str
-) -> None:
+def test_a_mistyped_name_is_told_and_excludes_nothing(typed: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError) as refused:
-        constraints(typed, quotas, shipped_catalog())
+        constraints(asked(typed), shipped_catalog())
     assert str(refused.value).startswith(said)
 
 

@@ -8,8 +8,10 @@ import plan_builder
 import pytest
 
 from stash.core.errors import UserError
-from stash.plan.page import cost_against_time, dollars_by_stall, page, picture
+from stash.plan.charts import cost_against_time, dollars_by_stall
+from stash.plan.page import page, telling
 from stash.plan.records import RentalPlan
+from stash.report.output import file_of
 from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Rule, Tag
 from stash.ui.charts.svg import svg
 
@@ -21,7 +23,7 @@ def drawn(found: Chart | Blank) -> Chart:
 
 @pytest.mark.parametrize("plan", [plan_builder.plan(), plan_builder.nothing_feasible()], ids=["plan", "nothing"])
 def test_every_mark_stands_within_its_plane(plan: RentalPlan) -> None:
-    for chart in (drawn(cost_against_time(plan)), drawn(dollars_by_stall(plan))):
+    for chart in (drawn(cost_against_time(plan)), drawn(dollars_by_stall(plan, telling(plan)))):
         places = [
             end
             for mark in chart.marks
@@ -47,7 +49,7 @@ def test_cost_against_time_names_the_best_and_draws_the_deadline() -> None:
 
 def test_bars_of_a_bill_follow_each_other_and_end_at_its_total() -> None:
     plan = plan_builder.plan()
-    chart = drawn(dollars_by_stall(plan))
+    chart = drawn(dollars_by_stall(plan, telling(plan)))
     first = [mark for mark in chart.marks if isinstance(mark, Bar)][: len(plan.choices[0].stalls) + 1]
     assert [mark.series for mark in first][-2:] == ["fetch", "plain"]
     for before, after in pairwise(first):
@@ -59,17 +61,20 @@ def test_bars_of_a_bill_follow_each_other_and_end_at_its_total() -> None:
 def test_an_item_that_was_not_counted_is_no_zero() -> None:
     whole, without = plan_builder.chosen(), plan_builder.tied()
     bare = without.model_copy(update={"items": without.items[:1]})
-    chart = drawn(dollars_by_stall(plan_builder.plan(choices=(whole, bare))))
+    plan = plan_builder.plan(choices=(whole, bare))
+    chart = drawn(dollars_by_stall(plan, plan.choices))
     assert chart.table.rows[1][-1] == "not counted"
 
 
 def test_the_page_has_the_verdict_its_chapters_and_the_derivation() -> None:
     told = page(plan_builder.with_rules())
     names = [chapter.name for chapter in told.chapters]
-    assert names == ["front", "dollars", "choices", "rules", "derivation", "unranked", "assumed"]
+    assert names == [
+        "front", "dollars", "choices", "rules", "derivation", "assumed", "unranked", "every-unranked",
+    ]  # fmt: skip
     assert dict(told.numbers)["cost"] == "$338 ± 14"
     assert told.next_steps[0].startswith("ten minutes of p3.16xlarge settle this")
-    html = picture(plan_builder.with_rules(), ".html")
+    html = file_of(page(plan_builder.with_rules()), ".html")
     assert isinstance(html, str)
     assert "What to rent for resnet50" in html
     nothing = page(plan_builder.nothing_feasible())
@@ -79,6 +84,6 @@ def test_the_page_has_the_verdict_its_chapters_and_the_derivation() -> None:
 
 def test_a_plan_without_choices_has_a_page_and_no_picture() -> None:
     empty = plan_builder.plan(choices=(), experiment=None)
-    assert isinstance(picture(empty, ".html"), str)
+    assert isinstance(file_of(page(empty), ".html"), str)
     with pytest.raises(UserError, match="there is nothing to draw, because of no offer"):
-        picture(empty, ".svg")
+        file_of(page(empty), ".svg")

@@ -11,13 +11,12 @@ import pytest
 from stash.core.errors import UserError
 from stash.core.formatting import chance, dollars, dollars_interval, span, span_interval
 from stash.core.intervals import Interval
-from stash.plan.explained import Derivation, explained
-from stash.plan.explained import render as render_derivation
-from stash.plan.plan_markdown import render as render_note
+from stash.plan.explained import explained
+from stash.plan.page import document, money_parts, page, question, stall_dollars
 from stash.plan.records import RentalPlan
-from stash.plan.terminal import document, render
-from stash.plan.view import PlanView, money_parts, question, stall_dollars, view
-from stash.ui.layout import Renderer
+from stash.ui.markdown import render as render_note
+from stash.ui.page import Page
+from stash.ui.terminal import render
 
 PLANS = {
     "one of each": plan_builder.plan(),
@@ -31,15 +30,15 @@ PLANS = {
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_no_line_is_wider_than_the_screen(plan: RentalPlan, width: int, colour: bool) -> None:
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", render(view(plan), width, colour)).splitlines()
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", render(page(plan), width, colour)).splitlines()
     assert max(map(len, lines)) <= width
     assert colour or all(line.isascii() for line in lines)
 
 
 def test_the_verdict_says_what_where_when_how_much_and_which_dollars_are_stalls() -> None:
-    told = view(plan_builder.plan())
-    assert told.question == "90 epochs of 1,281,167 samples, within 24 h"
-    assert told.verdict == (
+    told = page(plan_builder.plan())
+    assert told.subtitle == ("90 epochs of 1,281,167 samples, within 24 h",)
+    assert told.verdict[0] == (
         "Rent 1 × g5.48xlarge (aws us-east-1, on-demand at $16.29/h): done in 20.7 ± 0.8 h for $338 ± 14, on time "
         "with 98%. $92 of it (27%) are stalls, the largest interconnect ($51). 1 × p3.16xlarge is as good within the "
         "intervals."
@@ -50,42 +49,48 @@ def test_the_parts_of_the_bill_add_up_as_they_are_shown() -> None:
     best = plan_builder.chosen()
     parts = money_parts(best)
     assert [part.name for part in parts[-2:]] == ["fetch", "start-up"]
-    assert sum(int(part.dollars.removeprefix("$")) for part in parts) == round(best.dollars.value)
+    assert sum(int(part.time.removeprefix("$")) for part in parts) == round(best.dollars.value)
     assert sum(part.fraction for part in parts) == pytest.approx(1)
     # 240 of 330 ms are compute; the rest of what trains are stalls.
     trains = best.items[0].dollars.value
     assert stall_dollars(best) == pytest.approx(trains * 90 / 330)
 
 
+def choices(plan: RentalPlan, pareto: bool = False) -> list[dict[str, str]]:
+    """The short table's rows by the heads of its columns."""
+    grid = page(plan, pareto).grids[0]
+    return [dict(zip(("word", *grid.head), row, strict=True)) for row in grid.rows]
+
+
 def test_every_choice_has_a_word_its_chance_and_the_reason() -> None:
-    lines = {line.name: line for line in view(plan_builder.plan()).lines}
-    assert [line.word for line in lines.values()] == ["rent", "tie", "front", "lost", "fails", "fails"]
+    lines = {line["what"]: line for line in choices(plan_builder.plan())}
+    assert [line["word"] for line in lines.values()] == ["rent", "tie", "front", "lost", "fails", "fails"]
     lost = lines["2 × p3.8xlarge"]
-    assert (lost.on_time, lost.in_budget, lost.stall) == ("93%", "", "network 48%")
-    assert lost.why == "49 % of its bill is network stall"
-    assert lines["1 × g5.12xlarge"].on_time == "< 1%"
+    assert (lost["on time"], lost.get("in budget"), lost["largest stall"]) == ("93%", None, "network 48%")
+    assert lost["why"] == "49 % of its bill is network stall"
+    assert lines["1 × g5.12xlarge"]["on time"] == "< 1%"
 
 
 def test_a_screen_leaves_out_the_many_that_lost_and_says_how_many() -> None:
     many = plan_builder.plan(choices=(plan_builder.chosen(), *[plan_builder.lost()] * 9))
-    told = view(many)
-    assert len(told.lines) == 4
-    assert told.more.startswith("6 choices more: `--json`")
-    front = view(plan_builder.plan(), pareto=True)
-    assert [line.word for line in front.lines] == ["rent", "tie", "front"]
-    assert front.more.startswith("3 choices beside the front")
+    (told,) = page(many).grids
+    assert len(told.rows) == 4
+    assert told.below.startswith("6 choices more: `--json`")
+    (front,) = page(plan_builder.plan(), pareto=True).grids
+    assert [row[0] for row in front.rows] == ["rent", "tie", "front"]
+    assert front.below.startswith("3 choices beside the front")
 
 
 def test_where_nothing_is_feasible_the_nearest_wishes_are_typed_out() -> None:
-    told = view(plan_builder.nothing_feasible())
-    assert told.verdict == (
+    told = page(plan_builder.nothing_feasible())
+    assert told.verdict[0] == (
         "Nothing that may be rented keeps a deadline of 4 h and a budget of $300 with a probability of 90%."
     )
-    assert told.parts == ()
-    assert told.relaxations[0] == ("--deadline 10h", "2 × p3.16xlarge is done in 9.3 hours")
+    assert told.bar == ()
+    assert told.next_steps[0] == "`--deadline 10h`: 2 × p3.16xlarge is done in 9.3 hours"
     small = plan_builder.nothing_feasible().goal.model_copy(update={"budget_dollars": 60.0})
     assert question(small).endswith("within 4 h and $60")
-    assert "of no offer are both its price and the step on it known" in view(PLANS["nothing known"]).verdict
+    assert "of no offer are both its price and the step on it known" in page(PLANS["nothing known"]).verdict[0]
 
 
 def test_capacity_that_is_paid_for_already_costs_nothing_and_has_no_bar() -> None:
@@ -98,22 +103,19 @@ def test_capacity_that_is_paid_for_already_costs_nothing_and_has_no_bar() -> Non
             "items": tuple(item.model_copy(update={"dollars": nothing}) for item in best.items),
         }
     )
-    told = view(plan_builder.plan(choices=(free,)))
-    assert told.parts == ()
-    assert told.lines[0].cost == "$0.00 ± <0.01"
-    assert told.lines[0].stall == "interconnect 15%"
-    assert "stalls" not in told.verdict
+    told, line = page(plan_builder.plan(choices=(free,))), choices(plan_builder.plan(choices=(free,)))[0]
+    assert told.bar == ()
+    assert line["cost"] == "$0.00 ± <0.01"
+    assert line["largest stall"] == "interconnect 15%"
+    assert "stalls" not in told.verdict[0]
     assert render(told, 80)
 
 
 def test_rules_are_shown_with_what_they_cost_more_and_what_they_miss() -> None:
-    by_hour, by_gpu, paper = view(plan_builder.with_rules()).rules
-    assert (by_hour.rents, by_hour.dollars, by_hour.time, by_hour.remark) == (
-        "1 × g5.12xlarge", "−$131", "+15.6 h", "late",
-    )  # fmt: skip
-    assert (by_gpu.dollars, by_gpu.remark) == ("+$231", "")
-    assert (paper.rents, paper.dollars) == ("nothing", "")
-    assert paper.remark == "the paper has not measured resnet50 on these"
+    by_hour, by_gpu, paper = page(plan_builder.with_rules()).grids[1].rows
+    assert by_hour[1:] == ("1 × g5.12xlarge", "−$131", "+15.6 h", "late")
+    assert (by_gpu[2], by_gpu[4]) == ("+$231", "")
+    assert paper[1:] == ("nothing", "", "", "the paper has not measured resnet50 on these")
 
 
 def test_settings_and_the_way_of_paying_are_named() -> None:
@@ -125,17 +127,16 @@ def test_settings_and_the_way_of_paying_are_named() -> None:
             "setting": best.setting.model_copy(update={"batch": 32}),
         }
     )
-    line = view(plan_builder.plan(choices=(changed,))).lines[0]
-    assert line.name == "1 × g5.48xlarge, spot"
-    assert line.why == "cheapest of what keeps the deadline (with batch 32)"
+    line = choices(plan_builder.plan(choices=(changed,)))[0]
+    assert line["what"] == "1 × g5.48xlarge, spot"
+    assert line["why"] == "cheapest of what keeps the deadline (with batch 32)"
 
 
 # Line by line ----------------------------------------------------------------------------------------------
 
 
-def text_of(told: Derivation) -> str:
-    renderer: Renderer[Derivation] = render_derivation
-    return " ".join(renderer(told, 120).split())
+def text_of(told: Page) -> str:
+    return " ".join(render(told, 120).split())
 
 
 def test_a_derivation_has_every_quotient_and_every_fact_with_its_source() -> None:
@@ -163,7 +164,7 @@ def test_a_type_is_found_by_every_way_to_write_it(name: str) -> None:
 
 def test_what_is_not_ranked_says_why_and_what_is_nowhere_has_neighbours() -> None:
     told = explained(plan_builder.plan(), "p2.8xlarge")
-    assert told.verdict == "It is not ranked: its network is not known."
+    assert told.verdict[0] == "It is not ranked: its network is not known."
     with pytest.raises(UserError, match=r"--explain p3\.17xlarge: nothing of that type .* did you mean p3\.16xlarge"):
         explained(plan_builder.plan(), "p3.17xlarge")
 
@@ -193,17 +194,17 @@ def test_the_document_reads_back_as_the_plan() -> None:
 
 def test_a_note_escapes_what_comes_from_elsewhere_and_keeps_its_tables_whole() -> None:
     plan = plan_builder.with_rules(workload="<b>@all</b> | resnet")
-    note = render_note(view(plan))
+    note = render_note(page(plan))
     assert "<b>" not in note
     assert "@all" not in note
-    table = [line for line in note.splitlines() if line.startswith("|")]
+    table = [line for line in note.partition("<details>")[0].splitlines() if line.startswith("|")]
     assert len(table) == 2 + 6 + 2 + 3
     assert len({line.replace("\\|", "").count("|") for line in table[:8]}) == 1
     assert "**Rent 1 × g5.48xlarge" in note
 
 
 def test_control_characters_of_an_artefact_never_reach_a_terminal() -> None:
-    shown: PlanView = view(plan_builder.plan(workload="evil\x1b[31m"))
+    shown = page(plan_builder.plan(workload="evil\x1b[31m"))
     assert "\x1b[31m" not in render(shown, 80)
 
 

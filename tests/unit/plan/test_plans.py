@@ -75,7 +75,7 @@ def test_what_is_no_plan_is_refused_in_one_sentence(tmp_path: Path, content: str
 def test_a_profile_is_no_plan_and_a_plan_no_profile(tmp_path: Path) -> None:
     save_plan(PLAN, tmp_path / "a.plan.json")
     artefact.save(build({"solo": [0.1, 0.2]}), tmp_path / "a.stash.json")
-    with pytest.raises(ArtefactError, match=r"a\.stash\.json is a profile or a probe, not a plan"):
+    with pytest.raises(ArtefactError, match=r"a\.stash\.json is a profile of `stash profile`, not a plan"):
         load_plan(tmp_path / "a.stash.json")
     for read in (artefact.load, artefact.load_probe, artefact.load_any):
         with pytest.raises(ArtefactError, match=r"a\.plan\.json is a plan of `stash recommend`, not a pro"):
@@ -93,7 +93,7 @@ def test_a_missing_plan_suggests_those_beside_it(tmp_path: Path) -> None:
 
 
 def test_an_endless_file_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "LARGEST", 100)
+    monkeypatch.setattr(documents, "MAX_BYTES", 100)
     save_plan(PLAN, tmp_path / "a.plan.json")
     with pytest.raises(ArtefactError, match="it is larger than"):
         load_plan(tmp_path / "a.plan.json")

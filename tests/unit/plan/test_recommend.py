@@ -18,9 +18,9 @@ from stash.core.errors import UserError
 from stash.core.records.host import Gpu, Host
 from stash.core.records.profile import Profile
 from stash.plan.bill import BillFacts
+from stash.plan.page import page, verdict
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
-from stash.plan.view import verdict, view
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
 
@@ -102,7 +102,8 @@ def test_how_probably_spot_machines_keep_a_deadline_and_a_budget_is_unknown():
     assert (plan.chosen.on_time, plan.chosen.within_budget) == (None, None)
     assert plan.chosen.why.endswith("unless it is interrupted")
     assert "if it is not interrupted; how probable that is, is unknown" in verdict(plan)
-    assert (view(plan).lines[0].on_time, view(plan).lines[0].in_budget) == ("unknown", "unknown")
+    (choices,) = page(plan).grids
+    assert [choices.rows[0][choices.head.index(head) + 1] for head in ("on time", "in budget")] == ["unknown"] * 2
     assert any("stash spot plan --interruptions" in each for each in plan.assumptions)
 
 
@@ -134,7 +135,7 @@ def test_where_nothing_is_feasible_the_nearest_deadline_and_budget_are():
     plan = asked(deadline_seconds=HOUR, budget_dollars=3.0)
     assert plan.chosen is None
     # With the budget of $3 no deadline helps, nor any budget with a deadline of an hour.
-    assert [each.to for each in plan.relaxations] == ["--deadline 2h --budget 4", "--deadline 1.3h --budget 7"]
+    assert [each.to for each in plan.relaxations] == ["--deadline 2h --max-cost 4", "--deadline 1.3h --max-cost 7"]
     assert [(each.option, each.to) for each in asked(deadline_seconds=HOUR).relaxations] == [("deadline", "1.3h")]
     assert [(each.option, each.to) for each in asked(budget_dollars=3.0).relaxations] == [("budget", "4")]
 

@@ -18,7 +18,7 @@ from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
 from stash.predict.passes import Base
 from stash.whatif.answers import answered
-from stash.whatif.page import view
+from stash.whatif.page import page
 
 
 def hosts(instance: str | None, nodes: int = 2, gpus: int = 2, name: str = "gpu") -> tuple[Host, ...]:
@@ -48,9 +48,9 @@ def test_the_type_that_was_measured_is_answered_by_the_measurement(name: str, no
 
 
 def test_that_it_was_measured_is_what_it_says() -> None:
-    said = view(answered(job(), {"instance": "p3.8xlarge"}))
-    assert said.verdict.startswith("That is what was measured: a step of 300.0 ")
-    assert {line.origin for line in said.lines} == {"measured"}
+    said = page(answered(job(), Alteration(instance="p3.8xlarge")))
+    assert said.verdict[0].startswith("That is what was measured: a step of 300.0 ")
+    assert {row[-1] for row in said.grids[0].rows[:-1]} == {"measured"}
 
 
 def test_a_change_beside_it_changes_that_alone() -> None:

@@ -18,7 +18,7 @@ BURSTING = Storage(
 
 
 @pytest.mark.parametrize(("lasting", "rate", "said"), [
-    (None, 100e6, "say how long training lasts with --lasting"),
+    (None, 100e6, "say how long training lasts with --duration"),
     (50.0, 200e6, None),
     (400.0, 125e6, "training outlasts the credit of its storage"),
 ])  # fmt: skip

@@ -39,15 +39,18 @@ def test_what_is_left_out_stays_unknown() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nodes: 0\n", "bad.yaml line 1: nodes: Input should be greater than or equal to 1"),
-        ("name: x\n", "nodes: Field required"),
-        ("nodes: 2\nnetwork:\n  bandwith: 1GB/s\n", "line 3: network.bandwith: Extra inputs are not permitted"),
-        ("nodes: 2\nnetwork:\n  bandwidth: fast\n", "line 3: network.bandwidth: cannot read the rate 'fast'"),
+        ("nodes: 0\n", "bad.yaml:1: nodes: should be greater than or equal to 1"),
+        ("name: x\n", "nodes: is missing"),
+        (
+            "nodes: 2\nnetwork:\n  bandwith: 1GB/s\n",
+            ":3: network.bandwith: there is no such field; did you mean bandwidth?",
+        ),
+        ("nodes: 2\nnetwork:\n  bandwidth: fast\n", ":3: network.bandwidth: cannot read the rate 'fast'"),
         ("nodes: 2\nnetwork:\n  bandwidth: {value: 1GB/s, low: 2GB/s, high: 3GB/s}\n", "value must lie between"),
         ("nodes: 2\nnetwork:\n  bandwidth: {value: 1GB/s, low: 0.5GB/s}\n", "give both low and high, or neither"),
-        ("nodes: 2\nnetwork:\n  latency: 4\n", "line 3: network.latency: 4 what? type 4us, 4ms or 4s"),
+        ("nodes: 2\nnetwork:\n  latency: 4\n", ":3: network.latency: 4 what? type 4us, 4ms or 4s"),
         ("nodes: 2\nmemory: 0\n", "memory"),
-        ("nodes: [\n", "bad.yaml line 2: it is not valid YAML"),
+        ("nodes: [\n", "bad.yaml:2: it is not valid YAML"),
     ],
 )
 def test_mistakes_are_told_with_line_and_field(text: str, said: str) -> None:

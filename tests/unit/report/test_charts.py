@@ -16,8 +16,8 @@ from reported import HOSTILE, ROUNDS, hostile, page_of, probed_whole, whole
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
 from stash.analysis.usage import readiness, usage
-from stash.report import run_charts, stage_charts
-from stash.report.ladder_charts import ladder, steps_side_by_side
+from stash.report import machine_charts, step_charts
+from stash.report.step_charts import ladder, steps_side_by_side
 from stash.ui.charts.chart import (
     Bar,
     Blank,
@@ -131,9 +131,9 @@ def test_after_one_round_no_interval_is_drawn():
 def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hollow():
     profile = whole()
     breakdown = attribute(profile)
-    chart = run_charts.rounds(course(profile), breakdown.rungs)
+    chart = step_charts.rounds(course(profile), breakdown.rungs)
     assert len(dots(chart)) == len(chart.table.rows) == ROUNDS * len(breakdown.rungs)
-    assert {dot.says.partition(",")[0] for dot in dots(chart) if dot.hollow} == {"round 6"}
+    assert {dot.tip.partition(",")[0] for dot in dots(chart) if dot.hollow} == {"round 6"}
     assert "Dropped rounds: 1 disturbed." in chart.caption
     assert [row[-1] for row in chart.table.rows if row[0] == "6"] == ["disturbed"] * len(breakdown.rungs)
     lines = [mark for mark in chart.marks if isinstance(mark, Trail)]
@@ -142,8 +142,8 @@ def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hol
 
 def test_a_dropped_block_beyond_the_axis_stands_at_its_edge_and_is_said_to():
     profile = whole()
-    chart = run_charts.rounds(course(profile), attribute(profile).rungs)
-    cold = next(dot for dot in dots(chart) if dot.hollow and ", cold:" in dot.says)
+    chart = step_charts.rounds(course(profile), attribute(profile).rungs)
+    cold = next(dot for dot in dots(chart) if dot.hollow and ", cold:" in dot.tip)
     assert cold.y == 1.0
     assert "blocks lie beyond the axis" in chart.caption
     assert "159.4 ms" in chart.caption
@@ -151,7 +151,7 @@ def test_a_dropped_block_beyond_the_axis_stands_at_its_edge_and_is_said_to():
 
 def test_an_incomplete_round_is_shown_as_such():
     profile = build({"solo": [0.1] * 4, "crowd": [0.2] * 3})
-    chart = run_charts.rounds(course(profile), attribute(profile).rungs)
+    chart = step_charts.rounds(course(profile), attribute(profile).rungs)
     assert chart.table.rows[-1][-1] == "incomplete"
     assert chart.caption == "Of 3 complete rounds no trend can be told. Dropped rounds: 1 incomplete."
 
@@ -159,14 +159,14 @@ def test_an_incomplete_round_is_shown_as_such():
 def test_a_drift_of_the_step_is_said():
     times = [0.1 + 0.004 * number for number in range(8)]
     profile = build({"solo": [0.05] * 8, "crowd": times})
-    assert "The step changed by +2" in run_charts.rounds(course(profile), ("solo", "crowd")).caption
+    assert "The step changed by +2" in step_charts.rounds(course(profile), ("solo", "crowd")).caption
     steady = build({"solo": [0.05] * 8, "crowd": [0.1, 0.101, 0.099, 0.1, 0.1, 0.101, 0.1, 0.099]})
-    assert run_charts.rounds(course(steady), ("solo", "crowd")).caption == "No drift of the step is shown."
+    assert step_charts.rounds(course(steady), ("solo", "crowd")).caption == "No drift of the step is shown."
 
 
 def ranks_of(profile):
     kept = step_matrix(profile).calmed()
-    return run_charts.ranks(attribute(profile), ranks_side_by_side(profile, kept), profile)
+    return step_charts.ranks(attribute(profile), ranks_side_by_side(profile, kept), profile)
 
 
 def test_ranks_have_a_lane_each_and_the_slow_one_is_named():
@@ -197,8 +197,8 @@ def test_a_bucket_is_ready_with_the_gradient_that_fills_it():
     ready = readiness(whole())
     assert [(bucket.bytes, bucket.ready_seconds) for bucket in ready.buckets] == [
         (2_000_000, 0.0), (26_000_000, 0.008), (72_000_000, pytest.approx(0.036))]  # fmt: skip
-    chart = stage_charts.readiness(ready)
-    assert [dot.says for dot in dots(chart)][1] == "bucket 2: 26.0 MB, ready after 8.00 ms"
+    chart = machine_charts.readiness(ready)
+    assert [dot.tip for dot in dots(chart)][1] == "bucket 2: 26.0 MB, ready after 8.00 ms"
     assert len(chart.table.rows) == 3 + 10
 
 
@@ -208,7 +208,8 @@ def test_buckets_of_other_bytes_than_the_gradients_are_unknown_and_not_guessed()
     ready = readiness(profile.model_copy(update={"workload": work}))
     assert ready.buckets == ()
     assert (
-        stage_charts.readiness(ready).caption == "Buckets unknown: the buckets' bytes are not those of the gradients."
+        machine_charts.readiness(ready).caption
+        == "Buckets unknown: the buckets' bytes are not those of the gradients."
     )
 
 
@@ -226,8 +227,8 @@ def test_readings_of_a_node_are_taken_once_and_rates_are_a_second():
 def test_what_no_block_recorded_is_a_blank_with_its_reason():
     profile = build({"solo": [0.1] * 3, "crowd": [0.2] * 3})
     uses = usage(profile, step_matrix(profile).calmed())
-    assert stage_charts.shares(uses, ("solo", "crowd")).why == "no block recorded how busy its host was"
-    assert isinstance(stage_charts.traffic(uses, ("solo", "crowd"), "disk"), Blank)
+    assert machine_charts.shares(uses, ("solo", "crowd")).why == "no block recorded how busy its host was"
+    assert isinstance(machine_charts.traffic(uses, ("solo", "crowd"), "disk"), Blank)
 
 
 def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():

@@ -63,9 +63,9 @@ def test_compare_prints_documents(monkeypatch: Patch, capsys: Capture) -> None:
 
 def test_different_jobs_are_refused_unless_anyway(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "compare", "a.stash.json", "other.stash.json") == 2
-    words = "different jobs, in batch per device (8 and 16); compare them all the same with --anyway"
+    words = "different jobs, in batch per device (8 and 16); compare them all the same with --force"
     assert words in capsys.readouterr().err
-    assert run(monkeypatch, "compare", "--anyway", "a.stash.json", "other.stash.json") == 0
+    assert run(monkeypatch, "compare", "--force", "a.stash.json", "other.stash.json") == 0
 
 
 @pytest.mark.parametrize(

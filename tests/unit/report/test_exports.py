@@ -109,7 +109,7 @@ def test_tensorboard_reads_figures_rounds_and_text(files: list[str], monkeypatch
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--to", "excel"), "--to excel: it is one of mlflow, wandb, tensorboard, openmetrics"),
+        (("--to", "excel"), "--to excel: it is mlflow, wandb, tensorboard or openmetrics"),
         (("--to", "tensorboard"), "--to tensorboard needs a folder: --output tb/"),
         (("--to", "mlflow", "-o", "x"), "MLflow has a place of its own"),
         (("--to", "openmetrics", "--url", "http://x"), "OpenMetrics goes into files"),

@@ -14,14 +14,15 @@ from rich.console import Console
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.core.artefact import load
-from stash.report.profile_page import render, stall_table, view
+from stash.report.profile_page import page, table_rows
+from stash.ui.terminal import StallTable, render
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def report(profile, width=80, colour=False) -> str:
     breakdown = attribute(profile)
-    return render(view(breakdown, verdict(breakdown, profile), profile), width, colour)
+    return render(page(breakdown, verdict(breakdown, profile), profile), width, colour)
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -96,6 +97,7 @@ def test_the_table_can_be_shown_while_measuring():
     profile = build({"solo": [0.1, 0.1], "crowd": [0.15, 0.15]})
     breakdown = attribute(profile)
     out = io.StringIO()
-    Console(file=out, width=80).print(stall_table(view(breakdown, verdict(breakdown, profile), profile)))
+    rows, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step)
+    Console(file=out, width=80).print(StallTable((*rows, total)))
     assert "100.0 ms ± <0.1" in out.getvalue()
     assert "150.0 ms" in out.getvalue()

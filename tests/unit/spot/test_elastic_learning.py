@@ -25,7 +25,7 @@ def learned(job: ElasticJob, wish: LearnWish = SMALL, **changes: Any) -> Learned
 
 def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
     moments: list[ReplayMoment] = []
-    curve = learned(regression(), told=moments.append)
+    curve = learned(regression(), on_moment=moments.append)
     assert curve.ended == "done"
     assert len(curve.replays) == 5  # four pairs, and one of two unlike workers
     assert (curve.parameters, curve.parameter_bytes, curve.samples, curve.batch) == (4, 16, 64, 8)
@@ -42,7 +42,7 @@ def test_an_interrupted_one_keeps_what_was_replayed() -> None:
         if moment.number == 5:
             raise KeyboardInterrupt
 
-    curve = learned(regression(), told=told)
+    curve = learned(regression(), on_moment=told)
     assert curve.ended == "interrupted"
     assert len(curve.replays) == 4
 
@@ -52,7 +52,7 @@ def test_one_that_is_interrupted_too_early_is_one_sentence() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(UserError, match=r"interrupted after 0 replays: 0 kinds of fleets cannot determine"):
-        learned(regression(), told=told)
+        learned(regression(), on_moment=told)
 
 
 class Clock:

@@ -15,9 +15,11 @@ from stash import catalog
 from stash.core.errors import UserError
 from stash.measure.host.notices import Notice
 from stash.spot.records.fleets import FleetPlan
-from stash.spot.rented import rent_request, tasks
-from stash.spot.rented.training_progress import ToldLines, by_type, sight
+from stash.spot.rented import rent_request
+from stash.spot.rented.job_tasks import FleetRequest
+from stash.spot.rented.replace_machines import TrainingProgress
 from stash.spot.rented.worker_agent import wished
+from stash.spot.train.run_orders import FollowedLog
 from stash.study.programs import is_gone
 
 
@@ -27,7 +29,7 @@ def task_of(text: str) -> dict:  # type: ignore[type-arg]
 
 def test_the_server_is_on_demand_and_takes_itself_down(tmp_path: Path) -> None:
     of = request(tmp_path)
-    found = tasks.server(of)
+    found = of.server_task()
     task = task_of(found.files["task.yaml"])
     assert task["resources"] == {
         "infra": "aws/us-east-1", "cpus": "1+", "use_spot": False, "max_hourly_cost": 0.22,
@@ -40,7 +42,7 @@ def test_the_server_is_on_demand_and_takes_itself_down(tmp_path: Path) -> None:
 
 def test_a_worker_is_one_node_of_the_server_s_region_and_joins_its_private_address(tmp_path: Path) -> None:
     of = request(tmp_path)
-    found = tasks.worker(of, 7, of.kind("p3.2xlarge"), "10.0.0.5")
+    found = of.worker_task(7, of.kind("p3.2xlarge"), "10.0.0.5")
     task = task_of(found.files["task.yaml"])
     assert "num_nodes" not in task
     assert task["resources"] == {
@@ -57,17 +59,17 @@ def test_a_worker_is_one_node_of_the_server_s_region_and_joins_its_private_addre
 def test_a_worker_on_demand_differs_in_how_it_is_rented_and_paid_alone(tmp_path: Path) -> None:
     of = request(tmp_path, with_on_demand(plan()))
     kind = of.kind("p3.2xlarge")
-    on_spot, found = (tasks.worker(of, 7, kind, "10.0.0.5", how).files["task.yaml"] for how in (False, True))
+    on_spot, found = (of.worker_task(7, kind, "10.0.0.5", how).files["task.yaml"] for how in (False, True))
     assert found.startswith("# worker 7: p3.2xlarge on demand\n")
     rented = {**task_of(on_spot)["resources"], "use_spot": False, "max_hourly_cost": 3.0294}  # a tenth over $2.754
     assert task_of(found) == {**task_of(on_spot), "resources": rented}
     with pytest.raises(UserError, match=r"what p3\.2xlarge costs on demand is not known"):
-        tasks.worker(request(tmp_path), 7, request(tmp_path).kind("p3.2xlarge"), "10.0.0.5", on_demand=True)
+        request(tmp_path).worker_task(7, request(tmp_path).kind("p3.2xlarge"), "10.0.0.5", on_demand=True)
 
 
 def test_the_secret_is_named_in_tasks_and_its_value_in_a_file(tmp_path: Path) -> None:
     of, secrets = request(tmp_path), {"RAY_AUTH_TOKEN": None, "STASH_RUN_TOKEN": None}
-    for submission in (tasks.server(of), tasks.worker(of, 1, of.kind("p3.2xlarge"), "10.0.0.5")):
+    for submission in (of.server_task(), of.worker_task(1, of.kind("p3.2xlarge"), "10.0.0.5")):
         task = task_of(submission.files["task.yaml"])
         assert (task["envs"]["RAY_AUTH_MODE"], task["secrets"]) == ("token", secrets)
         assert submission.command[-3:-1] == ("--secret-file", str(of.folder.path / "secrets.env"))
@@ -76,7 +78,7 @@ def test_the_secret_is_named_in_tasks_and_its_value_in_a_file(tmp_path: Path) ->
 @pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
 def test_every_script_is_one_that_a_shell_reads(tmp_path: Path, infra: str) -> None:
     of = request(tmp_path, infra=infra)
-    for submission in (tasks.server(of), tasks.worker(of, 1, of.kind("p3.2xlarge"), "10.0.0.5")):
+    for submission in (of.server_task(), of.worker_task(1, of.kind("p3.2xlarge"), "10.0.0.5")):
         task = task_of(submission.files["task.yaml"])
         for script in (task["setup"], task["run"]):
             assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
@@ -84,7 +86,7 @@ def test_every_script_is_one_that_a_shell_reads(tmp_path: Path, infra: str) -> N
 
 def test_the_head_gets_orders_with_its_own_address_in_them(tmp_path: Path) -> None:
     of = request(tmp_path)
-    script = task_of(tasks.server(of).files["task.yaml"])["run"]
+    script = task_of(of.server_task().files["task.yaml"])["run"]
     began = next(line for line in script.splitlines() if line.startswith("sed "))
     text = script[script.index(began) :].split("\nORDERS\n")[0] + "\nORDERS\n"
     shell = text.replace("~/stash-spot", str(tmp_path))
@@ -105,7 +107,7 @@ def test_a_bucket_is_mounted_for_the_checkpoints(tmp_path: Path) -> None:
     folder = rent_request.run_folder(tmp_path / "job.plan.json", tmp_path)
     job, shelves = f"{tmp_path}/job.py:job", catalog.load()
     of = rent_request.request(_with_servers(2), job, "gcp/us-central1", folder, shelves, TODAY, "s3://mine")
-    task = task_of(tasks.server(of).files["task.yaml"])
+    task = task_of(of.server_task().files["task.yaml"])
     assert task["file_mounts"]["~/stash-spot-checkpoints"] == {"source": "s3://mine", "mode": "MOUNT"}
     assert task["num_nodes"] == 2
     with pytest.raises(UserError, match=r"2 servers keep their checkpoints.*--bucket s3://"):
@@ -167,7 +169,7 @@ def test_a_cap_below_the_first_hour_is_refused_unless_the_whole_is_cheaper(tmp_p
     with pytest.raises(UserError, match=r"--max-cost 0.5 does not last for the first hour, which costs \$"):
         rent_request.within_cap(of, 0.5)
     short = of.plan.model_copy(update={"chosen": of.plan.chosen.model_copy(update={"dollars": 0.4})})
-    rent_request.within_cap(tasks.FleetRequest(**{**vars(of), "plan": short}), 0.5)
+    rent_request.within_cap(FleetRequest(**{**vars(of), "plan": short}), 0.5)
 
 
 def test_prices_of_today_are_not_old(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_what_the_head_is_told_of_a_notice() -> None:
 
 
 def test_a_tail_tells_each_line_once_even_if_it_begins_again(tmp_path: Path) -> None:
-    tail = ToldLines(tmp_path / "log")
+    tail = FollowedLog(tmp_path / "log")
     assert list(tail.news()) == []
     tail.path.write_text('Warning: Permanently added\n{"what": "joined"}\n{"wh')
     assert list(tail.news()) == [{"what": "joined"}]
@@ -200,17 +202,15 @@ def test_a_tail_tells_each_line_once_even_if_it_begins_again(tmp_path: Path) -> 
 def test_how_far_a_training_is_by_its_last_updates() -> None:
     rows = [{"seconds": n / 2, "worker": "worker1", "samples": 10, "staleness": 0, "loss": 2.0} for n in range(40)]
     rows += [{"seconds": 20 + n, "worker": "worker2", "samples": 30, "staleness": 0, "loss": 1.0} for n in range(20)]
-    found = sight("\n".join(["1234", *map(json.dumps, rows), "{broken"]) + "\n")
+    found = TrainingProgress.of("\n".join(["1234", *map(json.dumps, rows), "{broken"]) + "\n")
     assert found is not None
     assert found.updates == 1234
     assert found.loss == pytest.approx((30 * 10 * 2 + 20 * 30 * 1) / (30 * 10 + 20 * 30))  # of the last 50
     assert found.speeds == pytest.approx({"worker1": 2.0, "worker2": 1.0})
-    assert by_type({**found.speeds, "worker3": 3.0}, {"worker1": "a", "worker2": "b", "worker3": "a"}) == {
-        "a": 2.5,
-        "b": 1.0,
-    }
-    assert sight("ssh: connect to host: timed out") is None
-    few = sight("3\n" + json.dumps(rows[0]) + "\n")
+    found = TrainingProgress(speeds={**found.speeds, "worker3": 3.0, "worker4": 9.0})
+    assert found.speeds_by_type({"worker1": "a", "worker2": "b", "worker3": "a"}) == {"a": 2.5, "b": 1.0}
+    assert TrainingProgress.of("ssh: connect to host: timed out") is None
+    few = TrainingProgress.of("3\n" + json.dumps(rows[0]) + "\n")
     assert few is not None
     assert (few.loss, few.speeds) == (None, {})
 

@@ -27,10 +27,10 @@ def test_the_published_pool_is_in_base_units() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("as_of: 2023-09-07", "as_of: lately", "line 3: as_of: 'lately' is not a date"),
-        ("11.5MB", "11.5 elephants", "line 5: exchange_bytes: unknown size unit 'elephants'"),
-        ("quota: 2", "qouta: 2", "line 12: types.0.qouta: there is no such field; did you mean quota?"),
-        ("quota: 2", "quota: -2", "line 12: types.0.quota: input should be greater than or equal to 0"),
+        ("as_of: 2023-09-07", "as_of: lately", ":3: as_of: 'lately' is not a date"),
+        ("11.5MB", "11.5 elephants", ":5: exchange_bytes: unknown size unit 'elephants'"),
+        ("quota: 2", "qouta: 2", ":12: types[0].qouta: there is no such field; did you mean quota?"),
+        ("quota: 2", "quota: -2", ":12: types[0].quota: should be greater than or equal to 0"),
         ("g4dn.4xlarge", "p3.2xlarge", "there are two called 'p3.2xlarge'"),
         ("loss: {", "loss: {gamma6: 1, ", "loss.gamma6: there is no such field"),
         ("contention: {alpha", "contention: [alpha", "it is not valid YAML"),
@@ -58,11 +58,11 @@ def test_runs_are_read_with_their_columns_in_any_order_and_others_beside_them(tm
     [
         ("", "has no column servers; its first line has to be"),
         ("servers,workers\n", "has no column updates_per_second"),
-        (HEAD, "has no runs below its first line"),
-        (HEAD + "1,k80=1,4\n0,k80=1,4", "line 3: servers '0'"),
-        (HEAD + "1,k80=1,nan", "line 2: updates_per_second 'nan' is not a speed"),
-        (HEAD + "1,k80=1", "line 2: updates_per_second '' is not"),
-        (HEAD + "1,k80,4", "line 2: workers 'k80' cannot be read at 'k80'; write it like v100=2+k80=1"),
+        (HEAD, "has 0 lines below its first"),
+        (HEAD + "1,k80=1,4\n0,k80=1,4", ":3: servers: '0' should be greater than or equal to 1; write it like 1"),
+        (HEAD + "1,k80=1,nan", ":2: updates_per_second: 'nan' should be a finite number; write it like 12.5"),
+        (HEAD + "1,k80=1", ":2: updates_per_second: '' should be a valid number"),
+        (HEAD + "1,k80,4", ":2: workers: 'k80' cannot be read at 'k80'; write it like v100=2+k80=1"),
         (HEAD + "1,k80=0,4", "cannot be read at 'k80=0'"),
         (HEAD + "1,k80=1+k80=2,4", "names k80 twice"),
     ],
@@ -78,10 +78,10 @@ def test_a_mistake_in_runs_is_named_with_its_line(tmp_path: Path, text: str, sai
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "it is no JSON, or not all of it"),
-        ("[]", "is not a fitted model; fit it with"),
-        ('{"fleet_schema": 9, "lone": []}', "is from a newer Stash (schema 9)"),
-        ('{"fleet_schema": 1, "lone": 3}', "is damaged: stash_version: field required"),
+        ("{", "damaged or cut short"),
+        ("[]", "is not a fitted model: it is JSON, but has no fleet_schema"),
+        ('{"fleet_schema": 9, "lone": []}', "was made by a newer Stash (schema 9"),
+        ('{"fleet_schema": 1, "lone": 3}', "is not a fitted model: stash_version: field required; fitted models are"),
     ],
 )
 def test_what_is_no_model_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -13,15 +13,15 @@ from gang_fleets import FakeGang, gang, gang_plan
 from spot_fleets import QUOTA, run
 
 from stash.core.errors import JobError
-from stash.spot.rented.gang import GangRequest
+from stash.spot.rented.job_tasks import GangRequest
 from stash.spot.rented.rent_controller import FleetOutcome
-from stash.spot.rented.replace_machines import GangController, TrainedTime
+from stash.spot.rented.replace_machines import GangPolicy, TrainedTime
 from stash.study import study_folder
-from stash.study.status import open_leases, spent
+from stash.study.backend import open_leases, spent
 
 
 def _run(of: GangRequest, world: FakeGang, cap: float = 50.0, said: list[str] | None = None) -> FleetOutcome:
-    return run(of, world, cap, said, kind=GangController)
+    return run(of, world, cap, said, policy=GangPolicy(of))
 
 
 def launched(world: FakeGang) -> list[str]:
@@ -187,12 +187,12 @@ def test_after_a_kill_the_same_command_goes_on(tmp_path: Path, number: int) -> N
 
 def test_only_what_was_saved_counts_as_trained() -> None:
     trained = TrainedTime(2)
-    trained.hear({"what": "formed", "at": 100.0, "size": 1})
-    trained.hear({"what": "saved", "at": 160.0})
-    assert (trained.kept, trained.trains) == (30.0, True)
-    trained.hear({"what": "lost", "at": 200.0})
-    assert (trained.kept, trained.trains) == (30.0, False)
-    trained.hear({"what": "saved", "at": 250.0})
-    trained.hear({"what": "formed", "at": 300.0, "size": 2})
-    trained.hear({"what": "saved", "at": 310.0})
+    trained.count({"what": "formed", "at": 100.0, "size": 1})
+    trained.count({"what": "saved", "at": 160.0})
+    assert trained.kept == 30.0
+    trained.count({"what": "lost", "at": 200.0})
+    assert trained.kept == 30.0
+    trained.count({"what": "saved", "at": 250.0})
+    trained.count({"what": "formed", "at": 300.0, "size": 2})
+    trained.count({"what": "saved", "at": 310.0})
     assert trained.kept == 40.0

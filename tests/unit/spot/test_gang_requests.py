@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from spot_fleets import TODAY
 
 from stash import catalog
 from stash.core.errors import UserError
-from stash.spot.rented import rent_request, tasks
+from stash.spot.rented import rent_request
 
 
 def _task(text: str) -> dict:  # type: ignore[type-arg]
@@ -26,7 +27,7 @@ def test_the_head_is_one_machine_on_demand_that_takes_itself_down(tmp_path: Path
     assert task["resources"]["max_hourly_cost"] == 0.22
     assert "num_nodes" not in task
     assert [path.split("/")[1] for path in task["file_mounts"]] == ["stash-wheel"]
-    assert 'stash.spot.sync.sync_head ~/stash-spot "$HEAD" 29400 1 3' in task["run"]
+    assert 'stash.spot.sync.rendezvous "$HEAD" 29400 ~/stash-spot 1 3' in task["run"]
 
 
 def test_a_node_runs_torchrun_under_the_guard_with_a_process_for_each_gpu(tmp_path: Path) -> None:
@@ -88,9 +89,11 @@ def test_arguments_of_the_script_reach_it_as_they_were_typed(tmp_path: Path) -> 
         ("cos://us-east/mine/a", "cos://us-east/mine", "stash-spot-checkpoints/a"),
     ],
 )
-def test_a_bucket_is_mounted_whole_and_its_folder_used(url: str, source: str, folder: str) -> None:
-    assert tasks.mounted(url) == {"~/stash-spot-checkpoints": {"source": source, "mode": "MOUNT"}}
-    assert tasks.kept(url) == folder
+def test_a_bucket_is_mounted_whole_and_its_folder_used(tmp_path: Path, url: str, source: str, folder: str) -> None:
+    of = replace(gang(tmp_path), checkpoints=url)
+    found = _task(of.worker_task(1, of.kind("p3.2xlarge"), "10.0.0.5").files["task.yaml"])
+    assert found["file_mounts"]["~/stash-spot-checkpoints"] == {"source": source, "mode": "MOUNT"}
+    assert f"guard ~/{folder} --head" in found["run"]
 
 
 @pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
@@ -110,7 +113,7 @@ def test_every_script_is_one_that_a_shell_reads(tmp_path: Path, infra: str) -> N
         ("train.py", "s3://mine/a b", 1, r"--bucket 's3://mine/a b': write it like s3://"),
         ("gone.py", BUCKET, 1, "there is no script gone.py; after --sync comes a Python file"),
         ("../out.py", BUCKET, 1, r"lies outside .*the folder that is copied to the machines"),
-        ("train.py", BUCKET, 4, "--least 4: the plan has 3 workers; ask for no more than that"),
+        ("train.py", BUCKET, 4, "--min-nodes 4: the plan has 3 workers; ask for no more than that"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_rented(

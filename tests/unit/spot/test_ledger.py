@@ -1,4 +1,4 @@
-"""No lease is lost, and no sample is trained on twice, whoever dies, comes back or speaks too late."""
+"""Which samples were trained on, who trains on which, and how far ahead a worker may be."""
 
 from __future__ import annotations
 
@@ -8,7 +8,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stash.spot.train.ledger import DataLease, LeaseLedger, Spans
+from stash.spot.train.ledger import DataLease, LeaseLedger, Spans, SspGate, cut
+
+RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=12)
+
+
+@given(RANGES, st.integers(0, 50), st.integers(1, 8))
+def test_spans_are_sets_that_refuse_what_they_have(ranges: list[tuple[int, int]], at: int, length: int) -> None:
+    spans, truth = Spans(), set[int]()
+    for start, size in ranges:
+        these = set(range(start, start + size))
+        if truth & these:
+            with pytest.raises(ValueError, match="were there before"):
+                spans.add(start, start + size)
+        else:
+            spans.add(start, start + size)
+            truth |= these
+    asked = set(range(at, at + length))
+    assert spans.samples == len(truth)
+    assert spans.holds(at, at + length) == (asked <= truth)
+    assert spans.touches(at, at + length) == bool(asked & truth)
+    missing = {number for start, stop in spans.gaps(50) for number in range(start, stop)}
+    assert missing == set(range(50)) - truth
+    assert Spans(spans.ranges).ranges == spans.ranges
+    assert all(left[1] < right[0] for left, right in zip(spans.ranges, spans.ranges[1:], strict=False))
+
+
+def test_an_empty_range_is_refused() -> None:
+    with pytest.raises(ValueError, match="no range"):
+        Spans().add(3, 3)
+
+
+def test_pieces_have_no_edge_inside_and_no_more_than_they_may() -> None:
+    assert cut(10, 30, [5, 18, 30, 40], 6) == [(10, 16), (16, 18), (18, 24), (24, 30)]
 
 
 def test_a_lost_lease_goes_to_the_next_who_asks_and_is_done_once() -> None:
@@ -154,3 +186,56 @@ def test_what_a_server_forgot_is_counted_although_others_had_more_than_was_booke
     first, second = ledger.take("a", 8), ledger.take("a", 8)
     ledger.done("a", first)
     assert ledger.reconcile([Spans([(second.start, second.stop)])], 8) == 8
+
+
+def test_without_a_bound_nobody_waits() -> None:
+    gate = SspGate(None)
+    gate.join("a")
+    gate.join("b")
+    for _ in range(100):
+        gate.advance("a")
+    assert gate.open("a")
+
+
+def test_a_fast_worker_is_let_no_further_than_the_bound() -> None:
+    gate = SspGate(2)
+    gate.join("fast")
+    gate.join("slow")
+    made = 0
+    while gate.open("fast"):
+        gate.advance("fast")
+        made += 1
+    assert made == 3  # 0, 1 and 2 ahead are within it
+    gate.advance("slow")
+    assert gate.open("fast")
+
+
+def test_a_bound_of_nothing_has_all_take_turns() -> None:
+    gate = SspGate(0)
+    gate.join("a")
+    gate.join("b")
+    gate.advance("a")
+    assert not gate.open("a")
+    assert gate.open("b")
+
+
+def test_who_left_holds_nobody_up_and_who_joins_begins_with_the_slowest() -> None:
+    gate = SspGate(1)
+    gate.join("a")
+    gate.join("b")
+    gate.advance("a")
+    gate.advance("a")
+    assert not gate.open("a")
+    gate.leave("b")
+    assert gate.open("a")
+    gate.join("c")
+    gate.advance("c")
+    gate.advance("c")
+    assert not gate.open("c")
+    gate.advance("b")  # from the dead
+    assert set(gate.workers) == {"a", "c"}
+
+
+def test_a_negative_bound_is_refused() -> None:
+    with pytest.raises(ValueError, match="nobody"):
+        SspGate(-1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from stash.spot.pages.run_report import document, line, render, view
+from stash.spot.pages.run_report import document, line, page
 from stash.spot.records.runs import LeaseBooks, SpotEvent, SpotLog, SpotStretch, SpotTakeover, SpotUpdates
+from stash.ui.terminal import render
 
 BOOKS = LeaseBooks(issued=160, done=160, out=0, waiting=0, reissued=1, repeated=0, wrong=None)
 LOG = SpotLog(
@@ -26,7 +27,7 @@ LOG = SpotLog(
 
 
 def test_the_report_says_what_was_predicted_beside_what_came() -> None:
-    text = render(view(LOG), 80)
+    text = render(page(LOG), 80)
     assert "2 updates on an emulated cluster, 2 times slower than planned: time is up" in text
     assert "2.5 updates/s; predicted 2.6 (-3.8 %)" in text
     assert "staleness 0.5 on average, 1 at most (no bound)" in " ".join(text.split())
@@ -38,23 +39,23 @@ def test_the_report_says_what_was_predicted_beside_what_came() -> None:
 
 def test_stretches_are_timed_from_the_first_update_as_events_are() -> None:
     began = LOG.model_copy(update={"events": (SpotEvent(at=2.5, what="began"),)})
-    assert view(began).stretches[1][0] == "17.5 to 37.5"
-    assert view(LOG).stretches[1][0] == "20.0 to 40.0"
+    assert page(began).grids[0].rows[1][0] == "17.5 to 37.5"
+    assert page(LOG).grids[0].rows[1][0] == "20.0 to 40.0"
 
 
 def test_books_that_are_wrong_are_a_warning() -> None:
     wrong = LOG.model_copy(update={"books": BOOKS.model_copy(update={"wrong": "8 samples are nobody's"})})
-    text = render(view(wrong), 80)
+    text = render(page(wrong), 80)
     assert "! the books are wrong: 8 samples are nobody's" in text
     assert "no lease lost" not in text
 
 
 def test_what_is_unknown_is_said_to_be() -> None:
     bare = LOG.model_copy(update={"stretches": (), "takeovers": (), "books": None, "loss": None})
-    text = render(view(bare), 80)
-    assert "updates/s unknown; nothing was predicted of it" in text
-    assert "loss unknown" in text
-    assert "how the leases stand is unknown" in text
+    text = render(page(bare), 80)
+    assert "Updates/s unknown; nothing was predicted of it" in text
+    assert "Loss unknown" in text
+    assert "How the leases stand is unknown" in text
     assert document(bare)["predicted_updates_per_second"] is None
 
 

@@ -1,4 +1,4 @@
-"""What a rehearsal does with what the head says, on a ground that is only a list of what was asked of it."""
+"""A rehearsal: how slow it is played, what it does with what the head writes, and the log that is kept."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from spot_fleets import plan
 
 from stash.core.errors import JobError, UserError
 from stash.lab.testbed.revoke import Revocation, moments
 from stash.spot.emulate import run_rehearsal as module
-from stash.spot.emulate.run_rehearsal import Rehearsal
-from stash.spot.records.runs import SpotEvent
-from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders, WorkerPlace
+from stash.spot.emulate.build_rehearsal import Cast, EmulatedFleet, emulated, emulated_links, least_slower
+from stash.spot.emulate.run_rehearsal import Account, Rehearsal, retold
+from stash.spot.records.fleets import FleetPlan, FleetPool
+from stash.spot.records.runs import SpotEvent, SpotLog
+from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, EventLog, TrainingOrders, WorkerPlace
 
 ORDERS = TrainingOrders(
     "job.py:job", "nowhere", ("server1",), (WorkerPlace("worker1", "a", 8), WorkerPlace("worker2", "b", 8))
@@ -25,8 +30,8 @@ BOOKS = {"issued": 16, "done": 16, "out": 0, "waiting": 0, "reissued": 1, "repea
 class _Ground:
     """Runs as long as there are steps left; each says something on the tape."""
 
-    def __init__(self, folder: Path, steps: list[Callable[[Tape], None]]) -> None:
-        self.events, self.steps, self.asked = Tape(folder / EVENTS), steps, list[tuple[str, str]]()
+    def __init__(self, folder: Path, steps: list[Callable[[EventLog], None]]) -> None:
+        self.events, self.steps, self.asked = EventLog(folder / EVENTS), steps, list[tuple[str, str]]()
         self.killed_by: int | None = 1
 
     def start(self) -> None: ...
@@ -53,8 +58,8 @@ class _Ground:
         self.asked.append(("close", ""))
 
 
-def _says(what: str, who: str = "", **facts: object) -> Callable[[Tape], None]:
-    return lambda tape: tape.tell(at=1.0, what=what, who=who, **facts)
+def _says(what: str, who: str = "", **facts: object) -> Callable[[EventLog], None]:
+    return lambda tape: tape.append(at=1.0, what=what, who=who, **facts)
 
 
 ENDED = _says("ended", reason="time is up", updates=1, loss=0.5, books=BOOKS)
@@ -66,7 +71,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_POLL", 0.0)
 
 
-def _run(folder: Path, steps: list[Callable[[Tape], None]], *taken: Revocation) -> tuple[Rehearsal, _Ground]:
+def _run(folder: Path, steps: list[Callable[[EventLog], None]], *taken: Revocation) -> tuple[Rehearsal, _Ground]:
     ground = _Ground(folder, steps)
     played = Rehearsal(ORDERS, ground, folder, moments(taken), lambda event: None)
     played.run()
@@ -75,7 +80,7 @@ def _run(folder: Path, steps: list[Callable[[Tape], None]], *taken: Revocation) 
 
 def test_who_is_wanted_is_launched_and_who_is_revoked_vanishes(tmp_path: Path) -> None:
     wanted = _says("wanted", "worker3", type="a", instead_of="worker1")
-    Tape(tmp_path / UPDATES).tell(seconds=1.0, worker="worker1", samples=8, staleness=0, loss=float("nan"))
+    EventLog(tmp_path / UPDATES).append(seconds=1.0, worker="worker1", samples=8, staleness=0, loss=float("nan"))
     played, ground = _run(tmp_path, [*JOINED, wanted, ENDED], Revocation("worker1", 0.0))
     assert sorted(ground.asked[:2]) == [("launch", "worker3"), ("vanish", "worker1")]
     assert ground.asked[-1] == ("close", "")
@@ -91,7 +96,7 @@ def test_those_that_were_told_are_those_that_vanish_not_their_successors(tmp_pat
     _, ground = _run(tmp_path, [*JOINED, joins, ENDED], told)
     assert ("vanish", "worker2") in ground.asked
     assert ("vanish", "worker3") not in ground.asked
-    assert [wish["who"] for wish in Tape(tmp_path / WISHES).news()] == ["worker2"]
+    assert [wish["who"] for wish in EventLog(tmp_path / WISHES).news()] == ["worker2"]
 
 
 def test_a_head_that_dies_leaves_its_last_words_as_the_reason(tmp_path: Path) -> None:
@@ -120,7 +125,7 @@ def test_a_saved_model_with_another_loss_than_was_reported_is_an_error(tmp_path:
 
 @pytest.mark.parametrize(("before", "said"), [([], "nothing was trained"), (JOINED, "went on 0.2 s past its time")])
 def test_a_head_that_hangs_is_given_up_and_everything_closed(
-    tmp_path: Path, before: list[Callable[[Tape], None]], said: str
+    tmp_path: Path, before: list[Callable[[EventLog], None]], said: str
 ) -> None:
     hangs = [lambda tape: time.sleep(0.1)] * 9
     ground = _Ground(tmp_path, [*before, *hangs])
@@ -137,7 +142,7 @@ def test_a_users_mistake_stays_one(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_lets_the_head_save_and_keeps_the_account(tmp_path: Path) -> None:
-    def interrupt(tape: Tape) -> None:
+    def interrupt(tape: EventLog) -> None:
         raise KeyboardInterrupt
 
     ground = _Ground(tmp_path, [*JOINED, interrupt, ENDED])
@@ -145,7 +150,84 @@ def test_an_interrupted_run_lets_the_head_save_and_keeps_the_account(tmp_path: P
     played = Rehearsal(ORDERS, ground, tmp_path, [], heard.append)
     with pytest.raises(KeyboardInterrupt):
         played.run()
-    assert Tape(tmp_path / WISHES).news() == [{"do": "stop"}]
+    assert EventLog(tmp_path / WISHES).news() == [{"do": "stop"}]
     assert played.account.books is not None
     assert ground.asked[-1] == ("close", "")
     assert [event.what for event in heard] == ["joined", "joined", "began", "ended"]
+
+
+def _told(of: FleetPlan, slower: float | None, loss: float | None) -> SpotLog:
+    fleet = None if slower is None else EmulatedFleet(slower, 1e6, 1e6, 0.0, {})
+    chosen = Cast(servers=("server1",), workers=(), emulated=fleet, exchange_bytes=1e6, at_once=1)
+    orders = TrainingOrders(job="job.py:job", checkpoints="kept", servers=("server1",), workers=(), loss=loss)
+    rehearsal: Any = SimpleNamespace(account=Account(loss=float("nan")), types={})
+    on = "local" if slower is None else "testbed"
+    return retold(rehearsal, (Path("job.plan.json"), "job.py:job", on), of, chosen, orders)
+
+
+def test_the_plans_loss_is_expected_when_its_fleet_would_have_made_its_updates_as_slowly_as_it_is_played() -> None:
+    of = plan()
+    assert of.chosen is not None
+    undisturbed = of.chosen.updates / of.chosen.updates_per_second
+    for loss in (None, of.loss):
+        log = _told(of, 5.0, loss)
+        assert (log.goal_loss, log.goal_seconds) == (of.loss, pytest.approx(5 * undisturbed))
+
+
+def test_of_another_loss_or_without_emulation_nothing_is_expected() -> None:
+    of = plan()
+    assert _told(of, 5.0, 0.123).goal_loss == 0.123
+    assert _told(of, 5.0, 0.123).goal_seconds is None
+    assert _told(of, None, None).goal_seconds is None
+
+
+def test_a_loss_that_is_no_number_does_not_end_the_saving_of_a_log() -> None:
+    assert _told(plan(), 5.0, None).loss is None
+
+
+POOL = FleetPool.model_validate({
+    "as_of": "2026-11-22", "source": "a test", "exchange_bytes": 10e6, "worker_bytes_per_second": 100e6,
+    "pcie_bytes_per_second": 1e10,
+    "server": {"count": 2, "bytes_per_second": 400e6, "dollars_per_hour": 0.1, "apply_seconds": 0.08, "cores": 4},
+    "loss": {"gamma1": 1, "gamma2": 0, "gamma3": 1, "gamma5": 0},
+    "types": [{"name": "a", "batch": 32, "samples_per_second": 64, "quota": 4, "dollars_per_hour": 1}],
+})  # fmt: skip
+
+
+def test_everything_takes_as_many_times_longer_as_is_asked() -> None:
+    plain, slow = emulated(POOL, 10e6, 1), emulated(POOL, 10e6, 4)
+    # 0.5 s for an iteration, of which 2 × 0.1 s on the worker's own link and 0.01 s of each server's work
+    assert plain.pace == {"a": pytest.approx(0.29)}
+    assert plain.apply_seconds == pytest.approx(0.01)
+    assert (plain.worker_rate, plain.server_rate) == (100e6, 400e6)
+    assert slow.pace == {"a": pytest.approx(4 * 0.29)}
+    assert slow.apply_seconds == pytest.approx(0.04)
+    assert (slow.worker_rate, slow.server_rate) == (25e6, 100e6)
+
+
+def test_a_smaller_job_gets_slower_links_so_that_its_exchange_takes_as_long() -> None:
+    found = emulated(POOL, 1e6, 1)
+    assert 1e6 / found.worker_rate == pytest.approx(0.1)
+
+
+def test_a_pool_that_contradicts_itself_is_told() -> None:
+    wrong = POOL.model_copy(update={"worker_bytes_per_second": 10e6})
+    with pytest.raises(UserError, match="less time for an iteration than for its exchange alone"):
+        emulated(wrong, 10e6, 1)
+
+
+def test_it_is_played_no_slower_than_this_machine_needs() -> None:
+    assert least_slower(POOL, {"a": 1}, 2.0, 10e6, 1e-4, 2) == 1
+    assert least_slower(POOL, {"a": 4}, 8.0, 10e6, 1e-4, 2) == 2  # 160 MB/s are too much to move
+    assert least_slower(POOL, {"a": 1}, 2.0, 10e6, 0.02, 2) == 5  # 0.64 s of computing have to fit twice
+    with pytest.raises(UserError, match="smaller model or batch"):
+        least_slower(POOL, {"a": 1}, 2.0, 10e6, 100.0, 2)
+
+
+def test_links_of_a_script_are_no_slower_than_this_machine_needs() -> None:
+    assert emulated_links(POOL, 1, None).slower == 1
+    found = emulated_links(POOL, 4, None)  # 400 MB/s are too much to move
+    assert (found.slower, found.node_rate, found.head_rate) == (5, 20e6, 80e6)
+    assert emulated_links(POOL, 4, 2.5).node_rate == 40e6
+    with pytest.raises(UserError, match="give --time-scale 5e\\+03 at most"):
+        emulated_links(POOL, 4, 6000)

@@ -137,7 +137,7 @@ def test_a_loss_that_is_no_number_ends_the_replay() -> None:
 
 
 def test_whoever_is_told_can_end_it() -> None:
-    assert replay(watched([]), numbers(), alike(1, 2), 60, 0, CPU, told=lambda update, loss: update < 5) is None
+    assert replay(watched([]), numbers(), alike(1, 2), 60, 0, CPU, keep_on=lambda update, loss: update < 5) is None
 
 
 def test_an_epoch_has_every_sample_once() -> None:

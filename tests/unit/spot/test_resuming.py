@@ -1,7 +1,9 @@
-"""A script that goes on where it was."""
+"""Checkpoints of a synchronous script: asked for, saved, agreed upon, and gone on from."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,77 @@ import torch
 
 import stash.spot
 from stash.core.errors import UserError
-from stash.spot.sync.checkpoint_request import CheckpointRequest
+from stash.spot.sync.checkpoint_request import CheckpointRequest, SavedNote, asked, last_saved, listen, saved
+from stash.spot.train import saved_shards
+
+
+@pytest.fixture
+def now() -> list[float]:
+    return [0.0]
+
+
+def _wanted(folder: Path, notice: float, now: list[float]) -> CheckpointRequest:
+    return CheckpointRequest(folder, notice, lambda: now[0])
+
+
+def test_nobody_is_asked_who_does_not_listen(tmp_path: Path, now: list[float]) -> None:
+    asking = _wanted(tmp_path, 60, now)
+    assert asking.settled()
+    assert asking.why == "the script saves nothing there with stash.spot.checkpoint"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("notice", "why"),
+    [(2.0, "the notice leaves no time for one"), (7.0, "the last one took 5 s, and the notice leaves 5 s")],
+)
+def test_what_does_not_fit_is_not_asked_for(notice: float, why: str, tmp_path: Path, now: list[float]) -> None:
+    listen(tmp_path)
+    saved(tmp_path, SavedNote(None, 5.0))
+    asking = _wanted(tmp_path, notice, now)
+    assert asking.settled()
+    assert (asking.seconds, asking.why) == (None, why)
+    assert asked(tmp_path) is None
+
+
+def test_one_that_fits_is_waited_for_until_it_is_too_late(tmp_path: Path, now: list[float]) -> None:
+    listen(tmp_path)
+    saved(tmp_path, SavedNote(None, 5.0))
+    asking = _wanted(tmp_path, 7.5, now)
+    now[0] = 5.4
+    assert not asking.settled()
+    now[0] = 5.5
+    assert asking.settled()
+    assert asking.why == "none was whole within 5.5 s"
+
+
+def test_a_checkpoint_that_was_begun_before_the_request_does_not_answer_it(tmp_path: Path, now: list[float]) -> None:
+    listen(tmp_path)
+    before = asked(tmp_path)
+    asking = _wanted(tmp_path, 60, now)
+    saved(tmp_path, SavedNote(before, 1.0))
+    assert not asking.settled()
+    saved(tmp_path, SavedNote(asked(tmp_path), 1.0))
+    assert asking.settled()
+
+
+def test_one_checkpoint_answers_all_who_asked_before_it(tmp_path: Path, now: list[float]) -> None:
+    listen(tmp_path)
+    first, second = _wanted(tmp_path, 60, now), _wanted(tmp_path, 60, now)
+    saved(tmp_path, SavedNote(asked(tmp_path), 1.0))
+    assert first.settled()
+    assert second.settled()
+    third = _wanted(tmp_path, 60, now)
+    assert not third.settled()
+    assert first.seconds == second.seconds == 0.0
+
+
+def test_a_folder_that_is_gone_or_damaged_says_nothing(tmp_path: Path, now: list[float]) -> None:
+    assert asked(tmp_path / "none") is None
+    (tmp_path / "saved.json").write_text("{")
+    assert last_saved(tmp_path) is None
+    (tmp_path / "wanted").mkdir()
+    assert "cannot be asked for" in _wanted(tmp_path, 60, now).why
 
 
 def _parts() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -114,3 +186,81 @@ def test_other_parts_are_refused(tmp_path: Path) -> None:
         stash.spot.checkpoint(tmp_path, model=model, optimizer=optimizer)
     with pytest.raises(UserError, match="more than 0"):
         stash.spot.checkpoint(tmp_path, every=0, model=model)
+
+
+RANK = """
+import sys, shutil
+from pathlib import Path
+import torch.distributed as dist
+from stash.core.errors import UserError
+from stash.spot.sync import resuming as agreed
+rank, meeting, own, late, seconds = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), sys.argv[4], float(sys.argv[5])
+dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=2)
+def sleep(seconds):
+    if late:
+        shutil.copy(late, own)
+for _ in range(2):
+    try:
+        found = agreed.newest(own, 0, seconds, sleep)
+        print(None if found is None else found.facts["state"]["step"])
+    except UserError as error:
+        print(error)
+"""
+
+
+def _ranks(folder: Path, late: Path | None, seconds: float) -> list[list[str]]:
+    """What each of the two printed, rank 0 with ``folder/one/kept`` and rank 1 with ``folder/two/kept``."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(rank), str(folder / "meeting"), str(folder / of / "kept"),
+             str(late or "") if rank else "", str(seconds)],
+            stdout=subprocess.PIPE, text=True,
+        )
+        for rank, of in enumerate(("one", "two"))
+    ]  # fmt: skip
+    return [process.communicate(timeout=120)[0].splitlines() for process in started]
+
+
+def _saved(folder: Path, step: int) -> Path:
+    return saved_shards.save(folder, 0, {"parts": [], "state": {"step": step}}, b"")
+
+
+def _folders(folder: Path) -> tuple[Path, Path]:
+    made = folder / "one/kept", folder / "two/kept"
+    for each in made:
+        each.mkdir(parents=True)
+    return made
+
+
+def test_who_does_not_see_the_newest_yet_waits_for_it(tmp_path: Path) -> None:
+    one, two = _folders(tmp_path)
+    _saved(one, 10)
+    _saved(two, 10)
+    newest = _saved(one, 20)
+    assert _ranks(tmp_path, newest, 60.0) == [["20", "20"], ["20", "20"]]
+
+
+@pytest.mark.slow
+def test_where_rank_0_begins_anew_all_do(tmp_path: Path) -> None:
+    _, two = _folders(tmp_path)
+    _saved(two, 10)
+    assert _ranks(tmp_path, None, 60.0) == [["None", "None"], ["None", "None"]]
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_not_shared_is_said_in_one_sentence(tmp_path: Path) -> None:
+    one, _ = _folders(tmp_path)
+    _saved(one, 20)
+    first, second = _ranks(tmp_path, None, 0.0)
+    assert first == ["20", "20"]
+    assert "rank 0 goes on from shard0-00000000.ckpt, which rank 1 cannot use after 0 s" in second[0]
+    assert "in a folder that all nodes see, like a bucket or NFS" in second[0]
+
+
+@pytest.mark.slow
+def test_where_rank_0_cannot_use_what_there_is_the_others_do_not_wait(tmp_path: Path) -> None:
+    one, _ = _folders(tmp_path)
+    _saved(one, 20).write_bytes(b"half")
+    first, second = _ranks(tmp_path, None, 60.0)
+    assert "is damaged" in first[0]
+    assert second[0].startswith("rank 0 cannot use the checkpoints in ")

@@ -7,10 +7,13 @@ import pytest
 from fleet_pools import published
 
 from stash.core.errors import UserError
+from stash.report.output import file_of
 from stash.spot.choose.fleet_costs import FleetWish
 from stash.spot.choose.provision import provision
-from stash.spot.pages.fleet_charts import costs_of_fleets, costs_of_policies, progress, timeline
-from stash.spot.pages.fleet_pages import page_of_plan, page_of_simulation, picture
+from stash.spot.pages.fleet_plan import costs_of_fleets
+from stash.spot.pages.fleet_plan import page as page_of_plan
+from stash.spot.pages.simulated_policies import costs_of_policies, progress, timeline
+from stash.spot.pages.simulated_policies import page as page_of_simulation
 from stash.spot.policies.simulating import simulate
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.risks import Obtainable, SpotSimulation
@@ -91,5 +94,5 @@ def test_what_cannot_be_drawn_says_why(plan: FleetPlan, simulation: SpotSimulati
     empty = simulation.model_copy(update={"policies": (), "courses": ()})
     assert all(isinstance(chart(empty), Blank) for chart in (costs_of_policies, timeline, progress))
     with pytest.raises(UserError, match="there is nothing to draw, because no policy could do a run"):
-        picture(empty, "zone.json", ".svg")
-    assert str(picture(simulation, "zone.json", ".svg")).startswith("<svg")
+        file_of(page_of_simulation(empty, "zone.json"), ".svg")
+    assert str(file_of(page_of_simulation(simulation, "zone.json"), ".svg")).startswith("<svg")

@@ -81,7 +81,7 @@ def test_the_json_of_a_curve_is_what_it_saves(monkeypatch: Patch, capsys: Captur
 def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
     words = (*PLAN, *BOUGHT, "--confidence", "0.8", "-o", "job.plan.json")
     text = spot(monkeypatch, capsys, *words)
-    assert "Loss 0.8 within 36,000 s (10.0 h), from train.stash.json of 2023-01" in text
+    assert "Loss 0.8 within 36,000 s (10.0 h)\n  from train.stash.json of 2023-01" in text
     assert "server   1 x " in text
     assert "- spot prices of" in text
     assert max(map(len, text.splitlines())) <= 80
@@ -99,8 +99,8 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
     [
         (("learn", "none.py:job"), "there is no file none.py"),
         ((*LEARN, "--updates", "20"), "--updates 20: 200 are the least"),
-        ((*LEARN, "--workers", "1,two"), "--workers '1,two' cannot be read at 'two'"),
-        ((*LEARN, "--budget", "0s"), "--budget 0: it must be more than 0"),
+        ((*LEARN, "--workers", "1,two"), "--workers 1,two: write numbers from 1 to 256"),
+        ((*LEARN, "--budget", "0s"), "--budget 0s: it must be more than 0"),
         ((*LEARN, "--profile", "train.stash.json"), "is of a model with 25,557,032 parameters, and job_of_this_test"),
         ((*PLAN[:2], *PLAN[4:], *BOUGHT), "--curve is missing"),
         ((*PLAN, *BOUGHT[2:]), "--cloud is missing"),
@@ -109,7 +109,7 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
         ((*PLAN, *BOUGHT, "--quota", "g4dn.4xlage=3"), "did you mean g4dn.4xlarge"),
         ((*PLAN, *BOUGHT, "--model", "paper"), "--model paper needs alpha1 and beta1"),
         ((*PLAN, *BOUGHT, "--pool", "pool.yaml"), "PROFILE and --pool: a pool says that itself"),
-        (("plan", "train.stash.json", "--curve", "train.stash.json", *PLAN[4:], *BOUGHT), "is a profile or a probe"),
+        (("plan", "train.stash.json", "--curve", "train.stash.json", *PLAN[4:], *BOUGHT), "is a profile of"),
     ],
 )
 def test_mistakes_are_one_sentence_that_says_what_to_type(

@@ -86,7 +86,7 @@ def test_the_loss_is_a_running_mean_with_its_goal() -> None:
     assert len(line.points) == 91
     first = sum(2 / (1 + second / 20) for second in range(10)) / 10
     assert float(chart.table.rows[0][1]) == pytest.approx(first, rel=1e-3)
-    assert [mark.says for mark in chart.marks if isinstance(mark, Dot)] == [
+    assert [mark.tip for mark in chart.marks if isinstance(mark, Dot)] == [
         "predicted: 0.5 2.0 min after the first update"
     ]
 

@@ -11,7 +11,6 @@ from commands import run
 from gang_fleets import BUCKET, gang_plan
 
 from stash.spot.rented.rent_controller import FleetOutcome
-from stash.spot.rented.training_progress import TrainingSight
 
 PLACE = ("--infra", "aws/us-east-1", "--bucket", BUCKET)
 SCRIPT = ("--sync", "train.py", "--epochs", "3")
@@ -30,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--least", "2", "--checkpoint-every", "7s", "--max-cost", "25")
+    words = ("--min-nodes", "2", "--checkpoint-every", "7s", "--max-cost", "25")
     assert run(monkeypatch, "spot", "run", "job.plan.json", *PLACE, *words, *SCRIPT) == 0
     out = capsys.readouterr().out
     assert out.startswith("# A checkpoint every 7.00 s, as --checkpoint-every says; one more at a notice")
@@ -43,7 +42,7 @@ def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
     assert "--name worker3 -- torchrun" in out
     assert out.splitlines()[-1] == (
         "Nothing was rented. To rent it: stash spot run job.plan.json --infra aws/us-east-1 --bucket s3://mine/run1 "
-        "--checkpoint-every 7s --least 2 --max-cost 25 --yes --sync train.py --epochs 3"
+        "--checkpoint-every 7s --min-nodes 2 --max-cost 25 --yes --sync train.py --epochs 3"
     )
     assert not (folder / "job.run").exists()
 
@@ -53,10 +52,10 @@ def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
     [
         ((*PLACE[2:], *SCRIPT), "name the cloud and its region with --infra"),
         ((*PLACE[:2], *SCRIPT), "name a bucket for them, like --bucket s3://my-bucket/run1"),
-        ((*PLACE, "--least", "4", *SCRIPT), "--least 4: the plan has 3 workers"),
+        ((*PLACE, "--min-nodes", "4", *SCRIPT), "--min-nodes 4: the plan has 3 workers"),
         ((*PLACE, "--revoke", "worker1@3s", *SCRIPT), "--revoke is of a rehearsal, and rented machines train until"),
         ((*PLACE, "--seconds", "3s", *SCRIPT), "--seconds is of a rehearsal"),
-        ((*PLACE, "--checkpoint", "kept", *SCRIPT), "--checkpoint is of a rehearsal"),
+        ((*PLACE, "--checkpoint-dir", "kept", *SCRIPT), "--checkpoint-dir is of a rehearsal"),
         ((*PLACE, "--json", *SCRIPT), "--json is of a rehearsal"),
         ((*PLACE, "--loss", "1", *SCRIPT), "--loss means nothing with --sync"),
         ((*PLACE, "--output", "x", *SCRIPT), "--output means nothing with --sync"),
@@ -93,7 +92,7 @@ def test_how_it_ended_is_said_and_is_the_exit_code(
     outcome: tuple[str, bool, float, tuple[str, ...], str | None], code: int, said: str,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    found = FleetOutcome(*outcome, TrainingSight())
+    found = FleetOutcome(*outcome)
     monkeypatch.setattr("stash.spot.commands.rented_fleet.run_controller", lambda *_: found)
     assert run(monkeypatch, "spot", "run", "job.plan.json", *PLACE, "--max-cost", "25", "--yes", *SCRIPT) == code
     printed = capsys.readouterr()

@@ -192,7 +192,17 @@ def test_if_nothing_is_in_time_the_soonest_that_the_money_allows() -> None:
 @pytest.mark.parametrize(("loss", "seconds"), [(0.9, 1900.0), (0.8, 2400.0), (0.7, 3700.0)])
 def test_before_anything_has_happened_it_rents_what_was_planned(loss: float, seconds: float) -> None:
     planned = plan(published(), loss, seconds, "paper")
-    found = replan(planned, FleetSituation({}, 0, None, seconds, None, published().start_seconds))
+    found = replan(
+        planned,
+        FleetSituation(
+            workers={},
+            updates=0,
+            loss=None,
+            seconds_left=seconds,
+            dollars_left=None,
+            join_seconds=published().start_seconds,
+        ),
+    )
     assert planned.chosen is not None
     assert found.add == planned.chosen.workers
     assert found.dollars == pytest.approx(planned.chosen.dollars)
@@ -208,9 +218,14 @@ def test_survivors_stay_and_more_time_is_never_dearer(seed: int, kept: int, hot:
         assume(False)  # a type faster alone than its exchange
     first = pool.types[0]
     now = FleetSituation(
-        {first.name: min(kept, first.quota)}, 0, None, planned.deadline_seconds, None, 60.0,
+        workers={first.name: min(kept, first.quota)},
+        updates=0,
+        loss=None,
+        seconds_left=planned.deadline_seconds,
+        dollars_left=None,
+        join_seconds=60.0,
         cooling={first.name: 100.0} if hot else {},
-    )  # fmt: skip
+    )
     found = replan(planned, now)
     assert all(n > 0 for n in found.add.values())
     assert not (hot and first.name in found.add)
@@ -248,7 +263,15 @@ def test_more_time_or_money_is_never_worse_and_where_spot_is_in_time_nothing_is_
     both = planned.model_copy(update={"pool": with_on_demand(pool, dearer)})
     cooling = {kind.name: left for kind, left in zip(pool.types, hot, strict=False)}
     survivors = {first.name: min(kept, first.quota)}
-    now = FleetSituation(survivors, 0, None, share * 4000.0, money, 60.0, cooling=cooling)
+    now = FleetSituation(
+        workers=survivors,
+        updates=0,
+        loss=None,
+        seconds_left=share * 4000.0,
+        dollars_left=money,
+        join_seconds=60.0,
+        cooling=cooling,
+    )
     found, on_spot = replan(both, now), replan(planned, now)
     assert found.dollars is None or not found.affordable or found.dollars <= money * (1 + 1e-9)
     if on_spot.in_time and on_spot.affordable:
@@ -275,6 +298,16 @@ def test_of_two_hundred_types_only_so_many_fleets_are_weighed_as_a_second_allows
     large = pool.model_copy(update={"types": kinds})
     # A plan of the small pool, asked again about the large one.
     planned = plan(pool, 0.8, 2400.0, "paper").model_copy(update={"pool": large, "model": model})
-    found = replan(planned, FleetSituation({"p3.2xlarge-0": 1, "g3.8xlarge-0": 2}, 500, 2.0, 2000.0, 5.0, 60.0))
+    found = replan(
+        planned,
+        seen(
+            workers={"p3.2xlarge-0": 1, "g3.8xlarge-0": 2},
+            updates=500,
+            loss=2.0,
+            seconds_left=2000.0,
+            dollars_left=5.0,
+            join_seconds=60.0,
+        ),
+    )
     assert 1000 < found.candidates <= MAX_CANDIDATES
     assert found.in_time

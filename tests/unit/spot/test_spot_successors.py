@@ -7,7 +7,8 @@ from gang_fleets import gang_plan
 
 from stash.spot.choose.fleet_costs import rented_on_demand
 from stash.spot.records.fleets import FleetPlan
-from stash.spot.replacement.replanning import GangSituation, Successors, succeed
+from stash.spot.replacement.outlook import GangSituation
+from stash.spot.replacement.replanning import Successors, succeed
 
 # samples/s and $/h: p2.8xlarge 2115, 2.16; g3.16xlarge 1995, 1.5676; p3.2xlarge 1885, 0.918; g3.8xlarge 1018, 0.684;
 # g4dn.4xlarge 750, 0.3612
@@ -34,7 +35,14 @@ def test_the_planned_type_comes_first() -> None:
 
 def test_another_type_stands_for_it_and_is_not_replaced_in_its_turn() -> None:
     found = succeed(
-        gang_plan(), GangSituation({"p3.2xlarge": 1, "g4dn.4xlarge": 1, "g3.8xlarge": 1}, 1, 9.0, 9.0, 9.0)
+        gang_plan(),
+        GangSituation(
+            workers={"p3.2xlarge": 1, "g4dn.4xlarge": 1, "g3.8xlarge": 1},
+            least=1,
+            work_seconds=9.0,
+            seconds_left=9.0,
+            join_seconds=9.0,
+        ),
     )
     assert _asked(found) == ({}, {}, 0)
 

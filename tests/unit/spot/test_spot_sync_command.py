@@ -58,21 +58,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (("two.plan.json", "--sync", "train.py"), "name the cloud and its region with --infra"),
         (("two.plan.json", "--on", "local", "--bucket", "s3://b", "--sync", "train.py"), "--bucket is of rented"),
-        (("two.plan.json", "--on", "local", "--slower", "2", "--sync", "train.py"), "--slower is of emulated hosts"),
         (
-            ("two.plan.json", "--on", "testbed", "--slower", "1e5", "--sync", "train.py"),
-            "less than what keeps machines together; give --slower",
+            ("two.plan.json", "--on", "local", "--time-scale", "2", "--sync", "train.py"),
+            "--time-scale is of emulated hosts",
+        ),
+        (
+            ("two.plan.json", "--on", "testbed", "--time-scale", "1e5", "--sync", "train.py"),
+            "less than what keeps machines together; give --time-scale",
         ),
         (("two.plan.json", "--on", "local", "--sync", "gone.py"), "there is no script gone.py"),
         (("two.plan.json", "--on", "local", "--sync"), "Missing argument"),
         (("none.plan.json", "--on", "local", "--sync", "train.py"), "the plan chose no fleet"),
         (
-            ("two.plan.json", "--on", "local", "--bound", "0", "--sync", "train.py"),
-            "--bound means nothing with --sync",
+            ("two.plan.json", "--on", "local", "--staleness", "0", "--sync", "train.py"),
+            "--staleness means nothing with --sync",
         ),
         (
-            ("two.plan.json", "--on", "local", "--least", "3", "--sync", "train.py"),
-            "--least 3: the plan has 2 workers",
+            ("two.plan.json", "--on", "local", "--min-nodes", "3", "--sync", "train.py"),
+            "--min-nodes 3: the plan has 2 workers",
         ),
         (
             ("two.plan.json", "--on", "local", "--revoke", "worker7@3s", "--sync", "train.py"),
@@ -99,7 +102,7 @@ def test_the_plans_risk_says_how_often_to_save_unless_the_user_does(folder: Path
     )
     risky = plan.model_copy(update={"risk": FleetRisk.model_construct(checkpoint=checkpoint)})
     assert checkpoint_interval(risky, None) == (58.6, "as the plan's risk says, exact")
-    assert checkpoint_interval(risky, "7s") == (7, "as --checkpoint-every says")
+    assert checkpoint_interval(risky, 7) == (7, "as --checkpoint-every says")
 
 
 def _started(folder: Path, tmp_path: Path, *words: str, on: str = "local") -> Started:

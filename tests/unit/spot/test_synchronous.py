@@ -13,12 +13,11 @@ import pytest
 
 from stash.core.errors import JobError, StashError
 from stash.lab.testbed.revoke import Revocation, moments
-from stash.spot.emulate.backends import MARK, leftovers
+from stash.spot.emulate.hosts import MARK, ThisMachine, leftovers
 from stash.spot.records.runs import SpotEvent
 from stash.spot.sync import checkpoint_request
 from stash.spot.sync import rehearse_sync as module
 from stash.spot.sync.agents import NODE, SyncOrders, TorchrunAgents, TrainingGroup, torchrun
-from stash.spot.sync.nodes import ThisMachine
 from stash.spot.sync.rehearse_sync import Listeners, SyncRehearsal
 
 
@@ -239,10 +238,10 @@ def test_torchrun_is_asked_for_a_range_of_nodes(tmp_path: Path) -> None:
 
 @pytest.fixture
 def agents(tmp_path: Path) -> Iterator[TorchrunAgents]:
-    made = TorchrunAgents(_orders(tmp_path, "worker1", "worker2"), tmp_path, ThisMachine())
+    made = TorchrunAgents(_orders(tmp_path, "worker1", "worker2"), tmp_path, ThisMachine(tmp_path))
     yield made
     made.close()
-    assert leftovers(tmp_path) == set()
+    assert leftovers(tmp_path) == []
 
 
 def _rank(folder: Path, node: str, nodes: int, port: str) -> subprocess.Popen[bytes]:

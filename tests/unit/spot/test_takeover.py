@@ -17,9 +17,10 @@ from spot_fleets import QUOTA, FakeFleet, plan, request, run, with_on_demand
 from stash.core.errors import JobError, StashError, UserError
 from stash.spot.choose.fleet_costs import rented_on_demand
 from stash.spot.rented import tasks
-from stash.spot.rented.tasks import FleetRequest
+from stash.spot.rented.job_tasks import FleetRequest
+from stash.spot.rented.replace_machines import FleetPolicy
 from stash.study import study_folder
-from stash.study.status import open_leases, spent
+from stash.study.backend import open_leases, spent
 
 FIRST = sum(plan().chosen.workers.values())
 """Workers of the plan."""
@@ -57,9 +58,10 @@ def kind_of(of: FleetRequest, name: str) -> str:
 
 def test_a_plan_is_rented_followed_to_its_loss_and_ended(tmp_path: Path) -> None:
     of, world = request(tmp_path), FakeFleet()
-    outcome = run(of, world)
+    policy = FleetPolicy(of)
+    outcome = run(of, world, policy=policy)
     assert (outcome.reason, outcome.reached, outcome.left) == ("loss reached", True, ())
-    assert (outcome.sight.updates, outcome.sight.loss) == (30_000, 0.79)
+    assert (policy.progress.updates, policy.progress.loss) == (30_000, 0.79)
     assert outcome.fetched == str(of.folder.path / "trained")
     kinds = Counter(kind_of(of, name).partition(": ")[2] for name in launches(world))
     assert dict(kinds) == plan().chosen.workers

@@ -1,4 +1,4 @@
-"""A worker, servers and the desk between them, over real connections and without Ray."""
+"""Servers and workers of an asynchronous training, over real sockets."""
 
 from __future__ import annotations
 
@@ -9,15 +9,91 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import stash.spot
 from stash.core.errors import UserError
 from stash.core.membership import join
+from stash.spot.train import saved_shards
 from stash.spot.train.coordinator import Coordinator
-from stash.spot.train.frames import PURPOSE, FrameKind, TensorBuffer, receive_head, send_head
+from stash.spot.train.frames import PURPOSE, FrameKind, TensorBuffer, drain, receive_head, send_head
 from stash.spot.train.ledger import DataLease, lease_tag
-from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, build_model, save_model
+from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, build_model, save_model, shares
 from stash.spot.train.worker import Pacing, SampleOrder, ServerLinks, Trainer, UpdateReport, work
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=30), st.integers(1, 8))
+def test_every_parameter_has_one_home_and_no_server_has_none(sizes: list[int], servers: int) -> None:
+    named = {f"p{number}": size for number, size in enumerate(sizes)}
+    if servers > len(named):
+        with pytest.raises(UserError, match=f"take 1 to {len(named)}"):
+            shares(named, servers)
+        return
+    found = shares(named, servers)
+    assert sorted(name for own in found for name in own) == sorted(named)
+    assert all(found)
+    heaviest = max(sum(named[name] for name in own) for own in found)
+    assert heaviest <= max(*sizes, 0) + sum(sizes) / servers + len(sizes)
+
+
+def test_the_shares_are_even_in_bytes_not_in_number() -> None:
+    assert shares({"a": 60, "b": 20, "c": 20, "d": 20}, 2) == (("a",), ("b", "c", "d"))
+
+
+def test_a_link_that_this_end_has_closed_is_a_lost_connection() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    ours.close()
+    theirs.close()
+    with pytest.raises(ConnectionError, match="the link was closed"):
+        drain(ours)
+
+
+def test_the_newest_is_read_and_only_two_are_kept(tmp_path: Path) -> None:
+    for number in range(4):
+        saved_shards.save(tmp_path, 1, {"version": number}, b"x" * number)
+    found = saved_shards.newest(tmp_path, 1)
+    assert found is not None
+    assert (found.facts, found.content, found.skipped) == ({"version": 3}, b"xxx", ())
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["shard1-00000002.ckpt", "shard1-00000003.ckpt"]
+    assert saved_shards.newest(tmp_path, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda raw: raw[:-1], "is truncated or damaged"),
+        (lambda raw: raw[:-1] + b"?", "is truncated or damaged"),
+        (lambda raw: raw[:20], "is damaged"),
+        (lambda raw: b"", "is damaged"),
+        (lambda raw: raw.replace(b'"format": 1', b'"format": 9'), "is from a newer Stash"),
+    ],
+)
+def test_of_a_damaged_one_the_one_before_is_used_and_that_is_said(tmp_path: Path, damage: object, said: str) -> None:
+    saved_shards.save(tmp_path, 0, {"version": 1}, b"first")
+    path = saved_shards.save(tmp_path, 0, {"version": 2}, b"second")
+    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    found = saved_shards.newest(tmp_path, 0)
+    assert found is not None
+    assert found.content == b"first"
+    assert len(found.skipped) == 1
+    assert said in found.skipped[0]
+    assert found.skipped[0].endswith("the one before it, shard0-00000000.ckpt, is used")
+
+
+def test_if_none_is_whole_training_does_not_quietly_begin_anew(tmp_path: Path) -> None:
+    path = saved_shards.save(tmp_path, 0, {}, b"only")
+    path.write_bytes(path.read_bytes()[:-2])
+    with pytest.raises(UserError, match="no earlier one is whole; remove"):
+        saved_shards.newest(tmp_path, 0)
+
+
+def test_what_a_killed_save_leaves_is_no_checkpoint_and_goes_with_the_next(tmp_path: Path) -> None:
+    half = tmp_path / ".shard0-00000000.ckpt.0123abcd.tmp"
+    half.write_bytes(b"half")
+    assert saved_shards.newest(tmp_path, 0) is None
+    saved_shards.save(tmp_path, 0, {}, b"whole")
+    assert not half.exists()
 
 
 def _model() -> torch.nn.Module:
@@ -52,19 +128,19 @@ KEYS = RunKeys(b"the run's secret", b"the coordinator's")
 
 
 class _Run:
-    """Two servers and a desk that lets a worker make some updates."""
+    """Two servers and a coordinator that lets a worker make some updates."""
 
     def __init__(self, updates: int, bound: int | None = None) -> None:
         self.shards = [ParameterShard(JOB, number, 2) for number in range(2)]
         self.served = [ShardServer(shard, "127.0.0.1", KEYS) for shard in self.shards]
-        self.desk = Coordinator(2, bound, 8, KEYS.leases)
+        self.coordinator = Coordinator(2, bound, 8, KEYS.leases)
         for number, server in enumerate(self.served):
-            self.desk.place(number, server.address)
+            self.coordinator.place(number, server.address)
         self._updates = updates
 
     def train(self, *names: str) -> None:
         for name in names:
-            self.desk.join(name, 8)
+            self.coordinator.join(name, 8)
         threads = [threading.Thread(target=self._one, args=(name,)) for name in names]
         for thread in threads:
             thread.start()
@@ -76,13 +152,13 @@ class _Run:
         work(name, Trainer(JOB, 2, 8), self, Pacing(), KEYS.run)
 
     def next_lease(self, worker: str, finished: object) -> DataLease | None:
-        lease = self.desk.next_lease(worker, finished)  # type: ignore[arg-type]
-        if self.desk.books().issued >= 8 * self._updates:
-            self.desk.stop()
+        lease = self.coordinator.next_lease(worker, finished)  # type: ignore[arg-type]
+        if self.coordinator.books().issued >= 8 * self._updates:
+            self.coordinator.stop()
         return lease
 
     def servers(self) -> tuple[tuple[str, int], ...]:
-        return self.desk.servers()
+        return self.coordinator.servers()
 
     def close(self) -> None:
         for server in self.served:
@@ -99,7 +175,7 @@ def test_one_worker_trains_exactly_as_one_process_would(tmp_path: Path) -> None:
     assert trained.keys() == truth.keys()
     for name, value in truth.items():
         torch.testing.assert_close(trained[name], value, msg=name)
-    rows, _ = run.desk.news()
+    rows, _ = run.coordinator.news()
     assert [row.staleness for row in rows] == [0] * 20
 
 
@@ -107,8 +183,8 @@ def test_several_workers_are_stale_and_no_sample_is_counted_twice() -> None:
     run = _Run(40, bound=1)
     run.train("a", "b", "c")
     run.close()
-    books = run.desk.books()
-    rows, refused = run.desk.news()
+    books = run.coordinator.books()
+    rows, refused = run.coordinator.news()
     assert books.wrong is None
     assert not refused
     assert (books.done, books.out) == (books.issued, 0)
@@ -131,7 +207,7 @@ def test_a_worker_that_vanishes_in_its_turn_holds_the_others_up_for_a_moment_onl
     run.train("a")
     run.close()
     silent.close()
-    assert run.desk.books().done == 48
+    assert run.coordinator.books().done == 48
     assert not run.shards[0].applied.touches(800, 808)
 
 
@@ -162,7 +238,7 @@ def test_a_restarted_server_goes_on_with_its_optimizers_state(tmp_path: Path) ->
     again = _Run(20)
     for shard in again.shards:
         assert shard.resume(tmp_path) is not None
-    again.desk.resume([shard.applied.ranges for shard in again.shards])
+    again.coordinator.resume([shard.applied.ranges for shard in again.shards])
     again.train("b")
     again.close()
     truth = _plain(20)
@@ -187,19 +263,19 @@ def test_a_worker_finds_the_successor_of_a_server(tmp_path: Path) -> None:
         if lease.start == 80 and not failed:
             failed.append(lease)
             run.served[1].close()
-            run.desk.place(1, None)
+            run.coordinator.place(1, None)
             successor = ParameterShard(JOB, 1, 2)
             successor.resume(tmp_path)
             run.shards[1], run.served[1] = successor, ShardServer(successor, "127.0.0.1", KEYS)
-            run.desk.reconcile([each.applied.ranges for each in run.shards])
-            run.desk.place(1, run.served[1].address)
+            run.coordinator.reconcile([each.applied.ranges for each in run.shards])
+            run.coordinator.place(1, run.served[1].address)
         return plain(links, lease, gradients)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ServerLinks, "push", push)
         run.train("a")
     run.close()
-    books = run.desk.books()
+    books = run.coordinator.books()
     assert failed
     assert books.wrong is None
     assert books.done == sum(stop - start for start, stop in run.shards[1].applied.ranges)
@@ -220,34 +296,34 @@ def test_a_larger_lease_than_the_batch_is_computed_in_parts() -> None:
 
 def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> None:
     now = [0.0]
-    desk = Coordinator(1, None, 8, KEYS.leases, lambda: now[0])
-    desk.join("a", 8)
-    lease = desk.next_lease("a", None)
+    coordinator = Coordinator(1, None, 8, KEYS.leases, lambda: now[0])
+    coordinator.join("a", 8)
+    lease = coordinator.next_lease("a", None)
     assert lease is not None
-    desk.leaving("a", 20.0)
+    coordinator.leaving("a", 20.0)
     now[0] = 8.0
-    second = desk.next_lease("a", UpdateReport(lease, True, False, 1.0, 0))
+    second = coordinator.next_lease("a", UpdateReport(lease, True, False, 1.0, 0))
     assert second is not None  # 8 s each: there is time for one more
     now[0] = 16.0
-    assert desk.next_lease("a", UpdateReport(second, True, False, 1.0, 0)) is None
-    assert desk.books().out == 0
+    assert coordinator.next_lease("a", UpdateReport(second, True, False, 1.0, 0)) is None
+    assert coordinator.books().out == 0
 
 
 def test_who_is_told_that_it_stays_after_all_goes_on() -> None:
     now = [0.0]
-    desk = Coordinator(1, None, 8, KEYS.leases, lambda: now[0])
-    desk.join("a", 8)
-    desk.leaving("a", 20.0)
-    desk.staying("a")
+    coordinator = Coordinator(1, None, 8, KEYS.leases, lambda: now[0])
+    coordinator.join("a", 8)
+    coordinator.leaving("a", 20.0)
+    coordinator.staying("a")
     now[0] = 30.0
-    assert desk.next_lease("a", None) is not None
+    assert coordinator.next_lease("a", None) is not None
 
 
 def _desk(*workers: str) -> Coordinator:
-    desk = Coordinator(1, 0, 8, KEYS.leases)
+    coordinator = Coordinator(1, 0, 8, KEYS.leases)
     for worker in workers:
-        desk.join(worker, 8)
-    return desk
+        coordinator.join(worker, 8)
+    return coordinator
 
 
 def _failed(lease: DataLease | None) -> UpdateReport:
@@ -256,42 +332,42 @@ def _failed(lease: DataLease | None) -> UpdateReport:
 
 
 def test_a_worker_that_alone_computes_what_is_not_finite_gets_no_lease_any_more() -> None:
-    desk, answers = _desk("broken", "whole"), list[DataLease | None]()
-    bad = desk.next_lease("broken", None)
-    own = desk.next_lease("whole", None)
-    waits = threading.Thread(target=lambda: answers.append(desk.next_lease("broken", _failed(bad))))
+    coordinator, answers = _desk("broken", "whole"), list[DataLease | None]()
+    bad = coordinator.next_lease("broken", None)
+    own = coordinator.next_lease("whole", None)
+    waits = threading.Thread(target=lambda: answers.append(coordinator.next_lease("broken", _failed(bad))))
     waits.start()
     assert own is not None
     tried = None
     while tried != bad:  # until the broken one has told
-        tried = desk.next_lease("whole", UpdateReport(tried or own, True, False, 1.0, 0))
+        tried = coordinator.next_lease("whole", UpdateReport(tried or own, True, False, 1.0, 0))
     assert waits.is_alive()
-    assert desk.next_lease("whole", UpdateReport(tried, True, False, 1.0, 0)) is not None
+    assert coordinator.next_lease("whole", UpdateReport(tried, True, False, 1.0, 0)) is not None
     waits.join(5)
     assert answers == [None]
-    assert [(each.workers, each.verdict) for each in desk.not_finite()] == [
+    assert [(each.workers, each.verdict) for each in coordinator.not_finite()] == [
         (("broken",), "open"),
         (("broken",), "the machine"),
     ]
-    assert desk.books().wrong is None
+    assert coordinator.books().wrong is None
 
 
 @pytest.mark.parametrize("second", ["one", "other"])
 def test_samples_that_are_not_finite_twice_are_the_jobs_own(second: str) -> None:
-    desk = _desk(*dict.fromkeys(("one", second)))
-    bad = desk.next_lease("one", None)
+    coordinator = _desk(*dict.fromkeys(("one", second)))
+    bad = coordinator.next_lease("one", None)
     if second == "other":
-        begun = threading.Thread(target=desk.next_lease, args=("one", _failed(bad)))
+        begun = threading.Thread(target=coordinator.next_lease, args=("one", _failed(bad)))
         begun.start()
-        while not desk.books().waiting:
+        while not coordinator.books().waiting:
             pass
-        again = desk.next_lease("other", None)
+        again = coordinator.next_lease("other", None)
     else:
-        again = desk.next_lease("one", _failed(bad))
+        again = coordinator.next_lease("one", _failed(bad))
     assert again == bad
-    desk.stop()
-    desk.next_lease(second, _failed(again))
-    last = desk.not_finite()[-1]
+    coordinator.stop()
+    coordinator.next_lease(second, _failed(again))
+    last = coordinator.not_finite()[-1]
     assert (last.workers, last.verdict) == (("one", second), "the job")
 
 
@@ -310,9 +386,9 @@ def test_gradients_that_are_not_finite_are_not_applied_and_buffers_may_be() -> N
 def test_a_diverging_worker_changes_nothing_on_a_server_and_says_so() -> None:
     run = _Run(4)
     before = [shard.packed() for shard in run.shards]
-    run.desk.join("a", 8)
+    run.coordinator.join("a", 8)
     links = ServerLinks(run.servers(), Trainer(JOB, 2, 8).tensors, KEYS.run, "a")
-    lease = run.desk.next_lease("a", None)
+    lease = run.coordinator.next_lease("a", None)
     assert lease is not None
     bad = [[torch.full_like(tensor, torch.nan) for tensor in shard.parameters.values()] for shard in run.shards]
     whole = [[*own, *shard.buffers.values()] for own, shard in zip(bad, run.shards, strict=True)]

@@ -38,7 +38,7 @@ def test_a_trace_is_read_with_its_start(file: Path) -> None:
         ('{"metadata": {"gap_seconds": 600}, "data": []}', "data"),
         ('{"metadata": {"gap_seconds": 0}, "data": [4]}', "gap_seconds"),
         ('{"metadata": {}, "data": [4]}', "gap_seconds"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [4], "unit": "machines"}', "nobody knows what its 'unit' means"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [4], "unit": "machines"}', "its 'unit' has no known meaning"),
         ('{"metadata": {"gap_seconds": 600, "start": "May"}, "data": [4]}', "its start 'May' is no time"),
         ('{"metadata": {"gap_seconds": 600, "start": 5}, "data": [4]}', "its start '5' is no time"),
     ],
@@ -63,10 +63,10 @@ def test_lives_are_read_whatever_else_stands_in_the_table(file: Path) -> None:
         ("", "has no column seconds"),
         ("second,revoked\n1,1\n", "has no column seconds (second is another)"),
         ("seconds,revoked\n", "it needs 1 to 100,000"),
-        ("seconds,revoked\n-5,1\n", "line 2: seconds '-5' is not a life"),
-        ("seconds,revoked\n60,1\nsoon,1\n", "line 3: seconds 'soon' is not a life"),
-        ("seconds,revoked\n60,maybe\n", "is neither 1 (it was) nor 0"),
-        ("seconds,revoked\n60\n", "is neither 1 (it was) nor 0"),
+        ("seconds,revoked\n-5,1\n", ":2: seconds: '-5' should be greater than 0; write it like 5400"),
+        ("seconds,revoked\n60,1\nsoon,1\n", ":3: seconds: 'soon' should be a valid number"),
+        ("seconds,revoked\n60,maybe\n", "write it like 1 (it was) or 0"),
+        ("seconds,revoked\n60\n", "write it like 1 (it was) or 0"),
     ],
 )
 def test_what_is_no_life_is_one_sentence(file: Path, text: str, said: str) -> None:
@@ -89,10 +89,13 @@ def test_prices_are_read_by_type_and_in_order(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("t4,noon,0.2", "time 'noon' is no time; write it like 2026-11-01T00:00:00Z"),
-        ("t4,2026-11-01T00:00:00Z,-1", "dollars_per_hour '-1' is not a price"),
-        ("t4,2026-11-01T00:00:00Z,nan", "dollars_per_hour 'nan' is not a price"),
-        (",2026-11-01T00:00:00Z,1", "it names no type"),
+        ("t4,noon,0.2", "time: 'noon' is no time; write it like 2026-11-01T00:00:00Z"),
+        (
+            "t4,2026-11-01T00:00:00Z,-1",
+            "dollars_per_hour: '-1' should be greater than or equal to 0; write it like 0.158",
+        ),
+        ("t4,2026-11-01T00:00:00Z,nan", "dollars_per_hour: 'nan' should be a finite number"),
+        (",2026-11-01T00:00:00Z,1", "type: '' should have at least 1 character; write it like g4dn.xlarge"),
         ("t4,2026-11-01T00:00:00Z,1\nt4,2026-11-01T00:00:00Z,2", "t4 has two prices at 2026-11-01T00:00:00Z"),
     ],
 )
@@ -151,11 +154,11 @@ def test_a_pool_may_say_how_often_its_types_are_revoked(file: Path) -> None:
     assert band is not None
     assert band.high == pytest.approx(0.10536 / 730, rel=1e-4)
     file.write_text(POOL.replace("BAND", "rarely"))
-    with pytest.raises(UserError, match=r"line 9: types.0.interruptions: cannot read the interruptions 'rarely'"):
+    with pytest.raises(UserError, match=r":9: types\[0\].interruptions: cannot read the interruptions 'rarely'"):
         read_pool(file)
 
 
 def test_a_pool_s_prices_are_not_negative(file: Path) -> None:
     file.write_text(POOL.replace("dollars_per_hour: 1, interruptions: BAND", "dollars_per_hour: -1"))
-    with pytest.raises(UserError, match=r"line 9: types\.0\.dollars_per_hour"):
+    with pytest.raises(UserError, match=r":9: types\[0\]\.dollars_per_hour"):
         read_pool(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from stores import at, made
 from stash.core.artefact import to_bytes
 from stash.core.errors import StoreError, UserError
 from stash.core.printable import printable_line
-from stash.store.compaction import POINTER, compact, newest
+from stash.store.index import FILES, compact
 from stash.store.queries import query
 from stash.store.schema import TABLES
 from stash.store.store import Store
+from stash.store.storing import opened
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -91,41 +93,49 @@ def test_an_artefact_that_cannot_be_read_is_left_out_and_said(store: Store, tmp_
     assert "damaged or cut short" in store.unreadable["bad.stash.json"]
 
 
-def test_an_older_generation_stays_until_the_one_after_the_next(store: Store, tmp_path: Path) -> None:
-    generations = []
-    for day in (10, 11, 12):
-        store.put(to_bytes(at(day)), "run.stash.json")
-        compact(store)
-        generation = newest(store)
-        assert generation is not None
-        generations.append(tmp_path / "runs" / generation.folder)
-    assert [folder.is_dir() for folder in generations] == [False, True, True]
-
-
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"version": 1, "folder": "../../etc"}', '{"version": 0}'])
-def test_a_pointer_that_is_none_counts_as_no_tables(store: Store, tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", ["cut", "gone", "other", "empty"])
+def test_files_that_are_damaged_are_made_again(store: Store, tmp_path: Path, damage: str, name: str) -> None:
+    counts = sorted(asked(store, COUNTS))
     compact(store)
-    (tmp_path / "runs" / POINTER).write_text(content)
-    assert newest(store) is None
-    assert asked(store, "select count(*) from profiles") == [(3,)]
+    file = tmp_path / "runs" / FILES[name]
+    content = file.read_bytes()
+    other = (tmp_path / "runs" / FILES["blocks" if name == "tables" else "tables"]).read_bytes()
+    file.unlink()
+    if damage != "gone":
+        file.write_bytes({"cut": content[: len(content) // 2], "other": other, "empty": b""}[damage])
+    assert sorted(asked(store, COUNTS)) == counts
+    assert compact(store) == (4, 4 if name == "tables" else 0)
+    assert file.read_bytes()[:4] == b"PAR1"
+    assert sorted(asked(store, COUNTS)) == counts
 
 
-@pytest.mark.parametrize("damage", ["cut", "gone", "other"])
-def test_tables_that_are_damaged_are_read_from_digests_and_made_anew(
-    store: Store, tmp_path: Path, damage: str
-) -> None:
+def test_a_compaction_with_nothing_new_writes_nothing(store: Store, tmp_path: Path) -> None:
     compact(store)
-    generation = newest(store)
-    assert generation is not None
-    table = tmp_path / "runs" / generation.file("artefacts")
-    if damage == "gone":
-        table.unlink()
-    else:
-        content = (tmp_path / "runs" / generation.file("stalls")).read_bytes()
-        table.write_bytes(content if damage == "other" else content[: len(content) // 2])
-    assert asked(store, "select count(*) from profiles") == [(3,)]
-    assert compact(store) == (4, 4)
-    assert asked(store, "select count(*) from artefacts") == [(4,)]
+    before = {path: path.stat().st_mtime_ns for path in _leaves(tmp_path)}
+    assert compact(store) == (4, 0)
+    assert {path: path.stat().st_mtime_ns for path in _leaves(tmp_path)} == before
+
+
+def test_compaction_during_a_query_changes_no_answer(store: Store, tmp_path: Path) -> None:
+    compact(store)
+    with query(store, "select count(*), count(distinct id) from profiles") as answer:
+        store.put(to_bytes(at(9)), "run.stash.json")
+        compact(opened(str(tmp_path / "runs")))
+        assert list(answer.rows()) == [(3, 3)]
+
+
+def test_compactions_at_once_lose_nothing(store: Store, tmp_path: Path) -> None:
+    """Each replaces whole files; what the last one lacks is read from digests, and compacted next."""
+    compact(store)
+    before = {name: (tmp_path / "runs" / file).read_bytes() for name, file in FILES.items()}
+    store.put(to_bytes(at(9)), "run.stash.json")
+    counts = sorted(asked(store, COUNTS))
+    compact(store)
+    (tmp_path / "runs" / FILES["blocks"]).write_bytes(before["blocks"])  # another one's, which saw less
+    assert sorted(asked(store, COUNTS)) == counts
+    assert compact(store) == (5, 0)
+    assert sorted(asked(store, COUNTS)) == counts
 
 
 @pytest.mark.parametrize(
@@ -185,7 +195,7 @@ def test_an_answer_is_saved_as_parquet(store: Store, tmp_path: Path) -> None:
     assert count == asked(store, "select count(*) from stalls")
 
 
-def test_how_far_it_is_can_be_heard(store: Store) -> None:
+def test_progress_is_reported(store: Store) -> None:
     heard: list[tuple[int, int]] = []
     with query(store, "select * from profiles", lambda done, of: heard.append((done, of))):
         pass
@@ -206,7 +216,7 @@ def test_without_room_for_temporary_files_a_sentence_says_so(of_one: Store, monk
     def full(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("stash.store.compaction.TemporaryDirectory", full)
+    monkeypatch.setattr("stash.store.index.TemporaryDirectory", full)
     for ask in (lambda: asked(of_one, "from profiles"), lambda: compact(of_one)):
         with pytest.raises(
             StoreError, match=r"no folder for temporary files: .*No space left.*; name one with TMPDIR"
@@ -218,7 +228,7 @@ def test_a_disk_that_is_full_halfway_leaves_no_half_tables(
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before = {path: path.read_bytes() for path in _leaves(tmp_path)}
-    monkeypatch.setattr("stash.store.compaction.quoted", lambda text: f"'/dev/full/{text}'")
+    monkeypatch.setattr("stash.store.index.quoted", lambda text: f"'/dev/full/{text}'")
     with pytest.raises(StoreError, match="DuckDB cannot read or write"):
         compact(store)
     assert {path: path.read_bytes() for path in _leaves(tmp_path)} == before
@@ -260,3 +270,15 @@ def test_an_interrupted_query_leaves_no_process(of_one: Store) -> None:
 def test_what_a_query_gives_keeps_its_kind(of_one: Store) -> None:
     sql = "select 1, 1.5::double, 'é', null, true, [1, 2], {'a': 1}, (10::hugeint) ** 20, date '2026-01-02'"
     assert asked(of_one, sql) == [(1, 1.5, "é", None, True, [1, 2], {"a": 1}, 10**20, "2026-01-02")]
+
+
+def test_without_duckdb_a_sentence_names_the_extra_and_lists_still_work(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    for ask in (lambda: asked(store, "from profiles"), lambda: compact(store)):
+        with pytest.raises(UserError, match=r"this needs DuckDB: type `pip install 'stash-ddl\[store\]'`"):
+            ask()
+    store.put(to_bytes(at(9)), "run.stash.json")
+    assert len(list(store.heads(store.contents().stored))) == 5
+    assert store.load(store.contents().stored[0]) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,7 @@ def test_numbers_that_json_does_not_have_are_null(store: Store, monkeypatch: Pat
         (("query",), "type a SELECT, like"),
         (("query", "selec"), "Parser Error: syntax error"),
         (("query", "select x from profiles"), "profiles has id, created, workload"),
-        (("query", "select 1", "--format", "xml"), "--format xml: it is one of table, csv, json, parquet"),
+        (("query", "select 1", "--format", "xml"), "--format xml: it is table, csv, json or parquet"),
         (("query", "select 1", "--format", "parquet"), "say where it goes: --output answer.parquet"),
         (("query", "select 1", "--format", "table", "-o", "x"), "a table is for a screen"),
         (("list", "nowhere"), "there is no store nowhere"),
@@ -196,7 +197,7 @@ def test_a_store_that_fails_loses_nothing(store: Store, monkeypatch: Patch, caps
     def fails(*arguments: object, **options: object) -> None:
         raise StoreError("cannot write the store runs: no space left")
 
-    monkeypatch.setattr("stash.store.storage.LocalShelf.put", fails)
+    monkeypatch.setattr("stash.store.storage.LocalStorage.put", fails)
     show_then_save(at(9), Path("run.stash.json"), lambda: None, copies=store_for_copies("runs"))
     said = capsys.readouterr().err
     assert said.startswith("note: no copy was kept: cannot write the store runs: no space left. `stash store add ")
@@ -211,3 +212,18 @@ def test_no_store_no_copy(store: Store, monkeypatch: Patch, capsys: Capture) -> 
     named = store_for_copies(None)
     assert named is not None
     assert named.url == "runs"
+
+
+def test_without_duckdb_a_store_keeps_lists_and_shows(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    monkeypatch.setattr("stash.store.command._FROM_TABLES", 1)
+    save(at(9), "mine.stash.json")
+    assert run(monkeypatch, "store", "add", "mine.stash.json", "--store", "runs") == 0
+    assert run(monkeypatch, "list", "runs", "--json") == 0
+    capsys.readouterr()
+    assert run(monkeypatch, "show", "20261109", "--store", "runs", "--json") == 0
+    assert run(monkeypatch, "store", "verify", "runs") == 0
+    for words in (("query", "from profiles", "--store", "runs"), ("store", "compact", "runs")):
+        capsys.readouterr()
+        assert run(monkeypatch, *words) == 2
+        assert capsys.readouterr().err == "error: this needs DuckDB: type `pip install 'stash-ddl[store]'`\n"

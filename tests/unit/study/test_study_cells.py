@@ -63,25 +63,25 @@ def test_what_is_measured_makes_the_cell_and_not_what_it_costs_or_is_called() ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (GRID.replace("vgg11", "resnet8"), "line 2: workloads[0].zoo: no workload is called 'resnet8'; did you mean"),
-        (GRID.replace("vgg11", "resnet18"), "line 2: workloads[1].name: there are two workloads called 'resnet18'"),
+        (GRID.replace("vgg11", "resnet8"), ":2: workloads[0].zoo: no workload is called 'resnet8'; did you mean"),
+        (GRID.replace("vgg11", "resnet18"), ":2: workloads[1].name: there are two workloads called 'resnet18'"),
         (
             GRID.replace("p3.8xlarge", "p3.8xlrge"),
-            "line 5: targets[0].instance: unknown instance 'p3.8xlrge'; did you",
+            ":5: targets[0].instance: unknown instance 'p3.8xlrge'; did you",
         ),
         (GRID.replace("engine: local", 'engine: sky, instance: p3.8xlarge, price: "$1/h"'), "two targets called"),
         (
             GRID.replace('price: "$12/h"', "region: mars-1"),
             "knows no on-demand price of p3.8xlarge in mars-1; give `pri",
         ),
-        (GRID + "exclude: [{target: mars}]\n", "line 8: exclude[0].target: the study has no target 'mars'; it has"),
-        (GRID + "include: [{batch: 3}]\n", "line 8: include[0]: name a workload and a target at least"),
+        (GRID + "exclude: [{target: mars}]\n", ":8: exclude[0].target: the study has no target 'mars'; it has"),
+        (GRID + "include: [{batch: 3}]\n", ":8: include[0]: name a workload and a target at least"),
         (GRID + "exclude: [{batch: [32, 64]}]\n", "`exclude:` leaves no cell"),
         (
             EMULATED.replace("zoo: resnet50", "command: [train.py]"),
             "trains workloads of the zoo alone; `exclude:` tra",
         ),
-        (LOCAL.replace("zoo: vgg11", "command: [a.py]"), "line 2: workloads[1].command: there is no script a.py in"),
+        (LOCAL.replace("zoo: vgg11", "command: [a.py]"), ":2: workloads[1].command: there is no script a.py in"),
         (LOCAL.replace("zoo: vgg11", "command: [a.py, '{data}']"), "{data} stands for nothing there; give `data:`"),
     ],
 )

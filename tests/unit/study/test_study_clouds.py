@@ -10,8 +10,8 @@ from studies import SKY, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run,
 
 from stash.core.artefact import load
 from stash.study import study_folder
+from stash.study.backend import open_leases, spent
 from stash.study.programs import Called
-from stash.study.status import open_leases, spent
 from stash.study.study_folder import CellFolder, of_study
 
 QUOTA = (

@@ -43,7 +43,7 @@ def test_devices_take_published_times_and_half_of_their_peak_where_nobody_publis
     seconds = 2 * (3 * 32 * 1.5e10 / 15.7e12 + 3 * 5e8 / 9e11)
     assert guessed.samples_per_second == pytest.approx(32 / seconds)
     assert any("half of the GPU's peak" in fact for fact in guessed.facts)
-    with pytest.raises(UserError, match="nobody knows what a step of resnet18 computes; give a profile"):
+    with pytest.raises(UserError, match="what a step of resnet18 computes is unknown; give a profile"):
         made(workload="resnet18")  # published for CIFAR-10 only, and no cost is given
 
 

@@ -14,9 +14,9 @@ import yaml
 from studies import cells_of, study
 
 from stash.core.errors import UserError
+from stash.study.backend import Submission
 from stash.study.engines import describe
 from stash.study.study_folder import of_study
-from stash.study.submission import Submission
 
 OWN = """
 workloads: [{name: mine, command: [train.py, --batch, "{batch}", --data, "{data}"]}]
@@ -100,8 +100,8 @@ def test_a_cell_on_hosts_is_another_once_its_hosts_are_others(tmp_path: Path) ->
     ("hosts", "nodes", "why"),
     [
         ("h1\n", 2, "targets[0].file: it names 1 hosts, and 2 nodes are asked for"),
-        ("h1\n-oProxyCommand=x\n", 1, "hosts.txt line 2: '-oProxyCommand=x' is no host"),
-        ("h1\nh1 slots=2\n", 1, "hosts.txt line 2: h1 is in line 1 already"),
+        ("h1\n-oProxyCommand=x\n", 1, "hosts.txt:2: '-oProxyCommand=x' is no host"),
+        ("h1\nh1 slots=2\n", 1, "hosts.txt:2: h1 is in line 1 already"),
         ("# none\n", 1, "names no host"),
         (None, 1, "cannot read the hosts file"),
     ],

@@ -20,7 +20,7 @@ from studies import SKY, Ending, FakeWorld, reading_of, run, study
 
 from stash.core.interrupts import REQUESTS, interrupted_by
 from stash.study import controller, study_folder
-from stash.study.status import open_leases
+from stash.study.backend import open_leases
 from stash.study.study_file import StudyFile
 from stash.study.study_folder import of_study
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stash.study.engines.on_slurm import HOPELESS, LOST
+from stash.study.backend import Submission
+from stash.study.engines import SLURM_HOPELESS, SLURM_LOST
 from stash.study.judgement import judge
 from stash.study.study_folder import CellFolder
-from stash.study.submission import Submission
 
-SUBMISSION = Submission({}, ("sbatch",), "lane", "lease", check=("squeue",), hopeless=HOPELESS, lost=LOST)
+SUBMISSION = Submission({}, ("sbatch",), "lane", "lease", check=("squeue",), hopeless=SLURM_HOPELESS, lost=SLURM_LOST)
 PREEMPTED = "slurmstepd-n1: error: *** JOB 2 ON n1 CANCELLED AT 2026-11-22T17:22:25 DUE TO PREEMPTION ***\n"
 
 

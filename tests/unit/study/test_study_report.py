@@ -81,7 +81,7 @@ def drawn(chart: Chart | Blank) -> Chart:
 
 def tiles(chart: Chart | Blank) -> dict[str, Tile]:
     """By what they say, up to the colon: row and column."""
-    return {mark.says.split(":")[0]: mark for mark in drawn(chart).marks if isinstance(mark, Tile)}
+    return {mark.tip.split(":")[0]: mark for mark in drawn(chart).marks if isinstance(mark, Tile)}
 
 
 def words_in(chart: Chart | Blank) -> set[str]:
@@ -96,7 +96,7 @@ def test_bars_are_as_long_as_the_shares_and_what_is_missing_is_hatched(tmp_path:
     told = [bar for bar in bars if bar.series == "interconnect"]
     whole = lines[0].x[1] - lines[0].x[0]
     for bar in told:
-        share = re.search(r"([\d.]+)% of the step", bar.says)
+        share = re.search(r"([\d.]+)% of the step", bar.tip)
         assert share is not None
         assert (bar.x[1] - bar.x[0]) / whole == pytest.approx(float(share[1]) / 100, abs=0.001)
     assert [at for at, tile in tiles(chart).items() if tile.missing] == ["vgg11 32 on 2 × p3.8xlarge"]
@@ -160,7 +160,7 @@ def test_missing_cells_are_hatched_with_their_reason_in_every_matrix(whole) -> N
         assert set(missing) == {"vgg11 64 on p2.8xlarge", "resnet18 32 on p3.16xlarge"}
         failed = missing["vgg11 64 on p2.8xlarge"]
         assert failed.texts == ("failed",)
-        assert "too little memory" in failed.says
+        assert "too little memory" in failed.tip
         assert not any(tile.bars or tile.level is not None for tile in missing.values())
 
 
@@ -197,7 +197,7 @@ def test_warm_is_a_solid_bar_and_what_cold_adds_a_faint_one(whole) -> None:
     assert (cold.faint, warm.faint) == (True, False)
     assert warm.length / cold.length == pytest.approx((one.warm_seconds or 0.0) / one.step.value)
     dollars = tiles(cost)["vgg11 32 on p2.xlarge"]
-    assert f"cold ${one.dollars_per_million:.2f}" in dollars.says
+    assert f"cold ${one.dollars_per_million:.2f}" in dollars.tip
 
 
 def test_slow_down_is_the_step_over_one_devices_own_and_needs_several_batches(whole, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_slow_down_is_the_step_over_one_devices_own_and_needs_several_batches(wh
     one = result_of(every, "resnet50", 32, "p3.8xlarge")
     assert one.slow_down == pytest.approx(one.step.value / (one.seconds["compute"] + one.seconds["transfer"]))
     (chart,) = slow_down(sheet(reading, every))
-    assert f"{one.slow_down:.2f}× at batch 32" in tiles(chart)["resnet50 on p3.8xlarge"].says
+    assert f"{one.slow_down:.2f}× at batch 32" in tiles(chart)["resnet50 on p3.8xlarge"].tip
     (blank,) = slow_down(shown_of(tmp_path))
     assert isinstance(blank, Blank)
     assert "batches:" in blank.why

@@ -74,7 +74,7 @@ def test_a_sentence_has_its_code_and_nothing_else() -> None:
 
 def test_a_series_that_nobody_knows_is_drawn_plain() -> None:
     drawn = strip([(TRAP, 0.5), ("prep", 0.5)]) + tile(
-        Tile((0, 1), (0, 1), bars=(TileBar(0.5, TRAP),), says=TRAP, link=TRAP), 0, 0, 80, 40
+        Tile((0, 1), (0, 1), bars=(TileBar(0.5, TRAP),), tip=TRAP, link=TRAP), 0, 0, 80, 40
     )
     assert isinstance(drawn, Markup)
     assert "<script" not in drawn

@@ -8,38 +8,23 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from stash.core.errors import UnitError, UserError
+from stash.core import user_files
+from stash.core.errors import UserError
 from stash.core.records.base import first_mistake
 from stash.core.units import parse_bytes, parse_rate, parse_seconds
+from stash.core.user_files import quantity
 
-
-def _seconds(value: Any) -> Any:
-    return _read(partial(parse_seconds, named="s"), value)  # fields are called ``…_seconds``
-
-
-def _rate(value: Any) -> Any:
-    return _read(parse_rate, value)
-
-
-def _bytes(value: Any) -> Any:
-    number = _read(parse_bytes, value)
-    return round(number) if isinstance(number, float) else number
-
-
-def _read(parse: Any, value: Any) -> Any:
-    try:
-        return parse(value) if isinstance(value, str) else value
-    except UnitError as error:
-        raise ValueError(str(error)) from None
-
-
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=1e9, allow_inf_nan=False)]
-Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0, le=10**18)]
-BytesPerSecond = Annotated[float, BeforeValidator(_rate), Field(ge=1, le=1e18, allow_inf_nan=False)]
+Seconds = Annotated[
+    float,
+    quantity(partial(parse_seconds, named="s"), bare=True),  # fields are called ``…_seconds``
+    Field(ge=0, le=1e9, allow_inf_nan=False),
+]
+Bytes = Annotated[int, quantity(lambda text: round(parse_bytes(text)), bare=True), Field(ge=0, le=10**18)]
+BytesPerSecond = Annotated[float, quantity(parse_rate, bare=True), Field(ge=1, le=1e18, allow_inf_nan=False)]
 """Bytes per second."""
 
 
@@ -136,22 +121,8 @@ def scaled_rate(rate: float, size: float = 1.0, time: float = 1.0) -> float:
 
 
 def load(path: str | Path) -> Emulation:
-    """The description in a YAML file; raises UserError naming file, line and field."""
-    import yaml
-
-    from stash.core.yamlines import not_yaml, parse, text_of
-
-    try:
-        raw, lines = parse(text_of(Path(path), "the model", "a model is described in YAML"))
-    except yaml.YAMLError as error:
-        raise not_yaml(error, path) from None
-    if not isinstance(raw, dict):
-        raise UserError(f"{path}: no `layers:` with name, bytes, forward_seconds and backward_seconds each")
-    try:
-        return Emulation.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise UserError(_sentence(path, lines.of(first["loc"]), first["loc"], first["msg"], first["type"])) from None
+    """The description in a YAML file; raises UserError that names every mistake with its line and field."""
+    return user_files.load(Path(path), Emulation, "the model", "a model is described in YAML").content
 
 
 def dump(emulation: Emulation) -> str:
@@ -159,13 +130,3 @@ def dump(emulation: Emulation) -> str:
     import yaml
 
     return str(yaml.safe_dump(emulation.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
-
-
-def _sentence(path: str | Path, line: int, where: tuple[int | str, ...], words: str, kind: str) -> str:
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).lstrip(".")
-    said = words.removeprefix("Value error, ").removeprefix("Input ").partition(" or instance of ")[0]
-    if kind == "extra_forbidden":
-        said = "there is no such field"
-    elif kind == "missing":
-        said = "this field is missing"
-    return f"{path}, line {line}: {field}: {said}"

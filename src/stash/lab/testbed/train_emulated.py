@@ -1,6 +1,6 @@
 """Trains an emulated model: ordinary DistributedDataParallel code, whose right profile is known beforehand.
 
-Run as ``python -m stash.lab.testbed.train --model model.yaml --batch 8`` or under torchrun. Knows nothing of
+Run as ``python -m stash.lab.testbed.train_emulated --model model.yaml --batch 8`` or under torchrun. Knows nothing of
 Stash's measuring: no hooks, no timers.
 """
 

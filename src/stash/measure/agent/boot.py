@@ -37,7 +37,7 @@ WRAPS: Mapping[str, str] = {
     "torch.amp.grad_scaler": "wraps.steps:wrap_scaler",
     "torch.serialization": "wraps.opened_files:guard_torch_save",
     "multiprocessing.process": "wraps.steps:wrap_processes",
-    "multiprocessing.util": "wraps.sockets:keep_in_run",
+    "multiprocessing.util": "wraps.steps:keep_sockets_in_run",
     "torch.multiprocessing.spawn": "wraps.steps:wrap_spawn",
     "h5py._hl.files": "wraps.opened_files:wrap_h5py",
     "cv2": "wraps.opened_files:wrap_cv2",

@@ -1,4 +1,9 @@
-"""Why a job failed, in one sentence, from what its ranks left and from what it printed. Pure."""
+"""Why a job failed, in one sentence, from what its ranks left and from what it printed. Pure.
+
+Reads the end of a log only, line by line, so that what a job prints for hours, or on one line without an end (a
+progress bar), costs no more than its last words. Looks for the root cause first, and takes for an error only what
+stands where errors stand: a hint that is printed names memory, ports and time-outs too.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +18,6 @@ from typing import NamedTuple
 from stash.core.formatting import listed
 from stash.core.units import counted
 from stash.measure.protocol.orders import without_wraps
-
-# Printed ---------------------------------------------------------------------------------------------------
-# What a job printed, taken apart: tracebacks, what its launcher reports, and its own last words. Pure.
-#
-# Looks at the end of a log only, line by line, so that what a job prints for hours, or on one line without an end
-# (a progress bar), costs no more than its last words. What any of it means is for ``diagnose``.
 
 MAX_BYTES = 200_000
 """Of a log or a traceback that are read: the cause of a failure stands at its end."""
@@ -81,50 +80,46 @@ def closed(output: str) -> set[int]:
 
 def own_output(output: str, lines: int = 8) -> str:
     """The last lines the job itself printed, without what its launcher, or a rank's traceback, says of it."""
-    said = output[: _launcher_speaks(output)].splitlines()
-    kept = [line for line in said if line.strip() and not _PREFIX.match(line) and not _CLOSED.search(line)]
+    lines_of_job = output[: _launcher_speaks(output)].splitlines()
+    kept = [line for line in lines_of_job if line.strip() and not _PREFIX.match(line) and not _CLOSED.search(line)]
     return "\n".join(kept[-lines:])
 
 
 def stated(output: str) -> str:
-    """Why a job ended, where it said so without a traceback: a wrong option, a configuration that does not fit."""
-    said = output[: _launcher_speaks(output)]
-    lines = [line.rstrip() for line in said.splitlines() if not _ELASTIC.match(line)]
-    while lines and not lines[-1]:
-        lines.pop()
-    lines = lines[-_LAST_WORDS:]
-    if _TRACEBACK in said or not lines:
+    """Why a job ended, where it printed no traceback: a wrong option, a configuration that does not fit."""
+    own = output[: _launcher_speaks(output)]
+    kept = "\n".join(line.rstrip() for line in own.splitlines() if not _ELASTIC.match(line))
+    lines = kept.rstrip("\n").splitlines()[-_LAST_WORDS:]
+    if _TRACEBACK in own or not lines:
         return ""
     if lines[-1].startswith(_OF_HYDRA):
-        return _cut(_of_hydra(lines[:-1]))
-    usage = max((position for position, line in enumerate(lines) if _USAGE.match(line)), default=None)
-    found = [] if usage is None else lines[usage + 1 :]
-    wrong = next((match[1] for line in found if (match := _WRONG.match(line)) is not None), "")
-    return _cut((wrong or " ".join(match[1] for line in found if (match := _BOXED.match(line)))).rstrip("."))
+        text = _of_hydra(lines[:-1])
+    else:
+        usage = max((position for position, line in enumerate(lines) if _USAGE.match(line)), default=len(lines))
+        found = lines[usage + 1 :]
+        wrong = next((match[1] for line in found if (match := _WRONG.match(line)) is not None), "")
+        text = (wrong or " ".join(match[1] for line in found if (match := _BOXED.match(line)))).rstrip(".")
+    return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]} …"
 
 
 def _of_hydra(lines: list[str]) -> str:
     """The lines of its last paragraph that are no hints: of the one before, where that lists where it looked."""
-    said: list[str] = []
+    found: list[str] = []
     for line in reversed(lines):
         if line.strip():
-            said += [] if _HINT.match(line) else [line.strip()]
-        elif said:
+            found += [] if _HINT.match(line) else [line.strip()]
+        elif found:
             break
-    causes = list(dict.fromkeys(reversed(said)))[-_MAX_OF_HYDRA:]  # each rank prints its own
+    causes = list(dict.fromkeys(reversed(found)))[-_MAX_OF_HYDRA:]  # each rank prints its own
     return " ".join(line if line.endswith(".") else f"{line}." for line in causes).rstrip(".")
 
 
 def cause(own_words: str) -> str:
-    """The line of what a job said that tells best why it failed: an error, not the hints that follow on it."""
+    """The line of a job's own words that shows best why it failed: an error, not the hints that follow on it."""
     if stating := stated(own_words):
         return stating
-    said = errors(own_words)
-    return next((line for line in reversed(said) if _NAMES_ERROR.match(line)), said[-1] if said else "")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]} …"
+    lines = errors(own_words)
+    return next((line for line in reversed(lines) if _NAMES_ERROR.match(line)), lines[-1] if lines else "")
 
 
 def question(output: str) -> str:
@@ -182,11 +177,7 @@ def _launcher_speaks(output: str) -> int:
     return first
 
 
-# Diagnose --------------------------------------------------------------------------------------------------
-# Why a job failed, in one sentence, from what its ranks and its launcher left behind. Pure.
-#
-# Looks for the root cause first, and takes for an error only what stands where errors stand: a hint that is printed
-# names memory, ports and time-outs too. How tracebacks and reports are found in a log is ``printed``'s business.
+# Causes -----------------------------------------------------------------------------------------------------
 
 _MEMORY = re.compile(
     r"^(?:terminate called after throwing an instance of '|\s*what\(\): +)?(?:[\w.]+: )?(?:[\w.]*MemoryError\b"
@@ -214,7 +205,7 @@ _NOTICED = re.compile(
     r"|DistNetworkError|DistStoreError|wait timeout after \d+ ?ms|collective operation timeout",
     re.I,
 )
-"""What a rank says that lost its peer: not why the job failed, but that it did."""
+"""What a rank prints that lost its peer: not why the job failed, but that it did."""
 _TERMINATED = re.compile(r"process (\d+) terminated with signal (SIG\w+)")
 _PASSED_ON = re.compile(r"Process (\d+) terminated with the following error")
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$")
@@ -229,7 +220,7 @@ _AFTERMATH = (-15, -6)
 """SIGTERM is torchrun's own, to the ranks left; SIGABRT often a library's, on noticing that a peer is gone."""
 
 MARK_STEPS = "put `import stash` at its top and `stash.step()` after the update in its training loop"
-"""What to write where nobody sees a step."""
+"""What to write where no step is seen."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +242,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One sentence for the user, and what the job itself said."""
+    """One sentence for the user, and the job's own words."""
 
     sentence: str
     own_words: str = ""
@@ -264,7 +255,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     A rank that a signal ended can leave no traceback. It outranks those of the others where torchrun saw it fail
     first, and where the others only lost their connection, whichever came first.
     """
-    evidence = _shortened(evidence)
+    crashes = [crash[-MAX_BYTES:] for crash in evidence.crashes if crash.strip()]
+    evidence = replace(evidence, crashes=crashes, output=evidence.output[-MAX_BYTES:])  # causes stand at the end
     causes = [crash for crash in evidence.crashes if not _NOTICED.search(crash)]
     own = without_wraps(next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output))
     ranks = [*reported(evidence.output), *_terminated(own)]
@@ -272,11 +264,14 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     if killed and (killed == ranks[0] or not own or _NOTICED.search(own)):
         return _ended_by_signal(killed, evidence)
     if evidence.left is not None and _NOTICED.search(own):
-        return _ended_elsewhere(*evidence.left, evidence)
-    silent = _silent(evidence, own)
+        node, address = evidence.left
+        return Diagnosis(
+            f"{evidence.title} was ended on node {node} ({address}) {_when(evidence)}: what is printed there says why"
+        )
+    spoke = {int(rank) for rank in _PASSED_ON.findall(own)}  # through the parent of ``mp.spawn``
+    silent = [rank for rank in evidence.silent if rank not in spoke]
     if silent and _NOTICED.search(own):
-        left = next((rank for rank in ranks if rank.rank in silent and rank.code > 0), None)
-        return _left_without_a_word(silent, evidence) if left is None else _left(left, evidence)
+        return _connection_lost(silent, ranks, evidence)
     known = _known_error(evidence, own)
     if known is not None:
         return known
@@ -288,16 +283,10 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     return _without_a_traceback(evidence, ranks[0] if ranks else None)
 
 
-def _shortened(evidence: Evidence) -> Evidence:
-    """The end of everything: what is looked for stands there."""
-    crashes = [crash[-MAX_BYTES:] for crash in evidence.crashes if crash.strip()]
-    return replace(evidence, crashes=crashes, output=evidence.output[-MAX_BYTES:])
-
-
 def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
     """What to do about the errors that are every job's."""
     words = errors(own) if own else own_output(evidence.output).splitlines()
-    heard = [*words, *errors(launchers_words(evidence.output))]
+    all_words = [*words, *errors(launchers_words(evidence.output))]
     if any(map(_MEMORY.match, words)):
         half = (evidence.batch or 0) // 2
         smaller = f"try --batch {half}" if half else "use a smaller batch"
@@ -309,13 +298,13 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
             "workers",
             own,
         )
-    if any(map(_PORT.match, heard)):
+    if any(map(_PORT.match, all_words)):
         return Diagnosis(
             "the port for the ranks' rendezvous is already in use; choose another with "
             "--rdzv-endpoint HOST:PORT (or end the program that holds it)",
             own,
         )
-    if _farthest(evidence.steps) == 0 and any(map(_RENDEZVOUS.match, heard)):
+    if not any(evidence.steps.values()) and any(map(_RENDEZVOUS.match, all_words)):
         return Diagnosis(
             "the nodes did not find each other; start the same command on every node, with --rdzv-endpoint "
             "naming an address and port of the first that the others can reach",
@@ -328,7 +317,7 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
 
 
 def _without_a_traceback(evidence: Evidence, root_cause: Reported | None) -> Diagnosis:
-    """Of a job that said nothing of its own: how it ended."""
+    """Of a job that printed nothing of its own: how it ended."""
     when = _when(evidence)
     if root_cause and root_cause.code < 0:
         return _ended_by_signal(root_cause, evidence)
@@ -348,32 +337,17 @@ def _terminated(traceback: str) -> list[Reported]:
     return [Reported(int(rank), -number) for rank, number in found if number is not None]
 
 
-def _silent(evidence: Evidence, own: str) -> list[int]:
-    """Ranks that said nothing at all, not through the parent of ``mp.spawn`` either."""
-    spoke = {int(rank) for rank in _PASSED_ON.findall(own)}
-    return [rank for rank in evidence.silent if rank not in spoke]
-
-
-def _left_without_a_word(ranks: Sequence[int], evidence: Evidence) -> Diagnosis:
-    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"one of the ranks {listed([str(rank) for rank in ranks])}"
-    return Diagnosis(
-        f"{who} of {evidence.title} ended without a word {_when(evidence)}, most likely by {_KILLED}; "
-        "the others lost their connection to it"
-    )
-
-
-def _left(rank: Reported, evidence: Evidence) -> Diagnosis:
-    return Diagnosis(
-        f"rank {rank.rank} of {evidence.title} ended with exit code {rank.code} {_when(evidence)}; "
-        "the others lost their connection to it",
-        own_output(evidence.output),
-    )
-
-
-def _ended_elsewhere(node: int, address: str, evidence: Evidence) -> Diagnosis:
-    return Diagnosis(
-        f"{evidence.title} was ended on node {node} ({address}) {_when(evidence)}: what is printed there says why"
-    )
+def _connection_lost(silent: Sequence[int], ranks: Sequence[Reported], evidence: Evidence) -> Diagnosis:
+    """Of ranks that noticed that these were gone, which had printed nothing."""
+    lost = f"{_when(evidence)}; the others lost their connection to it"
+    for rank, code in ranks:
+        if rank in silent and code > 0:
+            ended = f"rank {rank} of {evidence.title} ended with exit code {code} {lost}"
+            return Diagnosis(ended, own_output(evidence.output))
+    names = listed([str(rank) for rank in silent])
+    who = f"rank {names}" if len(silent) == 1 else f"one of the ranks {names}"
+    when, _, others = lost.partition(";")
+    return Diagnosis(f"{who} of {evidence.title} ended without a word {when}, most likely by {_KILLED};{others}")
 
 
 def _ended_by_signal(killed: Reported, evidence: Evidence) -> Diagnosis:
@@ -404,11 +378,9 @@ def left_early(left: tuple[int, int], output: str, steps: Mapping[int, int], tit
 
 
 def fell_silent(nodes: Sequence[tuple[int, str]], since: float, steps: int) -> Diagnosis:
-    """The sentence for nodes (number, address) not heard of since then (Unix time); they cannot say it themselves."""
-    names = [f"node {node} ({address})" for node, address in nodes]
-    several = len(names) > 1
-    who = f"{', '.join(names[:-1])} and {names[-1]}" if several else names[0]
-    what = "those nodes, or the links to them, are" if several else "that node, or the link to it, is"
+    """The sentence for nodes (number, address) that are silent since then (Unix time)."""
+    who = listed([f"node {node} ({address})" for node, address in nodes])
+    what = "those nodes, or the links to them, are" if len(nodes) > 1 else "that node, or the link to it, is"
     at = time.strftime("%H:%M:%S", time.localtime(since))
     return Diagnosis(f"{who} stopped answering at {at}, after {steps} training steps: {what} down")
 
@@ -425,9 +397,5 @@ def _when(evidence: Evidence) -> str:
 
 
 def _after(steps: Mapping[int, int]) -> str:
-    most = _farthest(steps)
+    most = max(steps.values(), default=0)
     return "before its first training step" if most == 0 else f"after {most} training steps"
-
-
-def _farthest(steps: Mapping[int, int]) -> int:
-    return max(steps.values(), default=0)

@@ -18,15 +18,12 @@ from stash.core.errors import UserError
 from stash.core.membership import LOOPBACK
 from stash.measure.launcher.job import Job
 
-# Base ------------------------------------------------------------------------------------------------------
-# What all engines have in common: what they are asked, what they answer, and how a job is run by Python itself.
-
 CommandLine = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user said, in torchrun's words. ``ranks``: the job is known to need one process per device."""
+    """The user's options, in torchrun's words. ``ranks``: the job is known to need one process per device."""
 
     ranks: bool
     nproc: int | None = None
@@ -131,9 +128,6 @@ def ranks_here(asked: Asked, machine: Machine, environment: Mapping[str, str]) -
     return nproc
 
 
-# Inherited -------------------------------------------------------------------------------------------------
-# ``stash profile`` was itself started once per rank, by torchrun or srun: this process runs one of them.
-
 _TRACES = ("TORCHELASTIC_RUN_ID", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 """What known launchers set besides."""
 
@@ -144,7 +138,10 @@ def stands_alone(environment: Mapping[str, str]) -> bool:
 
 
 class Inherited:
-    """In charge where a launcher has set the variables of a rank, unless other numbers are asked for."""
+    """``stash profile`` was itself started once per rank, by torchrun or srun: this process runs one of them.
+
+    In charge where a launcher has set the variables of a rank, unless other numbers are asked for.
+    """
 
     def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
         if not is_rank(environment) or asked.nproc is not None or asked.nnodes is not None:
@@ -159,12 +156,8 @@ class Inherited:
         return plain(job)
 
 
-# Local -----------------------------------------------------------------------------------------------------
-# One plain process on this machine, as ``python script.py`` starts it: nothing is added that was not typed.
-
-
 class Local:
-    """In charge where nobody else is."""
+    """One plain process, as ``python script.py`` starts it: nothing is added that was not typed. In charge last."""
 
     def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
         one = ranks_here(asked, machine, environment)
@@ -174,16 +167,13 @@ class Local:
         return plain(job)
 
 
-# Torchrun --------------------------------------------------------------------------------------------------
-# torchrun on this machine, and the same command on each of the others: the store on the first of them joins them.
-
 _PROGRAM = "stash.measure.torchrun"
 _UNKNOWN = "K"
 """A node's number before the nodes have agreed on theirs (``numbering``)."""
 
 
 class Torchrun:
-    """In charge where there are to be several ranks.
+    """torchrun on this machine, and the same command on each of the others. In charge where there are several ranks.
 
     One alone is a plain process: a script that finds RANK set may well take its path for CUDA. Inside another
     launcher it would find that one's, so there torchrun gives it its own.
@@ -200,32 +190,28 @@ class Torchrun:
 
     def command(self, job: Job, cluster: Cluster) -> CommandLine:
         module = ("-m",) if job.kind == "module" else ()
-        # Without the dashes torchrun takes the script's --log or --max for abbreviations of its own options.
-        own = (*_options(cluster), *module, "--")
-        return (sys.executable, "-u", "-m", _PROGRAM, *own, job.target, *job.arguments)
+        # Without the two dashes torchrun takes the script's --log or --max for abbreviations of its own options.
+        # Always with this node's number: torchrun's way to agree on them unpickles what it finds in an open store.
+        host, port, number = LOOPBACK, 0, "0"
+        if cluster.nnodes > 1:
+            host, port = meeting_point(cluster)
+            number = _UNKNOWN if cluster.node_rank is None else str(cluster.node_rank)
+        options = (
+            f"--nproc-per-node={cluster.nproc}", f"--nnodes={cluster.nnodes}", f"--node-rank={number}",
+            f"--master-addr={host}", f"--master-port={port}",
+        )  # fmt: skip
+        return (sys.executable, "-u", "-m", _PROGRAM, *options, *module, "--", job.target, *job.arguments)
 
-
-def _options(cluster: Cluster) -> CommandLine:
-    """Always with every node's number: torchrun's way to agree on them unpickles what it finds in an open store."""
-    host, port, number = LOOPBACK, 0, "0"
-    if cluster.nnodes > 1:
-        host, port = meeting_point(cluster)
-        number = _UNKNOWN if cluster.node_rank is None else str(cluster.node_rank)
-    return (
-        f"--nproc-per-node={cluster.nproc}", f"--nnodes={cluster.nnodes}", f"--node-rank={number}",
-        f"--master-addr={host}", f"--master-port={port}",
-    )  # fmt: skip
-
-
-# Slurm -----------------------------------------------------------------------------------------------------
-# Slurm started ``stash profile`` once on each node of a step: it says where they are, torchrun starts the ranks.
 
 _OF_A_STEP = ("SLURM_STEP_ID", "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_NODEID")
 """What ``srun`` sets, all of them; some alone are left from another place."""
 
 
 class Slurm(Torchrun):
-    """In charge inside ``srun``, unless the number of nodes was given."""
+    """Slurm started ``stash profile`` once on each node of a step, torchrun starts the ranks.
+
+    In charge inside ``srun``, unless the number of nodes was given.
+    """
 
     def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
         if asked.nnodes is not None or any(name not in environment for name in _OF_A_STEP):
@@ -258,15 +244,6 @@ def _first_host(nodelist: str) -> str:
         return nodelist.split(",", maxsplit=1)[0]
     return head + rest.split("]")[0].split(",")[0].split("-")[0]
 
-
-# Engines ---------------------------------------------------------------------------------------------------
-# What starts the ranks of a job: this process alone, torchrun, Slurm with torchrun on each node, or somebody else.
-#
-#     engine.cluster(asked, machine, environment)   how many processes and where; None if this engine is not in charge
-#     engine.command(job, cluster)                  what to start on this machine
-#
-# ``cluster`` asks them in the order of ``ENGINES``: flags go first, then what torchrun or Slurm set, then what this
-# machine has. ``request`` uses the one that was found.
 
 ENGINES: Mapping[str, Engine] = {
     "inherited": Inherited(),

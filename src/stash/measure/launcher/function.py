@@ -16,8 +16,8 @@ from stash.core.records.profile import Profile
 from stash.measure.host.gpus import count_gpus
 from stash.measure.launcher.engines import Asked, Machine, cluster
 from stash.measure.launcher.job import Job
-from stash.measure.launcher.measurement import ProfileOptions
 from stash.measure.launcher.neighbours import TemporaryFolder
+from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.launcher.session import measure
 
 
@@ -55,7 +55,10 @@ def profile(
         raise UserError(f"budget={budget:g}: it must be more than 0 seconds")
     where = cluster(Asked(ranks=False, nproc=nproc_per_node), Machine(count_gpus(), len(os.sched_getaffinity(0))))
     chosen = parse_rungs(rungs) if rungs else NAMES
-    wishes = ProfileOptions(precision, budget, chosen, isolate, data_root, keep_logging=keep_logging)
+    wishes = ProfileOptions(
+        precision=precision, budget=budget, rungs=chosen, isolate=isolate, data_root=data_root,
+        keep_logging=keep_logging,
+    )  # fmt: skip
     called = cloudpickle.dumps((train, args, kwargs))
     with TemporaryFolder() as folder:
         pickled = folder.path / "function.pkl"

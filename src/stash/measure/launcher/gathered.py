@@ -1,10 +1,10 @@
-"""What the agents wrote in their journals, gathered from all launches of a job, and the profile it makes."""
+"""What the agents wrote in their journals, gathered from all launches of a job, and the profile that it makes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from stash.core.errors import StashError
 from stash.core.records.base import first_mistake, now
@@ -45,13 +45,12 @@ from stash.measure.protocol.messages import (
     WorkersTimed,
 )
 
-_BLOCK = TypeAdapter(Block)
 DIGITS, DIGITS_OF_A_STEP = 6, 5
 """Significant ones of what was measured in a block, and step by step: 1 and 10 microseconds in a second."""
 
 
 class Gathered:
-    """Everything told so far by one or several launches of a job."""
+    """The messages so far of one or several launches of a job."""
 
     def __init__(self) -> None:
         self.workload: dict[str, Any] = {}
@@ -66,7 +65,7 @@ class Gathered:
         self.memory: dict[int, Memory] = {}
         """The most of each rank."""
         self.steps_of: dict[int, Launch] = {}
-        """What a step of the job was, by launch; of launches side by side, in the first that told."""
+        """What a step of the job was, by launch; of launches side by side, in the first that reported it."""
         self.skipped: dict[str, str] = {}
         self.excused: dict[str, str] = {}
         """Rungs the launcher gave up, with reasons better than the agents'."""
@@ -77,7 +76,7 @@ class Gathered:
         self.given_up: RoundGivenUp | None = None
         self.phase = PhaseBegun("starting")
         self.led = False
-        """Anything was told: rank 0 runs on this machine."""
+        """There was a message: rank 0 runs on this machine."""
         self.end: str | None = None
         self.unsafe: str | None = None
 
@@ -87,7 +86,8 @@ class Gathered:
         Raises StashError for one that no artefact could hold.
         """
         try:
-            self._take(_held(message), offset)
+            _check(message)
+            self._take(message, offset)
         except ValidationError as error:
             raise _impossible(error, message.kind) from None
 
@@ -112,14 +112,15 @@ class Gathered:
             case RoundGivenUp():
                 self.given_up = message
             case BlockDone():
-                told = {name: _kept(value) for name, value in vars(message).items()}
-                self.blocks.append(Block(**{**told, "rank": message.rank + offset}))
+                rounded = {name: _kept(value) for name, value in vars(message).items()}
+                self.blocks.append(Block(**{**rounded, "rank": message.rank + offset}))
             case LoaderTimed():
                 self.rates.append(Rate(**{**vars(message), "rank": message.rank + offset}))
             case WorkersTimed():
-                took = tuple(_kept(each) for each in message.seconds)
-                own = {**vars(message), "rank": message.rank + offset, "seconds": took}
-                self.workers.append(WorkerTimes(**own))
+                seconds = tuple(_rounded(each, DIGITS) for each in message.seconds)
+                self.workers.append(
+                    WorkerTimes(**{**vars(message), "rank": message.rank + offset, "seconds": seconds})
+                )
             case MemorySeen():
                 seen = Memory(**{**vars(message), "rank": message.rank + offset})
                 self.memory[seen.rank] = _larger(self.memory.get(seen.rank), seen)
@@ -143,13 +144,13 @@ class Gathered:
         self.blocks = [block for block in self.blocks if block.rung != rung]
 
     def note(self, *texts: str) -> None:
-        """Say something in the profile, each sentence once."""
+        """Add sentences for the profile's reader, each once."""
         self.notes += [text for text in texts if text not in self.notes]
 
     def profile(
         self, settings: Settings, job: Workload, ended: str, elapsed: float, before: float | None = None
     ) -> Profile:
-        """The artefact of what was told; ``elapsed`` seconds, of which ``before`` passed until the first block.
+        """The artefact of what was gathered; ``elapsed`` seconds, of which ``before`` passed until the first block.
 
         Raises StashError if what follows from it cannot be.
         """
@@ -191,8 +192,8 @@ def _impossible(error: ValidationError, kind: str) -> StashError:
     return StashError(f"the job's agents told what cannot be: {first_mistake(error, kind)}")
 
 
-def _held(message: Message) -> Message:
-    """``message``, if its records can be made of it; raises ValidationError. The others are made at once."""
+def _check(message: Message) -> None:
+    """Raise ValidationError for what no record can be made of at the end; the other records are made at once."""
     match message:
         case HostsSeen():
             for host in message.hosts:
@@ -201,9 +202,6 @@ def _held(message: Message) -> Message:
             Workload.model_validate({"command": (), "name": "", **message.known()})
         case RankSeen():
             Rank.model_validate(vars(message))
-        case BlockDone():
-            _BLOCK.validate_python(vars(message))
-    return message
 
 
 def _still_unrecorded(facts: dict[str, Any]) -> dict[str, str]:

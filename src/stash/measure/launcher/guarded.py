@@ -1,7 +1,8 @@
 """The user's files while a job runs: whatever becomes of the launcher, what its job changed is put back.
 
 The launcher itself does it at the end; if it dies, a guardian process does, and if that was killed too, the next
-``stash`` command. Of what is kept, and how, the job's processes decide (``run.kept``).
+``stash`` command. Of what is kept, and how, the job's processes decide (``file_backup``). Standard library only: the
+guardian imports this too.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from stash.core.interrupts import postponed
+from stash.core.units import counted
+from stash.measure.launcher.neighbours import Swept
 from stash.measure.protocol.folder import KEPT
-from stash.measure.protocol.kept_state import claimed_for, put_all_back
+from stash.measure.protocol.put_back import RestoreReport, claimed_for, put_all_back
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
+_NAMED = 3
+"""Files that a sentence names."""
 
 
 class GuardedFiles:
@@ -59,3 +65,41 @@ class GuardedFiles:
                 self._guardian.wait()
             if self._claimed is not None:
                 os.close(self._claimed)
+
+
+def sentences(report: RestoreReport) -> list[str]:
+    """What was put back, what could not be, and what is new; nothing where the job changed nothing."""
+    found = []
+    if report.restored:
+        found.append(
+            f"put back as before, since the job wrote to or removed {counted(len(report.restored), 'file')}: "
+            f"{_names(report.restored)}"
+        )
+    if report.unprotected:
+        found.append(f"look at files that could not be kept from the job: {_names(report.unprotected)}")
+    if report.new:
+        found.append(
+            "new from replicas that had trained apart, and of no use but to the job, "
+            f"{counted(len(report.new), 'file')}; remove what you do not need: {_names(report.new)}"
+        )
+    return found
+
+
+def of_killed_runs(swept: Swept) -> list[str]:
+    """What earlier runs had left, and the same of their files, which only this run could put back."""
+    whose = "a killed run" if swept.dead == 1 else f"{swept.dead} killed runs"
+    removed = [f"removed what {whose} of Stash had left in the temporary folder"] if swept.dead else []
+    return removed + of_restored(swept.reports)
+
+
+def of_restored(reports: Iterable[RestoreReport]) -> list[str]:
+    """The same of the files of earlier runs."""
+    return [f"an earlier profile was killed; {sentence}" for report in reports for sentence in sentences(report)]
+
+
+def _names(paths: tuple[str, ...]) -> str:
+    """The first few, as seen from here."""
+    here = os.getcwd() + os.sep
+    named = ", ".join(path.removeprefix(here) for path in paths[:_NAMED])
+    more = len(paths) - _NAMED
+    return f"{named} and {more} more" if more > 0 else named

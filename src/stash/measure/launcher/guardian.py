@@ -22,11 +22,11 @@ _MAX_SECONDS = 30.0
 def main(launcher: int, run: Path, kept: Path) -> int:
     """Guard what ``run`` keeps in ``kept`` for as long as process ``launcher``, which has started this one, lives."""
     from stash.core.interrupts import REQUESTS
-    from stash.measure.launcher.kept_files import sentences
+    from stash.measure.launcher.guarded import sentences
     from stash.measure.launcher.neighbours import remove
     from stash.measure.linux.processes import carrying, end_at_once, named
-    from stash.measure.protocol.kept_state import put_all_back
     from stash.measure.protocol.orders import VARIABLE
+    from stash.measure.protocol.put_back import put_all_back
 
     for number in REQUESTS:  # they are for the launcher to follow; this process ends with it
         signal.signal(number, signal.SIG_IGN)
@@ -37,9 +37,9 @@ def main(launcher: int, run: Path, kept: Path) -> int:
     orders = [f"{launch}/orders.json" for launch in run.glob("launch-*")]
     _wait_until(lambda: not any(named(f"{VARIABLE}={each}") for each in orders))  # by their supervisors
     end_at_once(lambda: [process for each in orders for process in carrying(VARIABLE, each)])
-    said = sentences(put_all_back(kept) + remove(run, late=False))
-    if said:
-        print(f"stash: the profile (process {launcher}) was killed; {'; '.join(said)}", file=sys.stderr)
+    found = sentences(put_all_back(kept) + remove(run, late=False))
+    if found:
+        print(f"stash: the profile (process {launcher}) was killed; {'; '.join(found)}", file=sys.stderr)
     return 0
 
 

@@ -29,7 +29,8 @@ def climb(measurement: Measurement, launches: Launches) -> Diagnosis | None:
     alone = () if obstacle else tuple(r for r in ("solo", "crowd") if r in wanted)
     for name in {"resident", "solo", "crowd", "node"} - set(alone):
         if name in wanted:
-            gathered.skipped.setdefault(name, obstacle or _not_isolated(name, measurement))
+            unmeasured = "not measured with separate launches" if name == "resident" else NOT_ASKED
+            gathered.skipped.setdefault(name, obstacle or why_not(name, _situation(measurement)) or unmeasured)
     for number in range(_MAX_SETS):
         for name in list(alone):
             failure = _launch_alone(measurement, launches, name, number)
@@ -90,11 +91,6 @@ def _situation(measurement: Measurement) -> Situation:
         accelerator=measurement.gpus > 0,
         loader=True,
     )
-
-
-def _not_isolated(name: str, measurement: Measurement) -> str:
-    unmeasured = "not measured with separate launches" if name == "resident" else NOT_ASKED
-    return why_not(name, _situation(measurement)) or unmeasured
 
 
 def _orders(launches: Launches, rungs: tuple[str, ...], number: int) -> Orders:

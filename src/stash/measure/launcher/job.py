@@ -1,6 +1,4 @@
-"""What the user asked to profile: a script, a module, a workload, any command; and interpreters that shut agents
-out.
-"""
+"""What the user asked to profile: a script, a module, a workload, any command; and the commit of its repository."""
 
 from __future__ import annotations
 
@@ -9,12 +7,14 @@ import itertools
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from stash.core.errors import UserError
 from stash.core.files import read_up_to
@@ -25,10 +25,7 @@ from stash.lab.zoo.registry import workload as look_up
 from stash.measure.linux.processes import carrying
 from stash.measure.protocol.orders import VARIABLE
 
-# Shut out --------------------------------------------------------------------------------------------------
-# Python processes of a job that the agent cannot get into, since they were told not to look for it.
-#
-# Knows the options by which Python leaves PYTHONPATH or ``sitecustomize`` alone; what a job is, it does not know.
+# Python processes that the agent cannot get into, since options tell them to ignore PYTHONPATH or sitecustomize.
 
 _PYTHON = re.compile(r"python[\d.]*")
 _SHUTTING = "IES"
@@ -50,7 +47,7 @@ def python_options(words: Sequence[str]) -> str | None:
 
 
 def trainer_shut_out(orders: str, proc: Path = Path("/proc")) -> str | None:
-    """The same, of a live process of the launch under these orders that has loaded PyTorch."""
+    """The same of a live process, of the launch under these orders, that has loaded PyTorch."""
     for number in carrying(VARIABLE, orders, proc):
         with suppress(OSError):  # it has ended
             words = (proc / str(number) / "cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -60,13 +57,10 @@ def trainer_shut_out(orders: str, proc: Path = Path("/proc")) -> str | None:
     return None
 
 
-def why(options: str) -> str:
-    """The sentence about it."""
+def why_shut_out(options: str) -> str:
+    """What to tell the user about such options."""
     return f"`{options}` keeps Stash's agent out of the job, which PYTHONPATH lets in; leave that option away"
 
-
-# Job -------------------------------------------------------------------------------------------------------
-# What the user asked to profile: a script, a module, a workload of the zoo, or any launcher's command.
 
 _DISTRIBUTED = re.compile(
     r"torch\.distributed|init_process_group|DistributedDataParallel|\baccelerate\b|\blightning\b|pytorch_lightning"
@@ -94,7 +88,7 @@ class Job:
     arguments: tuple[str, ...] = ()
     name: str = ""
     data: str | None = None
-    """Where its data lie, if Stash was told."""
+    """Where its data lie, if Stash was given it."""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -181,7 +175,7 @@ def command(words: tuple[str, ...]) -> Job:
     _check_runs(Path(program))
     options = python_options(words)
     if options is not None:
-        raise UserError(why(options))
+        raise UserError(why_shut_out(options))
     return Job("command", words[0], words[1:])
 
 
@@ -270,3 +264,88 @@ def _read(path: Path) -> str:
         return read_up_to(path, _LARGEST).decode(errors="replace")
     except OSError:
         return ""
+
+
+# The commit is read from git's own files, which needs no git; what was changed since takes git itself, which is asked
+# with care: it may take seconds, take no lock and start no program of the repository's. Whatever fails is not known.
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_MAX_REFS = 2**22
+"""Bytes of ``packed-refs``: one of 50,000 branches."""
+_GIT_SECONDS = 3.0
+
+
+class Commit(NamedTuple):
+    """What is known of the repository; both ``None`` where there is none."""
+
+    name: str | None = None
+    """The commit, in hexadecimal digits."""
+    dirty: bool | None = None
+    """Whether files that git knows were changed since; ``None`` if that could not be found out."""
+
+
+def commit_of(job: Job) -> Commit:
+    """Of the repository that the job's script is in, else of the one that it is started in."""
+    if job.kind == "module" and job.target.startswith("stash."):
+        return Commit()  # a workload of the zoo, or a function: its module is Stash's own
+    words = (job.target,) if job.kind == "script" else job.command if job.kind == "command" else ()
+    scripts = [Path(word) for word in words if word.endswith(_SCRIPTS)]
+    with suppress(OSError, ValueError):
+        there = next((path for path in scripts if path.is_file()), None)
+        folder = Path.cwd() if there is None else there.resolve().parent
+        name = _head(folder)
+        if name is not None:
+            return Commit(name, _dirty(folder))
+    return Commit()
+
+
+def _head(folder: Path) -> str | None:
+    """The commit that is checked out; ``None`` before the first, or where git keeps branches in another way."""
+    place = next((each / ".git" for each in (folder, *folder.parents) if (each / ".git").exists()), None)
+    if place is None:
+        return None
+    if place.is_file():  # of a worktree or a submodule
+        kind, _, path = _git_text(place).partition(":")
+        if kind != "gitdir":
+            return None
+        place = (place.parent / path.strip()).resolve()
+    branch = _git_text(place / "HEAD").strip()
+    if not branch.startswith("ref:"):
+        return branch if _COMMIT.fullmatch(branch) else None
+    branch = branch.removeprefix("ref:").strip()
+    if ".." in branch or branch.startswith("/"):
+        return None
+    common = (place / _git_text(place / "commondir").strip()).resolve()
+    for head in (place / branch, common / branch):
+        if head.is_file():
+            found = _git_text(head).strip()
+            return found if _COMMIT.fullmatch(found) else None
+    packed = re.search(rf"^([0-9a-f]+) {re.escape(branch)}$", _git_text(common / "packed-refs"), re.MULTILINE)
+    return packed[1] if packed and _COMMIT.fullmatch(packed[1]) else None
+
+
+def _git_text(path: Path) -> str:
+    """Empty if there is no such file."""
+    try:
+        return read_up_to(path, _MAX_REFS).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _dirty(folder: Path) -> bool | None:
+    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "status", "--porcelain"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        changed = subprocess.run(
+            [*command, "--untracked-files=no", "--ignore-submodules=all"],
+            cwd=folder,
+            env={**environment, "GIT_TERMINAL_PROMPT": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_GIT_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):  # no git, a repository of somebody else's, a very large one
+        return None
+    return bool(changed.stdout.strip())

@@ -1,4 +1,4 @@
-"""Launches of a job: started, followed while they run, told when it is enough, diagnosed when they fail.
+"""Launches of a job: started, followed while they run, stopped when it is enough, diagnosed when they fail.
 
 A launch may have several members that run side by side (jobs of one process each). What is decided on the strength of
 a launch is not known here.
@@ -10,12 +10,11 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stash.core.formatting import listed
 from stash.core.interrupts import follow_requests
 from stash.core.ladder import without_exchange
-from stash.measure.launcher import kept_files
 from stash.measure.launcher.diagnose import (
     MARK_STEPS,
     Diagnosis,
@@ -28,7 +27,8 @@ from stash.measure.launcher.diagnose import (
     question,
 )
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.job import trainer_shut_out, why
+from stash.measure.launcher.guarded import sentences
+from stash.measure.launcher.job import trainer_shut_out, why_shut_out
 from stash.measure.launcher.measurement import Measurement, Watcher
 from stash.measure.launcher.peers import Peers
 from stash.measure.launcher.process import Process, Request, on_terminal, request, threads_of_a_rank
@@ -39,14 +39,14 @@ from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.put_back import put_back
 
 _TICK = 0.1
-_ROLL_CALL = 3.0
-"""Seconds between looks at the ranks' signs of life; they need the cores more."""
+_LOOK_SECONDS = 3.0
+"""Between looks at the ranks' signs of life; they need the cores more."""
 _SILENCE = 60.0
 """Seconds without a step, of ranks that took steps, after which a job counts as hung at the earliest …"""
 _SLOWER = 5.0
 """… and how many times the longest that was seen between two."""
-_PARTING = 10.0
-"""Seconds for those that were measured to part from each other, before all are ended."""
+_SHUTDOWN_SECONDS = 10.0
+"""For ranks that were measured to leave each other, before all are ended."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,18 @@ class StartedProcess(Protocol):
     def beats(self) -> dict[int, Beat]: ...
 
 
+class _Finish(NamedTuple):
+    """How a member was ended once its ranks were done."""
+
+    codes: dict[int, int]
+    """Exit codes of the processes that had come to their own end."""
+    together: bool
+    """All ranks were done by then."""
+
+
 @dataclass
 class _Running:
-    """A started member and how far its journal was read."""
+    """A started member: what never changes, how far its journal was read, and what is known of its end."""
 
     process: StartedProcess
     orders: Orders
@@ -85,58 +94,62 @@ class _Running:
     peers: Peers | None
     """The launchers of the other nodes; None if there can be no other node."""
     ended: float | None = None
-    """When the agents said that they were done (Unix time)."""
-    finished: bool = False
-    """It was ended because its ranks were done, whether or not they could say so here."""
-    together: bool = True
-    """All ranks were done by then."""
-    codes: dict[int, int] = field(default_factory=dict)
-    """Exit codes of the processes that came to their own end, once it was ended."""
-
-    heard: float | None = None
-    """When a step had ended, at the last look (Unix time)."""
-    longest: float | None = None
-    """The longest between the steps of two looks."""
-    silent: list[int] = field(default_factory=list)
-    """Ranks that were gone without a word when the launch ended."""
-    crashes: list[str] = field(default_factory=list)
+    """When the agents wrote that they were done (Unix time)."""
+    finish: _Finish | None = None
+    """None while it runs, and of one that was not ended because its ranks were done."""
+    silent: Sequence[int] = ()
+    """Ranks that were gone without a traceback when the launch ended."""
+    crashes: Sequence[str] = ()
     """Tracebacks that there were by then."""
 
+    @property
+    def files(self) -> RunFolder:
+        return self.orders.files
+
     def broken(self) -> bool:
-        """Whether it ended without having said so."""
+        """Whether it ended without having written so."""
         code = self.process.poll()
-        if code is None or self.finished or self.ended is not None:
+        if code is None or self.finish is not None or self.ended is not None:
             return False
-        return code != 0 or self.orders.files.journal.exists() or not self.orders.files.path.exists()
+        return code != 0 or self.files.journal.exists() or not self.files.path.exists()
 
     def is_done(self, now: float) -> bool:
         """Whether every rank waits to be ended, or should by now."""
-        alone = self.orders.files.exiting_since()
-        if min(self.ended or now, alone or now) < now - _PARTING:
-            return True
-        return self.all_wait()
+        exiting = self.files.exiting_since()
+        return min(self.ended or now, exiting or now) < now - _SHUTDOWN_SECONDS or self.all_wait()
 
     def all_wait(self) -> bool:
         """Whether every rank waits to be ended."""
         ranks = {beat.pid for beat in self.process.beats().values()}
-        return bool(ranks) and ranks <= self.orders.files.waiting().keys()
+        return bool(ranks) and ranks <= self.files.waiting().keys()
 
     def left_early(self) -> tuple[int, int] | None:
         """The first rank that ended by itself, with its exit code, if not all ended together and well."""
+        if self.finish is None:
+            return None
         ranks = {beat.pid: rank for rank, beat in self.process.beats().items()}
-        ended = sorted((ranks[number], code) for number, code in self.codes.items() if number in ranks)
-        return next(((rank, code) for rank, code in ended if code != 0 or not self.together), None)
-
-    def longest_step(self, last: float, begun: float) -> float:
-        """What no step took longer than, so far: what passed between looks at two, at first until the first one."""
-        if self.heard is not None and last > self.heard:
-            self.longest = max(last - self.heard, self.longest or 0.0)
-        self.heard = last
-        return last - begun if self.longest is None else self.longest
+        ended = sorted((ranks[number], code) for number, code in self.finish.codes.items() if number in ranks)
+        return next(((rank, code) for rank, code in ended if code != 0 or not self.finish.together), None)
 
     def last_step(self) -> float | None:
         """When any rank last ended a step (monotonic time), or ``None`` before the first."""
         return max((beat.when for beat in self.process.beats().values()), default=None)
+
+
+class _Pace:
+    """The longest time between two steps, as far as it was seen by looking now and then (monotonic seconds)."""
+
+    def __init__(self, begun: float) -> None:
+        self.begun = begun
+        self._last: float | None = None
+        self._longest: float | None = None
+
+    def longest_step(self, last: float) -> float:
+        """With the last step seen now; until two were seen, the time to the first."""
+        if self._last is not None and last > self._last:
+            self._longest = max(last - self._last, self._longest or 0.0)
+        self._last = last
+        return last - self.begun if self._longest is None else self._longest
 
 
 class Launches:
@@ -155,8 +168,6 @@ class Launches:
         self._measurement, self._start_process = measurement, start
         self._last: StartedProcess | None = None
         self._asked = ""
-
-    # Describing ---------------------------------------------------------------------------------------
 
     def orders(self, folder: Path) -> Orders:
         """For a launch that climbs the whole ladder."""
@@ -181,55 +192,54 @@ class Launches:
         threads = threads_of_a_rank(m.job, m.cluster, m.host.cores or 1, m.gpus)
         return request(m.job, cluster or m.cluster, orders, threads)
 
-    # Running ------------------------------------------------------------------------------------------
-
     def run(self, *members: Member) -> Diagnosis | None:
         """Run one launch to its end; the value says why it failed, if it did."""
-        clock = self._measurement.clock
+        m = self._measurement
+        begun, failure = m.clock.monotonic(), None
         running: list[_Running] = []
-        begun = called = clock.monotonic()
         try:
             for member in members or (Member(),):
                 running.append(self._start(member))
-            self._measurement.launches += 1
-            while any(each.process.poll() is None for each in running):
-                follow_requests()
-                for each in running:
-                    self._follow(each)
-                    if each.peers is not None:
-                        each.peers.open()  # ranks that just met wait for it
-                if clock.monotonic() - called > _ROLL_CALL:
-                    called = clock.monotonic()
-                    self._mention_neighbours()
-                    self._pass_on_question(running)
-                    if (lost := self._lost(running)) is not None:
-                        return lost
-                    silence = self._silence(running, begun)
-                    if silence is not None:
-                        return self._hung(running, silence)
-                    if (shut := self._shut_out(running)) is not None:
-                        return shut
-                for each in running:
-                    self._finish(each)
-                if any(each.broken() for each in running):
-                    break
-                clock.sleep(_TICK)
-            if any(each.broken() for each in running) and (lost := self._lost(running)) is not None:
-                return lost  # its end broke the connections of our ranks
+            m.launches += 1
+            failure = self._watch(running, begun)
         finally:
             self._mention_neighbours()
             for each in running:
-                # Those still there are about to be ended by us, and may say so.
-                each.silent, each.crashes = each.process.silent(), each.process.crashes()
+                each.silent, each.crashes = each.process.silent(), each.process.crashes()  # the rest is ended by us
                 each.process.stop()
                 if each.peers is not None:
                     each.peers.close()
                 self._take(each)
-                files = each.orders.files
-                kept = put_back(files.kept) + put_back(files.kept_here)
-                self._measurement.gathered.note(*kept_files.sentences(kept))
-                self._mention_others(each)
+                m.gathered.note(*sentences(put_back(each.files.kept) + put_back(each.files.kept_here)))
+                self._mention_other_trainers(each)
+        if failure is not None:
+            return failure
         return next((found for each in running if (found := self._diagnosis(each)) is not None), None)
+
+    def _watch(self, running: list[_Running], begun: float) -> Diagnosis | None:
+        """Follow members until all have ended, or something says that they should be; the value is what, if so."""
+        clock = self._measurement.clock
+        looked, pace = begun, _Pace(begun)
+        while any(each.process.poll() is None for each in running):
+            follow_requests()
+            for each in running:
+                self._follow(each)
+                if each.peers is not None:
+                    each.peers.open()  # ranks that just met wait for it
+            if clock.monotonic() - looked > _LOOK_SECONDS:
+                looked = clock.monotonic()
+                self._mention_neighbours()
+                self._pass_on_question(running)
+                failure = self._lost(running) or self._hung(running, pace) or self._shut_out(running)
+                if failure is not None:
+                    return failure
+            for each in running:
+                self._finish(each)
+            if any(each.broken() for each in running):
+                break
+            clock.sleep(_TICK)
+        # The end of a node breaks the connections of our ranks.
+        return self._lost(running) if any(each.broken() for each in running) else None
 
     def _start(self, member: Member) -> _Running:
         m = self._measurement
@@ -250,15 +260,14 @@ class Launches:
             m.take(message, each.offset)
         return messages
 
-    def _mention_others(self, each: _Running) -> None:
-        others, notes = each.orders.files.besides(), self._measurement.gathered.notes
+    def _mention_other_trainers(self, each: _Running) -> None:
+        others = each.files.besides()
         many = "another process" if others == 1 else f"{others} other processes"
-        note = (
-            f"{many} trained beside the one that was measured, in no process group with it; what that took from its "
-            "step is part of every stall"
-        )
-        if others and note not in notes:
-            notes.append(note)
+        if others:
+            self._measurement.gathered.note(
+                f"{many} trained beside the one that was measured, in no process group with it; what that took from "
+                "its step is part of every stall"
+            )
 
     def _mention_neighbours(self) -> None:
         for process in self._neighbours():
@@ -271,20 +280,20 @@ class Launches:
         """Show what the job asks on a terminal before it trains: its output goes to a log, what is typed to it."""
         if not on_terminal() or any(each.last_step() is not None for each in running):
             return
-        asked = next((said for each in running if (said := question(each.process.output()))), "")
+        asked = next((text for each in running if (text := question(each.process.output()))), "")
         if asked and asked != self._asked:
-            self.watcher(replace(self._measurement.moment(False), said=f"the job asks: {asked}"))
+            self.watcher(replace(self._measurement.moment(False), notice=f"the job asks: {asked}"))
         self._asked = asked
 
     def _follow(self, each: _Running) -> None:
-        """Take what was told since; let the agents stop once it is enough."""
+        """Take new messages; let the agents stop once it is enough."""
         m = self._measurement
         messages = self._take(each)
         finished = any(isinstance(message, RoundDone) for message in messages)
         enough = (finished and m.enough()) or (m.out_of_budget and m.gathered.rounds > 0)
         if enough and each.orders.rounds is None:
             with suppress(FileNotFoundError):  # the job has removed the folder: it ends anyway
-                each.orders.files.stop.touch()
+                each.files.stop.touch()
         if messages:
             self.watcher(m.moment(finished))
 
@@ -292,11 +301,8 @@ class Launches:
         """End a launch whole once its ranks are done: nothing of the job may follow on their end."""
         if each.process.poll() is None and each.is_done(self._measurement.clock.time()):
             self._take(each)
-            waiting = each.orders.files.waiting()
-            each.codes = each.process.finish([number for number, exits in waiting.items() if exits])
-            each.finished, each.together = True, each.ended is not None or each.all_wait()
-
-    # What is left of the last one ---------------------------------------------------------------------
+            codes = each.process.finish([number for number, exits in each.files.waiting().items() if exits])
+            each.finish = _Finish(codes, together=each.ended is not None or each.all_wait())
 
     def steps(self) -> int:
         """Steps of the rank that got farthest in the last launch; 0 if none stepped on this machine."""
@@ -311,26 +317,12 @@ class Launches:
         """What the job itself printed at the end of the last launch."""
         return own_output(self._last.output()) if self._last is not None else ""
 
-    # When things go wrong -----------------------------------------------------------------------------
-
-    def _silence(self, running: list[_Running], begun: float) -> float | None:
-        """Seconds without a step of any rank, if there were too many of them."""
-        wishes = self._measurement.wishes
-        signs = [sign for each in running if (sign := each.last_step()) is not None]
-        if not signs:
-            limit = wishes.patience
-        else:
-            longest = max(each.longest_step(max(signs), begun) for each in running)
-            limit = max(_SILENCE, wishes.budget, _SLOWER * longest)
-        quiet = self._measurement.clock.monotonic() - max(signs, default=begun)
-        return quiet if quiet > limit else None
-
     def _shut_out(self, running: list[_Running]) -> Diagnosis | None:
         """What to say of a job that trains where the agent cannot get in, and would do so for ever."""
         if any(each.last_step() is not None for each in running):
             return None
-        options = (trainer_shut_out(str(each.orders.files.orders)) for each in running)
-        return next((Diagnosis(why(found), users_mistake=True) for found in options if found is not None), None)
+        options = next(filter(None, (trainer_shut_out(str(each.files.orders)) for each in running)), None)
+        return None if options is None else Diagnosis(why_shut_out(options), users_mistake=True)
 
     def _lost(self, running: list[_Running]) -> Diagnosis | None:
         """What to say when another node is gone; the profile then rests on what this node knows of the rounds."""
@@ -345,7 +337,7 @@ class Launches:
             each.peers.tell(silence)
             self._take(each)
             if not gathered.led:
-                for message in Tail(each.orders.files.copy).messages():
+                for message in Tail(each.files.copy).messages():
                     gathered.take(message, each.offset)
             failure = fell_silent(silence.nodes, silence.since, self.steps())
             gathered.notes.append(failure.sentence)
@@ -358,19 +350,26 @@ class Launches:
         clock = self._measurement.clock
         return None if when is None else clock.time() - (clock.monotonic() - when)
 
-    def _hung(self, running: list[_Running], silence: float) -> Diagnosis | None:
+    def _hung(self, running: list[_Running], pace: _Pace) -> Diagnosis | None:
+        """What to say when no rank has ended a step for too long; of ranks that cannot step alone, notes that too."""
         m = self._measurement
+        signs = [sign for each in running if (sign := each.last_step()) is not None]
+        last = max(signs, default=pace.begun)
+        limit = max(_SILENCE, m.wishes.budget, _SLOWER * pace.longest_step(last)) if signs else m.wishes.start_timeout
+        silence = m.clock.monotonic() - last
+        if silence <= limit:
+            return None
         beats = {rank: beat for each in running for rank, beat in each.process.beats().items()}
         if not beats:
             return Diagnosis(
                 f"{m.job.title} took no training step within {silence:.0f} s; if it needs longer to start, "
-                f"give it more with --patience SECONDS; if it trains, {MARK_STEPS}",
+                f"give it more with --start-timeout SECONDS; if it trains, {MARK_STEPS}",
                 self.last_words(),
             )
         phase, rounds = m.gathered.phase.name, m.gathered.rounds
         if without_exchange(phase) and rounds == 0 and running[0].orders.may_isolate and m.isolated is None:
             m.gathered.unsafe = "the job hung when ranks stepped without exchanging gradients"
-            return None
+            return Diagnosis(m.gathered.unsafe)
         fewest = min(beat.steps for beat in beats.values())
         behind = [str(rank) for rank, beat in sorted(beats.items()) if beat.steps == fewest]
         # In a step that all exchange in, the ranks that wait have got as far as the one they wait for.
@@ -382,7 +381,7 @@ class Launches:
     def _diagnosis(self, each: _Running) -> Diagnosis | None:
         """Why a launch failed, if it did."""
         job, process = self._measurement.job, each.process
-        folder = each.orders.files
+        folder = each.files
         if not folder.path.exists():
             return Diagnosis(
                 f"the folder of the run, {folder.run}, was removed while {job.title} ran; if it is the job that "

@@ -1,4 +1,7 @@
-"""One measurement under way: what is wanted, what agents told so far, and whether that is enough."""
+"""One measurement under way: what is wanted, what was gathered so far, and whether that is enough.
+
+Starts nothing and waits for nothing: what to launch next is decided in ``session``, how launches run in ``launches``.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,9 @@ from stash.core.records.profile import Profile, Settings, Workload
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.gathered import Gathered
-from stash.measure.launcher.job import Job
-from stash.measure.launcher.repository import Commit
+from stash.measure.launcher.job import Commit, Job
+from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.messages import Message, RoundsPlanned
-
-# Wishes ----------------------------------------------------------------------------------------------------
-# What goes into a measurement and what comes out: wishes, moments on the way, the result.
-
-
-@dataclass(frozen=True)
-class ProfileOptions:
-    """What the user wants of the measurement. ``patience`` is how long to wait for a first step, in seconds."""
-
-    precision: float = 0.02
-    budget: float = 60.0
-    rungs: tuple[str, ...] = ()
-    isolate: bool = False
-    data_root: str | None = None
-    patience: float = 300.0
-    keep_logging: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +34,7 @@ class Moment:
     """What was measured so far; only when a round has just been finished."""
     round_seconds: float | None = None
     """What a round is expected to take, once the agents have planned it."""
-    said: str | None = None
+    notice: str | None = None
     """What happened that whoever waits should know at once."""
 
 
@@ -69,12 +56,6 @@ class Result:
     """What was found of runs that were killed; a profile has it in its notes."""
 
 
-# Measurement -----------------------------------------------------------------------------------------------
-# One measurement under way: what is wanted, what the agents told so far, and whether that is enough.
-#
-# Starts nothing and waits for nothing: what to launch next is decided in ``climb``, how launches run in
-# ``launches``.
-
 _MIN_ROUNDS = 3
 _OVERRUN = 0.1
 """Of the budget, for a round that would otherwise be given up half done."""
@@ -90,7 +71,7 @@ class Timer(Protocol):
 
 @dataclass
 class Measurement:
-    """The job, where it runs, and everything its launches told."""
+    """The job, where it runs, and all that its launches reported."""
 
     job: Job
     cluster: Cluster
@@ -100,10 +81,10 @@ class Measurement:
     clock: Timer = time
     gathered: Gathered = field(default_factory=Gathered)
     launches: int = 0
-    """StartedProcess so far."""
+    """Started so far."""
     isolated: str | None = None
     """Why every communication rung has launches of its own; ``None`` while one launch climbs the whole ladder."""
-    commit: Commit = Commit()  # noqa: RUF009 - a tuple
+    commit: Commit = Commit()
     """Of the script's repository, when it was started."""
 
     def __post_init__(self) -> None:
@@ -118,7 +99,7 @@ class Measurement:
         return self.job.kind != "command" and not self.cluster.inherited and self.cluster.nnodes == 1
 
     def take(self, message: Message, offset: int) -> None:
-        """Gather what an agent told; from the first block on time counts."""
+        """Gather a message; from the first block on time counts."""
         if isinstance(message, RoundsPlanned) and self._first_block is None:
             self._first_block = self.clock.monotonic()
         self.gathered.take(message, offset)
@@ -139,7 +120,7 @@ class Measurement:
         return self.spent() + each <= (1 + _OVERRUN) * self.wishes.budget
 
     def profile(self, ended: str) -> Profile:
-        """The artefact of everything told so far."""
+        """The artefact of everything gathered so far."""
         settings = Settings(
             precision=self.wishes.precision,
             budget_seconds=self.wishes.budget,

@@ -18,16 +18,12 @@ from types import TracebackType
 from typing import NamedTuple
 
 from stash.measure.protocol.folder import KEPT, RunFolder, claim, disown, is_run, owned
-from stash.measure.protocol.kept_state import PARTING_SECONDS, left, restore
-from stash.measure.protocol.put_back import RestoreReport, put_back
+from stash.measure.protocol.put_back import SHUTDOWN_SECONDS, RestoreReport, left, put_back, restore
 
-# Neighbours ------------------------------------------------------------------------------------------------
-# Other measurements on this machine at the same time: each shows itself to the others, whoever's they are.
-#
-# The sign is a name in the kernel's table of Unix sockets: it needs no folder that two users could quarrel over,
-# and goes with its process however that ends. Everybody in one network namespace can read it, so the hosts of a
-# testbed, which share a machine on purpose, do not see each other; neither do containers with networks of their
-# own.
+# Other measurements: each shows itself to the others, whoever's they are. The sign is a name in the kernel's table of
+# Unix sockets: it needs no folder that two users could quarrel over, and goes with its process however that ends. All
+# processes of one network namespace can read it, so the hosts of a testbed, which share a machine on purpose, do not
+# see each other; neither do containers with networks of their own.
 
 _SIGN = re.compile(r" @stash-run\.([0-9a-f]+)\.(\d+)$", re.M)
 _SOCKETS = Path("/proc/net/unix")
@@ -61,11 +57,8 @@ class NeighbouringRuns:
         return sorted(int(process) for run, process in signs if run != self._run)
 
 
-# Temporary -------------------------------------------------------------------------------------------------
-# The one temporary folder of a run: private to the user, owned while the run lasts, removed at its end.
-#
-# What a killed Stash could not remove is swept when the next one starts, once the files that it had set aside are
-# back. Touches nothing that another user, or another program, has made.
+# The one temporary folder of a run: private to the user, owned while the run lasts, removed at its end. What a killed
+# Stash could not remove is swept when the next one starts, once the files that it had set aside are back.
 
 _PREFIX = "stash-"
 _KEPT_SECONDS = 7 * 24 * 3600.0
@@ -77,7 +70,7 @@ class Swept(NamedTuple):
 
     dead: int
     """So many of them."""
-    aftermaths: tuple[RestoreReport, ...]
+    reports: tuple[RestoreReport, ...]
     """What became of the files that they had set aside."""
 
 
@@ -126,10 +119,10 @@ def sweep(parent: Path) -> Swept:
             continue
         lives, unchanged = owned(folder), time.time() - status.st_mtime
         if lives is False or (lives is None and unchanged > _KEPT_SECONDS):
-            aftermath = restore(Path(os.path.realpath(folder / KEPT)))
-            if aftermath is None:
+            report = restore(Path(os.path.realpath(folder / KEPT)))
+            if report is None:
                 continue  # a guardian is at it
-            found.append(aftermath + remove(folder))
+            found.append(report + remove(folder))
             dead += lives is False
     return Swept(dead, tuple(found))
 
@@ -142,7 +135,7 @@ def remove(run: Path, late: bool = True) -> RestoreReport:
     found = RestoreReport()
     for launch in map(RunFolder, sorted(run.glob("launch-*"))):
         if launch.kept_here.exists():
-            last = max(path.stat().st_mtime for path in launch.path.iterdir()) + PARTING_SECONDS
+            last = max(path.stat().st_mtime for path in launch.path.iterdir()) + SHUTDOWN_SECONDS
             found += put_back(launch.kept_here, last if late else math.inf)
     kept = (run / KEPT).is_dir() and not (run / KEPT).is_symlink()
     if not kept and not any(run.glob("launch-*/kept.jsonl")):
@@ -153,4 +146,4 @@ def remove(run: Path, late: bool = True) -> RestoreReport:
 def restored() -> list[RestoreReport]:
     """Put back now what runs had set aside that were killed, with their guardians."""
     found = [restore(folder) for folder in left() if owned(folder) is False]
-    return [aftermath for aftermath in found if aftermath is not None]
+    return [report for report in found if report is not None]

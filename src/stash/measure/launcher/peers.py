@@ -1,33 +1,152 @@
-"""The launchers of a job's nodes let each other know that they live, so that a dead node is noticed.
+"""The launchers of a job's nodes: they agree on which node is which, and notice one that dies. Knows no measurement.
 
-A node without power or link says nothing: no connection is reset, and a collective waits half an hour for it.
-Every launcher talks to that of rank 0, by UDP; the ranks told them where when they met, and the key that every word
-is signed with. Knows nothing of what is measured, and judges no node that it never heard of (a firewall between them,
-an older Stash).
+Before torchrun starts, those without ``--node-rank`` meet once (``numbered``). All know a secret of the run, and
+prove it (``membership``). The node that the meeting point belongs to is node 0, the others are numbered as they come.
+torch's own way to number nodes unpickles what anybody puts into its store.
+
+While the job runs they send signs of life (``Peers``): a node without power or link says nothing, no connection is
+reset, and a collective waits half an hour for it. Every launcher talks to that of rank 0, by UDP; the ranks told
+them where when they met, and the key that every datagram is signed with. A node that never sent one is not judged (a
+firewall between them, an older Stash).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import secrets
 import socket
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from stash.core.errors import UserError
+from stash.core.membership import HANDSHAKE_SECONDS, HungUpError, StrangerError, gathered, join, received
+from stash.measure.launcher.engines import Cluster, meeting_point
+from stash.measure.linux.interfaces import bound, listen
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import Invitation, Neighbours
 from stash.measure.protocol.wire import WireError, crosses, packed, unpacked
 
+MIN_SECRET = 8
+"""Characters of a secret that cannot be guessed by trying."""
+_MEETING_SECONDS = 600.0
+"""Seconds for all nodes to come: as long as torchrun waits for them."""
+_PAUSE = 0.3
+_PURPOSE = "numbering of nodes"
+_NUMBER, _TAG = 4, 32
+
+Say = Callable[[str], None]
+
+
+def _on_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def numbered(cluster: Cluster, say: Say = _on_stderr, patience: float = _MEETING_SECONDS) -> Cluster:
+    """The cluster with this node's number; waits for the others where they have to agree on theirs.
+
+    Raises UserError for a secret that is none or that the others do not share, and for nodes that do not come.
+    """
+    if cluster.nnodes == 1 or cluster.node_rank is not None:
+        return cluster
+    host, port = meeting_point(cluster)
+    if cluster.rdzv_id is not None and len(cluster.rdzv_id) < MIN_SECRET:
+        raise UserError(
+            f"--rdzv-id has {len(cluster.rdzv_id)} characters: anybody could guess it, and pass for one of your "
+            f"nodes; give {MIN_SECRET} or more, like {secrets.token_hex(8)}"
+        )
+    deadline = time.monotonic() + patience
+    listener = _own(host, port)
+    if listener is not None:
+        secret = cluster.rdzv_id or secrets.token_hex(8)
+        if cluster.rdzv_id is None:
+            say(f"this is node 0; start the same command on the others, with --rdzv-id {secret}")
+        others = gathered(listener, secret.encode(), _PURPOSE, cluster.nnodes - 1, deadline)
+        if len(others) < cluster.nnodes - 1:
+            for connection, _ in others:
+                connection.close()
+            raise _not_all(cluster.nnodes, 1 + len(others))
+        for number, (connection, member) in enumerate(others, start=1):
+            content = number.to_bytes(_NUMBER, "big")
+            with contextlib.suppress(OSError), connection:
+                connection.settimeout(HANDSHAKE_SECONDS)
+                connection.sendall(content + member.sign(content))
+        return replace(cluster, node_rank=0, rdzv_id=secret)
+    if cluster.rdzv_id is None:
+        raise UserError(
+            f"which of the {cluster.nnodes} nodes is this? Give the --rdzv-id that the first node prints, or any "
+            "secret of yours on all of them, or number them with --node-rank"
+        )
+    return replace(cluster, node_rank=_asked(host, port, cluster.rdzv_id, cluster.nnodes, deadline))
+
+
+def _own(host: str, port: int) -> socket.socket | None:
+    """A socket that listens at the meeting point; None where that is another machine's, or another node's of ours."""
+    try:
+        return listen(host, port) or bound(socket.AF_INET, "", port)
+    except OSError as error:
+        if isinstance(error, socket.gaierror):
+            raise UserError(f"--rdzv-endpoint {host}:{port}: there is no host of that name") from None
+        if error.errno in (errno.EADDRNOTAVAIL, errno.EADDRINUSE):
+            return None
+        raise UserError(f"--rdzv-endpoint {host}:{port}: {error.strerror}; choose another port") from None
+
+
+def _asked(host: str, port: int, secret: str, nodes: int, deadline: float) -> int:
+    """The number that node 0 gives us; raises UserError if it never answers, or does not know the secret."""
+    while time.monotonic() < deadline:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((host, port), timeout=HANDSHAKE_SECONDS) as connection,
+        ):
+            return _number(connection, secret, deadline)
+        time.sleep(_PAUSE)
+    raise _not_all(nodes, None)
+
+
+def _number(connection: socket.socket, secret: str, deadline: float) -> int:
+    hung_up = UserError(
+        "node 0 hung up: its --rdzv-id is another one, or all nodes had come; give the same on all nodes"
+    )
+    stranger = UserError(
+        "whoever answers at --rdzv-endpoint does not know the --rdzv-id; is it another program's port?"
+    )
+    try:
+        member = join(connection, secret.encode(), _PURPOSE)
+    except HungUpError:
+        raise hung_up from None
+    except StrangerError:
+        raise stranger from None
+    try:
+        answer = received(connection, _NUMBER + _TAG, max(deadline, time.monotonic() + HANDSHAKE_SECONDS))
+    except ConnectionError:
+        raise hung_up from None
+    if not member.signed(answer[:_NUMBER], answer[_NUMBER:]):
+        raise stranger
+    return int.from_bytes(answer[:_NUMBER], "big")
+
+
+def _not_all(nodes: int, came: int | None) -> UserError:
+    who = "node 0 did not answer" if came is None else f"{came} of {nodes} nodes came"
+    return UserError(
+        f"the nodes did not find each other ({who}); start the same command on every node, with --rdzv-endpoint "
+        "naming an address and port of the first that the others can reach"
+    )
+
+
+# Signs of life ---------------------------------------------------------------------------------------------
+
 LOST_SECONDS = 15.0
 """Silence of a node, and no step of our own ranks, for so long: it is gone. TCP recovers from shorter ones."""
 _MAX_BYTES = 16384
-_MAX_WORDS = 4096
-"""Datagrams heard at one time: a flood of them holds nobody up."""
+_MAX_DATAGRAMS = 4096
+"""Read at one time: a flood of them holds nothing up."""
 _SIGNATURE = 32
 _REPEATS = 3
-"""A datagram may be lost; what is said only once is sent so often."""
+"""A datagram may be lost; what is sent only once is sent so often."""
 
 Address = tuple[str, int]
 
@@ -52,18 +171,18 @@ class Word:
     leaves: bool = False
     gone: Silence | None = None
     number: int = 0
-    """How many its sender has said: what is heard again, or late, counts for nothing."""
+    """How many its sender has sent: what comes again, or late, counts for nothing."""
 
 
 @dataclass(frozen=True)
 class _Peer:
     node: int
     address: Address
-    heard: float
+    seen: float
 
 
 class Peers:
-    """One launcher's view of the others; ``greet`` every few seconds, ``silence`` tells who is gone."""
+    """One launcher's view of the others; ``greet`` every few seconds, ``silence`` finds who is gone."""
 
     def __init__(self, folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
@@ -74,10 +193,10 @@ class Peers:
         self._meeting: Invitation | None = None
         self._peers: dict[str, _Peer] = {}
         """By sender."""
-        self._said = 0
+        self._sent = 0
         self._numbers: dict[str, int] = {}
         """Of the last word of each sender, also of those that left."""
-        self._told: Silence | None = None
+        self._announced: Silence | None = None
         self.left: tuple[int, str] | None = None
         """The node that took leave last, with its address."""
 
@@ -116,7 +235,7 @@ class Peers:
         self._meeting = self._meeting or Invitation.brought(self._folder)
         if self._socket is None or self._meeting is None:
             return
-        self._hear(self._socket, self._meeting.key)
+        self._receive(self._socket, self._meeting.key)
         for address in self._listeners():
             self._send(address)
 
@@ -126,18 +245,18 @@ class Peers:
         return [(self._meeting.host, self._meeting.port)]
 
     def silence(self, last_step: float | None) -> Silence | None:
-        """Who is gone: not heard for too long while no rank here stepped either, or declared so by rank 0's launcher.
+        """Who is gone: silent for too long while no rank here stepped either, or declared so by rank 0's launcher.
 
         ``last_step`` is when a rank of this node last ended a step (Unix time).
         """
-        if self._told is not None:
-            return self._told
+        if self._announced is not None:
+            return self._announced
         now, stepped = self._clock(), last_step or 0.0
-        gone = [peer for peer in self._peers.values() if now - max(peer.heard, stepped) > LOST_SECONDS]
+        gone = [peer for peer in self._peers.values() if now - max(peer.seen, stepped) > LOST_SECONDS]
         if not gone:
             return None
         nodes = sorted({(peer.node, peer.address[0]) for peer in gone})
-        return Silence(tuple(nodes), min(peer.heard for peer in gone))
+        return Silence(tuple(nodes), min(peer.seen for peer in gone))
 
     def tell(self, silence: Silence) -> None:
         """Let those still there know who is gone, before our own ranks end and break their connections."""
@@ -152,14 +271,14 @@ class Peers:
         assert self._socket is not None
         assert self._meeting is not None
         assert self._neighbours is not None
-        self._said += 1
-        words = packed(Word(self._own, self._neighbours.node, leaves, gone, self._said))
+        self._sent += 1
+        words = packed(Word(self._own, self._neighbours.node, leaves, gone, self._sent))
         with contextlib.suppress(OSError):  # no route: exactly what the other side is about to notice
             self._socket.sendto(_signature(self._meeting.key, words) + words, address)
 
-    def _hear(self, opened: socket.socket, key: str) -> None:
+    def _receive(self, opened: socket.socket, key: str) -> None:
         """Take what came from launchers of this job; whatever else came is not looked at."""
-        for _ in range(_MAX_WORDS):
+        for _ in range(_MAX_DATAGRAMS):
             try:
                 data, address = opened.recvfrom(_MAX_BYTES)
             except BlockingIOError:
@@ -181,7 +300,7 @@ class Peers:
             self.left = (word.node, address[0])
         else:
             self._peers[word.sender] = _Peer(word.node, address, self._clock())
-        self._told = word.gone or self._told
+        self._announced = word.gone or self._announced
 
 
 def _signature(key: str, words: bytes) -> bytes:

@@ -24,21 +24,21 @@ from stash.lab.zoo.datasets import dataset_kind, read_manifest
 from stash.measure.host.gpus import count_gpus
 from stash.measure.launcher.diagnose import Evidence, diagnose
 from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.guarded import of_killed_runs
 from stash.measure.launcher.job import module
-from stash.measure.launcher.kept_files import of_killed_runs
 from stash.measure.launcher.neighbours import TemporaryFolder
-from stash.measure.launcher.numbering import numbered
+from stash.measure.launcher.peers import numbered
 from stash.measure.launcher.process import Process, Request, request
 from stash.measure.probe.probe_orders import MEETING, PARTS, ProbeOrders
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Tail
 
 _TICK = 0.1
-_ALONE, _TOGETHER = 60.0, 120.0
+_ONE_NODE_SECONDS, _NODES_SECONDS = 60.0, 120.0
 """Seconds for the ranks to start: on one node, and where somebody has to start the others."""
 _GRACE = 90.0
 """Seconds above the budget after which the workers are ended."""
-_PARTING = 5.0
+_SHUTDOWN_SECONDS = 5.0
 """Seconds for torchrun to end after the workers have: it would wait minutes for nodes that are gone."""
 
 Say = Callable[[str], None]
@@ -58,11 +58,11 @@ def probe(
 ) -> Probe | None:
     """Measure the links of this machine, and between the nodes of ``cluster``; ``None`` on nodes other than 0.
 
-    ``what`` names the parts (default all of them), ``say`` is told each part as it begins, ``meeting`` is how
+    ``what`` names the parts (default all of them), ``say`` is called with each part as it begins, ``meeting`` is how
     many seconds the nodes may take to find each other. Raises UserError for a wish that makes no sense or
     nodes that do not meet, JobError if the workers fail before anything was measured.
     """
-    wait = meeting or (_ALONE if cluster.nnodes == 1 else _TOGETHER)
+    wait = meeting or (_ONE_NODE_SECONDS if cluster.nnodes == 1 else _NODES_SECONDS)
     with TemporaryFolder() as folder:
         for sentence in of_killed_runs(folder.swept):
             say(sentence)
@@ -97,9 +97,11 @@ def _orders(
         raise UserError(f"nothing is left to measure; choose from {', '.join(PARTS)}")
     if data is not None and not data.exists():
         raise UserError(f"there is no data {data}; name a folder that is there, or leave --data out")
+    here = Path.cwd()
+    scratch = here if os.access(here, os.W_OK) else Path(tempfile.gettempdir())
     return ProbeOrders(
         folder=str(folder),
-        scratch=str(_scratch_parent() / f".stash-probe-{uuid.uuid4().hex[:12]}"),
+        scratch=str(scratch / f".stash-probe-{uuid.uuid4().hex[:12]}"),
         budget=budget,
         parts=tuple(part for part in PARTS if what is None or part in what),
         data=str(data.resolve()) if data is not None else None,
@@ -122,12 +124,6 @@ def _kind(data: Path | None, kind: str | None) -> str | None:
     return manifest.kind
 
 
-def _scratch_parent() -> Path:
-    """Where files are written to be read again: the current folder, or where it cannot be written, /tmp."""
-    here = Path.cwd()
-    return here if os.access(here, os.W_OK) else Path(tempfile.gettempdir())
-
-
 def _request(cluster: Cluster, path: Path, wait: float) -> Request:
     """torchrun starting the workers, as it starts a profiled job, but without the agent in them."""
     job = replace(module("stash.measure.probe.probe_worker", (str(path),)), name="the probe")
@@ -141,26 +137,26 @@ def _request(cluster: Cluster, path: Path, wait: float) -> Request:
 
 def _watched(process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, say: Say) -> Probe | None:
     """Follow the workers to their end, or to the end of their time."""
-    tail, heard = Tail(orders.progress), []
+    tail, reached = Tail(orders.progress), []
     deadline = time.monotonic() + wait
     try:
         while (status := process.poll()) is None and time.monotonic() < deadline:
             follow_requests()
-            for what in _said(tail):
-                heard.append(what)
+            for what in _milestones(tail):
+                reached.append(what)
                 if what in PARTS:
                     say(what)
                 else:
-                    left = _PARTING if what == "done" else orders.budget + _GRACE
+                    left = _SHUTDOWN_SECONDS if what == "done" else orders.budget + _GRACE
                     deadline = time.monotonic() + left
             time.sleep(_TICK)
     finally:
         process.stop()
-    heard += _said(tail)
-    return _result(process, orders, cluster, wait, 0 if "done" in heard else status, bool(heard))
+    reached += _milestones(tail)
+    return _result(process, orders, cluster, wait, 0 if "done" in reached else status, bool(reached))
 
 
-def _said(progress: Tail) -> list[str]:
+def _milestones(progress: Tail) -> list[str]:
     """What the workers have begun since the last look: parts, ``met`` and ``done``."""
     return [json.loads(line)["what"] for line in progress.lines()]
 
@@ -180,14 +176,10 @@ def _result(
     if status == 0:
         return None
     if not met and (status is None or cluster.nnodes > 1):
-        raise _nobody_came(cluster, wait)
+        if cluster.nnodes == 1:
+            raise JobError(f"the probe's processes did not start within {wait:.0f} s; is the machine very busy?")
+        raise UserError(
+            f"the {cluster.nnodes} nodes did not meet at {cluster.rdzv_endpoint} within {wait:.0f} s; start the same "
+            "command on every node, with --rdzv-endpoint naming an address and port of the first the others can reach"
+        )
     raise JobError(why)
-
-
-def _nobody_came(cluster: Cluster, wait: float) -> Exception:
-    if cluster.nnodes == 1:
-        return JobError(f"the probe's processes did not start within {wait:.0f} s; is the machine very busy?")
-    return UserError(
-        f"the {cluster.nnodes} nodes did not meet at {cluster.rdzv_endpoint} within {wait:.0f} s; start the same "
-        "command on every node, with --rdzv-endpoint naming an address and port of the first the others can reach"
-    )

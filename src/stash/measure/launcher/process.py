@@ -24,9 +24,6 @@ from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Beat, beats
 from stash.measure.protocol.orders import VARIABLE
 
-# Request ---------------------------------------------------------------------------------------------------
-# A run, described: the exact command and environment, before anything is started.
-
 _TORCHRUNS_FOLDER = "PET_LOG_DIR"
 """Torchrun's option --log-dir, as it reads it from the environment; so does a launcher that is built on it."""
 _PROMPT = "PYTHONINSPECT"
@@ -59,9 +56,10 @@ class Request:
 def request(job: Job, cluster: Cluster, orders: Path, threads: int | None = None) -> Request:
     """The launch of ``job`` on ``cluster`` under the orders in that file; ``threads``: of a rank, if not the user's.
 
-    What is added tells the agent where to look and torchrun where to log, and has Python write its output at once.
+    What is added shows the agent where to look and torchrun where to log, and has Python write its output at once.
     """
-    variables = {VARIABLE: str(orders), "PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"}
+    path = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
+    variables = {VARIABLE: str(orders), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     if _TORCHRUNS_FOLDER not in os.environ:  # else it leaves an empty one in the temporary folder at every start
         variables[_TORCHRUNS_FOLDER] = str(orders.parent / "torchrun")
     if job.kind == "command":  # the user's own launcher
@@ -84,16 +82,9 @@ def threads_of_a_rank(job: Job, cluster: Cluster, cores: int, gpus: int) -> int 
     return max(1, cores // cluster.nproc) if job.of_zoo and gpus == 0 else 1
 
 
-def _python_path() -> str:
-    before = os.environ.get("PYTHONPATH")
-    return str(SITE) if not before else f"{SITE}{os.pathsep}{before}"
-
-
-# Standard input --------------------------------------------------------------------------------------------
-# What a job reads from standard input: the same as without Stash, and at every start as much as can be.
-#
-# A file is read from the same place by every start. A terminal, a pipe or a socket is handed on as it is: what one
-# start has read, the next does not find. Under torchrun every rank inherits it, as from torchrun itself.
+# Standard input is a job's as without Stash, and at every start as much as can be. A file is read from the same place
+# by every start. A terminal, a pipe or a socket is handed on as it is: what one start has read, the next does not
+# find. Under torchrun every rank inherits it, as from torchrun itself.
 
 _STDIN = 0
 
@@ -143,9 +134,6 @@ def _is_the_shells() -> bool:
         return False
 
 
-# Process ---------------------------------------------------------------------------------------------------
-# One started launch: its processes, its output, its end. Nothing it started outlives it.
-
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _GRACE = 10.0
 """Seconds for the supervisor to end, when nothing is left below it."""
@@ -163,12 +151,14 @@ class Process:
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._first: int | None = None
         self._codes: dict[int, int] = {}
-        self._said = b""
+        self._unread = b""
         self._line, theirs = socket.socketpair()
+        orders = f"{VARIABLE}={self._orders}"
         try:
             with theirs, folder.output.open("ab") as output, handed_on() as given:
                 self._supervisor = subprocess.Popen(
-                    (*_supervised(theirs.fileno(), self._orders), *request.argv),
+                    # Without any of the job's own settings for Python.
+                    (sys.executable, "-I", "-S", _SUPERVISOR, str(theirs.fileno()), orders, *request.argv),
                     # It does not carry the orders itself: whoever ends all that do must leave it to do its work.
                     env={name: value for name, value in request.environment().items() if name != VARIABLE},
                     stdin=given,
@@ -190,10 +180,10 @@ class Process:
         return self._supervisor.poll() if self._supervisor is not None else None
 
     def _listen(self) -> None:
-        """Take what the supervisor told of processes that ended."""
+        """Read the supervisor's lines about processes that ended."""
         with contextlib.suppress(OSError):  # nothing new, or closed
-            self._said += self._line.recv(1 << 16)
-        *lines, self._said = self._said.split(b"\n")
+            self._unread += self._line.recv(1 << 16)
+        *lines, self._unread = self._unread.split(b"\n")
         for line in lines:
             number, *status = map(int, line.split())
             if status:
@@ -205,7 +195,15 @@ class Process:
         """End the launch and everything it started: asked first, then by force."""
         if self._line.fileno() >= 0:
             ask_to_end(self._alive)
-            self._close()
+            self._listen()
+            self._line.close()  # the supervisor ends what is left, if anything is, and itself
+            if self._supervisor is None:
+                return
+            try:
+                self._supervisor.wait(timeout=_GRACE)
+            except subprocess.TimeoutExpired:
+                self._supervisor.send_signal(signal.SIGKILL)
+                self._supervisor.wait()
 
     def finish(self, exiting: Collection[int]) -> dict[int, int]:
         """End everything at once, so that nothing follows what has ended; exit codes of the processes named.
@@ -229,18 +227,6 @@ class Process:
         end_at_once(self._alive)
         return found
 
-    def _close(self) -> None:
-        """Let go of the supervisor, which then ends what is left, if anything is, and itself."""
-        self._listen()
-        self._line.close()
-        if self._supervisor is None:
-            return
-        try:
-            self._supervisor.wait(timeout=_GRACE)
-        except subprocess.TimeoutExpired:
-            self._supervisor.send_signal(signal.SIGKILL)
-            self._supervisor.wait()
-
     def _alive(self) -> list[int]:
         """Every process of this launch: below its supervisor, or with its orders, as those of another namespace."""
         below = descendants(self._supervisor.pid) if self._supervisor is not None else []
@@ -261,8 +247,3 @@ class Process:
     def beats(self) -> dict[int, Beat]:
         """How far each rank got."""
         return beats(self.folder)
-
-
-def _supervised(line: int, orders: str) -> tuple[str, ...]:
-    """What begins the command of a launch; without any of the job's own settings for Python."""
-    return (sys.executable, "-I", "-S", str(_SUPERVISOR), str(line), f"{VARIABLE}={orders}")

@@ -1,45 +1,83 @@
 """Climb the ladder: decide what to launch next, and when what was measured is kept.
 
-The first launch tries to measure every rung in one run. If the agents find that switching is unsafe, or one
-rank stepping alone hangs, the rungs get launches of their own (``isolated``). A script whose loop ends early
-is started again until the rounds suffice.
+The first launch tries to measure every rung in one run. If the agents find that switching is unsafe, or one rank
+stepping alone hangs, the rungs get launches of their own (``isolated``). A script whose loop ends early is started
+again until the rounds suffice. It is started as it was typed, as one plain process: whether it needs a launcher, its
+own error says best.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stash.core.errors import JobError, UserError
 from stash.core.ladder import rung
 from stash.core.records.profile import Profile
 from stash.core.secrets import hide
+from stash.core.units import counted
 from stash.measure.host.describe import describe
 from stash.measure.host.gpus import count_gpus
-from stash.measure.launcher import isolated, kept_files
-from stash.measure.launcher.another_start import AnotherStart, as_one_process, as_ranks
-from stash.measure.launcher.diagnose import MARK_STEPS, Diagnosis, after
+from stash.measure.launcher import isolated
+from stash.measure.launcher.diagnose import MARK_STEPS, Diagnosis, after, cause
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.gathered import Gathered
-from stash.measure.launcher.guarded import GuardedFiles
-from stash.measure.launcher.job import Job, may_train_on_several
+from stash.measure.launcher.guarded import GuardedFiles, of_killed_runs
+from stash.measure.launcher.job import Job, commit_of, may_train_on_several
 from stash.measure.launcher.launches import Launches, Member, StartedProcess
-from stash.measure.launcher.measurement import Measurement, ProfileOptions, Result, Timer, Watcher
+from stash.measure.launcher.measurement import Measurement, Result, Timer, Watcher
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
-from stash.measure.launcher.numbering import numbered
+from stash.measure.launcher.peers import numbered
 from stash.measure.launcher.process import Process, Request, read_once
-from stash.measure.launcher.repository import commit_of
+from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.orders import Orders
 
 _MAX_LAUNCHES = 20
 _OVERTURE, _VISITS = 16, 8
 """Steps of warm-up and trial, and blocks of a round, when a loop's few steps are to be shared out."""
+
+_VARIABLES = "RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT"
+_WANTS_LAUNCHER = re.compile(
+    rf"environment variable (?:{_VARIABLES}) expected|KeyError: '(?:{_VARIABLES})'"
+    rf"|(?:environ|getenv)\b.*\b(?:{_VARIABLES})\b"
+    r"|Default process group has not been initialized|No module named 'mpi4py'|torchrun|torch\.distributed\.launch"
+)
+"""In its traceback, or in what it printed last. (DeepSpeed asks MPI for what no launcher has set.)"""
+
+
+@dataclass(frozen=True)
+class AnotherStart:
+    """The cluster to start next, and what the profile says about it."""
+
+    cluster: Cluster
+    note: str
+
+
+def as_ranks(cluster: Cluster, failure: Diagnosis) -> AnotherStart | None:
+    """How to start a job that failed so as one plain process; None if its error does not ask for a launcher."""
+    lines = [line for line in failure.own_words.splitlines() if not line.lstrip().startswith('File "')]
+    if cluster.nnodes > 1 or cluster.engine != "local" or not _WANTS_LAUNCHER.search("\n".join(lines)):
+        return None
+    ranks, why = counted(cluster.all_devices, "rank"), cause(failure.own_words)
+    return AnotherStart(
+        replace(cluster, engine="torchrun", nproc=cluster.all_devices),
+        f"the job was started by torchrun, as {ranks}, since as a plain process it failed ({why})",
+    )
+
+
+def as_one_process(cluster: Cluster, needs_launcher: bool) -> AnotherStart:
+    """How to start a job whose ranks formed no process group; ``needs_launcher``: as a plain process it failed."""
+    return AnotherStart(
+        replace(cluster, engine="torchrun" if needs_launcher else "local", nproc=1, all_devices=1),
+        f"started as {cluster.nproc} ranks, the script never called init_process_group: those were "
+        f"{cluster.nproc} jobs and not one, so one process was started again, by itself, and measured",
+    )
 
 
 class ProfileSession:
@@ -55,7 +93,7 @@ class ProfileSession:
         start: Callable[[Request, RunFolder], StartedProcess] = Process,
         neighbours: NeighbouringRuns | None = None,
     ) -> None:
-        hide(job.command, job.kept)  # in whatever is said of it from here on
+        hide(job.command, job.kept)  # in whatever is printed of it from here on
         host = describe(Path(job.data or wishes.data_root or "."))
         self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
         shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"  # a name, until something is run
@@ -90,7 +128,7 @@ class ProfileSession:
 
     def _run_in(self, folder: TemporaryFolder) -> Result:
         self.launches.folder = folder.path
-        swept = kept_files.of_killed_runs(folder.swept)
+        swept = of_killed_runs(folder.swept)
         self.measurement.gathered.note(*swept)
         try:
             result = self._run()
@@ -107,32 +145,28 @@ class ProfileSession:
         if m.wishes.isolate:
             return self._isolate("asked for (--isolate)")
         while True:
-            failure = self.launches.run(Member(self._orders()))
+            orders = self.launches.orders(self.launches.folder)
+            orders = replace(orders, most_steps=self._most_steps, endless=bool(self._endless))
+            failure = self.launches.run(Member(orders))
             gathered = m.gathered
             if gathered.end == "no process group":
                 self._start(as_one_process(m.cluster, self._as_typed is not None))
                 continue
             if gathered.unsafe is not None:
                 return self._isolate(gathered.unsafe)
-            if failure is not None and self._has_another_way(failure):
-                continue
             if failure is not None:
+                ways = (self._give_up_resident, self._start_another_way, self._give_up_endlessness)
+                if any(way(failure) for way in ways):
+                    continue
                 return self._result("failed", failure)
             if not gathered.led:
-                return self._without_leader()
+                if self.launches.steps():
+                    return Result(None, None, elsewhere=True)
+                return self._result("failed", self._no_training())
             if gathered.end == "no rungs":
                 return self._result("failed", self._nothing_to_measure())
             if gathered.end != "script ended" or m.enough() or not self._can_start_again():
                 return self._result(m.ended(), self._too_short())
-
-    def _orders(self) -> Orders:
-        orders = self.launches.orders(self.launches.folder)
-        return replace(orders, most_steps=self._most_steps, endless=bool(self._endless))
-
-    def _has_another_way(self, failure: Diagnosis) -> bool:
-        return (
-            self._give_up_resident(failure) or self._start_another_way(failure) or self._give_up_endlessness(failure)
-        )
 
     def _isolate(self, why: str) -> Result:
         m = self.measurement
@@ -147,11 +181,6 @@ class ProfileSession:
         if failure is not None and self._start_another_way(failure):
             return self._isolate(why)
         return self._result("failed" if failure else m.ended(), failure)
-
-    def _without_leader(self) -> Result:
-        if self.launches.steps():
-            return Result(None, None, elsewhere=True)
-        return self._result("failed", self._no_training())
 
     def _give_up_resident(self, failure: Diagnosis) -> bool:
         """After a script failed over batches that were on the device already: whether to go on without that rung."""
@@ -180,12 +209,12 @@ class ProfileSession:
         return True
 
     def _start(self, another: AnotherStart) -> None:
-        """Forget what was told, and say in the profile and at once how the job is started next."""
+        """Forget what was measured, and note in the profile and print at once how the job is started next."""
         m = self.measurement
         m.cluster, notes = another.cluster, m.gathered.notes
         m.gathered = Gathered()
         m.gathered.note(*notes, another.note)
-        self.launches.watcher(replace(m.moment(False), said=another.note))
+        self.launches.watcher(replace(m.moment(False), notice=another.note))
 
     def _nothing_to_measure(self) -> Diagnosis:
         wanted = self.measurement.wishes.rungs
@@ -252,8 +281,8 @@ class ProfileSession:
         if failure is not None and self._as_typed is not None and not self.launches.steps():
             failure = after(self._as_typed, failure, m.cluster.nproc)
         if failure is not None and m.launches > 1 and "EOFError" in failure.own_words and read_once():
-            said = "standard input is a pipe, and an earlier start has read what was in it; give it a file"
-            failure = replace(failure, sentence=f"{failure.sentence}; {said}")
+            advice = "standard input is a pipe, and an earlier start has read what was in it; give it a file"
+            failure = replace(failure, sentence=f"{failure.sentence}; {advice}")
         if len(m.gathered.ranks) == 1 < m.cluster.all_devices and may_train_on_several(m.job):
             every = m.cluster.all_devices
             m.gathered.note(f"started as typed: one process; for all devices type --nproc-per-node {every}")

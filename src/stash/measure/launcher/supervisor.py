@@ -1,8 +1,8 @@
 """Stands between the launcher and one launch, as a process of its own: nothing of a launch outlives its launcher.
 
 Linux hands it every orphan of the launch, so that all of it stays one tree whatever a process does to its environment
-or session. It tells the launcher how its children end, and when the launcher is gone, however that died, it ends the
-tree. Knows nothing of what is launched. Standard library only: it has to be there before the job is.
+or session. It writes to the launcher how its children end, and when the launcher is gone, however that died, it ends
+the tree. Knows nothing of what is launched. Standard library only: it has to be there before the job is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main(line: int, setting: str, *command: str) -> int:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     launcher = socket.socket(fileno=line)
     launcher.set_inheritable(False)
-    waker = _told_of_signals()
+    waker = _signal_numbers()
     name, _, value = setting.partition("=")
     try:
         first = subprocess.Popen(command, env={**os.environ, name: value})
@@ -48,22 +48,22 @@ def main(line: int, setting: str, *command: str) -> int:
                 return 128 + requests[0]
             launcher.sendall("".join(f"{child} {status}\n" for child, status in _reaped()).encode())
     except OSError:
-        pass  # the launcher was gone before it could be told
+        pass  # the launcher was gone already
     finally:
         ask_to_end(lambda: descendants(os.getpid()))
     return 0
 
 
-def _told_of_signals() -> socket.socket:
+def _signal_numbers() -> socket.socket:
     """What the numbers of signals can be read from: a child has ended, or this process is to end the launch."""
-    heard, waker = socket.socketpair()
+    readable, waker = socket.socketpair()
     waker.setblocking(False)
     signal.set_wakeup_fd(waker.detach())
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     for number in _REQUESTS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup; the job inherits that
             signal.signal(number, lambda number, frame: None)
-    return heard
+    return readable
 
 
 def _reaped() -> list[tuple[int, int]]:

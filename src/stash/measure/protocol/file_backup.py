@@ -52,7 +52,7 @@ class FileBackup:
     """The job's side: call the method that fits before a file is changed.
 
     A file is as old as its content (``st_mtime``): what was written since ``began`` (Unix time) is the job's own, or
-    somebody else's who is at work on it now, and is nobody's business here. One from the future is old: no clock that
+    somebody else's who is at work on it now, and is left alone here. One from the future is old: no clock that
     the job has can have given it that age. But a file server's may be ahead, so such a file is kept once, and what
     this process itself makes is known by its name, whatever the time on it.
     """
@@ -132,7 +132,7 @@ class FileBackup:
             del self._own[next(iter(self._own))]
 
     def _of_old_file(self, path: str) -> os.stat_result | None:
-        """Its status, if it is a file or a link that nobody has written since the run began."""
+        """Its status, if it is a file or a link that was not written since the run began."""
         try:
             status = os.lstat(path)
         except OSError:

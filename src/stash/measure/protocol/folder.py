@@ -20,7 +20,7 @@
 
 The folders of one run's launches lie side by side; between them stand ``owner``, by which all know that the launcher
 lives (``owner``), ``kept``, which leads to the ledgers of the user's files that stepped aside for those of the job,
-one a launch (``state``), ``sockets``, through which the job's processes talk among themselves, and ``muster.*``, by
+one a launch (``state``), ``sockets``, through which the job's processes talk among themselves, and ``barrier.*``, by
 which launches that run at the same time come to the same block.
 """
 
@@ -32,8 +32,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-# Folder ----------------------------------------------------------------------------------------------------
-
 TALLY = "tally."
 """How the names of the files of shared counters begin."""
 KEPT = "kept"
@@ -42,11 +40,34 @@ HELD = "held."
 """How the names of the files begin in which workers list what they keep open or mapped."""
 
 
+class _File:
+    """An attribute that is the path of a file in a launch's folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, kind: type[RunFolder]) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """One launch's folder on this machine."""
 
     path: Path
+
+    orders = _File("orders.json")
+    journal = _File("journal.jsonl")
+    copy = _File("copy.jsonl")
+    stop = _File("stop")
+    released = _File("released")
+    output = _File("output.log")
+    discarded = _File("discarded")
+    neighbours = _File("neighbours.json")
+    invitation = _File("invitation.json")
+    meeting = _File("meeting.json")
+    kept_here = _File("kept.jsonl")
+    """As ``kept``, of processes that do not see where that leads: of a container that shares this folder only."""
 
     @property
     def run(self) -> Path:
@@ -54,53 +75,12 @@ class RunFolder:
         return self.path.parent
 
     @property
-    def orders(self) -> Path:
-        return self.path / "orders.json"
-
-    @property
-    def journal(self) -> Path:
-        return self.path / "journal.jsonl"
-
-    @property
-    def copy(self) -> Path:
-        return self.path / "copy.jsonl"
-
-    @property
-    def stop(self) -> Path:
-        return self.path / "stop"
-
-    @property
-    def output(self) -> Path:
-        return self.path / "output.log"
-
-    @property
     def kept(self) -> Path:
         return self.run / KEPT / f"{self.path.name}.jsonl"
 
     @property
-    def kept_here(self) -> Path:
-        """The same of processes that do not see where ``kept`` leads: of a container that shares this folder only."""
-        return self.path / "kept.jsonl"
-
-    @property
     def sockets(self) -> Path:
         return self.run / "sockets"
-
-    @property
-    def discarded(self) -> Path:
-        return self.path / "discarded"
-
-    @property
-    def neighbours(self) -> Path:
-        return self.path / "neighbours.json"
-
-    @property
-    def invitation(self) -> Path:
-        return self.path / "invitation.json"
-
-    @property
-    def meeting(self) -> Path:
-        return self.path / "meeting.json"
 
     def beat(self, rank: int) -> Path:
         """This process's sign of life as ``rank``."""
@@ -116,9 +96,9 @@ class RunFolder:
 
     def silent(self) -> list[int]:
         """Ranks whose process is gone and has left no traceback."""
-        spoke = {path.name.rpartition(".")[2] for path in self.crashes()}
+        crashed = {path.name.rpartition(".")[2] for path in self.crashes()}
         left = {rank: path.name.rpartition(".")[2] for path, rank in self.beats().items()}
-        return sorted(rank for rank, pid in left.items() if pid not in spoke and not Path("/proc", pid).exists())
+        return sorted(rank for rank, pid in left.items() if pid not in crashed and not Path("/proc", pid).exists())
 
     def crash(self, rank: str) -> Path:
         """Where a rank that dies now leaves its traceback."""
@@ -144,10 +124,6 @@ class RunFolder:
         """That this process has come to its own end, and waits there."""
         return self.path / f"exiting.{os.getpid()}"
 
-    @property
-    def released(self) -> Path:
-        return self.path / "released"
-
     def exiting_since(self) -> float | None:
         """When the first process came to its own end (Unix time)."""
         return min((path.stat().st_mtime for path in self.path.glob("exiting.*")), default=None)
@@ -157,13 +133,9 @@ class RunFolder:
         parked = {int(path.suffix[1:]): False for path in self.path.glob("parked.*")}
         return parked | {int(path.suffix[1:]): True for path in self.path.glob("exiting.*")}
 
-    def muster(self, launch: int, label: str, member: int | str) -> Path:
+    def barrier(self, launch: int, label: str, member: int | str) -> Path:
         """That a ``member`` of the launches running side by side has come to the block ``label``; ``*`` for all."""
-        return self.run / f"muster.{launch}.{label}.{member}"
-
-
-# Locks -----------------------------------------------------------------------------------------------------
-# Locks on files, which the kernel lets go of when the last process that holds the descriptor ends.
+        return self.run / f"barrier.{launch}.{label}.{member}"
 
 
 def lock(descriptor: int, shared: bool = False) -> bool | None:
@@ -192,16 +164,13 @@ def wait_for_lock(descriptor: int) -> None:
         return
 
 
-# Owner -----------------------------------------------------------------------------------------------------
-# Whether the launcher of a run lives: it holds a lock on the file ``owner`` of the run's folder until it dies.
-#
-# The kernel lets go of the lock however its holder ended, and every process that sees the file sees the lock, also
-# from another PID namespace (a container), where a process number says nothing. Another machine on a shared file
-# system may not see it, so a lock taken under another kernel tells nothing, unless this machine was started again
-# since.
+# The launcher of a run holds a lock on the file ``owner`` of the run's folder until it dies. The kernel lets go of it
+# however its holder ended, and every process that sees the file sees the lock, also from another PID namespace (a
+# container), where a process number says nothing. Another machine on a shared file system may not see it, so a lock
+# taken under another kernel means nothing, unless this machine was started again since.
 
 _FILE, _DRAFT = "owner", "owner.new"
-_SAYS = b"The launcher of this Stash run lives while this file is locked, on kernel "
+_OWNED = b"The launcher of this Stash run lives while this file is locked, on kernel "
 _OF = b" of "
 _BOOT, _STAT = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/stat")
 
@@ -209,26 +178,26 @@ _BOOT, _STAT = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/stat")
 def claim(folder: Path) -> int:
     """Own a folder for as long as the descriptor returned is open, in this process or a fork of it."""
     descriptor = os.open(folder / _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    os.write(descriptor, _SAYS + (_kernel() + _OF + host() if lock(descriptor) else b""))
-    (folder / _DRAFT).rename(folder / _FILE)  # it has its name once it is locked: nobody finds it without an owner
+    os.write(descriptor, _OWNED + (_kernel() + _OF + host() if lock(descriptor) else b""))
+    (folder / _DRAFT).rename(folder / _FILE)  # it has its name once it is locked: it is never found without an owner
     return descriptor
 
 
 def disown(folder: Path) -> None:
-    """Let the folder stay without an owner; nobody can tell from now on."""
-    (folder / _FILE).write_bytes(_SAYS)
+    """Let the folder stay without an owner: from now on whether it has one is unknown."""
+    (folder / _FILE).write_bytes(_OWNED)
 
 
 def is_run(folder: Path) -> bool:
     """Whether a launcher has made this folder."""
     try:
-        return (folder / _FILE).read_bytes().startswith(_SAYS)
+        return (folder / _FILE).read_bytes().startswith(_OWNED)
     except OSError:
         return False
 
 
 def owned(folder: Path) -> bool | None:
-    """Whether the owner of a run's folder lives; a folder that is gone has none. None if that cannot be told."""
+    """Whether the owner of a run's folder lives; a folder that is gone has none. None if that is unknown."""
     try:
         descriptor = os.open(folder / _FILE, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -236,10 +205,10 @@ def owned(folder: Path) -> bool | None:
     except OSError:
         return None
     try:
-        kernel, _, machine = os.read(descriptor, 500).removeprefix(_SAYS).partition(_OF)
+        kernel, _, machine = os.read(descriptor, 500).removeprefix(_OWNED).partition(_OF)
         if not kernel or not _kernel():
             return None
-        if kernel != _kernel():  # no other machine of this name is at it: nobody wrote since this one was started
+        if kernel != _kernel():  # of this name there is no other machine: nothing was written since this one started
             written = max(os.fstat(descriptor).st_mtime, folder.stat().st_mtime)
             return False if machine == host() and written < _start_of_machine() else None
         free = lock(descriptor, shared=True)
@@ -251,7 +220,7 @@ def owned(folder: Path) -> bool | None:
 def machine_of(folder: Path) -> str:
     """The name of the machine whose launcher owns, or owned, a run's folder; empty if it does not say."""
     try:
-        return (folder / _FILE).read_bytes().removeprefix(_SAYS).partition(_OF)[2].decode(errors="replace")
+        return (folder / _FILE).read_bytes().removeprefix(_OWNED).partition(_OF)[2].decode(errors="replace")
     except OSError:
         return ""
 
@@ -271,7 +240,7 @@ def _start_of_machine() -> float:
 
 
 def _kernel() -> bytes:
-    """What tells this start of this kernel from all others; empty if it does not say."""
+    """An identifier of this start of this kernel; empty if there is none."""
     try:
         return _BOOT.read_bytes().strip()
     except OSError:

@@ -1,4 +1,8 @@
-"""What agents leave while they measure: the journal, a message a line, and heartbeats. Standard library only."""
+"""What agents leave while they measure: the journal, a message a line, and heartbeats. Standard library only.
+
+The journal is what the leader measured; its launcher follows it, other nodes get a copy. One writer each, and none
+waits for another. Each line is written whole, so a killed run leaves every finished one readable.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,6 @@ from typing import BinaryIO, NamedTuple
 
 from stash.measure.protocol.folder import RunFolder, lock
 from stash.measure.protocol.messages import ClimbEnded, Message, Payload, decode, encode
-
-# Journal ---------------------------------------------------------------------------------------------------
-# The journal: what the leader measured, one message a line; followed by its launcher, copied to other nodes.
-#
-# One writer each, and nobody waits for anybody. Each line is written whole, so a killed run leaves every finished
-# one readable.
 
 
 class Journal:
@@ -34,7 +32,7 @@ class Journal:
             lines = lines[os.write(self._open(), lines) :]
 
     def claim(self) -> bool:
-        """Be this launch's one writer; False if another live process is, or if one has told its last word."""
+        """Be this launch's one writer; False if another live process is, or if one has written its last message."""
         return lock(self._open()) is not False and not ended(self._folder)
 
     def _open(self) -> int:
@@ -99,12 +97,9 @@ class JournalCopy:
                 file.write(news)
 
 
-# Beats -----------------------------------------------------------------------------------------------------
-# Heartbeats: a small file per rank that tells the launcher how far it got, overwritten at every step.
-#
-# It is written as memory, since a system call for every step would be most of what a heartbeat takes. The kernel
-# notes such a write whenever it likes, so once a second the file's own time is set: by that, whoever comes after a
-# killed run knows until when it lived.
+# A heartbeat is a small file per rank, overwritten at every step. It is written as memory, since a system call for
+# every step would be most of what it takes. The kernel notes such a write whenever it likes, so once a second the
+# file's own time is set: by that, whoever comes after a killed run knows until when it lived.
 
 _FORMAT = struct.Struct("qqd")
 _PID_BYTES = struct.calcsize("q")
@@ -143,7 +138,7 @@ class Heart:
                 os.utime(self._folder.beat(rank))
 
     def _first(self, rank: int, beat: Beat) -> mmap.mmap:
-        """The file as memory, with the first beat in it: nobody finds it empty, and it has its place on the disk."""
+        """The file as memory, with the first beat in it: it is never found empty, and has its place on the disk."""
         descriptor = os.open(self._folder.beat(rank), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.pwrite(descriptor, _FORMAT.pack(*beat), 0)

@@ -1,7 +1,7 @@
-"""What the agents tell the launcher, as types: each is one line of the journal. Standard library only.
+"""Messages of the agents to the launcher: each type's fields, and its line in the journal. Standard library only.
 
 Fields that end up in the artefact have the names they have there (``stash.core.records``, which this module does not
-import: it lives in the user's training process). ``tests/unit/measure/run/test_messages.py`` ties the two together.
+import: it runs in the job's interpreter). ``tests/unit/measure/protocol/test_messages.py`` ties the two together.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from stash.core.errors import StashError
-from stash.measure.protocol.annotated import made
-from stash.measure.protocol.wire import crosses
+from stash.measure.protocol.wire import crosses, made
 
 
 @dataclass(frozen=True)
@@ -22,21 +21,22 @@ class Message:
 
     kind: ClassVar[str]
 
+    def __init_subclass__(cls, kind: str) -> None:
+        cls.kind = kind
+
 
 @dataclass(frozen=True)
-class PhaseBegun(Message):
-    """What the ranks do from now on: ``warm-up``, ``blocks``, or a rung's block of a round."""
+class PhaseBegun(Message, kind="phase"):
+    """The ranks' occupation from now on: ``warm-up``, ``blocks``, or a rung's block of a round."""
 
-    kind = "phase"
     name: str
     round: int | None = None
 
 
 @dataclass(frozen=True)
-class JobFacts(Message):
-    """Fields of ``Workload``; what is ``None`` or empty was not learned."""
+class JobFacts(Message, kind="workload"):
+    """Fields of ``Workload``; one that is ``None`` or empty was not learned."""
 
-    kind = "workload"
     parameters: int | None = None
     parameter_bytes: int | None = None
     gradients: list[dict[str, Any]] = field(default_factory=list)
@@ -65,10 +65,9 @@ class JobFacts(Message):
 
 
 @dataclass(frozen=True)
-class LaunchSeen(Message):
+class LaunchSeen(Message, kind="launch"):
     """Fields of ``Launch``: what a step of the job was in one launch of it."""
 
-    kind = "launch"
     launch: int
     ranks: int
     batch: int | None = None
@@ -76,19 +75,17 @@ class LaunchSeen(Message):
 
 
 @dataclass(frozen=True)
-class HostsSeen(Message):
+class HostsSeen(Message, kind="hosts"):
     """Each node's ``Host``, as its launcher described it."""
 
-    kind = "hosts"
     hosts: list[dict[str, Any]]
 
 
 @crosses
 @dataclass(frozen=True)
-class RankSeen(Message):
+class RankSeen(Message, kind="rank"):
     """Fields of ``Rank``."""
 
-    kind = "rank"
     rank: int
     node: int
     local_rank: int
@@ -97,44 +94,39 @@ class RankSeen(Message):
 
 
 @dataclass(frozen=True)
-class SoftwareSeen(Message):
+class SoftwareSeen(Message, kind="software"):
     """Versions by name."""
 
-    kind = "software"
     versions: dict[str, str]
 
 
 @dataclass(frozen=True)
-class LadderChosen(Message):
+class LadderChosen(Message, kind="ladder"):
     """The rungs to climb, and those skipped with their reasons."""
 
-    kind = "ladder"
     rungs: tuple[str, ...]
     skipped: dict[str, str]
 
 
 @dataclass(frozen=True)
-class RoundsPlanned(Message):
+class RoundsPlanned(Message, kind="plan"):
     """How long a round of blocks is expected to take, before the first one."""
 
-    kind = "plan"
     round_seconds: float
 
 
 @dataclass(frozen=True)
-class RoundGivenUp(Message):
+class RoundGivenUp(Message, kind="given-up"):
     """The first round took far longer than the steps before it let expect."""
 
-    kind = "given-up"
     seconds: float
     expected_seconds: float
 
 
 @dataclass(frozen=True)
-class BlockDone(Message):
+class BlockDone(Message, kind="block"):
     """Fields of ``Block``."""
 
-    kind = "block"
     round: int
     rung: str
     rank: int
@@ -164,10 +156,9 @@ class BlockDone(Message):
 
 
 @dataclass(frozen=True)
-class LoaderTimed(Message):
+class LoaderTimed(Message, kind="rate"):
     """Fields of ``Rate``: the loader by itself."""
 
-    kind = "rate"
     feed: str
     rank: int
     round: int
@@ -177,10 +168,9 @@ class LoaderTimed(Message):
 
 
 @dataclass(frozen=True)
-class WorkersTimed(Message):
-    """Fields of ``WorkerTimes``: what each process that makes batches took for them."""
+class WorkersTimed(Message, kind="workers"):
+    """Fields of ``WorkerTimes``: batches and seconds of each process that makes batches."""
 
-    kind = "workers"
     feed: str
     rank: int
     round: int
@@ -189,10 +179,9 @@ class WorkersTimed(Message):
 
 
 @dataclass(frozen=True)
-class MemorySeen(Message):
+class MemorySeen(Message, kind="memory"):
     """Fields of ``Memory``: the most that a rank held so far."""
 
-    kind = "memory"
     rank: int
     allocated_bytes: int | None = None
     reserved_bytes: int | None = None
@@ -201,10 +190,9 @@ class MemorySeen(Message):
 
 
 @dataclass(frozen=True)
-class ExchangeTimed(Message):
+class ExchangeTimed(Message, kind="collective"):
     """Fields of ``Collective``: the gradient exchange by itself."""
 
-    kind = "collective"
     scope: str
     ranks: int
     bytes: int
@@ -213,36 +201,32 @@ class ExchangeTimed(Message):
 
 
 @dataclass(frozen=True)
-class RungSkipped(Message):
+class RungSkipped(Message, kind="skipped"):
     """Fields of ``Skipped``: a rung given up on the way."""
 
-    kind = "skipped"
     rung: str
     why: str
 
 
 @dataclass(frozen=True)
-class Noted(Message):
+class Noted(Message, kind="note"):
     """A sentence for the reader of the profile."""
 
-    kind = "note"
     text: str
 
 
 @dataclass(frozen=True)
-class RoundDone(Message):
+class RoundDone(Message, kind="round"):
     """Every rung of the ladder has its blocks of this round."""
 
-    kind = "round"
     number: int
 
 
 @dataclass(frozen=True)
-class ClimbEnded(Message):
+class ClimbEnded(Message, kind="end"):
     """The last one: ``stopped``, ``rounds done``, ``script ended``, ``no rungs``, ``no process group`` (of a
     job that was started as ranks), or ``unsafe`` and why."""
 
-    kind = "end"
     reason: str
     why: str | None = None
 
@@ -253,7 +237,7 @@ KINDS: Mapping[str, type[Message]] = {cls.kind: cls for cls in Message.__subclas
 @crosses
 @dataclass(frozen=True)
 class Payload:
-    """A message on its way from another rank to the journal: its line, read only by who looks at a field of it."""
+    """A message on its way from another rank to the journal: its line, which most who pass it on never read."""
 
     line: str
 
@@ -265,10 +249,9 @@ class Payload:
     def of(cls, message: Message) -> Payload:
         return cls(encode(message))
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "line" or name.startswith("__"):  # asked for before there is one, as by ``copy``
-            raise AttributeError(name)
-        return getattr(decode(self.line), name)
+    def message(self) -> Message:
+        """Raises StashError, as ``decode``."""
+        return decode(self.line)
 
 
 def encode(message: Message | Payload) -> str:

@@ -1,4 +1,8 @@
-"""What the launcher asks of agents, how launchers of several nodes meet, and tracebacks without Stash's frames."""
+"""What the launcher asks of agents, how launchers of several nodes meet, and tracebacks without Stash's frames.
+
+The environment variable ``STASH_ORDERS`` names the file of orders; every Python process of the job finds it there.
+Standard library only, because it is read before the job's own first import.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from stash.measure.protocol.annotated import made
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.wire import crosses
-
-# Orders ----------------------------------------------------------------------------------------------------
-# The orders: what the launcher asks of the agents of one launch, as a small JSON file.
-#
-# The environment variable ``STASH_ORDERS`` names the file; every Python process of the job finds it there. Standard
-# library only, because this is read before the job's own first import.
+from stash.measure.protocol.wire import crosses, made
 
 VARIABLE = "STASH_ORDERS"
 
@@ -82,19 +79,17 @@ def read(path: Path) -> Orders | None:
         return None
 
 
-# Meeting ---------------------------------------------------------------------------------------------------
-# How the launchers of a job over several nodes find each other: three small files in each launch's folder.
-#
-# Ranks that find themselves on several nodes say so, and where their launcher is to listen; before that, it opens
-# nothing. It answers with an invitation, and the ranks, who know each other already, carry that of rank 0's
-# launcher to the others' folders as the meeting. Nothing here opens a connection.
+# Launchers of a job over several nodes find each other by three small files in each launch's folder. Ranks that find
+# themselves on several nodes write where their launcher is to listen; before that, it opens nothing. It answers with
+# an invitation, and the ranks, who know each other already, carry that of rank 0's launcher to the others' folders as
+# the meeting. Nothing here opens a connection.
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What the ranks tell their launcher: the number of this node, and its address on the way to the others."""
+    """From the ranks to their launcher: the number of this node, and its address on the way to the others."""
 
     node: int
     address: str
@@ -154,9 +149,6 @@ def _read(kind: type[T], path: Path) -> T | None:
     except (OSError, ValueError, TypeError):
         return None
 
-
-# Tracebacks ------------------------------------------------------------------------------------------------
-# Tracebacks of the job as outside a profile: without the frames of what Stash wraps around its calls.
 
 _FRAME = re.compile(
     r"""^[ ]+File[ ]"[^"]*/stash/measure/(?:agent/|protocol/|linux/|torchrun\.py)[^"]*",[ ]line[ ]\d+,[ ]in[ ].*\n

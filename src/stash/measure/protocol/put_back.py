@@ -1,7 +1,10 @@
-"""Undo what a ledger of kept files tells (``kept``), the last first: the user's files are as they were.
+"""Put the user's files back: undo what ledgers of kept files list (``file_backup``), and find those of killed runs.
 
-Each step is atomic or can be done again, so that whoever is killed on the way leaves the rest to the next one; what
-cannot be undone now stays in the ledger. Whether the job has ended is for the caller to know.
+Each run has a folder for its ledgers that outlives launcher and reboot: in the user's state directory, or where that
+cannot be written or locked (a read-only home, a file server without locks) in a private folder of /var/tmp. Never in
+a folder of the job: whoever can put a file there could have any file of the user's "restored". Each step of undoing
+is atomic or can be done again, so whoever is killed on the way leaves the rest to the next one; what cannot be undone
+now stays in the ledger. Whether the job has ended is for the caller to know. Standard library only.
 """
 
 from __future__ import annotations
@@ -9,11 +12,18 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
+import stat
+import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from stash.measure.protocol.file_backup import Kept
+from stash.measure.protocol.folder import claim, is_run, lock, owned
+
+SHUTDOWN_SECONDS = 2.0
+"""For a job's processes to notice that their launcher is gone."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,7 @@ class RestoreReport:
 
 
 def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
-    """Undo what a launch's ledger tells; call it when the job's processes are gone.
+    """Undo what a launch's ledger lists; call it when the job's processes are gone.
 
     ``last`` is the run's last sign of life (Unix time), where somebody may have been at work on the same files since:
     what was changed after it stays, and the original gets a name beside it.
@@ -93,7 +103,7 @@ def _entry(line: str) -> Kept | None:
 
 
 def _changed_after(moment: float, path: str) -> bool:
-    """By the time that nobody can set: what was copied there since may have an older one of its content."""
+    """By the time that no program can set: what was copied there since may have an older one of its content."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -109,8 +119,6 @@ def _undo(kept: Kept) -> None:
     elif kept.how == "sized":
         os.truncate(kept.path, kept.size)
     elif kept.how == "copied":
-        import shutil
-
         shutil.copyfile(kept.other, kept.path)  # in place: its owner, its links; the copy is there until that is done
         with suppress(OSError):
             shutil.copystat(kept.other, kept.path)
@@ -123,8 +131,6 @@ def _beside(kept: Kept) -> str:
     """Where the original of a file is from now on whose name somebody else has taken; raises OSError."""
     if kept.how not in ("aside", "copied"):
         return ""
-    import shutil
-
     name, number = f"{kept.path}.as-it-was", 1
     while os.path.lexists(name):
         number += 1
@@ -156,3 +162,98 @@ def _removed_empty(path: str) -> bool:
 
 def _distinct(paths: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(paths))
+
+
+# Runs and their folders -------------------------------------------------------------------------------------
+
+
+def places() -> list[str]:
+    """The best first: the user's state directory, and what survives a reboot where that cannot be used."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    home = state if os.path.isabs(state) else os.path.expanduser("~/.local/state")
+    own = [os.path.join(home, "stash", "kept")] if os.path.isabs(home) else []
+    return [*own, f"/var/tmp/stash-{os.geteuid()}/kept"]
+
+
+def somebody_kept() -> bool:
+    """Whether there is any folder of a run."""
+    for place in places():
+        try:
+            if os.listdir(place):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def claimed_for(run: Path) -> tuple[Path, int] | None:
+    """A new folder for what ``run`` keeps, owned as long as the descriptor is open; ``None`` if nowhere is one."""
+    for place in map(Path, places()):
+        try:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            place.mkdir(mode=0o700, exist_ok=True)
+            if not _is_private(place):
+                continue
+            folder = Path(tempfile.mkdtemp(prefix=f"{run.name}-", dir=place))
+        except OSError:
+            continue
+        with suppress(OSError):
+            descriptor = claim(folder)
+            if owned(folder):
+                return folder, descriptor
+            os.close(descriptor)
+        shutil.rmtree(folder, ignore_errors=True)
+    return None
+
+
+def left() -> list[Path]:
+    """Folders of this user's runs whose launcher does not live, as far as is known."""
+    found = []
+    for place in map(Path, places()):
+        with suppress(OSError):
+            if _is_private(place):
+                found += [folder for folder in place.iterdir() if folder.lstat().st_uid == os.geteuid()]
+    return sorted(folder for folder in found if is_run(folder) and owned(folder) is not True)
+
+
+def ledgers(folder: Path) -> list[Path]:
+    """Of a run's launches."""
+    return sorted(folder.glob("*.jsonl"))
+
+
+def put_all_back(folder: Path, late: bool = False) -> RestoreReport:
+    """Undo what a run's ledgers list; what cannot be undone stays. For whoever owns the folder, or has locked it.
+
+    ``late``: somebody may have been at work since its last sign of life, which is the time on the folder.
+    """
+    found = RestoreReport()
+    with suppress(FileNotFoundError):
+        status = folder.stat()
+        last = status.st_mtime + SHUTDOWN_SECONDS if late else math.inf
+        for ledger in reversed(ledgers(folder)):
+            found += put_back(ledger, last)
+        if ledgers(folder):
+            os.utime(folder, (status.st_atime, status.st_mtime))  # it is no sign of life that this did not succeed
+        else:
+            shutil.rmtree(folder)
+    return found
+
+
+def restore(folder: Path) -> RestoreReport | None:
+    """The same of a run whose launcher died; ``None`` if somebody else is at it now."""
+    try:
+        descriptor = os.open(folder / "owner", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return put_all_back(folder, late=True)  # it was kept in the run's own folder, or is done
+    try:
+        return put_all_back(folder, late=True) if lock(descriptor) is not False else None
+    finally:
+        os.close(descriptor)
+
+
+def _is_private(place: Path) -> bool:
+    """Whether no other user can have made it or anything in it."""
+    statuses = [path.lstat() for path in (place.parent, place)]
+    return all(stat.S_ISDIR(each.st_mode) and each.st_uid == os.geteuid() for each in statuses) and not (
+        statuses[1].st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )

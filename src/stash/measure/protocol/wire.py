@@ -1,8 +1,8 @@
-"""What ranks tell each other, as bytes: plain values and a few named records, as JSON, and long texts as lines below
-it. Standard library only.
+"""Records as JSON and back, strictly: messages and orders by field name, what ranks send each other as packed bytes.
 
-Whoever reads it gets data and nothing else: no name that was not declared here by ``crosses``, no field of another
-type than the record's, no number that is not finite, no more bytes than ``LONGEST``. Who wrote it is not known here.
+Whoever reads gets data and nothing else: no record that was not declared, no field of another type than the record's,
+from other ranks no number that is not finite and no more than ``MAX_BYTES``. Who wrote it is not known here. Standard
+library only: it runs in the job's interpreter, which need not be of Stash's version of Python (decision 22).
 """
 
 from __future__ import annotations
@@ -11,61 +11,175 @@ import dataclasses
 import json
 import math
 import threading
-from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, NoReturn, TypeVar, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from stash.measure.protocol.annotated import fits, plain
-
-LONGEST = 32 << 20
-"""Bytes of one message: the leader's news for those who keep a copy of its journal are the longest."""
-_RECORD, _TUPLE, _DICT, _LINE = "record", "tuple", "dict", "line"
+MAX_BYTES = 32 << 20
+"""Of one message between ranks: the leader's news for those who keep a copy of its journal are the longest."""
+_RECORD, _FIELDS, _TUPLE, _DICT, _LINE = "record", "fields", "tuple", "dict", "line"
 _LONG = 100
 """Characters of a text that follows the JSON as a line of its own: in JSON each quote in it would be escaped."""
 
-T = TypeVar("T", bound=type)
+T = TypeVar("T")
+Reader = Callable[[Any], Any]
 _RECORDS: dict[str, type] = {}
-_FIT: defaultdict[type, set[tuple[type, ...]]] = defaultdict(set)
-"""By record, the types of values that were seen to fit its fields whatever the values are."""
-
-
-class _Lines(threading.local):
-    """The lines below the JSON that this thread is reading."""
-
-    lines: list[str]
-
-
-_reading = _Lines()
 
 
 class WireError(RuntimeError):
-    """What came is nothing that a rank of this version says."""
+    """What came is nothing that a rank of this version sends."""
 
 
-def crosses(record: T) -> T:
+def crosses(record: type[T]) -> type[T]:
     """Declare a frozen dataclass as one that ranks send each other; its name must be unique."""
     assert record.__name__ not in _RECORDS, record
     _RECORDS[record.__name__] = record
     return record
 
 
+# By field name ---------------------------------------------------------------------------------------------
+
+
+def made(cls: type[T], row: Mapping[str, Any]) -> T:
+    """A dataclass of a JSON object, its lists as tuples where it has tuples.
+
+    Raises TypeError for a field that is not there or unknown, and ValueError for one of another type.
+    """
+    fields = _by_name(cast(Hashable, cls))
+    _reading.lines, values = (), dict(row)
+    for name, value in row.items():
+        field = fields.get(name)
+        if field is None or type(value) in field.kinds:
+            continue  # an unknown one is refused below
+        try:
+            values[name] = field.read(value)
+        except (ValueError, TypeError, LookupError):
+            raise ValueError(f"{name} is no {field.hint}") from None
+    return cls(**values)
+
+
+class _Field(NamedTuple):
+    name: str
+    hint: Any
+    kinds: frozenset[type]
+    """JSON values of these types are the field's as they are: most are, and calling a reader takes long."""
+    read: Reader
+    """What makes the field's value of any other; raises ValueError or TypeError."""
+    default: Any
+    """Or a value that nothing equals."""
+
+
+@cache
+def _fields(record: Any) -> tuple[_Field, ...]:
+    """A dataclass's fields in order."""
+    hints = get_type_hints(record)
+    found = []
+    for field in dataclasses.fields(record):
+        default = object() if field.default is dataclasses.MISSING else field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        hint = hints[field.name]
+        found.append(_Field(field.name, hint, _kinds(hint), _reader(hint), default))
+    return tuple(found)
+
+
+@cache
+def _by_name(record: Hashable) -> Mapping[str, _Field]:
+    return {field.name: field for field in _fields(record)}
+
+
+@cache
+def _kinds(hint: Any) -> frozenset[type]:
+    """Types of JSON values that certainly are of an annotated type; True is no number."""
+    if get_origin(hint) in (Union, UnionType):
+        return frozenset().union(*map(_kinds, get_args(hint)))
+    if hint in (None, NoneType):
+        return frozenset({NoneType})
+    if hint is float:
+        return frozenset({int, float})
+    return frozenset({hint}) if hint in (bool, int, str) else frozenset()
+
+
+@cache
+def _reader(hint: Any) -> Reader:
+    """What makes a value of an annotated type of what JSON has for it; raises ValueError or TypeError."""
+    origin, of = get_origin(hint), get_args(hint)
+    if hint in (Any, object):
+        return lambda value: value
+    if dataclasses.is_dataclass(hint):
+        return _positional(cast(Hashable, hint))
+    if origin in (Union, UnionType):
+        members = [_reader(each) for each in of]
+        return lambda value: _first_that_fits(members, value)
+    if origin is tuple and of[-1] is not Ellipsis:
+        each_in_place = [_reader(each) for each in of]
+        return lambda value: tuple(read(each) for read, each in zip(each_in_place, _listed(value), strict=True))
+    if origin in (tuple, list):
+        build, kinds, read = (tuple if origin is tuple else list), _kinds(of[0]), _reader(of[0])
+        return lambda value: build([each if type(each) in kinds else read(each) for each in _listed(value)])
+    if origin is dict:
+        key, item = _reader(of[0]), _reader(of[1])
+        return lambda value: {key(name): item(each) for name, each in _typed(value, dict).items()}
+    if hint is int:  # others than Python write 3.0, too, where 3 is meant
+        return lambda value: int(value) if type(value) is float and value.is_integer() else _typed(value, int)
+    if hint is str:
+        return lambda value: _reading.lines[value[_LINE]] if type(value) is dict else _typed(value, str)
+    kinds = _kinds(hint)
+    return lambda value: value if type(value) in kinds else _typed(value, hint)
+
+
+def _first_that_fits(readers: list[Reader], value: Any) -> Any:
+    for read in readers:
+        try:
+            return read(value)
+        except (ValueError, TypeError):
+            continue
+    raise ValueError(f"{type(value).__name__} is none of them")
+
+
+def _listed(value: Any) -> list[Any]:
+    return cast("list[Any]", _typed(value, list))
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{type(value).__name__} is no {kind}")
+    return value
+
+
+# Between ranks ---------------------------------------------------------------------------------------------
+# Reader and writer share no schema of a whole message, so tuples, dictionaries and records are tagged; within a
+# record its annotations say what is what, and its fields go in their order, up to the last that has no default value.
+
+
+class _Lines(threading.local):
+    """The lines below the JSON that this thread is reading."""
+
+    lines: Sequence[str] = ()
+
+
+_reading = _Lines()
+
+
 def packed(value: Any) -> bytes:
     """As bytes; raises TypeError or ValueError for what does not cross."""
     lines: list[str] = []
-    head = json.dumps(_plain(value, lines), allow_nan=False, separators=(",", ":"))
+    head = json.dumps(_tagged(value, lines), allow_nan=False, separators=(",", ":"))
     return "\n".join([head, *lines, ""]).encode()  # what follows the last line's end does not matter
 
 
 def unpacked(data: bytes) -> Any:
     """What was packed; raises WireError for anything else."""
-    if len(data) > LONGEST:
+    if len(data) > MAX_BYTES:
         raise WireError(f"a rank sent {len(data)} bytes, more than any rank has to say")
     try:
-        head, *_reading.lines = data.decode().split("\n")
+        head, _, below = data.decode().partition("\n")
+        _reading.lines = below.split("\n") if below else ()
         value, end = _JSON.raw_decode(head)  # decode() would look for blanks around it, which takes a third as long
-        if end == len(head):
-            return value
-        raise ValueError(f"it goes on with {head[end : end + 20]!r}")
+        if end < len(head):
+            raise ValueError(f"it goes on with {head[end : end + 20]!r}")
+        return _untagged(value) if type(value) in (dict, list) else value
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise WireError(
             f"a rank sent what no rank of this version says ({type(error).__name__}: {str(error)[:100]}); "
@@ -73,68 +187,77 @@ def unpacked(data: bytes) -> Any:
         ) from None
 
 
-def _plain(value: Any, lines: list[str]) -> Any:
+def _tagged(value: Any, lines: list[str]) -> Any:
     """What JSON has for it; long texts are added to ``lines`` instead."""
-    if isinstance(value, str) and len(value) > _LONG and "\n" not in value:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_tagged(each, lines) for each in value]
+    if isinstance(value, tuple):
+        return {_TUPLE: [_tagged(each, lines) for each in value]}
+    if isinstance(value, dict):
+        return {_DICT: [[_tagged(key, lines), _tagged(each, lines)] for key, each in value.items()]}
+    if _RECORDS.get(type(value).__name__) is type(value):
+        return {_RECORD: type(value).__name__, _FIELDS: _in_order(value, lines)}
+    return _plain(value, lines)
+
+
+def _plain(value: Any, lines: list[str]) -> Any:
+    """The same within a record."""
+    if isinstance(value, str):
+        if len(value) <= _LONG or "\n" in value:
+            return value
         lines.append(value)
         return {_LINE: len(lines) - 1}
-    if value is None or isinstance(value, str | int | float):
+    if value is None or isinstance(value, (int, float)):
         return value
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_plain(each, lines) for each in value]
-    if isinstance(value, tuple):
-        return {_TUPLE: [_plain(each, lines) for each in value]}
     if isinstance(value, dict):
-        return {_DICT: [[_plain(key, lines), _plain(each, lines)] for key, each in value.items()]}
-    name = type(value).__name__
-    if name not in _RECORDS or not isinstance(value, _RECORDS[name]):
-        raise TypeError(f"{name} does not cross from rank to rank")
-    fields = [_plain(each, lines) for each in _said(value, _wire_fields(_RECORDS[name]))]
-    if len(fields) == 1 and type(fields[0]) is dict and _LINE in fields[0]:
-        return {_RECORD: name, **fields[0]}  # one object to read instead of two: most reports hold such a record
-    return {_RECORD: name, "fields": fields}
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("within a record names are texts")
+        return value
+    return _in_order(value, lines)
 
 
-def _said(value: Any, fields: tuple[_Field, ...]) -> list[Any]:
-    """A record's values up to the last one that is not as usual: whoever reads it fills in the rest."""
+def _in_order(value: Any, lines: list[str]) -> list[Any]:
+    """A record's values up to the last one that is not the default: whoever reads it fills in the rest."""
+    if _RECORDS.get(type(value).__name__) is not type(value):
+        raise TypeError(f"{type(value).__name__} does not cross from rank to rank")
+    fields = _fields(cast(Hashable, type(value)))
     values = [getattr(value, field.name) for field in fields]
-    while values and values[-1] == fields[len(values) - 1].usual:
+    while values and values[-1] == fields[len(values) - 1].default:
         values.pop()
-    return values
+    return [_plain(each, lines) for each in values]
 
 
-def _built(found: dict[str, Any]) -> Any:
-    """What an object of JSON stands for; those within it have been built."""
+def _untagged(found: Any) -> Any:
+    """What a value of JSON stands for."""
+    if type(found) is list:
+        return [_untagged(each) for each in found]
+    if type(found) is not dict:
+        return found
     if _RECORD in found:
-        record = _RECORDS[found[_RECORD]]
-        values = [_reading.lines[found[_LINE]]] if _LINE in found else _listed(found["fields"])
-        kinds = tuple(map(type, values))
-        if kinds not in _FIT[record]:
-            _check(record, values, kinds)
-        return record(*values)  # refuses too many, and too few
+        return _positional(_RECORDS[found[_RECORD]])(found[_FIELDS])
     if _LINE in found:
         return _reading.lines[found[_LINE]]
     if _TUPLE in found:
-        return tuple(_listed(found[_TUPLE]))
-    return dict(map(_listed, _listed(found[_DICT])))
+        return tuple(_untagged(_listed(found[_TUPLE])))
+    return dict(map(_untagged, map(_listed, _listed(found[_DICT]))))
 
 
-def _check(record: type, values: list[Any], kinds: tuple[type, ...]) -> None:
-    """Hold each value to its field; kinds of values that fit whatever the values are need no other look."""
-    certain = True
-    for value, (name, hint, plainly, _) in zip(values, _wire_fields(record), strict=False):
-        if type(value) not in plainly:
-            certain = False
-            if not fits(value, hint):
-                raise TypeError(f"{record.__name__}.{name} is no {hint}")
-    if certain and len(values) <= len(_wire_fields(record)):
-        _FIT[record].add(kinds)
+@cache
+def _positional(record: Any) -> Reader:
+    """What makes a record of its fields in order; raises TypeError for too many, and too few."""
+    fields = [(field.kinds, field.read) for field in _fields(record)]
 
+    def build(values: Any) -> Any:
+        if type(values) is not list or len(values) > len(fields):
+            raise TypeError(f"{record.__name__} has other fields")
+        pairs = zip(values, fields, strict=False)
+        return record(*[value if type(value) in kinds else read(value) for value, (kinds, read) in pairs])
 
-def _listed(value: Any) -> list[Any]:
-    if type(value) is not list:
-        raise TypeError(f"{type(value).__name__} is no list")
-    return value
+    return build
 
 
 def _not_finite(word: str) -> NoReturn:
@@ -146,30 +269,5 @@ def _finite(number: str) -> float:
     return value if math.isfinite(value) else _not_finite(number)
 
 
-_JSON = json.JSONDecoder(parse_float=_finite, parse_constant=_not_finite, object_hook=_built)
+_JSON = json.JSONDecoder(parse_float=_finite, parse_constant=_not_finite)
 """Made once: a leader of a thousand ranks reads six thousand reports a round."""
-
-
-class _Field(NamedTuple):
-    name: str
-    hint: Any
-    kinds: frozenset[type]
-    """Of values that need no closer look."""
-    usual: Any
-    """Its default, or a value that nothing equals."""
-
-
-@cache
-def _wire_fields(record: type) -> tuple[_Field, ...]:
-    """Its fields in order."""
-    hints = get_type_hints(record)
-    return tuple(
-        _Field(field.name, hints[field.name], plain(hints[field.name]), _default(field))
-        for field in dataclasses.fields(record)
-    )
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return field.default_factory() if field.default_factory is not dataclasses.MISSING else object()

@@ -7,42 +7,40 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from stash.core.errors import UserError
+from stash.core import parsers
+from stash.core.errors import UnitError, UserError
 from stash.spot.commands.plan_fleet import plan
-from stash.spot.commands.rented_fleet import RunCommand
 from stash.spot.commands.run_fleet import guard, run
-from stash.spot.commands.spot_options import (
-    CHECKPOINT_HELP,
-    JSON_HELP,
-    MODEL_HELP,
-    NOTICE_HELP,
-    model_of,
-    seconds,
-    told,
-)
-from stash.ui.options import App, flag, option, seconds_of
+from stash.spot.commands.spot_options import MODEL_HELP, MODELS, CheckpointOptions, told
+from stash.ui.commands import App
+from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.spot.learn.curve import ReplayMoment
-    from stash.spot.records.fleets import FleetPlan
+    from stash.spot.policies.policies import PolicyName
+    from stash.spot.records.fleets import FleetPlan, SpeedModel
     from stash.spot.records.risks import Obtainable, SpotPrices
 
 # Fit -------------------------------------------------------------------------------------------------------
 # ``stash spot fit``: timed fleets in, a model of how their workers share the servers out.
 
-RUNS_HELP = "A table with the columns servers, workers (v100=2+k80=1) and updates_per_second."
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(Options):
+    """One call of ``stash spot fit``."""
+
+    runs: Path = argument(
+        "RUNS.csv", "A table with the columns servers, workers (v100=2+k80=1) and updates_per_second.", Path
+    )
+    output: Path | None = option("FILE", "Where the model goes.", Path, "--output", "-o")
+    json: bool = json_flag()
 
 
-def fit(
-    runs: Annotated[Path, typer.Argument(metavar="RUNS.csv", help=RUNS_HELP, show_default=False)],
-    output: Annotated[Path | None, option("FILE", "Where the model goes.", "--output", "-o")] = None,
-    json: Annotated[bool, flag("--json", JSON_HELP)] = False,
-) -> None:
+def fit(options: FitOptions) -> None:
     """Learn from timed fleets how their workers get into each other's way, and how wrong that is.
 
     Runs of one worker alone give each type's pace; the others, how they share the servers.
@@ -53,14 +51,15 @@ def fit(
     from stash.core.version import __version__
     from stash.report.output import output_file, printed, write_output
     from stash.spot.model.fitting import fit as fitted
-    from stash.spot.pages.fitted_model import document, render, view
+    from stash.spot.pages.fleet_models import document, page_of_model
     from stash.spot.spot_files import model_name, read_runs
 
+    runs, json = options.runs, options.json
     timed = read_runs(runs)
-    target = output_file(output or Path(model_name(runs)), runs.stem, ".fleet.json")
+    target = output_file(options.output or Path(model_name(runs)), runs.stem, ".fleet.json")
     model = fitted(timed, str(runs), __version__, now())
     write_output(target, model.model_dump_json(indent=1) + "\n")
-    printed(document(model) if json else view(model, runs.name), render)
+    printed(document(model) if json else page_of_model(model, runs.name))
     told(f"Saved {target}.", json)
     told(f"Ask it: stash spot predict {shlex.quote(str(target))} --workers TYPE=N", json)
 
@@ -69,54 +68,76 @@ def fit(
 # ``stash spot predict``: how fast a fleet would be that nobody timed.
 
 
-def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What `stash spot fit` saved.", show_default=False)],
-    workers: Annotated[str, option("TYPE=N,…", 'The fleet, like "v100=1,k80=2".')],
-    servers: Annotated[int, option("N", "Parameter servers.", least=1)] = 1,
-    which: Annotated[str | None, option("NAME", f"{MODEL_HELP}; else the one that erred less.", "--model")] = None,
-    bounded: Annotated[bool, flag("--bounded", "Stale-synchronous: all as fast as the slowest.")] = False,
-    json: Annotated[bool, flag("--json", JSON_HELP)] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions(Options):
+    """One call of ``stash spot predict``."""
+
+    model: Path = argument("MODEL", "What `stash spot fit` saved.", Path)
+    workers: str = option("TYPE=N,…", 'The fleet, like "v100=1,k80=2".', default=...)
+    servers: int = option("N", "Parameter servers.", parsers.whole(1), default="1")
+    which: SpeedModel | None = option(
+        "NAME", f"{MODEL_HELP}; else the one that erred less.", parsers.one_of(MODELS), "--model"
+    )
+    bounded: bool = flag("Stale-synchronous: all as fast as the slowest.")
+    json: bool = json_flag()
+
+
+def predict(options: PredictOptions) -> None:
     """Say how many updates per second a fleet would make that nobody timed.
 
     stash spot predict job.fleet.json --servers 1 --workers v100=1,k80=2
     """
     from stash.report.output import printed
     from stash.spot.model.speed import predict as predicted
-    from stash.spot.pages.predicted_fleet import document, render, view
+    from stash.spot.pages.fleet_models import document, page_of_speed
     from stash.spot.spot_files import read_model, workers_of
 
-    asked = workers_of(workers, "--workers", ",")
-    found = predicted(read_model(model), servers, asked, None if which is None else model_of(which), bounded)
-    printed(document(found) if json else view(found), render)
+    fleet = workers_of(options.workers, "--workers", ",")
+    found = predicted(read_model(options.model), options.servers, fleet, options.which, options.bounded)
+    printed(document(found) if options.json else page_of_speed(found))
 
 
 # Learn -----------------------------------------------------------------------------------------------------
 # ``stash spot learn``: a job in, a curve of its loss out, replayed on this machine without any fleet.
 
-JOB_HELP = "File and name of a stash.spot.Job, like job.py:job."
-WORKERS_HELP = "Sizes of the fleets that are replayed."
-BATCHES_HELP = "Samples of a worker's iteration; else the job's batch, twice and four times that."
-UPDATES_HELP = "Of each replay; else as many as the budget allows."
-BOUND_HELP = "Stale-synchronous: iterations that a worker may be ahead of the slowest; else any number."
 _TIMES = (1, 2, 4)
 """The job's batch: a worker of several GPUs has several batches."""
 _MAX = 256
 
 
-def learn(
-    job: Annotated[str, typer.Argument(metavar="FILE.py:NAME", help=JOB_HELP, show_default=False)],
-    output: Annotated[Path | None, option("FILE", "Where the curve goes.", "--output", "-o")] = None,
-    workers: Annotated[str, option("N,…", WORKERS_HELP)] = "1,2,4,8",
-    batches: Annotated[str | None, option("B,…", BATCHES_HELP)] = None,
-    budget: Annotated[str, option("TIME", "What all replays may take.")] = "10min",
-    updates: Annotated[int | None, option("N", UPDATES_HELP)] = None,
-    bound: Annotated[int | None, option("S", BOUND_HELP, least=0)] = None,
-    profile: Annotated[
-        Path | None, option("FILE", "A profile of the job: it is checked that both train one model.")
-    ] = None,
-    json: Annotated[bool, flag("--json", JSON_HELP)] = False,
-) -> None:
+def _updates(text: str) -> int:
+    from stash.spot.learn.curve import MIN_UPDATES
+
+    try:
+        return parsers.whole(MIN_UPDATES)(text)
+    except UnitError:
+        raise UnitError(f"{MIN_UPDATES} are the least that show a course") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnOptions(Options):
+    """One call of ``stash spot learn``."""
+
+    job: str = argument("FILE.py:NAME", "File and name of a stash.spot.Job, like job.py:job.")
+    output: Path | None = option("FILE", "Where the curve goes.", Path, "--output", "-o")
+    workers: tuple[int, ...] = option(
+        "N,…", "Sizes of the fleets that are replayed.", parsers.whole_numbers(_MAX), default="1,2,4,8"
+    )
+    batches: tuple[int, ...] | None = option(
+        "B,…", "Samples of a worker's iteration; else the job's batch, twice and four times that.",
+        parsers.whole_numbers(),
+    )  # fmt: skip
+    budget: float = option("TIME", "What all replays may take.", parsers.duration, default="10min")
+    updates: int | None = option("N", "Of each replay; else as many as the budget allows.", _updates)
+    staleness: int | None = option(
+        "S", "Stale-synchronous: iterations that a worker may be ahead of the slowest; else any number.",
+        parsers.whole(0), was=("--bound",),
+    )  # fmt: skip
+    profile: Path | None = option("FILE", "A profile of the job: it is checked that both train one model.", Path)
+    json: bool = json_flag()
+
+
+def learn(options: LearnOptions) -> None:
     """Learn how a job's loss falls with workers and batches, from short runs on this machine.
 
     Fleets are replayed in virtual time: the same stale gradients in the same order, on one device.
@@ -129,50 +150,34 @@ def learn(
     from stash.core.records.base import now
     from stash.core.version import __version__
     from stash.report.output import output_file, printed
-    from stash.spot.learn.curve import MIN_UPDATES, LearnWish, parameters_of
+    from stash.spot.learn.curve import LearnWish, parameters_of
     from stash.spot.learn.curve import learn as learned
     from stash.spot.model.pool import same_model
-    from stash.spot.pages.learned_curve import document, render, view
+    from stash.spot.pages.fleet_models import document, page_of_curve
     from stash.spot.records.runs import CURVE_SUFFIX
     from stash.spot.spot_files import save_curve
     from stash.spot.train.elastic_job import load_job
 
-    seconds = seconds_of("--budget", budget)
-    sizes = _numbers("--workers", workers, _MAX)
-    if updates is not None and updates < MIN_UPDATES:
-        raise UserError(f"--updates {updates}: {MIN_UPDATES} are the least that show a course")
+    job, json = options.job, options.json
     parts = load_job(job)
-    target = output_file(output, Path(job.rpartition(":")[0]).stem, CURVE_SUFFIX)
-    many = tuple(parts.batch * times for times in _TIMES) if batches is None else _numbers("--batches", batches)
-    if profile is not None:
-        same_model(load(profile), str(profile), parameters_of(parts, job), job)
-    wish = LearnWish(sizes, many, seconds, updates, bound)
+    target = output_file(options.output, Path(job.rpartition(":")[0]).stem, CURVE_SUFFIX)
+    batches = options.batches or tuple(parts.batch * times for times in _TIMES)
+    if options.profile is not None:
+        same_model(load(options.profile), str(options.profile), parameters_of(parts, job), job)
+    wish = LearnWish(options.workers, batches, options.budget, options.updates, options.staleness)
     progress = ReplayProgress()
     try:
         curve = learned(parts, job, wish, __version__, now(), progress.show)
     finally:
         progress.end()
     save_curve(curve, target)
-    printed(document(curve) if json else view(curve), render)
+    printed(document(curve) if json else page_of_curve(curve))
     told(f"Saved {target}.", json)
     told(f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS", json)
 
 
-def _numbers(option: str, text: str, most: int = 2**31) -> tuple[int, ...]:
-    """Of ``1,2,4``, each once, smallest first; raises UserError."""
-    found = set()
-    for word in text.split(","):
-        digits = word.strip()
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 11 and 0 < int(digits) <= most):
-            raise UserError(
-                f"{option} {text!r} cannot be read at {digits!r}; write numbers from 1 to {most:,}, like 1,2,4"
-            )
-        found.add(int(digits))
-    return tuple(sorted(found))
-
-
 class ReplayProgress:
-    """One line on a terminal that is written anew; in a log a line for each replay. On standard error."""
+    """One line on a terminal that is rewritten; in a log a line for each replay. On standard error."""
 
     _PAUSE = 0.5
 
@@ -212,71 +217,80 @@ def _line(moment: ReplayMoment) -> str:
 # Simulate --------------------------------------------------------------------------------------------------
 # ``stash spot simulate``: a plan's fleet against machines that come and go.
 
-DEFAULT_POLICIES = "greedy,uniform,on-demand,spot"
-TRACE_HELP = "Machines obtainable, tick by tick (JSON); repeatable: more zones, or one each as TYPE=FILE."
-PRICES_HELP = "Spot prices over time (CSV: type,time,dollars_per_hour); else the plan's."
-OUTPUT_HELP = "Write it too: a page (.html), or cost by policy as a picture (.svg, .png, .pdf)."
 _ENDINGS = (".html", ".svg", ".png", ".pdf")
 _MAX_RUNS = 1_000_000
 
 
-def simulate(
-    plan: Annotated[
-        Path, typer.Argument(metavar="PLAN", help="What `stash spot plan -o` saved.", show_default=False)
-    ],
-    trace: Annotated[list[str], option("FILE", TRACE_HELP)],
-    policy: Annotated[str, option("NAME,…", "greedy, uniform, on-demand, spot, omniscient.")] = DEFAULT_POLICIES,
-    runs: Annotated[int, option("N", "Runs, each from a tick of its own.", least=2)] = 10_000,
-    seed: Annotated[int, option("N", "Of the ticks; the same for all policies.", least=0)] = 17,
-    prices: Annotated[Path | None, option("FILE", PRICES_HELP)] = None,
-    checkpoint: Annotated[str | None, option("TIME", CHECKPOINT_HELP)] = None,
-    notice: Annotated[str | None, option("TIME", NOTICE_HELP)] = None,
-    output: Annotated[Path | None, option("FILE", OUTPUT_HELP, "--output", "-o")] = None,
-    json: Annotated[bool, flag("--json", JSON_HELP)] = False,
-) -> None:
+def _policies(text: str) -> tuple[PolicyName, ...]:
+    from stash.spot.policies.policies import POLICIES
+
+    asked = [name.strip() for name in text.split(",")]
+    if any(name not in POLICIES for name in asked):
+        raise UnitError(f"it is one or more of {', '.join(POLICIES)}")
+    return tuple(name for name in POLICIES if name in asked)
+
+
+def _picture(text: str) -> Path:
+    if Path(text).suffix not in _ENDINGS:
+        raise UnitError(f"a name ends in {', '.join(_ENDINGS)}")
+    return Path(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateOptions(CheckpointOptions):
+    """One call of ``stash spot simulate``."""
+
+    plan: Path = argument("PLAN", "What `stash spot plan -o` saved.", Path)
+    trace: tuple[str, ...] = option(
+        "FILE", "Machines obtainable, tick by tick (JSON); repeatable: more zones, or one each as TYPE=FILE.",
+        many=True, default=...,
+    )  # fmt: skip
+    policy: tuple[PolicyName, ...] = option(
+        "NAME,…", "greedy, uniform, on-demand, spot, omniscient.", _policies, default="greedy,uniform,on-demand,spot"
+    )
+    runs: int = option("N", "Runs, each from a tick of its own.", parsers.whole(2, _MAX_RUNS), default="10000")
+    seed: int = option("N", "Of the ticks; the same for all policies.", parsers.whole(0), default="17")
+    prices: Path | None = option(
+        "FILE", "Spot prices over time (CSV: type,time,dollars_per_hour); else the plan's.", Path
+    )
+    output: Path | None = option(
+        "FILE", "Write it too: a page (.html), or cost by policy as a picture (.svg, .png, .pdf).", _picture,
+        "--output", "-o",
+    )  # fmt: skip
+    json: bool = json_flag()
+
+
+def simulate(options: SimulateOptions) -> None:
     """Say what a plan's fleet costs on spot as it comes and goes, how often it is late, and whether to refuse spot.
 
     stash spot simulate job.plan.json --trace zone-a.json --policy greedy,uniform,on-demand
     """
-    from stash.report.output import output_file, printed, write_output
-    from stash.spot.pages.simulated_policies import document, render, view
-    from stash.spot.policies.policies import POLICIES
+    from stash.report.output import file_of, output_file, printed, write_output
+    from stash.spot.pages.simulated_policies import document, page
     from stash.spot.policies.simulating import simulate as simulated
     from stash.spot.spot_files import read_plan
 
-    asked = [name.strip() for name in policy.split(",")]
-    wrong = next((name for name in asked if name not in POLICIES), None)
-    if wrong is not None:
-        raise UserError(f"--policy {wrong!r} is none of {', '.join(POLICIES)}")
-    if runs > _MAX_RUNS:
-        raise UserError(f"--runs {runs} is more than {_MAX_RUNS:,}; take fewer")
-    target = None if output is None else output_file(_pictured(output), "", output.suffix)
-    planned = read_plan(plan)
-    traces = _traces(planned, trace)
+    output, json = options.output, options.json
+    target = None if output is None else output_file(output, "", output.suffix)
+    planned = read_plan(options.plan)
+    traces = _traces(planned, options.trace)
     found = simulated(
         planned,
         traces,
-        [name for name in POLICIES if name in asked],
-        runs,
-        seed,
-        seconds("--checkpoint", checkpoint),
-        seconds("--notice", notice),
-        None if prices is None else _prices(prices, traces),
+        options.policy,
+        options.runs,
+        options.seed,
+        options.checkpoint_time,
+        options.notice,
+        None if options.prices is None else _prices(options.prices, traces),
     )
-    source = ", ".join(Path(word.rpartition("=")[2]).name for word in trace)
+    source = ", ".join(Path(word.rpartition("=")[2]).name for word in options.trace)
+    shown = page(found, source)
     if target is not None:
-        from stash.spot.pages.fleet_pages import picture
-
-        write_output(target, picture(found, source, target.suffix))
-    printed(document(found) if json else view(found, source), render)
+        write_output(target, file_of(shown, target.suffix))
+    printed(document(found) if json else shown)
     if target is not None:
         told(f"Saved {target}.", json)
-
-
-def _pictured(output: Path) -> Path:
-    if output.suffix not in _ENDINGS:
-        raise UserError(f"--output {output}: a name ends in {', '.join(_ENDINGS)}")
-    return output
 
 
 def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:
@@ -296,8 +310,6 @@ def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:
 
 def _prices(path: Path, traces: Sequence[Obtainable]) -> dict[str, SpotPrices]:
     """Read; raises UserError for old ones that no trace of their time goes with."""
-    import time
-
     from stash.catalog.facts import OLD_DAYS
     from stash.spot.market_files import read_prices
 
@@ -327,5 +339,5 @@ app.command()(predict)
 app.command()(learn)
 app.command()(plan)
 app.command()(simulate)
-app.command(cls=RunCommand)(run)
+app.command()(run)
 app.command()(guard)

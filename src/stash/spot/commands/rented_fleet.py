@@ -8,51 +8,168 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import typer
 
+from stash.core import parsers
 from stash.core.errors import StashError, UserError
 from stash.core.printable import printable, printable_line
 from stash.core.secrets import masked_text
 from stash.spot.commands.spot_options import checkpoint_interval, told
-from stash.ui.options import OneCommand, positive, seconds_of
+from stash.ui.commands import OneCommand
+from stash.ui.options import Options, argument, declarations, flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.lab.testbed.revoke import Revocation
     from stash.spot.emulate.build_rehearsal import EmulatedLinks
     from stash.spot.records.fleets import FleetPlan
     from stash.spot.records.runs import SpotEvent, SyncLog
-    from stash.spot.rented.rent_controller import FleetOutcome, SpotController
+    from stash.spot.rented.rent_controller import FleetOutcome, RentPolicy
+    from stash.spot.rented.replace_machines import TrainingProgress
     from stash.spot.rented.tasks import RentRequest
     from stash.spot.sync.agents import SyncOrders
     from stash.spot.sync.rehearse_sync import Listeners, SyncRehearsal
 
+_SYNC = "--sync"
+
+
+class RunCommand(OneCommand):
+    """All that follows ``--sync`` is a script and its arguments, whatever it looks like: ``ctx.obj``."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        if _SYNC in args:
+            first = args.index(_SYNC)
+            ctx.obj = tuple(args[first + 1 :])
+            args = [*args[: first + 1], "--", *ctx.obj[:1]]
+        return super().parse_args(ctx, args)
+
+
+# Options ---------------------------------------------------------------------------------------------------
+
+RunPlace = Literal["cloud", "testbed", "local"]
+RUN_PLACES: Mapping[str, RunPlace] = {"cloud": "cloud", "testbed": "testbed", "local": "local"}
+SECONDS = 60.0
+"""How long a rehearsal trains, unless that is given."""
+_RENTED, _REHEARSED = "On rented machines (--on cloud)", "In a rehearsal (--on testbed, --on local)"
+_TOGETHER = "Of a synchronous script"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Options):
+    """One call of ``stash spot run``."""
+
+    parsed_by: ClassVar[type] = RunCommand
+
+    plan: Path = argument("PLAN", "What `stash spot plan -o` saved.", Path)
+    job: str = argument("FILE.py:JOB", "The stash.spot.Job; with --sync a script.")
+    on: RunPlace = option(
+        "PLACE", "cloud (rented), testbed (emulated hosts; needs root) or local (this machine).",
+        parsers.one_of(RUN_PLACES), default="cloud",
+    )  # fmt: skip
+    infra: str | None = option("CLOUD/REGION", "Where to rent, like aws/us-east-1 or kubernetes.", panel=_RENTED)
+    max_cost: float | None = option(
+        "DOLLARS", "A hard stop; counts what is rented until it ends.", parsers.dollars, panel=_RENTED
+    )
+    bucket: str | None = option(
+        "URL", "Where checkpoints go; else on the servers' disk. --sync needs it.", panel=_RENTED
+    )
+    yes: bool = flag("Rent; else what would be run is printed.", panel=_RENTED)
+    revoke: tuple[str, ...] = option(
+        "WHO@TIME",
+        "Take machines away: worker2@40s,notice=20s, or all of a type without notice, v100@1min; repeatable.",
+        panel=_REHEARSED, many=True,
+    )  # fmt: skip
+    seconds: float | None = option("TIME", "How long to train at most; else 60s.", parsers.seconds, panel=_REHEARSED)
+    loss: float | None = option(
+        "LOSS", "Stop when the running mean of the loss is there.", parsers.number, panel=_REHEARSED
+    )
+    staleness: int | None = option(
+        "S", "Updates that a worker may be ahead; else any number.", parsers.whole(0), panel=_REHEARSED,
+        was=("--bound",),
+    )  # fmt: skip
+    time_scale: float | None = option(
+        "F", "How much slower to emulate; else as this machine needs it.", parsers.number, panel=_REHEARSED,
+        was=("--slower",),
+    )  # fmt: skip
+    checkpoint_dir: Path | None = option(
+        "FOLDER", "Where servers save, and resume from; else from the start.", Path, panel=_REHEARSED,
+        was=("--checkpoint",),
+    )  # fmt: skip
+    checkpoint_every: float | None = option(
+        "TIME", "Between checkpoints; else 20s, or with --sync what the plan's risk says.", parsers.duration,
+        panel=_TOGETHER,
+    )  # fmt: skip
+    min_nodes: int = option(
+        "N", "Nodes that it needs to train; torchrun's MIN.", parsers.whole(1), default="1", panel=_TOGETHER,
+        was=("--least",),
+    )  # fmt: skip
+    sync: bool = flag("Run a script under torchrun: what follows is the script's.", panel=_TOGETHER)
+    output: Path | None = option("FILE", "Where the log goes.", Path, "--output", "-o", panel=_REHEARSED)
+    json: bool = json_flag(panel=_REHEARSED)
+
+    def check(self) -> None:
+        if self.time_scale is not None and self.on == "local":
+            raise UserError("--time-scale is of emulated hosts; add --on testbed")
+        if self.sync:
+            self._refuse(
+                "means nothing with --sync, where a script of your own trains; leave it out",
+                "loss", "staleness", "output",
+            )  # fmt: skip
+        if self.on != "cloud":
+            self._refuse(
+                f"is of rented machines, and --on {self.on} rents none; leave it out",
+                "infra", "max_cost", "bucket", "yes",
+            )  # fmt: skip
+            return
+        rehearsed = ("revoke", "seconds", "time_scale", "checkpoint_dir", "json")
+        if self.sync:
+            self._refuse(
+                "is of a rehearsal, and rented machines train until the script ends; add --on testbed", *rehearsed
+            )
+        else:
+            self._refuse(
+                "is of a rehearsal, and rented machines train to the plan's loss; add --on testbed",
+                *rehearsed, "loss", "staleness", "checkpoint_every", "output",
+            )  # fmt: skip
+
+    def _refuse(self, why: str, *names: str) -> None:
+        given = self.given(*names)
+        if given:
+            raise UserError(f"{given[0]} {why}")
+
+    def retyped(self, *names: str) -> list[str]:
+        """Words that give these options again, as they were typed."""
+        known = {name: declared.name(name) for name, declared in declarations(RunOptions).items()}
+        return [part for name in names if name in self.typed for part in (known[name], str(self.typed[name]))]
+
+
 # Rented ----------------------------------------------------------------------------------------------------
 # ``stash spot run --on cloud``: a plan's fleet on rented machines; prints what it would do, unless told to do it.
 #
-# Parses, checks and shows; ``rent/spot`` rents, follows and ends.
+# Checks and shows; ``spot/rented`` rents, follows and ends.
 
 
-def run_rented(
-    plan: Path, job: str, infra: str | None, max_cost: float | None, bucket: str | None, yes: bool
-) -> None:
+def run_rented(options: RunOptions) -> None:
     """Print every YAML and command, and with ``yes`` run them until the loss is reached or the money is spent."""
     from stash import catalog
     from stash.spot.rented import rent_request
-    from stash.spot.rented.replace_machines import FleetController
+    from stash.spot.rented.replace_machines import FleetPolicy
     from stash.spot.spot_files import read_plan
 
+    plan, job, infra, max_cost = options.plan, options.job, options.infra, options.max_cost
     if infra is None:
         raise UserError("name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes)")
     folder = rent_request.run_folder(plan, Path.cwd().resolve())
-    request = rent_request.request(read_plan(plan), job, infra, folder, catalog.load(), date.today(), bucket)
+    request = rent_request.request(read_plan(plan), job, infra, folder, catalog.load(), date.today(), options.bucket)
     again = ["stash", "spot", "run", str(plan), job, "--infra", infra]
-    if agreed(request, max_cost, again, [], yes):
+    if agreed(request, max_cost, again, [], options.yes):
         assert max_cost is not None
-        _finish(run_controller(FleetController, request, max_cost))
+        policy = FleetPolicy(request)
+        _finish(run_controller(policy, request, max_cost), policy.progress)
 
 
 def agreed(request: RentRequest, max_cost: float | None, again: list[str], then: list[str], yes: bool) -> bool:
@@ -111,35 +228,30 @@ def _price(request: RentRequest) -> str:
     return f"{text} Where no spot ones are in time, workers come on demand, ${max(prices):.2f} an hour each at most."
 
 
-def run_controller(kind: type[SpotController], request: RentRequest, max_cost: float) -> FleetOutcome:
+def run_controller(policy: RentPolicy, request: RentRequest, max_cost: float) -> FleetOutcome:
     """To its end, going on where an earlier one was killed."""
     from stash.core.interrupts import REQUESTS, interrupted_by
+    from stash.spot.rented.rent_controller import RentController
     from stash.study import study_folder
+    from stash.study.backend import JobBackend, open_leases, spent
     from stash.study.programs import SystemPrograms
-    from stash.study.status import open_leases, spent
 
     programs = SystemPrograms()
     if not programs.has("sky"):
         raise UserError("there is no program 'sky' on PATH; install SkyPilot with: pip install 'skypilot[aws]'")
     with request.folder.held(), interrupted_by(*REQUESTS):
         events = study_folder.read(request.folder.journal)
-        controller = kind(
-            request=request,
-            programs=programs,
-            write=lambda event: study_folder.append(request.folder.journal, event),
-            say=say,
-            cap=max_cost,
-        )
-        return controller.run(open_leases(events), spent(events))
+        backend = JobBackend(request.folder, programs, spent(events))
+        return RentController(request, policy, backend, say, max_cost).run(open_leases(events))
 
 
 def say(text: str) -> None:
     print(printable_line(masked_text(text), 600), flush=True)
 
 
-def _finish(outcome: FleetOutcome) -> None:
-    loss = "not known" if outcome.sight.loss is None else f"{outcome.sight.loss:.4g}"
-    say(f"{outcome.reason}: loss {loss} after {outcome.sight.updates:,} updates, ${outcome.dollars:.2f} at most.")
+def _finish(outcome: FleetOutcome, progress: TrainingProgress) -> None:
+    loss = "not known" if progress.loss is None else f"{progress.loss:.4g}"
+    say(f"{outcome.reason}: loss {loss} after {progress.updates:,} updates, ${outcome.dollars:.2f} at most.")
     if outcome.fetched is not None:
         say(f"The model and its checkpoints are in {shlex.quote(outcome.fetched)}.")
     judged(outcome, "The loss was not reached")
@@ -159,61 +271,43 @@ def judged(outcome: FleetOutcome, otherwise: str) -> None:
 #
 # Parses, checks and shows; ``spot/sync/rehearse_sync.py`` rehearses.
 
-_SYNC = "--sync"
 
-
-class RunCommand(OneCommand):
-    """All that follows ``--sync`` is a script and its arguments, whatever it looks like: ``ctx.obj``."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        if _SYNC in args:
-            first = args.index(_SYNC)
-            ctx.obj = tuple(args[first + 1 :])
-            args = [*args[: first + 1], "--", *ctx.obj[:1]]
-        return super().parse_args(ctx, args)
-
-
-def refuse_given(options: Mapping[str, object]) -> None:
-    """Raise UserError for the first that was given: they are of asynchronous jobs, or of rented machines."""
-    name = next((name for name, value in options.items() if value is not None and value is not False), None)
-    if name is not None:
-        raise UserError(f"{name} means nothing with --sync, where a script of your own trains; leave it out")
-
-
-def run_sync(
-    plan: Path, script: Sequence[str], on: str, least: int, revoke: Sequence[str], seconds: str,
-    slower: float | None, kept: Path | None, every: str | None, json: bool,
-) -> None:  # fmt: skip
+def run_sync(options: RunOptions, script: Sequence[str]) -> None:
     """Rehearse, tell what happens, and show what it cost; raises JobError if the script fails."""
     from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
     from stash.lab.testbed.revoke import moments, parse_revocation
-    from stash.spot.emulate.build_rehearsal import machines
+    from stash.spot.emulate.build_rehearsal import emulated_links, machines
+    from stash.spot.emulate.hosts import EmulatedHosts, ThisMachine
     from stash.spot.spot_files import read_plan
     from stash.spot.sync.agents import SyncOrders, TorchrunAgents
-    from stash.spot.sync.nodes import EmulatedHosts, ThisMachine
     from stash.spot.sync.rehearse_sync import SyncRehearsal
 
     require_linux("stash spot run --sync")
-    limit, revocations = seconds_of("--seconds", seconds), [parse_revocation(text) for text in revoke]
+    plan, on, least, kept, json = (
+        options.plan, options.on, options.min_nodes, options.checkpoint_dir, options.json,
+    )  # fmt: skip
+    revocations = [parse_revocation(text) for text in options.revoke]
     if not Path(script[0]).is_file():
         raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
     chosen = read_plan(plan)
     types = {f"worker{number}": each.name for number, each in enumerate(machines(chosen), start=1)}
     spares = _taken(types, revocations)
     _check(types, least, revocations, 0 if on == "local" else 1 + spares)
-    links = None if on == "local" else _links(chosen, len(types), slower)
-    interval, why = checkpoint_interval(chosen, every)
+    links = None if on == "local" else emulated_links(chosen.pool, len(types), options.time_scale)
+    interval, why = checkpoint_interval(chosen, options.checkpoint_every)
     with tempfile.TemporaryDirectory(prefix="stash-sync-") as folder, interrupted_by(*REQUESTS):
         place = (kept or Path(folder) / "checkpoints").resolve()
         place.mkdir(parents=True, exist_ok=True)
         # Each loss may break the script of those that stay, and break it once more while it starts again.
         orders = SyncOrders(tuple(script), tuple(types), least, 2 * spares, place, interval)
         _announce(orders, why, links, chosen, json)
-        where = ThisMachine() if links is None else EmulatedHosts(orders.nodes, spares, links)
-        agents = TorchrunAgents(orders, Path(folder), where)
+        hosts: ThisMachine | EmulatedHosts = ThisMachine(Path(folder))
+        if links is not None:
+            hosts = EmulatedHosts(orders.nodes, spares, links.node_rate, links.head_rate)
+        agents = TorchrunAgents(orders, Path(folder), hosts)
         rehearsal = SyncRehearsal(orders, agents, types, moments(revocations), _listeners(json))
         try:
-            rehearsal.run(limit)
+            rehearsal.run(options.seconds or SECONDS)
         finally:
             _show(rehearsal, orders, (plan, on), why, json)
     if kept is not None:
@@ -228,7 +322,7 @@ def _check(types: Mapping[str, str], least: int, revocations: Sequence[Revocatio
     if len(types) > most:
         raise UserError(f"the plan has {len(types)} workers; this machine plays {most} at most")
     if least > len(types):
-        raise UserError(f"--least {least}: the plan has {len(types)} workers; ask for no more than that")
+        raise UserError(f"--min-nodes {least}: the plan has {len(types)} workers; ask for no more than that")
     known = [*types, *sorted(set(types.values()))]
     for each in revocations:
         if each.who not in known:
@@ -238,12 +332,6 @@ def _check(types: Mapping[str, str], least: int, revocations: Sequence[Revocatio
 def _taken(types: Mapping[str, str], revocations: Sequence[Revocation]) -> int:
     """Nodes that are taken away, as many as there are successors."""
     return sum(each.who in (name, kind) for each in revocations for name, kind in types.items())
-
-
-def _links(plan: FleetPlan, nodes: int, slower: float | None) -> EmulatedLinks:
-    from stash.spot.emulate.build_rehearsal import emulated_links
-
-    return emulated_links(plan.pool, nodes, None if slower is None else positive("--slower", slower, finite=True))
 
 
 def _announce(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: FleetPlan, json: bool) -> None:
@@ -281,12 +369,12 @@ def _listeners(json: bool) -> Listeners:
 def _show(rehearsal: SyncRehearsal, orders: SyncOrders, of: tuple[Path, str], why: str, json: bool) -> None:
     """Also of a rehearsal that was interrupted."""
     from stash.report.output import printed
-    from stash.spot.pages.sync_report import document, render, view
+    from stash.spot.pages.run_report import document_of_setbacks, page_of_setbacks
 
     log = _log(rehearsal, orders, of, why)
     if not json:
         print()
-    printed(document(log) if json else view(log), render)
+    printed(document_of_setbacks(log) if json else page_of_setbacks(log))
 
 
 def _log(rehearsal: SyncRehearsal, orders: SyncOrders, of: tuple[Path, str], why: str) -> SyncLog:
@@ -318,17 +406,16 @@ def _log(rehearsal: SyncRehearsal, orders: SyncOrders, of: tuple[Path, str], why
 # Parses, checks and shows; ``rent/spot`` rents, follows and ends.
 
 
-def run_rented_sync(
-    plan: Path, script: Sequence[str], infra: str | None, max_cost: float | None, bucket: str | None, yes: bool,
-    least: int, every: str | None,
-) -> None:  # fmt: skip
+def run_rented_sync(options: RunOptions, script: Sequence[str]) -> None:
     """Print every YAML and command, and with ``yes`` run them until the script ends or the money is spent."""
     from stash import catalog
     from stash.core.units import format_seconds
     from stash.spot.rented import rent_request
-    from stash.spot.rented.replace_machines import GangController
+    from stash.spot.rented.replace_machines import GangPolicy
     from stash.spot.spot_files import read_plan
 
+    plan, infra, max_cost, bucket = options.plan, options.infra, options.max_cost, options.bucket
+    least = options.min_nodes
     if infra is None:
         raise UserError(
             "name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes); to rehearse it "
@@ -336,16 +423,16 @@ def run_rented_sync(
         )
     folder = rent_request.run_folder(plan, Path.cwd().resolve())
     chosen = read_plan(plan)
-    interval, why = checkpoint_interval(chosen, every)
+    interval, why = checkpoint_interval(chosen, options.checkpoint_every)
     request = rent_request.gang(chosen, script, infra, folder, catalog.load(), date.today(), bucket, least, interval)
     again = ["stash", "spot", "run", str(plan), "--infra", infra, "--bucket", str(bucket)]
-    again += [] if every is None else ["--checkpoint-every", every]
-    again += [] if least == 1 else ["--least", str(least)]
+    again += options.retyped("checkpoint_every")
+    again += [] if least == 1 else ["--min-nodes", str(least)]
     say(f"# A checkpoint every {format_seconds(interval)}, {why}; one more at a notice, if there is time.")
-    if not agreed(request, max_cost, again, ["--sync", *script], yes):
+    if not agreed(request, max_cost, again, ["--sync", *script], options.yes):
         return
     assert max_cost is not None
-    outcome = run_controller(GangController, request, max_cost)
+    outcome = run_controller(GangPolicy(request), request, max_cost)
     say(f"{outcome.reason}, ${outcome.dollars:.2f} at most. The checkpoints are in {bucket}.")
     if outcome.fetched is not None:
         say(f"What happened is in {shlex.quote(outcome.fetched)}.")

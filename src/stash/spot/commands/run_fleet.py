@@ -6,18 +6,24 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 
+from stash.core import parsers
 from stash.core.errors import JobError, UserError
 from stash.core.printable import printable_line
-from stash.spot.commands.rented_fleet import refuse_given, run_rented, run_rented_sync, run_sync
-from stash.spot.commands.spot_options import JSON_HELP, told
-from stash.ui.options import flag, option, positive, seconds_of
+from stash.spot.commands.rented_fleet import (
+    SECONDS,
+    RunOptions,
+    run_rented,
+    run_rented_sync,
+    run_sync,
+)
+from stash.spot.commands.spot_options import told
+from stash.ui.options import Options, argument, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,50 +39,11 @@ if TYPE_CHECKING:
 # Run -------------------------------------------------------------------------------------------------------
 # ``stash spot run``: trains as a plan says, on rented machines, or rehearses that here with revocations.
 
-_EVERY, _SECONDS = "20s", "60s"
-GROUNDS = ("cloud", "testbed", "local")
-_PLAN_HELP = "What `stash spot plan -o` saved."
-_INFRA_HELP = "Where to rent, like aws/us-east-1 or kubernetes."
-_COST_HELP = "A hard stop; counts what is rented until it ends."
-_BUCKET_HELP = "Where checkpoints go; else on the servers' disk. --sync needs it."
-_REVOKE_HELP = "Take machines away: worker2@40s,notice=20s, or all of a type without notice, v100@1min; repeatable."
-_LOSS_HELP = "Stop when the running mean of the loss is there."
-_BOUND_HELP = "Updates that a worker may be ahead; else no bound."
-_SLOWER_HELP = "How much slower to emulate; else as this machine needs it."
-_CHECKPOINT_HELP = "Where servers save, and resume from; else anew."
-_EVERY_HELP = f"Between checkpoints; else {_EVERY}, or with --sync what the plan's risk says."
-_MIN_HELP = "Nodes that it needs to train; torchrun's MIN."
-_SYNC_HELP = "Run a script under torchrun: what follows is the script's."
-_RENTED, _REHEARSED = "On rented machines (--on cloud)", "In a rehearsal (--on testbed, --on local)"
-_TOGETHER = "Of a synchronous script"
+_EVERY = 20.0
+"""Seconds between checkpoints of a rehearsal, unless they are given."""
 
 
-def run(
-    ctx: typer.Context,
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help=_PLAN_HELP, show_default=False)],
-    job: Annotated[
-        str,
-        typer.Argument(metavar="FILE.py:JOB", help="The stash.spot.Job; with --sync a script.", show_default=False),
-    ],
-    on: Annotated[
-        str, option("WHERE", "cloud (rented), testbed (emulated hosts; needs root) or local (this machine).")
-    ] = "cloud",
-    infra: Annotated[str | None, option("CLOUD/REGION", _INFRA_HELP, panel=_RENTED)] = None,
-    max_cost: Annotated[float | None, option("DOLLARS", _COST_HELP, panel=_RENTED)] = None,
-    bucket: Annotated[str | None, option("URL", _BUCKET_HELP, panel=_RENTED)] = None,
-    yes: Annotated[bool, flag("--yes", "Rent; else what would be run is printed.", panel=_RENTED)] = False,
-    revoke: Annotated[list[str] | None, option("WHO@TIME", _REVOKE_HELP, panel=_REHEARSED)] = None,
-    seconds: Annotated[str | None, option("TIME", "How long to train at most; else 60s.", panel=_REHEARSED)] = None,
-    loss: Annotated[float | None, option("LOSS", _LOSS_HELP, panel=_REHEARSED)] = None,
-    bound: Annotated[int | None, option("S", _BOUND_HELP, least=0, panel=_REHEARSED)] = None,
-    slower: Annotated[float | None, option("F", _SLOWER_HELP, panel=_REHEARSED)] = None,
-    checkpoint: Annotated[Path | None, option("FOLDER", _CHECKPOINT_HELP, panel=_REHEARSED)] = None,
-    every: Annotated[str | None, option("TIME", _EVERY_HELP, "--checkpoint-every", panel=_TOGETHER)] = None,
-    least: Annotated[int, option("N", _MIN_HELP, least=1, panel=_TOGETHER)] = 1,
-    sync: Annotated[bool, flag("--sync", _SYNC_HELP, panel=_TOGETHER)] = False,
-    output: Annotated[Path | None, option("FILE", "Where the log goes.", "--output", "-o", panel=_REHEARSED)] = None,
-    json: Annotated[bool, flag("--json", JSON_HELP, panel=_REHEARSED)] = False,
-) -> None:
+def run(options: RunOptions, context: typer.Context) -> None:
     """Train a plan's fleet on rented machines; or rehearse it on emulated hosts, and take some away.
 
     stash spot run job.plan.json job.py:job --infra aws/us-east-1 --max-cost 25
@@ -87,65 +54,17 @@ def run(
 
     stash spot run job.plan.json --infra aws/us-east-1 --bucket s3://mine/run1 --sync train.py --epochs 3
     """
-    if on not in GROUNDS:
-        raise UserError(f"--on {on!r} is none of {', '.join(GROUNDS)}")
-    if slower is not None and on == "local":
-        raise UserError("--slower is of emulated hosts; add --on testbed")
-    if sync:
-        refuse_given({"--loss": loss, "--bound": bound, "--output": output})
-    if sync and on == "cloud":
-        _leave_out(
-            {"--revoke": revoke, "--seconds": seconds, "--slower": slower, "--checkpoint": checkpoint,
-             "--json": json or None},
-            "is of a rehearsal, and rented machines train until the script ends; add --on testbed",
-        )  # fmt: skip
-        cap = None if max_cost is None else positive("--max-cost", max_cost, finite=True)
-        run_rented_sync(plan, ctx.obj, infra, cap, bucket, yes, least, every)
-        return
-    rented: dict[str, object] = {"--infra": infra, "--max-cost": max_cost, "--bucket": bucket, "--yes": yes or None}
-    if on != "cloud":
-        _leave_out(rented, f"is of rented machines, and --on {on} rents none; leave it out")
-    if sync:
-        run_sync(plan, ctx.obj, on, least, revoke or (), seconds or _SECONDS, slower, checkpoint, every, json)
-        return
-    rehearsed: dict[str, object] = {
-        "--revoke": revoke or None,
-        "--seconds": seconds,
-        "--loss": loss,
-        "--bound": bound,
-    }
-    rehearsed |= {"--slower": slower, "--checkpoint": checkpoint, "--checkpoint-every": every}
-    rehearsed |= {"--output": output, "--json": json or None}
-    if on == "cloud":
-        _leave_out(rehearsed, "is of a rehearsal, and rented machines train to the plan's loss; add --on testbed")
-        cap = None if max_cost is None else positive("--max-cost", max_cost, finite=True)
-        run_rented(plan, job, infra, cap, bucket, yes)
-        return
-    words = RehearsalWords(on, revoke or (), seconds or _SECONDS, loss, bound, slower, checkpoint, every or _EVERY)
-    _rehearse(plan, job, words, output, json)
+    rented = options.on == "cloud"
+    if options.sync:
+        script = context.obj
+        run_rented_sync(options, script) if rented else run_sync(options, script)
+    elif rented:
+        run_rented(options)
+    else:
+        _rehearse(options)
 
 
-@dataclass(frozen=True)
-class RehearsalWords:
-    """The options of a rehearsal as they were typed."""
-
-    on: str
-    revoke: Sequence[str]
-    seconds: str
-    loss: float | None
-    bound: int | None
-    slower: float | None
-    checkpoint: Path | None
-    every: str
-
-
-def _leave_out(options: Mapping[str, object], why: str) -> None:
-    given = next((name for name, value in options.items() if value is not None), None)
-    if given is not None:
-        raise UserError(f"{given} {why}")
-
-
-def _rehearse(plan: Path, job: str, words: RehearsalWords, output: Path | None, json: bool) -> None:
+def _rehearse(options: RunOptions) -> None:
     from stash.core.interrupts import REQUESTS, interrupted_by
     from stash.lab.testbed.revoke import parse_revocation
     from stash.report.output import output_file
@@ -154,50 +73,42 @@ def _rehearse(plan: Path, job: str, words: RehearsalWords, output: Path | None, 
     from stash.spot.spot_files import read_plan
     from stash.spot.train.actors import require_ray
 
-    limit, gap = seconds_of("--seconds", words.seconds), seconds_of("--checkpoint-every", words.every)
-    if words.slower is not None:
-        positive("--slower", words.slower, finite=True)
-    revocations = [parse_revocation(text) for text in words.revoke]
+    plan, job, kept, json = options.plan, options.job, options.checkpoint_dir, options.json
+    limit, gap = options.seconds or SECONDS, options.checkpoint_every or _EVERY
+    revocations = [parse_revocation(text) for text in options.revoke]
     chosen_by = read_plan(plan)
-    target = output_file(output, Path(job.rpartition(":")[0]).stem or "job", SPOT_LOG_SUFFIX)
+    target = output_file(options.output, Path(job.rpartition(":")[0]).stem or "job", SPOT_LOG_SUFFIX)
     require_ray()
-    chosen = cast(chosen_by, job, words.on == "testbed", words.slower)
+    chosen = cast(chosen_by, job, options.on == "testbed", options.time_scale)
     _check_revocations(revocations, chosen, limit)
     with tempfile.TemporaryDirectory(prefix="stash-spot-") as folder, interrupted_by(*REQUESTS):
-        place = words.checkpoint or Path(folder) / "checkpoints"
+        place = kept or Path(folder) / "checkpoints"
         place.mkdir(parents=True, exist_ok=True)
-        orders = orders_of(chosen, job, place, words.bound, limit, words.loss, gap)
-        _announce(chosen_by, chosen, words.bound, json)
+        orders = orders_of(chosen, job, place, options.staleness, limit, options.loss, gap)
+        _announce(chosen_by, chosen, options.staleness, json)
         rehearsal = _rehearsal(chosen, orders, revocations, Path(folder), json)
         try:
             rehearsal.run()
         finally:
-            _keep(rehearsal, (plan, job, words.on), chosen_by, chosen, orders, target, json)
+            _keep(rehearsal, (plan, job, options.on), chosen_by, chosen, orders, target, json)
     if rehearsal.account.died:
-        raise JobError(f"{rehearsal.account.reason}; {_resume(plan, job, words, output)}")
+        raise JobError(f"{rehearsal.account.reason}; {_resume(options)}")
     if rehearsal.account.error is not None:
         raise rehearsal.account.error
-    if words.checkpoint is not None:
-        model = shlex.quote(str(words.checkpoint / "model.pt"))
-        told(f"The model is in {model}; run it again to train on.", json)
+    if kept is not None:
+        told(f"The model is in {shlex.quote(str(kept / 'model.pt'))}; run it again to train on.", json)
 
 
-def _resume(plan: Path, job: str, words: RehearsalWords, output: Path | None) -> str:
+def _resume(options: RunOptions) -> str:
     """How to go on where a run ended that could not save: what to type. Machines are not taken away twice."""
-    again = ["stash", "spot", "run", str(plan), job, "--on", words.on]
-    given = {
-        "--seconds": None if words.seconds == _SECONDS else words.seconds,
-        "--loss": words.loss,
-        "--bound": words.bound,
-        "--slower": words.slower,
-        "--checkpoint": words.checkpoint or "FOLDER",
-        "--checkpoint-every": None if words.every == _EVERY else words.every,
-        "--output": output,
-    }
-    again += [part for name, value in given.items() if value is not None for part in (name, str(value))]
-    if words.checkpoint is None:
-        return f"without --checkpoint nothing is kept; start it again with `{shlex.join(again)}`"
-    if not any(words.checkpoint.glob("*.ckpt")):
+    again = ["stash", "spot", "run", str(options.plan), options.job, "--on", options.on]
+    again += options.retyped("seconds", "loss", "staleness", "time_scale")
+    kept = options.checkpoint_dir
+    again += ["--checkpoint-dir", "FOLDER" if kept is None else str(kept)]
+    again += options.retyped("checkpoint_every", "output")
+    if kept is None:
+        return f"without --checkpoint-dir nothing is kept; start it again with `{shlex.join(again)}`"
+    if not any(kept.glob("*.ckpt")):
         return f"no checkpoint was written yet; start it again with `{shlex.join(again)}`"
     return f"resume from its last checkpoint with `{shlex.join(again)}`"
 
@@ -219,7 +130,7 @@ def _check_revocations(revocations: list[Revocation], chosen: Cast, limit: float
 
 def _announce(plan: FleetPlan, chosen: Cast, bound: int | None, json: bool) -> None:
     from stash.core.units import counted, format_bytes
-    from stash.ui.tables import fleet
+    from stash.spot.pages.fleet_plan import fleet
 
     assert plan.chosen is not None
     speed = chosen.speed(plan, plan.chosen.workers, bound)
@@ -237,15 +148,12 @@ def _rehearsal(
     chosen: Cast, orders: TrainingOrders, revocations: list[Revocation], folder: Path, json: bool
 ) -> Rehearsal:
     from stash.lab.testbed.revoke import moments
-    from stash.spot.emulate.backends import LocalGround, TestbedGround
+    from stash.spot.emulate.backends import TrainingBackend
     from stash.spot.emulate.run_rehearsal import Rehearsal
 
-    if chosen.emulated is None:
-        ground: Any = LocalGround(orders, folder)
-    else:
-        taken = [sum(name.who in (each.name, each.type) for each in chosen.workers) or 1 for name in revocations]
-        ground = TestbedGround(orders, folder, chosen.emulated, sum(taken))
-    return Rehearsal(orders, ground, folder, moments(revocations), _teller(json))
+    taken = [sum(name.who in (each.name, each.type) for each in chosen.workers) or 1 for name in revocations]
+    backend = TrainingBackend(orders, folder, chosen.emulated, sum(taken))
+    return Rehearsal(orders, backend, folder, moments(revocations), _teller(json))
 
 
 def _teller(json: bool) -> Callable[[SpotEvent], None]:
@@ -271,7 +179,7 @@ def _keep(
     from stash.core.interrupts import postponed
     from stash.report.output import printed
     from stash.spot.emulate.run_rehearsal import retold
-    from stash.spot.pages.run_report import document, render, view
+    from stash.spot.pages.run_report import document, page
     from stash.spot.spot_files import save_spot_log
 
     log = retold(rehearsal, named, plan, chosen, orders)
@@ -280,7 +188,7 @@ def _keep(
     if not json:
         print()
     if log.updates.seconds:
-        printed(document(log) if json else view(log), render)
+        printed(document(log) if json else page(log))
     told(f"Saved {target}; draw it with `stash report {shlex.quote(str(target))}`.", json)
 
 
@@ -289,21 +197,19 @@ def _keep(
 #
 # Parses; ``spot/rented/notice_guard.py`` listens and asks.
 
-_GRACE = "30s"
-_GRACE_HELP = f"What a SIGTERM leaves until the kill; else {_GRACE}."
-_HEAD_HELP = "Where a rented gang meets; needs --name and $STASH_RUN_TOKEN."
-_FOLDER_HELP = "Of the script's checkpoints; all nodes must see it."
+
+@dataclass(frozen=True, kw_only=True)
+class GuardOptions(Options):
+    """One call of ``stash spot guard``."""
+
+    folder: Path = argument("FOLDER", "Of the script's checkpoints; all nodes must see it.", Path)
+    command: tuple[str, ...] = argument("-- COMMAND", "torchrun with all it takes.", many=True)
+    grace: float = option("TIME", "What a SIGTERM leaves until the kill.", parsers.duration, default="30s")
+    head: str | None = option("HOST:PORT", "Where a rented gang meets; needs --name and $STASH_RUN_TOKEN.")
+    name: str | None = option("NAME", "What this node is called there.")
 
 
-def guard(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=_FOLDER_HELP, show_default=False)],
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND", help="torchrun with all it takes.", show_default=False)
-    ],
-    grace: Annotated[str | None, option("TIME", _GRACE_HELP)] = None,
-    head: Annotated[str | None, option("HOST:PORT", _HEAD_HELP)] = None,
-    name: Annotated[str | None, option("NAME", "What this node is called there.")] = None,
-) -> None:
+def guard(options: GuardOptions) -> None:
     """Run a node's torchrun, and save a checkpoint when the node is told that it will be taken away.
 
     Hears the metadata service of AWS, GCP and Azure, and SIGTERM. Ends with the command's exit code.
@@ -315,12 +221,12 @@ def guard(
     from stash.spot.rented.notice_guard import NodeGuard
 
     require_linux("stash spot guard")
-    seconds, place = seconds_of("--grace", grace or _GRACE), folder.resolve()
+    place, command = options.folder.resolve(), list(options.command)
     place.mkdir(parents=True, exist_ok=True)
     watch = NoticeWatch(services(Path("/")))
-    if head is not None or name is not None:
-        raise typer.Exit(_of_gang(command, place, seconds, head, name, watch))
-    raise typer.Exit(NodeGuard(command, place, seconds, _say).run(watch))
+    if options.head is not None or options.name is not None:
+        raise typer.Exit(_of_gang(command, place, options.grace, options.head, options.name, watch))
+    raise typer.Exit(NodeGuard(command, place, options.grace, _say).run(watch))
 
 
 def _of_gang(
@@ -328,7 +234,7 @@ def _of_gang(
 ) -> int:
     from stash.core.membership import TOKEN
     from stash.spot.rented.node_agent import RentedNode
-    from stash.spot.sync.board import board_at
+    from stash.spot.sync.rendezvous import board_at
 
     token = os.environ.get(TOKEN)
     if head is None or name is None or not token:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.printable import printable_line, shortened
-from stash.ui.options import seconds_of
+from stash.ui.options import Options, option
 
 if TYPE_CHECKING:
     from stash.spot.planning import DangerOf
@@ -24,47 +25,64 @@ if TYPE_CHECKING:
 #
 # A type's lives are told by one of: a table of lives, a trace, ``--interruptions``, or its band in the pool.
 
-INTERRUPTIONS_HELP = (
-    "How often machines are revoked, like 10%/month or 0.02/h; repeatable as TYPE=…; or AWS's spot-advisor-data.json."
-)
-TRACE_HELP = "Machines obtainable, tick by tick (JSON); repeatable as TYPE=FILE."
-LIVES_HELP = "Machines that were watched (CSV: seconds,revoked); repeatable as TYPE=FILE."
-SHOCKS_HELP = "How often all machines of a type go at once, besides; as --interruptions."
-CHECKPOINT_HELP = "What writing a checkpoint takes: the job is synchronous and goes on from its last one."
-NOTICE_HELP = "How long before it goes a machine is told: 120s on AWS, 30s on GCP and Azure."
 T = TypeVar("T")
+_PANEL = "Revocations"
 
 
-@dataclass(frozen=True)
-class DangerWords:
-    """The options as they were typed."""
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions(Options):
+    """What a revocation costs a job."""
 
-    interruptions: Sequence[str] = ()
-    traces: Sequence[str] = ()
-    lives: Sequence[str] = ()
-    shocks: str | None = None
-    checkpoint: str | None = None
-    notice: str | None = None
+    checkpoint_time: float | None = option(
+        "TIME", "What writing a checkpoint takes: the job is synchronous and goes on from its last one.",
+        parsers.duration, panel=_PANEL, was=("--checkpoint",),
+    )  # fmt: skip
+    notice: float | None = option(
+        "TIME", "How long before it goes a machine is told: 120s on AWS, 30s on GCP and Azure.", parsers.duration,
+        panel=_PANEL,
+    )  # fmt: skip
 
 
-def dangers_of(plan: FleetPlan, words: DangerWords) -> DangerOf | None:
+@dataclass(frozen=True, kw_only=True)
+class RevocationOptions(CheckpointOptions):
+    """What users say of revocations."""
+
+    interruptions: tuple[str, ...] = option(
+        "RATE",
+        "How often machines are revoked, like 10%/month or 0.02/h; repeatable as TYPE=…; or AWS's "
+        "spot-advisor-data.json.",
+        panel=_PANEL, many=True,
+    )  # fmt: skip
+    trace: tuple[str, ...] = option(
+        "FILE", "Machines obtainable, tick by tick (JSON); repeatable as TYPE=FILE.", panel=_PANEL, many=True
+    )
+    lifetimes: tuple[str, ...] = option(
+        "FILE", "Machines that were watched (CSV: seconds,revoked); repeatable as TYPE=FILE.", panel=_PANEL, many=True
+    )
+    shocks: str | None = option(
+        "RATE", "How often all machines of a type go at once, besides; as --interruptions.", panel=_PANEL
+    )
+
+
+def dangers_of(plan: FleetPlan, options: RevocationOptions) -> DangerOf | None:
     """What is known of revocations, to be asked for any fleet of the plan's pool; ``None`` if nothing is. Raises
     UserError; so does what it returns, where nobody says how long a type of the fleet lives.
     """
     known = [kind.name for kind in plan.pool.types]
-    listed, own = _advised(plan, words.interruptions)
+    listed, own = _advised(plan, options.interruptions)
     bands = {**listed, **_by_type("--interruptions", own, known, _band)}
-    lives = _by_type("--lifetimes", words.lives, known, _watched)
-    traces = _by_type("--trace", words.traces, known, _trace)
+    lives = _by_type("--lifetimes", options.lifetimes, known, _watched)
+    traces = _by_type("--trace", options.trace, known, _trace)
     _one_source(known, {"--interruptions": bands, "--lifetimes": lives, "--trace": traces})
-    together = len(words.traces) == 1 and words.traces[0].partition("=")[0] not in known
+    together = len(options.trace) == 1 and options.trace[0].partition("=")[0] not in known
     stated = {**_of_pool(plan), **bands, **lives}
     if not (stated or traces):
-        if words.checkpoint is not None:
-            raise UserError("--checkpoint needs to know how often machines go; give --interruptions, like 10%/month")
+        if options.checkpoint_time is not None:
+            raise UserError(
+                "--checkpoint-time needs to know how often machines go; give --interruptions, like 10%/month"
+            )
         return None
-    shocks = 0.0 if words.shocks is None else 1 / _band("--shocks", words.shocks).law.mean
-    write, notice = seconds("--checkpoint", words.checkpoint), seconds("--notice", words.notice)
+    shocks = 0.0 if options.shocks is None else 1 / _band("--shocks", options.shocks).law.mean
 
     def danger(workers: Mapping[str, int]) -> RiskOptions:
         from stash.spot.risk.reckoning import RiskOptions
@@ -79,7 +97,8 @@ def dangers_of(plan: FleetPlan, words: DangerWords) -> DangerOf | None:
             raise UserError(
                 "a trace of some types and none of others cannot be replayed; give --trace TYPE=FILE of each"
             )
-        return RiskOptions({name: laws[name] for name in workers}, records, shocks, write, notice)
+        own = {name: laws[name] for name in workers}
+        return RiskOptions(own, records, shocks, options.checkpoint_time, options.notice)
 
     return danger
 
@@ -180,19 +199,13 @@ def _one_source(known: Sequence[str], sources: Mapping[str, Collection[str]]) ->
             raise UserError(f"{given[0]} and {given[1]} both say how long {name} lives; give one of them")
 
 
-def seconds(name: str, text: str | None) -> float | None:
-    """Of an option that is a time, if it is given; raises UserError."""
-    return None if text is None else seconds_of(name, text)
-
-
 # Words -----------------------------------------------------------------------------------------------------
-# What the commands of ``stash spot`` share: options, notes beside what is printed, the name of a model.
+# What the commands of ``stash spot`` share: notes beside what is printed, the name of a model.
 
 _EVERY = 20.0
 """Seconds between checkpoints, where neither the user nor the plan says."""
-MODELS = ("queue", "paper")
+MODELS: Mapping[str, SpeedModel] = {"queue": "queue", "paper": "paper"}
 MODEL_HELP = "queue (workers wait at the servers) or paper (equations 8 and 9 of spotDNN)"
-JSON_HELP = "Print JSON; its keys are a contract (docs/format.md)."
 
 
 def told(note: str, json: bool) -> None:
@@ -200,18 +213,10 @@ def told(note: str, json: bool) -> None:
     print(printable_line(note), file=sys.stderr if json else sys.stdout)
 
 
-def model_of(name: str) -> SpeedModel:
-    if name == "queue":
-        return "queue"
-    if name == "paper":
-        return "paper"
-    raise UserError(f"--model {name!r} is none of {' and '.join(MODELS)}")
-
-
-def checkpoint_interval(plan: FleetPlan, every: str | None) -> tuple[float, str]:
+def checkpoint_interval(plan: FleetPlan, every: float | None) -> tuple[float, str]:
     """Seconds between checkpoints, and who says so."""
     if every is not None:
-        return seconds_of("--checkpoint-every", every), "as --checkpoint-every says"
+        return every, "as --checkpoint-every says"
     risk = plan.risk
     if risk is not None and risk.checkpoint is not None:
         return risk.checkpoint.best, f"as the plan's risk says, {risk.checkpoint.how}"

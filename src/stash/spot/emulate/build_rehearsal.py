@@ -1,4 +1,8 @@
-"""A plan and a job in, the parts of a rehearsal out, as much slower as this machine needs to play them."""
+"""A plan and a job in, the parts of a rehearsal out, as much slower as this machine needs to play them.
+
+Everything is slowed by one factor, and bytes are those of the job that is really trained, so that whatever waits for
+whatever in the plan does so in the rehearsal. The only measurement is one gradient of the job's on this machine.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +29,6 @@ from stash.spot.train.worker import Trainer
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Scaling ---------------------------------------------------------------------------------------------------
-# A plan's fleet, made so much slower that this machine can play it: what its links carry, how long steps take.
-#
-# Everything is slowed by one factor, and bytes are those of the job that is really trained, so that whatever waits
-# for whatever in the plan does so in the rehearsal. Pure: a pool in, numbers out.
 
 FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _BUSY = 0.5
@@ -137,16 +136,10 @@ def emulated_links(pool: FleetPool, nodes: int, slower: float | None) -> Emulate
     if rate < _MIN_RATE:
         raise UserError(
             f"a link of the plan's {format_bytes(pool.worker_bytes_per_second)}/s, {slower:g} times slower, would "
-            f"carry {format_bytes(rate)}/s, less than what keeps machines together; give --slower "
+            f"carry {format_bytes(rate)}/s, less than what keeps machines together; give --time-scale "
             f"{pool.worker_bytes_per_second / _MIN_RATE:.3g} at most, or --on local"
         )
     return EmulatedLinks(slower, rate, pool.server.bytes_per_second / slower)
-
-
-# Casting ---------------------------------------------------------------------------------------------------
-# A plan and a job in, the parts of a rehearsal out: which workers and servers, and how slow this machine must play.
-#
-# The only measurement is one gradient of the job's on this machine. Starts nothing.
 
 
 @dataclass(frozen=True)
@@ -205,9 +198,10 @@ def machines(plan: FleetPlan) -> list[WorkerType]:
 def orders_of(
     chosen: Cast, where: str, checkpoints: Path, bound: int | None, seconds: float, loss: float | None, every: float
 ) -> TrainingOrders:
-    """What the head is asked to do; the model is kept beside the checkpoints."""
+    """What the head is asked to do; the model is kept with the checkpoints."""
+    path, _, name = where.rpartition(":")
     return TrainingOrders(
-        job=_absolute(where),
+        job=f"{Path(path).resolve()}:{name}",
         checkpoints=str(checkpoints.resolve()),
         servers=chosen.servers,
         workers=chosen.workers,
@@ -252,8 +246,3 @@ def _try_update(job: ElasticJob, number: int, servers: int, gradients: Sequence[
             f"a server cannot apply this job's gradients: {one_line(error)}; servers call step() "
             "without a closure on dense gradients, as SGD, Adam, AdamW, RMSprop and Adagrad take them"
         ) from error
-
-
-def _absolute(where: str) -> str:
-    path, _, name = where.rpartition(":")
-    return f"{Path(path).resolve()}:{name}"

@@ -1,4 +1,8 @@
-"""Plays a training on its ground, takes away who is revoked, and keeps the account as the run's log."""
+"""Rehearses an asynchronous training: launches who is wanted, takes away who is revoked, and keeps the run's log.
+
+The head decides; this is what a cloud would do to it. However it ends, there is an account of what happened, and the
+servers' checkpoints are where the orders say.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +20,13 @@ from stash.core.interrupts import follow_requests
 from stash.core.records.base import now
 from stash.core.version import __version__
 from stash.lab.testbed.revoke import RevocationMoment
-from stash.spot.emulate.backends import TrainingGround
+from stash.spot.emulate.backends import TrainingBackend
 from stash.spot.emulate.build_rehearsal import Cast
+from stash.spot.members import FleetMember, Members
 from stash.spot.model.stretches import outages, stretches, takeovers
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.runs import LOSS_WINDOW, LeaseBooks, SavedModel, SpotEvent, SpotGround, SpotLog, SpotUpdates
-from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders
-
-# Playing ---------------------------------------------------------------------------------------------------
-# Plays a training on its ground: launches who is wanted, takes away who is revoked, and keeps the whole account.
-#
-# The head decides; this is what a cloud would do to it. However it ends, there is an account of what happened, and
-# the servers' checkpoints are where the orders say.
+from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, EventLog, TrainingOrders
 
 _POLL = 0.05
 _OVERDUE = 900.0
@@ -62,24 +61,27 @@ class Account:
 
 
 class Rehearsal:
-    """One training on one ground."""
+    """One training on one backend."""
 
     def __init__(
         self,
         orders: TrainingOrders,
-        ground: TrainingGround,
+        backend: TrainingBackend,
         folder: Path,
         coming: Sequence[RevocationMoment],
-        told: Callable[[SpotEvent], None],
+        listener: Callable[[SpotEvent], None],
         overdue: float = _OVERDUE,
     ) -> None:
-        """``told`` hears every event as it happens; a head that lasts ``overdue`` seconds too long is given up."""
-        self._ground, self._told = ground, told
+        """``listener`` gets every event as it happens; a head that lasts ``overdue`` seconds too long is given up."""
+        self._backend, self._listener = backend, listener
         self._coming = list(coming)
-        self._events, self._wishes = Tape(folder / EVENTS), Tape(folder / WISHES)
-        self._updates = Tape(folder / UPDATES)
-        self._types = {each.name: each.type for each in orders.workers}
-        self._present: set[str] = set()
+        self._events, self._wishes = EventLog(folder / EVENTS), EventLog(folder / WISHES)
+        self._updates = EventLog(folder / UPDATES)
+        self._members: Members[FleetMember] = Members()
+        for name in orders.servers:
+            self._members.add(FleetMember(name))
+        for each in orders.workers:
+            self._members.add(FleetMember(each.name, each.type))
         self._noticed: dict[str, list[str]] = {}
         self._began: float | None = None
         self._overdue, self._started = overdue, time.monotonic()
@@ -90,15 +92,15 @@ class Rehearsal:
     @property
     def types(self) -> Mapping[str, str]:
         """Of every worker there was, by name."""
-        return dict(self._types)
+        return {name: member.type for name, member in self._members.items() if member.type is not None}
 
     def run(self) -> Account:
         """Until the head ends; an interruption lets it save everything first. Raises StashError."""
         try:
             try:
-                self._ground.start()
+                self._backend.start()
                 self._started = time.monotonic()
-                while self._ground.running():
+                while self._backend.running():
                     follow_requests()
                     self._look()
                     self._check_time()
@@ -111,13 +113,15 @@ class Rehearsal:
             if self.account.died:
                 self.account.reason = self._last_words()
         finally:
-            self._ground.close()
-            self.account.updates = _columns(self._updates.news())
+            self._backend.close()
+            rows = self._updates.news()
+            columns: dict[str, Any] = {name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields}
+            self.account.updates = SpotUpdates(**columns)
         return self.account
 
     def _last_words(self) -> str:
         """How a head ended that did not say so itself."""
-        status, printed = self._ground.status(), self._ground.printed().strip()
+        status, printed = self._backend.status(), self._backend.printed().strip()
         if status is not None and status < 0:
             return f"the head was killed by {signal.Signals(-status).name}"
         how = "" if status is None else f" (exit status {status})"
@@ -132,9 +136,9 @@ class Rehearsal:
 
     def _stop(self) -> None:
         self.account.reason = "interrupted"
-        self._wishes.tell(do="stop")
+        self._wishes.append(do="stop")
         patience = time.monotonic() + _GRACE
-        while self._ground.running() and time.monotonic() < patience:
+        while self._backend.running() and time.monotonic() < patience:
             self._look()
             time.sleep(_POLL)
         self._look()
@@ -153,13 +157,14 @@ class Rehearsal:
         if event.what == "began":
             self._began = time.monotonic()
         elif event.what in ("joined", "server joined"):
-            self._present.add(event.who)
+            if event.who not in self._members:
+                self._members.add(FleetMember(event.who, event.type))
+            self._members.join(event.who, time.monotonic())
         elif event.what in ("lost", "server lost"):
-            self._present.discard(event.who)
+            self._members.lose(event.who, time.monotonic())
         elif event.what == "wanted":
-            if event.type != "server" and event.type is not None:
-                self._types[event.who] = event.type
-            self._ground.launch(event.who)
+            self._members.add(FleetMember(event.who, None if event.type == "server" else event.type))
+            self._backend.launch(event.who)
         elif event.what == "ended":
             self.account.reason, self.account.loss = message["reason"], message["loss"]
             self.account.books = LeaseBooks.model_validate(message["books"])
@@ -168,36 +173,26 @@ class Rehearsal:
         elif event.what == "failed":
             self._failed = True
             self.account.reason, self.account.exit_code = message["why"], message["exit_code"]
-        self._told(event)
+        self._listener(event)
 
     def _revoke(self, moment: RevocationMoment) -> None:
         if moment.what == "notice":
-            self._noticed[moment.who] = self._meant(moment.who)
+            self._noticed[moment.who] = self._members.called(moment.who)
             for name in self._noticed[moment.who]:
-                self._wishes.tell(do="notice", who=name, seconds=moment.seconds)
+                self._wishes.append(do="notice", who=name, seconds=moment.seconds)
             return
-        for name in self._noticed.pop(moment.who, None) or self._meant(moment.who):
-            self._present.discard(name)
-            self._ground.vanish(name)
-
-    def _meant(self, who: str) -> list[str]:
-        """Those there now that are called so, or are of that type."""
-        return sorted(name for name in self._present if who in (name, self._types.get(name)))
-
-
-def _columns(rows: Sequence[Mapping[str, Any]]) -> SpotUpdates:
-    columns: dict[str, Any] = {name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields}
-    return SpotUpdates(**columns)
-
-
-# Retelling -------------------------------------------------------------------------------------------------
-# The account of a run as the log that is kept of it, beside what its plan predicts of each fleet that it had.
+        for name in self._noticed.pop(moment.who, None) or self._members.called(moment.who):
+            self._members.lose(name, time.monotonic())
+            self._backend.vanish(name)
 
 
 def retold(
     rehearsal: Rehearsal, named: tuple[Path, str, str], plan: FleetPlan, chosen: Cast, orders: TrainingOrders
 ) -> SpotLog:
-    """``named``: the plan's file, the job, and where it was played."""
+    """The account of a run as the log that is kept of it, with what its plan predicts of each fleet that it had.
+
+    ``named``: the plan's file, the job, and where it was played.
+    """
     account, (path, job, on) = rehearsal.account, named
     times = account.updates.seconds
     return SpotLog(

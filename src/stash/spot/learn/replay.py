@@ -123,7 +123,7 @@ def replay(
     bound: int | None = None,
     keep_on: Callable[[int, float], bool] = lambda update, loss: True,
 ) -> LossReplay | None:
-    """The course of the loss over ``updates``, ``LOSS_WINDOW`` at least; ``None`` once ``told`` returns False.
+    """The course of the loss over ``updates``, ``LOSS_WINDOW`` at least; ``None`` once ``keep_on`` returns False.
 
     Parameters begin as the job's own seed makes them, samples come in the order of ``seed``. With a ``bound`` no
     worker begins an iteration when it has made so many more than the slowest (stale-synchronous parallel, Ho et al.

@@ -145,7 +145,7 @@ def _alone(base: Base, priced: Priced) -> _Single:
     batch, smaller = base.passes.samples, _room(base, instance.name, None if memory is None else memory.value)
     if smaller is not None:
         batch = smaller * base.passes.accumulated
-        drawn = stall_draws(base, wanted.model_copy(update={"batch": smaller}))
+        drawn = stall_draws(base, wanted.changed(batch=smaller))
     own = [part for part in drawn.parts if part.name not in EXCHANGE_STALLS]
     unknown = [each for each in drawn.unknown if each.name not in EXCHANGE_STALLS]
     network = target.network.bytes_per_second if target.network is not None else None

@@ -1,20 +1,18 @@
-"""A fleet that was chosen as text and as JSON: what to rent, how sure that is, why others lost."""
+"""A fleet that was chosen, as a page and as JSON: what to rent, how sure that is, why others lost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
+from stash.core.formatting import chance, dollars, dollars_interval, span
 from stash.core.intervals import Interval
 from stash.core.units import format_bytes, format_seconds
 from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, ParameterServers
 from stash.spot.records.risks import CheckpointInterval, FleetRisk, TrainingMode
-from stash.ui.layout import Renderer, paragraph, terminal_renderer
-from stash.ui.tables import fleet, table
+from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
+from stash.ui.charts.chart import Blank, Chart, Grid
+from stash.ui.page import Chapter, Page
 
 SCHEMA = 1
 _HARDLY = 0.0005
@@ -27,82 +25,65 @@ _MODES: dict[TrainingMode, str] = {
 }
 
 
-@dataclass(frozen=True)
-class FleetPlanView:
-    """The answer as labelled lines, how it was found, and tables, head first; empty ones are left out."""
-
-    title: str
-    facts: tuple[tuple[str, str], ...]
-    proof: str
-    others: tuple[tuple[str, ...], ...]
-    alike: str
-    looser: tuple[tuple[str, str], ...]
-    beyond: tuple[str, ...]
-    notes: tuple[str, ...]
-    advice: str = ""
-
-
-def document(plan: FleetPlan) -> dict[str, Any]:
-    """What ``--json`` prints; what a plan without a fleet lacks is null, and ``workers`` empty."""
-    chosen = plan.chosen
-    return {
-        "schema": SCHEMA,
-        "workers": {} if chosen is None else chosen.workers,
-        "on_demand": [] if chosen is None else list(chosen.on_demand),
-        "seconds": None if chosen is None else chosen.seconds,
-        "dollars": None if chosen is None else chosen.dollars,
-        "p_deadline": in_time(plan),
-        "p_deadline_without_revocations": None if chosen is None else chosen.p_deadline,
-        "optimal": plan.optimal,
-        "gap": plan.gap,
-        "evaluations": plan.evaluations,
-        "search_seconds": plan.search_seconds,
-        "baselines": [each.model_dump() for each in plan.baselines],
-        "model": plan.model,
-        "server_needs_bytes": plan.pool.server.needs_bytes,
-        "updates": None if chosen is None else chosen.updates,
-        "updates_per_second": None if chosen is None else chosen.updates_per_second,
-        "runners_up": [each.model_dump() for each in plan.runners_up],
-        "looser": [each.model_dump() for each in plan.looser],
-        "beyond": list(plan.beyond),
-        "notes": list(plan.pool.notes),
-        "advice": None if plan.risk is None else plan.risk.advice,
-        "risk": None if plan.risk is None else plan.risk.model_dump(),
-    }
-
-
-def in_time(plan: FleetPlan) -> float | None:
-    """How probably, with revocations: unknown of spot machines that nobody says anything of."""
-    if plan.risk is not None:
-        return plan.risk.p_deadline.value
-    return None if plan.chosen is None or _revocable(plan.chosen) else plan.chosen.p_deadline
-
-
-def _revocable(chosen: CostedFleet) -> bool:
-    return set(chosen.workers) > set(chosen.on_demand)
-
-
-def view(plan: FleetPlan, pool: str) -> FleetPlanView:
-    """Everything that is said, in order."""
-    chosen = plan.chosen
-    title = f"Loss {plan.loss:g} within {_time(plan.deadline_seconds)}, from {pool} of {plan.pool.as_of}"
-    rows: list[tuple[str, ...]] = [
-        (fleet(each.fleet.workers, each.fleet.on_demand), *_figures(each.fleet), f"runner-up: {each.why}")
-        for each in plan.runners_up
-    ]
-    alike = [each.name for each in plan.baselines if _same(each, chosen)]
-    rows += [_row(each) for each in plan.baselines if not _same(each, chosen)]
-    return FleetPlanView(
-        title=title,
-        facts=_facts(plan) if chosen is None else _chosen(plan, chosen),
-        proof=_proof(plan),
-        others=(("others", "cost", "time", "why"), *rows) if rows else (),
-        alike=f"The same fleet is chosen by: {', '.join(alike)}." if alike else "",
-        looser=tuple((each.to, each.text) for each in plan.looser),
-        notes=plan.pool.notes,
-        beyond=(*plan.beyond, *(() if plan.risk is None else plan.risk.beyond)),
-        advice="" if plan.risk is None else plan.risk.advice,
+def fleet(workers: Mapping[str, int], on_demand: Collection[str] = ()) -> str:
+    """``"2 × p3.2xlarge + 4 × g3.8xlarge"``; those ``on_demand`` say so."""
+    return " + ".join(
+        f"{count} × {name}" + (" on demand" if name in on_demand else "") for name, count in workers.items()
     )
+
+
+def page(plan: FleetPlan, source: str) -> Page:
+    """What to rent, what it costs against other ways to choose, and what revocations do."""
+    chosen, risk = plan.chosen, plan.risk
+    facts = tuple(_nothing(plan) if chosen is None else _chosen(plan, chosen))
+    verdict = f"Rent {facts[0][1]}." if chosen is None else f"Rent {facts[0][1]}: {dict(facts)['cost']}."
+    advice = "" if risk is None or not risk.advice else f"{risk.advice[0].upper()}{risk.advice[1:]}."
+    rows = tuple(_other(plan, chosen))
+    alike = [each.name for each in plan.baselines if _same(each, chosen)]
+    how = (_proof(plan), f"The same fleet is chosen by: {', '.join(alike)}." if alike else "", *plan.pool.notes)
+    grid = Grid("Other fleets", ("cost", "time", "why"), rows, frozenset({0, 3}), first="fleet", prose=True)
+    return Page(
+        title=f"Loss {plan.loss:g} within {_time(plan.deadline_seconds)}",
+        source=source,
+        subtitle=(f"from {source} of {plan.pool.as_of}", f"by the {plan.model} model"),
+        verdict=tuple(filter(None, (verdict, advice))),
+        numbers=tuple(_numbers(plan)),
+        grids=(grid,) if rows else (),
+        warnings=(*plan.beyond, *(() if risk is None else risk.beyond)),
+        next_steps=tuple(f"`{each.to}`: {each.text}" for each in plan.looser),
+        chapters=(
+            *((Chapter("fleet", "The fleet", label="Fleet", facts=facts, brief=True),) if chosen is not None else ()),
+            Chapter("costs", "What it costs", label="Costs", charts=(costs_of_fleets(plan),)),
+            Chapter("how", "How it was found", points=tuple(filter(None, how)), brief=True),
+        ),
+        made=f"{plan.created.replace('T', ' ')[:16]} UTC, Stash {plan.stash_version}",
+    )
+
+
+def _numbers(plan: FleetPlan) -> Iterator[tuple[str, str]]:
+    if plan.chosen is None:
+        return
+    yield "rent", fleet(plan.chosen.workers, plan.chosen.on_demand)
+    yield "time", span(plan.chosen.seconds)
+    yield "cost", dollars(plan.chosen.dollars)
+    if plan.risk is not None:
+        yield "cost, revoked", dollars_interval(plan.risk.dollars)
+        yield "in time", chance(plan.risk.p_deadline.value)
+    elif plan.chosen.p_deadline is not None:
+        sure = in_time(plan)
+        yield "in time" if sure is not None else "in time, if none is revoked", chance(plan.chosen.p_deadline)
+
+
+def _other(plan: FleetPlan, chosen: CostedFleet | None) -> Iterator[tuple[str, ...]]:
+    """Rows of the runners-up, and of what other ways to choose would have rented."""
+    for runner in plan.runners_up:
+        yield fleet(runner.fleet.workers, runner.fleet.on_demand), *_figures(runner.fleet), f"runner-up: {runner.why}"
+    for each in plan.baselines:
+        if not _same(each, chosen):
+            why = f"{each.name}: {each.why or each.text}"
+            what = ("none", "", "") if each.fleet is None else (
+                fleet(each.fleet.workers, each.fleet.on_demand), *_figures(each.fleet))  # fmt: skip
+            yield *what, why
 
 
 def _same(other: Baseline, chosen: CostedFleet | None) -> bool:
@@ -112,13 +93,6 @@ def _same(other: Baseline, chosen: CostedFleet | None) -> bool:
 def _machines(fleet: CostedFleet) -> tuple[dict[str, int], str]:
     """An on-demand machine is another one than the same type as spot."""
     return fleet.workers, f"{fleet.dollars:.6g}"
-
-
-def _row(other: Baseline) -> tuple[str, ...]:
-    why = f"{other.name}: {other.why or other.text}"
-    if other.fleet is None:
-        return "none", "", "", why
-    return fleet(other.fleet.workers, other.fleet.on_demand), *_figures(other.fleet), why
 
 
 def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]:
@@ -198,7 +172,7 @@ def _spread(found: Interval) -> str:
     return f"{found.value:.3f}" + ("" if arm is None else f" ± {max(arm, _MILL):.3f}")
 
 
-def _facts(plan: FleetPlan) -> tuple[tuple[str, str], ...]:
+def _nothing(plan: FleetPlan) -> tuple[tuple[str, str], ...]:
     within = "" if plan.budget_dollars is None else f" for ${plan.budget_dollars:g}"
     sure = "" if plan.confidence is None else f" with probability {plan.confidence:g}"
     return (("rent", f"nothing: no fleet does it{within}{sure}"),)
@@ -224,28 +198,83 @@ def _time(seconds: float) -> str:
     return f"{seconds:,.0f} s" + (f" ({seconds / 3600:.1f} h)" if seconds >= 3600 else "")
 
 
-def _report(view: FleetPlanView, width: int, colour: bool) -> list[RenderableType]:
-    parts: list[RenderableType] = [*paragraph(view.title, width, "", "", bold=True)]
-    if view.advice:
-        parts += paragraph(f"{view.advice[0].upper()}{view.advice[1:]}.", width, "", "", bold=True)
-    for label, text in view.facts:
-        parts += paragraph(text, width, f"{label:<9}", "dim")
-    parts += [*paragraph(view.proof, width, "", ""), Text()]
-    if view.looser:
-        parts += [*paragraph("What would do, all else being as it is:", width, "", "")]
-        for to, text in view.looser:
-            parts += paragraph(text, width, f"{to}  ", "bold")
-        parts.append(Text())
-    for sentence in view.beyond:
-        parts += paragraph(sentence, width, "! ", "color(220)", dim=True)
-    parts += table(view.others, width) if view.others else []
-    parts += paragraph(view.alike, width, "", "") if view.alike else []
-    if view.notes:
-        parts.append(Text())
-    for sentence in view.notes:
-        parts += paragraph(sentence, width, "- ", "dim", dim=True)
-    return parts
+def costs_of_fleets(plan: FleetPlan) -> Chart | Blank:
+    """A row for the chosen fleet, with and without revocations, and for each other way to choose one."""
+    name, title = "fleet-costs", "What it costs, against other ways to rent"
+    if plan.chosen is None:
+        return Blank(name, title, "no fleet does it")
+    own = fleet(plan.chosen.workers, plan.chosen.on_demand)
+    found = [("this plan", own, Interval(value=plan.chosen.dollars), "compute", True)]
+    if plan.risk is not None:
+        found.append(("with revocations", own, plan.risk.dollars, "compute", True))
+    for each in plan.baselines:
+        if each.fleet is not None and each.name != "exhaustive":
+            series = "contention" if each.name == "on-demand" else "plain"
+            what = fleet(each.fleet.workers, each.fleet.on_demand)
+            label = each.name.replace("homogeneous", "only the")
+            found.append((label, what, Interval(value=each.fleet.dollars), series, bool(each.feasible)))
+    rows = [
+        LaneRow(
+            label,
+            dollars(cost.value) + ("" if fits else " · breaks a wish"),
+            (BarPiece(0.0, cost.value, series, f"{label}: {what}, {dollars(cost.value)}", faint=not fits),),
+            cost.low,
+            cost.high,
+        )
+        for label, what, cost, series, fits in found
+    ]
+    late = [label for label, _, _, _, fits in found if not fits]
+    missing = [each.name for each in plan.baselines if each.fleet is None]
+    captions = (f"Faint ones break a wish: {', '.join(late)}." if late else "",
+                f"These choose nothing: {', '.join(missing)}." if missing else "")  # fmt: skip
+    table = tuple((label, what, dollars(cost.value), "yes" if fits else "no") for label, what, cost, _, fits in found)
+    return lane_chart(
+        name,
+        title,
+        rows,
+        lanes_ruler(rows, "US dollars"),
+        Grid(title, ("fleet", "dollars", "keeps all wishes"), table, frozenset({0, 1, 3}), first="who chooses"),
+        how="Each bar is what a fleet costs until the loss is reached, start-up and servers included; a thin line is "
+        "the 95% interval of a mean.",
+        caption=" ".join(filter(None, captions)),
+    )
 
 
-render: Renderer[FleetPlanView] = terminal_renderer(_report, narrowest=60, widest=120)
-"""The whole of it."""
+def document(plan: FleetPlan) -> dict[str, Any]:
+    """What ``--json`` prints; what a plan without a fleet lacks is null, and ``workers`` empty."""
+    chosen = plan.chosen
+    return {
+        "schema": SCHEMA,
+        "workers": {} if chosen is None else chosen.workers,
+        "on_demand": [] if chosen is None else list(chosen.on_demand),
+        "seconds": None if chosen is None else chosen.seconds,
+        "dollars": None if chosen is None else chosen.dollars,
+        "p_deadline": in_time(plan),
+        "p_deadline_without_revocations": None if chosen is None else chosen.p_deadline,
+        "optimal": plan.optimal,
+        "gap": plan.gap,
+        "evaluations": plan.evaluations,
+        "search_seconds": plan.search_seconds,
+        "baselines": [each.model_dump() for each in plan.baselines],
+        "model": plan.model,
+        "server_needs_bytes": plan.pool.server.needs_bytes,
+        "updates": None if chosen is None else chosen.updates,
+        "updates_per_second": None if chosen is None else chosen.updates_per_second,
+        "runners_up": [each.model_dump() for each in plan.runners_up],
+        "looser": [each.model_dump() for each in plan.looser],
+        "beyond": list(plan.beyond),
+        "notes": list(plan.pool.notes),
+        "advice": None if plan.risk is None else plan.risk.advice,
+        "risk": None if plan.risk is None else plan.risk.model_dump(),
+    }
+
+
+def in_time(plan: FleetPlan) -> float | None:
+    """How probably, with revocations: unknown of spot machines that nobody says anything of."""
+    if plan.risk is not None:
+        return plan.risk.p_deadline.value
+    return None if plan.chosen is None or _revocable(plan.chosen) else plan.chosen.p_deadline
+
+
+def _revocable(chosen: CostedFleet) -> bool:
+    return set(chosen.workers) > set(chosen.on_demand)

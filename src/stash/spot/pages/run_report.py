@@ -1,56 +1,136 @@
-"""A training that was lived through, as text and as JSON: its time line, how fast each fleet was, who took over."""
+"""A training that was lived through, and a synchronous rehearsal, as pages and as JSON.
+
+Its time line, how fast each fleet was, who was taken away, who took over, and what that cost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
+from stash.core.formatting import span
 from stash.core.units import counted, format_seconds
-from stash.spot.records.runs import LeaseBooks, SpotEvent, SpotLog, SpotStretch, SpotTakeover
-from stash.ui.layout import INDENT, Renderer, paragraph, terminal_renderer
-from stash.ui.tables import fleet, ground, table
+from stash.spot.pages.fleet_plan import fleet
+from stash.spot.pages.run_timeline import iterations, losses, presence
+from stash.spot.records.runs import (
+    LeaseBooks,
+    NoticeCheckpoint,
+    SpotEvent,
+    SpotLog,
+    SpotStretch,
+    SpotTakeover,
+    SyncLog,
+    SyncSetback,
+)
+from stash.ui.charts.chart import Grid
+from stash.ui.page import Chapter, Page
 
 SCHEMA = 1
-TAKEOVERS = ("gone", "notice", "missed", "decided", "joined", "by")
-"""The head of their table."""
 _UNKNOWN = "unknown"
+_PLACES = {"testbed": "an emulated cluster"}
 
 
-@dataclass(frozen=True)
-class SpotRunView:
-    """What there is to say afterwards."""
+def page(log: SpotLog, source: str = "") -> Page:
+    """Who was there, how fast it went and how far, against what was predicted; and everything that happened."""
+    rates, began = _rates(log), log.updates.seconds[0] if log.updates.seconds else None
+    slower = f", {log.slower:g} times slower than planned" if log.slower != 1 else ""
+    observed = rates["updates_per_second"]
+    speed = "updates/s unknown" if observed is None else f"{observed:.3g} updates/s"
+    sums = (
+        f"{speed}; {_predicted(observed, rates['predicted_updates_per_second'])}",
+        f"loss {_number(log.loss)} (mean of the last {log.loss_window} updates); {_stale(log)}",
+        _booked(log.books),
+        *([log.saved.said] if log.saved is not None and log.saved.wrong is None else []),
+    )
+    texts = filter(None, (line(event, began) for event in log.events))
+    place = _PLACES.get(log.on, "this machine")
+    return Page(
+        title=f"{counted(len(log.updates.seconds), 'update')} on {place}{slower}: {log.reason}",
+        source=source,
+        subtitle=(f"{log.job}, by {log.plan}",),
+        verdict=tuple(f"{text[0].upper()}{text[1:]}." for text in sums),
+        numbers=tuple(_lived(log)),
+        grids=tuple(_grids(log)),
+        warnings=tuple(_warnings(log)),
+        chapters=(
+            Chapter("presence", "Who was there", label="Machines", charts=(presence(log),)),
+            Chapter("speed", "How fast each fleet was", label="Speed", charts=(iterations(log),)),
+            Chapter("loss", "How far it came", label="Loss", charts=(losses(log),)),
+            Chapter("events", "What happened", label="Events", points=tuple(map(str.strip, texts)), folded=True),
+        ),
+        made=f"{log.created.replace('T', ' ')[:16]} UTC, Stash {log.stash_version}",
+    )
 
-    title: str
-    sums: tuple[str, ...]
-    stretches: tuple[tuple[str, ...], ...]
-    takeovers: tuple[tuple[str, ...], ...]
-    warnings: tuple[str, ...]
+
+def _lived(log: SpotLog) -> Iterator[tuple[str, str]]:
+    yield "updates", f"{len(log.updates.seconds):,}"
+    yield "training", _UNKNOWN if log.seconds is None else span(log.seconds)
+    yield "loss", _number(log.loss)
+    yield "gone", counted(len(log.takeovers), "machine")
 
 
-def document(log: SpotLog) -> dict[str, Any]:
-    """What ``--json`` prints: the log without its updates, and what they come to."""
-    kept = log.model_dump(exclude={"updates", "log_schema"})
-    stretches = [{**each.model_dump(), "observed": each.observed} for each in log.stretches]
-    return {"schema": SCHEMA, **kept, "stretches": stretches, "updates": len(log.updates.seconds), **_rates(log)}
+def _grids(log: SpotLog) -> Iterator[Grid]:
+    """How fast each fleet was, timed from the first update as events are; and who took over."""
+    began = next((event.at for event in log.events if event.what == "began" and event.at is not None), 0.0)
+    if log.stretches:
+        head = ("updates/s", "predicted", "off", "fleet")
+        rows = tuple(_stretch(each, began) for each in log.stretches)
+        yield Grid("", head, rows, frozenset({0, 4}), first="seconds", prose=True)
+    if log.takeovers:
+        head_of_takeovers = ("notice", "missed", "decided", "joined", "by")
+        rows = tuple(map(_takeover, log.takeovers))
+        yield Grid("", head_of_takeovers, rows, frozenset({0, 5}), first="gone")
 
 
-def _rates(log: SpotLog) -> dict[str, float | None]:
-    """Of the whole run: updates per second, as observed, and as predicted of the fleets that it had."""
-    made, seconds = sum(each.updates for each in log.stretches), sum(_length(each) for each in log.stretches)
-    known = [each.predicted * _length(each) for each in log.stretches if each.predicted is not None]
-    whole = seconds > 0 and len(known) == len(log.stretches)
-    return {
-        "updates_per_second": made / seconds if seconds > 0 else None,
-        "predicted_updates_per_second": sum(known) / seconds if whole else None,
-    }
+def _warnings(log: SpotLog) -> Iterator[str]:
+    if log.books is not None and log.books.wrong is not None:
+        yield f"the books are wrong: {log.books.wrong}"
+    if log.saved is not None and log.saved.wrong is not None:
+        yield log.saved.wrong
 
 
-def _length(stretch: SpotStretch) -> float:
-    return stretch.stop - stretch.start
+def _predicted(observed: float | None, predicted: float | None) -> str:
+    if observed is None or not predicted:
+        return "nothing was predicted of it"
+    return f"predicted {predicted:.3g} ({(observed / predicted - 1) * 100:+.1f} %)"
+
+
+def _number(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.4g}"
+
+
+def _stale(log: SpotLog) -> str:
+    found = log.updates.staleness
+    if not found:
+        return "staleness unknown"
+    bound = "no bound" if log.bound is None else f"bound {log.bound}"
+    return f"staleness {sum(found) / len(found):.2g} on average, {max(found)} at most ({bound})"
+
+
+def _booked(books: LeaseBooks | None) -> str:
+    if books is None:
+        return "how the leases stand is unknown: it ended too suddenly"
+    kept = "no lease lost, none trained on twice" if books.wrong is None else "see below"
+    return f"{books.done:,} samples trained on, {counted(books.reissued, 'lease')} given out again: {kept}"
+
+
+def _stretch(found: SpotStretch, began: float) -> tuple[str, ...]:
+    predicted = "" if found.predicted is None else f"{found.predicted:.3g}"
+    error = "" if not found.predicted else f"{(found.observed / found.predicted - 1) * 100:+.1f} %"
+    times = f"{found.start - began:.1f} to {found.stop - began:.1f}"
+    return times, f"{found.observed:.3g}", predicted, error, fleet(found.workers)
+
+
+def _takeover(found: SpotTakeover) -> tuple[str, ...]:
+    notice = "none" if found.notice is None else f"{found.notice:g} s"
+    return (
+        found.gone, notice, _after(found.noticed_seconds), _after(found.decided_seconds),
+        _after(found.joined_seconds), found.successor or "nobody",
+    )  # fmt: skip
+
+
+def _after(seconds: float | None) -> str:
+    return "" if seconds is None else format_seconds(seconds)
 
 
 def line(event: SpotEvent, began: float | None) -> str | None:
@@ -87,96 +167,73 @@ _TEXTS = {
 }
 
 
-def view(log: SpotLog) -> SpotRunView:
-    """Everything that is said."""
-    rates = _rates(log)
-    slower = f", {log.slower:g} times slower than planned" if log.slower != 1 else ""
-    observed = rates["updates_per_second"]
-    speed = "updates/s unknown" if observed is None else f"{observed:.3g} updates/s"
-    return SpotRunView(
-        title=f"{counted(len(log.updates.seconds), 'update')} on {ground(log.on)}{slower}: {log.reason}",
-        sums=(
-            f"{speed}; {_beside(observed, rates['predicted_updates_per_second'])}",
-            f"loss {_number(log.loss)} (mean of the last {log.loss_window} updates); {_stale(log)}",
-            _booked(log.books),
-            *([log.saved.said] if log.saved is not None and log.saved.wrong is None else []),
-        ),
-        stretches=tuple(_stretch(each, _began(log)) for each in log.stretches),
-        takeovers=tuple(map(_takeover, log.takeovers)),
-        warnings=tuple(_warnings(log)),
+def document(log: SpotLog) -> dict[str, Any]:
+    """What ``--json`` prints: the log without its updates, and what they come to."""
+    kept = log.model_dump(exclude={"updates", "log_schema"})
+    stretches = [{**each.model_dump(), "observed": each.observed} for each in log.stretches]
+    return {"schema": SCHEMA, **kept, "stretches": stretches, "updates": len(log.updates.seconds), **_rates(log)}
+
+
+def _rates(log: SpotLog) -> dict[str, float | None]:
+    """Of the whole run: updates per second, as observed, and as predicted of the fleets that it had."""
+    made, seconds = sum(each.updates for each in log.stretches), sum(_length(each) for each in log.stretches)
+    known = [each.predicted * _length(each) for each in log.stretches if each.predicted is not None]
+    whole = seconds > 0 and len(known) == len(log.stretches)
+    return {
+        "updates_per_second": made / seconds if seconds > 0 else None,
+        "predicted_updates_per_second": sum(known) / seconds if whole else None,
+    }
+
+
+def _length(stretch: SpotStretch) -> float:
+    return stretch.stop - stretch.start
+
+
+# A synchronous rehearsal: who was taken away, and what that cost the group.
+
+
+def page_of_setbacks(log: SyncLog) -> Page:
+    """What there is to say afterwards."""
+    sums = []
+    if log.setbacks:
+        lost = sum(each.lost_seconds for each in log.setbacks)
+        sums.append(
+            f"{counted(len(log.setbacks), 'node')} taken away: {format_seconds(lost)} of training were done again; "
+            "started, whole: until the script was started on a group without it, and on a whole one"
+        )
+    if log.restarts:
+        sums.append(
+            f"all were started again {counted(log.restarts, 'time')}: torchrun had not put the group together"
+        )
+    lasted = "never trained all together" if log.seconds is None else format_seconds(log.seconds)
+    place = _PLACES.get(log.on, "this machine")
+    head = ("at", "notice", "redone", "started", "whole", "by", "at its notice")
+    rows = tuple(map(_setback, log.setbacks))
+    return Page(
+        title=f"{counted(log.nodes, 'node')} under torchrun on {place}, {lasted}: {log.reason}",
+        verdict=tuple(f"{text[0].upper()}{text[1:]}." for text in sums),
+        grids=(Grid("", head, rows, frozenset({0, 6, 7}), first="gone", prose=True),) if rows else (),
     )
 
 
-def _warnings(log: SpotLog) -> Iterator[str]:
-    if log.books is not None and log.books.wrong is not None:
-        yield f"the books are wrong: {log.books.wrong}"
-    if log.saved is not None and log.saved.wrong is not None:
-        yield log.saved.wrong
-
-
-def _beside(observed: float | None, predicted: float | None) -> str:
-    if observed is None or not predicted:
-        return "nothing was predicted of it"
-    return f"predicted {predicted:.3g} ({(observed / predicted - 1) * 100:+.1f} %)"
-
-
-def _number(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{value:.4g}"
-
-
-def _stale(log: SpotLog) -> str:
-    found = log.updates.staleness
-    if not found:
-        return "staleness unknown"
-    bound = "no bound" if log.bound is None else f"bound {log.bound}"
-    return f"staleness {sum(found) / len(found):.2g} on average, {max(found)} at most ({bound})"
-
-
-def _booked(books: LeaseBooks | None) -> str:
-    if books is None:
-        return "how the leases stand is unknown: it ended too suddenly"
-    kept = "no lease lost, none trained on twice" if books.wrong is None else "see below"
-    return f"{books.done:,} samples trained on, {counted(books.reissued, 'lease')} given out again: {kept}"
-
-
-def _began(log: SpotLog) -> float:
-    """When the first update was, which events are timed from as well."""
-    return next((event.at for event in log.events if event.what == "began" and event.at is not None), 0.0)
-
-
-def _stretch(found: SpotStretch, began: float) -> tuple[str, ...]:
-    predicted = "" if found.predicted is None else f"{found.predicted:.3g}"
-    error = "" if not found.predicted else f"{(found.observed / found.predicted - 1) * 100:+.1f} %"
-    times = f"{found.start - began:.1f} to {found.stop - began:.1f}"
-    return times, f"{found.observed:.3g}", predicted, error, fleet(found.workers)
-
-
-def _takeover(found: SpotTakeover) -> tuple[str, ...]:
-    told = "none" if found.notice is None else f"{found.notice:g} s"
+def _setback(found: SyncSetback) -> tuple[str, ...]:
+    notice = "none" if found.notice is None else format_seconds(found.notice)
+    again, whole = ("not yet" if each is None else format_seconds(each)
+                    for each in (found.again_seconds, found.whole_seconds))  # fmt: skip
     return (
-        found.gone, told, _after(found.noticed_seconds), _after(found.decided_seconds), _after(found.joined_seconds),
-        found.successor or "nobody",
+        found.gone, format_seconds(found.at), notice, format_seconds(found.lost_seconds), again, whole,
+        found.successor or "nobody", _checkpoint(found.checkpoint),
     )  # fmt: skip
 
 
-def _after(seconds: float | None) -> str:
-    return "" if seconds is None else format_seconds(seconds)
+def _checkpoint(found: NoticeCheckpoint | None) -> str:
+    if found is None:
+        return ""
+    if found.seconds is None:
+        return f"no checkpoint: {found.why}"
+    return f"a checkpoint in {format_seconds(found.seconds)}"
 
 
-def _report(view: SpotRunView, width: int, colour: bool) -> list[RenderableType]:
-    parts: list[RenderableType] = [Text(" " * INDENT).append(view.title, style="bold")]
-    for text in view.sums:
-        parts += paragraph(text, width, "", "")
-    parts += _table(("seconds", "updates/s", "predicted", "", "fleet"), view.stretches, width)
-    parts += _table(TAKEOVERS, view.takeovers, width)
-    for text in view.warnings:
-        parts += paragraph(text, width, "! ", "color(196)")
-    return parts
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], width: int) -> list[RenderableType]:
-    return [Text(""), *table((head, *rows), width)] if rows else []
-
-
-render: Renderer[SpotRunView] = terminal_renderer(_report, narrowest=60, widest=120)
-"""The whole of it."""
+def document_of_setbacks(log: SyncLog) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    return {"schema": SCHEMA, **log.model_dump()}

@@ -1,89 +1,79 @@
-"""What policies came to as text and as JSON."""
+"""What policies of renting came to, as a page and as JSON: costs, and one run of each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.console import RenderableType
-
+from stash.core.formatting import dollars, span_scale
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
+from stash.spot.pages.fleet_plan import fleet
 from stash.spot.records.risks import PolicyOutcome, SpotSimulation
 from stash.spot.risk.restarting import MIN
-from stash.ui.layout import Renderer, paragraph, terminal_renderer
-from stash.ui.tables import fleet, table
+from stash.ui.charts.builders import (
+    BarPiece,
+    LaneRow,
+    PlotCurve,
+    PlotPoint,
+    Value,
+    lane_chart,
+    lanes_ruler,
+    plane_chart,
+    ruler,
+    worded_ruler,
+)
+from stash.ui.charts.chart import Blank, Chart, Grid, Legend
+from stash.ui.page import Chapter, Page
 
 SCHEMA = 1
+SERIES = {
+    "spot": "compute",
+    "on-demand": "contention",
+    "greedy": "interconnect",
+    "uniform": "prep",
+    "omniscient": "fetch",
+}
+"""Colours of policies; a gang held on spot or on demand has those of the policies that hold nothing else."""
 
 
-@dataclass(frozen=True)
-class SimulatedView:
-    """The advice, and a row for each policy, head first."""
-
-    title: str
-    advice: str
-    rows: tuple[tuple[str, ...], ...]
-    note: str
-    mode: str
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-def document(found: SpotSimulation) -> dict[str, Any]:
-    """What ``--json`` prints."""
-    return {
-        "schema": SCHEMA,
-        "policies": {each.name: _policy(each) for each in found.policies},
-        "advice": found.advice,
-        "workers": found.workers,
-        "obtainable": found.obtainable,
-        "runs": found.runs,
-        "seed": found.seed,
-        "mode": found.mode,
-        "checkpoint": None if found.checkpoint is None else found.checkpoint.model_dump(),
-        "independent": found.independent,
-        "notes": list(found.notes),
-    }
-
-
-def _policy(each: PolicyOutcome) -> dict[str, Any]:
-    dollars, hours = each.dollars, each.on_demand_hours
-    return {
-        "dollars": None if dollars is None else dollars.value,
-        "dollars_low": None if dollars is None else dollars.low,
-        "dollars_high": None if dollars is None else dollars.high,
-        "on_demand_hours": None if hours is None else hours.value,
-        "late": each.late,
-        "late_low": None if each.late_interval is None else each.late_interval.low,
-        "late_high": None if each.late_interval is None else each.late_interval.high,
-        "revocations": each.revocations,
-        "runs": each.runs,
-    }
-
-
-def view(found: SpotSimulation, source: str) -> SimulatedView:
-    """Everything that is said."""
-    return SimulatedView(
-        title=f"{fleet(found.workers)} on spot, as {source} had it: all at once in {found.obtainable:.0%} of ticks",
-        advice=f"{found.advice[0].upper()}{found.advice[1:]}.",
-        rows=(
-            ("policy", "cost, mean", "on-demand", "late", "revoked", "how"),
-            *(_row(each) for each in found.policies),
+def page(found: SpotSimulation, source: str) -> Page:
+    """What every policy came to, and one run of each."""
+    short = "".join(f"; {each.name} the first {each.runs}" for each in found.policies if each.runs < found.runs)
+    runs = (
+        f"{found.runs:,} runs from random ticks, the same for all policies{short}. A late run is paid until the "
+        "deadline."
+    )
+    notes = tuple(f"{note[0].upper()}{note[1:]}." for note in found.notes)
+    head = ("cost, mean", "on-demand", "late", "revoked", "how")
+    grid = Grid("", head, tuple(map(_row, found.policies)), frozenset({0, 5}), first="policy", prose=True)
+    return Page(
+        title=f"{fleet(found.workers)} on spot",
+        source=source,
+        subtitle=(f"as {source} had it: all at once in {found.obtainable:.0%} of ticks",),
+        verdict=(f"{found.advice[0].upper()}{found.advice[1:]}.",),
+        numbers=tuple(_numbers(found)),
+        grids=(grid,),
+        warnings=() if found.independent is None or found.independent >= MIN else (_few(found.independent),),
+        chapters=(
+            Chapter("policies", "What each policy costs", label="Policies", charts=(costs_of_policies(found),)),
+            Chapter("run", "One run", label="One run", charts=(timeline(found), progress(found))),
+            Chapter("how", "How it was simulated", points=(runs, _mode(found), *notes), brief=True),
         ),
-        note=f"{found.runs:,} runs from random ticks, the same for all policies"
-        + "".join(f"; {each.name} the first {each.runs}" for each in found.policies if each.runs < found.runs)
-        + ". A late run is paid until the deadline.",
-        mode=_mode(found),
-        notes=tuple(f"{note[0].upper()}{note[1:]}." for note in found.notes),
-        warnings=() if found.independent is None or found.independent >= MIN else (_alone(found.independent),),
     )
 
 
-def _alone(independent: float) -> str:
+def _numbers(found: SpotSimulation) -> Iterator[tuple[str, str]]:
+    yield "obtainable", f"{found.obtainable:.0%} of the time"
+    yield "runs", f"{found.runs:,}"
+    if found.independent is not None:
+        yield "beside each other", f"{found.independent:.1f}"
+
+
+def _few(independent: float) -> str:
     return (
-        f"The traces hold {independent:.1f} runs beside each other: this is one stretch of time, and nobody can tell "
-        "how another one goes."
+        f"The traces hold {independent:.1f} runs beside each other: this is one stretch of time, and how another one "
+        "goes is unknown."
     )
 
 
@@ -117,16 +107,129 @@ def _cost(dollars: Interval | None) -> str:
     return f"${dollars.value:.2f}" + ("" if arm is None else f" ± {arm:.2f}")
 
 
-def _report(view: SimulatedView, width: int, colour: bool) -> list[RenderableType]:
-    parts: list[RenderableType] = [*paragraph(view.title, width, "", "", bold=True)]
-    parts += [*paragraph(view.advice, width, "", "", bold=True)]
-    for warning in view.warnings:
-        parts += paragraph(warning, width, "! ", "color(220)")
-    parts += ["", *table(view.rows, width), ""]
-    for note in (view.note, view.mode, *view.notes):
-        parts += paragraph(note, width, "", "", dim=True)
-    return parts
+def costs_of_policies(found: SpotSimulation) -> Chart | Blank:
+    """A row for each policy: what it costs in the mean, and how often it is late."""
+    name, title = "policy-costs", "What each policy costs"
+    rows, table = [], []
+    for each in found.policies:
+        cost = each.dollars
+        if cost is not None:
+            text = f"{dollars(cost.value)} · late in {each.late:.1%}"
+            piece = BarPiece(0.0, cost.value, SERIES[each.name], f"{each.name}: {text}")
+            rows.append(LaneRow(each.name, text, (piece,), cost.low, cost.high))
+            ends = "unknown" if cost.low is None or cost.high is None else f"{cost.low:.2f} to {cost.high:.2f}"
+            table.append((each.name, f"{cost.value:.2f}", ends, f"{each.late:.2%}"))
+    if not rows:
+        return Blank(name, title, "no policy could do a run")
+    return lane_chart(
+        name,
+        title,
+        rows,
+        lanes_ruler(rows, "US dollars"),
+        Grid(title, ("dollars", "95%", "late"), tuple(table), frozenset({0}), first="policy"),
+        how="Means over all runs, and their 95% intervals where the traces hold two runs beside each other. A late "
+        "run is paid until the deadline.",
+    )
 
 
-render: Renderer[SimulatedView] = terminal_renderer(_report, narrowest=60, widest=120)
-"""The whole of it."""
+def timeline(found: SpotSimulation) -> Chart | Blank:
+    """One run: when all machines could be had, what every policy held, and its revocations."""
+    name, title = "revocations", "One run, policy by policy"
+    if not found.courses or found.deadline_seconds is None:
+        return Blank(name, title, "no run was kept")
+    scale = span_scale(found.deadline_seconds)
+    there = tuple(BarPiece(begin, end, "plain", "all could be had") for begin, end in found.there)
+    rows, table = [LaneRow("obtainable", pieces=there)], []
+    for each in found.courses:
+        pieces = []
+        for span in each.spans:
+            begin, end = (f"{at / scale.size:.2f}" for at in (span.begin, span.end))
+            tip = f"{each.name}: {span.held}, {begin} to {end} {scale.unit}"
+            pieces.append(BarPiece(span.begin, span.end, SERIES.get(span.held, span.held), tip))
+            table.append((each.name, span.held, begin, end))
+        gone = tuple(
+            Value(at, "slower", f"{each.name}: revoked at {at / scale.size:.2f} {scale.unit}") for at in each.revoked
+        )
+        text = f"{dollars(each.dollars)}{' · late' if each.late else ''}"
+        rows.append(LaneRow(each.name, text, tuple(pieces), values=gone))
+    return lane_chart(
+        name,
+        title,
+        rows,
+        ruler([found.deadline_seconds], f"{scale.unit} since the start", scale.size),
+        Grid(title, ("held", f"from, {scale.unit}", "to"), tuple(table), frozenset({0, 1}), first="policy"),
+        how="Bars are machines that were held, dots revocations, the line is the deadline. Beside each row stands "
+        "what the run cost.",
+        caption="The run has as many revocations as the median one has.",
+        keys=(
+            Legend("plain", "all machines obtainable"),
+            Legend(SERIES["spot"], "spot"),
+            Legend(SERIES["on-demand"], "on-demand"),
+            Legend("slower", "revoked"),
+        ),
+        rule=found.deadline_seconds,
+    )
+
+
+def progress(found: SpotSimulation) -> Chart | Blank:
+    """The same run: the share of its work that every policy has done, revocations taken off."""
+    name, title, deadline = "progress", "How far every policy is", found.deadline_seconds
+    if not found.courses or deadline is None:
+        return Blank(name, title, "no run was kept")
+    scale = span_scale(deadline)
+    curves = [PlotCurve("plain", (PlotPoint(0.0, 0.0), PlotPoint(deadline, 1.0)), line=True, dots=False)]
+    for each in found.courses:
+        done = tuple(PlotPoint(at, share) for at, share in each.done)
+        curves.append(PlotCurve(SERIES[each.name], done, line=True, dots=False))
+    quarters = (0.25, 0.5, 0.75, 1.0)
+
+    def reached(done: Sequence[tuple[float, float]], wanted: float) -> str:
+        at = next((at for at, share in done if share >= wanted - 1e-9), None)
+        return "never" if at is None else f"{at / scale.size:.2f}"
+
+    table = tuple((each.name, *(reached(each.done, share) for share in quarters)) for each in found.courses)
+    heads = tuple(f"{share:.0%}, {scale.unit}" for share in quarters)
+    return plane_chart(
+        name,
+        title,
+        curves,
+        ruler([deadline], f"{scale.unit} since the start", scale.size),
+        worded_ruler([0.0, 1.0], "work done", lambda share: f"{share:.0%}"),
+        Grid(title, heads, table, frozenset({0}), first="policy"),
+        how="Work done by then. Where a line falls, a revocation destroyed what had been done since the last "
+        "checkpoint. The straight line is uniform progress to the deadline.",
+        keys=(*(Legend(SERIES[each.name], each.name) for each in found.courses), Legend("plain", "uniform progress")),
+        rules=(deadline,),
+    )
+
+
+def document(found: SpotSimulation) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    return {
+        "schema": SCHEMA,
+        "policies": {each.name: _policy(each) for each in found.policies},
+        "advice": found.advice,
+        "workers": found.workers,
+        "obtainable": found.obtainable,
+        "runs": found.runs,
+        "seed": found.seed,
+        "mode": found.mode,
+        "checkpoint": None if found.checkpoint is None else found.checkpoint.model_dump(),
+        "independent": found.independent,
+        "notes": list(found.notes),
+    }
+
+
+def _policy(each: PolicyOutcome) -> dict[str, Any]:
+    dollars, hours = each.dollars, each.on_demand_hours
+    return {
+        "dollars": None if dollars is None else dollars.value,
+        "dollars_low": None if dollars is None else dollars.low,
+        "dollars_high": None if dollars is None else dollars.high,
+        "on_demand_hours": None if hours is None else hours.value,
+        "late": each.late,
+        "late_low": None if each.late_interval is None else each.late_interval.low,
+        "late_high": None if each.late_interval is None else each.late_interval.high,
+        "revocations": each.revocations,
+        "runs": each.runs,
+    }

@@ -1,7 +1,7 @@
 """Runs around torchrun on a rented node of a gang: the guard, and the node's line to the head.
 
-Tells the head that it is there, which group its script was started in, of notices, and how torchrun ended; starts
-torchrun anew in every round that the head calls. Requests for checkpoints travel by the head too, and lie on each
+Reports to the head that it is there, in which group its script was started, notices, and how torchrun ended; starts
+torchrun again in every round that the head calls. Requests for checkpoints travel by the head too, and lie on each
 node's own disk: a bucket is too slow to be looked at between two steps, and shows new files late.
 """
 
@@ -20,24 +20,25 @@ from stash.core.errors import StashError
 from stash.core.interrupts import interrupted_by
 from stash.core.membership import signature
 from stash.measure.host.notices import Notice, NoticeWatch, hearing_sigterm
-from stash.spot.emulate.backends import MARK, kill_all, leftovers
-from stash.spot.emulate.backends import started as processes
-from stash.spot.rented.notice_guard import LOOK_SECONDS, Farewell, end, started, status
+from stash.measure.linux.processes import end_at_once
+from stash.spot.emulate.hosts import MARK, leftovers
+from stash.spot.emulate.hosts import started as processes
+from stash.spot.rented.notice_guard import LOOK_SECONDS, NoticeResponse, end, started, status
 from stash.spot.sync import checkpoint_request
 from stash.spot.sync.agents import RUN_ID, complaint, meeting, script_failed
-from stash.spot.sync.board import GangOrders
+from stash.spot.sync.group_monitor import GangOrders
 
 _BEAT_SECONDS = 1.0
 _CONNECT_SECONDS = 600.0
 """For the head to be reached."""
-_KEPT = 2**16
-"""Bytes of what was written to standard error last."""
+_KEPT_BYTES = 2**16
+"""Of what was written to standard error last."""
 
 
 class HeadLine(Protocol):
     """What a node asks of the head; every call may raise RuntimeError when that is gone."""
 
-    def tell(self, what: str, who: str, **facts: Any) -> None: ...
+    def post(self, what: str, who: str, **facts: Any) -> None: ...
 
     def beat(self, who: str) -> None: ...
 
@@ -54,15 +55,19 @@ class RentedNode:
         """``notes``: an empty folder of this machine alone, whose name is not used twice."""
         self._command, self._name, self._token, self._say, self._grace = command, name, token, say, grace
         self._notes = notes
-        self._told = {checkpoint_request.FOLDER: str(folder), checkpoint_request.NOTES: str(notes), MARK: str(notes)}
-        self._farewell = Farewell(notes, grace, say)
+        self._variables = {
+            checkpoint_request.FOLDER: str(folder),
+            checkpoint_request.NOTES: str(notes),
+            MARK: str(notes),
+        }
+        self._response = NoticeResponse(notes, grace, say)
         self._process: subprocess.Popen[bytes] | None = None
         self._errors = _Errors()
         self._round = 0
         self._group: tuple[int, str, int] | None = None
         self._code = 0
         self._saved: checkpoint_request.SavedNote | None = None
-        self._heard = GangOrders()
+        self._before = GangOrders()
 
     def run(self, watch: NoticeWatch, connect: Callable[[], HeadLine]) -> int:
         """Until it is over, or the machine's time is; raises StashError where the head is not there, or no more."""
@@ -75,20 +80,20 @@ class RentedNode:
             finally:
                 if self._process is not None:
                     end(self._process)
-                kill_all(lambda: leftovers(self._notes))
+                end_at_once(lambda: leftovers(self._notes))
 
     def _live(self, watch: NoticeWatch, head: HeadLine) -> int:
-        head.tell("up", self._name)
+        head.post("up", self._name)
         beaten = 0.0
         while True:
             notice = watch.next(LOOK_SECONDS)
             if notice is not None:
-                self._hear(notice, head)
-            if self._farewell.due() and self._process is not None:
+                self._take(notice, head)
+            if self._response.due() and self._process is not None:
                 end(self._process)
             self._see_end(head)
-            if self._farewell.ending and self._process is None:
-                head.tell("left", self._name)
+            if self._response.ending and self._process is None:
+                head.post("left", self._name)
                 return 0
             if time.monotonic() - beaten >= _BEAT_SECONDS:
                 beaten = time.monotonic()
@@ -99,28 +104,28 @@ class RentedNode:
                 self._relay(orders, head)
                 self._follow(orders, head)
 
-    def _hear(self, notice: Notice, head: HeadLine) -> None:
-        self._farewell.hear(notice)
+    def _take(self, notice: Notice, head: HeadLine) -> None:
+        self._response.take(notice)
         if notice.kind == "withdrawn":
-            head.tell("withdrawn", self._name)
-        elif self._farewell.wanted is not None and notice.kind != "at risk":
-            left = max(0.0, self._farewell.left(notice))
-            head.tell("notice", self._name, seconds=left, word=self._farewell.wanted.word)
+            head.post("withdrawn", self._name)
+        elif self._response.wanted is not None and notice.kind != "at risk":
+            left = max(0.0, self._response.left(notice))
+            head.post("notice", self._name, seconds=left, word=self._response.wanted.word)
 
     # torchrun --------------------------------------------------------------------------------------------------
 
     def _follow(self, orders: GangOrders, head: HeadLine) -> None:
-        """Be in the round that is called, and tell in which group."""
-        if orders.round != self._round and not self._farewell.ending:
+        """Be in the round that is called, and report in which group."""
+        if orders.round != self._round and not self._response.ending:
             if self._process is not None:
-                self._say(f"starting anew, for the {orders.round}. time")
+                self._say(f"starting again, for the {orders.round}. time")
                 self._process.kill()  # all goes on from the last checkpoint
                 self._process.wait()
-                kill_all(lambda: leftovers(self._notes))
+                end_at_once(lambda: leftovers(self._notes))
             self._round, self._group, self._code = orders.round, None, 0
             # torchrun's keys in the store have this in their names, so it is not the secret itself.
             named = {RUN_ID: signature(self._token.encode(), b"torchrun", b"%d" % orders.round).hex()}
-            self._process = started(self._command, {**self._told, **named}, subprocess.PIPE)
+            self._process = started(self._command, {**self._variables, **named}, subprocess.PIPE)
             self._errors = _Errors(self._process)
         groups = {found for _, variables in processes(self._notes) if (found := meeting(variables)) is not None}
         if len(groups) == 1:
@@ -128,28 +133,28 @@ class RentedNode:
             group = self._round, f"{only.run} {only.port}", only.size
             if group != self._group:
                 self._group = group
-                head.tell("started", self._name, round=group[0], meeting=only.port, size=group[2])
+                head.post("started", self._name, round=group[0], meeting=only.port, size=group[2])
 
     def _see_end(self, head: HeadLine) -> None:
         if self._process is None or self._process.poll() is None:
             return
         self._code, self._process = status(self._process), None
-        kill_all(lambda: leftovers(self._notes))
-        if not self._farewell.ending:
+        end_at_once(lambda: leftovers(self._notes))
+        if not self._response.ending:
             printed = self._errors.last()
             facts = {"code": self._code, "script": script_failed(printed), "why": complaint(printed)[:300]}
-            head.tell("ended", self._name, round=self._round, **facts)
+            head.post("ended", self._name, round=self._round, **facts)
 
     # Requests for checkpoints ----------------------------------------------------------------------------------
 
     def _relay(self, orders: GangOrders, head: HeadLine) -> None:
-        """Have the two files on this disk say what they say on all others."""
+        """Keep the two files on this disk alike with those on all others."""
         if checkpoint_request.listened(self._notes):
             if not orders.listens:
-                head.tell("listens", self._name)
+                head.post("listens", self._name)
         elif orders.listens:
             checkpoint_request.listen(self._notes)
-        before, self._heard = self._heard, orders
+        before, self._before = self._before, orders
         if orders.wanted is not None and orders.wanted != before.wanted:
             checkpoint_request.ask(
                 self._notes, orders.wanted
@@ -157,7 +162,7 @@ class RentedNode:
         here = checkpoint_request.last_saved(self._notes)
         if here is not None and here != self._saved:
             self._saved = here
-            head.tell("saved", self._name, word=here.word, seconds=here.seconds)
+            head.post("saved", self._name, word=here.word, seconds=here.seconds)
         elif orders.saved is not None and orders.saved != before.saved:
             self._saved = checkpoint_request.SavedNote(*orders.saved)
             checkpoint_request.saved(self._notes, self._saved)
@@ -178,7 +183,7 @@ class _Errors:
             for line in stream:
                 sys.stderr.buffer.write(line)
                 sys.stderr.buffer.flush()
-                self._last = (self._last + line)[-_KEPT:]
+                self._last = (self._last + line)[-_KEPT_BYTES:]
 
     def last(self) -> str:
         """Once it has ended, and all that it started."""

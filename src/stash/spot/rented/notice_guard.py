@@ -23,7 +23,7 @@ _GRACE_SECONDS = 20.0
 """For the command to end when we are interrupted."""
 
 
-class Farewell:
+class NoticeResponse:
     """What a notice sets off: a checkpoint is asked for, and then the command is to end."""
 
     def __init__(self, notes: Path, grace: float, say: Callable[[str], None]) -> None:
@@ -32,13 +32,13 @@ class Farewell:
         self.wanted: CheckpointRequest | None = None
         """The one that is waited for."""
         self.ending = False
-        """The command was told to end."""
+        """The command was asked to end."""
 
     def left(self, notice: Notice) -> float:
         """Seconds until the machine is gone."""
         return self._grace if notice.deadline is None else notice.deadline - time.time()
 
-    def hear(self, notice: Notice) -> None:
+    def take(self, notice: Notice) -> None:
         if notice.kind == "at risk":
             self._say(f"{notice.source}: this machine may be taken away; it trains on")
         elif notice.kind == "withdrawn":
@@ -53,21 +53,21 @@ class Farewell:
         """Whether it is time to end the command; says so once."""
         if self.wanted is None or not self.wanted.settled():
             return False
-        said, self.wanted, self.ending = self.wanted, None, True
-        if said.seconds is None:
-            self._say(f"no checkpoint: {said.why}; ending the command")
+        request, self.wanted, self.ending = self.wanted, None, True
+        if request.seconds is None:
+            self._say(f"no checkpoint: {request.why}; ending the command")
         else:
-            self._say(f"a checkpoint is whole after {said.seconds:.1f} s; ending the command")
+            self._say(f"a checkpoint is whole after {request.seconds:.1f} s; ending the command")
         return True
 
 
 class NodeGuard:
-    """One command, and what it is told."""
+    """One command, and the notices that it gets."""
 
     def __init__(self, command: Sequence[str], folder: Path, grace: float, say: Callable[[str], None]) -> None:
         """``folder``: of the checkpoints; ``grace``: seconds that a notice leaves which names no time."""
         self._command, self._folder, self._grace = command, folder, grace
-        self._farewell = Farewell(folder, grace, say)
+        self._response = NoticeResponse(folder, grace, say)
 
     def run(self, watch: NoticeWatch) -> int:
         """Until the command ends; its exit status, as a shell has it. Raises UserError if it cannot be started."""
@@ -77,19 +77,21 @@ class NodeGuard:
                 while process.poll() is None:
                     notice = watch.next(LOOK_SECONDS)
                     if notice is not None:
-                        self._farewell.hear(notice)
-                    if self._farewell.due():
+                        self._response.take(notice)
+                    if self._response.due():
                         process.terminate()
             finally:
                 end(process)
         return status(process)
 
 
-def started(command: Sequence[str], told: Mapping[str, str], errors: int | None = None) -> subprocess.Popen[bytes]:
-    """The command, with these variables too; raises UserError if it cannot be started."""
+def started(
+    command: Sequence[str], variables: Mapping[str, str], errors: int | None = None
+) -> subprocess.Popen[bytes]:
+    """The command, with these variables besides; raises UserError if it cannot be started."""
     # In a session of its own: a signal to all of our group is a notice, and must not end it at once.
     try:
-        return subprocess.Popen(command, env={**os.environ, **told}, stderr=errors, start_new_session=True)
+        return subprocess.Popen(command, env={**os.environ, **variables}, stderr=errors, start_new_session=True)
     except OSError as error:
         raise UserError(f"{command[0]} cannot be started: {error.strerror or error}") from error
 

@@ -1,40 +1,39 @@
-"""Runs a fleet plan to its end: rents, follows, decides anew whenever somebody goes, and ends all of it.
+"""Runs a fleet plan to its end: rents, follows, decides again whenever a worker goes, and ends all of it.
 
-It trains nothing: that goes on on the machines for as long as anybody is left. What is rented is in the
-journal first, so a controller that is killed is followed by one that goes on. Its clock and its programs are given,
-and can be made of.
+It trains nothing: that goes on on the machines for as long as any worker is left. What is rented when one goes, the
+policy that it is given knows. What is rented is in the journal first, so a controller that is killed is followed by
+one that goes on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, Protocol
 
 from stash.core.errors import JobError, StashError, UserError
 from stash.core.interrupts import follow_requests
 from stash.core.printable import printable_line
 from stash.core.units import format_seconds
 from stash.spot.choose.fleet_costs import HOUR
+from stash.spot.members import MemberState
 from stash.spot.rented import tasks
 from stash.spot.rented.tasks import RentRequest
-from stash.spot.rented.training_progress import ToldLines, TrainingSight
-from stash.spot.rented.workers import PATIENCE_SECONDS, SpotWorkers, begin
-from stash.study.judgement import exit_code, judge
-from stash.study.leases import Leases
-from stash.study.programs import Programs, is_gone, records
-from stash.study.status import OpenLease
-from stash.study.study_folder import CellFolder, StudyEvent
-from stash.study.submission import ProgramWords
+from stash.spot.rented.workers import PATIENCE_SECONDS, SpotWorkers
+from stash.spot.replacement.outlook import RentDecision
+from stash.spot.train.run_orders import FollowedLog
+from stash.study.backend import JobBackend, OpenLease, ProgramWords
+from stash.study.judgement import judge
+from stash.study.programs import is_gone, records
 
 CHECK_SECONDS = 60.0
 """Between two looks at what is rented and how far the training is."""
 COOLDOWN_SECONDS = 1200.0
 """Of a type that was revoked or refused."""
 ENDING_SECONDS = 300.0
-"""That everything may still cost once it is told to end: to save, to fetch, to be taken down."""
+"""That everything may still cost once it is asked to end: to save, to fetch, to be taken down."""
 _TICK = 0.5
 _ADDRESS_SECONDS = 600.0
 """Until the head's Ray has to be up, once its machine is."""
@@ -44,6 +43,27 @@ _SAVE_SECONDS = 120.0
 """That a head has to end in order, checkpoint and all."""
 _SSH_SECONDS = 60.0
 _FETCH_SECONDS = 900.0
+_EVENTS, _JOBS, _CLUSTERS = "events", "jobs", "clusters"
+"""Names of what runs in the background: what follows the head, and two looks at clouds."""
+
+
+class RentPolicy(Protocol):
+    """Knows what a training needs; decides what is rented when some of it goes."""
+
+    complete: str
+    """What the head says of a training that is."""
+
+    def on_message(self, message: Mapping[str, Any]) -> str | None:
+        """What the head says; the sentence that is worth showing beyond who comes and goes."""
+
+    def looks(self) -> Mapping[str, ProgramWords]:
+        """What is looked at besides machines, by name."""
+
+    def on_look(self, name: str, printed: str) -> None:
+        """What such a look has printed."""
+
+    def decide(self, workers: SpotWorkers, seconds_left: float, dollars_left: float) -> RentDecision:
+        """What to rent now; its ``why`` is shown, and has what is left of the training."""
 
 
 @dataclass(frozen=True)
@@ -59,46 +79,39 @@ class FleetOutcome:
     """What may still be running, a sentence each."""
     fetched: str | None
     """The folder with what the head has left; ``None``: it could not be fetched."""
-    sight: TrainingSight
-    """Of an asynchronous training."""
 
 
 @dataclass
-class SpotController:
-    """One run of a plan; what is rented when somebody goes, who inherits from it knows."""
+class RentController:
+    """One run of a plan."""
 
     request: RentRequest
-    programs: Programs
-    write: Callable[[StudyEvent], None]
+    policy: RentPolicy
+    backend: JobBackend
     say: Callable[[str], None]
     cap: float
     """Dollars, of all runs in this folder."""
     cooldown_seconds: float = COOLDOWN_SECONDS
-    complete: ClassVar[str] = ""
-    """What the head says of a training that is."""
-    leases: Leases = field(init=False)
     workers: SpotWorkers = field(init=False)
     _head: str | None = None
     """Its private address."""
     _began: float = 0.0
     _looked: float = -math.inf
-    _listened: float = -math.inf
+    _followed: float = -math.inf
     _unread: set[str] = field(default_factory=set)
     """Looks that are under way or were not taken yet."""
     _again: float | None = None
-    """When to decide anew, though nothing has happened."""
-    _sight: TrainingSight = field(default_factory=TrainingSight)
+    """When to decide again, though nothing has happened."""
     _ended: str | None = None
     _fetched: str | None = None
 
     def __post_init__(self) -> None:
-        self.leases = Leases(self.programs, self.write)
-        self.workers = SpotWorkers(self.request, self.programs, self.leases, self.say, self.cooldown_seconds)
-        self._tail = ToldLines(self._cell("events").log)
+        self.workers = SpotWorkers(self.request, self.backend, self.say, self.cooldown_seconds)
+        self._log = FollowedLog(self.backend.cell(_EVENTS).log)
 
-    def run(self, open_leases: Sequence[OpenLease] = (), spent: float = 0.0) -> FleetOutcome:
+    def run(self, open_leases: Sequence[OpenLease] = ()) -> FleetOutcome:
         """To the loss, or to another end; whatever it is, nothing is left running that is not named in ``left``."""
-        self.leases.spent, self._began = spent, self.programs.now()
+        self._began = self._now
         try:
             self._take_on(open_leases)
             if self._head is None:
@@ -107,31 +120,35 @@ class SpotController:
                 for kind in tasks.first_workers(self.request):
                     self.workers.rent(kind, self._head, kind.fixed)
             reason = self._follow()
-            self._part()
+            self._save_and_fetch()
         except BaseException:
             try:
-                self._part_if_possible()
+                with suppress(StashError, OSError):
+                    self._save_and_fetch()
             finally:
                 self._release_all()
-                for sentence in self.leases.left:
+                for sentence in self.backend.left:
                     self.say(sentence)
             raise
         self._release_all()
-        return FleetOutcome(
-            reason, reason == self.complete, self.leases.dollars, tuple(self.leases.left), self._fetched, self._sight
-        )
+        complete = reason == self.policy.complete
+        return FleetOutcome(reason, complete, self.backend.dollars, tuple(self.backend.left), self._fetched)
+
+    @property
+    def _now(self) -> float:
+        return self.backend.programs.now()
 
     # What is rented first ------------------------------------------------------------------------------------------
 
     def _take_on(self, open_leases: Sequence[OpenLease]) -> None:
         """What an earlier controller left: gone on with if its server is there, ended if not."""
         for lease in open_leases:
-            self.leases.adopt(lease)
+            self.backend.adopt(lease)
         server = next((lease for lease in open_leases if lease.name == self.request.server), None)
         if server is not None and self.request.secret.exists():
-            seen = self.programs.call(server.check, ENDING_SECONDS)
+            seen = self.backend.call(server.check, ENDING_SECONDS)
             if seen.code != 0 or not is_gone(server.check, seen.output, server.name):
-                self._head = self._address(until=self.programs.now())
+                self._head = self._address(until=self._now)
         if self._head is None:
             self._release_all()
             return
@@ -144,17 +161,19 @@ class SpotController:
 
     def _rent_server(self) -> str:
         submission = self.request.server_task()
-        cell = self._cell(submission.lane)
+        name = submission.lane
         self.say(f"renting {self.request.server}")
-        begin(self.request, self.programs, self.leases, submission, self.request.server_dollars)
-        while self.programs.alive(cell):
+        self.backend.open(name, submission, self.request.server_dollars)
+        self.backend.start(name, submission)
+        while self.backend.alive(name):
             if self._beyond_cap():
                 raise JobError(f"--max-cost {self.cap:g} does not last until the server is up")
-            self.programs.sleep(_TICK)
-        code = exit_code(cell)
+            self.backend.programs.sleep(_TICK)
+        code = self.backend.code(name)
         if code != 0:
-            raise JobError(f"the server cannot be rented: {judge(cell, submission, code).why}")
-        found = self._address(until=self.programs.now() + _ADDRESS_SECONDS)
+            why = judge(self.backend.cell(name), submission, code).why
+            raise JobError(f"the server cannot be rented: {why}")
+        found = self._address(until=self._now + _ADDRESS_SECONDS)
         if found is None:
             raise JobError(
                 f"the head did not start within {format_seconds(_ADDRESS_SECONDS)}; "
@@ -165,13 +184,13 @@ class SpotController:
     def _address(self, until: float) -> str | None:
         """The head's private address, once it has one."""
         while True:
-            called = self.programs.call(tasks.address(self.request), _SSH_SECONDS)
+            called = self.backend.call(tasks.address(self.request), _SSH_SECONDS)
             words = called.output.split()
             if called.code == 0 and words:
                 return words[-1]
-            if self.programs.now() >= until:
+            if self._now >= until:
                 return None
-            self.programs.sleep(5.0)
+            self.backend.programs.sleep(5.0)
 
     # What happens --------------------------------------------------------------------------------------------------
 
@@ -179,8 +198,8 @@ class SpotController:
         """Until there is a reason to end."""
         while True:
             follow_requests()
-            self._hear()
-            again = self._again is not None and self.programs.now() >= self._again
+            self._read_log()
+            again = self._again is not None and self._now >= self._again
             if (self.workers.changed or again) and self._ended is None and not self._beyond_cap():
                 self._decide()
             self.workers.look()
@@ -188,21 +207,17 @@ class SpotController:
             reason = self._over()
             if reason is not None:
                 return reason
-            self.programs.sleep(_TICK)
+            self.backend.programs.sleep(_TICK)
 
-    def _hear(self) -> None:
-        messages = list(self._tail.news())
+    def _read_log(self) -> None:
+        messages = list(self._log.news())
         ends = [each for each in messages if each["what"] == "ended"]
         for message in ends or messages:  # who leaves because it is over is no loss
             self._take(str(message["what"]), str(message.get("who", "")), message)
-        if self._ended is None and not self.programs.alive(self._cell("events")):
-            self._listen()  # the line broke
-
-    def _listen(self) -> None:
-        """Have the head's lines told, from the first one on; not more often than a broken line may need."""
-        if self.programs.now() - self._listened >= _SSH_SECONDS / 10:
-            self._listened = self.programs.now()
-            self._start("events", tasks.follow(self.request))
+        broken = self._ended is None and not self.backend.alive(_EVENTS)
+        if broken and self._now - self._followed >= _SSH_SECONDS / 10:  # not more often than a broken line may need
+            self._followed = self._now
+            self.backend.run(_EVENTS, tasks.follow(self.request))
 
     def _take(self, what: str, who: str, message: dict[str, Any]) -> None:
         if what == "joined":
@@ -226,7 +241,9 @@ class SpotController:
             if message.get("exit_code") == UserError.exit_code:
                 raise UserError(why)
             raise JobError(f"{why}; {self._how_to_resume()}")
-        self._heard(message)
+        sentence = self.policy.on_message(message)
+        if sentence is not None:
+            self.say(sentence)
 
     def _how_to_resume(self) -> str:
         if self.request.checkpoints is not None:
@@ -238,59 +255,45 @@ class SpotController:
         )
 
     def _decide(self) -> None:
-        """What to rent now, and have it rented."""
-        raise NotImplementedError
-
-    def _patience(self, last: float | None) -> float:
-        """Seconds until machines that do not come are given up: in time for those on demand, if those still can be.
-
-        ``last``: until when those would be; ``None``: they are not. A moment that is over before machines usually
-        come is no reason to give them up.
-        """
-        if last is None or last - CHECK_SECONDS <= self._join_seconds:
-            return PATIENCE_SECONDS
-        return min(PATIENCE_SECONDS, last - CHECK_SECONDS)
-
-    @property
-    def _join_seconds(self) -> float:
-        """As measured, else as the pool has it."""
-        joins = self.workers.joins
-        return sum(joins) / len(joins) if joins else self.request.plan.pool.start_seconds
-
-    def _heard(self, message: dict[str, Any]) -> None:
-        """What the head says beyond who comes and goes."""
-
-    def _asks(self) -> dict[str, ProgramWords]:
-        """What is looked at beside machines, by the name under which it is read."""
-        return {}
-
-    def _seen(self, name: str, printed: str) -> None:
-        """What that has printed."""
+        """Have the policy say what to rent now, and rent it."""
+        assert self._head is not None
+        self.workers.changed, self._again = False, None
+        seconds_left = self._began + self.request.plan.deadline_seconds - self._now
+        found = self.policy.decide(self.workers, seconds_left, max(0.0, self.cap - self.backend.dollars))
+        self.say(found.why)
+        if found.look_again_seconds is not None:
+            self._again = self._now + found.look_again_seconds
+        # Machines that do not come are given up in time for those on demand, if those still can be in time. A moment
+        # that is over before machines usually come is no reason to give them up.
+        patience, last = PATIENCE_SECONDS, found.last_moment_seconds
+        if last is not None and last - CHECK_SECONDS > self.workers.join_seconds:
+            patience = min(patience, last - CHECK_SECONDS)
+        for added, on_demand in ((found.add, False), (found.add_on_demand, True)):
+            for name in [name for name, count in added.items() for _ in range(count)]:
+                kind = self.request.kind(name)
+                self.workers.rent(kind, self._head, on_demand or kind.fixed, patience)
 
     def _look(self) -> None:
         """Ask, in the background, what is there and how far it is; take the answers of those that have ended."""
         for name in list(self._unread):
-            if not self.programs.alive(self._cell(name)):
+            if not self.backend.alive(name):
                 self._unread.discard(name)
-                self._read(name)
-        if not self._unread and self.programs.now() - self._looked >= CHECK_SECONDS:
-            self._looked = self.programs.now()
-            asks = {"jobs": tasks.jobs(), "clusters": self.request.server_task().check, **self._asks()}
-            for name, words in asks.items():
-                self._start(name, words)
-            self._unread = set(asks)
+                if self.backend.code(name) == 0:  # of one look nothing follows; the next one is a minute away
+                    self._take_look(name, self.backend.cell(name).log.read_text(errors="replace"))
+        if not self._unread and self._now - self._looked >= CHECK_SECONDS:
+            self._looked = self._now
+            looks = {_JOBS: tasks.jobs(), _CLUSTERS: self.request.server_task().check, **self.policy.looks()}
+            for name, words in looks.items():
+                self.backend.run(name, words)
+            self._unread = set(looks)
 
-    def _read(self, name: str) -> None:
-        cell = self._cell(name)
-        if exit_code(cell) != 0:
-            return  # of one look nothing follows; the next one is a minute away
-        printed = cell.log.read_text(errors="replace")
-        if name == "jobs":
-            found = records(printed)
-            if found is not None:
-                self.workers.listed(found, self._looked)
-        elif name != "clusters":
-            self._seen(name, printed)
+    def _take_look(self, name: str, printed: str) -> None:
+        if name == _JOBS:
+            jobs = records(printed)
+            if jobs is not None:
+                self.workers.listed(jobs, self._looked)
+        elif name != _CLUSTERS:
+            self.policy.on_look(name, printed)
         elif is_gone(self.request.server_task().check, printed, self.request.server):
             self._head = None
             raise JobError(f"{self.request.server} is gone, and what it has not saved with it; start again")
@@ -301,57 +304,44 @@ class SpotController:
         if self._beyond_cap():
             return f"--max-cost {self.cap:g} is nearly spent"
         waiting = self.workers.changed or self._again is not None
-        if not waiting and all(worker.state == "gone" for worker in self.workers.all.values()):
+        if not waiting and all(worker.state is MemberState.GONE for worker in self.workers.members.values()):
             return "nobody is left, and nobody can be had"
         return None
 
     def _beyond_cap(self) -> bool:
-        """Whether what is rented would pass the cap if it were told to end at the next look only."""
-        committed = self.leases.dollars_per_hour * (CHECK_SECONDS + ENDING_SECONDS) / HOUR
-        return self.leases.dollars + committed >= self.cap
+        """Whether what is rented would pass the cap if it were asked to end at the next look only."""
+        committed = self.backend.dollars_per_hour * (CHECK_SECONDS + ENDING_SECONDS) / HOUR
+        return self.backend.dollars + committed >= self.cap
 
     # Ends ----------------------------------------------------------------------------------------------------------
 
-    def _part_if_possible(self) -> None:
-        with suppress(StashError, OSError):
-            self._part()
-
-    def _part(self) -> None:
+    def _save_and_fetch(self) -> None:
         """Have the head save and end, and fetch what there is."""
         if self._head is None:
             return
         if self._ended is None:
-            self.programs.call(tasks.wish(self.request, do="stop"), _SSH_SECONDS)
-            patience = self.programs.now() + _SAVE_SECONDS
-            while self._ended is None and self.programs.now() < patience:
-                self.programs.sleep(_TICK)
-                self._hear()
-        self.programs.kill(self._cell("events"))
+            self.backend.call(tasks.wish(self.request, do="stop"), _SSH_SECONDS)
+            until = self._now + _SAVE_SECONDS
+            while self._ended is None and self._now < until:
+                self.backend.programs.sleep(_TICK)
+                self._read_log()
+        self.backend.kill(_EVENTS)
         target = self.request.folder.path / "trained"
-        called = self.programs.call(tasks.fetch(self.request, str(target)), _FETCH_SECONDS)
+        called = self.backend.call(tasks.fetch(self.request, str(target)), _FETCH_SECONDS)
         if called.code == 0:
             self._fetched = str(target)
         else:
-            said = printable_line(called.output.strip()[-200:], 200)
-            self.say(f"what the head has left could not be fetched: {said}")
+            last = printable_line(called.output.strip()[-200:], 200)
+            self.say(f"what the head has left could not be fetched: {last}")
 
     def _release_all(self) -> None:
         """End all leases, once nothing is being asked for any more: what comes later would be nobody's."""
-        asking = [self._cell(name.removeprefix(f"{self.request.name}-")) for name in self.leases.names]
+        asking = [lease.removeprefix(f"{self.request.name}-") for lease in self.backend.leases]
         try:
-            patience = self.programs.now() + _ASKING_SECONDS
-            while any(map(self.programs.alive, asking)) and self.programs.now() < patience:
-                self.programs.sleep(_TICK)
+            until = self._now + _ASKING_SECONDS
+            while any(map(self.backend.alive, asking)) and self._now < until:
+                self.backend.programs.sleep(_TICK)
         finally:
-            self.leases.release_all()
-        if not self.leases.left:
+            self.backend.release_all()
+        if not self.backend.left:
             self.request.secret.unlink(missing_ok=True)
-
-    def _start(self, name: str, command: ProgramWords) -> None:
-        cell = self._cell(name)
-        cell.path.mkdir(parents=True, exist_ok=True)
-        cell.status.unlink(missing_ok=True)
-        self.programs.start(command, self.request.folder.work, cell)
-
-    def _cell(self, name: str) -> CellFolder:
-        return self.request.folder.cell(name)

@@ -1,4 +1,4 @@
-"""A plan, a job and a place as one request: what is wrong with it is said before anything is rented.
+"""A plan, a job and a place as one request: what is wrong with it shows before anything is rented.
 
 Knows prices, dates, names and versions; asks nobody, and believes the plan in everything that it says of training.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,8 +19,8 @@ from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.units import counted
 from stash.spot.records.fleets import FleetPlan
-from stash.spot.rented.gang import GangRequest
-from stash.spot.rented.tasks import FleetRequest, RentRequest, dollars_at_most, first_workers
+from stash.spot.rented.job_tasks import FleetRequest, GangRequest
+from stash.spot.rented.tasks import RentRequest, dollars_at_most, first_workers
 from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
 from stash.study.study_folder import StudyFolder
 
@@ -44,16 +45,23 @@ def request(
     checkpoints: str | None = None,
 ) -> FleetRequest:
     """All that does not change while machines come and go; raises UserError."""
-    place = _place(infra)
-    _priced(plan, today)
+    common = _common(plan, infra, folder, catalog, today)
     if plan.pool.server.count > 1 and checkpoints is None:
         raise UserError(
             f"{plan.pool.server.count} servers keep their checkpoints where each of them finds those of all; name a "
             "bucket, like --bucket s3://my-bucket"
         )
-    return FleetRequest(
-        **_common(plan, place, folder, catalog), job=_named(job, folder.work), ray=_ray(), checkpoints=checkpoints
-    )
+    check_optimizer(load_job(job))  # it has to be importable here, too
+    path, _, name = job.rpartition(":")
+    try:
+        ray = version("ray")  # which every machine then gets: Ray refuses to work with unlike ones
+    except PackageNotFoundError:
+        raise UserError(
+            "Ray is not installed here, and all machines get the version that is; install it with: "
+            "pip install 'stash-ddl[spot]'"
+        ) from None
+    inside = _inside(path, folder.work, EXAMPLE)
+    return FleetRequest(**common, job=f"{inside}:{name}", ray=ray, checkpoints=checkpoints)
 
 
 def gang(
@@ -68,8 +76,7 @@ def gang(
     every: float,
 ) -> GangRequest:
     """The same of a synchronous script, ``every`` seconds between its checkpoints; raises UserError."""
-    place = _place(infra)
-    _priced(plan, today)
+    common = _common(plan, infra, folder, catalog, today)
     if checkpoints is None:
         raise UserError(
             "with --sync every node has to find the checkpoints that another has saved; name a bucket for them, like "
@@ -81,27 +88,43 @@ def gang(
         raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
     inside = _inside(script[0], folder.work, f"--sync {Path(script[0]).name} …")
     request = GangRequest(
-        **_common(plan, place, folder, catalog),
+        **common,
         script=(str(inside), *script[1:]),
         checkpoints=checkpoints,
         least=least,
         every=every,
     )
     if least > request.most:
-        raise UserError(f"--least {least}: the plan has {counted(request.most, 'worker')}; ask for no more than that")
+        raise UserError(
+            f"--min-nodes {least}: the plan has {counted(request.most, 'worker')}; ask for no more than that"
+        )
     return request
 
 
-def _common(plan: FleetPlan, place: tuple[str, str | None], folder: StudyFolder, catalog: Catalog) -> dict[str, Any]:
+def _common(plan: FleetPlan, infra: str, folder: StudyFolder, catalog: Catalog, today: date) -> dict[str, Any]:
+    """What the requests of all kinds of jobs have in common."""
+    cloud, _, named = infra.partition("/")
+    region: str | None = named
+    if cloud in KUBERNETES:
+        cloud, region = infra, None
+    elif not cloud or not region:
+        raise UserError(
+            f"--infra {infra!r}: workers reach the server by its private address, so all machines are rented in one "
+            "region; name it, like --infra aws/us-east-1 (or --infra kubernetes)"
+        )
+    _priced(plan, today)
+    instances: dict[str, Instance] = {}
+    for kind in plan.pool.types:
+        with suppress(UserError):  # SkyPilot may know it all the same
+            instances[kind.name] = catalog.instance(f"{cloud}/{kind.name}")
     own = hashlib.sha256(str(folder.path).encode()).hexdigest()[:6]
-    cloud, region = place
     return {
         "name": f"stash-{own}",
         "plan": plan,
         "folder": folder,
         "cloud": cloud,
         "region": region,
-        "instances": _instances(plan, cloud, catalog),
+        "instances": instances,
     }
 
 
@@ -113,20 +136,8 @@ def within_cap(request: RentRequest, cap: float) -> None:
     if cap < needed:
         raise UserError(
             f"--max-cost {cap:g} does not last for the first hour, which costs ${hour:.2f} at most; allow that, or "
-            f"plan a smaller fleet with `stash spot plan … --budget {cap:g}`"
+            f"plan a smaller fleet with `stash spot plan … --max-cost {cap:g}`"
         )
-
-
-def _place(infra: str) -> tuple[str, str | None]:
-    cloud, _, region = infra.partition("/")
-    if cloud in KUBERNETES:
-        return infra, None
-    if not cloud or not region:
-        raise UserError(
-            f"--infra {infra!r}: workers reach the server by its private address, so all machines are rented in one "
-            "region; name it, like --infra aws/us-east-1 (or --infra kubernetes)"
-        )
-    return cloud, region
 
 
 def _priced(plan: FleetPlan, today: date) -> None:
@@ -148,13 +159,6 @@ def _priced(plan: FleetPlan, today: date) -> None:
         raise UserError(f"the price of {unknown[0]} is not known (dollars_per_hour of the plan's pool is 0); {again}")
 
 
-def _named(job: str, work: Path) -> str:
-    """The job as machines will name it, which see the folder ``work``; it has to be importable here, too."""
-    check_optimizer(load_job(job))
-    path, _, name = job.rpartition(":")
-    return f"{_inside(path, work, EXAMPLE)}:{name}"
-
-
 def _inside(file: str, work: Path, example: str) -> Path:
     """Its name from the folder ``work``."""
     inside = Path(file).resolve()
@@ -164,24 +168,3 @@ def _inside(file: str, work: Path, example: str) -> Path:
             f"like: cd {inside.parent} && stash spot run … {example}"
         )
     return inside.relative_to(work)
-
-
-def _ray() -> str:
-    """The version here, which every machine then gets: Ray refuses to work with unlike ones."""
-    try:
-        return version("ray")
-    except PackageNotFoundError:
-        raise UserError(
-            "Ray is not installed here, and all machines get the version that is; install it with: "
-            "pip install 'stash-ddl[spot]'"
-        ) from None
-
-
-def _instances(plan: FleetPlan, cloud: str, catalog: Catalog) -> dict[str, Instance]:
-    found = {}
-    for kind in plan.pool.types:
-        try:
-            found[kind.name] = catalog.instance(f"{cloud}/{kind.name}")
-        except UserError:
-            continue  # SkyPilot may know it all the same
-    return found

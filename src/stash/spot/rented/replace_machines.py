@@ -1,91 +1,127 @@
-"""Decides for rented machines when some go: replans a fleet, or replaces nodes of a gang one for one."""
+"""What is rented when machines go: a fleet is planned again, nodes of a gang are replaced one for one.
+
+How far a training is follows from the head's lines and, of a fleet, from the last of its updates.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from stash.core.units import format_seconds
+from stash.spot.records.fleets import FleetPlan
+from stash.spot.records.runs import LOSS_WINDOW, mean_loss
 from stash.spot.rented import tasks
-from stash.spot.rented.gang import GangRequest
-from stash.spot.rented.rent_controller import SpotController
-from stash.spot.rented.training_progress import TrainingSight, by_type, sight
-from stash.spot.replacement.outlook import FleetSituation
-from stash.spot.replacement.replanning import GangSituation, Replanning, replan, succeed
+from stash.spot.rented.job_tasks import FleetRequest, GangRequest
+from stash.spot.rented.workers import SpotWorkers
+from stash.spot.replacement.outlook import FleetSituation, GangSituation, RentDecision
+from stash.spot.replacement.replanning import replan, succeed
 from stash.spot.sync.group_monitor import ENDED
-from stash.study.submission import ProgramWords
-
-# Takeover --------------------------------------------------------------------------------------------------
-# Decides for an asynchronous fleet: whenever somebody goes, the rest is planned anew, by the loss that is seen.
+from stash.study.backend import ProgramWords
 
 _LAST_ROWS = 400
 """Of updates that are looked at."""
+_MIN_UPDATES = 3
+"""Of one worker, that show its speed."""
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """How far an asynchronous training is."""
+
+    updates: int = 0
+    loss: float | None = None
+    speeds: dict[str, float] = field(default_factory=dict)
+    """Updates per second of each worker that made some lately."""
+
+    @classmethod
+    def of(cls, printed: str) -> TrainingProgress | None:
+        """By what ``tasks.progress`` prints: how many updates, and the last of them; ``None`` of anything else."""
+        count, _, rest = printed.partition("\n")
+        if not count.strip().isdecimal():
+            return None
+        rows = []
+        for line in rest.splitlines():
+            try:
+                row = json.loads(line)
+                rows.append((float(row["seconds"]), str(row["worker"]), int(row["samples"]), float(row["loss"])))
+            except (ValueError, TypeError, KeyError, RecursionError):
+                continue
+        last = [(row[3], row[2]) for row in rows[-LOSS_WINDOW:]]
+        loss = mean_loss(last) if len(last) == LOSS_WINDOW and any(samples for _, samples in last) else None
+        moments: dict[str, list[float]] = defaultdict(list)
+        for seconds, worker, _, _ in rows:
+            moments[worker].append(seconds)
+        speeds = {
+            worker: (len(at) - 1) / (at[-1] - at[0])
+            for worker, at in moments.items()
+            if len(at) >= _MIN_UPDATES and at[-1] > at[0]
+        }
+        return cls(int(count), None if loss is None or math.isnan(loss) else loss, speeds)
+
+    def speeds_by_type(self, types: dict[str, str | None]) -> dict[str, float]:
+        """The mean speed of one worker of each type; ``types`` by worker's name."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for worker, speed in self.speeds.items():
+            kind = types.get(worker)
+            if kind is not None:
+                found[kind].append(speed)
+        return {name: sum(each) / len(each) for name, each in found.items()}
 
 
 @dataclass
-class FleetController(SpotController):
-    """One run of an asynchronous plan, to its loss."""
+class FleetPolicy:
+    """Of an asynchronous training: whenever a worker goes, the rest is planned again, by the loss so far."""
 
-    complete: ClassVar[str] = "loss reached"
+    request: FleetRequest
+    progress: TrainingProgress = field(default_factory=TrainingProgress)
+    complete: str = "loss reached"
 
-    def _asks(self) -> dict[str, ProgramWords]:
+    def looks(self) -> Mapping[str, ProgramWords]:
         return {"progress": tasks.progress(self.request, _LAST_ROWS)}
 
-    def _seen(self, name: str, printed: str) -> None:
-        self._sight = sight(printed) or self._sight
+    def on_look(self, name: str, printed: str) -> None:
+        self.progress = TrainingProgress.of(printed) or self.progress
 
-    def _heard(self, message: dict[str, Any]) -> None:
+    def on_message(self, message: Mapping[str, Any]) -> None:
         if message["what"] == "ended":
             loss = message.get("loss")
-            self._sight = TrainingSight(int(message.get("updates") or 0), loss if isinstance(loss, float) else None)
+            updates = int(message.get("updates") or 0)
+            self.progress = TrainingProgress(updates, loss if isinstance(loss, float) else None)
 
-    def _decide(self) -> None:
-        assert self._head is not None
-        self.workers.changed, self._again = False, None
-        found = replan(self.request.plan, self._situation())
-        self.say(f"{found.why} ({self._left(found)}; decided in {found.decided_seconds:.2f} s)")
-        if (found.later or not found.in_time) and found.look_again_seconds is not None:
-            self._again = self.programs.now() + found.look_again_seconds
-        patience = self._patience(found.last_moment_seconds)
-        for added, on_demand in ((found.add, False), (found.add_on_demand, True)):
-            for name in [name for name, count in added.items() for _ in range(count)]:
-                self.workers.rent(self.request.kind(name), self._head, on_demand, patience)
-
-    def _left(self, found: Replanning) -> str:
-        if found.seconds is None or found.dollars is None:
-            return "nobody trains"
-        return f"about {format_seconds(found.seconds)} and ${found.dollars:.2f} to the loss"
-
-    def _situation(self) -> FleetSituation:
-        plan, now = self.request.plan, self.programs.now()
-        types = {worker.name: worker.kind.name for worker in self.workers.all.values()}
-        return FleetSituation(
-            workers=self.workers.staying(),
-            updates=self._sight.updates,
-            loss=self._sight.loss,
-            seconds_left=max(0.0, self._began + plan.deadline_seconds - now),
-            dollars_left=max(0.0, self.cap - self.leases.dollars),
-            join_seconds=self._join_seconds,
-            speeds=by_type(self._sight.speeds, types),
-            cooling=self.workers.cooling_now(on_demand=False),
-            on_demand=self.workers.staying(on_demand=True),
-            refused=self.workers.cooling_now(on_demand=True),
+    def decide(self, workers: SpotWorkers, seconds_left: float, dollars_left: float) -> RentDecision:
+        types = {worker.name: worker.type for worker in workers.members.values()}
+        situation = FleetSituation(
+            workers=workers.staying(),
+            updates=self.progress.updates,
+            loss=self.progress.loss,
+            seconds_left=max(0.0, seconds_left),
+            dollars_left=dollars_left,
+            join_seconds=workers.join_seconds,
+            speeds=self.progress.speeds_by_type(types),
+            cooling=workers.cooling_now(on_demand=False),
+            on_demand=workers.staying(on_demand=True),
+            refused=workers.cooling_now(on_demand=True),
         )
+        found = replan(self.request.plan, situation)
+        left = "nobody trains"
+        if found.seconds is not None and found.dollars is not None:
+            left = f"about {format_seconds(found.seconds)} and ${found.dollars:.2f} to the loss"
+        why = f"{found.why} ({left}; decided in {found.decided_seconds:.2f} s)"
+        again = found.look_again_seconds if found.later or not found.in_time else None
+        return replace(found, why=why, look_again_seconds=again)
 
-
-# Succession ------------------------------------------------------------------------------------------------
-# Decides for a gang: a synchronous job on rented machines, whose nodes that go are replaced one for one.
-#
-# How far a script is nobody tells: its work is what the plan expects, less the time that groups have trained, each
-# counted by its share of the nodes, and only as far as it was saved. Lost work is so done again in these books,
-# too.
 
 _BREAKS = ("lost", "left", "restarted")
 
 
 @dataclass
 class TrainedTime:
-    """Seconds of the whole gang, from the head's lines and by the head's clock."""
+    """Seconds of the whole gang that were trained and saved, from the head's lines and by the head's clock."""
 
     most: int
     """Nodes of a whole one."""
@@ -94,7 +130,7 @@ class TrainedTime:
     """When the group that trains was formed, or last saved; ``None``: no group trains."""
     _share: float = 0.0
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def count(self, message: Mapping[str, Any]) -> None:
         what, at = message["what"], float(message.get("at") or 0.0)
         if what == "formed":
             self._since, self._share = at, min(1.0, int(message.get("size") or 0) / self.most)
@@ -104,65 +140,50 @@ class TrainedTime:
         elif what in _BREAKS:
             self._since = None
 
-    @property
-    def trains(self) -> bool:
-        return self._since is not None
-
 
 @dataclass
-class GangController(SpotController):
-    """One run of a synchronous script, to its end."""
+class GangPolicy:
+    """Of a synchronous script: whoever goes is replaced, one for one.
 
-    complete: ClassVar[str] = ENDED
+    How far a script is is unknown: its work is what the plan expects, less the time that groups have trained, each
+    counted by its share of the nodes, and only as far as it was saved. Lost work so counts as work again.
+    """
+
+    request: GangRequest
     trained: TrainedTime = field(init=False)
+    complete: str = ENDED
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self.trained = TrainedTime(len(self._planned))
+        self.trained = TrainedTime(self.request.most)
 
-    @property
-    def _planned(self) -> list[str]:
-        chosen = self.request.plan.chosen
-        return [] if chosen is None else [name for name, count in chosen.workers.items() for _ in range(count)]
+    def looks(self) -> Mapping[str, ProgramWords]:
+        return {}
 
-    def _heard(self, message: dict[str, Any]) -> None:
-        self.trained.hear(message)
+    def on_look(self, name: str, printed: str) -> None:
+        """Nothing is looked at."""
+
+    def on_message(self, message: Mapping[str, Any]) -> str | None:
+        self.trained.count(message)
         what = message["what"]
         if what == "formed":
-            self.say(f"the script is started on {message.get('who')}")
-        elif what == "restarted":
-            self.say(f"torchrun put no group together for {float(message.get('seconds') or 0):.0f} s; all begin anew")
+            return f"the script is started on {message.get('who')}"
+        if what == "restarted":
+            seconds = float(message.get("seconds") or 0)
+            return f"torchrun put no group together for {seconds:.0f} s; all begin anew"
+        return None
 
-    def _decide(self) -> None:
-        assert self._head is not None
-        self.workers.changed, self._again = False, None
-        found = succeed(self.request.plan, self._situation())
-        self.say(f"{found.why} ({self._left()})")
-        if found.look_again_seconds is not None:
-            self._again = self.programs.now() + found.look_again_seconds
-        patience = self._patience(found.last_moment_seconds if found.last_moment_seconds > 0 else None)
-        for added, on_demand in ((found.add, False), (found.add_on_demand, True)):
-            for name in [name for name, count in added.items() for _ in range(count)]:
-                kind = self.request.kind(name)
-                self.workers.rent(kind, self._head, on_demand or kind.fixed, patience)
-
-    def _left(self) -> str:
-        return f"about {format_seconds(self._work_seconds)} of training left by the plan"
-
-    @property
-    def _work_seconds(self) -> float:
-        plan = self.request.plan
+    def decide(self, workers: SpotWorkers, seconds_left: float, dollars_left: float) -> RentDecision:
+        plan: FleetPlan = self.request.plan
         whole = 0.0 if plan.chosen is None else plan.chosen.seconds - plan.pool.start_seconds
-        return max(0.0, whole - self.trained.kept)
-
-    def _situation(self) -> GangSituation:
-        assert isinstance(self.request, GangRequest)
-        return GangSituation(
-            workers=self.workers.staying(),
+        work = max(0.0, whole - self.trained.kept)
+        situation = GangSituation(
+            workers=workers.staying(),
             least=self.request.least,
-            work_seconds=self._work_seconds,
-            seconds_left=self._began + self.request.plan.deadline_seconds - self.programs.now(),
-            join_seconds=self._join_seconds,
-            cooling=self.workers.cooling_now(on_demand=False),
-            refused=self.workers.cooling_now(on_demand=True),
+            work_seconds=work,
+            seconds_left=seconds_left,
+            join_seconds=workers.join_seconds,
+            cooling=workers.cooling_now(on_demand=False),
+            refused=workers.cooling_now(on_demand=True),
         )
+        found = succeed(plan, situation)
+        return replace(found, why=f"{found.why} (about {format_seconds(work)} of training left by the plan)")

@@ -1,4 +1,4 @@
-"""Runs on every rented worker, beside Ray: hears that the machine will be taken away, and tells the head at once.
+"""Runs on every rented worker next to Ray: watches for notices that the machine will be taken away, for the head.
 
 ``python -m stash.spot.rented.worker_agent NAME TYPE SAMPLES PID``. It introduces the worker once its machine is up.
 From a notice on the head gives it no lease that it could not finish. Ends with process PID, the machine's Ray.
@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from stash.measure.host.notices import Notice, NoticeWatch, hearing_sigterm, services
-from stash.spot.rented.tasks import HERE, PORT
+from stash.spot.rented.job_tasks import PORT
+from stash.spot.rented.tasks import HERE
 
 _LOOK_SECONDS = 1.0
-_UNTOLD_SECONDS = 0.0
-"""Of a notice that names no time: the worker takes no further lease."""
 
 
 def wished(notice: Notice, name: str, now: float) -> dict[str, Any] | None:
-    """What the head is told; ``None`` if it is nothing to act on: a machine at risk trains as long as it lasts."""
+    """What to ask of the head; ``None`` if nothing is to be done: a machine at risk trains as long as it lasts."""
     if notice.kind == "at risk":
         return None
     if notice.kind == "withdrawn":
         return {"do": "withdrawn", "who": name}
-    left = _UNTOLD_SECONDS if notice.deadline is None else max(0.0, notice.deadline - now)
+    # Of a notice that names no time: the worker takes no further lease.
+    left = 0.0 if notice.deadline is None else max(0.0, notice.deadline - now)
     return {"do": "notice", "who": name, "seconds": left}
 
 
@@ -55,25 +55,25 @@ class _HeadLine:
                 time.sleep(_LOOK_SECONDS)
         return bool(self._ray.is_initialized())
 
-    def tell(self, wish: dict[str, Any]) -> None:
+    def ask(self, wish: dict[str, Any]) -> None:
         there = self._ray.remote(num_cpus=0)(append_wish).options(resources={"head": 0.001})
         self._ray.get(there.remote(json.dumps(wish)))
 
 
-def main(name: str, kind: str, samples: int, beside: int, address: str) -> int:
+def main(name: str, kind: str, samples: int, ray: int, address: str) -> int:
     """Watch until Ray ends; the exit status."""
     print(f"{name}: watching for notices", flush=True)
     with NoticeWatch(services(Path("/"))) as watch:
-        threading.Thread(target=_stop_with, args=(beside, watch), daemon=True).start()
+        threading.Thread(target=_stop_with, args=(ray, watch), daemon=True).start()
         head = _HeadLine(address)
-        if head.connect(lambda: _is_there(beside)):
-            head.tell({"do": "worker", "who": name, "type": kind, "samples": samples})
+        if head.connect(lambda: _is_there(ray)):
+            head.ask({"do": "worker", "who": name, "type": kind, "samples": samples})
         with hearing_sigterm(watch.hear):  # not earlier: connecting, Ray takes SIGTERM for itself
             for notice in watch:
                 print(f"{name}: {notice.kind} by {notice.source}, deadline {notice.deadline}", flush=True)
                 wish = wished(notice, name, time.time())
                 if wish is not None:
-                    head.tell(wish)
+                    head.ask(wish)
     return 0
 
 

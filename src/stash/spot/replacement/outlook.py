@@ -1,4 +1,14 @@
-"""What could be added to a fleet in the middle of training, and what it would then still take and cost."""
+"""What could be added to a fleet in the middle of training, and what it would then still take and cost.
+
+A machine on demand trains as fast as a spot one of its type, costs its own price, and can be had while the type is
+left alone on spot; a quota counts both together. Which addition is best ``replanning`` knows.
+
+    left(F) = k · (j(Lobj; F) − j(loss now; F))          updates of fleet F by the curve; k: observed over predicted
+    T = min(J, left(S) / X(S)) + (1 − J · X(S) / left(S))⁺ · left(F) / X(F)
+
+S are the survivors, which are kept and train on until what is added joins, after J seconds; X are updates per second.
+The model predicts X; what workers were seen to do corrects it. Many fleets at once.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +26,6 @@ from stash.spot.model.convergence import updates_to
 from stash.spot.model.queueing import exact, iteration_seconds, of_pool, schweitzer, states
 from stash.spot.model.speed import FleetPace, asynchronous
 from stash.spot.records.fleets import FleetPlan, FleetPool
-
-# Additions -------------------------------------------------------------------------------------------------
-# What could be added to a fleet: how many more of which type, on spot or on demand, from when on, and for how much.
-#
-# A machine on demand trains as fast as a spot one of its type, costs its own price, and can be had while the type
-# is left alone on spot. A quota counts both together. Knows no speed and no deadline: which is best is
-# ``replanning``'s.
 
 Bools = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int_]
@@ -144,44 +147,65 @@ def _has(extra: Array, types: Bools) -> Bools:
     return found
 
 
-# Outlook ---------------------------------------------------------------------------------------------------
-# What fleets in the middle of training would still take, and cost, by the loss and the speeds that were seen.
-#
-#     left(F) = k · (j(Lobj; F) − j(loss now; F))          updates of fleet F by the curve; k: observed over predicted
-#     T = min(J, left(S) / X(S)) + (1 − J · X(S) / left(S))⁺ · left(F) / X(F)
-#
-# S are the survivors, which are kept and train on until what is added joins, after J seconds; X are updates per
-# second. The model predicts X; what workers were seen to do corrects it. Many fleets at once; which is best is not
-# known here.
-
 _MAX_STATES = 50_000
 """Fleets that exact analysis holds within that time; more are weighed by Schweitzer's approximation."""
 _TELLING = 0.05
 """Share of all updates by the curve after which what was observed tells how wrong the curve is."""
 
 
-@dataclass(frozen=True)
-class FleetSituation:
-    """A fleet in the middle of training, as it was seen."""
+@dataclass(frozen=True, kw_only=True)
+class FleetState:
+    """A training in the middle, as it was seen."""
 
     workers: Mapping[str, int]
-    """Survivors of either kind by type, those that are about to join too."""
+    """Who stays, of either kind, by type; those that are about to join too."""
+    seconds_left: float
+    """Until the deadline: R."""
+    join_seconds: float
+    """From asking for a machine to its first update, measured or else the pool's: J, or d."""
+    cooling: Mapping[str, float] = field(default_factory=dict)
+    """Seconds until spot machines of a type are asked for again: one was revoked, or refused."""
+    refused: Mapping[str, float] = field(default_factory=dict)
+    """The same on demand: one was lost, or refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetSituation(FleetState):
+    """An asynchronous fleet."""
+
     updates: float
     """Done so far."""
     loss: float | None
     """Its running mean now; ``None``: not known yet."""
-    seconds_left: float
     dollars_left: float | None
-    join_seconds: float
-    """From asking for a machine to its first update: measured, else the pool's."""
     speeds: Mapping[str, float] = field(default_factory=dict)
     """Updates per second of one worker of a type, as observed; types that are not known are left out."""
-    cooling: Mapping[str, float] = field(default_factory=dict)
-    """Seconds until spot machines of a type are asked for again: one was revoked, or refused."""
     on_demand: Mapping[str, int] = field(default_factory=dict)
     """How many of ``workers`` are on demand."""
-    refused: Mapping[str, float] = field(default_factory=dict)
-    """Seconds until machines of a type are asked for on demand again: one was lost, or refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GangSituation(FleetState):
+    """A gang."""
+
+    least: int
+    """Nodes that can train."""
+    work_seconds: float
+    """C: left, of the whole gang."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RentDecision:
+    """What to rent now."""
+
+    add: Mapping[str, int]
+    """Machines by type, on spot or as the type is planned."""
+    add_on_demand: Mapping[str, int]
+    why: str
+    look_again_seconds: float | None
+    """When to decide again though nothing happens: a type has cooled down that could be of use; ``None``: none is."""
+    last_moment_seconds: float | None
+    """Until when machines on demand would be in time, if no spot machine were to come; ``None``: they are not now."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +240,10 @@ class FleetOutlook:
         whole = np.full_like(left, math.inf)
         np.divide(left, rate, out=whole, where=rate > 0)
         self._whole = np.where(left > 0, whole, 0.0)
-        self._join, self._limit = seen.join_seconds, seen.seconds_left * _caution(wish)
+        caution = 1.0  # by how much the time left is taken shorter for the confidence of the plan
+        if wish.confidence is not None and wish.deviation is not None:
+            caution = math.exp(-float(ndtri(wish.confidence)) * wish.deviation)
+        self._join, self._limit = seen.join_seconds, seen.seconds_left * caution
         self._money = math.inf if seen.dollars_left is None else seen.dollars_left
         self._hourly = wish.server_price + _hourly(plan, seen)
         self._room = np.ones(len(counts), dtype=bool)
@@ -340,10 +367,3 @@ def _slowness(plan: FleetPlan, seen: FleetSituation, loss: float) -> float:
     expected = updates_to(plan.pool.loss, loss, np.array(fleet.mean_batch), np.array(fleet.imbalance), np.array(size))
     share = float(expected) / fleet.updates
     return seen.updates / float(expected) if _TELLING < share < 1 and seen.updates > 0 else 1.0
-
-
-def _caution(wish: FleetWish) -> float:
-    """By how much the time left is taken shorter for the confidence of the plan."""
-    if wish.confidence is None or wish.deviation is None:
-        return 1.0
-    return math.exp(-float(ndtri(wish.confidence)) * wish.deviation)

@@ -1,4 +1,13 @@
-"""What to rent now that machines are gone: for an asynchronous fleet, and for a synchronous gang."""
+"""What to rent now that machines are gone: for an asynchronous fleet, and for a synchronous gang. Knows no cloud.
+
+Survivors of a fleet are kept. Spot machines that can be had now and are in time come first; machines on demand are
+for where none are, and a type's cooldown is waited for where machines on demand would still do afterwards.
+
+A gang is as fast as its slowest node, so no node comes that is slower than the slowest that was planned. Spot
+machines come first there, too; where none can be had, on demand ones do once waiting would be late, by Wu et al.
+("Can't Be Late", NSDI 2024): R < C + 2d, with C the work that is left, in seconds of the whole gang by the plan, R
+what is left until the deadline, d from asking for a machine to its training.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +15,20 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from stash.core.units import counted
-from stash.predict.draws import Array
-from stash.spot.records.fleets import FleetPlan, FleetPool, WorkerType
+from stash.spot.records.fleets import FleetPlan, WorkerType
 from stash.spot.replacement.outlook import (
     Additions,
     Bools,
     FleetAnswers,
     FleetOutlook,
     FleetSituation,
-    Integers,
+    GangSituation,
+    RentDecision,
     at_once,
     candidates,
     offers_of,
@@ -27,41 +36,26 @@ from stash.spot.replacement.outlook import (
     on_spot,
 )
 
-# Replanning ------------------------------------------------------------------------------------------------
-# What to rent now: machines of a fleet are gone, the loss is what it is, time and money are what is left of them.
-#
-# Survivors are kept. Spot machines that can be had now and are in time come first; machines on demand are for where
-# none are, and a type's cooldown is waited for where machines on demand would still do afterwards. Pure: knows no
-# cloud; decides within a second.
-
 _HARDLY_LATER = 1.05
 """Of what is late anyway, the cheapest of those that are not later than this many times the soonest."""
 _MUCH_SOONER = 2.0
 """How many times as soon it has to be, of what is late anyway, to be worth machines on demand."""
 
 
-@dataclass(frozen=True)
-class Replanning:
-    """What to do."""
+@dataclass(frozen=True, kw_only=True)
+class Replanning(RentDecision):
+    """Of a fleet."""
 
-    add: dict[str, int]
-    """On spot."""
-    why: str
     in_time: bool
     affordable: bool
     """Whether the money left lasts until the loss is reached; if not, training has to end before."""
     seconds: float | None
     """Until the loss is reached; ``None``: by this fleet never."""
     dollars: float | None
-    look_again_seconds: float | None
-    """When a type has cooled down that could be of use; ``None``: nothing is cooling."""
     candidates: int
     decided_seconds: float
-    add_on_demand: dict[str, int] = field(default_factory=dict)
-    later: dict[str, int] = field(default_factory=dict)
+    later: Mapping[str, int]
     """Spot machines to decide about again once their type has cooled down: ``seconds`` and ``dollars`` count them."""
-    last_moment_seconds: float | None = None
-    """Until when machines on demand would be in time, if no spot machine were to come; ``None``: they are not now."""
 
 
 def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
@@ -76,10 +70,16 @@ def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
     began = time.perf_counter()
     offers = offers_of(plan.pool, seen.workers, seen.cooling, seen.refused)
     few, extra = candidates(plan.pool, offers)
-    outlook = FleetOutlook(plan, seen, _counts(offers.kept, few, extra))
+    counts = np.tile(offers.kept, (len(extra), 1))  # [fleet, type]
+    counts[:, few] += extra
+    outlook = FleetOutlook(plan, seen, counts)
     last = outlook.last_moment(on_demand_only(offers.of(few), extra))
     ways = (on_spot(offers.of(few), extra), at_once(offers.of(few), extra))
-    answers = _together([outlook.answers(way, last) for way in ways])
+    each = [outlook.answers(way, last) for way in ways]
+    columns = {
+        name.name: np.concatenate([getattr(part, name.name) for part in each]) for name in fields(FleetAnswers)
+    }
+    answers = FleetAnswers(**columns)
     at = _best(answers)
     chosen = _named([plan.pool.types[number].name for number in few], ways[at // len(extra)], at % len(extra))
     finite = bool(np.isfinite(answers.training[at]))
@@ -99,18 +99,6 @@ def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
         later=chosen.later,
         last_moment_seconds=last,
     )
-
-
-def _counts(kept: Array, types: Integers, extra: Array) -> Array:
-    """[fleet, type]."""
-    counts = np.tile(kept, (len(extra), 1))
-    counts[:, types] += extra
-    return counts
-
-
-def _together(parts: Sequence[FleetAnswers]) -> FleetAnswers:
-    names = [each.name for each in fields(FleetAnswers)]
-    return FleetAnswers(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 def _best(of: FleetAnswers) -> int:
@@ -166,50 +154,12 @@ def _machines(added: Mapping[str, int], how: str = "") -> str:
     return " and ".join(f"{counted(n, 'machine')} of {name}{how}" for name, n in added.items())
 
 
-# Successors ------------------------------------------------------------------------------------------------
-# Who comes for a node of a gang that is gone: machines of a synchronous job, which all wait for the slowest.
-#
-# A gang is as fast as its slowest node, so nobody comes who is slower than the slowest that was planned. Spot
-# machines come first; where none can be had, on demand ones do once waiting would be late, by Wu et al. ("Can't Be
-# Late", NSDI 2024): R < C + 2d, with C the work that is left, in seconds of the whole gang by the plan, R what is
-# left until the deadline, d from asking for a machine to its training. Pure: knows no cloud. How far a script is,
-# it is told.
+@dataclass(frozen=True, kw_only=True)
+class Successors(RentDecision):
+    """Of a gang."""
 
-
-@dataclass(frozen=True)
-class GangSituation:
-    """A gang in the middle of training, as it was seen."""
-
-    workers: Mapping[str, int]
-    """Who stays, of either kind, by type; those that are about to join too."""
-    least: int
-    """Nodes that can train."""
-    work_seconds: float
-    """C: left, of the whole gang."""
-    seconds_left: float
-    """R: until the deadline."""
-    join_seconds: float
-    """d."""
-    cooling: Mapping[str, float] = field(default_factory=dict)
-    """Seconds until spot machines of a type are asked for again."""
-    refused: Mapping[str, float] = field(default_factory=dict)
-    """The same on demand."""
-
-
-@dataclass(frozen=True)
-class Successors:
-    """What to rent now."""
-
-    add: dict[str, int]
-    """On spot, or as the type is planned."""
-    add_on_demand: dict[str, int]
     missing: int
     """Nodes that nobody comes for yet."""
-    why: str
-    look_again_seconds: float | None
-    """When to decide anew; ``None``: nothing changes by itself."""
-    last_moment_seconds: float
-    """Until when machines on demand would still be in time; negative: no more."""
 
 
 def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
@@ -217,21 +167,36 @@ def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
     planned = {} if plan.chosen is None else plan.chosen.workers
     lacking = _lacking(planned, seen.workers)
     slack = seen.seconds_left - seen.work_seconds - 2 * seen.join_seconds
+    in_time = slack if slack > 0 else None
     if not lacking:
-        return Successors({}, {}, 0, "rent nothing: the gang is whole", None, slack)
-    able = _able(plan.pool, planned)
+        why = "rent nothing: the gang is whole"
+        return Successors(
+            add={}, add_on_demand={}, missing=0, why=why, look_again_seconds=None, last_moment_seconds=in_time
+        )
+    # Types that hold nobody up, the cheapest first.
+    slowest = min((kind.samples_per_second for kind in plan.pool.types if planned.get(kind.name)), default=0.0)
+    fast = [kind for kind in plan.pool.types if kind.samples_per_second >= slowest and kind.dollars_per_hour > 0]
+    able = sorted(fast, key=lambda kind: (kind.dollars_per_hour, kind.name))
     room = Counter({kind.name: kind.quota - seen.workers.get(kind.name, 0) for kind in able})
-    spot = _placed(lacking, [kind for kind in able if _free(kind, seen)], room)
+    # Seconds until each may be asked for as it is planned to be rented, and until any of those that cool down may.
+    until = {kind.name: (seen.refused if kind.fixed else seen.cooling).get(kind.name, 0.0) for kind in able}
+    waits = min((seconds for seconds in until.values() if seconds > 0), default=None)
+    spot = _placed(lacking, [kind for kind in able if until[kind.name] <= 0], room)
     rest = lacking[sum(spot.values()) :]
-    waits = _wait(able, seen)
     present = sum(seen.workers.values()) + sum(spot.values())
     dear: dict[str, int] = {}
     if rest and _now(present, len(_names(planned)), waits, slack, seen):
         wanted = rest if present >= seen.least or slack >= 0 else rest[: seen.least - present]
-        dear = _placed(wanted, _by_on_demand(able, seen), room)
+        had = [kind for kind in able if not kind.fixed and kind.on_demand_price and not seen.refused.get(kind.name)]
+        dear = _placed(wanted, sorted(had, key=lambda kind: (kind.on_demand_price or 0.0, kind.name)), room)
     missing = len(rest) - sum(dear.values())
     return Successors(
-        spot, dear, missing, _why_successors(spot, dear, missing, waits), waits if missing else None, slack
+        add=spot,
+        add_on_demand=dear,
+        missing=missing,
+        why=_why_successors(spot, dear, missing, waits),
+        look_again_seconds=waits if missing else None,
+        last_moment_seconds=in_time,
     )
 
 
@@ -251,24 +216,6 @@ def _lacking(planned: Mapping[str, int], there: Mapping[str, int]) -> list[str]:
     return gone[: max(0, len(_names(planned)) - sum(there.values()))]
 
 
-def _able(pool: FleetPool, planned: Mapping[str, int]) -> list[WorkerType]:
-    """Types that hold nobody up, the cheapest first."""
-    slowest = min((kind.samples_per_second for kind in pool.types if planned.get(kind.name)), default=0.0)
-    able = [kind for kind in pool.types if kind.samples_per_second >= slowest and kind.dollars_per_hour > 0]
-    return sorted(able, key=lambda kind: (kind.dollars_per_hour, kind.name))
-
-
-def _free(kind: WorkerType, seen: GangSituation) -> bool:
-    """Whether it may be asked for now, as it is planned to be rented."""
-    return (seen.refused if kind.fixed else seen.cooling).get(kind.name, 0.0) <= 0
-
-
-def _by_on_demand(able: list[WorkerType], seen: GangSituation) -> list[WorkerType]:
-    priced = [(kind.on_demand_price, kind) for kind in able if not kind.fixed and not seen.refused.get(kind.name)]
-    known = [(price, kind) for price, kind in priced if price]
-    return [kind for _, kind in sorted(known, key=lambda each: (each[0], each[1].name))]
-
-
 def _placed(lacking: list[str], of: list[WorkerType], room: Counter[str]) -> dict[str, int]:
     """One for each, its own type if that is among ``of`` (by price); takes from ``room``."""
     found: Counter[str] = Counter()
@@ -282,12 +229,6 @@ def _placed(lacking: list[str], of: list[WorkerType], room: Counter[str]) -> dic
     return dict(found)
 
 
-def _wait(able: list[WorkerType], seen: GangSituation) -> float | None:
-    """Seconds until some type may be asked for again; ``None``: none is cooling."""
-    until = [(seen.refused if kind.fixed else seen.cooling).get(kind.name, 0.0) for kind in able]
-    return min((seconds for seconds in until if seconds > 0), default=None)
-
-
 def _now(present: int, planned: int, waits: float | None, slack: float, seen: GangSituation) -> bool:
     """Whether machines on demand are needed now."""
     training = present / planned if present >= seen.least else 0.0
@@ -298,7 +239,7 @@ def _now(present: int, planned: int, waits: float | None, slack: float, seen: Ga
 
 
 def _why_successors(spot: Mapping[str, int], dear: Mapping[str, int], missing: int, waits: float | None) -> str:
-    parts = [_successor_machines(spot, " on spot" if dear else ""), _successor_machines(dear, " on demand")]
+    parts = [_machines(spot, " on spot" if dear else ""), _machines(dear, " on demand")]
     now = " and ".join(part for part in parts if part) or "nothing"
     if missing and waits is not None:
         rest = f"{counted(missing, 'node')} more once a type has cooled down"
@@ -307,7 +248,3 @@ def _why_successors(spot: Mapping[str, int], dear: Mapping[str, int], missing: i
     else:
         rest = "no spot machines would be in time" if dear else "the gang is whole again with that"
     return f"rent {now}: {rest}"
-
-
-def _successor_machines(added: Mapping[str, int], how: str) -> str:
-    return " and ".join(f"{counted(n, 'machine')} of {name}{how}" for name, n in added.items())

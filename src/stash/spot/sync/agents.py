@@ -1,4 +1,10 @@
-"""torchrun agents, one a node of a synchronous job: how they are started, where, and what they say."""
+"""torchrun agents, one a node of a synchronous job: how they are started, where they meet, and what they print.
+
+Agents meet at a store that none of them keeps, as on an on-demand head: whichever node is revoked, the meeting place
+stays. ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE`` is what lets torch 2.13 readmit a node: without it an agent that led an
+earlier round keeps that round's address, publishes it in no later one, and a newcomer waits for it until it gives up.
+Who goes when, and what to do about it, is not known here; where a node is, its hosts know.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from stash.core.errors import StashError
 from stash.core.interrupts import postponed
-from stash.spot.emulate.backends import MARK, kill_all, leftovers, started
+from stash.measure.linux.processes import end_at_once
+from stash.spot.emulate.hosts import HEAD, MARK, EmulatedHosts, ThisMachine, last_line, leftovers, started
 from stash.spot.sync.checkpoint_request import EVERY, FOLDER
-from stash.spot.sync.nodes import AgentPlace
-
-# Torchrun --------------------------------------------------------------------------------------------------
-# How torchrun is started on a node of a synchronous job, and what can be told from what it says and starts.
-#
-# Words and readings only: starts nothing, and knows no PyTorch.
-#
-# Agents meet at a store that none of them keeps, as on an on-demand head: whichever node is revoked, the meeting
-# place stays. ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE`` is what lets torch 2.13 readmit a node: without it an agent
-# that led an earlier round keeps that round's address, tells nobody in the next one, and a newcomer waits for it
-# until it gives up.
+from stash.spot.sync.rendezvous import PORT, READY, meeting_store
 
 SETTINGS = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Variables that torchrun needs on every node; a user's own value wins."""
@@ -93,17 +91,13 @@ def complaint(printed: str) -> str:
     return next(reversed(_ERROR.findall(printed)), "")
 
 
-# Agents ----------------------------------------------------------------------------------------------------
-# torchrun agents, one for each node of a synchronous job: started at their places, all meeting at one store.
-#
-# Starts an agent, asks it to go, takes it away with all that it started, and sees which group trains. Who goes
-# when, and what to do about it, it does not know; where a node is, its place knows.
-
 NODE = "STASH_SPOT_NODE"
 """Variable in the environment of an agent, and of all that it starts: whose it is."""
 _DEFAULTS = {"OMP_NUM_THREADS": "1", **SETTINGS}
 _GRACE = 5.0
 """Seconds for scripts to end when everything does."""
+_START_SECONDS = 120.0
+"""For the store to be there."""
 
 
 @dataclass(frozen=True)
@@ -117,18 +111,31 @@ class TrainingGroup:
 class TorchrunAgents:
     """Every node a process tree at its place."""
 
-    def __init__(self, orders: SyncOrders, folder: Path, place: AgentPlace) -> None:
-        self._orders, self._folder, self._place = orders, folder, place
-        told = {FOLDER: str(orders.checkpoints), EVERY: str(orders.every), MARK: str(folder)}
-        self._told = {**told, "PYTHONUNBUFFERED": "1"}
+    def __init__(self, orders: SyncOrders, folder: Path, hosts: ThisMachine | EmulatedHosts) -> None:
+        self._orders, self._folder, self._hosts = orders, folder, hosts
+        own = {FOLDER: str(orders.checkpoints), EVERY: str(orders.every), MARK: str(folder)}
+        self._variables = {**own, "PYTHONUNBUFFERED": "1"}
         self._endpoint = ""
+        self._store: object = None
         self._run = secrets.token_hex(4)
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
         self._read: dict[str, int] = {}
 
     def start(self) -> None:
         """Where they meet is there from now on; raises StashError."""
-        self._endpoint = self._place.start()
+        self._hosts.start()
+        address = self._hosts.address(HEAD)
+        if isinstance(self._hosts, ThisMachine):  # in this process: nobody trains on once it was killed
+            self._store = store = meeting_store(address, 0)
+            self._endpoint = f"{address}:{store.port}"
+            return
+        words = (sys.executable, "-m", "stash.spot.sync.rendezvous", address, str(PORT))
+        store_process, until = self._hosts.run(HEAD, words, {}), time.monotonic() + _START_SECONDS
+        while READY not in store_process.output:
+            if store_process.poll() is not None or time.monotonic() > until:
+                raise StashError(f"the store did not start on the emulated head: {last_line(store_process.output)}")
+            time.sleep(0.1)
+        self._endpoint = f"{address}:{PORT}"
 
     def begin(self) -> None:
         """A new rendezvous: who is launched from now on meets nobody of before."""
@@ -136,29 +143,29 @@ class TorchrunAgents:
 
     def launch(self, name: str) -> None:
         """Raises StashError if there is no place for one more."""
-        seat = self._place.seat(name)
-        agent = (sys.executable, "-m", "torch.distributed.run", f"--local-addr={seat.address}")
+        agent = (sys.executable, "-m", "torch.distributed.run", f"--local-addr={self._hosts.address(name)}")
         words = torchrun(self._orders, self._endpoint, self._run)
-        environment = {**_DEFAULTS, **os.environ, **seat.environment, **self._told, NODE: name}
-        with self._output(name).open("ab") as output, self._errors(name).open("wb") as errors:
+        enter, own = self._hosts.enter(name)
+        environment = {**_DEFAULTS, **os.environ, **own, **self._variables, NODE: name}
+        with (self._folder / f"{name}.out").open("ab") as output, self._errors(name).open("wb") as errors:
             self._agents[name] = subprocess.Popen(
-                (*seat.enter, *agent, *words), env=environment, stdin=subprocess.DEVNULL, stdout=output,
+                (*enter, *agent, *words), env=environment, stdin=subprocess.DEVNULL, stdout=output,
                 stderr=errors, start_new_session=True,
             )  # fmt: skip
 
     def ask(self, name: str) -> None:
-        """SIGTERM to the agent, which hands it on: what a node is told before it goes."""
+        """SIGTERM to the agent, which hands it on: the notice that a node gets before it goes."""
         self._agents[name].terminate()
 
     def vanish(self, name: str) -> None:
         """Its machine is gone, and all that ran there."""
-        self._place.lose(name)
+        self._hosts.lose(name)
         self.end(name)
 
     def end(self, name: str) -> None:
         """SIGKILL to the agent and to all that it started; its machine stays."""
         agent = self._agents.pop(name)
-        kill_all(lambda: [pid for pid, variables in started(self._folder) if variables.get(NODE) == name])
+        end_at_once(lambda: [pid for pid, variables in started(self._folder) if variables.get(NODE) == name])
         agent.wait()
 
     def ended(self) -> dict[str, int]:
@@ -205,7 +212,8 @@ class TorchrunAgents:
             try:
                 self._end_all()
             finally:
-                self._place.close()
+                self._store = None
+                self._hosts.close()
 
     def _end_all(self) -> None:
         for agent in self._agents.values():
@@ -213,13 +221,10 @@ class TorchrunAgents:
         patience = time.monotonic() + _GRACE
         while any(agent.poll() is None for agent in self._agents.values()) and time.monotonic() < patience:
             time.sleep(0.05)
-        kill_all(lambda: leftovers(self._folder))
+        end_at_once(lambda: leftovers(self._folder))
         for agent in self._agents.values():
             agent.wait()
         self._agents.clear()
-
-    def _output(self, name: str) -> Path:
-        return self._folder / f"{name}.out"
 
     def _errors(self, name: str) -> Path:
         return self._folder / f"{name}.err"

@@ -112,7 +112,9 @@ class CheckpointRequest:
         """Whether there is nothing to wait for: it is whole, or there will be none in time."""
         if self.seconds is None and not self.why:
             waited = self._clock() - self._began
-            if self._answered():
+            last = last_saved(self._folder)
+            # By a checkpoint that was begun after this request, or after a later one that took its place.
+            if last is not None and last.word is not None and last.word in (self.word, asked(self._folder)):
                 self.seconds = waited
             elif waited >= self._room:
                 self.why = f"none was whole within {self._room:.3g} s"
@@ -127,8 +129,3 @@ class CheckpointRequest:
         if last is not None and last.seconds >= self._room:
             return f"the last one took {last.seconds:.3g} s, and the notice leaves {self._room:.3g} s"
         return ""
-
-    def _answered(self) -> bool:
-        """By a checkpoint that was begun after this request, or after a later one that took its place."""
-        last = last_saved(self._folder)
-        return last is not None and last.word is not None and last.word in (self.word, asked(self._folder))

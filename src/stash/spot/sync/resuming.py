@@ -1,4 +1,12 @@
-"""``stash.spot.checkpoint``: a synchronous script goes on where it was, from the checkpoint all ranks agree on."""
+"""``stash.spot.checkpoint``: a synchronous script goes on where it was, from the checkpoint all ranks agree on.
+
+The script names what has a state and where it is; the rest is when to save, whole or not at all, and to find the
+newest again. Rank 0 saves, all ranks load: right where every rank holds the same state, as under DDP.
+
+What one machine writes into a bucket or a network file system, another may not find for a while: SkyPilot's mounts of
+S3 and GCS remember names for 5 s, blobfuse2 for 120 s. Ranks that loaded what each of them saw would train different
+models, so rank 0 names the checkpoint, through the store of the process group, as that needs no device.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +26,6 @@ from stash.spot.sync import checkpoint_request
 from stash.spot.train import saved_shards
 from stash.spot.train.saved_shards import StoredState
 
-# Agreed ----------------------------------------------------------------------------------------------------
-# Which checkpoint all ranks go on from: the newest that rank 0 sees, however late the others come to see it.
-#
-# What one machine writes into a bucket or a network file system, another may not find for a while: SkyPilot's
-# mounts of S3 and GCS remember names for 5 s, blobfuse2 for 120 s. Ranks that loaded what each of them saw would
-# train different models. Rank 0's word travels through the store of the process group, as that needs no device.
-
 _SEEN_SECONDS = 180.0
 """Until a file that another machine wrote has to be seen."""
 _LOOK_SECONDS = 1.0
@@ -40,9 +41,9 @@ def newest(
 
     Raises UserError where rank 0 finds none of several whole, or another rank does not see what rank 0 chose.
     """
-    store = _store()
-    if store is None:
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return saved_shards.newest(folder, shard)
+    store: Any = dist.distributed_c10d._get_default_store()  # type: ignore[no-untyped-call,unused-ignore]
     key = f"stash/checkpoint/{shard}/{folder.name}/{_asked[folder.name]}"
     _asked[folder.name] += 1
     if dist.get_rank() == 0:
@@ -73,23 +74,9 @@ def _awaited(path: Path, seconds: float, sleep: Callable[[float], None]) -> Stor
                     f"({error}); checkpoints have to be in a folder that all nodes see, like a bucket or NFS"
                 ) from error
         if path.parent.is_dir():
-            list(path.parent.iterdir())  # has a mount look anew
+            list(path.parent.iterdir())  # has a mount look again
         sleep(_LOOK_SECONDS)
 
-
-def _store() -> Any:
-    """Of the default process group; ``None`` where this process trains alone."""
-    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
-        return None
-    return dist.distributed_c10d._get_default_store()  # type: ignore[no-untyped-call,unused-ignore]
-
-
-# Resuming --------------------------------------------------------------------------------------------------
-# ``stash.spot.checkpoint``: lets a synchronous script, under torchrun or alone, go on where it was when it ended.
-#
-# The script names what has a state and where it is; the rest is when to save, whole or not at all, and to find the
-# newest again. Rank 0 saves, all ranks load: right where every rank holds the same state, as under DDP. Which one
-# they load rank 0 says: a network file system or a bucket may show a new file to one machine later than to another.
 
 _EVERY = 60.0
 _LOOK = 0.5
@@ -120,7 +107,7 @@ class ResumedTraining:
             last = checkpoint_request.last_saved(self._notes)
             self._answered = last.word if last is not None else None
         self.state: dict[str, Any] = {}
-        """What the script said where it was when the newest checkpoint was saved; empty if it begins anew."""
+        """Where the script was when the newest checkpoint was saved; empty if it begins from nothing."""
 
     def step(self, **state: Any) -> bool:
         """Call it once a step: saves every so many seconds, and when a notice asks for it; whether it did.
@@ -130,8 +117,12 @@ class ResumedTraining:
         if not self._saves:
             return False
         now = self._clock()
-        if now - self._last < self._every and not self._wanted(now):
-            return False
+        if now - self._last < self._every:
+            if now - self._looked < _LOOK:
+                return False
+            self._looked = now
+            if checkpoint_request.asked(self._notes) in (None, self._answered):
+                return False  # nobody asks for a checkpoint that there is not yet
         self.save(**state)
         return True
 
@@ -145,13 +136,6 @@ class ResumedTraining:
         saved_shards.save(self._folder, _WHOLE, {"parts": sorted(self._parts), "state": state}, content.getvalue())
         self._last, self._answered = self._clock(), word
         checkpoint_request.saved(self._notes, checkpoint_request.SavedNote(word, self._last - began))
-
-    def _wanted(self, now: float) -> bool:
-        """Whether somebody asks for a checkpoint that there is not yet."""
-        if now - self._looked < _LOOK:
-            return False
-        self._looked = now
-        return checkpoint_request.asked(self._notes) not in (None, self._answered)
 
     def load(self) -> None:
         """The newest checkpoint that is whole, if there is one; raises UserError if it is of other parts."""
@@ -167,8 +151,8 @@ class ResumedTraining:
         for name, part in self._parts.items():
             part.load_state_dict(states[name])
         self.state = dict(found.facts["state"])
-        for told in found.skipped:
-            print(told, flush=True)
+        for sentence in found.skipped:
+            print(sentence, flush=True)
 
 
 def checkpoint(

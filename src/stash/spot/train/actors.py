@@ -52,7 +52,7 @@ ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 STORE_BYTES = 80_000_000
 """Of the object store, which carries no tensors: the least that Ray accepts."""
 _SHARE = 0.001
-_DESK_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
+_ANSWER_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
 """That an answer may take: where everything starts at once; of servers that write a large checkpoint."""
 _CALLS = 512
 """That the coordinator holds at once: every worker may wait at the gate."""
@@ -119,18 +119,18 @@ class ServerActor:
 class WorkerActor:
     """A worker, which calls on the coordinator through Ray."""
 
-    def __init__(self, orders: TrainingOrders, place: WorkerPlace, desk: Any) -> None:
-        self._orders, self._place, self._desk = orders, place, desk
+    def __init__(self, orders: TrainingOrders, place: WorkerPlace, coordinator: Any) -> None:
+        self._orders, self._place, self._coordinator = orders, place, coordinator
 
     def arrive(self) -> None:
         """Make the job's parts and join; raises UserError."""
         _on_a_host_of_its_own()
         self._trainer = Trainer(load_job(self._orders.job), len(self._orders.servers), self._place.samples)
-        require_ray().get(self._desk.join.remote(self._place.name, self._place.samples))
+        require_ray().get(self._coordinator.join.remote(self._place.name, self._place.samples))
 
     def work(self) -> int:
-        desk = _RemoteDesk(self._desk)
-        return work(self._place.name, self._trainer, desk, Pacing(self._place.seconds), run_secret())
+        coordinator = _RemoteCoordinator(self._coordinator)
+        return work(self._place.name, self._trainer, coordinator, Pacing(self._place.seconds), run_secret())
 
     def prove(self, saved: Any, last: list[tuple[DataLease, float]], *packed: Any) -> SavedLoss:
         own = [torch.tensor(each) for each in packed]
@@ -143,7 +143,7 @@ def _on_a_host_of_its_own() -> None:
         go_first()
 
 
-class _RemoteDesk:
+class _RemoteCoordinator:
     """The coordinator's actor as workers know it."""
 
     def __init__(self, actor: Any) -> None:
@@ -171,11 +171,11 @@ class ActorFleet:
         there = {"address": orders.address} if orders.address else own
         self._ray.init(**there, _node_ip_address=orders.interface, log_to_driver=False, logging_level="error")
         batch = max(each.samples for each in orders.workers)
-        desk = self._ray.remote(num_cpus=0, max_concurrency=_CALLS)(Coordinator)
+        coordinator = self._ray.remote(num_cpus=0, max_concurrency=_CALLS)(Coordinator)
         if orders.address:
-            desk = desk.options(resources={"head": _SHARE})
+            coordinator = coordinator.options(resources={"head": _SHARE})
         self._lease_key = secrets.token_bytes(32)
-        self.desk = desk.remote(len(orders.servers), orders.bound, batch, self._lease_key)
+        self.coordinator = coordinator.remote(len(orders.servers), orders.bound, batch, self._lease_key)
         self._actors: dict[str, Any] = {}
         self._starting: dict[Any, str] = {}
         self._running: dict[Any, str] = {}
@@ -185,9 +185,9 @@ class ActorFleet:
     def ask(self, method: str, *words: Any) -> Any:
         """The coordinator's answer; raises JobError if there is none."""
         try:
-            return self._ray.get(getattr(self.desk, method).remote(*words), timeout=_DESK_SECONDS)
+            return self._ray.get(getattr(self.coordinator, method).remote(*words), timeout=_ANSWER_SECONDS)
         except self._ray.exceptions.GetTimeoutError:
-            raise JobError(f"the coordinator has not answered for {_DESK_SECONDS:g} s") from None
+            raise JobError(f"the coordinator has not answered for {_ANSWER_SECONDS:g} s") from None
         except self._ray.exceptions.RayError as error:
             raise self.described("the coordinator", error) from error
 
@@ -199,7 +199,7 @@ class ActorFleet:
 
     def start_worker(self, place: WorkerPlace) -> None:
         """Begin a worker on the machine of its name, or here."""
-        actor = self._made(WorkerActor, place.name, 2).remote(self._orders, place, self.desk)
+        actor = self._made(WorkerActor, place.name, 2).remote(self._orders, place, self.coordinator)
         self._actors[place.name] = actor
         self._starting[actor.arrive.remote()] = place.name
 
@@ -227,7 +227,7 @@ class ActorFleet:
 
     def applied(self, names: Sequence[str]) -> list[tuple[Range, ...]] | None:
         """What each server has applied; ``None`` if one of them is just going, or does not answer."""
-        return self._all(names, "applied")
+        return self._answers({name: self._actors[name].applied.remote() for name in names})
 
     def begin_saving(self, names: Sequence[str]) -> None:
         """Have all servers write checkpoints; ``saved`` says when they are there."""
@@ -256,9 +256,6 @@ class ActorFleet:
         found = self._answers({name: self._actors[name].prove.remote(saved, last, *self._packed)}, seconds)
         return None if found is None else found[0]
 
-    def _all(self, names: Sequence[str], method: str) -> list[Any] | None:
-        return self._answers({name: getattr(self._actors[name], method).remote() for name in names})
-
     def _answers(self, asked: Mapping[str, Any], seconds: float = _SERVERS_SECONDS) -> list[Any] | None:
         """Of actors, by name; ``None`` if one is gone, or too slow. Raises StashError for what one raised itself."""
         found, until = [], time.monotonic() + seconds
@@ -277,8 +274,8 @@ class ActorFleet:
         shown = cause if isinstance(cause, BaseException) else error
         if isinstance(shown, UserError):
             return UserError(str(shown))
-        said = str(shown) if isinstance(shown, StashError) else f"{type(shown).__name__}: {one_line(shown)}"
-        return JobError(f"{who} failed: {said}")
+        text = str(shown) if isinstance(shown, StashError) else f"{type(shown).__name__}: {one_line(shown)}"
+        return JobError(f"{who} failed: {text}")
 
     def is_gone(self, error: Exception) -> bool:
         """Whether it says that an actor's machine or process is no more, as against an error in what it did."""

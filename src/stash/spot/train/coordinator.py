@@ -73,7 +73,7 @@ class NotFinite:
 
 
 class Coordinator:
-    """The desk of one training. Raises UserError from nowhere: what is asked of it is Stash's own."""
+    """Of one training."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Coordinator:
         key: bytes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``batch``: samples at most of a lease that has to be cut anew; ``key``: what leases are signed with."""
+        """``batch``: samples at most of a lease that has to be cut again; ``key``: what leases are signed with."""
         self._key = key
         self._suspects: dict[DataLease, tuple[str, ...]] = {}
         """Leases on which somebody computed what is not finite, until they are done; and who did."""
@@ -139,23 +139,23 @@ class Coordinator:
         if not report.applied:
             self._ledger.returned(worker, report.lease)
             self._refused |= report.refused
-            if not report.finite:
-                self._suspect(worker, report)
+            if not report.finite:  # whoever is next tries the samples: is it the machine's fault, or the job's?
+                workers = (*self._suspects.get(report.lease, ()), worker)
+                self._suspects[report.lease] = workers
+                verdict: Literal["open", "the job"] = "open" if len(workers) == 1 else "the job"
+                self._failures.append(NotFinite(workers, report.lease, report.loss, verdict))
         elif self._ledger.done(worker, report.lease):
-            self._acquit(worker, report)
+            # The job is not at fault; another worker that failed on the same samples gets no lease any more.
+            wrong = tuple(who for who in self._suspects.pop(report.lease, ()) if who != worker)
+            if wrong:
+                self._dismissed.update(wrong)
+                self._failures.append(NotFinite(wrong, report.lease, report.loss, "the machine"))
             self._gate.advance(worker)
             lease = report.lease
             self._rows.append(
                 UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss, lease.start)
             )
         self._changed.notify_all()
-
-    def _suspect(self, worker: str, report: UpdateReport) -> None:
-        """Whoever is next tries the samples, which tells the machine's fault from the job's."""
-        workers = (*self._suspects.get(report.lease, ()), worker)
-        self._suspects[report.lease] = workers
-        verdict: Literal["open", "the job"] = "open" if len(workers) == 1 else "the job"
-        self._failures.append(NotFinite(workers, report.lease, report.loss, verdict))
 
     def _await_verdict(self, worker: str) -> None:
         """Who computed what is not finite waits until another worker has tried the samples, if there is one."""
@@ -171,13 +171,6 @@ class Coordinator:
         suspected = {who for workers in self._suspects.values() for who in workers}
         return worker in suspected and not suspected >= self._trainees.keys()
 
-    def _acquit(self, worker: str, report: UpdateReport) -> None:
-        """The job is not at fault; another worker that failed on the same samples gets no lease any more."""
-        wrong = tuple(who for who in self._suspects.pop(report.lease, ()) if who != worker)
-        if wrong:
-            self._dismissed.update(wrong)
-            self._failures.append(NotFinite(wrong, report.lease, report.loss, "the machine"))
-
     def _ends(self, worker: str) -> bool:
         trainee = self._trainees.get(worker)
         if self._stopped or trainee is None or worker in self._dismissed:
@@ -191,7 +184,7 @@ class Coordinator:
         self._changed.notify_all()
         return lost
 
-    # Told by whoever runs the fleet -----------------------------------------------------------------------
+    # Asked by the head ------------------------------------------------------------------------------------
 
     def place(self, server: int, address: Address | None) -> None:
         """Where a server is from now on; ``None``: nowhere, until its successor is."""
@@ -239,7 +232,7 @@ class Coordinator:
             self._changed.notify_all()
 
     def news(self) -> tuple[list[UpdateDone], bool]:
-        """The updates since the last call, and whether a server refused a lease that has to be cut anew."""
+        """The updates since the last call, and whether a server refused a lease that has to be cut again."""
         with self._changed:
             rows, self._rows = self._rows, []
             return rows, self._refused

@@ -1,6 +1,6 @@
 """A job that can train asynchronously, as its user describes it: how to make its parts, not how to run them.
 
-Whoever trains it (a replay on this machine, workers on many) makes the parts anew in every process that needs them.
+Whoever trains it (a replay on this machine, workers on many) makes the parts in every process that needs them.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def load_job(where: str) -> ElasticJob:
         raise UserError(f"there is no file {path}; a job is named like {EXAMPLE}")
     job = getattr(_imported(file), name, None)
     if not isinstance(job, ElasticJob):
-        said = "has no" if job is None else f"has a {type(job).__name__}, not a stash.spot.Job, under the"
-        raise UserError(f"{path} {said} name {name}; it needs a line like: {name} = stash.spot.Job(...)")
+        found = "has no" if job is None else f"has a {type(job).__name__}, not a stash.spot.Job, under the"
+        raise UserError(f"{path} {found} name {name}; it needs a line like: {name} = stash.spot.Job(...)")
     return job
 
 

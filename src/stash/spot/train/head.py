@@ -1,7 +1,8 @@
-"""Runs on the head: starts servers and workers, follows them, replaces who goes, and says all of it on a tape.
+"""Runs on the head: starts servers and workers, follows them, replaces who goes, and logs all of it.
 
-``python -m stash.spot.train.head FOLDER``. It decides who is replaced, at once and like with like; machines are
-somebody else's (``rehearsal`` on a testbed), who reads on the tape which one is wanted. Ends once that one is gone.
+``python -m stash.spot.train.head FOLDER``. It decides who is replaced, at once and like with like; machines are the
+business of whoever started it (a rehearsal, a renter), who reads in the log which one is wanted, and without whom it
+ends.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import os
 import sys
 import time
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import JobError, StashError, one_line
+from stash.spot.members import FleetMember, Members, MemberState
 from stash.spot.records.runs import LOSS_WINDOW, mean_loss
 from stash.spot.train.ledger import DataLease
-from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, Tape, TrainingOrders, WorkerPlace, read_orders
+from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, EventLog, TrainingOrders, WorkerPlace, read_orders
 
 if TYPE_CHECKING:
     from stash.spot.train.actors import ActorFleet
@@ -36,13 +38,20 @@ _GRACE, _SERVER_GRACE = 15.0, 90.0
 """Seconds at the end that workers have to finish what they are at, and a server's successor to come."""
 
 
+@dataclass(kw_only=True)
+class _Worker(FleetMember):
+    place: WorkerPlace
+    dismissed: bool = False
+    """Its machine computes what is not finite: it has no say about the saved model."""
+
+
 class TrainingHead:
     """One training, from the first actor to the last."""
 
     def __init__(self, orders: TrainingOrders, folder: Path, fleet: ActorFleet) -> None:
         self._orders, self._fleet = orders, fleet
-        self._events, self._wishes = Tape(folder / EVENTS), Tape(folder / WISHES)
-        self._updates = Tape(folder / UPDATES)
+        self._events, self._wishes = EventLog(folder / EVENTS), EventLog(folder / WISHES)
+        self._updates = EventLog(folder / UPDATES)
         since = float(fleet.ask("seconds"))  # before the clock is read: the first answer may take seconds
         self._zero = time.monotonic() - since
         self._servers = list(orders.servers)
@@ -51,15 +60,9 @@ class TrainingHead:
         self._complete = time.monotonic()
         """When all servers were last there."""
         self._resumed = False
-        self._workers = {each.name: each for each in orders.workers}
-        self._training: set[str] = set()
-        self._succeeded: set[str] = set()
+        self._workers: Members[_Worker] = Members()
         self._made = {"server": len(orders.servers), "worker": len(orders.workers)}
         self._last: deque[UpdateDone] = deque(maxlen=LOSS_WINDOW)
-        self._left: list[str] = []
-        """Workers that were done, whose machines may still be there."""
-        self._dismissed: set[str] = set()
-        """Workers whose machines compute what is not finite: they say nothing of the saved model."""
         self._count = 0
         self._began: float | None = None
         self._saved = 0.0
@@ -79,14 +82,17 @@ class TrainingHead:
         for number, name in enumerate(self._servers):
             self._fleet.start_server(name, number)
         for place in self._orders.workers:
-            self._fleet.start_worker(place)
+            self._start_worker(place)
         while (reason := self._over()) is None:
             for change in self._fleet.changes(_POLL):
                 self._take(*change)
             for wish in self._wishes.news():
                 self._grant(wish)
             self._follow()
-            self._checkpoint()
+            if self._saving is not None:  # begun when it was time; nobody waits for a slow disk
+                self._take_saved(0.0)
+            elif self._began is not None and time.monotonic() - self._saved >= self._orders.checkpoint_seconds:
+                self._begin_saving()
         self._finish(reason)
 
     # What happens -----------------------------------------------------------------------------------------
@@ -99,17 +105,18 @@ class TrainingHead:
                 self._server_came(name, answer)
             else:
                 self._server_went(name)
-        elif name in self._workers:
+        elif name in self._workers.there:
             if arrived:
-                self._training.add(name)
-                self._say("joined", name, type=self._workers[name].type)
+                self._workers.join(name, time.monotonic())
+                self._workers[name].joined = True  # also with notice, which it keeps
+                self._emit("joined", name, type=self._workers[name].type)
             else:
                 self._worker_went(name, answer)
 
     def _server_came(self, name: str, answer: Any) -> None:
-        address, version, told = answer
+        address, version, skipped = answer
         self._addresses[name] = address
-        self._say("server joined", name, version=version, told=list(told))
+        self._emit("server joined", name, version=version, told=list(skipped))
         if len(self._addresses) < len(self._servers):
             return
         applied = self._fleet.applied(self._servers)
@@ -117,7 +124,7 @@ class TrainingHead:
             return  # another one is just going; its successor brings us here again
         again = self._fleet.ask("reconcile" if self._resumed else "resume", applied)
         if again:
-            self._say("rolled back", name, samples=again)
+            self._emit("rolled back", name, samples=again)
         self._resumed = True
         for number, each in enumerate(self._servers):
             self._fleet.ask("place", number, self._addresses[each])
@@ -126,57 +133,59 @@ class TrainingHead:
         number = self._servers.index(name)
         self._fleet.ask("place", number, None)
         self._addresses.pop(name, None)
-        self._say("server lost", name)
+        self._emit("server lost", name)
         self._servers[number] = successor = self._named("server")
-        self._say("wanted", successor, instead_of=name, type="server")
+        self._emit("wanted", successor, instead_of=name, type="server")
         self._fleet.start_server(successor, number)
 
     def _worker_went(self, name: str, answer: Any) -> None:
         """It was done, or its machine is gone."""
         self._follow()  # a dismissed worker is replaced, and it ends as soon as it is dismissed
-        self._training.discard(name)
-        place = self._workers.pop(name)
         if isinstance(answer, Exception):
-            self._say("lost", name, leases=self._fleet.ask("gone", name))
-            self._succeed(place)
+            self._workers.lose(name, time.monotonic())
+            self._emit("lost", name, leases=self._fleet.ask("gone", name))
+            self._replace(self._workers[name])
         else:
-            if name not in self._dismissed:
-                self._left.append(name)
-            self._say("left", name, updates=answer)
+            self._workers.finish(name, time.monotonic())
+            self._emit("left", name, updates=answer)
 
     def _grant(self, wish: dict[str, Any]) -> None:
-        who = wish.get("who", "")
+        who, there = wish.get("who", ""), self._workers.there
         if wish["do"] == "stop":
             self._stop = True
-        elif wish["do"] == "notice" and who in self._workers:
-            self._say("notice", who, seconds=wish["seconds"])
+        elif wish["do"] == "notice" and who in there:
+            self._workers.notice(who, wish["seconds"], time.monotonic())
+            self._emit("notice", who, seconds=wish["seconds"])
             self._fleet.ask("leaving", who, wish["seconds"])
-            self._succeed(self._workers[who])
-        elif wish["do"] == "withdrawn" and who in self._workers:
-            self._say("withdrawn", who)
+            self._replace(self._workers[who])
+        elif wish["do"] == "withdrawn" and who in there:
+            self._workers.withdraw(who, time.monotonic())
+            self._emit("withdrawn", who)
             self._fleet.ask("staying", who)
-        elif wish["do"] == "worker" and who not in self._workers:  # a machine that was rented meanwhile
-            self._workers[who] = WorkerPlace(who, wish["type"], wish["samples"])
-            self._fleet.start_worker(self._workers[who])
-        elif wish["do"] == "vanish" and who in {*self._workers, *self._servers}:
+        elif wish["do"] == "worker" and who not in there:  # a machine that was rented meanwhile
+            self._start_worker(WorkerPlace(who, wish["type"], wish["samples"]))
+        elif wish["do"] == "vanish" and who in {*there, *self._servers}:
             self._fleet.kill(who)
 
-    def _succeed(self, place: WorkerPlace) -> None:
+    def _start_worker(self, place: WorkerPlace) -> None:
+        self._workers.add(_Worker(place.name, place.type, since=time.monotonic(), place=place))
+        self._fleet.start_worker(place)
+
+    def _replace(self, worker: _Worker) -> None:
         """Like with like, once for each that goes; none while everything ends."""
-        if not self._orders.replace or self._stop or place.name in self._succeeded:
+        if not self._orders.replace or self._stop or worker.replaced:
             return
-        self._succeeded.add(place.name)
-        successor = replace(place, name=self._named("worker"))
-        self._workers[successor.name] = successor
-        self._say("wanted", successor.name, instead_of=place.name, type=place.type)
-        self._fleet.start_worker(successor)
+        worker.replaced = True
+        successor = replace(worker.place, name=self._named("worker"))
+        self._emit("wanted", successor.name, instead_of=worker.name, type=successor.type)
+        self._start_worker(successor)
 
     def _named(self, role: str) -> str:
         self._made[role] += 1
         return f"{role}{self._made[role]}"
 
-    def _say(self, what: str, who: str, **facts: Any) -> None:
-        self._events.tell(at=time.monotonic() - self._zero, what=what, who=who, **facts)
+    def _emit(self, what: str, who: str, **facts: Any) -> None:
+        self._events.append(at=time.monotonic() - self._zero, what=what, who=who, **facts)
 
     # What is done every time ------------------------------------------------------------------------------
 
@@ -184,29 +193,29 @@ class TrainingHead:
         rows, refused = self._fleet.ask("news")
         for row in rows:
             self._last.append(row)
-            self._updates.tell(**row.__dict__)
+            self._updates.append(**row.__dict__)
         self._count += len(rows)
         if rows and self._began is None:
             self._began = self._saved = time.monotonic()
-            self._say("began", "")
+            self._emit("began", "")
         for failure in self._fleet.ask("not_finite"):
-            self._hear_not_finite(failure)
+            self._take_not_finite(failure)
         if refused and len(self._addresses) == len(self._servers):
             applied = self._fleet.applied(self._servers)
             if applied is not None:
                 self._fleet.ask("reconcile", applied)
 
-    def _hear_not_finite(self, failure: NotFinite) -> None:
+    def _take_not_finite(self, failure: NotFinite) -> None:
         """No server applied it, so what was trained before is whole."""
         lease, who = failure.lease, failure.workers[-1]
         if failure.verdict == "open":
-            self._say("not finite", who, samples=lease.samples)
+            self._emit("not finite", who, samples=lease.samples)
         elif failure.verdict == "the machine":
-            self._dismissed.update(failure.workers)
             for name in failure.workers:
-                self._say("dismissed", name)
-                if name in self._workers:
-                    self._succeed(self._workers[name])
+                self._workers[name].dismissed = True
+                self._emit("dismissed", name)
+                if not self._workers[name].ended:
+                    self._replace(self._workers[name])
         elif self._diverged is None:
             workers = " and ".join(dict.fromkeys(failure.workers))
             self._diverged = (
@@ -214,13 +223,6 @@ class TrainingHead:
                 f"{failure.loss:g}), and were not applied: the training diverges, or these samples are bad; try a "
                 "lower learning rate or clipped gradients, and look at the data"
             )
-
-    def _checkpoint(self) -> None:
-        """Begin one when it is time, and note when it is written: nobody waits for a slow disk."""
-        if self._saving is not None:
-            self._take_saved(0.0)
-        elif self._began is not None and time.monotonic() - self._saved >= self._orders.checkpoint_seconds:
-            self._begin_saving()
 
     def _begin_saving(self) -> None:
         if len(self._addresses) == len(self._servers):
@@ -233,7 +235,7 @@ class TrainingHead:
             return
         if written:
             self._saved = time.monotonic()
-            self._say("checkpoint", "", seconds=self._saved - self._saving)
+            self._emit("checkpoint", "", seconds=self._saved - self._saving)
         self._saving = None
 
     @property
@@ -250,7 +252,7 @@ class TrainingHead:
         elif time.monotonic() - self._complete > _ARRIVAL_SECONDS:
             raise JobError(f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept")
         if self._began is None and orders.replace and time.monotonic() - self._ordered > self._patience:
-            raise JobError(f"nobody made an update within {self._patience:g} s")
+            raise JobError(f"no worker made an update within {self._patience:g} s")
         if self._diverged is not None:
             return self._diverged
         if self._stop:
@@ -270,7 +272,11 @@ class TrainingHead:
         self._stop = True
         self._fleet.ask("stop")
         began = time.monotonic()
-        while self._unfinished(time.monotonic() - began):
+        while True:  # for workers a little, for a server's successor until it can be saved
+            seconds, missing = time.monotonic() - began, len(self._addresses) < len(self._servers)
+            training = any(each.joined and not each.ended for each in self._workers.values())
+            if not (training and seconds < _GRACE) and not (missing and seconds < _SERVER_GRACE):
+                break
             for change in self._fleet.changes(_POLL):
                 self._take(*change)
             self._follow()
@@ -283,12 +289,7 @@ class TrainingHead:
         saved, books = self._keep_model(), self._audited()
         if self._diverged is not None:
             raise JobError(f"{self._diverged}; what was trained before is kept")
-        self._say("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books, saved=saved)
-
-    def _unfinished(self, seconds: float) -> bool:
-        """Whether it is worth waiting: for workers a little, for a server's successor until it can be saved."""
-        missing = len(self._addresses) < len(self._servers)
-        return bool(self._training and seconds < _GRACE) or (missing and seconds < _SERVER_GRACE)
+        self._emit("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books, saved=saved)
 
     def _audited(self) -> dict[str, Any]:
         """The books, held against what the servers themselves say that they applied."""
@@ -312,10 +313,11 @@ class TrainingHead:
         last = [(DataLease(row.start, row.start + row.samples), row.loss) for row in self._last]
         until = time.monotonic() + _PROVE_SECONDS
         why = "no worker was left that could, or it took too long" if last else "no update was made"
-        for name in reversed(self._left if last else []):
+        done = [each for each in self._workers.values() if each.state is MemberState.DONE and not each.dismissed]
+        for worker in sorted(done, key=lambda each: -each.since) if last else []:
             if (left := until - time.monotonic()) > 0:
                 try:
-                    found = self._fleet.prove(name, left, path, last)
+                    found = self._fleet.prove(worker.name, left, path, last)
                 except StashError as error:  # a worker without memory for it says nothing of the model
                     why = str(error)
                     continue
@@ -334,11 +336,11 @@ def main(folder: Path) -> int:
         fleet = ActorFleet(orders)
         TrainingHead(orders, folder, fleet).run()
     except StashError as error:
-        Tape(folder / EVENTS).tell(at=None, what="failed", who="", why=str(error), exit_code=error.exit_code)
+        EventLog(folder / EVENTS).append(at=None, what="failed", who="", why=str(error), exit_code=error.exit_code)
         return error.exit_code
     except Exception as error:
         why = f"the head failed: {type(error).__name__}: {one_line(error)}"
-        Tape(folder / EVENTS).tell(at=None, what="failed", who="", why=why, exit_code=StashError.exit_code)
+        EventLog(folder / EVENTS).append(at=None, what="failed", who="", why=why, exit_code=StashError.exit_code)
         raise
     finally:
         if fleet is not None:

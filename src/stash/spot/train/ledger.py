@@ -9,17 +9,15 @@ from itertools import pairwise
 
 from stash.core.membership import signature
 
-# Spans -----------------------------------------------------------------------------------------------------
-# Which samples of an endless stream have been trained on: disjoint half-open ranges, kept merged.
-#
-# Every server shard keeps one, so that whatever a worker sends twice is told from what is new. Knows numbers alone.
-
 Range = tuple[int, int]
 """From the first sample to the one after the last."""
 
 
 class Spans:
-    """A set of samples, as few ranges as it takes."""
+    """Samples of an endless stream that were trained on, as few disjoint ranges as it takes.
+
+    Every server shard keeps one, so that what a worker sends twice is distinguished from what is new.
+    """
 
     def __init__(self, ranges: Iterable[Sequence[int]] = ()) -> None:
         self._starts: list[int] = []
@@ -81,14 +79,6 @@ def cut(start: int, stop: int, edges: Iterable[int], most: int) -> list[Range]:
     return pieces
 
 
-# Ledger ----------------------------------------------------------------------------------------------------
-# Who trains on which samples: leases by range, given out once, given out again if they are lost.
-#
-# The servers' word is final: a lease is done when every shard has applied it, and each shard applies a sample once
-# (``spans``). So the ledger may forget, doubt, and ask again for what was done already; it may never give up on a
-# sample. Knows nothing of time, machines or gradients.
-
-
 @dataclass(frozen=True, order=True)
 class DataLease:
     """Samples ``start`` to ``stop`` of the stream, which one worker trains on in one update."""
@@ -109,7 +99,12 @@ def lease_tag(key: bytes, worker: str, lease: DataLease) -> bytes:
 
 
 class LeaseLedger:
-    """Every sample below ``issued`` is done, out with a worker, or waiting to be given out again."""
+    """Every sample below ``issued`` is done, out with a worker, or waiting to be given out again.
+
+    The servers' word is final: a lease is done when every shard has applied it, and each shard applies a sample once
+    (``Spans``). So the ledger may forget, doubt, and ask again for what was done already; it may never give up on a
+    sample. Knows nothing of time, machines or gradients.
+    """
 
     def __init__(self, applied: Sequence[Spans] = (), most: int = 1) -> None:
         """Going on from what each server has ``applied``: what some of them lack comes in leases of ``most``."""
@@ -209,15 +204,12 @@ def _held_by_all(applied: Sequence[Spans], end: int) -> Spans:
     return found
 
 
-# Gate ------------------------------------------------------------------------------------------------------
-# Stale-synchronous parallel training: a worker may be at most ``bound`` updates ahead of the slowest one.
-#
-# After Ho et al. (NeurIPS 2013). Without a bound it is asynchronous, and nobody ever waits. Counts are the gate's
-# own: who joins begins where the slowest is, and who leaves holds nobody up. Knows nothing of time.
-
-
 class SspGate:
-    """The clocks of the workers that train now."""
+    """Stale-synchronous parallel training: a worker is at most ``bound`` updates ahead of the slowest one.
+
+    After Ho et al. (NeurIPS 2013). Without a bound it is asynchronous, and nobody ever waits. The clocks are the
+    gate's own: who joins begins where the slowest is, and who leaves holds nobody up.
+    """
 
     def __init__(self, bound: int | None) -> None:
         """``None`` is no bound; 0 lets all do their n-th update before any does its next."""

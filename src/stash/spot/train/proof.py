@@ -65,12 +65,12 @@ class SavedLoss:
     @property
     def document(self) -> dict[str, Any]:
         """For the run's log: ``SavedModel`` of ``spot/records/runs.py``."""
-        said = (
+        sentence = (
             f"the saved model was loaded and gives a loss of {self.loss:.4g} on {self.evaluated_on}; "
             f"{self.reported:.4g} was reported while they were trained on"
         )
         facts = {name: value for name, value in vars(self).items() if name != "trained"}
-        return facts | {"said": self.wrong or said}
+        return facts | {"said": self.wrong or sentence}
 
 
 def prove(
@@ -129,7 +129,8 @@ def _differing(trained: nn.Module, fresh: nn.Module) -> list[str]:
 
 def _wrong(found: SavedLoss, differs: Sequence[str], window: Sequence[float]) -> str | None:
     on = found.evaluated_on
-    if not _same(found.loss, found.trained):
+    both_none = math.isnan(found.loss) and math.isnan(found.trained)
+    if not both_none and not math.isclose(found.loss, found.trained, rel_tol=_SAME, abs_tol=_TINY):
         what = ", ".join(differs[:_NAMED]) + (" and others differ" if len(differs) > _NAMED else " differs")
         if not differs:
             what = "something differs that is no parameter and no buffer, or the loss is not the same twice"
@@ -147,8 +148,3 @@ def _wrong(found: SavedLoss, differs: Sequence[str], window: Sequence[float]) ->
             "trained"
         )
     return None
-
-
-def _same(one: float, other: float) -> bool:
-    both_none = math.isnan(one) and math.isnan(other)
-    return both_none or math.isclose(one, other, rel_tol=_SAME, abs_tol=_TINY)

@@ -59,8 +59,7 @@ def newest(folder: Path, shard: int) -> StoredState | None:
         except UserError as error:
             skipped.append(str(error))
             continue
-        told = tuple(f"{why}; the one before it, {path.name}, is used" for why in skipped)
-        return replace(found, skipped=told)
+        return replace(found, skipped=tuple(f"{why}; the one before it, {path.name}, is used" for why in skipped))
     if skipped:
         raise UserError(f"{skipped[0]}, and no earlier one is whole; remove {folder} to begin anew")
     return None

@@ -1,6 +1,7 @@
 """One shard of the parameters: applies gradients with the job's own optimizer, each lease once.
 
-Serves workers over ``frames``, a thread each; applying is one at a time. Which tensors a server keeps is here, too.
+Serves workers over ``frames``, a thread each; receiving and sending go on side by side, applying is one at a time.
+Which tensors a server keeps is here, too. Knows no Ray, no ledger.
 """
 
 from __future__ import annotations
@@ -45,17 +46,12 @@ if TYPE_CHECKING:
 
     from stash.spot.train.elastic_job import ElasticJob
 
-# Shares ----------------------------------------------------------------------------------------------------
-# Which server keeps which parameters: whole tensors, so that the servers carry about the same number of bytes.
-#
-# Whole, because an optimizer may look at a tensor as one (its norm, its rows); the largest tensor is therefore what
-# limits how even the shares are. Knows names and sizes.
-
 
 def shares(sizes: Mapping[str, int], servers: int) -> tuple[tuple[str, ...], ...]:
     """The names that each of ``servers`` keeps, in the model's order; ``sizes`` in bytes. Raises UserError.
 
-    Largest first, to whoever has least (Graham, 1969): at most a third more than the evenest shares have.
+    Largest first, to whoever has least (Graham, 1969): at most a third more than the evenest shares have. Tensors
+    stay whole, because an optimizer may look at one as such (its norm, its rows).
     """
     if servers < 1 or servers > len(sizes):
         raise UserError(
@@ -70,17 +66,12 @@ def shares(sizes: Mapping[str, int], servers: int) -> tuple[tuple[str, ...], ...
     return tuple(tuple(name for name in sizes if home[name] == server) for server in range(servers))
 
 
-# Server ----------------------------------------------------------------------------------------------------
-# One shard of the parameters: applies gradients with the job's own optimizer, each lease once, and remembers which.
-#
-# Serves workers of the run over ``frames``, a thread each; receiving and sending go on side by side, applying is
-# one at a time. Takes gradients of leases that the worker was given, if they are finite. Its checkpoint holds
-# parameters, optimizer state and the samples it has applied, so that nothing else has to be saved with it. Knows no
-# Ray, no ledger.
-
-
 class ParameterShard:
-    """What one server keeps. ``apply_seconds`` emulates a slower machine: how long an update takes at least."""
+    """What one server keeps: parameters, optimizer state, and which samples it has applied, each once.
+
+    All of that is in its checkpoints, so that nothing else has to be saved with them. ``apply_seconds`` emulates a
+    slower machine: how long an update takes at least.
+    """
 
     def __init__(self, job: ElasticJob, number: int, servers: int, apply_seconds: float = 0.0) -> None:
         whole = build_model(job)
@@ -115,7 +106,7 @@ class ParameterShard:
             elif self.applied.touches(lease.start, lease.stop):
                 outcome = FrameKind.REFUSED
             else:
-                self._try_step(tray.filled())
+                self._step(tray.filled())
                 self.applied.add(lease.start, lease.stop)
                 self.version += 1
                 outcome = FrameKind.APPLIED
@@ -129,11 +120,19 @@ class ParameterShard:
             out.fill(self.tensors)
             return self.version
 
-    def _try_step(self, received: Sequence[Tensor | None]) -> None:
+    def _step(self, received: Sequence[Tensor | None]) -> None:
         if self.failure.done():  # what it holds is half updated
             raise JobError("an earlier update has failed")
+        gradients, buffers = received[: len(self.parameters)], received[len(self.parameters) :]
         try:
-            self._step(received)
+            for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
+                parameter.grad = gradient
+            self.optimizer.step()
+            for parameter in self.parameters.values():
+                parameter.grad = None
+            for buffer, value in zip(self.buffers.values(), buffers, strict=True):
+                if value is not None:
+                    buffer.copy_(value)
         except Exception as error:
             raise self.failed(f"{type(self.optimizer).__name__}.step() failed:", error) from error
 
@@ -143,17 +142,6 @@ class ParameterShard:
         with contextlib.suppress(InvalidStateError):
             self.failure.set_exception(found)
         return found
-
-    def _step(self, received: Sequence[Tensor | None]) -> None:
-        gradients, buffers = received[: len(self.parameters)], received[len(self.parameters) :]
-        for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
-            parameter.grad = gradient
-        self.optimizer.step()
-        for parameter in self.parameters.values():
-            parameter.grad = None
-        for buffer, value in zip(self.buffers.values(), buffers, strict=True):
-            if value is not None:
-                buffer.copy_(value)
 
     @property
     def named(self) -> dict[str, Tensor]:
@@ -187,8 +175,8 @@ class ParameterShard:
         for fact, own in self._identity().items():
             if found.facts.get(fact) != own:
                 raise UserError(
-                    f"the checkpoint {found.path} is of another job: its {fact} differ; name another --checkpoint "
-                    "folder, or run the job it is of"
+                    f"the checkpoint {found.path} is of another job: its {fact} differ; name another "
+                    "--checkpoint-dir, or run the job it is of"
                 )
         state = torch.load(io.BytesIO(found.content), weights_only=True)
         with self._lock, torch.no_grad():
@@ -230,9 +218,6 @@ def parts(model: nn.Module, servers: int) -> tuple[tuple[str, ...], ...]:
         raise UserError("the job's model has no parameters that are trained")
     first, *others = shares(sizes, servers)
     return ((*first, *(name for name, _ in model.named_buffers())), *others)
-
-
-# Serving --------------------------------------------------------------------------------------------------
 
 
 def trays_of(at_once: int) -> int:

@@ -1,5 +1,7 @@
-"""A worker: takes a lease, computes its gradient on its batch, hands it to all servers, gets their parameters
-back.
+"""A worker: takes a lease, computes its gradient on its batch, hands it to all servers, gets their parameters back.
+
+It decides nothing: who trains on what, and when, is the coordinator's. A server that is gone is looked for again at
+the address its successor has. Knows no Ray; CUDA if there is one.
 """
 
 from __future__ import annotations
@@ -35,11 +37,6 @@ from stash.spot.train.server import build_model, parts
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.utils.data import Dataset
-
-# Batches ---------------------------------------------------------------------------------------------------
-# What workers train on: samples in an order that a seed decides, as batches on a device.
-#
-# Knows a job and its data set; which worker takes which batch is others' business.
 
 
 def samples_of(data: Dataset[Any], job: str) -> int:
@@ -112,12 +109,6 @@ def moved(batch: Any, device: torch.device) -> Any:
     return batch
 
 
-# Worker ----------------------------------------------------------------------------------------------------
-# A worker: takes a lease, computes its gradient, hands it to all servers at once, gets their parameters back.
-#
-# It decides nothing: who trains on what, and when, is the coordinator's. A server that is gone is looked for again
-# at the address its successor has. Knows no Ray; CUDA if there is one.
-
 Address = tuple[str, int]
 _CONNECT_SECONDS = 5.0
 _BETWEEN_TRIES = 0.5
@@ -131,7 +122,7 @@ class UpdateReport:
     applied: bool
     """By every server, now or before."""
     refused: bool
-    """By a server that had part of it: the lease has to be cut anew."""
+    """By a server that had part of it: the lease has to be cut again."""
     loss: float
     staleness: int
     """Updates that others made between reading the parameters and this one's turn; of the server with most."""
@@ -274,14 +265,14 @@ class Trainer:
             yield (stop - start) / lease.samples, batch_of(self._job, self._data, samples, self.device)
 
 
-def work(name: str, trainer: Trainer, desk: CoordinatorClient, pacing: Pacing, secret: bytes) -> int:
+def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pacing, secret: bytes) -> int:
     """Train until the coordinator says that it is enough; how many leases were done."""
     done, report = 0, None
-    for links in _connections(trainer, desk, secret, name):
+    for links in _connections(trainer, coordinator, secret, name):
         try:
             trainer.load(links.pull())
             while True:
-                lease = desk.next_lease(name, report)
+                lease = coordinator.next_lease(name, report)
                 report = None
                 if lease is None:
                     return done
@@ -306,9 +297,9 @@ def work(name: str, trainer: Trainer, desk: CoordinatorClient, pacing: Pacing, s
     return done
 
 
-def _connections(trainer: Trainer, desk: CoordinatorClient, secret: bytes, name: str) -> Iterator[ServerLinks]:
-    """Connections to the servers wherever they are now, anew whenever the last ones are of no use; until the end."""
-    while addresses := desk.servers():
+def _connections(trainer: Trainer, coordinator: CoordinatorClient, secret: bytes, name: str) -> Iterator[ServerLinks]:
+    """Connections to the servers wherever they are now, new ones whenever the last are of no use; until the end."""
+    while addresses := coordinator.servers():
         try:
             yield ServerLinks(addresses, trainer.tensors, secret, name)
         except OSError:

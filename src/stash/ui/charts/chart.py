@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from stash.core.units import SECONDS, Scale, scale_for
 
-# Grid ------------------------------------------------------------------------------------------------------
 # One table as text, whatever renders it: behind every chart, and of every kind of fact that has columns.
 
 
@@ -42,11 +41,21 @@ class Grid:
     """Of rows, what links lead to; empty, or one each."""
     links: Mapping[tuple[int, int], tuple[GridLink, ...]] = field(default_factory=dict)
     """By row and column: what the cell's text is made of."""
+    ranks: tuple[int, ...] = ()
+    """Of columns, the first included: where there is no room, the highest is left out first, and 0 never."""
+    prose: bool = False
+    """Whether the last column holds sentences, which are wrapped beside the row or below it."""
+    total: bool = False
+    """Whether the last row is the sum of the others."""
+    upright: bool = False
+    """Whether each column is one thing and rows are its facts: without room, one thing is below the other."""
+    strips: tuple[tuple[float, float, float] | None, ...] = ()
+    """Of rows: low end, value and high end as fractions of an axis from 0, for whoever can draw them beside a row."""
+    strip_end: str = ""
+    """What stands at the axis' end."""
 
 
-# Chart -----------------------------------------------------------------------------------------------------
 # A chart as data: axes, rows and marks, placed as fractions of its plane, with the table that says the same.
-#
 # All arithmetic is done by whoever makes a chart: a renderer turns fractions into its own units and chooses nothing
 # but sizes and colours. ``x`` runs from left to right and ``y`` from the bottom up, both from 0 to 1; a chart with
 # rows has their names on its left, the first one on top.
@@ -75,7 +84,7 @@ class Bar:
     x: tuple[float, float]
     y: tuple[float, float]
     series: str
-    says: str = ""
+    tip: str = ""
     """What pointing at it tells."""
     faint: bool = False
 
@@ -96,7 +105,7 @@ class Dot:
     x: float
     y: float
     series: str
-    says: str = ""
+    tip: str = ""
     hollow: bool = False
 
 
@@ -154,7 +163,7 @@ class Tile:
     y: tuple[float, float]
     texts: tuple[str, ...] = ()
     """The same in ever fewer letters; the first that fits is written."""
-    says: str = ""
+    tip: str = ""
     level: float | None = None
     """How strong the shade is, 0 to 1; ``None``: it has none."""
     bars: tuple[TileBar, ...] = ()
@@ -231,15 +240,13 @@ def centre(row: int, rows: int) -> float:
     return 1 - (row + 0.5) / rows
 
 
-# Axes ------------------------------------------------------------------------------------------------------
 # Axes: the range that holds all values, round places on it, and how a value becomes a fraction of it.
-#
 # Knows numbers and units; knows nothing of what is measured, nor of how long a label is when it is drawn.
 
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 _PLACES = 6
 _TINY = 1e-300
-"""Below it nothing is told apart: a tenth of it has too few digits."""
+"""Below it nothing is distinguished: a tenth of it has too few digits."""
 
 
 @dataclass(frozen=True)
@@ -332,9 +339,7 @@ def _step(width: float) -> float:
     return power * next(each for each in _ROUND if each * power >= raw * 0.999)
 
 
-# Palette ---------------------------------------------------------------------------------------------------
-# The colours of series: of every stall, everywhere the same, and of what is told apart besides.
-#
+# The colours of series: of every stall, everywhere the same, and of what is distinguished besides.
 # After Okabe and Ito (2008, "Color Universal Design"), whose colours people with any common colour blindness tell
 # apart; yellow, which paper swallows, gave way to a wine red, and for a dark page all of them are lighter. A test
 # holds the distances as the colour-blind see them. No chart tells anything by colour alone. ``shade`` is for what

@@ -30,10 +30,8 @@ def content(chart: Chart, ending: str, width_mm: float) -> str | bytes:
     try:
         import vl_convert
     except ImportError:
-        raise UserError(
-            f"{ending.upper()} needs vl-convert: type `pip install vl-convert-python`, or --format svg, which needs "
-            "nothing"
-        ) from None
+        install = "type `pip install 'stash-ddl[figures]'`, or --format svg, which needs nothing"
+        raise UserError(f"{ending.upper()} needs vl-convert: {install}") from None
     vl_convert.register_font_directory(str(_FONTS))
     # A unit of vl-convert is a point.
     drawing = svg(chart, width, paper=True, zoom=_POINTS_PER_PIXEL)

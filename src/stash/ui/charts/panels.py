@@ -26,7 +26,7 @@ class PanelPoint:
 
     x: float
     y: float
-    says: str
+    tip: str
     label: str = ""
     firm: bool = False
     """Whether its label is worth covering other points."""
@@ -102,7 +102,7 @@ class _Place:
         if len(self.panel.line) > 1:
             found.append(Trail(tuple(self.at(*point) for point in self.panel.line), "shade"))
         for point in self.panel.points:
-            found.append(Dot(*self.at(point.x, point.y), "shade", point.says, point.hollow))
+            found.append(Dot(*self.at(point.x, point.y), "shade", point.tip, point.hollow))
         found.append(_words(self.x(0.02), self.x(0.98), self.y(0.88), self.y(1.0), self.panel.title))
         found += self._ends(across, upright)
         within = (self.x(_LEFT - 0.05), self.x(1.0))

@@ -39,7 +39,7 @@ from stash.ui.charts.tiles import (
     letters_in,
     shortened_name,
     tile,
-    told,
+    titled,
     words_at,
 )
 from stash.ui.elements import element, short, style_sheet
@@ -100,9 +100,9 @@ def strip(parts: Sequence[tuple[str, float]]) -> Markup:
         wide = 1000 * length / whole
         drawn.append(element("rect", class_=series(name), x=reached, width=wide, height=30))
         reached += wide
-    said = ", ".join(f"{name} {length:.0%}" for name, length in parts)
+    label = ", ".join(f"{name} {length:.0%}" for name, length in parts)
     return element(
-        "svg", *drawn, xmlns=_NAMESPACE, class_="strip", role="img", aria_label=said, viewBox="0 0 1000 30",
+        "svg", *drawn, xmlns=_NAMESPACE, class_="strip", role="img", aria_label=label, viewBox="0 0 1000 30",
         preserveAspectRatio="none",
     )  # fmt: skip
 
@@ -225,7 +225,7 @@ class _Frame:
                 below = base + (_LINE if self.stacked else 0)
                 left = 14.0 if self.stacked else self.left + 4
                 text = shortened_name(lane.text, letters_in(self.width - left - 8))
-                yield words_at(left, below, text, "quiet", says=lane.text)
+                yield words_at(left, below, text, "quiet", tip=lane.text)
             elif lane.text:
                 room = self.width - 16 - (length_of(len(name)) if self.stacked else 0)
                 yield words_at(self.width - 4, base, shortened_name(lane.text, letters_in(room)), "", "end")
@@ -280,9 +280,9 @@ class _Frame:
     def _bar(self, bar: Bar) -> Markup:
         left, right = float(self.across(bar.x[0])), float(self.across(bar.x[1]))
         top, bottom = float(self.down(bar.y[1])), float(self.down(bar.y[0]))
-        return told(
+        return titled(
             "rect",
-            "" if self.narrow else bar.says,
+            "" if self.narrow else bar.tip,
             class_=series(bar.series, "faint" if bar.faint else ""),
             x=left,
             y=top,
@@ -301,9 +301,9 @@ class _Frame:
         return element("path", class_=tone, d=line)
 
     def _dot(self, dot: Dot) -> Markup:
-        return told(
+        return titled(
             "circle",
-            "" if self.narrow else dot.says,
+            "" if self.narrow else dot.tip,
             class_=series(dot.series, "hollow" if dot.hollow else ""),
             cx=self.across(dot.x),
             cy=self.down(dot.y),

@@ -10,7 +10,6 @@ from stash.core.printable import printable_line, shortened
 from stash.ui.charts.chart import Tile, series
 from stash.ui.elements import Attribute, element, joined, short
 
-# Lettering -------------------------------------------------------------------------------------------------
 # Words and numbers inside an SVG: how long they are, how they are shortened, what pointing at something tells.
 
 SIZE = 12
@@ -29,15 +28,15 @@ def shortened_name(text: str, most: int = _LONGEST_NAME) -> str:
     return f"{line[: max(1, most - end - 1)]}…{line[-end:]}"
 
 
-def told(name: str, says: str, *inside: str, **attributes: Attribute) -> Markup:
+def titled(name: str, tip: str, *inside: str, **attributes: Attribute) -> Markup:
     """An element with what pointing at it tells, and what is in it."""
-    title = (element("title", shortened(printable_line(says), 300)),) if says else ()
+    title = (element("title", shortened(printable_line(tip), 300)),) if tip else ()
     return element(name, *title, *inside, **attributes)
 
 
-def words_at(x: float, y: float, text: str, tone: str = "", anchor: str = "", says: str = "") -> Markup:
+def words_at(x: float, y: float, text: str, tone: str = "", anchor: str = "", tip: str = "") -> Markup:
     """Words whose base line begins at a place, or is anchored to it; ``says`` is what pointing at them tells."""
-    return told("text", says, text or " ", x=x, y=y, class_=tone, text_anchor=anchor)
+    return titled("text", tip, text or " ", x=x, y=y, class_=tone, text_anchor=anchor)
 
 
 def length_of(letters: int) -> float:
@@ -50,9 +49,7 @@ def letters_in(room: float) -> int:
     return max(4, int(room / LETTER))
 
 
-# Tiles -----------------------------------------------------------------------------------------------------
 # Cells of a matrix as SVG: shades, words, thin bars, hatches; and the names above its columns.
-#
 # A hatch is drawn line by line, since a pattern that a hidden drawing of the same page defines would not be
 # painted.
 
@@ -78,10 +75,10 @@ def tile(mark: Tile, left: float, top: float, right: float, bottom: float, point
     if words:
         tone = "quiet halo" if mark.missing else "quiet" if mark.quiet else ""
         body.append(words_at((left + right) / 2, middle + 0.36 * SIZE, words, tone, "middle"))
-    says = mark.says if pointed_at else ""
+    tip = mark.tip if pointed_at else ""
     if mark.link:
-        return told("a", says, *body, href=mark.link, tabindex=-1)
-    return told("g", says, *body) if says else joined(*body)
+        return titled("a", tip, *body, href=mark.link, tabindex=-1)
+    return titled("g", tip, *body) if tip else joined(*body)
 
 
 def _ground(mark: Tile, left: float, top: float, right: float, bottom: float) -> Markup:

@@ -1,6 +1,7 @@
 """A training module of a package (``python -m pack.training``) whose options have the names of Stash's own.
 
-It writes down what it was given.
+Others are what torchrun would take for abbreviations of its own: --log, --max, --no, --local. It writes down what it
+was given.
 """
 
 import argparse
@@ -20,6 +21,10 @@ parser.add_argument("--lr", type=float)
 parser.add_argument("-o", "--output")
 parser.add_argument("--budget", type=int)
 parser.add_argument("--isolate", action="store_true")
+parser.add_argument("--log")
+parser.add_argument("--max", type=int)
+parser.add_argument("--no", action="store_true")
+parser.add_argument("--local")
 
 
 def main() -> None:

@@ -37,13 +37,13 @@ def test_a_description_is_read_with_units_and_written_back(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("bytes: 4000", "bytes: 4000 bots", r"line 5: layers\[1\].bytes: unknown size unit 'bots'"),
-        ("bytes: 4000", "bites: 4000", r"line \d: layers\[1\].bytes: this field is missing"),
-        ("optimizer_seconds: 1ms", "optimiser: 1ms", "line 8: optimiser: there is no such field"),
-        ("optimizer_seconds: 1ms", "optimizer_seconds: -1", "line 8: optimizer_seconds"),
+        ("bytes: 4000", "bytes: 4000 bots", r":5: layers\[1\].bytes: unknown size unit 'bots'"),
+        ("bytes: 4000", "bites: 4000", r":\d: layers\[1\].bytes: is missing"),
+        ("optimizer_seconds: 1ms", "optimiser: 1ms", ":8: optimiser: there is no such field"),
+        ("optimizer_seconds: 1ms", "optimizer_seconds: -1", ":8: optimizer_seconds"),
         ("  forward_seconds: 3 ms", "  forward_seconds: {", "not valid YAML"),
-        ("optimizer_seconds: 1ms", "slow_ranks: {1: 0}", r"line 8: slow_ranks.1"),
-        ("optimizer_seconds: 1ms", "exchange: 3", "line 8: exchange: should be a valid dictionary$"),
+        ("optimizer_seconds: 1ms", "slow_ranks: {1: 0}", r":8: slow_ranks.1"),
+        ("optimizer_seconds: 1ms", "exchange: 3", ":8: exchange: must hold named fields$"),
     ],
 )
 def test_a_wrong_description_is_refused_with_file_line_and_field(

@@ -9,14 +9,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from stash.measure.agent.wraps import sockets
+from stash.measure.agent.wraps import steps
 from stash.measure.protocol.orders import VARIABLE, Orders
 
 LISTEN = """
 import multiprocessing.util
 from multiprocessing.connection import Listener
-from stash.measure.agent.wraps.sockets import keep_in_run
-keep_in_run(multiprocessing.util)
+from stash.measure.agent.wraps.steps import keep_sockets_in_run
+keep_sockets_in_run(multiprocessing.util)
 with Listener(family="AF_UNIX") as listener:
     print(listener.address)
 """
@@ -34,5 +34,5 @@ def test_a_socket_is_where_it_fits(name: str, inside: bool) -> None:
 
 
 def test_outside_a_profile_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "current", lambda: None)
-    sockets.keep_in_run(None)  # type: ignore[arg-type]
+    monkeypatch.setattr(steps, "current", lambda: None)
+    steps.keep_sockets_in_run(None)  # type: ignore[arg-type]

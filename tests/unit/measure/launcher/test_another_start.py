@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stash.measure.launcher.another_start import as_one_process, as_ranks
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.session import as_one_process, as_ranks
 
 PLAIN, RANKS = Cluster(engine="local", all_devices=4), Cluster(2, engine="torchrun")
 WANTS_RANK = (

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.launcher.guarded import GuardedFiles
-from stash.measure.protocol import kept_state
+from stash.measure.launcher.guarded import GuardedFiles, sentences
+from stash.measure.protocol import put_back
 from stash.measure.protocol.file_backup import FileBackup
 from stash.measure.protocol.folder import KEPT, RunFolder
+from stash.measure.protocol.put_back import RestoreReport
 
 LAUNCHER = """
 import subprocess, sys, time
@@ -130,7 +131,7 @@ def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(file: Path, 
         assert guardian.poll() is None
         FileBackup(RunFolder(run / "launch-0-0"), time.time() - 60).before_removing(str(file))
         file.unlink()
-        assert kept_state.left() == []  # it is owned
+        assert put_back.left() == []  # it is owned
     assert guardian.returncode == -signal.SIGKILL
     assert file.read_text() == "the user's"
     assert list((tmp_path / "state/stash/kept").iterdir()) == []
@@ -148,3 +149,16 @@ def test_a_run_without_any_place_that_lasts_keeps_in_its_own_folder(
         assert (run / KEPT / "launch-0-0.jsonl").exists()
     assert file.read_text() == "the user's"
     assert not (run / KEPT).exists()
+
+
+def test_a_job_that_changed_nothing_gets_no_word():
+    assert sentences(RestoreReport()) == []
+
+
+def test_files_are_counted_and_the_first_few_are_named_as_seen_from_here():
+    here = Path.cwd()
+    paths = tuple(str(here / name) for name in ("a.pt", "b.pt", "c.pt", "d.pt", "e.pt"))
+    put_back, look, new = sentences(RestoreReport(paths, ("/elsewhere/big (too large to keep)",), paths[:1]))
+    assert put_back.endswith("the job wrote to or removed 5 files: a.pt, b.pt, c.pt and 2 more")
+    assert look.endswith("/elsewhere/big (too large to keep)")
+    assert ", 1 file; remove" in new

@@ -11,9 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from stash.core.errors import UserError
-from stash.measure.launcher import numbering
+from stash.measure.launcher import peers
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.numbering import numbered
+from stash.measure.launcher.peers import numbered
 
 SECRET = "0123456789abcdef"
 PATIENCE = 60.0
@@ -76,7 +76,7 @@ def test_node_0_draws_a_secret_and_says_it(port: int, pool: ThreadPoolExecutor) 
     first = pool.submit(numbered, node(port, secret=None), say, PATIENCE)
     assert heard.wait(PATIENCE)
     secret = said[0].rpartition(" ")[2]
-    assert len(secret) >= numbering.SHORTEST
+    assert len(secret) >= peers.MIN_SECRET
     assert number(node(port, secret=secret)) == 1
     assert first.result().node_rank == 0
 

@@ -172,7 +172,7 @@ def test_words_of_strangers_are_passed_over(job: Job, said: Callable[[str], list
 def test_a_word_that_is_heard_again_or_is_ones_own_counts_for_nothing(job: Job, sender: int) -> None:
     job.greet(0, 1)
     says = job.peers[sender]
-    old = signed(job.meeting.key, packed(Word(says._own, 7 - sender, number=says._said)))
+    old = signed(job.meeting.key, packed(Word(says._own, 7 - sender, number=says._sent)))
     job.clock.now += LOST_SECONDS + 1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.sendto(old, (HOST, job.meeting.port))
@@ -196,7 +196,7 @@ def test_the_sentence_says_who_when_and_after_how_many_steps() -> None:
 
 
 def test_a_flood_of_strange_words_holds_nobody_up(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_WORDS", 5)
+    monkeypatch.setattr(module, "_MAX_DATAGRAMS", 5)
     job.greet(0, 1)
     job.clock.now += LOST_SECONDS + 1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:

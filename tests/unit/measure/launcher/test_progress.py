@@ -11,7 +11,8 @@ from profile_builder import build
 from rich.console import Console
 
 from stash.core.records.profile import Profile
-from stash.measure.launcher.measurement import Moment, ProfileOptions
+from stash.measure.launcher.measurement import Moment
+from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.live import Progress
 
 EXPEDITION: Any = SimpleNamespace(
@@ -103,7 +104,7 @@ def test_a_budget_of_few_rounds_is_said_to_be_one_before_they_are_measured() -> 
 
 
 def test_what_whoever_waits_should_know_at_once_is_a_line_that_stays() -> None:
-    moment = Moment("starting", None, 0.0, said="the job was started by torchrun")
+    moment = Moment("starting", None, 0.0, notice="the job was started by torchrun")
     console = screen()
     with Progress(EXPEDITION, console) as progress:
         progress.show(moment)

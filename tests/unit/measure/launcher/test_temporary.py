@@ -90,7 +90,7 @@ def test_what_a_container_kept_is_put_back_before_a_killed_runs_folder_is_remove
     os.utime(file, (1, 1))
     FileBackup(RunFolder(dead / "launch-0-0"), began=60.0).before_removing(str(file))
     file.unlink()
-    ((aftermath,),) = [sweep(temporary).aftermaths]
+    ((aftermath,),) = [sweep(temporary).reports]
     assert aftermath.restored == (str(file),)
     assert file.read_text() == "the user's"
     assert not dead.exists()

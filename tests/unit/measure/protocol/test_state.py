@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from stash.measure.protocol import folder as owner
-from stash.measure.protocol import kept_places, kept_state
+from stash.measure.protocol import put_back
 from stash.measure.protocol.file_backup import FileBackup
 from stash.measure.protocol.folder import KEPT, RunFolder
 
-MINUTE = 60.0
+MINUTE, PLACES = 60.0, put_back.places
 HOLDER = """
 import sys, time
 from pathlib import Path
-from stash.measure.protocol.kept_state import claimed_for
+from stash.measure.protocol.put_back import claimed_for
 print(claimed_for(Path(sys.argv[1]))[0], flush=True)
 time.sleep(600)
 """
@@ -28,7 +28,7 @@ time.sleep(600)
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(
-        kept_state, "places", lambda: [str(tmp_path / "state/stash/kept"), str(tmp_path / "var/stash-0/kept")]
+        put_back, "places", lambda: [str(tmp_path / "state/stash/kept"), str(tmp_path / "var/stash-0/kept")]
     )
     monkeypatch.chdir(tmp_path)
     return tmp_path / "state/stash/kept"
@@ -38,7 +38,7 @@ def killed_run(tmp_path: Path, name: str = "last.pt") -> tuple[Path, Path]:
     """A run that is gone whose job had written over a file of the user's: where it kept things, and the file."""
     run = tmp_path / f"stash-{name}"
     (run / "launch-0-0").mkdir(parents=True)
-    made = kept_state.claimed_for(run)
+    made = put_back.claimed_for(run)
     assert made is not None
     (run / KEPT).symlink_to(made[0])
     file = tmp_path / name
@@ -53,12 +53,12 @@ def killed_run(tmp_path: Path, name: str = "last.pt") -> tuple[Path, Path]:
 def test_a_killed_runs_files_are_found_and_put_back_without_its_temporary_folder(tmp_path: Path, place: Path) -> None:
     folder, file = killed_run(tmp_path)
     (tmp_path / "stash-last.pt" / KEPT).unlink()
-    assert kept_state.left() == [folder]
-    assert kept_state.restore(folder).restored == (str(file),)
+    assert put_back.left() == [folder]
+    assert put_back.restore(folder).restored == (str(file),)
     assert file.read_text() == "the user's"
-    assert list(place.iterdir()) == kept_state.left() == []
+    assert list(place.iterdir()) == put_back.left() == []
     assert not list(tmp_path.glob(".kept-by-stash-*"))
-    assert kept_state.restore(folder).restored == ()  # somebody else was faster
+    assert put_back.restore(folder).restored == ()  # somebody else was faster
 
 
 def test_a_run_whose_launcher_or_guardian_lives_is_not_there_to_be_restored(tmp_path: Path) -> None:
@@ -67,16 +67,16 @@ def test_a_run_whose_launcher_or_guardian_lives_is_not_there_to_be_restored(tmp_
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=variables) as holder:
         assert holder.stdout is not None
         folder = Path(holder.stdout.readline().strip())
-        assert kept_state.left() == []
-        assert kept_state.restore(folder) is None
+        assert put_back.left() == []
+        assert put_back.restore(folder) is None
         holder.kill()
-    assert kept_state.left() == [folder]
+    assert put_back.left() == [folder]
 
 
 def test_what_another_user_made_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed_run(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert kept_state.left() == []
+    assert put_back.left() == []
 
 
 def test_where_the_home_cannot_be_written_or_locked_another_private_folder_serves(
@@ -87,18 +87,18 @@ def test_where_the_home_cannot_be_written_or_locked_another_private_folder_serve
     assert folder.parent == tmp_path / "var/stash-0/kept"
     assert folder.stat().st_mode & 0o777 == folder.parent.stat().st_mode & 0o777 == 0o700
     monkeypatch.setattr(owner, "lock", lambda descriptor, shared=False: None)
-    assert kept_state.claimed_for(tmp_path / "stash-other") is None
-    assert kept_state.left() == [folder]
+    assert put_back.claimed_for(tmp_path / "stash-other") is None
+    assert put_back.left() == [folder]
 
 
 def test_a_place_that_others_may_have_filled_is_not_believed(tmp_path: Path, place: Path) -> None:
     folder, _ = killed_run(tmp_path)
     place.chmod(0o777)
-    assert kept_state.left() == []
+    assert put_back.left() == []
     place.chmod(0o700)
     place.parent.rename(tmp_path / "moved")
     place.parent.symlink_to(tmp_path / "moved")
-    assert kept_state.left() == []
+    assert put_back.left() == []
     assert folder.exists()
 
 
@@ -140,12 +140,12 @@ def test_what_somebody_changed_since_is_told_by_the_last_sign_of_life_also_at_th
 
     with monkeypatch.context() as no_room:
         no_room.setattr("shutil.move", full)
-        (told,) = kept_state.restore(folder).unprotected
+        (told,) = put_back.restore(folder).unprotected
     assert "No space left" in told
-    (told,) = kept_state.restore(folder).unprotected
+    (told,) = put_back.restore(folder).unprotected
     assert told == f"{file} (another one is there now; as it was, it is {file}.as-it-was)"
     assert (file.read_text(), Path(f"{file}.as-it-was").read_text()) == ("of the job", "the user's")
-    assert kept_state.left() == []
+    assert put_back.left() == []
 
 
 def test_the_usual_places_are_the_state_directory_and_what_survives_a_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,4 +153,4 @@ def test_the_usual_places_are_the_state_directory_and_what_survives_a_reboot(mon
     for value, expected in (("/state", "/state/stash/kept"), ("relative", "/home/me/.local/state/stash/kept")):
         monkeypatch.setenv("HOME", "/home/me")
         monkeypatch.setenv("XDG_STATE_HOME", value)
-        assert kept_places.places() == [expected, own]
+        assert PLACES() == [expected, own]

@@ -1,9 +1,9 @@
-"""What ranks tell each other comes out as it went in, and nothing else comes out at all."""
+"""What ranks send each other comes out as it went in, and nothing else; JSON makes the records that it fits."""
 
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from stash.measure.agent.runner.rank import LoopEnded
 from stash.measure.agent.wraps.scope import Membership
 from stash.measure.protocol import wire
 from stash.measure.protocol.messages import BlockDone, Payload, RankSeen
-from stash.measure.protocol.wire import WireError, packed, unpacked
+from stash.measure.protocol.wire import WireError, made, packed, unpacked
 
 PLAN = Plan(BlockSize(1, 2), BlockSize(1, 4), BlockSize(3, 4), 1.5, 2)
 GROUP = Membership("7", (0, 3), "cpu:gloo")
@@ -61,7 +61,7 @@ def test_anything_else_is_refused(said: bytes) -> None:
 
 
 def test_what_is_too_long_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "LONGEST", 10)
+    monkeypatch.setattr(wire, "MAX_BYTES", 10)
     with pytest.raises(WireError, match="11 bytes"):
         unpacked(b'"' + b"x" * 9 + b'"')
 
@@ -75,3 +75,49 @@ class Undeclared:
 def test_what_does_not_cross_is_found_where_it_is_said(value: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         packed(value)
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    count: int = 0
+    seconds: float | None = None
+    pair: tuple[int, int] | None = None
+    rungs: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    sizes: dict[str, float] = field(default_factory=dict)
+
+
+def test_every_type_is_made_of_what_json_has_for_it() -> None:
+    fields = {
+        "name": "a",
+        "count": 3.0,
+        "seconds": 2,
+        "pair": [1, 2],
+        "rungs": ["x"],
+        "rows": [{}],
+        "sizes": {"a": 1},
+    }
+    row = made(Row, fields)
+    assert row == Row("a", 3, 2, (1, 2), ("x",), {}, [{}], {"a": 1})
+    assert isinstance(row.rungs, tuple)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("name", 1), ("count", 1.5), ("count", True), ("count", "1"), ("seconds", "1"), ("seconds", []),
+        ("pair", [1]), ("pair", [1, "2"]), ("rungs", "x"), ("rungs", [1]), ("facts", []), ("rows", [1]),
+        ("sizes", {"a": "b"}), ("count", None),
+    ],
+)  # fmt: skip
+def test_another_type_is_refused_by_the_name_of_its_field(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"^{name} is no "):
+        made(Row, {"name": "a", name: value})
+
+
+def test_a_field_too_many_or_too_few_is_refused() -> None:
+    for fields in ({"name": "a", "colour": 1}, {}):
+        with pytest.raises(TypeError):
+            made(Row, fields)

@@ -317,8 +317,8 @@ def barrier(orders: Orders, label: str, patience: float = 120.0) -> None:
     """Wait until all launches that run side by side have come to the same block."""
     if orders.crowd == 1 or orders.gang is None:
         return
-    orders.files.muster(orders.launch, label, orders.gang[0]).touch()
-    everybody = orders.files.muster(orders.launch, label, "*")
+    orders.files.barrier(orders.launch, label, orders.gang[0]).touch()
+    everybody = orders.files.barrier(orders.launch, label, "*")
     deadline = time.monotonic() + patience
     while len(list(everybody.parent.glob(everybody.name))) < orders.crowd and time.monotonic() < deadline:
         time.sleep(0.005)

@@ -20,7 +20,7 @@ from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import JournalCopy
 from stash.measure.protocol.messages import Message, Payload
 from stash.measure.protocol.orders import Invitation, Neighbours
-from stash.measure.protocol.wire import LONGEST, WireError, packed, unpacked
+from stash.measure.protocol.wire import MAX_BYTES, WireError, packed, unpacked
 
 # Control ---------------------------------------------------------------------------------------------------
 # How the ranks of a job agree on the next block: one exchange over a gloo group of Stash's own.
@@ -170,7 +170,7 @@ def _tensor(data: bytes) -> Any:
 
 def _bounded(size: int) -> int:
     """Before so much memory is asked for; raises WireError."""
-    if not 0 <= size <= LONGEST:
+    if not 0 <= size <= MAX_BYTES:
         raise WireError(f"a rank announced {size} bytes, more than any rank has to say")
     return size
 

@@ -14,7 +14,7 @@ from stash.measure.agent import private
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.data.feeds import Feed
-from stash.measure.agent.runner import looks, survey
+from stash.measure.agent.runner import survey
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.replicas import ranks_of_one_replica, sharded
@@ -229,7 +229,7 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     parts = parts_on(nodes, groups) if "node" in rungs else []
     if parts and "cluster" in rungs:
         rank.note(_ONLY_THE_SUM)
-    affordable = looks.affordable(max(report.step_seconds for report in reports), orders.budget)
+    affordable = survey.affordable(max(report.step_seconds for report in reports), orders.budget)
     return Ladder(rungs, tuple(parts), whole_only or inseparable, whole_only is not None, affordable)
 
 
@@ -322,20 +322,20 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
         feed.begin("replay", 0)
     yield  # the first step may still finish what was under way
     before = private.sequence_numbers()
-    operators = yield from looks.at_operators(rank)
+    operators = yield from survey.at_operators(rank)
     inputs, exchange = survey.InputClock(), survey.ForwardExchange()
     inputs.begin()
     exchange.begin()
-    ready = [(yield from looks.at_gradients(rank))]
+    ready = [(yield from survey.at_gradients(rank))]
     together = exchange.end()
     _tell_of_unseen_input(rank, inputs.end())
     _name_phase(rank, sum(parameter.numel() for parameter in inputs.parameters.values()))
     for _ in range(steps - 1):
-        ready.append((yield from looks.at_gradients(rank)))
+        ready.append((yield from survey.at_gradients(rank)))
     moved = [n for n, count in private.sequence_numbers().items() if count != before.get(n, count)]
     for feed in rank.feeds:
         feed.ring.judge()
-    rank.tell(looks.together(rank, operators, looks.of_gradients(ready)))
+    rank.tell(survey.together(rank, operators, survey.of_gradients(ready)))
 
     def judge(reports: list[tuple[bool, bool]]) -> tuple[str | None, str | None]:
         if any(in_forward for _, in_forward in reports):
@@ -349,8 +349,8 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
 
 def _look_at_whole_steps(rank: OwnRank, steps: int) -> Generator[None, None, None]:
     """Of a job whose exchange cannot be switched off: what its operators do, exchange and all."""
-    operators = (yield from looks.at_operators(rank)) if steps > 1 else looks.TOO_LONG
-    rank.tell(looks.together(rank, operators, looks.EXCHANGING))
+    operators = (yield from survey.at_operators(rank)) if steps > 1 else survey.TOO_LONG
+    rank.tell(survey.together(rank, operators, survey.EXCHANGING))
 
 
 def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tuple[str, ...]]:

@@ -12,7 +12,7 @@ from stash.measure.agent.runner import alone, block_plan, cache_check
 from stash.measure.agent.runner.block_plan import Plan
 from stash.measure.agent.runner.cache_check import CacheEvidence
 from stash.measure.agent.runner.rank import OwnRank
-from stash.measure.protocol.messages import Payload, RoundGivenUp, RungSkipped
+from stash.measure.protocol.messages import BlockDone, Payload, RoundGivenUp, RungSkipped
 from stash.measure.protocol.wire import crosses
 
 _OVERRUN = 1.1
@@ -153,7 +153,8 @@ class Judge:
     def _learn_of_storage(self, done: list[BlockReport]) -> bool:
         """How long cold blocks must be; whether this one was too short."""
         orders, plan = self._rank.orders, self._plan
-        slowest = max(done, key=lambda report: report.seconds).block
+        slowest = max(done, key=lambda report: report.seconds).block.message()
+        assert isinstance(slowest, BlockDone)
         seen = block_plan.halves(slowest.step_seconds)
         if seen is None:
             return False

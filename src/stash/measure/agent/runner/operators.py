@@ -1,8 +1,9 @@
 """What the operators of one step do: their FLOPs and the bytes they move, by operator, shape and data type.
 
 A counter is put in place at one optimizer step and taken away at the next, in a step that is not measured. FLOPs are
-counted by PyTorch's own formulas. Bytes are what an operator moves if it reads every input once and writes every
-result once: what caches and fused kernels spare is not known here.
+those of PyTorch's own formulas (``torch.utils.flop_counter.flop_registry``); its ``FlopCounterMode`` tells neither
+shapes nor bytes. Bytes are what an operator moves if it reads every input once and writes every result once: what
+caches and fused kernels spare is not known here.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from stash.measure.agent import private
 
@@ -41,8 +42,7 @@ _NO_MEMORY = ("c10d", "_c10d_functional", "prim", "profiler")
 """Namespaces of what is exchanged between devices, and of what only asks or notes something."""
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(NamedTuple):
     """What is known of an operator before it is called."""
 
     name: str
@@ -53,6 +53,25 @@ class _Kind:
     """Its arguments that it writes into, by position or name."""
     moves: bool
     """False of a view: it makes another tensor around the same memory."""
+
+
+@cache
+def _kind(operator: Any) -> _Kind | None:
+    """None of an operator of higher order."""
+    from torch.utils.flop_counter import flop_registry
+
+    packet = private.overloads(operator)
+    if packet is None:
+        return None
+    name = str(packet)
+    space, _, base = name.partition(".")
+    moves = not (private.is_view(operator) or space in _NO_MEMORY or base.startswith(_UNMOVING))
+    return _Kind(name, base, flop_registry.get(packet), private.written_arguments(operator), moves)
+
+
+RowKey = tuple[str, str, str]
+"""Operator, shapes, data type."""
+_REST: RowKey = (OTHERS, "", "")
 
 
 class _Row:
@@ -72,10 +91,9 @@ class _Row:
         if flops is not None:
             self.flops = (self.flops or 0.0) + flops
 
-
-RowKey = tuple[str, str, str]
-"""Operator, shapes, data type."""
-_REST: RowKey = (OTHERS, "", "")
+    def fields(self, key: RowKey) -> dict[str, Any]:
+        named = dict(zip(("operator", "shapes", "dtype"), key, strict=True))
+        return {**named, "calls": self.calls, "flops": self.flops, "bytes": self.bytes}
 
 
 class OperatorCounter:
@@ -134,30 +152,22 @@ class OperatorCounter:
 
     def _count(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         kind = _kind(operator)
-        if kind is None:  # of higher order: what it calls is not seen
-            self._complete = False
+        self._complete = self._complete and kind is not None and kind.base not in _COMPOSED
+        if kind is None or not (kind.moves or kind.formula):
             return
-        self._complete = self._complete and kind.base not in _COMPOSED
-        if not kind.moves and kind.formula is None:
-            return
-        flops = self._flops(kind, args, kwargs, out)
+        flops: float | None = None
+        moved: int | None = None
+        if kind.formula is not None:
+            try:
+                flops = float(kind.formula(*args, **kwargs, out_val=out))
+            except Exception:  # a formula's assertion, of shapes that it was not written for
+                self._complete = False
         inputs = list(_tensors((*args, *kwargs.values())))
+        with suppress(Exception):  # of a tensor that is laid out in a way of its own
+            moved = _moved(kind, args, kwargs, out) if kind.moves else 0
         key = (kind.name, _shapes(inputs), _dtype(inputs or list(_tensors((out,)))))
         known = key in self._rows or len(self._rows) < _MAX_KINDS
-        try:
-            moved: int | None = _moved(kind, args, kwargs, out)
-        except Exception:  # of a tensor that is laid out in a way of its own
-            moved = None
         self._rows.setdefault(key if known else _REST, _Row()).add(1, moved, flops)
-
-    def _flops(self, kind: _Kind, args: Any, kwargs: Any, out: Any) -> float | None:
-        if kind.formula is None:
-            return None
-        try:
-            return float(kind.formula(*args, **kwargs, out_val=out))
-        except Exception:  # a formula's assertion, of shapes that it was not written for
-            self._complete = False
-            return None
 
     @property
     def flops(self) -> float | None:
@@ -180,23 +190,19 @@ class OperatorCounter:
         rest = _Row()
         for key in self._rows.keys() - set(named):
             rest.add(self._rows[key].calls, self._rows[key].bytes, self._rows[key].flops)
-        rows = [_fields(key, self._rows[key]) for key in named]
-        return [*rows, _fields(_REST, rest)] if rest.calls else rows
-
-
-def _fields(key: RowKey, row: _Row) -> dict[str, Any]:
-    operator, shapes, dtype = key
-    what = {"operator": operator, "shapes": shapes, "dtype": dtype}
-    return {**what, "calls": row.calls, "flops": row.flops, "bytes": row.bytes}
+        rows = [self._rows[key].fields(key) for key in named]
+        return [*rows, rest.fields(_REST)] if rest.calls else rows
 
 
 def _mode(counter: OperatorCounter) -> Any:
+    plain = sys.modules["torch"].Tensor.__torch_dispatch__
+
     class Mode(private.dispatch_mode()):  # type: ignore[misc]
         supports_higher_order_operators = True
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if any(map(_dispatches_itself, types)):  # what DTensor makes of it for this device is seen in its turn
-                return NotImplemented
+            if any(cls.__torch_dispatch__ is not plain for cls in types):
+                return NotImplemented  # what such a class, as DTensor, calls instead is seen in its turn
             kwargs = kwargs or {}
             out = func(*args, **kwargs)
             counter.saw(func, args, kwargs, out)
@@ -205,32 +211,8 @@ def _mode(counter: OperatorCounter) -> Any:
     return Mode()
 
 
-def _dispatches_itself(cls: Any) -> bool:
-    """Whether a class of tensors makes other calls of those that it gets."""
-    return cls.__torch_dispatch__ is not sys.modules["torch"].Tensor.__torch_dispatch__
-
-
-@cache
-def _kind(operator: Any) -> _Kind | None:
-    """None of an operator of higher order."""
-    from torch.utils.flop_counter import flop_registry
-
-    packet = private.overloads(operator)
-    if packet is None:
-        return None
-    name = str(packet)
-    space, _, base = name.partition(".")
-    moves = not (private.is_view(operator) or space in _NO_MEMORY or base.startswith(_UNMOVING))
-    return _Kind(name, base, flop_registry.get(packet), private.written_arguments(operator), moves)
-
-
-# Bytes ----------------------------------------------------------------------------------------------------
-
-
 def _moved(kind: _Kind, args: Any, kwargs: Any, out: Any) -> int:
     """Bytes read and written by one call."""
-    if not kind.moves:
-        return 0
     given = [*enumerate(args), *kwargs.items()]
     written = list(_tensors(value for name, value in given if name in kind.written))
     inputs = list(_tensors(value for _, value in given))
@@ -265,9 +247,6 @@ def _bytes(tensor: Any) -> int:
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         count *= int(size) if stride or not size else 1
     return count * int(tensor.element_size())
-
-
-# What a row is called ---------------------------------------------------------------------------------------
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Any]:

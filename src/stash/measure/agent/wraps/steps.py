@@ -1,4 +1,7 @@
-"""Where a script steps: optimizers, loss scalers, schedulers, updates without torch.optim, ranks it starts itself."""
+"""Where a script steps: optimizers, loss scalers, schedulers, updates without torch.optim, ranks it starts itself.
+
+Also where ``multiprocessing`` has the sockets of what a script starts.
+"""
 
 from __future__ import annotations
 
@@ -270,3 +273,22 @@ def _leave_if_measured() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+_MAX_FOLDER = 107 - len("/listener-xxxxxxxx")
+"""Bytes of the folder's name: a socket's whole path may have 107 (unix(7))."""
+
+
+def keep_sockets_in_run(module: ModuleType) -> None:
+    """Set the folder for sockets that ``multiprocessing.util`` would make; processes started from here inherit it.
+
+    It would make one in the temporary folder and remove it when the process exits; processes that are ended leave
+    theirs. The run's folder is removed with all it holds.
+    """
+    orders = current()
+    if orders is None:
+        return
+    folder = orders.files.sockets
+    if len(os.fsencode(folder)) <= _MAX_FOLDER:
+        folder.mkdir(exist_ok=True)
+        module.process.current_process()._config["tempdir"] = str(folder)

@@ -1,0 +1,244 @@
+"""Values of options as people type them: times, sizes, dollars, shares, counts, names and ranges.
+
+One parser for each kind, so that every option reads it alike. A parser takes the text and returns the value, or
+raises UnitError with what is wrong and what to type; whose option it was, the caller puts before that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from stash.core.errors import UnitError
+from stash.core.units import (
+    parse_bytes,
+    parse_count,
+    parse_dollars,
+    parse_price,
+    parse_rate,
+    parse_seconds,
+)
+
+T = TypeVar("T")
+MIN_PERCENT = 0.05
+MAX_WHOLE = 2**31
+
+
+def _above_zero(parse: Callable[[str], float]) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = -1.0 if text.strip().startswith("-") else parse(text)
+        if not 0 < value < math.inf:
+            raise UnitError(f"it must be more than 0{'' if math.isfinite(value) else ', and finite'}")
+        return value
+
+    return read
+
+
+duration = _above_zero(parse_seconds)
+"""Seconds in ``"6h"`` or ``"250 ms"``."""
+rate = _above_zero(parse_rate)
+"""Bytes per second in ``"10gbit"`` or ``"500MB/s"``."""
+dollars = _above_zero(parse_dollars)
+"""Dollars in ``"300"``, ``"$1.5k"``."""
+price = _above_zero(parse_price)
+"""Dollars per hour in ``"$3.06/h"``."""
+count = _above_zero(parse_count)
+"""A number of things in ``"1281167"``, ``"50M"``."""
+
+
+def duration_or_zero(text: str) -> float:
+    """Seconds in ``"6h"``, or in ``"0"``."""
+    return parse_seconds(text)
+
+
+def seconds(text: str) -> float:
+    """Seconds in ``"60"`` or ``"2min"``: only of options that are given in SECONDS a bare number says its unit."""
+    try:
+        value = parse_seconds(text, named="s")
+    except UnitError as error:
+        if text.strip()[-1:].isalpha() and text.strip()[:1].isdigit():
+            raise
+        raise UnitError("it must be a number of seconds above 0, like 60 or 2min") from error
+    if value <= 0:
+        raise UnitError("it must be a number of seconds above 0, like 60 or 2min")
+    return value
+
+
+def hours(text: str) -> float:
+    """Seconds in ``"1.5"`` (hours) or ``"90min"``."""
+    value = parse_seconds(text, named="h")
+    if value <= 0:
+        raise UnitError("it must be a number of hours above 0, like 1.5")
+    return value
+
+
+def size(text: str) -> float:
+    """Bytes in ``"16GB"`` or ``"16 GiB"``; a bare number is refused, unless it is 0."""
+    value = parse_bytes(text)
+    bare = text.strip()
+    if value and bare.replace(".", "", 1).isdecimal():
+        raise UnitError(f"{bare!r} has no unit; type {bare}MB, {bare}GB or {bare}GiB")
+    return value
+
+
+def size_above_zero(text: str) -> float:
+    """The same, above 0."""
+    return _above_zero(size)(text)
+
+
+def number(text: str) -> float:
+    """Any number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise UnitError("it is a number, like 2.5") from None
+    return _above_zero(lambda _: value)(text)
+
+
+def number_between(low: float, high: float) -> Callable[[str], float]:
+    """Any number from ``low`` to ``high``."""
+
+    def read(text: str) -> float:
+        value = number(text)
+        if not low <= value <= high:
+            raise UnitError(f"it is a number from {low:g} to {high:g}")
+        return value
+
+    return read
+
+
+def whole(least: int, most: int = MAX_WHOLE) -> Callable[[str], int]:
+    """A whole number from ``least`` to ``most``: ``"64"``, ``"50k"``."""
+    expected = f"it is a whole number from {least} " + ("on" if most == MAX_WHOLE else f"to {most:,}")
+
+    def read(text: str) -> int:
+        try:
+            value = parse_count(text)
+        except UnitError:
+            raise UnitError(expected) from None
+        if value != int(value) or not least <= value <= most:
+            raise UnitError(expected)
+        return int(value)
+
+    return read
+
+
+def whole_numbers(most: int = MAX_WHOLE) -> Callable[[str], tuple[int, ...]]:
+    """Numbers from 1 to ``most`` of ``"1,2,4"``, each once, smallest first."""
+
+    def read(text: str) -> tuple[int, ...]:
+        try:
+            return tuple(sorted({whole(1, most)(word) for word in text.split(",")}))
+        except UnitError:
+            raise UnitError(f"write numbers from 1 to {most:,}, like 1,2,4") from None
+
+    return read
+
+
+def fraction(
+    low: float = 0.0, high: float = 1.0, *, expected: str = "", include: str = "[]"
+) -> Callable[[str], float]:
+    """A fraction as ``"0.9"`` or ``"90%"``, from ``low`` to ``high``; ``include`` says which ends are allowed.
+
+    ``expected`` is the sentence for a value outside.
+    """
+
+    def read(text: str) -> float:
+        typed = text.strip()
+        try:
+            value = float(typed.removesuffix("%").strip()) / (100 if typed.endswith("%") else 1)
+        except ValueError:
+            raise UnitError(f"it is a fraction, like 0.9 or 90%{'; ' + expected if expected else ''}") from None
+        above = value >= low if include[0] == "[" else value > low
+        below = value <= high if include[1] == "]" else value < high
+        if not (above and below):
+            raise UnitError(expected or f"it is a fraction from {low:g} to {high:g}, like 0.9 or 90%")
+        return value
+
+    return read
+
+
+probability = fraction(
+    0.5, 1.0, include="[)", expected="how probable it has to be is from 0.5 to below 1, like 0.9 or 90%"
+)
+
+
+def percent(text: str) -> float:
+    """The fraction that a number of per cent is: ``"2"`` and ``"2%"`` are 0.02.
+
+    No step is known to a two-thousandth of itself, so what is less is Python's way of writing it (0.02 for 2 %).
+    """
+    try:
+        value = float(text.strip().removesuffix("%").strip())
+    except ValueError:
+        raise UnitError("it is a number of per cent, like 2 or 2%") from None
+    if 0 < value < MIN_PERCENT:
+        raise UnitError(
+            f"that would be {value:g} % of the step; it is given in per cent, so for a fraction of {value:g} type "
+            f"{value * 100:g}%"
+        )
+    return _above_zero(lambda _: value)(text) / 100
+
+
+def durations(text: str) -> tuple[float, float]:
+    """A time, or the two between which it lies, like ``"3m..8m"``."""
+    first, dots, last = text.partition("..")
+    low, high = parse_seconds(first), parse_seconds(last if dots else first)
+    if low > high:
+        raise UnitError("the shorter time comes first, like 3m..8m")
+    return low, high
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Words separated by commas, each once."""
+    found = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not found:
+        raise UnitError("it names nothing; leave it out, or give it a name")
+    return found
+
+
+def one_of(known: Sequence[str] | Mapping[str, T], hint: str = "", shown: Sequence[str] = ()) -> Callable[[str], T]:
+    """One of these words, in letters of any case; of a mapping, what the word stands for.
+
+    Errors offer the words ``shown``, else all, and end with ``hint``.
+    """
+    values: Mapping[str, Any] = known if isinstance(known, Mapping) else {word: word for word in known}
+    words = shown or list(values)
+    expected = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+    def read(text: str) -> T:
+        typed = text.strip().lower()
+        if typed not in values:
+            raise UnitError(f"it is {expected}{hint}")
+        return values[typed]  # type: ignore[no-any-return]
+
+    return read
+
+
+on_or_off = one_of(
+    {"on": True, "off": False, "yes": True, "no": False, "true": True, "false": False}, shown=("on", "off")
+)
+
+
+def number_range(text: str) -> tuple[float | None, float | None]:
+    """The least and the most of ``"8"``, ``"4-8"``, ``"4-"`` or ``"-8"``; ``None`` where there is no end."""
+    least, dash, most = text.partition("-")
+    try:
+        low = number(least) if least.strip() else None
+        high = number(most) if most.strip() else None
+    except UnitError:
+        low = high = None
+    if low is None and high is None:
+        raise UnitError('write it like "8", "4-8", "4-" or "-8"')
+    if low is not None and high is not None and low > high:
+        raise UnitError(f"that asks for at least {low:g} and at most {high:g}; write it like 4-8")
+    return low, (high if dash else low)
+
+
+def amounts(text: str) -> tuple[str, int]:
+    """A name and how many: ``"p3.16xlarge=2"``."""
+    name, sign, number_of = text.partition("=")
+    if not (name.strip() and sign and number_of.strip().isdigit() and len(number_of) < 6):
+        raise UnitError("it is an instance type and how many, like p3.16xlarge=2")
+    return name.strip(), int(number_of)

@@ -1,0 +1,360 @@
+"""Files that people write, YAML and CSV, as pydantic models: every mistake with its file, line and field.
+
+One format for all of them: ``FILE:LINE: FIELD: what is wrong; what to write instead``. Knows YAML (plain data only),
+positions and bounds: a few lines of YAML can name each other until they stand for more values than any memory holds.
+Knows nothing of what the data mean.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ValidationError
+
+from stash.core.errors import UnitError, UserError
+from stash.core.files import read_up_to
+from stash.core.printable import shortened
+from stash.core.units import nearest
+
+M = TypeVar("M", bound=BaseModel)
+Location = tuple[int | str, ...]
+"""Of a value in a document: ``("instances", 0, "price")``."""
+
+MAX_BYTES = 2**20
+MAX_CHARACTERS = 2**17
+"""Of YAML: some thousand lines, which take a second to read."""
+MAX_VALUES = 50_000
+"""Of YAML, each counted wherever it is named."""
+_MAX_OF_ONE = 10_000
+"""Characters of one value of YAML."""
+_MAX_MISTAKES = 20
+"""That are listed; of more, how many there are."""
+_SUBJECT = re.compile(r"^(Value error,|Input|String|Tuple) ")
+"""With which pydantic begins its sentences."""
+_SENTENCES = {
+    "missing": "is missing",
+    "model_type": "must hold named fields",
+    "model_attributes_type": "must hold named fields",
+    "tuple_type": "must be a list",
+}
+
+
+def text_of(path: Path, what: str, described: str, most: int = MAX_BYTES) -> str:
+    """The text of ``what`` (``"the study"``) at ``path``; raises UserError.
+
+    ``described`` ends the sentence about a file that is none: where such a file is described.
+    """
+    try:
+        content = read_up_to(path, most)
+    except OSError as error:
+        raise UserError(f"cannot read {what} {path}: {error.strerror or error}") from error
+    if len(content) > most:
+        raise UserError(f"{path} is larger than {most // 2**20} MiB: it is not {what}; {described}")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text file; {described}") from error
+
+
+def quantity(parse: Callable[[str], float], bare: bool = False) -> BeforeValidator:
+    """Reads a quantity with its unit, like ``10GB/s``; ``bare``: a plain number is one in base units.
+
+    Without ``bare`` a plain number is read by ``parse`` as well, which asks for its unit.
+    """
+
+    def read(given: Any) -> Any:
+        number = isinstance(given, (int, float)) and not isinstance(given, bool)
+        if given is None or (number and bare):
+            return given
+        if not number and not isinstance(given, str):
+            raise ValueError("should be a quantity with its unit")
+        try:
+            return parse(f"{given:g}" if number else given)
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(read)
+
+
+# YAML ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class YamlText:
+    """The plain data of one YAML text, and where everything in it stands."""
+
+    path: Path | str
+    data: Any
+    numbers: Mapping[Location, int]
+
+    def line(self, where: Location) -> int:
+        """The line (from 1) of the value at ``where``, or of the nearest value around it."""
+        while where and where not in self.numbers:
+            where = where[:-1]
+        return self.numbers.get(where, 1)
+
+    def mistake(self, where: Location, why: str) -> UserError:
+        """The error about the value at ``where``."""
+        return UserError(self.sentence(where, why))
+
+    def sentence(self, where: Location, why: str) -> str:
+        field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).lstrip(".")
+        return f"{self.path}:{self.line(where)}: {field or 'the file'}: {why}"
+
+    def place(self, where: Location, missing: bool) -> Location:
+        """``where`` as pydantic has it, without names that are not the document's: of one kind of several."""
+        value, found = self.data, []
+        for number, part in enumerate(where):
+            inside: Any = value if isinstance(value, dict) else {}
+            if isinstance(value, list):
+                inside = dict(enumerate(value))
+            if part in inside:
+                value = inside[part]
+            elif not (missing and number == len(where) - 1):
+                continue
+            found.append(part)
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class UserFile(YamlText, Generic[M]):
+    """A document and the model that it holds."""
+
+    content: M
+
+
+def load(path: Path, model: type[M], what: str, described: str) -> UserFile[M]:
+    """The YAML file at ``path``; raises UserError that names every mistake with its line and field."""
+    return loads(text_of(path, what, described), path, model)
+
+
+def loads(text: str, path: Path | str, model: type[M]) -> UserFile[M]:
+    """The same of a text; ``path`` is only named in errors."""
+    return fitted(yaml_text(text, path), model)
+
+
+def yaml_text(text: str, path: Path | str) -> YamlText:
+    """The plain data of a YAML text; raises UserError with the line of what is none."""
+    try:
+        data, numbers = parse(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f":{mark.line + 1}"
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise UserError(f"{path}{line}: it is not valid YAML: {problem}") from error
+    return YamlText(path, {} if data is None else data, numbers)
+
+
+def fitted(document: YamlText, model: type[M]) -> UserFile[M]:
+    """The document as ``model``; raises UserError that names every mistake, the first line's first."""
+    mistakes = dict(_unknown_fields(document.data, model, ()))
+    content = None
+    try:
+        content = model.model_validate(document.data)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        inside = {detail["loc"][:1] for detail in found if len(detail["loc"]) > 1}
+        for detail in found:
+            empty = detail["type"] == "too_short"
+            if detail["type"] == "extra_forbidden" or (empty and detail["loc"] in inside):
+                continue  # an unknown name is listed already; entries that are there and wrong are no missing ones
+            mistakes.setdefault(
+                document.place(detail["loc"], detail["type"] == "missing"), _sentence(detail, document.data, model)
+            )
+    if content is None or mistakes:
+        ordered = sorted(mistakes.items(), key=lambda item: document.line(item[0]))
+        raise UserError(_listed(document.sentence(*item) for item in ordered))
+    return UserFile(document.path, document.data, document.numbers, content)
+
+
+def _listed(mistakes: Iterable[str]) -> str:
+    lines = [*mistakes]
+    more = len(lines) - _MAX_MISTAKES
+    return "\n".join([*lines[:_MAX_MISTAKES], f"and {more} more mistakes"] if more > 0 else lines)
+
+
+def _sentence(detail: Mapping[str, Any], data: Any, model: type[BaseModel]) -> str:
+    """What pydantic found, in the words of all files."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "union_tag_invalid":
+        field = context["discriminator"].strip("'")
+        return f"{field}: there is no such {field}; use one of {context['expected_tags'].replace(chr(39), '')}"
+    if kind == "union_tag_not_found":
+        field = context["discriminator"].strip("'")
+        return f"needs `{field}:`, one of {', '.join(_tags(model, field))}"
+    if kind == "too_short" and context.get("min_length") == 1:
+        return "needs at least one entry"
+    return _SENTENCES.get(kind) or _words(detail)
+
+
+def _words(detail: Mapping[str, Any]) -> str:
+    return _SUBJECT.sub("", detail["msg"]).partition(" or instance of ")[0]
+
+
+def _unknown_fields(data: Any, annotation: Any, where: Location) -> Iterator[tuple[Location, str]]:
+    """Every name in ``data`` that no field of the model has: a mistyped one would silently be a default."""
+    kinds = [*_kinds(annotation)]
+    if isinstance(data, dict):
+        models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        model = models[0] if len(models) == 1 else next((each for each in models if _is_tagged(data, each)), None)
+        for name, value in data.items() if model is not None else ():
+            assert model is not None
+            field = model.model_fields.get(str(name))
+            if field is None:
+                alike = nearest(str(name), model.model_fields, 1)
+                hint = f"did you mean {alike[0]}?" if alike else f"there are {', '.join(model.model_fields)}"
+                yield (*where, str(name)), f"there is no such field; {shortened(hint, 400)}"
+            else:
+                yield from _unknown_fields(value, field.annotation, (*where, str(name)))
+    elif isinstance(data, list):
+        items = next((get_args(kind)[0] for kind in kinds if get_origin(kind) in (tuple, list)), None)
+        for number, item in enumerate(data):
+            yield from _unknown_fields(item, items, (*where, number))
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The types that a field may have, without their constraints."""
+    if get_origin(annotation) is Annotated:
+        yield from _kinds(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for each in get_args(annotation):
+            yield from _kinds(each)
+    else:
+        yield annotation
+
+
+def _is_tagged(data: Mapping[Any, Any], model: type[BaseModel]) -> bool:
+    """Whether a field of ``data`` marks it as this one of several kinds."""
+    return any(data.get(name) in tags for name, field in model.model_fields.items() if (tags := _literals(field)))
+
+
+def _literals(field: Any) -> tuple[Any, ...]:
+    return get_args(field.annotation) if get_origin(field.annotation) is Literal and field.is_required() else ()
+
+
+def _tags(model: type[BaseModel], name: str) -> Iterator[str]:
+    """The values of the field ``name`` that distinguish the items of lists in ``model``."""
+    for field in model.model_fields.values():
+        for kind in _kinds(field.annotation):
+            for item in _kinds(get_args(kind)[0]) if get_origin(kind) is tuple else ():
+                if isinstance(item, type) and issubclass(item, BaseModel) and name in item.model_fields:
+                    yield from _literals(item.model_fields[name])
+
+
+def parse(text: str) -> tuple[Any, Mapping[Location, int]]:
+    """The data in ``text`` (``None`` when empty) and its lines, from 1.
+
+    Raises yaml.YAMLError, also for a key given twice and for what is beyond the bounds.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise yaml.YAMLError(f"it is longer than {MAX_CHARACTERS} characters")
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None, {}
+            if _values(node, {}) > MAX_VALUES:
+                raise yaml.YAMLError(f"it stands for more than {MAX_VALUES} values")
+            numbers: dict[Location, int] = {}
+            _walk(node, (), numbers, set())
+            return loader.construct_document(node), numbers
+        finally:
+            loader.dispose()
+    except RecursionError:
+        raise yaml.YAMLError("its values are nested too deep") from None
+    # What yaml's own constructors raise for a value that its tag cannot be: the date 2026-13-45, `!!int x`.
+    except (ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
+        raise yaml.YAMLError(str(error)) from error
+
+
+def _values(node: yaml.Node, known: dict[int, int | None]) -> int:
+    """How many values ``node`` stands for, those that an alias names counted again; raises yaml.YAMLError."""
+    if id(node) in known:
+        count = known[id(node)]
+        if count is None:
+            raise yaml.MarkedYAMLError(problem="a value contains itself", problem_mark=node.start_mark)
+        return count
+    known[id(node)] = None  # while it is counted
+    if isinstance(node, yaml.ScalarNode):
+        if len(node.value) > _MAX_OF_ONE:
+            raise yaml.MarkedYAMLError(
+                problem=f"a value is longer than {_MAX_OF_ONE} characters", problem_mark=node.start_mark
+            )
+        count = 1
+    elif isinstance(node, yaml.MappingNode):
+        count = 1 + sum(_values(part, known) for pair in node.value for part in pair)
+    else:
+        count = 1 + sum(_values(item, known) for item in node.value)
+    known[id(node)] = count
+    return count
+
+
+def _walk(node: yaml.Node, path: Location, numbers: dict[Location, int], seen: set[int]) -> None:
+    numbers[path] = node.start_mark.line + 1
+    if id(node) in seen:  # an alias: the same value in several places
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            _walk(item, (*path, number), numbers, seen)
+    if isinstance(node, yaml.MappingNode):
+        names: set[str] = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a name is no plain text", problem_mark=key.start_mark)
+            name = str(key.value)
+            if name in names:
+                raise yaml.MarkedYAMLError(problem=f"{name!r} is given twice", problem_mark=key.start_mark)
+            names.add(name)
+            below = (*path, name)
+            _walk(value, below, numbers, seen)
+            numbers[below] = key.start_mark.line + 1
+
+
+# CSV -------------------------------------------------------------------------------------------------------
+
+
+def load_rows(path: Path, row: type[M], what: str, described: str, most: int = 100_000) -> list[tuple[int, M]]:
+    """The rows of a CSV file with their lines; columns in any order, others are ignored.
+
+    Each field of ``row`` is a column, with an example of what to write. Raises UserError that names every mistake.
+    """
+    columns = {name: str(field.examples[0]) for name, field in row.model_fields.items() if field.examples}
+    head_line, example = ",".join(columns), ",".join(columns.values())
+    try:
+        lines = list(csv.reader(io.StringIO(text_of(path, what, described), newline="")))
+    except csv.Error as error:
+        raise UserError(f"{path} is not a table: {error}; its first line is {head_line}") from error
+    head = [name.strip() for name in lines[0]] if lines else []
+    missing = next((name for name in columns if name not in head), None)
+    if missing is not None:
+        alike = nearest(missing, head, 1)
+        hint = f" ({alike[0]} is another)" if alike else ""
+        first = f"its first line has to be {head_line}, and the others like {example}"
+        raise UserError(f"{path} has no column {missing}{hint}; {first}")
+    filled = [(number, line) for number, line in enumerate(lines[1:], 2) if any(cell.strip() for cell in line)]
+    if not 0 < len(filled) <= most:
+        raise UserError(f"{path} has {len(filled):,} lines below its first; it needs 1 to {most:,}, like {example}")
+    rows, mistakes = [], []
+    for number, line in filled:
+        cells = dict(zip(head, (cell.strip() for cell in line), strict=False))
+        given = {name: cells.get(name, "") for name in columns}
+        try:
+            rows.append((number, row.model_validate(given)))
+        except ValidationError as error:
+            for detail in error.errors(include_url=False, include_input=False):
+                name = str(detail["loc"][0])
+                why = f"{shortened(given[name], 60)!r} {_words(detail)}"
+                mistakes.append(f"{path}:{number}: {name}: {why}; write it like {columns[name]}")
+    if mistakes:
+        raise UserError(_listed(mistakes))
+    return rows

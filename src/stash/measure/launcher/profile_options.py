@@ -1,0 +1,34 @@
+"""What the user wants of a measurement: options of ``stash profile``, and what ``stash.profile`` is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stash.core import parsers
+from stash.core.ladder import NAMES, parse_rungs
+from stash.ui.options import Options, flag, option
+
+_HOW = "How to measure"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(Options):
+    """What the user wants of the measurement."""
+
+    precision: float = option(
+        "PCT", "Stop when every stall is known to ± this % of a step.", parsers.percent, default="2", panel=_HOW
+    )
+    """A fraction of the step."""
+    budget: float = option(
+        "SECONDS", "… or after so long, from the first block on.", parsers.seconds, default="60", panel=_HOW
+    )
+    rungs: tuple[str, ...] = option(
+        "A,B,C", "Only these rungs of the ladder; else all.", parse_rungs, default=NAMES, panel=_HOW
+    )
+    isolate: bool = flag("A launch of its own for every rung.", panel=_HOW)
+    data_root: str | None = option("PATH", "Where the job's data lie, if it reads them from C code.", panel=_HOW)
+    start_timeout: float = option(
+        "SECONDS", "How long to wait for the first step.", parsers.seconds, default="300", panel=_HOW,
+        was=("--patience",),
+    )  # fmt: skip
+    keep_logging: bool = flag("Leave W&B, MLflow, TensorBoard, Neptune and Comet on.", panel=_HOW)

@@ -1,0 +1,209 @@
+"""What may be rented, drawn: cost against time with the front, and every bill made of its stalls.
+
+Takes what a plan says, and leaves out of the picture, not of its table, what lies far from every wish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stash.core.formatting import chance, dollars, dollars_interval, span_interval, span_scale
+from stash.core.ladder import STALLS
+from stash.core.units import Scale, counted
+from stash.plan.records import Choice, ChoiceStanding, RentalPlan
+from stash.ui.charts.builders import (
+    BarPiece,
+    LaneRow,
+    PlotCurve,
+    PlotPoint,
+    Ruler,
+    ends_of,
+    lane_chart,
+    level,
+    plane_chart,
+    ruler,
+)
+from stash.ui.charts.chart import Blank, Chart, Grid, Legend, Tag, axis, extent
+
+WORDS: dict[ChoiceStanding, str] = {
+    "chosen": "rent",
+    "tied": "tie",
+    "front": "front",
+    "lost": "lost",
+    "infeasible": "fails",
+}
+"""What became of a choice."""
+FRONT = ("chosen", "tied", "front")
+_SERIES = {"chosen": "faster", "tied": "faster", "front": "contention", "lost": "plain", "infeasible": "slower"}
+_MEANINGS = {
+    "faster": "what to rent, and what is as good",
+    "contention": "the front: nothing is both cheaper and sooner",
+    "plain": "lost",
+    "slower": "misses deadline or budget",
+}
+_FAR = 2.0
+"""Times the longest and the dearest of the front, beyond which a choice is not drawn."""
+_SPACE = "\N{NO-BREAK SPACE}"
+_UNKNOWN = "of no offer are both its price and the step on it known"
+
+
+def cost_against_time(plan: RentalPlan) -> Chart | Blank:
+    """A dot for each choice, the front as a line through its own, the deadline as a line across."""
+    name, title = "cost-against-time", "Cost against time"
+    if not plan.choices:
+        return Blank(name, title, _UNKNOWN)
+    near, goal = _near(plan), plan.goal
+    unit = span_scale(max(item.seconds.value for item in near))
+    sure = [item for item in near if item.standing in FRONT]
+    times = [goal.deadline_seconds, *(item.seconds.value for item in near), *(item.seconds.high for item in sure)]
+    costs = [goal.budget_dollars, *(item.dollars.value for item in near), *(item.dollars.high for item in sure)]
+    x = ruler(times, f"{unit.unit} from start to end", unit.size)
+    y = _dollar_ruler(costs)
+    best_first = sorted(near, key=lambda item: list(_SERIES).index(item.standing))
+    curves = [] if goal.budget_dollars is None else [level(goal.budget_dollars)]
+    curves.append(PlotCurve("contention", tuple(map(_point, _unbeaten(sure))), line=True, dots=False))
+    # The best last, so that nothing hides them; names the best first.
+    curves += [PlotCurve(_SERIES[item.standing], (_point(item),)) for item in reversed(best_first)]
+    tags = [] if goal.deadline_seconds is None else [Tag(x.at(goal.deadline_seconds), 0.0, "deadline")]
+    tags += [] if goal.budget_dollars is None else [Tag(0.0, y.at(goal.budget_dollars), "budget")]
+    tags += [
+        Tag(x.at(item.seconds.value), y.at(item.dollars.value), item.name, firm=item.standing == "chosen")
+        for item in best_first
+    ]
+    present = {_SERIES[item.standing] for item in near}
+    far = len(plan.choices) - len(near)
+    left_out = f"{counted(far, 'choice')} far beyond {'is' if far == 1 else 'are'} only in the table."
+    return plane_chart(
+        name,
+        title,
+        curves,
+        x,
+        y,
+        choices_table(plan, "Everything that was weighed to the end"),
+        how="Each dot is something to rent: left is sooner, low is cheaper. Thin lines are 95% intervals; lines "
+        "across are the deadline and the budget.",
+        caption=left_out if far else "",
+        keys=[Legend(series, text) for series, text in _MEANINGS.items() if series in present],
+        rules=() if goal.deadline_seconds is None else (goal.deadline_seconds,),
+        tags=tags,
+    )
+
+
+def _near(plan: RentalPlan) -> list[Choice]:
+    """Choices that are no more than so many times as long, or as dear, as the front; all, where there is none."""
+    front = [item for item in plan.choices if item.standing in FRONT]
+    longest = max((item.seconds.value for item in front), default=0.0)
+    dearest = max((item.dollars.value for item in front), default=0.0)
+    longest, dearest = max(longest, plan.goal.deadline_seconds or 0.0), max(dearest, plan.goal.budget_dollars or 0.0)
+    return [
+        item
+        for item in plan.choices
+        if not front or (item.seconds.value <= _FAR * longest and item.dollars.value <= _FAR * dearest)
+    ]
+
+
+def _unbeaten(choices: Sequence[Choice]) -> list[Choice]:
+    """Those that no other is both cheaper and sooner than, the soonest first: a tie may be beaten in both."""
+    found: list[Choice] = []
+    for item in sorted(choices, key=lambda item: (item.seconds.value, item.dollars.value)):
+        if not found or item.dollars.value < found[-1].dollars.value:
+            found.append(item)
+    return found
+
+
+def _point(item: Choice) -> PlotPoint:
+    """With its intervals if it is on the front."""
+    time, money, front = item.seconds, item.dollars, item.standing in FRONT
+    tip = f"{item.name}: {span_interval(time)}, {dollars_interval(money)}; {item.why}"
+    ends = (money.low, money.high, time.low, time.high) if front else (None,) * 4
+    return PlotPoint(time.value, money.value, tip, *ends, hollow=not front)
+
+
+def _dollar_ruler(values: Sequence[float | None]) -> Ruler:
+    shown = extent(values)
+    decimals = 0 if shown.step >= 1 else 2
+    return Ruler(shown, axis(shown, "dollars", lambda value: dollars(value, decimals)))
+
+
+def dollars_by_stall(plan: RentalPlan, shown: Sequence[Choice]) -> Chart | Blank:
+    """A row for each of the choices ``shown``, its bill made of its stalls and of what else is paid.
+
+    What was measured as negative has no place in it.
+    """
+    name, title = "dollars-by-stall", "Where the dollars go"
+    if not shown:
+        return Blank(name, title, _UNKNOWN)
+    rows = []
+    for item in shown:
+        parts = [(part.name, part.name, part.dollars.value) for part in item.stalls]
+        parts += [(part.name, "plain", part.dollars.value) for part in item.items if part.name != "training"]
+        pieces, reached = [], 0.0
+        for part, series, value in parts:
+            if value > 0:
+                tip = f"{item.name}, {part}: {dollars(value)} of {dollars(item.dollars.value)}"
+                pieces.append(BarPiece(reached, reached + value, series, tip))
+                reached += value
+        text = dollars_interval(item.dollars)
+        rows.append(LaneRow(item.name, text, tuple(pieces), item.dollars.low, item.dollars.high))
+    present = [stall for stall in STALLS if any(part.name == stall for item in shown for part in item.stalls)]
+    return lane_chart(
+        name,
+        title,
+        rows,
+        _dollar_ruler([*ends_of(rows), *(item.dollars.value for item in shown)]),
+        _bills_table(plan.choices, present),
+        how="Each row is one bill, made of the stalls of a step over the whole training and, grey, of what is paid "
+        "beside it. Thin lines are 95% intervals of the whole.",
+        keys=(*(Legend(stall, stall) for stall in present), Legend("plain", "beside training")),
+    )
+
+
+def label(choice: Choice) -> str:
+    """``"2 × p3.8xlarge"``, and how it is paid for if not on demand."""
+    paid = choice.rented.price.paid_as
+    return choice.name if paid == "on-demand" else f"{choice.name}, {paid}"
+
+
+def place(choice: Choice) -> str:
+    """``"aws us-east-1"``."""
+    return " ".join(part for part in (choice.rented.cloud, choice.rented.price.region) if part)
+
+
+def table_scale(choices: Sequence[Choice]) -> Scale:
+    """The unit in which times of several choices stand below each other: the first one's, with one decimal."""
+    return span_scale(choices[0].seconds.value if choices else 0.0)._replace(decimals=1)
+
+
+def choices_table(plan: RentalPlan, title: str) -> Grid:
+    """Every choice with its time, bill and chances, and why it was or was not chosen."""
+    choices, goal = plan.choices, plan.goal
+    scale = table_scale(choices)
+    columns: list[tuple[str, Callable[[Choice], str], bool]] = [
+        ("what", lambda item: label(item).replace(" ", _SPACE), True),
+        ("", lambda item: WORDS[item.standing], True),
+        ("time", lambda item: span_interval(item.seconds, scale), False),
+        ("cost", lambda item: dollars_interval(item.dollars), False),
+        ("on time", lambda item: chance(item.on_time, goal.deadline_seconds), False),
+        ("in budget", lambda item: chance(item.within_budget, goal.budget_dollars), False),
+        ("$/h", lambda item: dollars(item.rented.dollars_per_hour), False),
+        ("where", place, True),
+        ("why", lambda item: item.why, True),
+    ]
+    if len(set(map(place, choices))) == 1:
+        columns = [column for column in columns if column[0] != "where"]
+    shown = [(head, cell, text) for head, cell, text in columns if any(map(cell, choices))]
+    rows = tuple(tuple(cell(item) for _, cell, _ in shown) for item in choices)
+    texts = frozenset(number for number, (_, _, text) in enumerate(shown) if text)
+    return Grid(title, tuple(head for head, _, _ in shown[1:]), rows, texts, first="what")
+
+
+def _bills_table(choices: Sequence[Choice], present: Sequence[str]) -> Grid:
+    beside = list(dict.fromkeys(part.name for item in choices for part in item.items if part.name != "training"))
+    rows = []
+    for item in choices:
+        found = {part.name: part.dollars for part in item.stalls}
+        found |= {part.name: part.dollars for part in item.items}
+        cells = [dollars_interval(found[name]) if name in found else "unknown" for name in present]
+        paid = [dollars_interval(found[name]) if name in found else "not counted" for name in beside]
+        rows.append((item.name, dollars_interval(item.dollars), *cells, *paid))
+    return Grid("Bills, in dollars", ("all", *present, *beside), tuple(rows), frozenset({0}), first="what")

@@ -1,0 +1,254 @@
+"""Charts of a step and of how it was measured: the ladder, runs and ranks beside each other, every block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stash.analysis.breakdown import Breakdown, figures, slower
+from stash.analysis.step_times import Course, RankTime, RoundTime
+from stash.core.formatting import listed, plus_minus
+from stash.core.ladder import STALLS, stall_names
+from stash.core.records.profile import Profile
+from stash.core.units import Scale, counted
+from stash.report.profile_page import UNKNOWN, table_rows
+from stash.ui.charts.builders import (
+    BarPiece,
+    LaneRow,
+    PlotCurve,
+    PlotPoint,
+    Ruler,
+    Value,
+    lane_chart,
+    lanes_ruler,
+    plane_chart,
+    ruler,
+)
+from stash.ui.charts.chart import Axis, Blank, Chart, Extent, Grid, Legend, Tick, time_scale
+from stash.ui.page import Row
+
+# The step as a ladder: every stall as a bar that begins where the one before ends, with its interval. Stalls are
+# drawn as they were measured: one below zero goes back, one within the noise is faint.
+
+
+def ladder(breakdown: Breakdown) -> Chart:
+    """A row for each stall that the job can have, known or not, and one for the step."""
+    scale, step = figures(breakdown.stalls).scale, breakdown.step
+    texts, total = table_rows(breakdown.stalls, breakdown.skipped, step)
+    known = {stall.name: stall for stall in breakdown.stalls}
+    rows, reached = [], 0.0
+    for row in texts:
+        stall = known.get(row.name)
+        if stall is None:
+            rows.append(LaneRow(row.name, unknown=row.why or ""))
+            continue
+        tip = f"{row.name}: {row.time} {row.interval}, {row.share} of the step"
+        low, high = (None if end is None else reached + end for end in (stall.low, stall.high))
+        piece = BarPiece(reached, reached + stall.seconds, row.name, tip, faint=row.within_noise)
+        rows.append(LaneRow(row.name, _end(row), (piece,), low, high))
+        reached += stall.seconds
+    piece = BarPiece(0.0, breakdown.step_seconds, "plain", f"step: {total.time} {total.interval}")
+    rows.append(LaneRow(total.name, f"{total.time} {total.interval}".strip(), (piece,), step.low, step.high))
+    return lane_chart(
+        "ladder",
+        "The step, stall by stall",
+        rows,
+        lanes_ruler(rows, f"{scale.unit} of a step", scale.size),
+        _ladder_table(breakdown, scale),
+        how="Each bar begins where the one before ends, so together they are the step. Thin lines are 95% "
+        "intervals; a faint bar is within the noise.",
+    )
+
+
+def _end(row: Row) -> str:
+    return " · ".join(part for part in (f"{row.time} {row.interval}".strip(), row.share) if part)
+
+
+def _ladder_table(breakdown: Breakdown, scale: Scale) -> Grid:
+    written, step = figures(breakdown.stalls), breakdown.step
+
+    def number(seconds: float | None) -> str:
+        return UNKNOWN if seconds is None else scale.number(seconds)
+
+    found: dict[str, tuple[str, ...]] = {
+        stall.name: (
+            stall.name, f"{written.times[stall.name]:,.{scale.decimals}f}", number(stall.low), number(stall.high),
+            written.share(stall.name), "within noise" if stall.within_noise else "",
+        )
+        for stall in breakdown.stalls
+    }  # fmt: skip
+    found |= {each.name: (each.name, UNKNOWN, "", "", "", each.why) for each in breakdown.skipped}
+    total = ("step", scale.number(step.value), number(step.low), number(step.high), "100.0%", "")
+    return Grid(
+        title="Stalls of a step",
+        first="stall",
+        head=(f"time, {scale.unit}", "95% from", "to", "share", "remark"),
+        rows=(*(found[name] for name in STALLS if name in found), total),
+        texts=frozenset({0, 5}),
+        total=True,
+    )
+
+
+def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
+    """A row for each run, its step made of its stalls; what was measured as negative has no place in it."""
+    scale = time_scale(max(run.step_seconds for _, run in runs))
+    rows = []
+    for name, run in runs:
+        written, pieces, reached = figures(run.stalls), [], 0.0
+        for stall in run.stalls:
+            if stall.seconds > 0:
+                tip = f"{name}, {stall.name}: {written.quantity(stall.name)}, {written.share(stall.name)}"
+                pieces.append(BarPiece(reached, reached + stall.seconds, stall.name, tip))
+                reached += stall.seconds
+        text = f"{scale.number(run.step_seconds)} {plus_minus(run.step, scale)} {scale.unit}"
+        rows.append(LaneRow(name, text, tuple(pieces), run.step.low, run.step.high))
+    present = [name for name in STALLS if any(run.stall(name) is not None for _, run in runs)]
+
+    def cell(run: Breakdown, name: str) -> str:
+        stall = run.stall(name)
+        return UNKNOWN if stall is None else f"{scale.number(stall.seconds)} {plus_minus(stall.time, scale)}"
+
+    table = tuple(
+        (name, scale.number(run.step_seconds), plus_minus(run.step, scale), *(cell(run, each) for each in present))
+        for name, run in runs
+    )
+    return lane_chart(
+        "runs",
+        "The runs, side by side",
+        rows,
+        lanes_ruler(rows, f"{scale.unit} of a step", scale.size),
+        Grid("Steps and stalls of the runs", (f"step, {scale.unit}", "95%", *present), table, frozenset({0}),
+             first="run"),
+        how="One step of each run, made of its stalls; thin lines are the 95% intervals of the steps.",
+        keys=[Legend(name, name) for name in present],
+    )  # fmt: skip
+
+
+# How a profile was measured: every block of every round, and the ranks beside each other.
+
+_TREND_NEEDS = 6
+"""Rounds, as ``core.rounds.drift`` does."""
+_MAX_LANES = 32
+"""Ranks that have a row each; of more, every rung has one."""
+
+
+def rounds(course: Course, rungs: Sequence[str]) -> Chart:
+    """A dot for what a step took under each rung in each round, hollow where the round was dropped."""
+    series = dict(zip(rungs, stall_names(rungs), strict=True))
+    counting = [time for time in course.times if time.round not in course.dropped] or list(course.times)
+    ends = [end for time in counting for end in (time.fastest_seconds, time.slowest_seconds)]
+    scale = time_scale(ruler(ends, "", zero=False).shown.high)
+    y = ruler(ends, f"{scale.unit} of a step", scale.size, zero=False)
+    curves = []
+    for name in rungs:
+        times = [time for time in course.times if time.rung == name]
+        kept = tuple(_block(time, course) for time in times if time.round not in course.dropped)
+        curves.append(PlotCurve(series[name], kept, line=True, dots=False))
+        curves.append(PlotCurve(series[name], tuple(_block(time, course) for time in times)))
+    beyond = [time for time in course.times if not y.holds(time.step_seconds)]
+    text = "What a step took under every rung, block by block."
+    if any(time.ranks > 1 for time in course.times):
+        text += " Upright lines reach from the fastest rank to the slowest."
+    return plane_chart(
+        "rounds",
+        "Round after round",
+        curves,
+        rounds_ruler([time.round + 1 for time in course.times]),
+        y,
+        Grid(
+            title="Every block",
+            first="round",
+            head=("rung", f"step, {scale.unit}", "fastest rank", "slowest rank", "ranks", "dropped"),
+            rows=tuple(
+                (
+                    str(t.round + 1), t.rung, scale.number(t.step_seconds), scale.number(t.fastest_seconds),
+                    scale.number(t.slowest_seconds), str(t.ranks), _dropped(t.round, course),
+                )
+                for t in course.times
+            ),
+            texts=frozenset({1, 6}),
+        ),
+        how=f"{text} Hollow dots are of dropped rounds." if course.dropped else text,
+        caption=_course_in_words(course, beyond),
+        keys=[Legend(series[name], name) for name in rungs],
+    )  # fmt: skip
+
+
+def _block(time: RoundTime, course: Course) -> PlotPoint:
+    low, high = (time.fastest_seconds, time.slowest_seconds) if time.ranks > 1 else (None, None)
+    gone, took = _dropped(time.round, course), time_scale(time.step_seconds).text(time.step_seconds)
+    tip = f"round {time.round + 1}, {time.rung}: {took}{f', {gone}' if gone else ''}"
+    return PlotPoint(time.round + 1, time.step_seconds, tip, low, high, hollow=bool(gone))
+
+
+def _dropped(number: int, course: Course) -> str:
+    return "disturbed" if number in course.disturbed else "incomplete" if number in course.incomplete else ""
+
+
+def rounds_ruler(numbers: Sequence[int]) -> Ruler:
+    """An axis of rounds, about a dozen of them labelled."""
+    first, last = min(numbers), max(numbers)
+    shown = Extent(first - 0.5, last + 0.5)
+    ticks = range(first, last + 1, max(1, round((last - first) / 12)))
+    return Ruler(shown, Axis("round", tuple(Tick(shown.at(number), str(number)) for number in ticks)))
+
+
+def _course_in_words(course: Course, beyond: Sequence[RoundTime]) -> str:
+    complete = len({time.round for time in course.times}) - len(course.incomplete)
+    if course.drift is not None:
+        text = f"The step changed by {course.drift:+.1%} from the first round to the last."
+    elif complete < _TREND_NEEDS:
+        text = f"Of {counted(complete, 'complete round')} no trend can be told."
+    else:
+        text = "No drift of the step is shown."
+    gone = [f"{len(numbers)} {word}" for numbers, word in
+            ((course.disturbed, "disturbed"), (course.incomplete, "incomplete")) if numbers]  # fmt: skip
+    if gone:
+        text += f" Dropped rounds: {listed(gone)}."
+    if beyond:
+        worst = max(beyond, key=lambda time: time.step_seconds)
+        took = time_scale(worst.step_seconds).text(worst.step_seconds)
+        text += f" Of those {len(beyond)} blocks lie beyond the axis, at whose edge they stand: {worst.rung} took "
+        text += f"{took}."
+    return text
+
+
+def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> Chart | Blank:
+    """The ranks' steps under every rung that all of them climb: a row each, or of very many a row for each rung."""
+    title = "Ranks side by side"
+    shared = [name for name in breakdown.rungs if sum(time.rung == name for time in times) > 1]
+    if profile.world_size == 1 or not shared:
+        why = "the job has one rank" if profile.world_size == 1 else "no rung was climbed by all ranks"
+        return Blank("ranks", title, why)
+    series = dict(zip(breakdown.rungs, stall_names(breakdown.rungs), strict=True))
+    scale = time_scale(breakdown.step_seconds)
+    ordered = sorted(profile.ranks, key=lambda rank: rank.rank)
+    names = {each.rank: f"rank {each.rank}{f', node {each.node}' if profile.nodes > 1 else ''}" for each in ordered}
+    many = len(names) > _MAX_LANES
+    lanes: dict[str, list[Value]] = {name: [] for name in (shared if many else names.values())}
+    for each in (time for time in times if time.rung in shared):
+        time, name = each.time, names[each.rank]
+        tip = f"{name}, {each.rung}: {scale.number(time.value)} {scale.unit}"
+        low, high = (None, None) if many else (time.low, time.high)
+        lanes[each.rung if many else name].append(Value(time.value, series[each.rung], tip, low, high))
+    rows = [LaneRow(name, values=tuple(values)) for name, values in lanes.items()]
+    slow = breakdown.slow_rank
+    return lane_chart(
+        "ranks",
+        title,
+        rows,
+        lanes_ruler(rows, f"{scale.unit} of a step", scale.size, zero=False),
+        _ranks_table(times, names, shared, scale),
+        how="What a step takes each rank by its own clock: means over rounds, with 95% intervals.",
+        caption="No rank stands out from the others." if slow is None else f"Rank {slow.rank} is {slower(slow)}.",
+        keys=[Legend(series[name], name) for name in shared],
+    )
+
+
+def _ranks_table(found: Sequence[RankTime], names: Mapping[int, str], shared: Sequence[str], scale: Scale) -> Grid:
+    by = {(time.rank, time.rung): time.time for time in found}
+    rows = tuple(
+        (name, *(f"{scale.number(by[rank, each].value)} {plus_minus(by[rank, each], scale)}" if (rank, each) in by
+                 else UNKNOWN for each in shared))
+        for rank, name in names.items()
+    )  # fmt: skip
+    return Grid(f"Steps of each rank, {scale.unit}", tuple(shared), rows, frozenset({0}), first="rank")

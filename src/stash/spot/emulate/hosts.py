@@ -1,0 +1,139 @@
+"""Machines that a rehearsal plays on: hosts of an emulated cluster, or this machine for all; and what runs there.
+
+A host is known by the name of the member that it is of. What runs on it, and why it is taken away, is not known here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from stash.core.errors import StashError
+from stash.core.interrupts import postponed
+from stash.lab.testbed.bed import Started, Testbed
+from stash.measure.linux.processes import carrying, end_at_once
+
+HEAD = "head"
+"""The name of what no revocation takes."""
+MARK = "STASH_SPOT_RUN"
+"""Variable in the environment of everything that a run starts: its folder."""
+
+
+def started(folder: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Process and environment of everything that the run of that folder started, wherever it went, but this one."""
+    mark = f"{MARK}={folder}".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            entries = path.read_bytes().split(b"\0")
+            if mark in entries and int(path.parts[2]) != os.getpid():
+                pairs = (entry.decode(errors="replace").partition("=") for entry in entries)
+                yield int(path.parts[2]), {name: value for name, _, value in pairs}
+
+
+def leftovers(folder: Path) -> list[int]:
+    """All of them."""
+    return [number for number in carrying(MARK, str(folder)) if number != os.getpid()]
+
+
+class Hosts(Protocol):
+    """What a rehearsal asks of its machines."""
+
+    def start(self) -> None:
+        """Get ready; raises StashError."""
+
+    def address(self, name: str) -> str:
+        """Of a member's host for all others, the same as before if it had one; raises StashError if none is left."""
+
+    def enter(self, name: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """What stands before a command that is to run there, and its variables."""
+
+    def run(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> Started:
+        """Start a command there; its output is kept."""
+
+    def lose(self, name: str) -> None:
+        """Take the machine away without a word, and whatever runs on it where that is its own."""
+
+    def close(self) -> None:
+        """End everything; harmless when done already."""
+
+
+class ThisMachine:
+    """One host for everybody: who loses a member ends its processes."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder``: of the run, by which its processes are found."""
+        self._folder = folder
+        self._started: list[Started] = []
+
+    def start(self) -> None:
+        """It is there."""
+
+    def address(self, name: str) -> str:
+        return "127.0.0.1"
+
+    def enter(self, name: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        return (), {}
+
+    def run(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> Started:
+        self._started.append(Started(command, 0, {**os.environ, **variables}, None))
+        return self._started[-1]
+
+    def lose(self, name: str) -> None:
+        """Nothing goes with the processes."""
+
+    def close(self) -> None:
+        with postponed():
+            end_at_once(lambda: leftovers(self._folder))
+            for each in self._started:
+                each.wait()
+
+
+class EmulatedHosts:
+    """A host for the head and for every member, and spare ones for successors."""
+
+    def __init__(
+        self, names: Sequence[str], spares: int, rate: float | None = None, head_rate: float | None = None
+    ) -> None:
+        """``rate``: bytes per second of a member's link, each way; ``None``: it is shaped later, or not at all."""
+        self._hosts = {name: number for number, name in enumerate((HEAD, *names))}
+        self._free = list(range(len(self._hosts), len(self._hosts) + spares))
+        head = None if head_rate is None else {0: {"network": head_rate}}
+        self.bed = Testbed(len(self._hosts) + spares, network=rate, overrides=head, verify=False)
+
+    def start(self) -> None:
+        self.bed.start()
+
+    def number(self, name: str) -> int:
+        """Of a member's host; raises StashError if there is none left, which the number of spares should rule out."""
+        if name not in self._hosts:
+            if not self._free:
+                raise StashError(f"there is no emulated host left for {name}")
+            self._hosts[name] = self._free.pop(0)
+        return self._hosts[name]
+
+    def address(self, name: str) -> str:
+        return self.bed.address(self.number(name))
+
+    def shape(self, name: str, rate: float) -> None:
+        """Let the link of a member's host carry so many bytes per second, each way."""
+        self.bed.set_network(self.number(name), rate)
+
+    def enter(self, name: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        return self.bed.command((), self.number(name)), self.bed.environment(self.number(name))
+
+    def run(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> Started:
+        return self.bed.run(command, self.number(name), variables)
+
+    def lose(self, name: str) -> None:
+        self.bed.kill(self.number(name))
+
+    def close(self) -> None:
+        self.bed.close()
+
+
+def last_line(text: str) -> str:
+    """Of what a program printed."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it said nothing")

@@ -1,0 +1,194 @@
+"""Models of fleets as pages and as JSON: one fitted to runs, what it predicts, and a learned loss curve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stash.core.formatting import quantity, span
+from stash.core.intervals import Interval
+from stash.core.units import counted, format_bytes, format_seconds
+from stash.spot.pages.fleet_plan import fleet
+from stash.spot.records.fleets import FleetModel, FleetSpeed
+from stash.spot.records.runs import FittedLoss, LearnedCurve, LossForm, LossReplay
+from stash.ui.charts.chart import Grid
+from stash.ui.page import Chapter, Page
+
+SCHEMA = 1
+
+
+def document(model: FleetModel | FleetSpeed | LearnedCurve) -> dict[str, Any]:
+    """What ``--json`` prints: the record, with the contract's version."""
+    return {"schema": SCHEMA, **model.model_dump()}
+
+
+# A fitted model: each type's pace, the servers', and how wrong both models were.
+
+_NAMES = {"queue": "queue at the servers errs", "paper": "equations (8), (9) err"}
+
+
+def page_of_model(model: FleetModel, source: str) -> Page:
+    """How fast workers are alone, what was fitted, and each fleet as predicted from all others."""
+    lone = tuple((each.type, str(each.servers), quantity(each.seconds, "seconds")) for each in model.lone)
+    judged = tuple(
+        (
+            f"{fleet(each.run.workers)}, {counted(each.run.servers, 'server')}",
+            f"{each.run.updates_per_second:.3g}/s",
+            _against(each.queue, each.run.updates_per_second),
+            _against(each.paper, each.run.updates_per_second),
+        )
+        for each in model.judged
+    )
+    return Page(
+        title=f"Fleets of {source}",
+        source=source,
+        verdict=(_summary(model),),
+        grids=(
+            Grid("", ("servers", "an iteration"), lone, frozenset({0}), first="worker alone"),
+            Grid(
+                "", ("median error", "what was fitted"), _models(model), frozenset({0, 2}), first="model", prose=True
+            ),
+            Grid("", ("measured", "queue", "paper"), judged, frozenset({0}), first="predicted from all others"),
+        ),
+    )
+
+
+def _summary(model: FleetModel) -> str:
+    together = sum(run.size > 1 for run in model.runs)
+    read = f"{counted(len(model.runs), 'run')}, {together} of several workers."
+    error = model.error[model.preferred]
+    if error is None:
+        return f"{read} None can be left out, so how wrong the model is, is unknown: time more fleets."
+    other = model.error["paper" if model.preferred == "queue" else "queue"]
+    beside = "" if other is None else f", the other model {other:.1%}"
+    return (
+        f"{read} Of fleets it had not seen, the {_NAMES[model.preferred]} by {error:.1%} (median){beside}: "
+        f"`stash spot predict` uses the {model.preferred} model."
+    )
+
+
+def _models(model: FleetModel) -> tuple[tuple[str, ...], ...]:
+    queue, paper = model.queue, model.paper
+    shared = (
+        f", {queue.unsplit:.0%} of it however many servers" if len({run.servers for run in model.runs}) > 1 else ""
+    )
+    rows = [
+        (
+            "queue",
+            _error(model.error["queue"]),
+            f"an update keeps a server busy for {format_seconds(queue.server_seconds)}{shared}; arrivals are "
+            f"{queue.randomness:.0%} random",
+        )
+    ]
+    if paper is None:
+        return (*rows, ("paper", "unknown", "needs fleets of three sizes"))
+    about = (
+        f"2 S / Breq {format_seconds(paper.exchange_seconds)}, Breq / Bps {paper.demand:.3g}, "
+        f"alpha1 {paper.contention.alpha:.3g}, beta1 {paper.contention.beta:.3g}"
+    )
+    return (*rows, ("paper", _error(model.error["paper"]), about))
+
+
+def _error(error: float | None) -> str:
+    return "unknown" if error is None else f"{error:.1%}"
+
+
+def _against(predicted: float | None, seen: float) -> str:
+    return "unknown" if predicted is None else f"{predicted:.3g}/s ({predicted / seen - 1:+.0%})"
+
+
+def page_of_speed(found: FleetSpeed) -> Page:
+    """A fleet's predicted speed."""
+    spread = "interval unknown"
+    if found.low is not None and found.high is not None:
+        spread = f"95 % between {found.low:.3g} and {found.high:.3g}"
+    return Page(
+        title=f"{fleet(found.workers)}, {counted(found.servers, 'server')}",
+        verdict=(f"{found.updates_per_second:.3g} updates/s ({spread}), by the {found.model} model",),
+        warnings=found.beyond,
+    )
+
+
+# A learned loss curve: what was replayed, which form fits it, and how far each errs.
+
+_FORMS: dict[LossForm, str] = {
+    "printed": "equation (3) with R",
+    "shipped": "equation (3) without R",
+    "free": "without R, exponents of its own",
+    "levels": "updates to each loss as replayed",
+}
+_ENDS = {
+    "budget": "The budget ended before all fleets were replayed.",
+    "interrupted": "It was interrupted: this is what had been replayed.",
+}
+
+
+def page_of_curve(curve: LearnedCurve) -> Page:
+    """Which form of the loss fits best, on what it rests, and every form and replay."""
+    best, seen = curve.best, curve.learned
+    took = sum(each.seconds for each in curve.replays)
+    staleness = "" if seen.bound is None else f", at most {seen.bound} iterations ahead of the slowest"
+    facts = (
+        ("model", f"{curve.parameters:,} parameters, {format_bytes(curve.parameter_bytes)} one way; to apply an "
+                  f"update takes one core {format_seconds(curve.apply_seconds)}"),
+        ("data", f"{curve.samples:,} samples, {curve.batch} in a batch of the job"),
+        ("replays", f"{len(curve.replays)} in {span(took)} on {curve.device}{staleness}"),
+        ("loss", f"the mean over the last {curve.window} updates, by samples; parameters begin with seed "
+                 f"{curve.seed}, and every replay has the samples in an order of its own"),
+        ("seen", f"down to {seen.least_loss:.4g}, {counted(seen.most_workers, 'worker')}, mean batches "
+                 f"{seen.least_batch:.4g} to {seen.most_batch:.4g}, {seen.most_updates:,} updates"),
+        ("chosen", f"{best.form}: of a fleet it had not seen, it tells the updates to a loss within "
+                   f"{best.error:.1%} (median), {best.worst_error:.0%} nine times in ten"),
+        *_sure(best),
+    )  # fmt: skip
+    forms = tuple(map(_form, curve.forms))
+    replays = tuple(map(_replay, curve.replays))
+    head = ("mean batch", "R", "staleness", "updates", "loss")
+    return Page(
+        title=f"Loss of {curve.job}",
+        warnings=(*((_ENDS[curve.ended],) if curve.ended in _ENDS else ()), *curve.left_out),
+        chapters=(
+            Chapter("facts", "What was learned", facts=facts, brief=True),
+            Chapter("forms", "Forms of the loss", brief=True, grids=(
+                Grid("", ("updates to a loss", "90 %", "losses", "coefficients"), forms, frozenset({0, 4}),
+                     first="form", prose=True),)),
+            Chapter("replays", "Every replay", brief=True, grids=(
+                Grid("", head, replays, frozenset({5}), first="workers"),)),
+        ),
+    )  # fmt: skip
+
+
+def _sure(best: FittedLoss) -> Iterator[tuple[str, str]]:
+    """Where updates to a loss are the surest and where the least, if it is known of each loss."""
+    if not best.spreads:
+        return
+    ends = (min(best.spreads, key=lambda each: each.spread), max(best.spreads, key=lambda each: each.spread))
+    surest, least = (f"{each.spread:.1%} at a loss of {each.loss:.4g}" for each in ends)
+    yield "sure", f"to {surest} and to {least}: one standard deviation of one order of samples"
+
+
+def _form(fitted: FittedLoss) -> tuple[str, ...]:
+    errors = (_percent(fitted.error), _percent(fitted.worst_error), _percent(fitted.loss_error))
+    terms = ", ".join(_term(name, each) for name, each in fitted.intervals.items())
+    if fitted.curve.levels:
+        first, last = fitted.curve.levels[0], fitted.curve.levels[-1]
+        terms = (
+            f"N to {first.workers_exponent:.2f} and bw to {first.batch_exponent:.2f} at {first.loss:.3g}, "
+            f"{last.workers_exponent:.2f} and {last.batch_exponent:.2f} at {last.loss:.3g}"
+        )
+    return fitted.form, *errors, f"{_FORMS[fitted.form]}: {terms}"
+
+
+def _percent(error: float) -> str:
+    return "beyond 10x" if error > 10 else f"{error:.1%}"
+
+
+def _term(name: str, found: Interval) -> str:
+    arm = "" if found.half_width is None else f" ± {found.half_width:.2g}"
+    return f"{name} {found.value:.4g}{arm}"
+
+
+def _replay(each: LossReplay) -> tuple[str, ...]:
+    course = f"{each.losses[0]:.4g} to {min(each.losses):.4g}"
+    figures = (f"{each.mean_batch:.4g}", f"{each.imbalance:.2f}", f"{each.staleness:.1f}", f"{each.updates[-1]:,}")
+    return str(len(each.workers)), *figures, course

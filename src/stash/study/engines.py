@@ -1,0 +1,337 @@
+"""The engines of a study: how a cell is done on this machine, its testbed, Slurm, hosts that ssh reaches, or a cloud.
+
+An engine only describes: the files and commands of a ``Submission``, around one ``stash profile`` with the study's
+settings. It starts nothing and asks nobody; ``controller`` does all of them alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stash.catalog.machines import resources, where
+from stash.core.errors import UserError
+from stash.core.ladder import NAMES
+from stash.core.version import __version__
+from stash.study.backend import ProgramWords, Submission
+from stash.study.cells import Cell
+from stash.study.emulating import BUCKET_BYTES
+from stash.study.fields import HostsTarget, SkyTarget, SlurmTarget
+from stash.study.study_file import address
+from stash.study.study_folder import StudyFolder
+from stash.study.wheel import own_wheel
+
+_OURS = (sys.executable, "-m", "stash")
+"""This very Stash, wherever this machine's folders are seen."""
+_HERE = "this machine"
+"""The lane of everything that runs here: cells would disturb each other."""
+
+
+def describe(cell: Cell, folder: StudyFolder) -> Submission:
+    """How a cell is done by the engine of its place; raises UserError for what cannot be."""
+    return ENGINES[cell.place.target.engine](cell, folder)
+
+
+# The ``stash profile`` of a cell in words -------------------------------------------------------------------------
+
+
+def _profile(cell: Cell, output: Path | str, stash: ProgramWords = _OURS, devices: bool = True) -> ProgramWords:
+    """``stash profile`` with the study's settings, up to the job; ``devices``: also how many ranks a node has."""
+    how = cell.settings
+    words = [*stash, "profile", "-o", str(output), "--precision", f"{how.precision:g}", "--budget", f"{how.budget:g}"]
+    words += ["--start-timeout", f"{how.patience:g}"]
+    if tuple(how.rungs) != NAMES:
+        words += ["--rungs", ",".join(how.rungs)]
+    if how.isolate:
+        words.append("--isolate")
+    if devices and cell.place.target.devices is not None:
+        words += ["--nproc-per-node", str(cell.place.target.devices)]
+    return tuple(words)
+
+
+def _probe(cell: Cell, folder: str, machine: str, stash: ProgramWords = _OURS) -> str:
+    """Lines of shell that leave this machine's probe in ``$probe``, measured unless another cell has; empty without.
+
+    ``folder`` and ``machine`` are of shell. A probe that fails is noted, and its cell goes on without.
+    """
+    seconds = cell.settings.probe
+    if seconds is None:
+        return ""
+    known = repr((cell.place.name, cell.place.target.devices, cell.data, __version__))
+    name = f"{hashlib.sha256(known.encode()).hexdigest()[:8]}-{machine}.host.json"
+    words = [*stash, "probe", "--no-metadata", "--budget", f"{seconds:g}"]
+    words += ["--instance", cell.place.instance.name] if cell.place.instance is not None else []
+    words += ["--data", cell.data] if cell.data is not None else []
+    return (
+        f'mkdir -p {folder}\nprobe={folder}/{name}\n[ -e "$probe" ] || {shlex.join(words)} -o "$probe"'
+        ' || { echo "note: this machine could not be probed"; probe=; }\n'
+    )
+
+
+def _with_probe(cell: Cell, words: ProgramWords) -> str:
+    """``stash profile`` as a line of shell, up to the job, with the links in ``$probe`` if there are any."""
+    return shlex.join(words) + (' ${probe:+--probe "$probe"}' if cell.settings.probe else "")
+
+
+def _job(cell: Cell) -> str:
+    """What is profiled, as ``stash profile`` takes it."""
+    if cell.zoo is None:
+        return shlex.join(cell.words)
+    words = ["--workload", cell.zoo]
+    words += ["--batch", str(cell.batch)] if cell.batch is not None else []
+    words += ["--data", cell.data] if cell.data is not None else []
+    return shlex.join([*words, "--", *cell.words] if cell.words else words)
+
+
+def _head(cell: Cell) -> str:
+    """The comment on top of a cell's script."""
+    return f"# {cell.title}, repeat {cell.repeat + 1}"
+
+
+# This machine -----------------------------------------------------------------------------------------------------
+
+
+def _local(cell: Cell, folder: StudyFolder) -> Submission:
+    """``stash profile`` in a process of its own."""
+    own = folder.cell(cell.id)
+    probe = _probe(cell, shlex.quote(str(folder.probes)), "$(hostname)")
+    run = f"{_with_probe(cell, _profile(cell, own.profile))} {_job(cell)}"
+    script = f"#!/bin/sh\n{_head(cell)}\n{probe}exec {run}\n"
+    return Submission({"cell.sh": script}, ("sh", str(own.path / "cell.sh")), _HERE, cell.id)
+
+
+_MAKE_ONCE = "[ -s {model} ] || {{ mkdir -p {folder} && {make} >{own} && mv {own} {model}; }} || exit"
+"""Whole or not at all, should something end it."""
+
+
+def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
+    """An instance of the catalog on this machine's testbed: its links scaled, its devices taking known times.
+
+    The model is made by ``stash testbed model``, which reads the catalog's GPU, once for all cells that train it on
+    that GPU; each cell scales it. The buckets of its gradients shrink as its gradients do, so that as many of them
+    overlap with the backward pass.
+    """
+    bed, own = cell.emulated, folder.cell(cell.id)
+    if bed is None or cell.zoo is None:
+        raise UserError(f"{cell.title}: nothing is known that could stand for it")
+    batch = () if cell.batch is None else ("--batch", str(cell.batch))
+    made = f"{cell.zoo}-{cell.batch or 'own'}-{bed.gpu}-{bed.precision}-{bed.samples_per_second:.6g}.yaml"
+    model = folder.models / made.replace(" ", "-").replace("/", "-")
+    make = (*_OURS, "testbed", "model", cell.zoo, "--gpu", bed.gpu, "--precision", bed.precision, *batch)
+    make += ("--speed", f"{bed.samples_per_second:.6g}")
+    parts = {"model": model, "folder": folder.models, "own": own.path / "model.yaml"}
+    quoted = {name: shlex.quote(str(path)) for name, path in parts.items()}
+    first = _MAKE_ONCE.format(make=shlex.join(make), **quoted)
+    testbed: ProgramWords = (*_OURS, "testbed", "run", "--nodes", str(cell.nodes), "--devices", str(bed.ranks))
+    testbed += () if bed.shaped is None else ("--interconnect", f"{math.floor(bed.shaped)}B/s")
+    testbed += () if bed.network is None else ("--network", f"{bed.network:.0f}B/s")
+    job: ProgramWords = ("-m", "stash.lab.testbed.train_emulated", "--model", str(model), *batch)
+    job += ("--size-scale", f"{bed.scale:.6g}", "--time-scale", f"{bed.time_scale:.6g}")
+    job += ("--bucket-mb", f"{BUCKET_BYTES / 2**20 * bed.scale:.6g}")
+    run = (*testbed, "--", *_profile(cell, own.profile, devices=False), *job)
+    script = f"#!/bin/sh\n{_head(cell)}\n{first}\nexec {shlex.join(run)}\n"
+    return Submission({"cell.sh": script}, ("sh", str(own.path / "cell.sh")), _HERE, cell.id)
+
+
+# Slurm ------------------------------------------------------------------------------------------------------------
+
+_ROOM = 3.0
+"""The limit of a job's time, in times of what the cell is estimated to take."""
+_AGAIN = "# Slurm starts it again"
+SLURM_LOST = rf"(?s)DUE TO (PREEMPTION|NODE FAILURE)(?!.*{_AGAIN})"
+"""As slurmstepd prints it into a job's output, and nothing came after it."""
+SLURM_HOPELESS = (
+    r"(?m)^\S+ PENDING \(?(Partition(?:TimeLimit|NodeLimit|Config)|BadConstraints|Invalid(?:QOS|Account)|JobHeld\w+"
+    r"|(?:QOS|Assoc)\w*PerJob\w*|(?:QOS|Assoc)MaxWall\w*|launch failed requeued held)"
+)
+"""Reasons of ``squeue`` that time does not heal (slurm.schedmd.com/job_reason_codes.html)."""
+
+
+def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
+    """A partition: one job a cell, through ``sbatch --wait``, whose end and exit code are the job's.
+
+    The study's folder has to be seen by the nodes. ``stash profile`` finds nodes and ranks by ``srun``'s variables. A
+    job that is preempted is requeued by Slurm where the partition allows it, and then the command just waits longer.
+    One that asks for more than a partition or a quality of service allows would wait for ever, and is not let.
+    """
+    target, own = cell.place.target, folder.cell(cell.id)
+    if not isinstance(target, SlurmTarget):
+        raise UserError(f"{cell.title}: it is no partition of Slurm")
+    name = f"stash-{cell.id}"
+    estimate = cell.settings.start + cell.settings.budget
+    options = {
+        "job-name": name,
+        "partition": target.partition,
+        "constraint": target.constraint,
+        "qos": target.qos,
+        "account": target.account,
+        "nodes": str(cell.nodes),
+        "ntasks-per-node": "1",
+        "gpus-per-node": None if target.gpus is None else str(target.gpus),
+        "time": str(math.ceil((target.time or _ROOM * estimate) / 60)),
+        "chdir": str(folder.work),
+        "output": str(own.log),
+        "open-mode": "append",
+    }
+    asked = [f"#SBATCH --{option}={value}" for option, value in options.items() if value is not None]
+    asked += ["#SBATCH --requeue", *(f"#SBATCH {option}" for option in target.options)]
+    stash = ("stash",) if target.setup else _OURS
+    part = _probe(cell, shlex.quote(str(folder.probes)), "$(hostname)", stash)
+    part += f"{_with_probe(cell, _profile(cell, own.profile, stash))} {_job(cell)}"
+    line = f"srun --kill-on-bad-exit=1 {shlex.join(('sh', '-c', part)) if cell.settings.probe else part}"
+    setup = [target.setup.rstrip()] if target.setup else []
+    again = f'[ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || echo {shlex.quote(_AGAIN)}'
+    script = "\n".join(["#!/bin/bash", _head(cell), *asked, again, *setup, line, ""])
+    return Submission(
+        files={"cell.sbatch": script},
+        command=("sbatch", "--wait", str(own.path / "cell.sbatch")),
+        lane=f"{cell.place.name} {int(cell.id, 16) % target.at_once}",
+        lease=name,
+        release=(("scancel", f"--name={name}"),),
+        check=("squeue", "--noheader", "--format=%j %T %r", f"--name={name}"),
+        hopeless=SLURM_HOPELESS,
+        lost=SLURM_LOST,
+    )
+
+
+# Machines that a hosts file names ---------------------------------------------------------------------------------
+
+_SSH_LOST = (
+    r"(?i)connection to \S+ closed|client_loop: send disconnect|connection reset by|timeout, server .{1,80} not resp"
+)
+"""What ``ssh`` prints when a machine goes away in the middle."""
+_PART = """#!/bin/sh
+{head}
+# One node's part: $1 is its number.
+cd {work} || exit
+{setup}{probe}exec 3<&0
+{profile} --node-rank "$1" {job} </dev/null 3<&- &
+profile=$!
+{{ cat; kill -TERM "$profile"; }} <&3 >/dev/null 2>&1 3<&- &
+watch=$!
+exec 3<&-
+wait "$profile"
+code=$?
+kill "$watch" 2>/dev/null
+exit "$code"
+"""
+
+
+def _hosts(cell: Cell, folder: StudyFolder) -> Submission:
+    """``stash profile`` on each of them through ``ssh``, or whatever else reaches them.
+
+    They share the study's folder, as machines behind Slurm do, and need no daemon. The first host is where all meet,
+    and writes the profile. Each node's part ends when its input does, so none outlives the connection behind it.
+    """
+    target, own = cell.place.target, folder.cell(cell.id)
+    if not isinstance(target, HostsTarget):
+        raise UserError(f"{cell.title}: it is no hosts file")
+    hosts = cell.place.hosts[: cell.nodes]
+    port = (
+        20_000 + int(cell.id, 16) % 10_000
+    )  # its own for every cell: one that has just ended may still hold its port
+    stash = ("stash",) if target.setup else _OURS
+    several = ("--nnodes", str(cell.nodes), "--rdzv-endpoint", f"{address(hosts[0])}:{port}")
+    part = _PART.format(
+        head=_head(cell),
+        work=shlex.quote(str(folder.work)),
+        setup=f"{target.setup.rstrip()}\n" if target.setup else "",
+        probe=_probe(cell, shlex.quote(str(folder.probes)), "$(hostname)", stash),
+        profile=_with_probe(cell, (*_profile(cell, own.profile, stash), *several)),
+        job=_job(cell),
+    )
+
+    def reached(number: int, host: str) -> str:
+        """The line of shell that runs a node's part there, one word after the launcher's own, as ``ssh`` takes it."""
+        launcher = (word.replace("{host}", host) for word in shlex.split(target.run))
+        return shlex.join((*launcher, shlex.join(("sh", str(own.path / "cell.sh"), str(number)))))
+
+    return Submission(
+        files={"cell.sh": part},
+        command=(sys.executable, "-m", "stash.study.run_together", *(reached(*each) for each in enumerate(hosts))),
+        lane=cell.place.name,
+        lease=cell.id,
+        lost=_SSH_LOST,
+    )
+
+
+# A cloud ----------------------------------------------------------------------------------------------------------
+
+_FIRST = '"$(echo "$SKYPILOT_NODE_IPS" | head -n1)":29500'
+"""Where the nodes meet: the first one's address, which all of them have from SkyPilot."""
+_SKY_LOST = r"(?i)preempted|has been terminated|cluster .{1,80} is not up|connection (closed|reset|timed out)"
+"""What ``sky`` and ``ssh`` print when machines go away in the middle."""
+
+
+def _sky(cell: Cell, folder: StudyFolder) -> Submission:
+    """Machines of a cloud, or pods of Kubernetes, through SkyPilot's task YAML and its ``sky`` command.
+
+    Cells that follow each other at one place and node count share a cluster: ``sky launch`` finds it there. It is
+    taken down after the last of them, and takes itself down when it was idle for a while, should nobody be left to do
+    it. The keys are SkyPilot's (docs.skypilot.co, reference/yaml-spec and running-jobs/distributed-jobs).
+    """
+    target, own = cell.place.target, folder.cell(cell.id)
+    if not isinstance(target, SkyTarget):
+        raise UserError(f"{cell.title}: it is nothing that SkyPilot rents")
+    # The name says whose it is, and no other study has it; clouds take letters, digits and dashes.
+    plain = re.sub(r"[^a-z0-9]+", "-", cell.place.name.lower()).strip("-")[:20].strip("-")
+    whose = hashlib.sha256(f"{folder.path}\0{cell.place.name}\0{cell.nodes}".encode()).hexdigest()[:6]
+    cluster, remote = f"stash-{plain}-{cell.nodes}-{whose}", f"stash-{cell.id}.stash.json"
+    minutes = max(1, round(target.idle / 60))
+    launch = ("sky", "launch", "--yes", "--cluster", cluster, "--idle-minutes-to-autostop", str(minutes), "--down")
+    return Submission(
+        files={"task.yaml": _task(cell, target, folder, remote)},
+        command=(*launch, str(own.path / "task.yaml")),
+        lane=cell.place.name,
+        lease=cluster,
+        fetch=(("scp", "-q", f"{cluster}:{remote}", str(own.profile)),),
+        release=(("sky", "down", "--yes", cluster),),
+        check=("sky", "status", "--refresh", cluster),
+        lost=_SKY_LOST,
+        shared={} if target.setup is not None else own_wheel().shared,
+    )
+
+
+def _task(cell: Cell, target: SkyTarget, folder: StudyFolder, remote: str) -> str:
+    """The task's YAML: what to rent, what to install, what to run on every node."""
+    found: dict[str, Any] = {"name": f"stash-{cell.id}", "num_nodes": cell.nodes}
+    if cell.zoo is None:
+        found["workdir"] = str(folder.work)  # the user's own job needs its files
+    instance = cell.place.instance
+    cloud = target.cloud or (instance.cloud if instance is not None else "")
+    if instance is not None:
+        found["resources"] = resources(instance, cloud, target.region, target.spot)
+    else:
+        found["resources"] = {
+            **where(cloud, target.region), "accelerators": target.accelerators, "use_spot": target.spot,
+        }  # fmt: skip
+    if target.setup is not None:
+        found["setup"] = target.setup
+    else:
+        found["setup"] = own_wheel().install(folder.work if cell.zoo is None else None)
+        found["file_mounts"] = own_wheel().mount(folder.path)
+    probe = _probe(cell, '"$HOME"/stash-probes', "machine", ("stash",))
+    profile = _with_probe(cell, _profile(cell, "OUTPUT", ("stash",)))
+    line = probe + profile.replace("OUTPUT", f'"$HOME/{remote}"')  # nodes after the first write nothing
+    if cell.nodes > 1:
+        line += f' --nnodes {cell.nodes} --node-rank "$SKYPILOT_NODE_RANK" --rdzv-endpoint {_FIRST}'
+    found["run"] = f"{line} {_job(cell)}"
+    return f"{_head(cell)}\n{yaml.safe_dump(found, sort_keys=False, width=4096)}"
+
+
+ENGINES: dict[str, Callable[[Cell, StudyFolder], Submission]] = {
+    "local": _local,
+    "emulated": _emulated,
+    "slurm": _slurm,
+    "hosts": _hosts,
+    "sky": _sky,
+}
+"""By what a study's targets call them."""

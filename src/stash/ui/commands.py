@@ -1,0 +1,200 @@
+"""Commands of the command line, made of functions that take a model of options; groups that load them when needed."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from stash.core.errors import UserError
+from stash.core.printable import printable_line
+from stash.ui.options import Option, Options, declarations
+
+_OLD_NAME = "_was_"
+"""How parameters for old names of options begin."""
+
+
+class _HelpIsAFlag:
+    """Some versions of typer show ``--help`` as if a value followed it."""
+
+    def get_help_option(self, context: Any) -> Any:
+        shown = super().get_help_option(context)  # type: ignore[misc]
+        if shown is not None:
+            shown.metavar = ""
+        return shown
+
+
+class OneCommand(_HelpIsAFlag, TyperCommand):
+    """One command."""
+
+
+class CommandGroup(_HelpIsAFlag, TyperGroup):
+    """A command with commands of its own."""
+
+
+class App(typer.Typer):
+    """A ``typer.Typer`` of these two, whose functions may take a model of options, and the context after it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"cls": CommandGroup, "add_completion": False, **settings})
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
+        def registered(function: Callable[..., Any]) -> Callable[..., Any]:
+            usual = {"cls": getattr(_model(function), "parsed_by", OneCommand)}
+            super(App, self).command(name, **{**usual, **settings})(with_options(function))
+            return function
+
+        return registered
+
+    def callback(self, **settings: Any) -> Callable[..., Any]:
+        def registered(function: Callable[..., Any]) -> Callable[..., Any]:
+            super(App, self).callback(**settings)(with_options(function))
+            return function
+
+        return registered
+
+
+# A model's command -----------------------------------------------------------------------------------------
+
+
+def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function for typer that makes the model which ``function`` takes; ``function`` itself if it takes none."""
+    model = _model(function)
+    if model is None:
+        return function
+    takes_context = len(inspect.signature(function).parameters) > 1
+    declared = declarations(model)
+
+    def run(context: typer.Context, **texts: Any) -> Any:
+        given = {name: value for name, value in texts.items() if value is not None and name in declared}
+        for name, one in declared.items():
+            if one.instead and given.get(name):
+                _note(f"{one.name(name)} is going; type {one.instead}")
+            for number, old in enumerate(one.was):
+                text = texts[f"{_OLD_NAME}{number}_{name}"]
+                if text not in (None, False, []):
+                    if _is_typed(context, name):
+                        raise UserError(f"{old} is the old name of {one.name(name)}; give one of them")
+                    _note(f"{old} is called {one.name(name)} now; the next release will not know {old}")
+                    given[name] = text
+        options = model(**given)
+        return function(options, context) if takes_context else function(options)
+
+    run.__signature__ = inspect.Signature(list(_parameters(model)))  # type: ignore[attr-defined]
+    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
+    return run
+
+
+def _model(function: Callable[..., Any]) -> type[Options] | None:
+    """The options model that ``function`` takes first."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    model = None if first is None else function.__globals__.get(first.annotation)
+    return model if isinstance(model, type) and issubclass(model, Options) else None
+
+
+def _parameters(model: type[Options]) -> Iterator[inspect.Parameter]:
+    """Typer's parameters: every value is a text, as the model reads it; old names are hidden ones."""
+    yield inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    for name, one in declarations(model).items():
+        yield _parameter(name, one, one.names or (one.name(name),), hidden=bool(one.instead))
+        for number, old in enumerate(one.was):
+            yield _parameter(f"{_OLD_NAME}{number}_{name}", one, (old,), hidden=True)
+
+
+def _parameter(name: str, one: Option, names: tuple[str, ...], hidden: bool) -> inspect.Parameter:
+    required = one.default is ... and not hidden
+    kind: Any = bool if one.kind == "flag" else list[str] if one.many else str
+    info: Any
+    if one.kind == "argument":
+        info = typer.Argument(metavar=one.metavar, help=one.help, show_default=False)
+    else:
+        info = typer.Option(*names, metavar=one.metavar, help=one.help, rich_help_panel=one.panel, hidden=hidden)
+    default = False if kind is bool else one.default if isinstance(one.default, str) and not hidden else None
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if required else default,
+        annotation=Annotated[kind if required or kind is bool else kind | None, info],
+    )
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _note(text: str) -> None:
+    print(printable_line(f"note: {text}"), file=sys.stderr)
+
+
+# Commands that are loaded when needed ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LazyCommand:
+    """Where a command is, and what the list of commands says of it."""
+
+    module: str
+    name: str
+    """Of a function, or of an ``App``."""
+    panel: str
+    help: str
+    """As the command's own help begins, which a test checks."""
+
+    def load(self, name: str) -> Any:
+        """The command itself."""
+        found = getattr(import_module(self.module), self.name)
+        if isinstance(found, App):
+            group = typer.main.get_command(found)
+            group.name = name
+            return group
+        alone = App(rich_markup_mode="rich")
+        alone.command(name)(found)
+        return typer.main.get_command(alone)
+
+
+class _Loading(Mapping[str, Any]):
+    """Commands by name, each loaded when it is asked for."""
+
+    def __init__(self, table: Mapping[str, LazyCommand]) -> None:
+        self._table, self._loaded = table, dict[str, Any]()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = self._table[name].load(name)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+class LazyGroup(CommandGroup):
+    """A group that imports a command's module when the command is used, or its help is shown."""
+
+    table: ClassVar[Mapping[str, LazyCommand]] = {}
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Loading(self.table)
+
+    def list_commands(self, context: Any) -> list[str]:
+        return list(self.table)
+
+    def format_help(self, context: Any, formatter: Any) -> None:
+        loaded = self.commands
+        self.commands = {
+            name: TyperCommand(name, help=each.help, rich_help_panel=each.panel) for name, each in self.table.items()
+        }
+        try:
+            super().format_help(context, formatter)
+        finally:
+            self.commands = loaded

@@ -1,0 +1,468 @@
+"""A page as text for a terminal: the verdict, the whole as a stacked bar, tables that fit, next steps, details.
+
+With colour bars are made of block characters, without of a letter for each stall, and everything is plain ASCII that
+survives pipes, logs and mail. Arranges and wraps, computes nothing but widths.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+from stash.core.printable import printable_line
+from stash.ui.charts.chart import Blank, Grid
+from stash.ui.page import Chapter, Page, Row
+
+NARROWEST, WIDEST = 60, 120
+"""Columns: what is asked for beyond them is not."""
+INDENT = 2
+STYLES = {
+    "compute": "color(72)",
+    "transfer": "color(74)",
+    "contention": "color(140)",
+    "interconnect": "color(221)",
+    "network": "color(209)",
+    "prep": "color(169)",
+    "fetch": "color(167)",
+}
+LETTERS = {
+    "compute": "#",
+    "transfer": "t",
+    "contention": "x",
+    "interconnect": "i",
+    "network": "n",
+    "prep": "p",
+    "fetch": "f",
+}
+_OTHER_STYLE, _OTHER_LETTER = "color(245)", "+"
+_GOOD, _BAD, _FAIR, _WARNING = "color(72)", "color(167)", "color(74)", "color(220)"
+_JUDGING = {
+    **dict.fromkeys(("rent", "tie", "faster", "done", "yes"), _GOOD),
+    **dict.fromkeys(("fails", "slower", "failed", "no memory", "no"), _BAD),
+    "front": _FAIR,
+    **dict.fromkeys(("lost", "too large", "no difference shown", "."), "dim"),
+}
+"""Styles of words that judge the row they stand in."""
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_ASCII = str.maketrans({
+    "±": "+/-", "·": "|", "×": "x", "µ": "u", "−": "-", "–": "-", "…": "...", "─": "-", "→": "->",
+    "\N{NO-BREAK SPACE}": " ",
+})  # fmt: skip
+_QUANTITY = re.compile(r"(\d) (µs|us|ms|s|min|[kMGT]?B(?:/s)?|[kMGT]?bit/s)\b")
+"""A number and its unit, which a line must not part."""
+_GAP = "  "
+_MIN_PARAGRAPH = 20
+"""Characters of a paragraph beside a label that leaves it no room."""
+_MIN_BESIDE, _MAX_LINES_BESIDE = 24, 3
+"""Letters and lines of sentences that stand beside their row: with less room, or more lines, they go below it."""
+_MIN_STRIP = 16
+
+
+def print_page(page: Page) -> None:
+    """Print ``page`` as it fits the terminal, with colours where they are wanted."""
+    print(render(page, *screen()), end="")
+
+
+def screen() -> tuple[int, bool]:
+    """(columns of the terminal, whether to use its colours)."""
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return shutil.get_terminal_size().columns, colour
+
+
+def render(page: Page, width: int = 80, colour: bool = False) -> str:
+    """The head of a page, its tables and its brief chapters, as lines of at most ``width`` columns."""
+    width = max(NARROWEST, min(width, WIDEST))
+    fit = each_text(printable_line, _brief(page))
+    # Changed before anything is laid out, since some signs become longer.
+    fit = fit if colour else each_text(plain_text, fit)
+    parts: list[RenderableType] = []
+    for block in _blocks(fit, width, plain=not colour):
+        parts += [*([Text()] if parts and block else []), *block]
+    text = _printed(parts, width, colour)
+    return text if colour else plain_text(text)
+
+
+def _brief(page: Page) -> Page:
+    """Without what no terminal shows; charts of brief chapters become their tables."""
+    shown = []
+    for chapter in page.chapters:
+        if chapter.brief:
+            unknown = [f"{each.title}: unknown, because {each.why}." for each in chapter.charts
+                       if isinstance(each, Blank)]  # fmt: skip
+            tables = [each.table for each in chapter.charts if not isinstance(each, Blank)]
+            shown.append(replace(chapter, charts=(), grids=(*tables, *chapter.grids), downloads=(),
+                                 points=(*unknown, *chapter.points)))  # fmt: skip
+    return replace(page, chapters=tuple(shown), parts=(), numbers=())
+
+
+def _printed(parts: Sequence[RenderableType], width: int, colour: bool) -> str:
+    """The parts one below the other as lines of at most ``width`` columns, ending in a newline."""
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=colour,
+        color_system="256" if colour else None,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        legacy_windows=False,
+        _environ={},
+    )
+    with console.capture() as capture:
+        console.print(Group(*parts))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n"
+
+
+def each_text(change: Callable[[str], str], item: Any) -> Any:
+    """A page, or part of one, with every text changed, through all its tuples and dataclasses."""
+    if isinstance(item, str):
+        return change(item)
+    if isinstance(item, tuple):
+        return tuple(each_text(change, part) for part in item)
+    if is_dataclass(item) and not isinstance(item, type):
+        changed = {field.name: each_text(change, getattr(item, field.name)) for field in fields(item)}
+        return replace(item, **changed)
+    return item
+
+
+def plain_text(text: str) -> str:
+    """The same text in ASCII."""
+    return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+
+
+def paragraph(
+    text: str, width: int, lead: str = "", lead_style: str = "", *, bold: bool = False, dim: bool = False
+) -> list[Text]:
+    """``text`` wrapped with a hanging indent under ``lead``."""
+    style = "bold" if bold else "dim" if dim else ""
+    room = width - INDENT - len(lead)
+    glued = _QUANTITY.sub("\\1\N{NO-BREAK SPACE}\\2", text)
+    lines = textwrap.wrap(
+        glued, room if room > 0 else _MIN_PARAGRAPH, break_long_words=False, break_on_hyphens=False
+    ) or [""]
+    lines = [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+    first = Text(" " * INDENT).append(lead, style=lead_style).append(lines[0], style=style)
+    return [first, *(Text(" " * (INDENT + len(lead)) + line, style=style) for line in lines[1:])]
+
+
+# A page's parts, in their order.
+
+
+def _blocks(page: Page, width: int, plain: bool) -> Iterator[list[Text]]:
+    """Lines that belong together; blank ones go between."""
+    yield _head(page, width)
+    tone = next((_style(row) for row in page.rows if row.strong), "")
+    tone = tone if sum(row.strong for row in page.rows) == 1 else ""
+    yield [line for sentence in page.verdict for line in paragraph(sentence, width, "", tone, bold=True)]
+    if page.bar:
+        yield [*_stacked(page.bar, width, plain), *([] if page.rows else _legend(page.bar, width, plain))]
+    if page.rows:
+        yield _stalls(page.rows, width, plain)
+    for grid in page.grids:
+        yield _grid(grid, width, plain)
+    yield [line for sentence in page.warnings for line in paragraph(sentence, width, "! ", _WARNING)]
+    steps = enumerate(page.next_steps, 1)
+    yield [line for number, step in steps for line in paragraph(step, width, f"{number}. ", tone or "bold")]
+    for chapter in page.chapters:
+        yield from _chapter(chapter, width, plain)
+    yield paragraph(page.footer, width, dim=True) if page.footer else []
+
+
+def _head(page: Page, width: int) -> list[Text]:
+    """On one line, or the subtitle below the title."""
+    beside = "  ·  " if width >= 100 else " · "
+    line = Text(" " * INDENT).append(page.title, style="bold")
+    for part in page.subtitle:
+        line.append(beside, style="dim").append(part)
+    if len(line.plain) <= width:
+        return [line]
+    return [*paragraph(page.title, width, bold=True), *paragraph(" · ".join(page.subtitle), width)]
+
+
+def _chapter(chapter: Chapter, width: int, plain: bool) -> Iterator[list[Text]]:
+    """Its text, facts and points under its title, then its tables, each after a blank line."""
+    lines = [Text(" " * INDENT).append(chapter.title, style="bold")]
+    lines += paragraph(chapter.text, width) if chapter.text else []
+    lines += labelled(chapter.facts, width)
+    shown = chapter.points[: chapter.most or None]
+    lines += [line for point in shown for line in paragraph(point, width, "- ", "dim")]
+    if len(shown) < len(chapter.points):
+        lines += paragraph(f"and {len(chapter.points) - len(shown)} more in the HTML report", width, "  ", dim=True)
+    tables = [_grid(replace(each, title="" if each.title == chapter.title else each.title), width, plain)
+              for each in chapter.grids]  # fmt: skip
+    if len(lines) == 1 and tables:
+        tables[0] = [*lines, *tables[0]]
+    else:
+        yield lines
+    yield from tables
+
+
+def labelled(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    """Texts under each other, with their labels in a column of their own."""
+    column = max((len(label) for label, _ in pairs), default=0) + 2
+    return [line for label, text in pairs for line in paragraph(text, width, label.ljust(column), "dim")]
+
+
+# The bar and the stalls.
+
+
+def _style(row: Row) -> str:
+    return STYLES.get(row.series or row.name, _OTHER_STYLE)
+
+
+def _letter(row: Row) -> str:
+    return LETTERS.get(row.series or row.name, _OTHER_LETTER)
+
+
+def _stacked(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:
+    """One bar for the whole; what was measured as negative has no place in it."""
+    shown = [row for row in rows if row.why is None and row.fraction > 0]
+    whole, reached, drawn = sum(row.fraction for row in shown) or 1.0, 0.0, 0
+    bar = Text(" " * INDENT)
+    for row in shown:
+        reached += row.fraction / whole
+        upto = round(reached * (width - INDENT))
+        bar.append((_letter(row) if plain else "█") * (upto - drawn), style=_style(row))
+        drawn = upto
+    return [bar]
+
+
+def _legend(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:
+    lines = [Text(" " * INDENT)]
+    for row in rows:
+        key = Text(_letter(row) if plain else "■", style=_style(row)).append(f" {row.name} ", style="default")
+        key.append(row.time, style="bold default").append(f" {row.share}", style="dim default")
+        if len(lines[-1].plain) > INDENT and len(lines[-1].plain) + len(key.plain) + 3 > width:
+            lines.append(Text(" " * INDENT))
+        lines[-1].append("" if len(lines[-1].plain) == INDENT else _GAP + " ").append_text(key)
+    return lines
+
+
+class StallTable:
+    """The stacked bar and the table of stalls (the step is the last row), as wide as the console it is printed on."""
+
+    def __init__(self, rows: Sequence[Row], plain: bool = False) -> None:
+        self.rows, self.plain = rows, plain
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        yield from _stacked(self.rows[:-1], width, self.plain)
+        yield Text()
+        yield from _stalls(self.rows, width, self.plain)
+
+
+def _stalls(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:
+    """Each measured stall with its interval, its share and a bar or the mark of noise; unknown ones with why."""
+    *stalls, step = rows
+    measured = [row for row in rows if row.why is None]
+    names = max(len(row.name) for row in rows)
+    times = max(len(row.time) for row in measured)
+    intervals = max(len(row.interval) for row in measured)
+    left = INDENT + 2 + names + 2
+    bar = width - (left + times + 1 + intervals + 2 + 6 + 2)
+    lines = []
+    for row in stalls:
+        if row.why is not None:
+            why = textwrap.wrap(f"unknown: {row.why}", max(_MIN_PARAGRAPH, width - left)) or ["unknown"]
+            head = " " * (INDENT + 2) + row.name.ljust(names + 2)
+            lines += [Text(before + each, style="dim") for before, each in zip(_first(head, left), why, strict=False)]
+            continue
+        line = Text(" " * INDENT).append((_letter(row) if plain else "■") + " ", style=_style(row))
+        line.append(row.name.ljust(names + 2), style="bold" if row.strong else "")
+        line.append(row.time.rjust(times), style="" if row.within_noise else "bold")
+        line.append(" " + row.interval.ljust(intervals) + _GAP, style="dim")
+        lines.append(line.append(row.share.rjust(6) + _GAP).append_text(_row_end(row, bar, plain)))
+    total = Text(" " * (INDENT + 2) + step.name.ljust(names + 2)).append(step.time.rjust(times), style="bold")
+    total.append(" " + step.interval.ljust(intervals) + _GAP, style="dim").append(step.share.rjust(6))
+    rule = Text(" " * (INDENT + 2) + "─" * (len(total.plain) - INDENT - 2), style="dim")
+    return [*lines, rule, total]
+
+
+def _first(head: str, left: int) -> Iterator[str]:
+    """``head`` before the first line, and room before all others."""
+    yield head
+    while True:
+        yield " " * left
+
+
+def _row_end(row: Row, bar: int, plain: bool) -> Text:
+    if row.within_noise:
+        return Text("(within noise)", style="dim")
+    length = max(0.0, min(1.0, row.fraction)) * max(0, bar)
+    if plain:
+        return Text(_letter(row) * round(length))
+    whole = math.floor(length)
+    return Text("█" * whole + _EIGHTHS[math.floor((length - whole) * 8)].strip(), style=_style(row))
+
+
+# Tables.
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A list as it fits: its lines, how wide they are, and the heads of the columns left out."""
+
+    text: Text
+    width: int
+    left_out: tuple[str, ...]
+
+
+def listing(grid: Grid, width: int | None = None) -> Listing:
+    """A table of one line a row, not indented, in as many columns as fit ``width`` (``None``: in all of them)."""
+    heads, columns, left_out = _fitting(grid, math.inf if width is None else width)
+    sizes = _sizes((heads, *_cells(grid, columns)))
+    lines = _lines(grid, heads, columns, sizes, 0)
+    return Listing(Text("\n").join(lines), sum(sizes) + len(_GAP) * (len(sizes) - 1), left_out)
+
+
+def _grid(grid: Grid, width: int, plain: bool) -> list[Text]:
+    """A table with its title; its sentences beside or below the rows, and columns that do not fit left out."""
+    if not grid.rows:
+        return []
+    if grid.upright and len(grid.head) > 1 and INDENT + sum(_sizes(grid.rows)) + 2 * len(grid.head) > width:
+        return _one_by_one(grid, width)
+    # A short title stands in the first column's head, a long one would widen the column.
+    fits = bool(grid.title) and len(grid.title) <= max(len(row[0]) for row in grid.rows)
+    shown = replace(grid, first=grid.title) if fits else grid
+    title = [Text(" " * INDENT).append(grid.title, style="bold")] if grid.title and not fits else []
+    lines = _with_prose(shown, width) if grid.prose else _without_prose(shown, width, plain)
+    below = paragraph(grid.below, width, dim=True) if grid.below else []
+    return [*title, *lines, *below]
+
+
+def _one_by_one(grid: Grid, width: int) -> list[Text]:
+    lines: list[Text] = []
+    for number, head in enumerate(grid.head, 1):
+        lines += [*([Text()] if lines else []), Text(" " * INDENT).append(head, style="bold")]
+        lines += labelled([(row[0], row[number]) for row in grid.rows], width)
+    return lines
+
+
+def _without_prose(grid: Grid, width: int, plain: bool) -> list[Text]:
+    """In parts, the first column in each, where even the columns that must stay do not fit."""
+    heads, columns, left_out = _fitting(grid, width - INDENT)
+    sizes = _sizes((heads, *_cells(grid, columns)))
+    parts: list[list[int]] = [[]]
+    room = width - INDENT - sizes[0]
+    for at, size in enumerate(sizes[1:], 1):
+        if parts[-1] and len(_GAP) + size > room:
+            parts.append([])
+            room = width - INDENT - sizes[0]
+        parts[-1].append(at)
+        room -= len(_GAP) + size
+    lines: list[Text] = []
+    for part in parts:
+        of_part = [0, *part]
+        lines += [Text()] if lines and any(heads[at] for at in of_part) else []
+        lines += _lines(grid, [heads[at] for at in of_part], [columns[at] for at in of_part],
+                        [sizes[at] for at in of_part], INDENT)  # fmt: skip
+    if grid.strips and len(parts) == 1:
+        _draw_strips(grid, lines, INDENT + sum(sizes) + len(_GAP) * len(sizes), width, plain)
+    if left_out:
+        lines += paragraph(f"A wider terminal has also: {', '.join(dict.fromkeys(left_out))}.", width, dim=True)
+    return lines
+
+
+def _with_prose(grid: Grid, width: int) -> list[Text]:
+    """The last column wrapped, and what of the others did not fit said in it."""
+    last = len(grid.head)
+    rest = replace(
+        grid,
+        head=grid.head[:-1],
+        rows=tuple(row[:-1] for row in grid.rows),
+        ranks=grid.ranks[:last] if grid.ranks else (),
+    )
+    heads, columns, left_out = _fitting(rest, width - INDENT)
+    dropped = [at for at in range(1, last) if grid.head[at - 1] in left_out]
+    prose = [
+        "; ".join(filter(None, (row[last], *(f"{grid.head[at - 1]}: {row[at]}" for at in dropped if row[at]))))
+        for row in grid.rows
+    ]
+    sizes = _sizes((heads, *_cells(rest, columns)))
+    left = INDENT + sum(sizes) + len(_GAP) * len(sizes)
+    room = width - left
+    fits = [len(text) <= (_MAX_LINES_BESIDE if room >= _MIN_BESIDE else 2) * room for text in prose]
+    mostly = 2 * sum(fits) > len(fits)
+    under = INDENT + sizes[0] + len(_GAP) if sizes[0] <= 3 * INDENT else 3 * INDENT
+    head, *rows = _lines(rest, heads, columns, sizes, INDENT)
+    lines = [Text(head.plain.ljust(left) + grid.head[-1], style="dim") if mostly else head]
+    for row, text, fit in zip(rows, prose, fits, strict=True):
+        if grid.total and row is rows[-1]:
+            lines.append(_rule(sizes))
+        beside = mostly and fit
+        words = textwrap.wrap(text, room if beside else width - under, break_on_hyphens=False)
+        if beside and words:
+            row.append(" " * (left - len(row.plain)) + words.pop(0), style="dim")
+        lines += [row, *(Text(" " * (left if beside else under) + line, style="dim") for line in words)]
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
+def _fitting(grid: Grid, width: float) -> tuple[list[str], list[int], tuple[str, ...]]:
+    """Heads and numbers of the columns that fit, and heads of those left out; empty columns are not shown."""
+    heads = [grid.first, *grid.head]
+    shown = [at for at in range(len(heads)) if heads[at] or any(row[at] for row in grid.rows)]
+    ranks = grid.ranks or (0,) * len(heads)
+    left_out = []
+    while any(ranks[at] for at in shown):
+        sizes = _sizes(([heads[at] for at in shown], *_cells(grid, shown)))
+        if sum(sizes) + len(_GAP) * (len(shown) - 1) <= width:
+            break
+        last = max(shown, key=lambda at: ranks[at])
+        shown.remove(last)
+        left_out.append(last)
+    return [heads[at] for at in shown], shown, tuple(heads[at] for at in sorted(left_out))
+
+
+def _cells(grid: Grid, columns: Sequence[int]) -> list[list[str]]:
+    return [[row[at] for at in columns] for row in grid.rows]
+
+
+def _sizes(rows: Iterable[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def _lines(grid: Grid, heads: Sequence[str], columns: Sequence[int], sizes: Sequence[int], indent: int) -> list[Text]:
+    """The head and the rows; texts to the left, numbers to the right."""
+    lines = []
+    for number, cells in enumerate((heads, *_cells(grid, columns))):
+        line = Text(" " * indent)
+        for place, (text, size, at) in enumerate(zip(cells, sizes, columns, strict=True)):
+            left = at in grid.texts or (not at and not grid.texts)
+            style = "dim" if not number else _JUDGING.get(text, "")
+            line.append(_GAP if place else "").append(text.ljust(size) if left else text.rjust(size), style=style)
+        line.rstrip()
+        lines.append(line)
+    if grid.total and not grid.prose:
+        lines.insert(len(lines) - 1, _rule(sizes))
+    return lines
+
+
+def _rule(sizes: Sequence[int]) -> Text:
+    return Text(" " * INDENT + "─" * (sum(sizes) + len(_GAP) * (len(sizes) - 1)), style="dim")
+
+
+def _draw_strips(grid: Grid, lines: list[Text], left: int, width: int, plain: bool) -> None:
+    """Each row's value as a point and its interval as a line around it, beside the row, if there is room."""
+    room = width - left
+    if room < _MIN_STRIP:
+        return
+    band, dot = ("-", "o") if plain else ("━", "●")
+    for line, strip in zip(lines[1:], grid.strips, strict=True):
+        if strip is not None:
+            low, middle, high = (max(0, min(room - 1, round(at * (room - 1)))) for at in strip)
+            line.append(" " * (left - len(line.plain) + low)).append(band * (middle - low), style=_FAIR)
+            line.append(dot, style="bold").append(band * (high - middle), style=_FAIR)
+    lines.append(Text(" " * left + "0" + grid.strip_end.rjust(room - 1), style="dim"))

@@ -1,0 +1,62 @@
+"""A real ``stash characterize`` of ``grid.yaml`` in a process of its own, and what the emulated machines need."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from runs import PATIENCE
+
+from stash.lab.testbed import doctor
+
+_OBSTACLE = doctor.obstacle() or ("" if os.geteuid() == 0 else "emulated hosts need root")
+needs_testbed = pytest.mark.skipif(bool(_OBSTACLE), reason=_OBSTACLE)
+SMALL_MODEL = "layers:\n- {name: only, bytes: 100kB, forward_seconds: 5ms, backward_seconds: 10ms}\n"
+
+
+class Controller:
+    """It runs; it ends at ``ended``, or by a signal at a moment."""
+
+    def __init__(self, folder: Path, study: str, **variables: str) -> None:
+        self.folder = folder
+        (folder / "grid.yaml").write_text(study)
+        self.popen = subprocess.Popen(
+            (sys.executable, "-m", "stash", "characterize", "grid.yaml"),
+            cwd=folder,
+            env={**os.environ, **variables, "STASH_HOME": str(folder / "home"), "NO_COLOR": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def ended(self, code: int = 0) -> str:
+        """What it printed, once it has ended with that exit code."""
+        try:
+            printed, _ = self.popen.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            pytest.fail(f"it did not end: {self.popen.communicate()[0]}")
+        assert self.popen.returncode == code, printed
+        return printed
+
+    def wait_until(self, moment: Callable[[], bool]) -> None:
+        """Until it has come so far; fails if it ends before."""
+        deadline = time.monotonic() + PATIENCE
+        while not moment():
+            assert self.popen.poll() is None, self.popen.communicate()[0]
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        self.popen.send_signal(signal.SIGKILL)
+        self.popen.communicate()
+
+    def logs(self) -> list[str]:
+        """What its cells printed."""
+        return [path.read_text() for path in self.folder.glob("grid.study/cells/*/output.log")]

@@ -1,0 +1,129 @@
+"""The commit that a profile tells: read as git keeps it, in every way it does, and never a reason to fail."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from stash.measure.launcher import job as job_module
+from stash.measure.launcher.job import Commit, Job, commit_of
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+
+def git(folder: Path, *words: str) -> str:
+    settings = (
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@t",
+        "-c",
+        "commit.gpgsign=false",
+        "-c",
+        "init.defaultBranch=m",
+    )
+    done = subprocess.run(["git", *settings, *words], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "repo"
+    (folder / "pack").mkdir(parents=True)
+    (folder / "pack" / "train.py").write_text("x = 1\n")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "first")
+    return folder
+
+
+def script(folder: Path) -> Job:
+    return Job("script", str(folder / "pack" / "train.py"))
+
+
+def test_the_commit_of_the_scripts_folder(repo: Path) -> None:
+    assert commit_of(script(repo)) == Commit(git(repo, "rev-parse", "HEAD"), dirty=False)
+
+
+def test_changed_files_are_said_and_new_ones_are_not(repo: Path) -> None:
+    (repo / "notes.txt").write_text("")
+    assert commit_of(script(repo)).dirty is False
+    (repo / "pack" / "train.py").write_text("x = 2\n")
+    assert commit_of(script(repo)).dirty is True
+
+
+def test_branches_that_are_packed_and_heads_that_are_detached(repo: Path) -> None:
+    commit = git(repo, "rev-parse", "HEAD")
+    git(repo, "pack-refs", "--all")
+    assert commit_of(script(repo)).name == commit
+    git(repo, "checkout", "-q", "--detach")
+    assert commit_of(script(repo)).name == commit
+
+
+def test_a_worktree(repo: Path) -> None:
+    git(repo, "worktree", "add", "-q", "../other", "-b", "feature/x")
+    (repo.parent / "other" / "pack" / "train.py").write_text("x = 2\n")
+    git(repo.parent / "other", "commit", "-qam", "second")
+    commit = git(repo.parent / "other", "rev-parse", "HEAD")
+    assert commit != git(repo, "rev-parse", "HEAD")
+    assert commit_of(script(repo.parent / "other")) == Commit(commit, dirty=False)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        Job("command", "torchrun", ("--nproc-per-node=2", "repo/pack/train.py", "--lr", "1")),
+        Job("command", "bash", ("repo/pack/train.py",)),
+    ],
+)
+def test_a_command_is_known_by_the_script_in_it(repo: Path, job: Job) -> None:
+    assert commit_of(job).name == git(repo, "rev-parse", "HEAD")
+
+
+def test_a_module_is_of_the_folder_that_it_is_started_in(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert commit_of(Job("module", "pack.train")) == Commit()
+    monkeypatch.chdir(repo)
+    assert commit_of(Job("module", "pack.train")).name == git(repo, "rev-parse", "HEAD")
+    assert commit_of(Job("module", "stash.lab.zoo.train", name="resnet18")) == Commit()
+
+
+@pytest.mark.parametrize(
+    "head", ["", "ref: refs/heads/none", "ref: ../../etc/passwd", "ref: /etc/passwd", "xyz", "\x00\xff", "ref:"]
+)
+def test_a_head_that_is_none_is_not_known(repo: Path, head: str) -> None:
+    (repo / ".git" / "HEAD").write_text(head)
+    assert commit_of(script(repo)) == Commit()
+
+
+def test_no_repository_and_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert commit_of(Job("script", "train.py")) == Commit()
+    git(tmp_path, "init", "-q")
+    assert commit_of(Job("script", "train.py")) == Commit()
+
+
+def test_without_git_the_commit_is_known_and_changes_are_not(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = git(repo, "rev-parse", "HEAD")
+    monkeypatch.setenv("PATH", "")
+    assert commit_of(script(repo)) == Commit(commit, None)
+
+
+def test_nothing_of_the_repository_is_run_and_nothing_changed(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(repo, "config", "core.fsmonitor", "touch ran; false")
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    index = (repo / ".git" / "index").read_bytes()
+    assert commit_of(script(repo)).dirty is False
+    assert not (repo / "ran").exists()
+    assert (repo / ".git" / "index").read_bytes() == index
+
+
+def test_a_git_that_takes_too_long_is_not_waited_for(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repo.parent / "git").write_text("#!/bin/sh\nsleep 60\n")
+    (repo.parent / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{repo.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(job_module, "_GIT_SECONDS", 0.3)
+    assert commit_of(script(repo)).dirty is None

@@ -1,0 +1,438 @@
+"""What is launched next and what is kept, decided without starting a process."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+from launching import FakeProcess, even, expedition, run
+
+from stash.measure.launcher import launches, session
+from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.job import Job
+from stash.measure.launcher.measurement import Moment
+from stash.measure.protocol.messages import ClimbEnded, LadderChosen, PhaseBegun, RankSeen, RoundGivenUp
+from stash.measure.protocol.orders import Orders
+
+pytestmark = pytest.mark.usefixtures("temporary")
+
+
+def test_three_even_rounds_are_enough_and_the_agents_are_told_to_stop():
+    result, started = run(even())
+    assert result.failure is None
+    assert result.profile.ended == "precision"
+    assert len({block.round for block in result.profile.blocks}) >= 3
+    assert [process.stopped for process in started] == [True]
+    assert not started[0].folder.path.exists()
+
+
+def test_uneven_rounds_go_on_until_the_budget_is_spent():
+    def uneven(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        number = 0
+        while not orders.files.stop.exists():
+            yield
+            process.clock.now += 2.0
+            process.step(10 * number + 10)
+            process.round(number, 1.0 + 0.5 * (number % 2), 3.0 - 0.8 * (number % 3))
+            number += 1
+        process.tell(ClimbEnded("stopped"))
+        return 0
+
+    result, _ = run(uneven, budget=30.0)
+    assert result.profile.ended == "budget"
+    assert 14 <= len({block.round for block in result.profile.blocks}) <= 17
+
+
+def test_live_progress_sees_a_profile_after_each_round():
+    seen = []
+    one, _ = expedition(even())
+    one.run(seen.append)
+    assert seen[0].phase == "warm-up"
+    rounds = [len({block.round for block in moment.profile.blocks}) for moment in seen if moment.profile is not None]
+    assert rounds == sorted(rounds)
+    assert rounds[-1] >= 3
+
+
+def loop_of(rounds: int, steps: int):
+    """A script whose loop ends by itself after so many rounds and steps."""
+
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        for number in range(orders.first_round, orders.first_round + rounds):
+            yield
+            process.clock.now += 1.0
+            process.round(number, 1.0, 1.5)
+        process.step(steps)
+        process.tell(ClimbEnded("script ended"))
+        yield
+        return 0
+
+    return agents
+
+
+def test_a_loop_that_ends_early_is_started_again_until_its_rounds_suffice():
+    result, started = run(loop_of(2, 60))
+    assert [process.orders.first_round for process in started] == [0, 2]
+    assert sorted({block.round for block in result.profile.blocks}) == [0, 1, 2, 3]
+    assert result.profile.ended == "script ended"
+    assert result.profile.settings.launches == 2
+    assert "the job was started again" in result.profile.notes[0]
+
+
+def test_where_the_scripts_own_epochs_are_too_short_its_loader_is_kept_from_ending():
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        return even()(orders, process) if orders.endless else loop_of(1, 60)(orders, process)
+
+    result, started = run(agents)
+    assert [process.orders.endless for process in started] == [False, True]
+    assert result.profile.ended == "precision"
+
+
+def test_a_script_that_cannot_train_past_its_epochs_is_started_again_for_each():
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        return crashing(orders, process) if orders.endless else loop_of(2, 60)(orders, process)
+
+    def crashing(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        process.step(61)
+        process.tracebacks.append("Traceback (most recent call last):\nZeroDivisionError: division by zero")
+        yield
+        return 1
+
+    result, started = run(agents)
+    assert [process.orders.endless for process in started] == [False, True, False]
+    assert result.failure is None
+    assert sorted({block.round for block in result.profile.blocks}) == [0, 1, 2, 3]
+    assert "longer than its own epochs the script cannot train" in result.profile.notes[1]
+
+
+def test_a_loop_too_short_for_a_round_gets_shorter_blocks_and_then_a_sentence():
+    result, started = run(loop_of(0, 48))
+    assert [process.orders.most_steps for process in started] == [None, None, 2]
+    assert result.profile is None
+    assert "ended after 48 steps, before one round was measured" in result.failure.sentence
+    assert result.failure.sentence.endswith("(more steps or epochs)")  # two rungs are the fewest that tell anything
+
+
+@pytest.mark.parametrize(
+    ("climbed", "hint"),
+    [
+        (("solo", "crowd", "node", "warm", "cold"), "solo,node"),
+        (("resident", "solo", "crowd", "node", "cluster", "warm"), "resident,cluster"),
+        (("solo", "warm", "cold"), "solo,warm"),
+    ],
+)
+def test_fewer_rungs_are_named_that_are_fewer(climbed, hint):
+    def short(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*climbed)
+        process.step(48)
+        process.tell(ClimbEnded("script ended"))
+        yield
+        return 0
+
+    result, _ = run(short, short, rungs=climbed)
+    assert result.failure.sentence.endswith(f"or measure fewer rungs (--rungs {hint})")
+
+
+def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
+    def unsafe(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        process.tell(ClimbEnded("unsafe", "it shards"))
+        yield
+        return 0
+
+    def whole(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.step(9)
+        process.tell(PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(orders.rungs, {}))
+        for number in range(orders.first_round, orders.first_round + (orders.rounds or 0)):
+            process.round(number, *(1.0 for _ in orders.rungs))
+        process.tell(ClimbEnded("rounds done"))
+        yield
+        return 0
+
+    result, started = run(unsafe, whole, rungs=("solo", "crowd", "node", "warm"))
+    assert [process.orders.isolated for process in started] == [False, True, True, True]
+    assert started[1].orders.rungs == ("solo", "warm")  # of one process, the whole job is its solo
+    assert started[1].orders.rounds == 3
+    assert result.profile.settings.isolated
+    assert result.profile.settings.why == "it shards"
+    skipped = {item.rung: item.why for item in result.profile.skipped}
+    assert skipped == {"crowd": "one device", "node": "one device", "cluster": "one device"}
+
+
+def test_a_script_that_fails_on_resident_batches_is_measured_without_them():
+    def fails(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        process.tell(PhaseBegun("resident", 0))
+        yield
+        process.tracebacks = ["Traceback (most recent call last):\n  x\nTypeError: expected a CPU tensor\n"]
+        return 1
+
+    result, started = run(fails, even(), rungs=("resident", "solo", "warm"))
+    assert [process.orders.rungs for process in started] == [("resident", "solo", "warm"), ("solo", "warm")]
+    (skipped,) = result.profile.skipped
+    assert skipped.rung == "resident"
+    assert "TypeError: expected a CPU tensor" in skipped.why
+
+
+def fails_at_start(error: str):
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.tracebacks = [f"Traceback (most recent call last):\n  x\n{error}\n"]
+        yield
+        return 1
+
+    return agents
+
+
+WANTS_RANK, NO_CUDA = "KeyError: 'LOCAL_RANK'", "AssertionError: Torch not compiled with CUDA enabled"
+TYPED = Cluster(engine="local", all_devices=2)
+
+
+def commands(started: list[FakeProcess]) -> list[str]:
+    """How many ranks each launch had, and by what."""
+    return [next((word for word in each.command if "nproc" in word), "plain") for each in started]
+
+
+def test_a_plain_process_that_asks_for_its_rank_is_started_on_all_devices_which_is_said_at_once():
+    one, started = expedition(fails_at_start(WANTS_RANK), even(), cluster=TYPED)
+    moments: list[Moment] = []
+    result = one.run(moments.append)
+    assert commands(started) == ["plain", "--nproc-per-node=2"]
+    assert result.failure is None
+    note = f"the job was started by torchrun, as 2 ranks, since as a plain process it failed ({WANTS_RANK})"
+    assert note in result.profile.notes
+    assert [moment.notice for moment in moments if moment.notice] == [note]
+
+
+def test_if_it_fails_again_both_errors_are_told_the_first_one_first():
+    result, started = run(fails_at_start(WANTS_RANK), fails_at_start(NO_CUDA), cluster=TYPED)
+    assert len(started) == 2
+    for told in (result.failure.sentence, result.failure.own_words):
+        assert 0 < told.index(WANTS_RANK) < told.index("started again by torchrun, as 2 ranks") < told.index(NO_CUDA)
+
+
+def test_an_error_after_steps_as_ranks_stands_alone():
+    def trains_first(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.step(7)
+        return (yield from fails_at_start(NO_CUDA)(orders, process))
+
+    result, _ = run(fails_at_start(WANTS_RANK), trains_first, cluster=TYPED)
+    assert result.failure.sentence == f"train.py failed after 7 training steps: {NO_CUDA}"
+
+
+def test_ranks_that_ask_for_cuda_were_asked_for():
+    result, started = run(fails_at_start(NO_CUDA), even(), cluster=Cluster(2))
+    assert len(started) == 1
+    assert NO_CUDA in result.failure.sentence
+
+
+def no_group(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+    """Ranks that are jobs of their own: the first says so, and all wait to be ended."""
+    process.step(1)
+    process.tell(PhaseBegun("warm-up"), ClimbEnded("no process group"))
+    while True:
+        orders.files.parked().touch()
+        yield
+
+
+@pytest.mark.parametrize(
+    ("agents", "cluster", "ways"),
+    [
+        ((no_group,), Cluster(2), ["--nproc-per-node=2", "plain"]),
+        ((fails_at_start(WANTS_RANK), no_group), TYPED, ["plain", "--nproc-per-node=2", "--nproc-per-node=1"]),
+    ],
+)
+def test_ranks_that_are_no_job_end_at_once_and_one_process_is_measured(agents, cluster, ways):
+    result, started = run(*agents, even(), cluster=cluster)
+    assert result.failure is None
+    assert commands(started) == ways
+    assert any("never called init_process_group" in note for note in result.profile.notes)
+
+
+def test_one_process_of_a_script_that_may_train_on_several_devices_says_how_to_have_them(tmp_path):
+    def noted(cluster: Cluster, text: str) -> bool:
+        (tmp_path / "train.py").write_text(text)
+        result, _ = run(even(), cluster=cluster, job=Job("script", str(tmp_path / "train.py")))
+        return "started as typed: one process; for all devices type --nproc-per-node 2" in result.profile.notes
+
+    assert noted(TYPED, "import torch.distributed as dist")
+    assert not noted(TYPED, "import torch")
+    assert not noted(Cluster(engine="local"), "import torch.distributed as dist")  # it was asked for
+
+
+def test_after_a_step_nothing_else_is_tried():
+    def fails_later(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        return (yield from fails_at_start(WANTS_RANK)(orders, process))
+
+    result, started = run(fails_later)
+    assert len(started) == 1
+    assert WANTS_RANK in result.failure.sentence
+
+
+def test_trainers_beside_the_one_that_was_measured_are_ended_with_it_and_mentioned():
+    def two_trainers(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        orders.files.beside().touch()
+        yield from even()(orders, process)
+        while True:  # the other one trains on
+            yield
+
+    result, started = run(two_trainers)
+    assert result.failure is None
+    assert started[0].stopped
+    assert any(note.startswith("another process trained beside") for note in result.profile.notes)
+
+
+def test_a_failure_keeps_the_rounds_before_it_and_the_jobs_output():
+    result, _ = run(even(fails_after=2), precision=1e-9)
+    assert result.failure.sentence == "train.py failed after 20 training steps: ValueError: no such layer"
+    assert {block.round for block in result.profile.blocks} == {0, 1}
+    assert result.profile.ended == "failed"
+    assert result.log.is_file()
+    assert sorted(path.name for path in result.log.parent.iterdir()) == ["output.log", "owner"]
+
+
+def test_an_interrupt_keeps_the_rounds_before_it():
+    one, started = expedition(even(), precision=1e-9, budget=1e6)
+    one.measurement.clock.interrupt_at = 1010.0
+    result = one.run()
+    assert result.interrupted
+    assert result.profile.ended == "interrupted"
+    assert started[0].stopped
+
+
+def never_steps(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+    process.words = "done\n"
+    yield
+    return 0
+
+
+def test_a_script_that_never_steps_is_told_what_was_looked_for():
+    result, _ = run(never_steps)
+    assert "ended without a training step" in result.failure.sentence
+    assert result.failure.own_words == "done"
+
+
+def silent(phase: str | None, steps: int = 0):
+    """A job that hangs."""
+
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        if phase is not None:
+            process.ladder(*orders.rungs)
+            process.step(steps, rank=0)
+            process.step(steps - 1, rank=1)
+            process.tell(PhaseBegun(phase, 0))
+        while True:
+            yield
+
+    return agents
+
+
+def test_patience_ends_with_a_job_that_takes_no_step():
+    result, started = run(silent(None), start_timeout=120.0)
+    assert "took no training step within 12" in result.failure.sentence
+    assert started[0].stopped
+
+
+@pytest.mark.parametrize("phase", ["solo", "catch-up", "crowd"])
+def test_a_hang_of_ranks_that_step_without_exchange_leads_to_launches_of_their_own(phase):
+    result, started = run(silent(phase, 12), never_steps)
+    assert started[1].orders.isolated
+    assert result.profile is None
+
+
+def test_a_hang_elsewhere_names_the_rank_that_got_least_far():
+    result, _ = run(silent("cluster", 12))
+    assert "no rank of train.py ended a step for 6" in result.failure.sentence
+    assert "rank 1 got least far (11 steps, last block: cluster)" in result.failure.sentence
+
+
+def long_steps(seconds: float, then: float):
+    """A job that takes three steps of so many seconds, and another one ``then`` seconds later."""
+
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.tell(PhaseBegun("cluster", 0))
+        for number, wait in enumerate((seconds, seconds, seconds, then), 1):
+            due = process.clock.now + wait
+            while process.clock.now < due:
+                yield
+            process.step(number)
+        process.tracebacks = ["Traceback (most recent call last):\n  x\nValueError: the last step came\n"]
+        return 1
+
+    return agents
+
+
+@pytest.mark.parametrize(
+    ("then", "words"), [(450.0, "the last step came"), (560.0, "no rank of train.py ended a step")]
+)
+def test_silence_is_judged_by_the_longest_step_that_was_seen(then, words):
+    result, _ = run(long_steps(100.0, then))
+    assert words in result.failure.sentence
+
+
+def test_a_round_that_was_given_up_is_told_with_what_was_expected():
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder("solo", "warm", "cold")
+        process.tell(RoundGivenUp(99.0, 9.0), ClimbEnded("stopped"))
+        yield
+        return 0
+
+    result, _ = run(agents)
+    assert "became so slow that its first round was given up, after 99 s where 9 s" in result.failure.sentence
+    assert result.profile is None
+
+
+def test_ranks_that_got_equally_far_are_not_blamed_one_by_one():
+    def waiting(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        for rank in (1, 0):
+            process.step(12, rank)
+        process.tell(PhaseBegun("cluster", 0))
+        while True:
+            yield
+
+    result, _ = run(waiting)
+    assert "all ranks got equally far (12 steps, last block: cluster)" in result.failure.sentence
+
+
+def test_nothing_to_measure_is_the_users_mistake():
+    def none(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.step(5)
+        process.tell(RankSeen(0, 0, 0, "cpu"), LadderChosen((), {"warm": "no data loader was seen"}))
+        process.tell(ClimbEnded("no rungs"))
+        yield
+        return 0
+
+    result, _ = run(none, rungs=("warm",))
+    assert result.failure.users_mistake
+    assert result.failure.sentence.endswith("(warm: no data loader was seen)")
+
+
+def test_a_users_own_launcher_is_never_isolated():
+    one, started = expedition(silent("solo", 12), job=Job("command", "accelerate", ("launch", "train.py")))
+    result = one.run()
+    assert "no rank of train.py ended a step" in result.failure.sentence
+    assert len(started) == 1
+    assert not started[0].orders.may_isolate
+
+
+def test_what_the_job_asks_on_a_terminal_is_shown_once(monkeypatch):
+    def asks(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.words = "loading\nwhich model? "
+        for _ in range(100):
+            yield
+        process.words += "resnet\n"
+        return (yield from even()(orders, process))
+
+    monkeypatch.setattr(launches, "on_terminal", lambda: True)
+    moments: list[Moment] = []
+    expedition(asks)[0].run(moments.append)
+    assert [moment.notice for moment in moments if moment.notice] == ["the job asks: which model?"]
+
+
+def test_a_pipe_that_the_first_start_has_read_is_named_where_the_second_misses_it(monkeypatch):
+    monkeypatch.setattr(session, "read_once", lambda: True)
+    result, _ = run(fails_at_start(WANTS_RANK), fails_at_start("EOFError: EOF when reading a line"), cluster=TYPED)
+    assert "standard input is a pipe, and an earlier start has read what was in it" in result.failure.sentence

@@ -1,0 +1,190 @@
+"""The head of an asynchronous training: its clock, slow checkpoints, and who proves the model; actors only answer."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stash.core.errors import JobError
+from stash.spot.train import head as module
+from stash.spot.train.coordinator import LedgerStats, NotFinite, UpdateDone
+from stash.spot.train.head import TrainingHead
+from stash.spot.train.ledger import DataLease
+from stash.spot.train.proof import SavedLoss
+from stash.spot.train.run_orders import EVENTS, WISHES, EventLog, TrainingOrders, WorkerPlace
+
+
+class SlowToStart:
+    """Actors of which the coordinator began five seconds ago and takes a while to answer for the first time."""
+
+    began = time.monotonic() - 5
+
+    def ask(self, what: str) -> float:
+        assert what == "seconds"
+        time.sleep(0.3)
+        return time.monotonic() - self.began
+
+
+def test_a_coordinator_that_is_slow_to_answer_does_not_shift_the_clock_of_events(tmp_path: Path) -> None:
+    orders = TrainingOrders(
+        job="job.py:job", checkpoints=str(tmp_path), servers=("server1",),
+        workers=(WorkerPlace("worker1", "t4", 8, 0.0),), checkpoint_seconds=1.0,
+    )  # fmt: skip
+    fleet: Any = SlowToStart()
+    head = TrainingHead(orders, tmp_path, fleet)
+    head._emit("began", "")
+    (event,) = EventLog(tmp_path / EVENTS).news()
+    assert 5 < event["at"] <= time.monotonic() - fleet.began
+
+
+class _Fleet:
+    """One server and one worker; a checkpoint is written once ``disk`` has been asked so often."""
+
+    def __init__(self, folder: Path, disk: int) -> None:
+        self._wishes, self._disk, self._asked = EventLog(folder / WISHES), disk, 0
+        self._coming: list[tuple[str, bool, Any]] = [("server1", True, (("", 1), 0, ())), ("worker1", True, None)]
+        self.asked: list[str] = []
+        self.verdicts: list[NotFinite] = []
+
+    def ask(self, what: str, *words: Any) -> Any:
+        self.asked.append(what)
+        if what == "leaving":
+            self._wishes.append(do="stop")
+        elif what == "stop":
+            self._coming.append(("worker1", False, 3))
+        elif what == "news":
+            return [UpdateDone(1.0, "worker1", 8, 0, 0.5, 0)] if self.asked.count("news") == 1 else [], False
+        elif what == "not_finite":
+            verdicts, self.verdicts = self.verdicts, []
+            return verdicts
+        return {"seconds": 0.0, "books": LedgerStats(8, 8, 0, 0, 0, 0, None), "resume": 0, "reconcile": 0}.get(what)
+
+    def start_server(self, name: str, number: int) -> None: ...
+
+    def start_worker(self, place: WorkerPlace) -> None:
+        self.asked.append(f"start {place.name}")
+
+    def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+        time.sleep(0.001)
+        coming, self._coming = self._coming, []
+        return coming
+
+    def is_gone(self, error: Exception) -> bool:
+        return False
+
+    def described(self, who: str, error: Exception) -> JobError:
+        return JobError(f"{who} failed: {error}")
+
+    def applied(self, names: object) -> list[Any]:
+        return [((0, 8),)]
+
+    def begin_saving(self, names: object) -> None:
+        self.asked.append("begin_saving")
+        self._wishes.append(do="notice", who="worker1", seconds=3.0)
+
+    def saved(self, seconds: float = 0.0) -> bool:
+        self._asked += 1
+        written = bool(seconds) or self._asked > self._disk
+        if written:
+            self.asked.append("saved")
+        return written
+
+    def save_model(self, names: object, path: Path) -> bool:
+        path.write_bytes(b"saved")
+        return True
+
+    def prove(self, name: str, seconds: float, path: Path, last: list[Any]) -> SavedLoss:
+        assert (name, path.read_bytes(), last) == ("worker1", b"saved", [(DataLease(0, 8), 0.5)])
+        return SavedLoss(0.4, 0.4, 0.5, 1, 8)
+
+
+def _orders(folder: Path) -> TrainingOrders:
+    return TrainingOrders(
+        job="job.py:job", checkpoints=str(folder), servers=("server1",), workers=(WorkerPlace("worker1", "t4", 8),),
+        checkpoint_seconds=0.0, model=str(folder / "model.pt"), replace=False,
+    )  # fmt: skip
+
+
+def test_a_notice_is_heard_while_a_disk_is_slow_and_the_saved_model_is_proven(tmp_path: Path) -> None:
+    fleet: Any = _Fleet(tmp_path, disk=10**9)
+    TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
+    assert fleet.asked.index("begin_saving") < fleet.asked.index("leaving") < fleet.asked.index("saved")
+    assert fleet.asked.count("begin_saving") == 2  # while one is being written no other begins; one is of the end
+    said = EventLog(tmp_path / EVENTS).news()
+    assert [each["what"] for each in said if each["what"] != "left"] == [
+        "server joined", "joined", "began", "notice", "checkpoint", "checkpoint", "ended",
+    ]  # fmt: skip
+    assert said[-1]["saved"]["said"] == (
+        "the saved model was loaded and gives a loss of 0.4 on the 8 samples of the last update; 0.5 was reported "
+        "while they were trained on"
+    )
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet: Any = _Fleet(tmp_path, disk=0)
+
+    def full(seconds: float = 0.0) -> bool:
+        raise JobError("server1 failed: OSError: No space left on device")
+
+    monkeypatch.setattr(fleet, "saved", full)
+    with pytest.raises(JobError, match="No space left on device"):
+        TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
+
+
+def test_a_worker_that_cannot_evaluate_the_model_leaves_it_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet: Any = _Fleet(tmp_path, disk=0)
+
+    def full(*words: object) -> SavedLoss:
+        raise JobError("worker1 failed: OutOfMemoryError: CUDA out of memory")
+
+    monkeypatch.setattr(fleet, "prove", full)
+    TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
+    assert EventLog(tmp_path / EVENTS).news()[-1]["saved"] == {
+        "said": "that the saved model gives the loss that was reported is not known: worker1 failed: "
+        "OutOfMemoryError: CUDA out of memory"
+    }
+
+
+def test_a_dismissed_worker_is_replaced_although_it_has_ended_and_proves_nothing(tmp_path: Path) -> None:
+    class Dismissing(_Fleet):
+        def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+            if self.asked.count("news") > 1 and "start worker2" not in self.asked:
+                self._wishes.append(do="stop")
+                self.verdicts = [NotFinite(("worker1",), DataLease(0, 8), 0.5, "the machine")]
+                return [("worker1", False, 3)]
+            return super().changes(seconds)
+
+    fleet: Any = Dismissing(tmp_path, disk=0)
+    TrainingHead(replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet).run()
+    assert "start worker2" in fleet.asked
+    said = EventLog(tmp_path / EVENTS).news()
+    assert [each["who"] for each in said if each["what"] in {"dismissed", "wanted", "left"}] == [
+        "worker1", "worker2", "worker1",
+    ]  # fmt: skip
+    assert "no worker was left that could" in said[-1]["saved"]["said"]
+
+
+def test_whatever_goes_wrong_in_the_head_is_its_last_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __init__(self, orders: object) -> None: ...
+
+        def ask(self, what: str) -> float:
+            raise ZeroDivisionError("by nothing")
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("stash.spot.train.actors.ActorFleet", Broken)
+    monkeypatch.setattr(module, "read_orders", lambda folder: _orders(tmp_path))
+    with pytest.raises(ZeroDivisionError):
+        module.main(tmp_path)
+    (event,) = [json.loads(line) for line in (tmp_path / EVENTS).read_text().splitlines()]
+    assert (event["what"], event["why"], event["exit_code"]) == (
+        "failed", "the head failed: ZeroDivisionError: by nothing", 1,
+    )  # fmt: skip

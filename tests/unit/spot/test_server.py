@@ -1,0 +1,311 @@
+"""What a parameter server takes from strangers, and how much memory it needs."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from forecast_profiles import gpu_job
+from loss_courses import learned_curve
+from typer.testing import CliRunner
+
+import stash.spot
+import stash.spot.train.server as elastic
+from stash.catalog.offers import OfferFilter
+from stash.cli.main import app
+from stash.core.errors import UserError
+from stash.core.membership import join
+from stash.predict.forecasting import shipped_catalog
+from stash.spot.model import server_memory
+from stash.spot.model.server_memory import BASE_BYTES, HEAD_BYTES, server_bytes
+from stash.spot.pages.fleet_plan import document, page
+from stash.spot.planning import plan
+from stash.spot.records.fleets import FleetPlan
+from stash.spot.records.runs import LearnedCurve
+from stash.spot.train import server as serving
+from stash.spot.train.coordinator import Coordinator
+from stash.spot.train.elastic_job import ElasticJob
+from stash.spot.train.frames import PURPOSE, FrameKind, TensorBuffer, receive_head, send_head
+from stash.spot.train.ledger import DataLease, lease_tag
+from stash.spot.train.server import ParameterShard, RunKeys, ShardServer
+from stash.spot.train.worker import Pacing, Trainer, UpdateReport, work
+from tests.faults.server_attacks import ATTACKS, Loot, attack
+
+KEYS = RunKeys(b"the run's secret", b"the coordinator's")
+UPDATES = 12
+
+
+def _data() -> torch.utils.data.Dataset[tuple[torch.Tensor, ...]]:
+    inputs = torch.randn(64, 64, generator=torch.Generator().manual_seed(3))
+    return torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
+
+
+def _loss(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    return torch.nn.functional.mse_loss(model(batch[0]).sum(1, keepdim=True), batch[1])
+
+
+JOB = stash.spot.Job(
+    lambda: torch.nn.Linear(64, 64), _loss, lambda params: torch.optim.SGD(params, 0.001), _data, batch=8
+)
+
+
+class _Desk:
+    """A coordinator that ends a training after so many updates, no sooner than told."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.coordinator, self.enough = Coordinator(1, None, 8, KEYS.leases), threading.Event()
+        self.coordinator.place(0, address)
+        self.coordinator.join("worker1", 8)
+
+    def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
+        lease = self.coordinator.next_lease(worker, finished)
+        if lease is not None and lease.stop == 8 * UPDATES:
+            self.enough.wait(30)
+            self.coordinator.stop()
+        return lease
+
+    def servers(self) -> tuple[tuple[str, int], ...]:
+        return self.coordinator.servers()
+
+
+def _trained(shard: ParameterShard, address: tuple[str, int], meanwhile: float = 0.0, job: ElasticJob = JOB) -> _Desk:
+    desk = _Desk(address)
+    threading.Timer(meanwhile, desk.enough.set).start()
+    work("worker1", Trainer(job, 1, 8), desk, Pacing(), KEYS.run)
+    assert shard.applied.ranges == ((0, 8 * UPDATES),)
+    assert desk.coordinator.books().wrong is None
+    assert desk.coordinator.books().reissued == 0
+    return desk
+
+
+def test_strangers_get_and_change_nothing_and_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = ParameterShard(JOB, 0, 1)
+    quiet = ShardServer(alone, "127.0.0.1", KEYS)
+    _trained(alone, quiet.address)
+    quiet.close()
+    made: list[TensorBuffer] = []
+
+    class Counted(TensorBuffer):
+        def __init__(self, *tensors: object) -> None:
+            super().__init__(*tensors)  # type: ignore[arg-type]
+            made.append(self)
+
+    failures: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    monkeypatch.setattr(serving, "TensorBuffer", Counted)
+    shard = ParameterShard(JOB, 0, 1)
+    server = ShardServer(shard, "127.0.0.1", KEYS)
+    asked, check = list[str](), server._check
+    monkeypatch.setattr(server, "_check", lambda head, worker: (asked.append(worker), check(head, worker)))
+    size, over, loots = len(TensorBuffer(shard.tensors).bytes), threading.Event(), dict[str, Loot]()
+
+    def strike(name: str) -> None:
+        loots[name] = attack(name, server.address, size, lambda: not over.is_set(), hurry=20)
+
+    strangers = [threading.Thread(target=strike, args=(name,)) for name in ATTACKS]
+    for stranger in strangers:
+        stranger.start()
+    try:
+        _trained(shard, server.address, meanwhile=0.6)
+    finally:
+        over.set()
+        for stranger in strangers:
+            stranger.join(30)
+        server.close()
+    assert {name: loot.most for name, loot in loots.items() if loot.most >= 4096} == {}
+    assert len(made) == 1  # the one worker needs no more, and nobody else had one
+    assert set(asked) == {"worker1"}
+    assert failures == []
+    for name, value in alone.named.items():
+        torch.testing.assert_close(shard.named[name], value, msg=name)
+
+
+@pytest.fixture
+def served() -> ShardServer:
+    return ShardServer(ParameterShard(JOB, 0, 1), "127.0.0.1", KEYS, most=2)
+
+
+def _member(server: ShardServer, name: str) -> socket.socket:
+    link = socket.create_connection(server.address)
+    join(link, KEYS.run, PURPOSE, name)
+    link.settimeout(5)
+    return link
+
+
+LEASE = DataLease(0, 8)
+FORGED = [
+    pytest.param(FrameKind.PUSH, LEASE, id="unsigned"),
+    pytest.param(FrameKind.PUSH, replace(LEASE, tag=lease_tag(KEYS.run, "a", LEASE)), id="signed by a worker"),
+    pytest.param(FrameKind.PUSH, replace(LEASE, tag=lease_tag(KEYS.leases, "b", LEASE)), id="another worker's"),
+    pytest.param(
+        FrameKind.PUSH, DataLease(0, 10**15, tag=lease_tag(KEYS.leases, "a", LEASE)), id="longer than was given"
+    ),
+    pytest.param(FrameKind.PUSH, DataLease(-8, -1), id="negative"),
+    pytest.param(FrameKind.APPLIED, LEASE, id="no question"),
+]
+
+
+@pytest.mark.parametrize(("kind", "lease"), FORGED)
+def test_a_lease_that_nobody_gave_is_refused_with_a_sentence_and_the_connection_closed(
+    served: ShardServer, kind: FrameKind, lease: DataLease, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with _member(served, "a") as link:
+        send_head(link, kind, lease, 0, 8)
+        assert link.recv(1) == b""
+    served.close()
+    assert "a was hung up on: " in capfd.readouterr().err
+    assert served._shard.version == 0
+
+
+def test_a_worker_that_sends_a_byte_now_and_then_loses_its_turn_to_another(
+    served: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "STALL_SECONDS", 0.3)
+    over = threading.Event()
+    with _member(served, "slow") as link:
+        tag = lease_tag(KEYS.leases, "slow", LEASE)
+        send_head(link, FrameKind.PUSH, replace(LEASE, tag=tag), 0, len(TensorBuffer(served._shard.tensors).bytes))
+        assert receive_head(link).message is FrameKind.SEND
+
+        def trickle() -> None:
+            while not over.is_set():
+                try:
+                    link.sendall(b"\0")
+                except OSError:
+                    return
+                time.sleep(0.05)
+
+        slow = threading.Thread(target=trickle)
+        slow.start()
+        _trained(served._shard, served.address)
+        over.set()
+        slow.join(5)
+    served.close()
+
+
+def test_members_that_read_nothing_lose_their_buffers_to_one_that_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "STALL_SECONDS", 0.2)
+    wide = torch.nn.Sequential(torch.nn.Linear(64, 16384), torch.nn.Linear(16384, 64))  # 8 MB: no system holds them
+    job = replace(JOB, model=lambda: wide, optimizer=lambda params: torch.optim.SGD(params, 0.0))
+    shard = ParameterShard(job, 0, 1)
+    server = ShardServer(shard, "127.0.0.1", KEYS)
+    slow = [_member(server, f"slow{number}") for number in range(serving.trays_of(1))]
+    for link in slow:
+        send_head(link, FrameKind.PULL, LEASE, 0)
+    _trained(shard, server.address, job=job)
+    for link in slow:
+        link.close()
+    server.close()
+    assert len(server._free) == serving.trays_of(1)
+
+
+def test_no_more_workers_than_a_fleet_can_have_are_let_in_and_one_that_comes_back_replaces_itself(
+    served: ShardServer,
+) -> None:
+    with _member(served, "a") as first, _member(served, "b"):
+        for link in (first,):
+            send_head(link, FrameKind.PULL, LEASE, 0)
+            assert receive_head(link).message is FrameKind.PARAMETERS
+        with _member(served, "c") as third:
+            assert third.recv(1) == b""
+        with _member(served, "b") as again:
+            send_head(again, FrameKind.PULL, LEASE, 0)
+            assert receive_head(again).message is FrameKind.PARAMETERS
+    served.close()
+
+
+MB = 10**6
+
+
+def curve(parameters: int = 100 * MB, optimizer: int | None = 200 * MB, largest: int = 10 * MB) -> LearnedCurve:
+    found: LearnedCurve = learned_curve()
+    return found.model_copy(
+        update={
+            "parameter_bytes": parameters, "optimizer_bytes": optimizer, "largest_bytes": largest,
+            "buffer_bytes": 1 * MB,
+        }
+    )  # fmt: skip
+
+
+def planned(**changes: Any) -> FleetPlan:
+    offers = shipped_catalog().query(OfferFilter(cloud="aws", kinds=("spot", "on-demand")))
+    asked = {"deadline": 36_000.0, "loss": 0.8, "quotas": {"p3.2xlarge": 2}, "today": date(2026, 11, 22), **changes}
+    return plan(gpu_job(), asked.pop("curve"), offers, **asked)
+
+
+@pytest.mark.parametrize(
+    ("of", "servers", "millions"),
+    [
+        (curve(), 1, 301 + 3 * 101 + 101 + 4 * 101),  # at the end: kept, exchanged, packed, and the head's
+        (curve(optimizer=0), 1, 101 + 3 * 101 + 101 + 4 * 101),
+        (curve(optimizer=900 * MB), 1, 1001 + 3 * 101 + 1001 + 10),  # while it saves: all that is kept twice
+        (curve(largest=60 * MB), 4, 181 + 3 * 61 + 61 + 4 * 101),  # no share is smaller than a tensor
+    ],
+)
+def test_it_is_the_worst_of_starting_saving_and_ending(of: LearnedCurve, servers: int, millions: int) -> None:
+    assert server_bytes(of, servers) == pytest.approx(BASE_BYTES + HEAD_BYTES + millions * MB)
+
+
+def test_it_counts_the_buffers_that_a_server_has() -> None:
+    assert elastic.trays_of(1) == server_memory._TRAYS
+
+
+def test_machines_that_cannot_hold_it_are_left_out_with_the_reason() -> None:
+    small, large = planned(curve=curve()), planned(curve=curve(2_000 * MB, 4_000 * MB))
+    assert small.pool.server.memory_bytes is not None
+    assert large.pool.server.memory_bytes is not None
+    needs = server_bytes(curve(2_000 * MB, 4_000 * MB), 1)
+    assert large.pool.server.needs_bytes == needs
+    assert needs is not None
+    assert small.pool.server.memory_bytes < needs <= large.pool.server.memory_bytes
+    (note,) = [each for each in large.pool.notes if "cannot be the server" in each]
+    assert "each of 1 server needs 23.6 GB for parameters, optimizer, exchange and checkpoint" in note
+    assert document(large)["server_needs_bytes"] == needs
+    assert dict(page(large, "x").chapters[0].facts)["memory"].startswith("a server needs 23.6 GB of ")
+
+
+def test_more_servers_share_it() -> None:
+    one, four = (server_bytes(curve(2_000 * MB, 4_000 * MB), servers) for servers in (1, 4))
+    assert one is not None
+    assert four is not None
+    assert four < one / 1.5
+
+
+def test_a_server_that_is_named_and_too_small_is_refused() -> None:
+    with pytest.raises(
+        UserError, match=r"m5\.large \(.*\) cannot be the server: .*; name a larger one with --server"
+    ):
+        planned(curve=curve(2_000 * MB, 4_000 * MB), server="m5.large")
+
+
+def test_a_curve_that_does_not_say_leaves_it_unknown() -> None:
+    found = planned(curve=curve(optimizer=None))
+    assert found.pool.server.needs_bytes is None
+    assert any(each.startswith("what memory a server needs is not known") for each in found.pool.notes)
+    assert any(
+        text.startswith("of a server: unknown")
+        for label, text in page(found, "x").chapters[0].facts
+        if label == "memory"
+    )
+
+
+def test_a_pool_whose_server_is_too_small_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pool.yaml").write_text(
+        "as_of: 2026-11-22\nsource: a test\nexchange_bytes: 1MB\nworker_bytes_per_second: 25MB/s\n"
+        "pcie_bytes_per_second: 10GB/s\n"
+        "server: {count: 1, bytes_per_second: 25MB/s, memory_bytes: 4GB, needs_bytes: 5GB}\n"
+        "loss: {gamma1: 1, gamma2: 0, gamma3: 1, gamma5: 0}\n"
+        "types: [{name: a, batch: 16, samples_per_second: 64, quota: 2, dollars_per_hour: 1}]\n"
+    )
+    words = ["spot", "plan", "--pool", str(tmp_path / "pool.yaml"), "--deadline", "1h", "--loss", "0.1"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code != 0
+    assert isinstance(done.exception, UserError)
+    assert "a server has 4.00 GB, and each of 1 server needs 5.00 GB" in str(done.exception)
