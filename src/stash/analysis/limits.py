@@ -31,7 +31,7 @@ class Limit(Record):
     share: bool = False
     at_most: bool = True
     typed: str
-    """The whole option, as somebody typed it."""
+    """The whole option, as it was typed."""
 
 
 class Tolerance(Record):
@@ -40,7 +40,7 @@ class Tolerance(Record):
     name: str
     fraction: float
     typed: str
-    """The whole option, as somebody typed it."""
+    """The whole option, as it was typed."""
 
 
 class Decision(Record):
@@ -164,7 +164,7 @@ class Requirement(Record):
     name: str
     value: str
     typed: str
-    """The whole option, as somebody typed it."""
+    """The whole option, as it was typed."""
 
 
 def parse_requirement(text: str) -> Requirement:

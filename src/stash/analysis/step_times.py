@@ -78,7 +78,7 @@ def step_matrix(profile: Profile) -> StepTimes:
     """The profile's complete rounds; the matrix has no rows if there is none.
 
     A round is complete when every rung of the ladder has a block of every rank that takes part in it: only
-    the leader's under ``resident`` and ``solo``, everybody's above. A rung's time is that of the rank that is
+    the leader's under ``resident`` and ``solo``, all ranks' above. A rung's time is that of the rank that is
     slowest on average: the slowest of each round would count noise as waiting, where ranks do not wait for each
     other.
     """

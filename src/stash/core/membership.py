@@ -31,7 +31,7 @@ class StrangerError(ConnectionError):
 
 
 class HungUpError(StrangerError):
-    """It does not believe that this end knows the secret, or takes nobody any more."""
+    """The other end does not accept this one's proof, or takes no member any more."""
 
 
 def signature(secret: bytes, *parts: bytes) -> bytes:
@@ -106,7 +106,7 @@ def received(link: socket.socket, size: int, deadline: float) -> bytes:
 
 
 class Door:
-    """Lets members of a run in, and nobody else: each connection proves itself in a thread of its own."""
+    """Lets members of a run in, and none else: each connection proves itself in a thread of its own."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ def gathered(
 
 
 def hang_up(link: socket.socket) -> None:
-    """End a connection that another thread waits for; that thread closes it, and nobody has its descriptor before."""
+    """End a connection that another thread waits for and closes, so that its descriptor is not reused before."""
     with contextlib.suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)
 

@@ -51,7 +51,7 @@ def stall_estimates(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     """What ``estimate`` says of the rounds once they are calmed.
 
     If a single block was disturbed in all, it is unknown whether an accident of the machine hit it, and its cost
-    is everybody's, or its rung is like that now and then, and the cost is its own. Intervals then hold both.
+    is every rung's, or its rung is like that now and then, and the cost is its own. Intervals then hold both.
     """
     return _either(matrix, lambda rounds: estimate(rounds, confidence))
 

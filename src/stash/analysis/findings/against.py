@@ -177,7 +177,7 @@ _TCP = 0.10
 _PCIE_THEORY = 0.35
 """Packets' headers take 15 to 25 % of PCIe's rate; below that, something is wrong."""
 _PUBLISHED = 0.15
-"""Between somebody else's measurement and ours."""
+"""Between another's measurement and ours."""
 _ALL_REDUCE = 0.45
 """nccl-tests on healthy NVLink machines reach 60 to 80 % of the links' rate as bus bandwidth."""
 

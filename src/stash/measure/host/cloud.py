@@ -1,7 +1,7 @@
 """Which cloud a machine is rented from, and as what: firmware first, then one question to that cloud's metadata.
 
 A metadata service is asked only on a machine whose firmware names its cloud, and only with the user's consent: on
-anyone's own machine those addresses belong to somebody else. Knows each cloud's address, headers and form of answer.
+anyone's own machine those addresses belong to others. Knows each cloud's address, headers and form of answer.
 """
 
 from __future__ import annotations

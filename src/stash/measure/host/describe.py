@@ -20,14 +20,6 @@ from stash.measure.host.limits import limits
 from stash.measure.linux.procfs import entries, numa_node, number, target, text
 
 
-def hostname(root: Path) -> str:
-    return text(root / "proc/sys/kernel/hostname") or socket.gethostname()
-
-
-def kernel(root: Path) -> str | None:
-    return text(root / "proc/sys/kernel/osrelease")
-
-
 def cpu_model(root: Path) -> str | None:
     """As the kernel names it; ARM kernels give numbers only, ``ARM implementer 0x41 part 0xd40``."""
     lines = (text(root / "proc/cpuinfo") or "").splitlines()
@@ -57,11 +49,6 @@ def memory_bytes(root: Path) -> int | None:
         if name == "MemTotal" and value.split()[1:] == ["kB"] and value.split()[0].isdigit():
             return int(value.split()[0]) * 1024
     return None
-
-
-def numa_nodes(root: Path) -> int | None:
-    nodes = ranges(text(root / "sys/devices/system/node/online"))
-    return None if nodes is None else len(nodes)
 
 
 def ranges(listed: str | None) -> set[int] | None:
@@ -171,20 +158,21 @@ def describe(
     root, path = sources.root, os.path.realpath(data or ".")
     with nvml(sources.nvml) as library:
         cards = gpus(library, root) if library is not None else Described()
+    nodes = ranges(text(root / "sys/devices/system/node/online"))
     rented = cloud.rented(root, sources.fetch, given=instance, ask_metadata=ask_metadata)
     return Host(
-        hostname=hostname(root),
+        hostname=text(root / "proc/sys/kernel/hostname") or socket.gethostname(),
         cpu=cpu_model(root),
         cores=cores(root),
         memory_bytes=memory_bytes(root),
-        kernel=kernel(root),
+        kernel=text(root / "proc/sys/kernel/osrelease"),
         gpus=cards.gpus,
         topology=cards.topology,
         routes=cards.routes,
         disk=disks.summary(root, path),
         disks=(disks.disk(root, path, sources.statvfs),),
         nics=nics(root),
-        numa_nodes=numa_nodes(root),
+        numa_nodes=None if nodes is None else len(nodes),
         limits=limits(root, disks.device_numbers(root, path)),
         virtualization=text(root / "sys/class/dmi/id/sys_vendor"),
         cloud=rented.cloud,

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -97,7 +97,7 @@ def news(before: Announcements, after: Announcements, at: float) -> Iterator[Not
 
 
 def services(root: Path, ask: AskService = answer_over_http, clock: NoticeClock = time.time) -> list[NoticeService]:
-    """Who can be asked on this machine, by its firmware below ``root``: nobody on a machine that names no cloud."""
+    """What can be asked on this machine, by its firmware below ``root``: nothing where that names no cloud."""
     cloud = cloud_of(firmware(root), text(root / "sys/hypervisor/uuid"))
     if cloud == "aws":
         return [AwsNotices(ask, clock)]
@@ -123,20 +123,17 @@ class AwsNotices:
 
     def ask(self) -> Announcements:
         found = {}
-        action = self._document("spot/instance-action")
-        if action is not None:
-            time_text, deadline = self._when(action, "time")
-            found["action"] = Announcement("revoked", "aws", time_text, deadline)
-        rebalance = self._document("events/recommendations/rebalance")
-        if rebalance is not None:  # its time is when it was given, not when the machine goes
-            found["rebalance"] = Announcement(
-                "at risk", "aws rebalance", self._when(rebalance, "noticeTime")[0], None
-            )
+        action = self._asked(f"{self.base}/latest/meta-data/spot/instance-action")
+        if action.status != http.client.NOT_FOUND:
+            when, deadline = str(_object(action).get("time", "")), None
+            with suppress(ValueError):  # that it goes is known, when is not
+                deadline = _by_our_clock(datetime.fromisoformat(when.replace("Z", "+00:00")), action, self.clock())
+            found["action"] = Announcement("revoked", "aws", when, deadline)
+        rebalance = self._asked(f"{self.base}/latest/meta-data/events/recommendations/rebalance")
+        if rebalance.status != http.client.NOT_FOUND:  # its time is when it was given, not when the machine goes
+            when = str(_object(rebalance).get("noticeTime", ""))
+            found["rebalance"] = Announcement("at risk", "aws rebalance", when, None)
         return found
-
-    def _document(self, path: str) -> tuple[dict[str, Any], ServiceAnswer] | None:
-        answer = self._asked(f"{self.base}/latest/meta-data/{path}")
-        return None if answer.status == http.client.NOT_FOUND else (_object(answer), answer)
 
     def _asked(self, url: str) -> ServiceAnswer:
         """With the token, and with a new one should it have expired."""
@@ -153,15 +150,6 @@ class AwsNotices:
         url = AWS_TOKEN.url.replace(LINK_LOCAL, self.base)
         hours = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
         return _good(self.ask_service(url, hours, AWS_TOKEN.method, _SOON_SECONDS)).body.strip()
-
-    def _when(self, document: tuple[dict[str, Any], ServiceAnswer], key: str) -> tuple[str, float | None]:
-        fields, answer = document
-        time_text = str(fields.get(key, ""))
-        try:
-            moment = datetime.fromisoformat(time_text.replace("Z", "+00:00"))
-        except ValueError:
-            return time_text, None  # that it goes is known, when is not
-        return time_text, _by_our_clock(moment, answer, self.clock())
 
 
 @dataclass

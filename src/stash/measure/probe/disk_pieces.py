@@ -208,7 +208,7 @@ def present() -> bool:
 def command(pieces: Sequence[Piece], seconds: float, direct: bool, logs: Path) -> list[str] | None:
     """One thread, plain reads of one block at a time: what ``read`` does.
 
-    None for pieces that fio cannot be told of: it reads either one stretch of one file, or the same length
+    None for pieces that fio has no options for: it reads either one stretch of one file, or the same length
     from the start of each of several files.
     """
     paths = list(dict.fromkeys(piece.path for piece in pieces))

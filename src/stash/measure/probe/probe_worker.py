@@ -96,7 +96,7 @@ def _agreed(team: Team, own: ProbeOrders) -> ProbeOrders:
 
 
 def _decoded(node: int, kind: type[T], text: str) -> T:
-    """A record that a node published: the store they meet in is open to everybody. Raises AbsentError."""
+    """A record that a node published: the store they meet in is open to all. Raises AbsentError."""
     try:
         found = unpacked(text.encode())
     except WireError:

@@ -125,8 +125,8 @@ class Inlet:
     word: str
 
     def key(self, secret: str | None) -> bytes:
-        """What both ends prove to know: the run's secret and the word. Where nobody gave a secret it is the word
-        alone, which is in torch's store.
+        """What both ends prove to know: the run's secret and the word; without a secret the word alone, which is in
+        torch's store.
         """
         return signature((secret or "").encode(), self.word.encode())
 
