@@ -127,12 +127,8 @@ def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison
     network, network_is = reference.network_bytes_per_second, "sustained"
     if network is None:
         network, network_is = reference.network_burst_bytes_per_second, "burst"
-    row(
-        "network, TCP",
-        best.network.best if best.network is not None else None,
-        network,
-        network_is if network else "",
-    )
+    tcp = best.network.best if best.network is not None else None
+    row("network, TCP", tcp, network, network_is if network else "")
     row("all-reduce across, bus", best.bus_across, reference.network_bytes_per_second, "network")
     row("RDMA", None, reference.rdma_bytes_per_second)
     row("disk, sequential", best.disk, reference.remote_disk_bytes_per_second, "network disks")

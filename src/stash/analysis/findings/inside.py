@@ -98,7 +98,8 @@ def _shared_uplinks(host: Host, links: Links) -> Iterator[Finding]:
     slowed: dict[str, list[int]] = {}
     rates = {}
     for way in ("host to GPU", "GPU to host"):
-        rates[way] = alone, together = tuple(host_copies(links, way, together=both) for both in (False, True))
+        alone, together = (host_copies(links, way, together=both) for both in (False, True))
+        rates[way] = alone, together
         slowed[way] = [g for g in sorted(alone) if g in together and together[g].slower_than(alone[g], _SHARED)]
     way = max(slowed, key=lambda name: len(slowed[name]))
     if len(slowed[way]) < 2:

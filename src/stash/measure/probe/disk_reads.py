@@ -60,7 +60,8 @@ def measure(folders: Folders, seconds: float) -> Reads:
             found.append(chosen)
         elif pattern == "sequential":  # past the cache, through the empty cache, through the full one
             first, second = chosen.halves()
-            found += [_sequential(chosen, part, folders.scratch, each, part is first) for part in (first, second)]
+            found.append(_sequential(chosen, first, folders.scratch, each, direct=True))
+            found.append(_sequential(chosen, second, folders.scratch, each, direct=False))
             found.append(_warm(chosen, "sequential", second, each))
         else:  # one after the other and eight at a time from disk, and again from memory
             first, second = chosen.halves()
