@@ -54,11 +54,6 @@ class Claims(Record):
         """The unknown ones whose time is counted as compute."""
         return tuple(missing for missing in self.unknown if missing.contained_in == "compute")
 
-    @property
-    def no_obstacle(self) -> bool:
-        """Whether every stall that the job can have was measured and is small for certain."""
-        return self.kind == "compute" and not self.unknown
-
 
 def may_claim(breakdown: Breakdown) -> Claims:
     """The claims that the breakdown's intervals allow.
@@ -328,7 +323,7 @@ def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
 def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
     written = figures(breakdown.stalls)
     text = f"Compute takes {written.quantity('compute')} of every {written.step} step ({written.share('compute')})"
-    if claims.no_obstacle:
+    if not claims.unknown:
         return f"{text}: stalls are no obstacle here, each is below {SMALL_SHARE:.0%} of the step."
     few = (
         "no stall was measured" if len(breakdown.stalls) == 1 else f"every measured stall is below {SMALL_SHARE:.0%}"

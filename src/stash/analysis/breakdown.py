@@ -294,7 +294,13 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, .
     """
     present = stall_names(rungs)
     reasons = {item.rung: item.why for item in profile.skipped}
-    situation = situation_of(profile)
+    situation = Situation(
+        world_size=profile.world_size,
+        nodes=profile.nodes,
+        ranks_per_node=max(ranks_per_node(profile).values(), default=1),
+        accelerator=any(rank.device != "cpu" for rank in profile.ranks),
+        loader=bool(profile.workload.loaders),
+    )
     missing = []
     for name in STALLS:
         if name in present:
@@ -315,17 +321,6 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, .
             why = f"{why}; contained in {container}"
         missing.append(Missing(name=name, why=why, possible=possible, contained_in=container))
     return tuple(missing)
-
-
-def situation_of(profile: Profile) -> Situation:
-    """The shape of the profile's job, as the ladder sees it."""
-    return Situation(
-        world_size=profile.world_size,
-        nodes=profile.nodes,
-        ranks_per_node=max(ranks_per_node(profile).values(), default=1),
-        accelerator=any(rank.device != "cpu" for rank in profile.ranks),
-        loader=bool(profile.workload.loaders),
-    )
 
 
 def ranks_per_node(profile: Profile) -> Counter[int]:
