@@ -11,9 +11,8 @@ from stash.analysis.comparison import FASTER, SLOWER, STEP, measured
 from stash.analysis.findings.machine import model_of
 from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, Decision
 from stash.catalog.offers import Catalog
-from stash.core.dollars import dollars, dollars_interval, span, span_interval
 from stash.core.errors import UserError
-from stash.core.formatting import listed, quantity
+from stash.core.formatting import dollars, dollars_interval, listed, quantity, span, span_interval
 from stash.core.intervals import Interval, change
 from stash.core.ladder import DATA_STALLS, STALLS
 from stash.core.records.base import Record
