@@ -19,8 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from stash.catalog.reference import Tariff
-from stash.core.dollars import span
-from stash.core.formatting import listed
+from stash.core.formatting import listed, span
 from stash.core.intervals import Interval
 from stash.core.records.base import Number, Record
 from stash.core.units import MONTH_HOURS

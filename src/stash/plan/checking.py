@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from stash.analysis.breakdown import SIGNIFICANT_SHARE, Breakdown
 from stash.analysis.comparison import FASTER, SLOWER, STEP, measured
 from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, Decision
-from stash.core.dollars import dollars, dollars_interval, span, span_interval
-from stash.core.formatting import listed, quantity
+from stash.core.formatting import dollars, dollars_interval, listed, quantity, span, span_interval
 from stash.core.intervals import Interval, change
 from stash.core.ladder import DATA_STALLS, STALLS
 from stash.core.records.base import Record

@@ -21,9 +21,8 @@ import yaml
 from stash.catalog.facts import Instance
 from stash.catalog.machines import resources
 from stash.catalog.offers import Catalog
-from stash.core.dollars import dollars_interval, span_interval
 from stash.core.errors import UserError
-from stash.core.formatting import listed
+from stash.core.formatting import dollars_interval, listed, span_interval
 from stash.core.printable import printable_line
 from stash.core.records.profile import Profile
 from stash.core.secrets import HIDDEN, MASK

@@ -85,7 +85,7 @@ def footprint(peak_bytes: float, batch: float, constant: float, constant_there: 
 
 
 def peak_bytes(profile: Profile) -> float | None:
-    """The most that tensors held on one device, of the rank with most; ``None`` on CPUs and where it was not recorded."""
+    """The most that tensors held on one device, of the rank with most; ``None`` on CPUs and if not recorded."""
     held = [each.allocated_bytes for each in profile.memory if each.allocated_bytes]
     return max(held, default=None)
 

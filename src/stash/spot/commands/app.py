@@ -204,7 +204,7 @@ class ReplayProgress:
 
 
 def _line(moment: ReplayMoment) -> str:
-    from stash.core.dollars import span
+    from stash.core.formatting import span
     from stash.core.units import counted
 
     fleet = f"{counted(len(moment.fleet), 'worker')} x {moment.fleet[0].samples}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stash.core.dollars import span
+from stash.core.formatting import span
 from stash.core.units import counted, format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.pages.run_timeline import iterations, losses, presence

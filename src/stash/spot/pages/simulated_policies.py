@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stash.core.dollars import dollars, span_scale
+from stash.core.formatting import dollars, span_scale
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.spot.pages.fleet_plan import fleet

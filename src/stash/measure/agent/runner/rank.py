@@ -16,7 +16,7 @@ from stash.measure.agent.runner.control import Place
 from stash.measure.agent.runner.optimizers import Updating
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.linux.procfs import peak_resident_bytes
+from stash.measure.linux.counters import peak_resident_bytes
 from stash.measure.protocol.journal import Heart, Journal
 from stash.measure.protocol.messages import MemorySeen, Message, Noted, Payload
 from stash.measure.protocol.orders import Orders
