@@ -242,22 +242,20 @@ class Nearest:
 
     def _doubt(self, number: int, device: str | None) -> float:
         """Relative spread of the device's speed over the profiled one's; infinite where nothing is known of it."""
+        base = self._bases[number]
+        if device == base.target.device:
+            return 0.0
         if (number, device) not in self._doubts:
-            self._doubts[number, device] = _doubt(self._bases[number], device, self._catalog)
+            target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=device)
+            passes, draws = base.passes, base.draws
+            try:
+                factor = compute_scale(
+                    base.profile, base.target, target, Alteration(), passes, passes, draws, self._catalog
+                ).factor
+                self._doubts[number, device] = float(np.std(factor) / np.mean(factor))
+            except UserError:
+                self._doubts[number, device] = math.inf
         return self._doubts[number, device]
-
-
-def _doubt(base: Base, device: str | None, catalog: Catalog) -> float:
-    if device == base.target.device:
-        return 0.0
-    target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=device)
-    try:
-        scale = compute_scale(
-            base.profile, base.target, target, Alteration(), base.passes, base.passes, base.draws, catalog
-        )
-    except UserError:
-        return float("inf")
-    return float(np.std(scale.factor) / np.mean(scale.factor))
 
 
 def profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> bool:
