@@ -66,7 +66,7 @@ class RevocationOptions(CheckpointOptions):
 
 def dangers_of(plan: FleetPlan, options: RevocationOptions) -> RiskOptionsOf | None:
     """What is known of revocations, to be asked for any fleet of the plan's pool; ``None`` if nothing is. Raises
-    UserError; so does what it returns, where nobody says how long a type of the fleet lives.
+    UserError; so does what it returns, where it is unstated how long a type of the fleet lives.
     """
     known = [kind.name for kind in plan.pool.types]
     listed, own = _advised(plan, options.interruptions)

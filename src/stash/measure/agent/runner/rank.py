@@ -156,8 +156,8 @@ class OwnRank:
 # Memory ----------------------------------------------------------------------------------------------------
 # How much memory a rank holds at most while blocks are measured: of its accelerator, and of the host.
 #
-# An accelerator's peaks are those of blocks whose batches come from the host, as the job's own do; they begin anew
-# with every block. The host's is the kernel's, of the training process since it began: it cannot begin anew.
+# An accelerator's peaks are those of blocks whose batches come from the host, as the job's own do; they start again
+# with every block. The host's is the kernel's, of the training process since it began: it cannot start again.
 
 _WORTH_TELLING = 1.01
 """By how much a peak must exceed the last one told."""
