@@ -19,7 +19,7 @@ from bench.machine import arguments, machine, timed
 from bench.spot.rivals import anneal, baselines, cost_of
 from bench.table import show
 from stash.spot.choose.branching import cheapest
-from stash.spot.choose.fleet_costs import FleetWish, everything
+from stash.spot.choose.fleet_costs import FleetWish, all_fleets
 from stash.spot.choose.provision import provision
 from stash.spot.records.fleets import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
 from stash.spot.spot_files import read_pool
@@ -88,7 +88,7 @@ def published() -> Iterator[list[object]]:
     """Both searches and the black box on the published pool, which must agree."""
     for loss, seconds in ROWS:
         wish = FleetWish(read_pool(POOL), "paper", loss, seconds)
-        every, took = timed(everything, wish)
+        every, took = timed(all_fleets, wish)
         dollars = np.where(every.weighed.feasible, every.weighed.dollars, math.inf)
         best = int(np.argmin(dollars))
         found, branched = timed(cheapest, wish)
@@ -106,7 +106,7 @@ def against_force(pools: int) -> str:
     alike = 0
     for seed in range(pools):
         wish = wished(seed, 4, 5)
-        weighed = everything(wish).weighed
+        weighed = all_fleets(wish).weighed
         best = float(np.where(weighed.feasible, weighed.dollars, math.inf).min())
         alike += math.isclose(cheapest(wish).dollars, best, rel_tol=2e-6)
     return f"{alike} of {pools} random pools (4 types × 5): branching finds what brute force finds."
@@ -117,7 +117,7 @@ def others() -> Iterator[list[object]]:
     for loss, seconds in ROWS:
         wish = FleetWish(read_pool(POOL), "paper", loss, seconds)
         best = cheapest(wish)
-        for each in baselines(wish, best.counts, everything(wish), lambda other: cheapest(other).counts):
+        for each in baselines(wish, best.counts, all_fleets(wish), lambda other: cheapest(other).counts):
             chosen = ("none", "") if each.fleet is None else (each.fleet.workers, f"{each.fleet.dollars:.3f}")
             yield [f"{loss:g}, {seconds:,.0f} s", each.name, *chosen, each.why]
 

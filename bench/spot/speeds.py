@@ -15,8 +15,7 @@ import numpy as np
 from bench import recorded
 from bench.machine import arguments
 from bench.table import median_90, show
-from stash.spot.model.fitting import fit
-from stash.spot.model.speed import predict
+from stash.spot.model.fitting import fit, predict
 from stash.spot.records.fleets import FleetModel, FleetRun, SpeedModel
 from stash.spot.spot_files import workers_of
 

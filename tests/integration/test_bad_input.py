@@ -102,7 +102,7 @@ def test_more_ranks_than_cores(typed: RunProfile, data: Path) -> None:
 
 @pytest.mark.parametrize("nproc", [0, -1])
 def test_no_ranks_at_all(typed: RunProfile, data: Path, nproc: int) -> None:
-    refused(typed("--nproc-per-node", nproc, "plain_ddp.py", data), 2, "at least one process")
+    refused(typed("--nproc-per-node", nproc, "plain_ddp.py", data), 2, "--nproc-per-node", "from 1 on")
 
 
 def test_several_nodes_without_a_meeting_place(typed: RunProfile, data: Path) -> None:

@@ -20,7 +20,7 @@ from stash.store.storing import opened, store_for_copies
 server = pytest.importorskip("moto.server")
 boto3 = pytest.importorskip("boto3")
 fsspec = pytest.importorskip("fsspec")
-pytest.importorskip("s3fs")
+s3fs = pytest.importorskip("s3fs")
 
 URL = "s3://bucket/team/runs"
 Patch = pytest.MonkeyPatch
@@ -33,6 +33,7 @@ def endpoint() -> Iterator[str]:
     started = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     started.start()
     host, port = started.get_host_and_port()
+    s3fs.S3FileSystem.clear_instance_cache()  # of an earlier server, at another port
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
         patch.setenv("AWS_ACCESS_KEY_ID", "testing")

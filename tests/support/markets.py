@@ -136,15 +136,15 @@ def remembering(bases: list[Base]) -> Callable[[Base, Alteration], StallDraws]:
     return drawn
 
 
-def every(question: PlanProblem, field: CandidateSet) -> list[Evaluation]:
+def every(question: PlanProblem, candidates: CandidateSet) -> list[Evaluation]:
     """All candidates that can be forecast, none left out: what a search has to find the best of."""
     found = []
-    for chain in field.chains:
+    for chain in candidates.chains:
         for number in range(len(chain.shape.nodes)):
             if chain.stage[number] == 0:
-                question.weighing.advance(chain, number)
+                question.evaluator.advance(chain, number)
             if chain.least.seconds[number] < float("inf"):
-                found.append(question.weighing.weighed(chain, number))
+                found.append(question.evaluator.evaluated(chain, number))
     return found
 
 

@@ -7,14 +7,14 @@ from fleet_pools import published
 
 from bench.spot.rivals import anneal, baselines, cost_of, lower_bound, paper_upper
 from stash.spot.choose.branching import cheapest
-from stash.spot.choose.fleet_costs import FleetWish, everything
+from stash.spot.choose.fleet_costs import FleetWish, all_fleets
 from stash.spot.records.fleets import Contention
 
 WISH = FleetWish(published(), "paper", 0.7, 3700)
 
 
 def test_others_choose_no_better_and_are_weighed_alike() -> None:
-    best, known = cheapest(WISH), everything(WISH)
+    best, known = cheapest(WISH), all_fleets(WISH)
     named = {each.name: each for each in baselines(WISH, best.counts, known, lambda other: cheapest(other).counts)}
     for each in named.values():
         if each.feasible:
@@ -27,7 +27,7 @@ def test_others_choose_no_better_and_are_weighed_alike() -> None:
 
 
 def test_the_black_box_gets_there_with_more_fleets_than_the_exact_search_weighs() -> None:
-    found, course = anneal(WISH.quotas, cost_of(WISH, everything(WISH)), 3000)
+    found, course = anneal(WISH.quotas, cost_of(WISH, all_fleets(WISH)), 3000)
     assert found is not None
     assert course == sorted(course, reverse=True)
     assert course[-1] == pytest.approx(4.361, rel=0.02)

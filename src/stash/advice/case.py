@@ -1,4 +1,8 @@
-"""The case at hand for remedies: shared numbers, what a remedy saves by forecast, and why a stall is there."""
+"""The case at hand for remedies: shared numbers, what a remedy saves by forecast, and why a stall is there.
+
+What a remedy saves is the measured step less the forecast of the step after it, by the functions of ``stash
+whatif``, so that advice and what-if never disagree. Which remedy fits is decided elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,6 @@ from stash.core.units import format_bits, format_bytes, format_seconds, pace
 from stash.predict.changes import Alteration
 from stash.predict.forecasting import AS_IT_IS, base_of, lost, what_if
 from stash.predict.passes import Base
-
-# Gains -----------------------------------------------------------------------------------------------------
-# What a remedy saves: the measured step less the forecast of the step after it, by the functions of ``stash
-# whatif``.
-#
-# So advice and what-if never disagree. A gain that cannot be predicted is ``None``, and no other number stands in
-# for it.
-
-_DIGITS = 12
-"""A picosecond: sums that cancel."""
 
 
 def gain(
@@ -47,7 +41,7 @@ def gain(
         if wanted.accumulate is not None or wanted.batch is not None:
             return None
         samples = as_many = 1.0
-    return round(slow - fast * samples / as_many, _DIGITS)
+    return round(slow - fast * samples / as_many, 12)  # a picosecond: sums that cancel
 
 
 def _speed(base: Base, wanted: Alteration, less: Mapping[str, float] | None) -> tuple[float, float | None] | None:
@@ -58,11 +52,6 @@ def _speed(base: Base, wanted: Alteration, less: Mapping[str, float] | None) -> 
         return None
     return None if lost(base, forecast) else (forecast.breakdown.step_seconds, forecast.breakdown.samples_per_step)
 
-
-# Case ------------------------------------------------------------------------------------------------------
-# What remedies are made of: the case at hand, with the few numbers several of them share, and a remedy.
-#
-# Knows how to read a breakdown and its profile together; which remedy fits is decided elsewhere.
 
 LARGER_BATCH = "the effective batch grows, so tune the learning rate again"
 """What it costs to put more samples into a step."""
@@ -101,12 +90,9 @@ class Case:
         return base_of(self.profile, self.breakdown)
 
     def saves(self, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> float | None:
-        """Seconds that a remedy saves, see ``gains``."""
-        return gain(self.base, wanted, {**self._gone, **(less or {})}, self.done)
-
-    @property
-    def _gone(self) -> dict[str, float]:
-        return {} if self.removed is None else {self.removed: self.seconds(self.removed)}
+        """Seconds that a remedy saves, see ``gain``."""
+        gone = {} if self.removed is None else {self.removed: self.seconds(self.removed)}
+        return gain(self.base, wanted, {**gone, **(less or {})}, self.done)
 
     @property
     def busy_seconds(self) -> float:
@@ -149,47 +135,31 @@ class Case:
         return mean_over_rounds(values, rung, rounds)
 
 
-# Reasons ---------------------------------------------------------------------------------------------------
-# Why a stall is there, as far as other numbers of the profile tell: one clause per stall.
-#
-# Every claim follows from a number in the breakdown or the profile; where the number is missing, the claim is not
-# made.
-
-
 def reason(case: Case, name: str) -> str | None:
-    """Why there is a stall called ``name``; ``None`` if nothing that was measured tells."""
+    """Why there is a stall called ``name``, in a clause; ``None`` if nothing that was measured tells.
+
+    Every claim follows from a number in the breakdown or the profile; where it is missing, the claim is not made.
+    """
+    rates, exchange, slow = case.breakdown.rates, case.breakdown.communication, case.breakdown.slow_rank
     if name in DATA_STALLS:
-        return _of_data(case, name)
-    if name in EXCHANGE_STALLS:
-        return _of_exchange(case.breakdown)
-    if name == "contention" and case.breakdown.slow_rank:
-        slow = case.breakdown.slow_rank
+        if case.loader is not None and case.loader.workers == 0:
+            return "the loader has no workers (num_workers=0), so nothing is read or prepared while a step trains"
+        limit, what = (rates.prep, "prepare") if name == "prep" else (rates.fetch, "read and prepare")
+        if not rates.device or not limit or limit >= rates.device:
+            return None
+        return f"the loaders {what} {pace(limit)} samples/s, the devices could train {pace(rates.device)} samples/s"
+    if name in EXCHANGE_STALLS and exchange.bytes:
+        text = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
+        total, latency, hidden = exchange.total_seconds, exchange.latency_seconds, exchange.hidden_seconds
+        if total and latency is not None and latency > total / 2:
+            text += (
+                f", of whose {format_seconds(total)} {format_seconds(min(latency, total))} pass whatever their size"
+            )
+        elif exchange.wire_bytes_per_second:
+            text += f" at {format_bits(exchange.wire_bytes_per_second)}"
+        if hidden is not None and total and hidden > 0.05 * total:
+            text += f", {hidden / total:.0%} of it behind the backward pass"
+        return text
+    if name == "contention" and slow:
         return f"all wait for rank {slow.rank}, which is {slower(slow)}"
     return None
-
-
-def _of_data(case: Case, name: str) -> str | None:
-    rates = case.breakdown.rates
-    if case.loader is not None and case.loader.workers == 0:
-        return "the loader has no workers (num_workers=0), so nothing is read or prepared while a step trains"
-    limit = rates.prep if name == "prep" else rates.fetch
-    if not rates.device or not limit or limit >= rates.device:
-        return None
-    what = "prepare" if name == "prep" else "read and prepare"
-    return f"the loaders {what} {pace(limit)} samples/s, the devices could train {pace(rates.device)} samples/s"
-
-
-def _of_exchange(breakdown: Breakdown) -> str | None:
-    exchange = breakdown.communication
-    if not exchange.bytes:
-        return None
-    text = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
-    total, latency = exchange.total_seconds, exchange.latency_seconds
-    if total and latency is not None and latency > total / 2:
-        text += f", of whose {format_seconds(total)} {format_seconds(min(latency, total))} pass whatever their size"
-    elif exchange.wire_bytes_per_second:
-        text += f" at {format_bits(exchange.wire_bytes_per_second)}"
-    hidden = exchange.hidden_seconds
-    if hidden is not None and exchange.total_seconds and hidden > 0.05 * exchange.total_seconds:
-        text += f", {hidden / exchange.total_seconds:.0%} of it behind the backward pass"
-    return text

@@ -1,4 +1,8 @@
-"""What would make each stall smaller: data stalls, exchange stalls, and one function for each of the others."""
+"""What would make each stall smaller: one function for each.
+
+What a remedy saves is the answer of ``stash whatif`` to the same question; ``None`` means unknown. What the job is
+known to do already is not advised.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,10 @@ from stash.advice.case import LARGER_BATCH, Case, Remedy
 from stash.core.units import format_bits, format_bytes, format_rate, format_seconds
 from stash.predict.changes import Alteration
 
-# Data remedies ---------------------------------------------------------------------------------------------
-# What would make the data stalls smaller, prep and fetch: workers, cores, memory, disk.
-#
-# What each saves is the answer of ``stash whatif`` to the same question; ``None`` means unknown.
+# Prep and fetch
 
 HEADROOM = 1.1
 """Workers are asked for with this margin, since their pace varies."""
-_SHARD = (
-    "First let the stream give each worker a share of its own, by `torch.utils.data.get_worker_info()`: otherwise "
-    "every worker reads all of it, and the data come several times over; then use num_workers={needed} ({why})"
-)
 SMALL_FILE = 256e3
 CACHED = Alteration(cache=1.0)
 """All data in memory."""
@@ -51,9 +48,9 @@ def _workers(case: Case) -> list[Remedy]:
     seconds. Where w was not measured, the rate P tells it: workers · (samples of a step) / P.
     """
     workers = case.loader.workers if case.loader is not None else None
-    if workers is None:
+    if case.loader is None or workers is None:
         return []
-    busy, alone = case.busy_seconds, case.loader_seconds
+    busy, alone, cores = case.busy_seconds, case.loader_seconds, case.cores_per_rank
     # without workers a step waits for all of the work, and that was timed step by step
     work = case.breakdown.waits.warm if workers == 0 else case.block_mean("fetch_seconds", "warm")
     if work is None and alone is not None:
@@ -61,113 +58,85 @@ def _workers(case: Case) -> list[Remedy]:
     if work is None or busy <= 0:
         return []
     needed = math.ceil(HEADROOM * work / busy)
-    room = None if case.cores_per_rank is None else max(1, int(case.cores_per_rank) - 1)
+    room = None if cores is None else max(1, int(cores) - 1)
     why = f"preparing a step takes {format_seconds(work)} of one worker, training it {format_seconds(busy)}"
-    if case.loader is not None and case.loader.kind == "iterable" and workers < 2:
-        return [Remedy(_SHARD.format(needed=min(needed, room or needed), why=why), name="shard")]
+    if case.loader.kind == "iterable" and workers < 2:
+        shard = (
+            "First let the stream give each worker a share of its own, by `torch.utils.data.get_worker_info()`: "
+            "otherwise every worker reads all of it, and the data come several times over; then use "
+            f"num_workers={min(needed, room or needed)} ({why})"
+        )
+        return [Remedy(shard, name="shard")]
     if needed <= workers:
-        return [
-            Remedy(
-                f"Keep num_workers={workers}, which would suffice ({why}), but give workers and training "
-                "cores of their own, or raise prefetch_factor"
-            )
-        ]
+        keep = (
+            f"Keep num_workers={workers}, which would suffice ({why}), but give workers and training "
+            "cores of their own, or raise prefetch_factor"
+        )
+        return [Remedy(keep)]
     if room is None or needed <= room:
-        return [_more_workers(case, f"Use num_workers={needed} instead of {workers} ({why})", needed)]
-    return _too_few_cores(case, workers, room, needed, work)
-
-
-def _more_workers(case: Case, text: str, workers: int) -> Remedy:
-    wanted = Alteration(workers=workers)
-    return Remedy(text, case.saves(wanted), name="workers", asks=wanted)
-
-
-def _too_few_cores(case: Case, workers: int, room: int, needed: int, work: float) -> list[Remedy]:
-    """More workers than cores: use all cores there are, and rent more."""
-    cores = case.cores_per_rank
-    found = []
+        use = f"Use num_workers={needed} instead of {workers} ({why})"
+        return [_asking(case, use, Alteration(workers=needed), "workers")]
+    found = []  # all cores there are, and more of them
     if room > workers:
         use = f"Use num_workers={room} instead of {workers}, all that {cores:g} cores per device allow"
-        found.append(_more_workers(case, use, room))
+        found.append(_asking(case, use, Alteration(workers=room), "workers"))
     more = (
         f"Rent {needed + 1} cores per device instead of {cores:g}, for num_workers={needed} "
         f"(preparing a step takes {format_seconds(work)} of one worker)"
     )
     wanted = Alteration(cpus=(needed + 1) * case.base.target.devices, workers=needed)
-    return [*found, Remedy(more, case.saves(wanted), name="cores", asks=wanted)]
+    return [*found, _asking(case, more, wanted, "cores")]
+
+
+def _asking(case: Case, text: str, wanted: Alteration, name: str, cost: str | None = None) -> Remedy:
+    """A remedy that saves what ``stash whatif`` says of ``wanted``."""
+    per_sample = cost == LARGER_BATCH
+    return Remedy(text, case.saves(wanted), cost=cost, per_sample=per_sample, name=name, asks=wanted)
 
 
 def for_fetch(case: Case) -> list[Remedy]:
-    work = case.profile.workload
-    found = [*_cache(case), *_disk_rate(case)]
+    work, rates, loader = case.profile.workload, case.breakdown.rates, case.loader
+    found = []
+    size = work.dataset_bytes
+    if size is None and loader is not None and loader.samples and work.sample_disk_bytes:
+        size = loader.samples * work.sample_disk_bytes  # of several loaders, or an older profile
+    memory = min((host.memory_bytes for host in case.profile.hosts if host.memory_bytes), default=None)
+    if size and memory:
+        cache = (
+            f"Choose nodes with {format_bytes(size / 0.7)} of memory to cache the data set "
+            f"({format_bytes(size)}; {format_bytes(memory)} now)"
+        )
+        if size <= 0.7 * memory:
+            cache = (
+                f"Read the data set once before training: its {format_bytes(size)} fit into a node's memory "
+                f"({format_bytes(memory)}), and only the first epoch pays for fetching"
+            )
+        found.append(_asking(case, cache, CACHED, ""))
+    if work.sample_disk_bytes and rates.device:
+        per_node = work.sample_disk_bytes / case.profile.nodes
+        measured = f" ({format_rate(per_node * rates.fetch)} measured)" if rates.fetch else ""
+        text = f"Use a disk that delivers {format_rate(per_node * rates.device)} to each node{measured}"
+        found.append(_asking(case, text, Alteration(disk=per_node * rates.device), "faster-disk"))
     cold = [block for block in case.profile.blocks if block.rung == "cold" and block.files and block.file_bytes]
     files = sum(block.files or 0 for block in cold)
-    if files:
-        size = sum(block.file_bytes or 0 for block in cold) / files
-        if size < SMALL_FILE:
-            found.append(
-                Remedy(f"Pack the small files ({format_bytes(size)} on average) into shards read in sequence")
-            )
-    if case.loader is not None and case.loader.workers is not None and not work.sample_disk_bytes:
+    average = sum(block.file_bytes or 0 for block in cold) / files if files else math.inf
+    if average < SMALL_FILE:
         found.append(
-            Remedy(f"Use more than num_workers={case.loader.workers}, so that more reads are under way at once")
+            Remedy(f"Pack the small files ({format_bytes(average)} on average) into shards read in sequence")
         )
-    if not found:
-        found.append(Remedy("Move the data to a faster disk, or keep it in memory", case.saves(CACHED), asks=CACHED))
-    return found
+    if loader is not None and loader.workers is not None and not work.sample_disk_bytes:
+        found.append(Remedy(f"Use more than num_workers={loader.workers}, so that more reads are under way at once"))
+    return found or [_asking(case, "Move the data to a faster disk, or keep it in memory", CACHED, "")]
 
 
-def _cache(case: Case) -> list[Remedy]:
-    work = case.profile.workload
-    samples = case.loader.samples if case.loader is not None else None
-    size = work.dataset_bytes
-    if size is None and samples and work.sample_disk_bytes:  # of several loaders, or an older profile
-        size = samples * work.sample_disk_bytes
-    memory = min((host.memory_bytes for host in case.profile.hosts if host.memory_bytes), default=None)
-    if not size or not memory:
-        return []
-    if size <= 0.7 * memory:
-        return [
-            Remedy(
-                f"Read the data set once before training: its {format_bytes(size)} fit into a node's memory "
-                f"({format_bytes(memory)}), and only the first epoch pays for fetching",
-                case.saves(CACHED),
-                asks=CACHED,
-            )
-        ]
-    return [
-        Remedy(
-            f"Choose nodes with {format_bytes(size / 0.7)} of memory to cache the data set "
-            f"({format_bytes(size)}; {format_bytes(memory)} now)",
-            case.saves(CACHED),
-            asks=CACHED,
-        )
-    ]
-
-
-def _disk_rate(case: Case) -> list[Remedy]:
-    work, rates = case.profile.workload, case.breakdown.rates
-    if not work.sample_disk_bytes or not rates.device:
-        return []
-    per_node = work.sample_disk_bytes / case.profile.nodes
-    measured = f" ({format_rate(per_node * rates.fetch)} measured)" if rates.fetch else ""
-    wanted = Alteration(disk=per_node * rates.device)
-    text = f"Use a disk that delivers {format_rate(per_node * rates.device)} to each node{measured}"
-    return [Remedy(text, case.saves(wanted), name="faster-disk", asks=wanted)]
-
-
-# Exchange remedies -----------------------------------------------------------------------------------------
-# What would make the exchange stalls smaller, interconnect and network: fewer exchanges, fewer bytes, faster links.
-#
-# What each saves is the answer of ``stash whatif`` to the same question. What the job is known to do already is not
-# advised.
+# Interconnect and network
 
 ACCUMULATED = 4
 """Batches of the step that is advised instead of exchanging after each."""
 
 
 def for_interconnect(case: Case) -> list[Remedy]:
-    found = _fewer_exchanges(case) + _fewer_bytes(case)
+    found = _less_exchange(case)
     if case.on_cpu:
         found.append(Remedy("Run fewer ranks on a node, each with more threads: less to exchange"))
     else:
@@ -181,7 +150,7 @@ def for_interconnect(case: Case) -> list[Remedy]:
 
 def for_network(case: Case) -> list[Remedy]:
     exchange = case.breakdown.communication
-    found = _fewer_exchanges(case) + _fewer_bytes(case)
+    found = _less_exchange(case)
     if exchange.wire_bytes_per_second:
         twice = format_bits(2 * exchange.wire_bytes_per_second)
         rented = f"Rent a network that carries twice as much ({twice} as all-reduce sees it)"
@@ -189,76 +158,50 @@ def for_network(case: Case) -> list[Remedy]:
     return [*found, _larger_batch(case)]
 
 
-def _asking(case: Case, text: str, wanted: Alteration, name: str, cost: str | None = None) -> Remedy:
-    """A remedy that saves what ``stash whatif`` says of ``wanted``."""
-    per_sample = cost == LARGER_BATCH
-    return Remedy(text, case.saves(wanted), cost=cost, per_sample=per_sample, name=name, asks=wanted)
+def _less_exchange(case: Case) -> list[Remedy]:
+    """One exchange for several batches, fewer bytes, and buckets that can be hidden.
 
-
-def _fewer_exchanges(case: Case) -> list[Remedy]:
-    """One exchange for several batches; a job that leaves exchanges out already has had that gain."""
-    work = case.profile.workload
+    A job that leaves exchanges out already has had that gain. DDP takes one communication hook: a job that registered
+    its own decides there what travels. Not on CPUs, where converting gradients takes longer than gloo saves (tried).
+    """
+    work, found = case.profile.workload, []
     batches = max((loader.batches_per_step for loader in work.loaders), default=1)
-    if work.skips_exchanges or (batches > 1 and work.skips_exchanges is None):
-        return []
-    if batches > 1:
+    if batches > 1 and work.skips_exchanges is False:
         once = (
             f"Exchange gradients once for the {batches} batches of a step: `with ddp.no_sync():` around all its "
             "backward passes but the last"
         )
-        return [_asking(case, once, Alteration(accumulate=batches), name="no-sync")]
-    accumulate = (
-        f"Accumulate gradients over {ACCUMULATED} batches and exchange them once: `with ddp.no_sync():` around "
-        f"the first {ACCUMULATED - 1} backward passes"
-    )
-    return [_asking(case, accumulate, Alteration(accumulate=ACCUMULATED), name="accumulate", cost=LARGER_BATCH)]
-
-
-def _fewer_bytes(case: Case) -> list[Remedy]:
-    return [*_half_precision(case), *_buckets(case)]
-
-
-def _half_precision(case: Case) -> list[Remedy]:
-    """Gradients in 16 bits; not on CPUs, where converting them takes longer than gloo saves (tried).
-
-    DDP takes one communication hook: a job that registered its own decides there what travels.
-    """
-    exchange, work = case.breakdown.communication, case.profile.workload
-    if case.on_cpu or work.precision not in (None, "float32") or work.exchange_hook:
-        return []
-    size = f"the {format_bytes(exchange.bytes)} of gradients" if exchange.bytes else "the gradients"
-    halve = (
-        f"Halve {size}: `from torch.distributed.algorithms.ddp_comm_hooks import default_hooks`, then "
-        "`ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)`"
-    )
-    rounded = "gradients are rounded to 16 bits on the way"
-    return [_asking(case, halve, Alteration(compress=2.0), name="half-precision", cost=rounded)]
-
-
-def _buckets(case: Case) -> list[Remedy]:
-    """The last bucket is exchanged after the backward pass ended: nothing is left to hide it behind."""
-    buckets = case.profile.workload.bucket_bytes
-    total = sum(buckets)
-    if total < 4e6:
-        return []
-    cap = max(1, round(total / 8e6))
-    if len(buckets) == 1:
-        return [
-            Remedy(
-                f"Let the exchange overlap with backward: pass bucket_cap_mb={cap} to DistributedDataParallel; "
-                "all gradients travel in one bucket now"
-            )
-        ]
-    if buckets[-1] < 0.3 * total:
-        return []
-    share = buckets[-1] / total
-    return [
-        Remedy(
-            f"Pass bucket_cap_mb={cap} to DistributedDataParallel: the last bucket "
-            f"({format_bytes(buckets[-1])}, {share:.0%} of the gradients) is exchanged when nothing is left to "
-            "hide it behind"
+        found.append(_asking(case, once, Alteration(accumulate=batches), "no-sync"))
+    elif batches <= 1 and not work.skips_exchanges:
+        accumulate = (
+            f"Accumulate gradients over {ACCUMULATED} batches and exchange them once: `with ddp.no_sync():` around "
+            f"the first {ACCUMULATED - 1} backward passes"
         )
-    ]
+        found.append(_asking(case, accumulate, Alteration(accumulate=ACCUMULATED), "accumulate", LARGER_BATCH))
+    exchanged = case.breakdown.communication.bytes
+    if not case.on_cpu and work.precision in (None, "float32") and not work.exchange_hook:
+        size = f"the {format_bytes(exchanged)} of gradients" if exchanged else "the gradients"
+        halve = (
+            f"Halve {size}: `from torch.distributed.algorithms.ddp_comm_hooks import default_hooks`, then "
+            "`ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)`"
+        )
+        rounded = "gradients are rounded to 16 bits on the way"
+        found.append(_asking(case, halve, Alteration(compress=2.0), "half-precision", rounded))
+    total = sum(work.bucket_bytes)
+    cap, last = max(1, round(total / 8e6)), work.bucket_bytes[-1] if work.bucket_bytes else 0
+    if total >= 4e6 and len(work.bucket_bytes) == 1:
+        overlap = (
+            f"Let the exchange overlap with backward: pass bucket_cap_mb={cap} to DistributedDataParallel; "
+            "all gradients travel in one bucket now"
+        )
+        found.append(Remedy(overlap))
+    elif total >= 4e6 and last >= 0.3 * total:
+        smaller = (
+            f"Pass bucket_cap_mb={cap} to DistributedDataParallel: the last bucket ({format_bytes(last)}, "
+            f"{last / total:.0%} of the gradients) is exchanged when nothing is left to hide it behind"
+        )
+        found.append(Remedy(smaller))
+    return found
 
 
 def _larger_batch(case: Case) -> Remedy:
@@ -271,11 +214,7 @@ def _larger_batch(case: Case) -> Remedy:
     return _asking(case, double, Alteration(batch=2 * passes.batch), name="larger-batch", cost=LARGER_BATCH)
 
 
-# Remedies --------------------------------------------------------------------------------------------------
-# What would make each stall smaller, and by how much where that can be derived: one function per stall.
-#
-# What each saves is a forecast's (``gains``), ``None`` where unknown. Those of data and of the exchange
-# have modules of their own.
+# The others
 
 
 def for_compute(case: Case) -> list[Remedy]:
@@ -290,37 +229,23 @@ def for_compute(case: Case) -> list[Remedy]:
     found.append(Remedy("Try `model = torch.compile(model)`, which fuses small operations"))
     if not case.on_cpu:
         found.append(Remedy("Try a larger batch per device, or price a cheaper device", cost=LARGER_BATCH))
-    return [*found, *_hidden_exchange(case)]
-
-
-def _hidden_exchange(case: Case) -> list[Remedy]:
     hidden = case.breakdown.communication.hidden_seconds
-    if hidden is None or hidden < 0.03 * case.breakdown.step_seconds:
-        return []
-    return [
-        Remedy(
+    if hidden is not None and hidden >= 0.03 * case.breakdown.step_seconds:
+        mind = (
             f"Before renting faster devices, mind that {format_seconds(hidden)} of gradient exchange "
             "hide behind the backward pass now and would surface"
         )
-    ]
+        found.append(Remedy(mind))
+    return found
 
 
 def for_transfer(case: Case) -> list[Remedy]:
     work, seconds = case.profile.workload, case.seconds("transfer")
     saves, found = case.saves(less={"transfer": seconds}), []
+    copy = "Copy with batch.to(device, non_blocking=True) and fetch the next batch one step ahead"
     if case.loader is not None and case.loader.pin_memory is False:
-        found.append(
-            Remedy(
-                "Pass pin_memory=True to the DataLoader, and copy with batch.to(device, non_blocking=True)", saves
-            ),
-        )
-    else:
-        found.append(
-            Remedy(
-                "Copy with batch.to(device, non_blocking=True) and fetch the next batch one step ahead",
-                saves,
-            )
-        )
+        copy = "Pass pin_memory=True to the DataLoader, and copy with batch.to(device, non_blocking=True)"
+    found.append(Remedy(copy, saves))
     if work.sample_bytes and work.batch and seconds > 0:
         size = work.sample_bytes * work.batch
         found.append(

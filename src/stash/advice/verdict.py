@@ -1,4 +1,8 @@
-"""Breakdown in, advice out: what may be claimed, one sentence, what to do next; and advice on a probe's findings."""
+"""Breakdown in, advice out: what may be claimed, one sentence, what to do next; and advice on a probe's findings.
+
+Every claim follows from a number in the breakdown or the profile; where it is missing or too uncertain, the sentence
+says so instead. The rules, with their thresholds, are those of ``docs/method.md``; remedies are in ``remedies``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from stash.analysis.breakdown import (
     Surfacing,
     figures,
 )
-from stash.analysis.findings.rates import Finding
+from stash.analysis.findings.machine import Finding
 from stash.analysis.stability import FIRST_ROUNDS, MIN_ROUNDS, budget_for, more_time
 from stash.core.formatting import listed
 from stash.core.ladder import DATA_STALLS, NOT_ASKED
@@ -26,10 +30,7 @@ from stash.core.records.base import Record
 from stash.core.records.profile import Profile
 from stash.core.units import format_seconds
 
-# Claims ----------------------------------------------------------------------------------------------------
-# What a breakdown allows to be said: which stalls are certain, which may be large, which were not measured.
-#
-# Decides and writes no sentence. The rules, with their thresholds, are those of ``docs/method.md``.
+# What may be claimed
 
 Kind = Literal["stall", "tie", "compute", "cannot tell", "estimate"]
 
@@ -53,11 +54,6 @@ class Claims(Record):
         """The unknown ones whose time is counted as compute."""
         return tuple(missing for missing in self.unknown if missing.contained_in == "compute")
 
-    @property
-    def no_obstacle(self) -> bool:
-        """Whether every stall that the job can have was measured and is small for certain."""
-        return self.kind == "compute" and not self.unknown
-
 
 def may_claim(breakdown: Breakdown) -> Claims:
     """The claims that the breakdown's intervals allow.
@@ -72,10 +68,14 @@ def may_claim(breakdown: Breakdown) -> Claims:
         return Claims(kind="estimate", unknown=unknown)
     step = breakdown.step_seconds
     every = [stall for stall in breakdown.stalls if stall.name != "compute"]
-    most = {stall.name: _disputed_most(breakdown, stall) for stall in every if breakdown.disputed(stall.name)}
+    disputes = ((stall, breakdown.disputed(stall.name)) for stall in every)
+    # the larger of two estimates
+    most = {stall.name: max(_high(stall), dispute.waited) for stall, dispute in disputes if dispute is not None}
     disputed = tuple(stall for stall in every if stall.name in most and most[stall.name] > SMALL_SHARE * step)
     stalls = [stall for stall in every if stall not in disputed]
-    certain = sorted((s for s in stalls if _certain(s, step)), key=lambda stall: -stall.seconds)
+    # significant, and known to within half of itself or 5 % of the step
+    certain = [s for s in stalls if s.significant and width(s) <= max(s.seconds / 2, SMALL_SHARE * step)]
+    certain.sort(key=lambda stall: -stall.seconds)
     large = [s for s in stalls if s not in certain and _high(s) > SMALL_SHARE * step]
     large.sort(key=lambda stall: -_high(stall))
     found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), disputed=disputed, unknown=unknown)
@@ -86,17 +86,6 @@ def may_claim(breakdown: Breakdown) -> Claims:
     if certain or large or disputed or found.hidden:
         return found
     return found.model_copy(update={"kind": "compute"})
-
-
-def _disputed_most(breakdown: Breakdown, stall: Stall) -> float:
-    """The larger of two estimates."""
-    dispute = breakdown.disputed(stall.name)
-    return max(_high(stall), 0.0 if dispute is None else dispute.waited)
-
-
-def _certain(stall: Stall, step_seconds: float) -> bool:
-    """Significant, and known to within half of itself or 5 % of the step."""
-    return stall.significant and width(stall) <= max(stall.seconds / 2, SMALL_SHARE * step_seconds)
 
 
 def width(stall: Stall) -> float:
@@ -120,22 +109,15 @@ def _high(stall: Stall) -> float:
     return stall.seconds if stall.high is None else stall.high
 
 
-# Actions ---------------------------------------------------------------------------------------------------
-# What to do next about what may be claimed: remedies with what they save and cost, or what would make it certain.
-#
-# At most three sentences. Remedies themselves, one function per stall, are in ``stash.advice.remedies``.
+# What to do next
 
 MAX_STEPS = 3
-_CONTRADICTED = (
-    "Profile again on a machine that does nothing else, and see what the script does with batches besides training: "
-    "what a step waited for the loader, and what it takes longer on fresh batches, should agree."
-)
 _WORTH_SAYING = 0.005
 """Of the step: a gain smaller than this is no gain, and not promised."""
 
 
 def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]:
-    """What to do; ``budget`` is the ``--budget`` that should decide what is open, ``None`` beyond an hour."""
+    """At most three sentences; ``budget`` should decide what is open as ``--budget``, ``None`` beyond an hour."""
     if claims.kind == "compute":
         return _against(case, "compute")
     if claims.kind == "stall":
@@ -144,10 +126,22 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
         return _first_of_each(case, claims)
     steps = []
     if claims.open or claims.kind == "estimate":
-        steps.append(_measure_longer(claims, budget))
+        gain = "intervals shrink with the root of the time"
+        if claims.kind == "estimate":
+            gain = f"{FIRST_ROUNDS} rounds or so"
+        steps.append(f"{_upper(more_time(budget))}." if budget is None else f"{_upper(more_time(budget))}: {gain}.")
     if claims.disputed:
-        steps.append(_CONTRADICTED)
-    steps += _unmeasured(claims)
+        steps.append(
+            "Profile again on a machine that does nothing else, and see what the script does with batches besides "
+            "training: what a step waited for the loader, and what it takes longer on fresh batches, should agree."
+        )
+    hidden: dict[str, list[str]] = {}  # in compute, by the reason
+    for missing in claims.hidden:
+        why = missing.why.removesuffix(f"; contained in {missing.contained_in}")
+        hidden.setdefault(why, []).append(missing.name)
+    for why, names in hidden.items():
+        how = f"Tell {listed(names)} from compute: {why}."
+        steps.append(f"Profile again without --rungs, which left out {listed(names)}." if why == NOT_ASKED else how)
     return (*steps, *_first_of_each(case, claims))[:MAX_STEPS]
 
 
@@ -188,29 +182,6 @@ def _best(case: Case, name: str) -> list[Remedy]:
     return sorted(useful, key=lambda remedy: -(remedy.saves or 0.0))
 
 
-def _measure_longer(claims: Claims, budget: float | None) -> str:
-    if budget is None:
-        return f"{_upper(more_time(budget))}."
-    gain = (
-        f"{FIRST_ROUNDS} rounds or so" if claims.kind == "estimate" else "intervals shrink with the root of the time"
-    )
-    return f"{_upper(more_time(budget))}: {gain}."
-
-
-def _unmeasured(claims: Claims) -> list[str]:
-    """How to learn of the stalls that are hidden in compute, one sentence for each reason."""
-    names: dict[str, list[str]] = {}
-    for missing in claims.hidden:
-        why = missing.why.removesuffix(f"; contained in {missing.contained_in}")
-        names.setdefault(why, []).append(missing.name)
-    return [
-        f"Profile again without --rungs, which left out {listed(left_out)}."
-        if why == NOT_ASKED
-        else f"Tell {listed(left_out)} from compute: {why}."
-        for why, left_out in names.items()
-    ]
-
-
 def _sentence(case: Case, remedy: Remedy) -> str:
     saves = remedy.saves or 0.0
     cost = f" {_upper(remedy.cost)}." if remedy.cost else ""
@@ -230,11 +201,7 @@ def _upper(clause: str) -> str:
     return clause[:1].upper() + clause[1:]
 
 
-# Verdict ---------------------------------------------------------------------------------------------------
-# Breakdown in, advice out: what dominates if that is certain, a sentence with its numbers, and what to do next.
-#
-# Every claim follows from a number in the breakdown or the profile; where the number is missing or too uncertain,
-# the sentence says so instead. What may be claimed is decided in ``claims``.
+# The sentence
 
 
 class Advice(Record):
@@ -256,42 +223,30 @@ class Advice(Record):
 def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     """What may be said about a breakdown, and what to do next."""
     claims, case = may_claim(breakdown), Case(breakdown, profile)
-    budget = _deciding_budget(claims, case)
+    rounds, step = breakdown.repetitions, breakdown.step_seconds
+    # the budget that decides about every open stall; after one round, the one that gives intervals at all
+    wanted = [budget_for(profile, rounds, width(stall), decisive_width(stall, step)) for stall in claims.open]
+    if claims.kind == "estimate":
+        wanted = [budget_for(profile, rounds, None, 0.0)]
+    known = [budget for budget in wanted if budget is not None]
+    budget = max(known) if known and len(known) == len(wanted) else None
     leading = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())
     stalls = tuple(stall.name for stall in leading) or (("compute",) if claims.kind == "compute" else ())
+    if claims.kind == "compute":
+        text = _compute_text(breakdown, claims)
+    elif claims.kind == "cannot tell":
+        text = _undecided_text(case, claims)
+    else:
+        text = _stalls_text(case, claims) if leading else _estimate_text(case)
     return Advice(
         kind=claims.kind,
         stall=stalls[0] if stalls else None,
         stalls=stalls,
         open=claims.open,
         budget_seconds=budget,
-        text=_text(case, claims),
+        text=text,
         next_steps=actions(case, claims, budget),
     )
-
-
-def _deciding_budget(claims: Claims, case: Case) -> float | None:
-    """The budget that decides about every open stall; after one round, the one that gives intervals at all."""
-    rounds, step = case.breakdown.repetitions, case.breakdown.step_seconds
-    if claims.kind == "estimate":
-        return budget_for(case.profile, rounds, None, 0.0)
-    wanted = [budget_for(case.profile, rounds, width(stall), decisive_width(stall, step)) for stall in claims.open]
-    known = [budget for budget in wanted if budget is not None]
-    return max(known) if known and len(known) == len(wanted) else None
-
-
-def _text(case: Case, claims: Claims) -> str:
-    if claims.kind == "estimate":
-        return _estimate_text(case)
-    if claims.kind == "compute":
-        return _compute_text(case.breakdown, claims)
-    if claims.kind == "cannot tell":
-        return _undecided_text(case, claims)
-    text = _stall_text(case, claims.certain[0]) if claims.kind == "stall" else _tie_text(case, claims.certain)
-    rivals = [stall for stall in claims.open if (stall.high or 0.0) > (claims.certain[0].low or 0.0)]
-    if rivals:
-        text += f" Others are not known well enough: {_upper_ends(figures(case.breakdown.stalls), rivals)}."
-    return text
 
 
 def _estimate_text(case: Case) -> str:
@@ -306,28 +261,28 @@ def _estimate_text(case: Case) -> str:
     return f"{text} Rungs differ by {difference}; steps waited {format_seconds(wait)} for the loader."
 
 
-def _stall_text(case: Case, stall: Stall) -> str:
-    text = f"The {stall.name} stall takes {_of_step(case, stall)}"
-    why = reason(case, stall.name)
-    text += f": {why}." if why else "."
-    hidden = hidden_behind(case.breakdown, stall.name)
-    if hidden:
-        visible = case.breakdown.stall(hidden.appears)
-        further = " further" if visible is not None and visible.significant else ""
-        text += f" Removing it leaves a{further} {hidden.appears} stall of "
-        text += f"{format_seconds(hidden.seconds)}, hidden behind it now."
-    return text
-
-
-def _tie_text(case: Case, stalls: Sequence[Stall]) -> str:
-    written = figures(case.breakdown.stalls)
-    names = listed([stall.name for stall in stalls])
-    times = listed([f"{written.quantity(stall.name)} ({written.share(stall.name)})" for stall in stalls])
-    text = f"The {names} stalls take {times} of every {written.step} step; which is the largest is not known yet."
-    for stall in stalls:
-        why = reason(case, stall.name)
-        text += f" {stall.name.capitalize()}: {why}." if why else ""
-    return text
+def _stalls_text(case: Case, claims: Claims) -> str:
+    """Of the stall that dominates, or of several that tie; and of others that may be larger."""
+    written, leading = figures(case.breakdown.stalls), claims.certain
+    if claims.kind == "stall":
+        (stall, *_), why = leading, reason(case, leading[0].name)
+        text = f"The {stall.name} stall takes {written.quantity(stall.name)} of every {written.step} step"
+        text += f" ({written.share(stall.name)}): {why}." if why else f" ({written.share(stall.name)})."
+        hidden = hidden_behind(case.breakdown, stall.name)
+        if hidden:
+            visible = case.breakdown.stall(hidden.appears)
+            further = " further" if visible is not None and visible.significant else ""
+            text += f" Removing it leaves a{further} {hidden.appears} stall of "
+            text += f"{format_seconds(hidden.seconds)}, hidden behind it now."
+    else:
+        names = listed([stall.name for stall in leading])
+        times = listed([f"{written.quantity(stall.name)} ({written.share(stall.name)})" for stall in leading])
+        text = f"The {names} stalls take {times} of every {written.step} step; which is the largest is not known yet."
+        for stall in leading:
+            why = reason(case, stall.name)
+            text += f" {stall.name.capitalize()}: {why}." if why else ""
+    rivals = [stall for stall in claims.open if (stall.high or 0.0) > (leading[0].low or 0.0)]
+    return f"{text} Others are not known well enough: {_upper_ends(written, rivals)}." if rivals else text
 
 
 def _undecided_text(case: Case, claims: Claims) -> str:
@@ -357,24 +312,18 @@ def _undecided_text(case: Case, claims: Claims) -> str:
 
 def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
     """``"prep may take up to 34.1 ms (26%) and fetch up to 9.03 ms (7%)"``"""
-    may = {stalls[0].name: "may take "}
-    return listed([f"{each.name} {may.get(each.name, '')}up to {_end(written, each.high or 0.0)}" for each in stalls])
-
-
-def _end(written: Figures, high: float) -> str:
-    """An interval may reach beyond the step, which its stall cannot."""
-    return written.part(high) if high < written.step_seconds else "the whole step"
-
-
-def _of_step(case: Case, stall: Stall) -> str:
-    written = figures(case.breakdown.stalls)
-    return f"{written.quantity(stall.name)} of every {written.step} step ({written.share(stall.name)})"
+    found: list[str] = []
+    for stall in stalls:
+        high = stall.high or 0.0  # an interval may reach beyond the step, which its stall cannot
+        most = written.part(high) if high < written.step_seconds else "the whole step"
+        found.append(f"{stall.name} {'' if found else 'may take '}up to {most}")
+    return listed(found)
 
 
 def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
     written = figures(breakdown.stalls)
     text = f"Compute takes {written.quantity('compute')} of every {written.step} step ({written.share('compute')})"
-    if claims.no_obstacle:
+    if not claims.unknown:
         return f"{text}: stalls are no obstacle here, each is below {SMALL_SHARE:.0%} of the step."
     few = (
         "no stall was measured" if len(breakdown.stalls) == 1 else f"every measured stall is below {SMALL_SHARE:.0%}"
@@ -382,10 +331,7 @@ def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
     return f"{text}: {few}. Unknown: {listed([missing.name for missing in claims.unknown])}."
 
 
-# Findings --------------------------------------------------------------------------------------------------
-# What to do about a finding: one sentence for each kind that something can be done about.
-#
-# Knows kinds of findings by name and nothing of the machine they were found on.
+# Advice on a probe
 
 ADVICE = {
     "lost-gpu": "Reset or return the machine with the GPU that does not answer before training on it.",

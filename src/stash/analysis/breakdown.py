@@ -1,4 +1,8 @@
-"""The breakdown of a step as frozen records: its stalls, those unknown and why, and the figures all texts share."""
+"""The breakdown of a step as frozen records: its stalls, those unknown and why, and the figures all texts share.
+
+Times are in seconds per step, rates in samples per second of the whole job; ``None`` means "not known" and is
+never written as zero. Nothing here is ever saved as if it had been measured.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,9 @@ from stash.core.intervals import Interval
 from stash.core.ladder import NAMES, STALLS, Situation, rung, rung_adding, stall_names, why_no_stall
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
-from stash.core.units import SECONDS, Scale, format_seconds, pace, round_to_sum, scale_for
+from stash.core.units import SECONDS, Scale, format_seconds, round_to_sum, scale_for
 
-# Breakdown -------------------------------------------------------------------------------------------------
-# What is derived from a profile, as frozen records: the breakdown of a step.
-#
-# Times are in seconds per step, rates in samples per second of the whole job; ``None`` means "not known" and is
-# never written as zero. Nothing here is ever saved as if it had been measured.
+# Records
 
 SIGNIFICANT_SHARE = 0.03
 """A stall smaller than this share of the step is not worth a sentence."""
@@ -283,63 +283,44 @@ class Breakdown(Record):
         return sum(stall.seconds for stall in self.stalls if stall.name in names)
 
 
-# Missing ---------------------------------------------------------------------------------------------------
-# The stalls a profile cannot tell: which, why, and which other stall now contains them.
-#
-# A rung that was not measured leaves its stall unknown, never zero. If the rung could have differed on this job,
-# its stall has not vanished: the next rung up contains it, and the reason given here says so.
+# Stalls a profile cannot tell
 
 
 def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, ...]:
-    """The stalls that ``rungs`` cannot tell, in ladder order, each with its reason."""
+    """The stalls that ``rungs`` cannot tell, in ladder order, each with its reason.
+
+    A rung that was not measured leaves its stall unknown, never zero. If the rung could have differed on this job,
+    its stall has not vanished: the next rung up contains it, and the reason says so.
+    """
     present = stall_names(rungs)
     reasons = {item.rung: item.why for item in profile.skipped}
-    situation = situation_of(profile)
-    missing = []
-    for name in STALLS:
-        if name in present:
-            continue
-        adding = rung_adding(name).name
-        unmeasured = _unmeasured_rung(adding, rungs)
-        why = reasons.get(unmeasured, f"the rung {unmeasured} was not measured")
-        possible = why_no_stall(name, situation) is None
-        if name == "transfer" and any(loader.on_device for loader in profile.workload.loaders):
-            adding = rung_adding("prep").name  # the loader itself copies: under the rung that reads from it
-        container = _contained_in(adding, rungs, present, situation.loader) if possible else None
-        if container is not None:
-            why = f"{why}; contained in {container}"
-        missing.append(Missing(name=name, why=why, possible=possible, contained_in=container))
-    return tuple(missing)
-
-
-def _unmeasured_rung(name: str, rungs: tuple[str, ...]) -> str:
-    """The rung to blame: itself, or if it is the ladder's first, the one below that was left out."""
-    if name not in rungs:
-        return name
-    below = [other for other in NAMES[: NAMES.index(name)] if other not in rungs]
-    return below[-1]
-
-
-def _contained_in(name: str, rungs: tuple[str, ...], present: tuple[str, ...], loader: bool) -> str | None:
-    """The stall of the next rung up. Batches from no loader that was seen are made again under every rung."""
-    if rung(name).reads_data and not loader:
-        return present[0]
-    position = NAMES.index(name)
-    for stall, climbed in zip(present, rungs, strict=True):
-        if NAMES.index(climbed) >= position:
-            return stall
-    return None
-
-
-def situation_of(profile: Profile) -> Situation:
-    """The shape of the profile's job, as the ladder sees it."""
-    return Situation(
+    situation = Situation(
         world_size=profile.world_size,
         nodes=profile.nodes,
         ranks_per_node=max(ranks_per_node(profile).values(), default=1),
         accelerator=any(rank.device != "cpu" for rank in profile.ranks),
         loader=bool(profile.workload.loaders),
     )
+    missing = []
+    for name in STALLS:
+        if name in present:
+            continue
+        unmeasured = adding = rung_adding(name).name
+        if adding in rungs:  # the ladder's first: the rung below it was left out
+            unmeasured = [other for other in NAMES[: NAMES.index(adding)] if other not in rungs][-1]
+        why = reasons.get(unmeasured, f"the rung {unmeasured} was not measured")
+        possible, container = why_no_stall(name, situation) is None, None
+        if name == "transfer" and any(loader.on_device for loader in profile.workload.loaders):
+            adding = rung_adding("prep").name  # the loader itself copies: under the rung that reads from it
+        if possible and rung(adding).reads_data and not situation.loader:
+            container = present[0]  # batches from no loader that was seen are made again under every rung
+        elif possible:
+            above = zip(present, rungs, strict=True)
+            container = next((s for s, climbed in above if NAMES.index(climbed) >= NAMES.index(adding)), None)
+        if container is not None:
+            why = f"{why}; contained in {container}"
+        missing.append(Missing(name=name, why=why, possible=possible, contained_in=container))
+    return tuple(missing)
 
 
 def ranks_per_node(profile: Profile) -> Counter[int]:
@@ -347,13 +328,8 @@ def ranks_per_node(profile: Profile) -> Counter[int]:
     return Counter(rank.node for rank in profile.ranks)
 
 
-# Figures ---------------------------------------------------------------------------------------------------
-# The figures of a step as everybody writes them: one rounding for one number, in the table and in every sentence.
-#
-# Parts of a step share the step's unit and decimals, and their rounded values still add up to it. Knows how numbers
-# are written and nothing of what they mean.
+# Figures
 
-__all__ = ["Figures", "figures", "pace", "slower"]
 _STEP_DIGITS = 4
 """Of a step's time, which all its stalls share; one more than elsewhere, since they are parts of it."""
 
@@ -408,7 +384,7 @@ class Figures:
 
 
 def figures(stalls: Sequence[Stall]) -> Figures:
-    """The figures of a step made of ``stalls``."""
+    """The figures of a step made of ``stalls``: one rounding for one number, in the table and in every sentence."""
     step = sum(stall.seconds for stall in stalls)
     scale = scale_for(step, SECONDS, _STEP_DIGITS)
     names = [stall.name for stall in stalls]

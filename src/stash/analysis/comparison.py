@@ -1,11 +1,14 @@
-"""Two sides of profiles: what differs and whether that is shown, other facts that differ, the paper's network
-stall.
+"""Two sides of profiles: what differs and whether that is shown, facts that differ, the paper's network stall.
+
+A difference counts as shown only if its whole interval lies on one side of zero, and "no difference shown" never
+means that there is none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.step_times import step_matrix
@@ -14,14 +17,9 @@ from stash.core.intervals import Interval, change, together
 from stash.core.ladder import STALLS
 from stash.core.levels import level
 from stash.core.records.base import Record
-from stash.core.records.host import Host
-from stash.core.records.profile import Profile, Workload
+from stash.core.records.profile import Profile
 
-# Differences -----------------------------------------------------------------------------------------------
-# Two sides of one or more profiles each, line by line: the step, every stall, the rate; and whether one is slower.
-#
-# A difference counts as shown only if its whole interval lies on one side of zero, and "no difference shown" never
-# means that there is none. Knows breakdowns; whether they are of the same job is ``facts``' to say.
+# Times
 
 SLOWER, FASTER, NOT_SHOWN, UNKNOWN = "slower", "faster", "no difference shown", "unknown"
 STEP, RATE = "step", "samples/s"
@@ -71,8 +69,12 @@ def compare(before: Sequence[Breakdown], after: Sequence[Breakdown]) -> RunCompa
     has = [[name for name in STALLS if all(run.stall(name) is not None for run in side)] for side in sides]
     both = [name for name in has[0] if name in has[1]]
     rates = [RATE] if all(run.samples_per_second is not None for side in sides for run in side) else []
+    lines = []
+    for name in (*both, STEP, *rates):
+        first, second = measured(name, before), measured(name, after)
+        lines.append(Difference(name=name, before=first, after=second, change=change(first, second)))
     return RunComparison(
-        lines=tuple(_difference(name, before, after) for name in (*both, STEP, *rates)),
+        lines=tuple(lines),
         only_before=tuple(name for name in has[0] if name not in both),
         only_after=tuple(name for name in has[1] if name not in both),
     )
@@ -80,46 +82,27 @@ def compare(before: Sequence[Breakdown], after: Sequence[Breakdown]) -> RunCompa
 
 def measured(name: str, runs: Sequence[Breakdown]) -> Interval:
     """A stall, the step or the rate of one side, with what its launches may differ by."""
-    whole = _mean([_of(RATE, run) if name == RATE else run.step for run in runs])
-    return together([_of(name, run) for run in runs], LAUNCH_SPREAD * whole)
-
-
-def _difference(name: str, before: Sequence[Breakdown], after: Sequence[Breakdown]) -> Difference:
-    first, second = measured(name, before), measured(name, after)
-    return Difference(name=name, before=first, after=second, change=change(first, second))
+    whole = [(_of(RATE, run) if name == RATE else run.step).value for run in runs]
+    return together([_of(name, run) for run in runs], LAUNCH_SPREAD * sum(whole) / len(whole))
 
 
 def _of(name: str, run: Breakdown) -> Interval:
     if name == STEP:
         return run.step
-    if name == RATE:
-        return _rate(run)
+    if name == RATE:  # from the step's interval, whose ends change places
+        assert run.samples_per_step is not None
+        samples, step = run.samples_per_step, run.step
+        if step.low is None or step.high is None or step.low <= 0:
+            return Interval(value=samples / step.value)
+        return Interval(value=samples / step.value, low=samples / step.high, high=samples / step.low)
     stall = run.stall(name)
     assert stall is not None, f"{run.source} has no {name} stall"
     return stall.time
 
 
-def _rate(run: Breakdown) -> Interval:
-    """Samples per second, from the step's interval; its ends change places."""
-    assert run.samples_per_step is not None
-    samples, step = run.samples_per_step, run.step
-    if step.low is None or step.high is None or step.low <= 0:
-        return Interval(value=samples / step.value)
-    return Interval(value=samples / step.value, low=samples / step.high, high=samples / step.low)
-
-
-def _mean(intervals: Sequence[Interval]) -> float:
-    return sum(interval.value for interval in intervals) / len(intervals)
-
-
-# Facts -----------------------------------------------------------------------------------------------------
-# Facts in which profiles differ: those that make them different jobs, and those that may explain a difference.
-#
-# A fact is a label and what each side says, as text. Compares what profiles say of themselves, and no times.
+# Facts
 
 UNSAID = "unknown"
-_COMMIT = 12
-"""Characters of a commit."""
 
 
 class DifferingFact(Record):
@@ -171,67 +154,41 @@ def _essentials(profile: Profile) -> dict[str, str]:
 
 
 def _circumstances(profile: Profile) -> dict[str, str]:
-    return dict((*_of_job(profile), *_of_machines(profile), *_of_software(profile)))
-
-
-def _of_job(profile: Profile) -> Iterator[tuple[str, str]]:
     workload = profile.workload
-    yield "arguments", " ".join(workload.command[1:])
-    yield "commit", _commit(workload)
-    yield "parameters", _text(workload.parameters)
-    yield "gradient buckets", _text(len(workload.bucket_bytes) or None)
-    yield "communication hook", _text(workload.exchange_hook)
+    facts = {
+        "arguments": " ".join(workload.command[1:]),
+        # with uncommitted changes, two of the same commit may still differ
+        "commit": UNSAID,
+        "parameters": _text(workload.parameters),
+        "gradient buckets": _text(len(workload.bucket_bytes) or None),
+        "communication hook": _text(workload.exchange_hook),
+    }
+    if workload.git_commit is not None:
+        facts["commit"] = workload.git_commit[:12] + (" with changes" if workload.git_dirty else "")
     for number, loader in enumerate(workload.loaders, 1):
         which = f" of loader {number}" if len(workload.loaders) > 1 else ""
-        yield f"workers{which}", _text(loader.workers)
-        yield f"prefetch factor{which}", _text(loader.prefetch_factor)
-        yield f"samples in the data set{which}", _text(loader.samples)
-        yield f"batches per step{which}", str(loader.batches_per_step)
-    yield "launches", "one" if not profile.settings.isolated else "one for each rung"
-
-
-def _of_machines(profile: Profile) -> Iterator[tuple[str, str]]:
-    yield "nodes", str(profile.nodes)
-    for name, of in _MACHINE.items():
-        yield name, listed(list(dict.fromkeys(of(host) for host in profile.hosts)) or [UNSAID])
-
-
-def _of_software(profile: Profile) -> Iterator[tuple[str, str]]:
-    yield "Stash", profile.stash_version
-    yield from sorted(profile.software.items())
-
-
-def _gpus(host: Host) -> str:
-    names = [gpu.name for gpu in host.gpus]
-    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)) or "none"
-
-
-_MACHINE: Mapping[str, Callable[[Host], str]] = {
-    "host": lambda host: host.hostname,
-    "CPU": lambda host: _text(host.cpu),
-    "cores": lambda host: _text(host.cores),
-    "GPUs": _gpus,
-    "kernel": lambda host: _text(host.kernel),
-}
-
-
-def _commit(workload: Workload) -> str:
-    """Of the script's repository; with uncommitted changes, two of the same commit may still differ."""
-    if workload.git_commit is None:
-        return UNSAID
-    return workload.git_commit[:_COMMIT] + (" with changes" if workload.git_dirty else "")
+        facts[f"workers{which}"] = _text(loader.workers)
+        facts[f"prefetch factor{which}"] = _text(loader.prefetch_factor)
+        facts[f"samples in the data set{which}"] = _text(loader.samples)
+        facts[f"batches per step{which}"] = str(loader.batches_per_step)
+    facts["launches"] = "one for each rung" if profile.settings.isolated else "one"
+    facts["nodes"] = str(profile.nodes)
+    machines: dict[str, list[str]] = {"host": [], "CPU": [], "cores": [], "GPUs": [], "kernel": []}
+    for host in profile.hosts:
+        gpus = Counter(gpu.name for gpu in host.gpus)
+        kinds = ", ".join(f"{count} × {name}" for name, count in gpus.items()) or "none"
+        described = (host.hostname, _text(host.cpu), _text(host.cores), kinds, _text(host.kernel))
+        for values, value in zip(machines.values(), described, strict=True):
+            values.append(value)
+    facts |= {name: listed(list(dict.fromkeys(values)) or [UNSAID]) for name, values in machines.items()}
+    return {**facts, "Stash": profile.stash_version, **dict(sorted(profile.software.items()))}
 
 
 def _text(value: object) -> str:
     return UNSAID if value is None else str(value)
 
 
-# Scaling ---------------------------------------------------------------------------------------------------
-# The paper's network stall: the same ranks on several nodes against all of them on one, from two profiles.
-#
-# ICDCS 2023 defines it as (T − T1) / T1 on synthetic data: a job on two small instances against the same on one
-# large one. A profile of the job on several nodes alone cannot tell, since it has no machine that would hold all
-# ranks.
+# Scaling
 
 
 def network_stall(one: Sequence[Profile], other: Sequence[Profile]) -> Interval | None:

@@ -1,4 +1,9 @@
-"""Limits and facts that a profile must keep, as people type them: decided on the interval, never on its middle."""
+"""Limits and facts that a profile must keep, as people type them: decided on the interval, never on its middle.
+
+``network=15%`` is a share of the step, ``step=250ms`` a time, ``samples/s=90`` a rate. A limit *passes* if the
+whole interval keeps it, *fails* if the whole interval breaks it, and is undecided otherwise. A required fact is one
+that comparisons name (``recorded_facts``), as text, and undecided where a profile does not record it.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +20,6 @@ from stash.core.records.base import Record
 from stash.core.records.profile import Profile
 from stash.core.units import format_seconds, parse_seconds
 
-# Limits ----------------------------------------------------------------------------------------------------
-# Limits that a profile must keep, as people type them: decided on the interval, never on the point in its middle.
-#
-# ``network=15%`` is a share of the step, ``step=250ms`` a time, ``samples/s=90`` a rate. A limit *passes* if the
-# whole interval keeps it, *fails* if the whole interval breaks it, and is undecided otherwise.
-
 PASSES, FAILS, CANNOT_TELL = "passes", "fails", "cannot tell"
 
 
@@ -32,7 +31,7 @@ class Limit(Record):
     share: bool = False
     at_most: bool = True
     typed: str
-    """The whole option, as somebody typed it."""
+    """The whole option, as it was typed."""
 
 
 class Tolerance(Record):
@@ -41,7 +40,7 @@ class Tolerance(Record):
     name: str
     fraction: float
     typed: str
-    """The whole option, as somebody typed it."""
+    """The whole option, as it was typed."""
 
 
 class Decision(Record):
@@ -63,8 +62,17 @@ def parse(option: str, text: str) -> Limit:
         )
     typed, share, at_most = f"{option} {text}", value.endswith("%"), option == "--max"
     if share and name not in STALLS:
-        raise UserError(f"{typed}: a share of the step is a stall's; give {name} as {_example(name)}")
-    number = _number(typed, value.removesuffix("%")) / 100 if share else _plain(typed, name, value)
+        example = "90" if name == RATE else "250ms"
+        raise UserError(f"{typed}: a share of the step is a stall's; give {name} as {example}")
+    if share:
+        number = _number(typed, value.removesuffix("%")) / 100
+    elif name == RATE:
+        number = _number(typed, value)
+    else:
+        try:
+            number = parse_seconds(value, likely=("ms", "s"))
+        except UnitError as error:
+            raise UnitError(f"{typed}: {error}") from None
     return Limit(name=name, value=number, share=share, at_most=at_most, typed=typed)
 
 
@@ -84,15 +92,18 @@ def held(limit: Limit, runs: Sequence[Breakdown]) -> Decision:
     """Whether runs of one job keep a limit; raises UserError if they do not have what it is about."""
     _refuse_without(limit.name, limit.typed, runs)
     found = measured(limit.name, runs)
-    bound = measured(STEP, runs).scaled(limit.value) if limit.share else _exact(limit.value)
-    beyond = change(bound, found) if limit.at_most else change(found, bound)
-    value = quantity(found, "samples/s" if limit.name == RATE else "seconds")
-    share = f" ({found.value / measured(STEP, runs).value:.1%} of the step)" if limit.share else ""
-    wanted = f"{'at most' if limit.at_most else 'at least'} {_sentence(limit)}"
+    bound = Interval(value=limit.value, low=limit.value, high=limit.value)
+    wanted = f"{limit.value:g} samples/s" if limit.name == RATE else format_seconds(limit.value)
+    share = ""
+    if limit.share:
+        step = measured(STEP, runs)
+        bound, wanted = step.scaled(limit.value), f"{100 * limit.value:g}% of the step"
+        share = f" ({found.value / step.value:.1%} of the step)"
     return Decision(
         limit=limit.typed,
-        verdict=_verdict(beyond),
-        sentence=f"{limit.name} is {value}{share}; asked for is {wanted}",
+        verdict=_verdict(change(bound, found) if limit.at_most else change(found, bound)),
+        sentence=f"{limit.name} is {quantity(found, 'samples/s' if limit.name == RATE else 'seconds')}{share}; "
+        f"asked for is {'at most' if limit.at_most else 'at least'} {wanted}",
     )
 
 
@@ -127,33 +138,10 @@ def _verdict(beyond: Interval) -> str:
 
 
 def _refuse_without(name: str, typed: str, runs: Sequence[Breakdown]) -> None:
-    missing = next((run for run in runs if not _has(run, name)), None)
-    if missing is not None:
-        known = ", ".join(stall.name for stall in missing.stalls)
-        raise UserError(f"{typed}: {missing.source} has no {name}; it has {known} and {STEP}")
-
-
-def _has(run: Breakdown, name: str) -> bool:
-    return run.samples_per_second is not None if name == RATE else name == STEP or run.stall(name) is not None
-
-
-def _exact(value: float) -> Interval:
-    return Interval(value=value, low=value, high=value)
-
-
-def _sentence(limit: Limit) -> str:
-    if limit.share:
-        return f"{100 * limit.value:g}% of the step"
-    return f"{limit.value:g} samples/s" if limit.name == RATE else format_seconds(limit.value)
-
-
-def _plain(typed: str, name: str, value: str) -> float:
-    if name == RATE:
-        return _number(typed, value)
-    try:
-        return parse_seconds(value, likely=("ms", "s"))
-    except UnitError as error:
-        raise UnitError(f"{typed}: {error}") from None
+    for run in runs:
+        if not (run.samples_per_second is not None if name == RATE else name == STEP or run.stall(name) is not None):
+            known = ", ".join(stall.name for stall in run.stalls)
+            raise UserError(f"{typed}: {run.source} has no {name}; it has {known} and {STEP}")
 
 
 def _number(typed: str, text: str) -> float:
@@ -166,16 +154,6 @@ def _number(typed: str, text: str) -> float:
     return number
 
 
-def _example(name: str) -> str:
-    return "90" if name == RATE else "250ms"
-
-
-# Requirements ----------------------------------------------------------------------------------------------
-# Facts that must be so for a check to mean anything: as many ranks, that precision, this machine.
-#
-# A fact is one that comparisons name (``recorded_facts``), as text. A requirement *passes* if every profile has it,
-# *fails* if one has another, and is undecided where one does not record it.
-
 _ALSO = {"batch": "batch per device", "world size": "ranks", "gpu": "gpus"}
 """Other words for a fact; without regard to case, and with ``_`` for a blank."""
 
@@ -186,7 +164,7 @@ class Requirement(Record):
     name: str
     value: str
     typed: str
-    """The whole option, as somebody typed it."""
+    """The whole option, as it was typed."""
 
 
 def parse_requirement(text: str) -> Requirement:
@@ -199,26 +177,21 @@ def parse_requirement(text: str) -> Requirement:
 
 def required(requirement: Requirement, profiles: Mapping[str, Profile]) -> Decision:
     """Whether all profiles, by their names, say so; raises UserError if there is no such fact."""
-    found = {source: _fact(requirement, profile) for source, profile in profiles.items()}
-    recorded = dict.fromkeys(found.values())
-    others = [value for value in recorded if value not in (UNSAID, requirement.value)]
-    wrong = [value for value in others if value.casefold() != requirement.value.casefold()]
+    recorded = []
+    for profile in profiles.values():
+        facts = recorded_facts(profile)
+        known, wanted = {_plain_fact(name): name for name in facts}, _plain_fact(requirement.name)
+        name = known.get(_ALSO.get(wanted, wanted))
+        if name is None:
+            raise UserError(f"{requirement.typed}: no profile says that; what it says is {', '.join(facts)}")
+        recorded.append(facts[name])
+    wrong = any(value != UNSAID and value.casefold() != requirement.value.casefold() for value in recorded)
     verdict = FAILS if wrong else CANNOT_TELL if UNSAID in recorded else PASSES
     return Decision(
         limit=requirement.typed,
         verdict=verdict,
-        sentence=f"{requirement.name} is {' or '.join(recorded)}; asked for is {requirement.value}",
+        sentence=f"{requirement.name} is {' or '.join(dict.fromkeys(recorded))}; asked for is {requirement.value}",
     )
-
-
-def _fact(requirement: Requirement, profile: Profile) -> str:
-    facts = recorded_facts(profile)
-    known = {_plain_fact(name): name for name in facts}
-    wanted = _plain_fact(requirement.name)
-    name = known.get(_ALSO.get(wanted, wanted))
-    if name is None:
-        raise UserError(f"{requirement.typed}: no profile says that; what it says is {', '.join(facts)}")
-    return facts[name]
 
 
 def _plain_fact(name: str) -> str:

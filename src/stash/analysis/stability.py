@@ -1,4 +1,9 @@
-"""Whether a profile's numbers deserve trust, how far a measurement has come, and what more of it would bring."""
+"""Whether a profile's numbers deserve trust, how far a measurement has come, and what more of it would bring.
+
+Turns the checks of ``stash.core.rounds`` (drift, two modes, spread, rounds) and what hosts report of themselves
+(steal time) into warnings, each ending in advice. Changes no number; extrapolates from the rounds at hand, and
+believes that the machine goes on as it was.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +20,7 @@ from stash.core.records.profile import Profile
 from stash.core.rounds import drift, increments, rounds_needed, spread, two_modes, whole_estimate, widest
 from stash.core.units import format_seconds
 
-# Outlook ---------------------------------------------------------------------------------------------------
-# What more measuring would tell: the budget at which an interval is as narrow as wanted.
-#
-# Extrapolates from the rounds at hand, and believes that the machine goes on as it was. It promises no stall's
-# size.
+# What more measuring would bring
 
 FIRST_ROUNDS = 5
 """Asked for at least, as fewer tell little of the spread: from here on Student's quantile is below 3."""
@@ -59,11 +60,7 @@ def more_time(budget: float | None) -> str:
     return f"profile again with --budget {budget:g}"
 
 
-# Stability -------------------------------------------------------------------------------------------------
-# Whether a profile's numbers deserve trust, and what to do where they do not.
-#
-# Turns the checks of ``stash.core.rounds`` (drift, two modes, spread, rounds) and what hosts report of
-# themselves (steal time) into warnings, each ending in advice. Alteration no number.
+# Stability
 
 MIN_ROUNDS = 3
 STEAL = 0.02
@@ -77,14 +74,34 @@ def stability(
     profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...], samples: SampleCounts | None
 ) -> Stability:
     """Warnings about the rounds that were measured."""
-    warnings = [*_rounds(profile, kept, stalls), *_steal(profile), *_replay(kept)]
-    uneven = _uneven_steps(samples)
-    # Steps of different size drift and vary by themselves: nobody else is to be blamed for that.
-    warnings += uneven or [*_drift(kept), *_modes(kept), *_spread(kept)]
+    warnings = _of_rounds(profile, kept, stalls)
+    hosts = [host.steal_fraction for host in profile.hosts if host.steal_fraction is not None]
+    blocks = [block.steal for block in profile.blocks if block.steal is not None]
+    steal = max([*hosts, float(np.mean(blocks)) if blocks else 0.0])
+    if steal > STEAL:
+        advice = "profile on a dedicated machine or at a calmer hour"
+        warnings.append(f"Other tenants took {steal:.0%} of the CPU time (steal); {advice}.")
+    if kept.top_replay is not None and "warm" in kept.rungs:
+        # Replayed batches that take longer than fresh ones, beyond the noise, are not the job's.
+        (prep,) = increments(np.column_stack([kept.of(kept.top_replay), kept.of("warm")]))
+        if prep.below(0.0) and -prep.value > REPLAY * kept.step_seconds:
+            warnings.append(
+                f"Steps on replayed batches take {format_seconds(-prep.value)} longer than on fresh ones, beyond the "
+                "noise: their batches differ, or the machine ran slower meanwhile: compute and exchange are said too "
+                "long by about that, and prep too short; profile with batches of one size, or longer."
+            )
+    if samples is not None and differ((samples.least, samples.most)):
+        text = f"Steps differ in samples: {samples.least:.3g} to {samples.most:.3g} a device, and so does their time"
+        if differ(samples.per_rung.values()):
+            text += ", also from rung to rung, which is no stall"
+        warnings.append(f"{text}; keep batch size and accumulation fixed while profiling.")
+    else:  # steps of different size drift and vary by themselves
+        warnings += _unsteady(kept)
     return Stability(ok=not warnings, warnings=tuple(warnings))
 
 
-def _rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> list[str]:
+def _of_rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> list[str]:
+    """Whether there are enough of them, and how many were disturbed."""
     count, found = len(kept.sets), []
     reached, wanted = widest([stall.time for stall in stalls]) / kept.step_seconds, profile.settings.precision
     budget = more_time(budget_for(profile, count, reached if count > 1 else None, wanted))
@@ -111,57 +128,18 @@ def _rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> lis
     return found
 
 
-def _replay(kept: StepTimes) -> list[str]:
-    """Replayed batches that take longer than fresh ones, beyond the noise: then they are not the job's."""
-    if kept.top_replay is None or "warm" not in kept.rungs:
-        return []
-    (prep,) = increments(np.column_stack([kept.of(kept.top_replay), kept.of("warm")]))
-    if not prep.below(0.0) or -prep.value <= REPLAY * kept.step_seconds:
-        return []
-    return [
-        f"Steps on replayed batches take {format_seconds(-prep.value)} longer than on fresh ones, beyond the noise: "
-        "their batches differ, or the machine ran slower meanwhile: compute and exchange are said too long by about "
-        "that, and prep too short; profile with batches of one size, or longer."
-    ]
-
-
-def _uneven_steps(samples: SampleCounts | None) -> list[str]:
-    if samples is None or not differ((samples.least, samples.most)):
-        return []
-    text = f"Steps differ in samples: {samples.least:.3g} to {samples.most:.3g} a device, and so does their time"
-    if differ(samples.per_rung.values()):
-        text += ", also from rung to rung, which is no stall"
-    return [f"{text}; keep batch size and accumulation fixed while profiling."]
-
-
-def _steal(profile: Profile) -> list[str]:
-    hosts = [host.steal_fraction for host in profile.hosts if host.steal_fraction is not None]
-    blocks = [block.steal for block in profile.blocks if block.steal is not None]
-    steal = max([*hosts, float(np.mean(blocks)) if blocks else 0.0])
-    if steal <= STEAL:
-        return []
-    return [
-        f"Other tenants took {steal:.0%} of the CPU time (steal); profile on a dedicated machine or at a calmer hour."
-    ]
-
-
-def _drift(kept: StepTimes) -> list[str]:
-    change = drift(kept.matrix[:, -1])
-    if change is None or abs(change) <= DRIFT:
-        return []
-    way, advice = (
-        ("slower", "check for clock throttling, or a neighbour getting busy")
-        if change > 0
-        else ("faster", "it was still warming up; profile longer")
-    )
-    return [
-        f"The step became {abs(change):.0%} {way} from the first round to the last; "
-        f"{advice} (differences inside a round hold, the total less)."
-    ]
-
-
-def _modes(kept: StepTimes) -> list[str]:
+def _unsteady(kept: StepTimes) -> list[str]:
+    """Drift of the step, two modes of a rung (the lowest that has them), and spread from round to round."""
     found = []
+    change = drift(kept.matrix[:, -1])
+    if change is not None and abs(change) > DRIFT:
+        way, advice = "faster", "it was still warming up; profile longer"
+        if change > 0:
+            way, advice = "slower", "check for clock throttling, or a neighbour getting busy"
+        found.append(
+            f"The step became {abs(change):.0%} {way} from the first round to the last; "
+            f"{advice} (differences inside a round hold, the total less)."
+        )
     # The lowest rung holds all of compute: on CPUs that is the one which elsewhere adds the transfer.
     for name, adds, values in zip(kept.rungs, stall_names(kept.rungs), kept.matrix.T, strict=True):
         modes = two_modes(values)
@@ -172,22 +150,16 @@ def _modes(kept: StepTimes) -> list[str]:
                 f"{adds if adds == STALLS[0] else f'the {adds} stall'} changed; look for a periodic disturbance or "
                 "a changing clock or link."
             )
-    return found[:1]
+            break
+    most, where = max(zip(map(spread, kept.matrix.T), kept.rungs, strict=True), key=lambda pair: pair[0])
+    if len(kept.sets) >= MIN_ROUNDS and most > SPREAD:
+        found.append(
+            f"The step under {where} varies by {most:.0%} from round to round; stop other work on the machine."
+        )
+    return found
 
 
-def _spread(kept: StepTimes) -> list[str]:
-    worst = max(zip([spread(column) for column in kept.matrix.T], kept.rungs, strict=True), key=lambda pair: pair[0])
-    if len(kept.sets) < MIN_ROUNDS or not worst[0] > SPREAD:
-        return []
-    return [
-        f"The step under {worst[1]} varies by {worst[0]:.0%} from round to round; stop other work on the machine."
-    ]
-
-
-# Standing --------------------------------------------------------------------------------------------------
-# How far a measurement has come: its rounds, the precision reached, and when it may end. For live progress.
-#
-# Judges by the rule that ends the measurement (``base.stats.rounds.precise_enough``), which it does not decide.
+# How far a measurement has come
 
 
 @dataclass(frozen=True)
@@ -198,7 +170,7 @@ class MeasurementProgress:
     widest: float | None = None
     """Of the widest interval; ``None`` before there are two rounds."""
     rounds_needed: int | None = None
-    """In all, until the precision that is wanted, by the spread so far; ``None`` where it cannot be told."""
+    """In all, until the precision that is wanted, by the spread so far; ``None`` where that is unknown."""
 
     def seconds_left(self, elapsed: float, budget: float) -> float:
         """Until the budget ends (negative: it has), or the precision is expected earlier; infinite if neither."""
@@ -209,7 +181,10 @@ class MeasurementProgress:
 
 
 def standing(profile: Profile) -> MeasurementProgress:
-    """Where the measurement of ``profile`` stands against the precision in its settings."""
+    """Where the measurement of ``profile`` stands against the precision in its settings.
+
+    Judges by the rule that ends the measurement (``core.rounds.precise_enough``), which it does not decide.
+    """
     times = step_matrix(profile)
     rounds, sets = len(times.rounds), len(times.sets)
     if sets < 2:

@@ -1,4 +1,8 @@
-"""From blocks to a matrix of step times: complete rounds, samples a step, ranks side by side, drift."""
+"""From blocks to a matrix of step times: complete rounds, samples a step, ranks side by side, drift.
+
+Knows how ranks combine (the job's step is its slowest rank's) and which rungs make up this profile's ladder.
+Leaves statistics to ``stash.core.rounds``.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,7 @@ from stash.core.records.base import Record
 from stash.core.records.profile import Block, Profile
 from stash.core.rounds import calm_rounds, calmed, drift, slowest
 
-# Step times ------------------------------------------------------------------------------------------------
-# From blocks to a matrix of step times: which rungs and rounds are complete, and how long a step took.
-#
-# Knows how ranks combine (the job's step is its slowest rank's) and which rungs make up this profile's ladder.
-# Leaves statistics to ``stash.core.stats``.
+# The matrix
 
 
 class StepTimes(NamedTuple):
@@ -37,7 +37,7 @@ class StepTimes(NamedTuple):
     """The rounds of each row."""
     matrix: Matrix
     disturbed: tuple[int, ...] = ()
-    """Rounds whose rows are calmed: see ``base.stats.rounds.calmed``."""
+    """Rounds whose rows are calmed: see ``core.rounds.calmed``."""
     by_waits: bool = False
     """Data stalls are what steps waited for the loader, and no differences of rungs: see ``loads_itself``."""
 
@@ -78,7 +78,7 @@ def step_matrix(profile: Profile) -> StepTimes:
     """The profile's complete rounds; the matrix has no rows if there is none.
 
     A round is complete when every rung of the ladder has a block of every rank that takes part in it: only
-    the leader's under ``resident`` and ``solo``, everybody's above. A rung's time is that of the rank that is
+    the leader's under ``resident`` and ``solo``, all ranks' above. A rung's time is that of the rank that is
     slowest on average: the slowest of each round would count noise as waiting, where ranks do not wait for each
     other.
     """
@@ -100,7 +100,7 @@ def step_matrix(profile: Profile) -> StepTimes:
 def loads_itself(profile: Profile) -> bool:
     """Whether a step stands still exactly while its loader works: one process on CPUs, whose loaders have no workers.
 
-    Devices go on with what they were told before, other ranks wait too, and workers load while a step trains.
+    Devices go on with the work they have, other ranks wait too, and workers load while a step trains.
     """
     on_cpu = [rank.device for rank in profile.ranks] == ["cpu"]
     return on_cpu and {loader.workers for loader in profile.workload.loaders} == {0}
@@ -182,49 +182,45 @@ def mean_over_rounds(
     return float(np.mean([combine(ranks) for ranks in found]))
 
 
-# Samples ---------------------------------------------------------------------------------------------------
-# How many samples a step trains: as the blocks counted them, or the job's batch where they did not.
-#
-# Steps need not be alike: accumulation may ramp up, a last batch may be short. What follows from that for stalls is
-# not decided here.
+# Samples
 
 UNEVEN = 0.10
 """Of the larger: blocks whose steps differ by more trained different steps."""
 
 
 def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
-    """Samples of a step over the kept rounds; ``None`` if neither the blocks nor the job tell."""
-    values = rank_values(profile, _trained)
-    counted = [
-        value for name in kept.rungs for number in kept.rounds for value in values.get((number, name), {}).values()
-    ]
-    per_rung = {name: _of_job(profile, kept, values, name) for name in kept.rungs}
-    known = {name: count for name, count in per_rung.items() if count is not None}
+    """Samples of a step over the kept rounds; ``None`` if neither the blocks nor the job tell.
+
+    Steps need not be alike: accumulation may ramp up, a last batch may be short. Where only the leader steps, the
+    others count as if they did as it does.
+    """
+
+    def trained(block: Block) -> float | None:
+        # By all steps but the first: one batch read ahead may count for it or be missing.
+        later = block.step_samples[1:]
+        return block.samples if block.samples is None or not later else sum(later) * block.steps / len(later)
+
+    values = rank_values(profile, trained)
+    of_rung = {name: [values.get((number, name), {}) for number in kept.rounds] for name in kept.rungs}
+    replicas = replicas_per_rank(profile)
+    known: dict[str, float] = {}
+    for name, rounds in of_rung.items():
+        if rung(name).active == "leader":
+            count = mean_over_rounds(values, name, kept.rounds)
+            count = None if count is None else count * profile.world_size
+        else:
+            whole = all(len(ranks) == profile.world_size for ranks in rounds)
+            count = mean_over_rounds(values, name, kept.rounds, lambda ranks: float(np.sum(ranks))) if whole else None
+        if count is not None:
+            known[name] = count * replicas
+    counted = [value for rounds in of_rung.values() for ranks in rounds for value in ranks.values()]
     if known and counted:
         return SampleCounts(per_rung=known, least=min(counted), most=max(counted))
     batch = profile.workload.batch
     if batch is None:
         return None
-    whole = batch * profile.world_size * replicas_per_rank(profile)
-    return SampleCounts(per_rung=dict.fromkeys(kept.rungs, whole), least=batch, most=batch)
-
-
-def _trained(block: Block) -> float | None:
-    """Samples of a block, by all steps but the first: one read ahead may count for it or be missing."""
-    later = block.step_samples[1:]
-    return block.samples if block.samples is None or not later else sum(later) * block.steps / len(later)
-
-
-def _of_job(
-    profile: Profile, kept: StepTimes, values: dict[tuple[int, str], dict[int, float]], name: str
-) -> float | None:
-    """Samples of a step of all ranks under a rung; where only the leader steps, as if the others did as it does."""
-    if rung(name).active == "leader":
-        leader = mean_over_rounds(values, name, kept.rounds)
-        return None if leader is None else leader * profile.world_size * replicas_per_rank(profile)
-    everyone = all(len(values.get((number, name), {})) == profile.world_size for number in kept.rounds)
-    counted = mean_over_rounds(values, name, kept.rounds, lambda ranks: float(np.sum(ranks))) if everyone else None
-    return None if counted is None else counted * replicas_per_rank(profile)
+    per_rung = dict.fromkeys(kept.rungs, batch * profile.world_size * replicas)
+    return SampleCounts(per_rung=per_rung, least=batch, most=batch)
 
 
 def replicas_per_rank(profile: Profile) -> float:
@@ -238,10 +234,7 @@ def differ(counts: Collection[float]) -> bool:
     return max(counts) - min(counts) > UNEVEN * max(counts)
 
 
-# Side by side ----------------------------------------------------------------------------------------------
-# The ranks of a job side by side: what a step takes each of them, under every rung.
-#
-# A rung's time in the breakdown is that of one rank; these are all of them, with what their own rounds leave open.
+# Ranks side by side
 
 
 class RankTime(Record):
@@ -272,11 +265,7 @@ def ranks_side_by_side(profile: Profile, kept: StepTimes) -> tuple[RankTime, ...
     return tuple(found)
 
 
-# Course ----------------------------------------------------------------------------------------------------
-# How a measurement went: what a step took in every block of every round, which rounds count, whether it drifted.
-#
-# Knows the same times as the stalls rest on, before anything is shared out or averaged. Says nothing of why a round
-# was disturbed.
+# How a measurement went
 
 
 class RoundTime(Record):
@@ -322,24 +311,19 @@ def course(profile: Profile) -> Course:
     per_rank = rank_values(profile, lambda block: block.seconds)
     order = {name: place for place, name in enumerate(every.rungs)}
     found = sorted((number, order[name], name) for number, name in per_rank if name in order)
-    times = []
-    for number, _, name in found:
-        ranks = per_rank[number, name].values()
-        fastest, slowest = min(ranks), max(ranks)
-        times.append(
+    return Course(
+        times=tuple(
             RoundTime(
                 round=number,
                 rung=name,
-                step_seconds=combined.get((number, name), slowest),
-                fastest_seconds=fastest,
-                slowest_seconds=slowest,
+                step_seconds=combined.get((number, name), max(ranks.values())),
+                fastest_seconds=min(ranks.values()),
+                slowest_seconds=max(ranks.values()),
                 ranks=len(ranks),
             )
-        )
-    complete = set(every.rounds)
-    return Course(
-        times=tuple(times),
+            for number, name, ranks in ((number, name, per_rank[number, name]) for number, _, name in found)
+        ),
         disturbed=calm.disturbed,
-        incomplete=tuple(sorted({number for number, _, _ in found} - complete)),
+        incomplete=tuple(sorted({number for number, _, _ in found} - set(every.rounds))),
         drift=drift(calm.matrix[:, -1]) if every.rounds else None,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import accumulate
+from statistics import fmean
 from typing import Literal
 
 from stash.analysis.step_times import StepTimes
@@ -11,19 +12,15 @@ from stash.core.ladder import rung
 from stash.core.records.base import Record
 from stash.core.records.profile import Block, Profile
 
-# Usage -----------------------------------------------------------------------------------------------------
-# How busy the machines were under each rung: cores, other tenants, GPUs, network and disk.
-#
-# Means over the kept rounds of what every block recorded of its host. Counters of a host are taken once a node, so
-# that ranks beside each other do not count them twice. Says nothing of what would be a lot.
+# How busy the machines were
 
 Resource = Literal["cpu", "steal", "gpu", "network", "disk"]
 _READINGS: Mapping[Resource, Callable[[Block], float | None]] = {
     "cpu": lambda block: block.cpu,
     "steal": lambda block: block.steal,
     "gpu": lambda block: block.gpu,
-    "network": lambda block: _pace(block.network_bytes, block.seconds),
-    "disk": lambda block: _pace(block.disk_bytes, block.seconds),
+    "network": lambda block: None if block.network_bytes is None else block.network_bytes / block.seconds,
+    "disk": lambda block: None if block.disk_bytes is None else block.disk_bytes / block.seconds,
 }
 
 
@@ -40,53 +37,36 @@ class Use(Record):
 
 
 def usage(profile: Profile, kept: StepTimes) -> tuple[Use, ...]:
-    """By resource, then rung in ladder order; what no block recorded is left out."""
+    """By resource, then rung in ladder order; what no block recorded is left out.
+
+    One value a round: the mean over nodes of the mean over each node's ranks. Counters of a host are taken once a
+    node, so that its ranks do not count them twice.
+    """
     node = {rank.rank: rank.node for rank in profile.ranks}
     blocks: dict[str, list[Block]] = {name: [] for name in kept.rungs}
-    rounds = set(kept.rounds)
+    numbers = set(kept.rounds)
     for block in profile.blocks:
-        if block.rung in blocks and block.round in rounds and block.seconds > 0:
+        if block.rung in blocks and block.round in numbers and block.seconds > 0:
             blocks[block.rung].append(block)
-    found = (
-        (name, resource, _per_round(blocks[name], read, node))
-        for resource, read in _READINGS.items()
-        for name in kept.rungs
-    )
-    return tuple(
-        Use(rung=name, resource=resource, amount=_mean(per), least=min(per), most=max(per))
-        for name, resource, per in found
-        if per
-    )
+    found = []
+    for resource, read in _READINGS.items():
+        for name in kept.rungs:
+            rounds: dict[int, dict[int, list[float]]] = {}
+            for block in blocks[name]:
+                value = read(block)
+                if value is not None:
+                    rounds.setdefault(block.round, {}).setdefault(node.get(block.rank, 0), []).append(value)
+            per = [fmean(map(fmean, nodes.values())) for nodes in rounds.values()]
+            if per:
+                found.append(Use(rung=name, resource=resource, amount=fmean(per), least=min(per), most=max(per)))
+    return tuple(found)
 
 
-def _per_round(blocks: list[Block], read: Callable[[Block], float | None], node: Mapping[int, int]) -> list[float]:
-    """One value a round: the mean over nodes of the mean over each node's ranks."""
-    rounds: dict[int, dict[int, list[float]]] = {}
-    for block in blocks:
-        value = read(block)
-        if value is not None:
-            rounds.setdefault(block.round, {}).setdefault(node.get(block.rank, 0), []).append(value)
-    return [_mean([_mean(of_node) for of_node in nodes.values()]) for nodes in rounds.values()]
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _pace(count: int | None, seconds: float) -> float | None:
-    return None if count is None else count / seconds
-
-
-# Storage ---------------------------------------------------------------------------------------------------
-# What the data blocks read, and from where: the proof that cold files were cold and warm ones were not.
-#
-# Two witnesses, round by round: the fraction of the files' pages in the page cache just before a block, and the
-# bytes that the processes really fetched from storage beside the sizes of the files that they opened. A cache below
-# the guest's, of a hypervisor or a storage server, neither of them sees.
+# What was read, and from where
 
 
 class DataBlock(Record):
-    """One rung's reading in one round, all ranks together; ``None`` is what nobody recorded."""
+    """One rung's reading in one round, all ranks together; ``None`` is what no rank recorded."""
 
     round: int
     rung: str
@@ -101,7 +81,12 @@ class DataBlock(Record):
 
 
 def data_blocks(profile: Profile, kept: StepTimes) -> tuple[DataBlock, ...]:
-    """The blocks of the rungs that read, by rung and round."""
+    """The blocks of the rungs that read, by rung and round: proof that cold files were cold and warm ones were not.
+
+    Two witnesses: the fraction of the files' pages in the page cache just before a block, and the bytes that the
+    processes really fetched from storage beside the sizes of the files that they opened. A cache below the guest's,
+    of a hypervisor or a storage server, neither of them sees.
+    """
     grouped: dict[tuple[str, int], list[Block]] = {}
     for block in profile.blocks:
         if block.rung in kept.rungs and rung(block.rung).reads_data and block.steps > 0:
@@ -112,7 +97,7 @@ def data_blocks(profile: Profile, kept: StepTimes) -> tuple[DataBlock, ...]:
         DataBlock(
             round=number,
             rung=name,
-            resident=max(_known(blocks, lambda block: block.resident), default=None),
+            resident=max((block.resident for block in blocks if block.resident is not None), default=None),
             fetched_bytes=_a_sample(blocks, lambda block: block.storage_bytes),
             file_bytes=_a_sample(blocks, lambda block: block.file_bytes),
             wait_seconds=max((block.wait_seconds / block.steps for block in blocks if block.wait_seconds is not None),
@@ -122,10 +107,6 @@ def data_blocks(profile: Profile, kept: StepTimes) -> tuple[DataBlock, ...]:
     )  # fmt: skip
 
 
-def _known(blocks: Iterable[Block], read: Callable[[Block], float | None]) -> list[float]:
-    return [value for value in map(read, blocks) if value is not None]
-
-
 def _a_sample(blocks: list[Block], read: Callable[[Block], float | None]) -> float | None:
     """Bytes for each sample, of the ranks that recorded both."""
     both = [(read(block), block.samples) for block in blocks]
@@ -133,12 +114,7 @@ def _a_sample(blocks: list[Block], read: Callable[[Block], float | None]) -> flo
     return sum(count for count, _ in known) / sum(samples for _, samples in known) if known else None
 
 
-# Readiness -------------------------------------------------------------------------------------------------
-# When a step's gradients are ready to be exchanged: parameter by parameter, and bucket by bucket.
-#
-# DistributedDataParallel reduces a bucket once its last gradient is ready. Which gradients a bucket holds is not
-# recorded: they fill the buckets in the order in which they became ready, which is how the reducer lays buckets out
-# after the first step. Knows nothing of how long the exchange then takes.
+# When gradients are ready
 
 _SAME = 0.01
 """Of all bytes: buckets and gradients that differ by more are not of the same parameters."""
@@ -171,7 +147,12 @@ class Readiness(Record):
 
 
 def readiness(profile: Profile) -> Readiness:
-    """The readiness of a profile's gradients; empty where no moment was recorded."""
+    """The readiness of a profile's gradients; empty where no moment was recorded.
+
+    DistributedDataParallel reduces a bucket once its last gradient is ready. Which gradients a bucket holds is not
+    recorded: they fill the buckets in the order in which they became ready, which is how the reducer lays buckets out
+    after the first step. Rounding of sizes leaves the last bucket to the last gradient.
+    """
     work = profile.workload
     timed = [(gradient, gradient.ready_seconds) for gradient in work.gradients]
     known = sorted(((g, at) for g, at in timed if at is not None), key=lambda pair: pair[1])
@@ -180,29 +161,18 @@ def readiness(profile: Profile) -> Readiness:
         ReadyGradient(name=gradient.name, bytes=gradient.bytes, ready_seconds=at, bytes_so_far=so_far)
         for (gradient, at), so_far in zip(known, sums, strict=True)
     )
-    why = _why_no_buckets(profile, gradients)
-    return Readiness(
-        gradients=gradients, buckets=() if why else _buckets(work.bucket_bytes, gradients), why_no_buckets=why
-    )
-
-
-def _why_no_buckets(profile: Profile, gradients: tuple[ReadyGradient, ...]) -> str | None:
-    work = profile.workload
+    why = None
     if not gradients:
-        return "no gradient's moment was recorded"
-    if not work.bucket_bytes:
-        return "one rank exchanges nothing" if profile.world_size == 1 else "no bucket was seen to be reduced"
-    if len(gradients) < len(work.gradients):
-        return "some gradients' moments were not recorded"
-    if abs(sum(work.bucket_bytes) - gradients[-1].bytes_so_far) > _SAME * gradients[-1].bytes_so_far:
-        return "the buckets' bytes are not those of the gradients"
-    return None
-
-
-def _buckets(sizes: tuple[int, ...], gradients: tuple[ReadyGradient, ...]) -> tuple[ReadyBucket, ...]:
-    """Each is ready with the gradient that fills it; rounding of sizes leaves the last to the last gradient."""
-    found, last = [], gradients[-1]
-    for number, (size, end) in enumerate(zip(sizes, accumulate(sizes), strict=True), 1):
-        filling = next((each for each in gradients if each.bytes_so_far >= end), last)
-        found.append(ReadyBucket(number=number, bytes=size, ready_seconds=filling.ready_seconds))
-    return tuple(found)
+        why = "no gradient's moment was recorded"
+    elif not work.bucket_bytes:
+        why = "one rank exchanges nothing" if profile.world_size == 1 else "no bucket was seen to be reduced"
+    elif len(gradients) < len(work.gradients):
+        why = "some gradients' moments were not recorded"
+    elif abs(sum(work.bucket_bytes) - sums[-1]) > _SAME * sums[-1]:
+        why = "the buckets' bytes are not those of the gradients"
+    buckets = []
+    if why is None:
+        for number, (size, end) in enumerate(zip(work.bucket_bytes, accumulate(work.bucket_bytes), strict=True), 1):
+            filling = next((each for each in gradients if each.bytes_so_far >= end), gradients[-1])
+            buckets.append(ReadyBucket(number=number, bytes=size, ready_seconds=filling.ready_seconds))
+    return Readiness(gradients=gradients, buckets=tuple(buckets), why_no_buckets=why)

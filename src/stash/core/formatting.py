@@ -1,4 +1,4 @@
-"""Measured quantities in words: ``9.21 ± 0.30 GB/s``, ``9.2 Gbit/s``, ``GPUs 0, 1 and 3``.
+"""Quantities in words: ``9.21 ± 0.30 GB/s``, ``9.2 Gbit/s``, ``20.7 ± 0.8 h``, ``$338 ± 14``, ``GPUs 0, 1 and 3``.
 
 How a number with its spread is written is decided here, for every report. Turns numbers into text and judges
 nothing.
@@ -6,11 +6,22 @@ nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
 from stash.core.intervals import Interval
-from stash.core.units import BITS, BYTES, SECONDS, Scale, format_bytes, format_rate, format_seconds, scale_for
+from stash.core.units import (
+    BITS,
+    BYTES,
+    SECONDS,
+    Scale,
+    format_bytes,
+    format_rate,
+    format_seconds,
+    scale_for,
+    significant_decimals,
+)
 
 Unit = Literal["bytes/s", "samples/s", "seconds", "bytes", "fraction", "count"]
 Steps = tuple[tuple[float, str], ...]
@@ -49,22 +60,31 @@ def plus_minus(measured: Interval, scale: Scale) -> str:
 
 def quantity(measured: Interval, unit: Unit) -> str:
     """``"9.21 ± 0.30 GB/s"``; without an interval ``"9.21 GB/s (± unknown)"``."""
-    return _joined(measured, _STEPS[unit])
+    return _in_words(*parts(measured, unit))
 
 
 def bits(measured: Interval) -> str:
     """A rate measured in bytes per second, in the unit of networks: ``"9.21 ± 0.30 Gbit/s"``."""
-    return _joined(measured.scaled(8), BITS)
+    return _in_words(*bits_parts(measured))
+
+
+def _in_words(shown: str, spread: str) -> str:
+    number, _, name = shown.partition(" ")
+    return f"{shown} ({spread})" if spread == _UNKNOWN else f"{number} {spread} {name}".strip()
 
 
 def parts(measured: Interval, unit: Unit) -> tuple[str, str]:
     """Value with its unit, and ``± half-width`` (or both arms) in the same unit, for two columns of a table."""
-    return _parts(measured, _STEPS[unit])
+    scale = scale_for(measured.value, _STEPS[unit])
+    shown = scale.text(measured.value) if scale.unit else f"{measured.value:g}"
+    return shown, plus_minus(measured, scale)
 
 
 def bits_parts(measured: Interval) -> tuple[str, str]:
     """Like ``parts``, for networks."""
-    return _parts(measured.scaled(8), BITS)
+    bits = measured.scaled(8)
+    scale = scale_for(bits.value, BITS)
+    return scale.text(bits.value), plus_minus(bits, scale)
 
 
 def plain(value: float, unit: Unit) -> str:
@@ -85,13 +105,64 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _parts(measured: Interval, steps: Steps) -> tuple[str, str]:
-    scale = scale_for(measured.value, steps)
-    shown = scale.text(measured.value) if scale.unit else f"{measured.value:g}"
-    return shown, plus_minus(measured, scale)
+# Hours and dollars of a whole training
+
+HOUR, DAY = 3600.0, 86400.0
+_SPANS = ((100 * HOUR, DAY, "days"), (0.995 * HOUR, HOUR, "h"), (99.5, 60.0, "min"), (0.0, 1.0, "s"))
+"""From how many seconds on, the unit's size, its name."""
+_MAX_DECIMALS = 2
+_MIN_SHARE, _MAX_SHARE = 0.01, 0.99
 
 
-def _joined(measured: Interval, steps: Steps) -> str:
-    shown, spread = _parts(measured, steps)
-    number, _, name = shown.partition(" ")
-    return f"{shown} ({spread})" if spread == _UNKNOWN else f"{number} {spread} {name}".strip()
+def span_scale(seconds: float) -> Scale:
+    """The unit in which ``seconds`` of work are shown, with three digits: hours up to a hundred, then days."""
+    _, size, unit = next(step for step in _SPANS if abs(seconds) >= step[0] or not step[0])
+    number = seconds / size
+    if not number or not math.isfinite(number):
+        return Scale(unit, size, 0)
+    return Scale(unit, size, min(_MAX_DECIMALS, significant_decimals(float(f"{number:.2e}"), 3)))
+
+
+def span(seconds: float) -> str:
+    """``"20.7 h"``, ``"5.0 min"``, ``"4.4 days"``; whole ones without decimals: ``"24 h"``."""
+    scale = span_scale(seconds)
+    whole = seconds / scale.size
+    return f"{whole:,.0f} {scale.unit}" if whole == round(whole) else scale.text(seconds)
+
+
+def span_interval(time: Interval, scale: Scale | None = None) -> str:
+    """``"20.7 ± 0.8 h"``, on ``scale`` if one is given."""
+    size = span_scale(time.value) if scale is None else scale
+    return f"{size.number(time.value)} {spread(time, size)} {size.unit}"
+
+
+def dollars(value: float, decimals: int | None = None) -> str:
+    """``"$338"``, ``"$4.08"``, ``"−$12.30"``; with as many ``decimals`` as are given."""
+    shown = money_decimals(value) if decimals is None else decimals
+    return f"{'−' if value < 0 else ''}${abs(value):,.{shown}f}"
+
+
+def dollars_interval(money: Interval) -> str:
+    """``"$338 ± 14"``."""
+    return f"{dollars(money.value)} {spread(money, Scale('$', 1.0, money_decimals(money.value)))}"
+
+
+def spread(measured: Interval, scale: Scale) -> str:
+    """``"± 0.8"``; ``"± ?"`` of one that is unknown."""
+    return "± ?" if measured.half_width is None else plus_minus(measured, scale)
+
+
+def chance(probability: float | None, limit: float | None = None) -> str:
+    """``"98%"``, ``"> 99%"``; a probability from draws is never said to be certain, nor one of a limit left out."""
+    if probability is None:
+        return "" if limit is None else "unknown"
+    if probability > _MAX_SHARE:
+        return f"> {_MAX_SHARE:.0%}"
+    if probability < _MIN_SHARE:
+        return f"< {_MIN_SHARE:.0%}"
+    return f"{probability:.0%}"
+
+
+def money_decimals(value: float) -> int:
+    """2 below a hundred dollars, as prices have them, else 0."""
+    return 0 if abs(value) >= 99.995 else 2

@@ -1,4 +1,10 @@
-"""Requests to end that count as Ctrl-C, and the platforms where Stash can measure at all."""
+"""Requests to end that count as Ctrl-C, and the platforms where Stash can measure at all.
+
+Of a batch system's SIGTERM, a closed terminal and the like the first counts. What cleans up after KeyboardInterrupt
+then cleans up after all of these, and is not interrupted itself. Python drops an exception that hits a finalizer or a
+weak reference's callback, of which every import has one: so a request is also remembered, and what runs for long asks
+for it (``follow_requests``). Knows nothing of what is cleaned up.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +17,21 @@ from types import FrameType
 
 from stash.core.errors import UserError
 
-# Interrupts ------------------------------------------------------------------------------------------------
-# Requests to end that count as Ctrl-C, and the first of them only: a batch system's SIGTERM, a closed terminal.
-#
-# What cleans up after KeyboardInterrupt then cleans up after all of these, and is not interrupted itself. Python
-# drops an exception that hits a finalizer or a weak reference's callback, of which every import has one: so a
-# request is also remembered, and what runs for long asks for it (``follow_requests``). Knows nothing of what is
-# cleaned up.
-
 REQUESTS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
 )
 """The signals that ask a program to end, as torchrun understands them too. Windows lacks some."""
 
 
-class _Heard:
-    """What the handlers of this process have heard."""
+class _Request:
+    """What the handlers of this process have received."""
 
-    request = False
+    came = False
 
 
 def follow_requests() -> None:
     """Raise KeyboardInterrupt if a request has come since the innermost ``interrupted_by`` began."""
-    if _Heard.request:
+    if _Request.came:
         raise KeyboardInterrupt
 
 
@@ -47,19 +45,19 @@ def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if not _Heard.request:
-            _Heard.request = True
+        if not _Request.came:
+            _Request.came = True
             raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    outer, _Heard.request = _Heard.request, False
+    outer, _Request.came = _Request.came, False
     try:
         with _handled(signals, interrupt):
             yield
     finally:
-        _Heard.request = outer
+        _Request.came = outer
 
 
 @contextmanager
@@ -86,16 +84,11 @@ def _handled(signals: Sequence[signal.Signals], handler: Callable[[int, FrameTyp
             signal.signal(number, earlier)
 
 
-# Platforms -------------------------------------------------------------------------------------------------
-# Where Stash can measure: on Linux, whose page cache, /proc and /sys it reads. Everything else works anywhere.
-
-_NAMES = {"darwin": "macOS", "win32": "Windows"}
-
-
 def require_linux(what: str) -> None:
-    """Raise UserError on any other system; ``what`` is what was to be done."""
+    """Raise UserError on any other system, which has other page caches and no /proc; ``what`` was to be done."""
     if sys.platform != "linux":
+        here = {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
         raise UserError(
-            f"{what} needs Linux, and this is {_NAMES.get(sys.platform, sys.platform)}: run it in a Linux container "
+            f"{what} needs Linux, and this is {here}: run it in a Linux container "
             "or virtual machine; `stash show` and `stash catalog` work here too"
         )

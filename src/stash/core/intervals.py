@@ -1,4 +1,8 @@
-"""A number with its interval, and the difference of two measurements of the same thing."""
+"""A number with its spread: what was measured, and the interval in which the true value may be; and differences.
+
+The one type for this in Stash: of repetitions of a link (here) and of rounds of a ladder (``rounds``). One repetition
+has no interval, and nothing is ever said to be above or below something else on the strength of it.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,6 @@ import numpy as np
 from scipy.special import bdtr, stdtrit
 
 from stash.core.records.base import Record
-
-# Intervals -------------------------------------------------------------------------------------------------
-# A number with its spread: what was measured, and the interval in which the true value may be.
-#
-# The one type for this in Stash: of repetitions of a link (here) and of rounds of a ladder (``rounds``). Knows
-# plain numbers; knows nothing of links, stalls, units or facts. One repetition has no interval, and nothing is ever
-# said to be above or below something else on the strength of it.
 
 K = TypeVar("K")
 UNEVEN = 1.4
@@ -137,12 +134,7 @@ def unevenness(rates: Mapping[K, Interval], factor: float = UNEVEN) -> tuple[K, 
     return (fastest, tuple(sorted(slow, key=lambda name: known[name].value))) if slow else None
 
 
-# Differences -----------------------------------------------------------------------------------------------
-# Two measurements of the same thing, taken at different times: how far apart they are, with an interval.
-#
-# A launch differs from the next of the same job by more than its own rounds tell (where memory lies, which clock a
-# core has). One run a side knows nothing of that, so a typical spread stands in for it, and gives way to what
-# several runs a side show. Knows plain intervals; knows nothing of jobs, stalls or what is worth comparing.
+# Differences
 
 TYPICAL_WEIGHT = 10
 """Degrees of freedom that the typical spread counts for beside the runs' own."""
@@ -152,6 +144,10 @@ _NORMAL = 1.959964
 
 def together(runs: Sequence[Interval], spread: float) -> Interval:
     """The mean of one run or more of the same job, and its 95 % interval; unknown if that of any run is.
+
+    A launch differs from the next of the same job by more than its own rounds tell (where memory lies, which clock a
+    core has). One run a side knows nothing of that, so a typical spread stands in for it, and gives way to what
+    several runs a side show.
 
     ``spread`` is the typical standard deviation between launches, in the unit of the runs. Their variance is
     moderated: that of the runs found, and the typical one with what each run's own interval explains, weighted by
@@ -164,17 +160,14 @@ def together(runs: Sequence[Interval], spread: float) -> Interval:
     if min(len(below), len(above)) < count:
         return Interval(value=mean, repetitions=count)
     found = sum((run.value - mean) ** 2 for run in runs)
-    low, high = mean - _arm(below, found, spread), mean + _arm(above, found, spread)
-    return Interval(value=mean, low=low, high=high, repetitions=count)
-
-
-def _arm(arms: Sequence[float], found: float, spread: float) -> float:
-    """Of the mean of several runs, on the side of these arms; ``found`` is the runs' sum of squares."""
-    count = len(arms)
-    typical = sum((arm / _NORMAL) ** 2 for arm in arms) / count + spread**2
     freedom = TYPICAL_WEIGHT + count - 1
-    variance = (TYPICAL_WEIGHT * typical + found) / freedom
-    return float(stdtrit(freedom, 0.975)) * math.sqrt(variance / count)
+
+    def arm(arms: Sequence[float]) -> float:
+        typical = sum((each / _NORMAL) ** 2 for each in arms) / count + spread**2
+        variance = (TYPICAL_WEIGHT * typical + found) / freedom
+        return float(stdtrit(freedom, 0.975)) * math.sqrt(variance / count)
+
+    return Interval(value=mean, low=mean - arm(below), high=mean + arm(above), repetitions=count)
 
 
 def change(before: Interval, after: Interval) -> Interval:

@@ -2,8 +2,8 @@
 
 A *rung* is a condition under which the same training step is timed; each adds one thing to the rung
 below it, so the difference of two neighbouring rungs is one *stall*. This module knows the rungs and what each
-does, which of them can differ on a given job (in the sentences that everybody quotes), and the order of blocks in a
-round. It knows nothing of clocks, processes or PyTorch.
+does, which of them can differ on a given job (in the sentences that all reports quote), and the order of blocks in
+a round. It knows nothing of clocks, processes or PyTorch.
 """
 
 from __future__ import annotations
@@ -133,9 +133,18 @@ def why_not(name: str, situation: Situation) -> str | None:
     """Why measuring the rung ``name`` would tell nothing on this job, or cannot be done; ``None`` if it can."""
     if name == "solo":
         return None
-    # The lowest rung is there to tell the transfer apart, which the next one adds.
+    # The lowest rung is there to distinguish the transfer, which the next one adds.
     why = why_no_stall("transfer" if name == "resident" else _BY_NAME[name].adds, situation)
-    return why or _why_unmeasurable(name, situation)
+    if why is not None:
+        return why
+    if name == "resident":
+        return situation.immovable if situation.loader else "no data loader to replay batches from"
+    if _BY_NAME[name].reads_data and not situation.loader:
+        return (
+            "no data loader was seen, so what makes batches is part of compute; wrap yours: "
+            "`for batch in stash.watch(loader):`"
+        )
+    return None
 
 
 def why_no_stall(stall: str, situation: Situation) -> str | None:
@@ -149,17 +158,6 @@ def why_no_stall(stall: str, situation: Situation) -> str | None:
     if stall == "network" and situation.nodes <= 1:
         return "one node"
     return None
-
-
-def _why_unmeasurable(name: str, situation: Situation) -> str | None:
-    if situation.loader:
-        return situation.immovable if name == "resident" else None
-    if _BY_NAME[name].reads_data:
-        return (
-            "no data loader was seen, so what makes batches is part of compute; wrap yours: "
-            "`for batch in stash.watch(loader):`"
-        )
-    return "no data loader to replay batches from" if name == "resident" else None
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ def round_of_visits(rungs: Iterable[str], number: int, world_size: int) -> tuple
 
     Even rounds climb, odd rounds descend, so that linear drift of the machine cancels over a pair of rounds. ``cold``
     runs just before ``warm``, which re-reads the same samples, and before the replays, whose batches have to be read:
-    nobody has read what it reads. After the blocks only the leader runs, the other ranks run as many steps alone:
+    it is first to read what it reads. After the blocks only the leader runs, the other ranks run as many steps alone:
     replicas stay in step, so anything a script does every N steps happens on every rank at once. Rounds differ in
     length by a step or two, drawn by their number: else such a thing could meet the same rung in every round.
     """

@@ -2,7 +2,7 @@
 
 A machine that is slow for half a minute makes several rounds slow together. They tell less than as many independent
 ones would, and an interval that takes them as independent is too narrow by a factor of two or three. How long the
-noise remembers cannot be told from few rounds, so it is not estimated first and believed then: the interval is
+noise remembers cannot be estimated from few rounds, so it is not estimated first and believed then: the interval is
 averaged over a grid of noises, each weighted by how well it explains the rounds. Knows matrices of step times,
 ``matrix[round, rung]``; takes rounds as equally far apart.
 """
@@ -32,7 +32,6 @@ _GRID = np.array([(0.0, 0.0), *((memory, share) for memory in MEMORIES for share
 _PRIOR = np.array([WHITE, *(
     (1 - WHITE) * weight / sum(MEMORIES.values()) / len(SHARES) for weight in MEMORIES.values() for _ in SHARES
 )])  # fmt: skip
-_HALVINGS = 24
 _MIN_BEYOND = 0.1
 _UNLIKE = 10.0
 """No rung's own noise is believed to be more times as large or small as that of the others."""
@@ -121,13 +120,22 @@ def slow_share(matrix: Matrix, confidence: float = 0.95) -> float:
 
 
 def _ends(noise: _Noise, weights: Matrix, values: Matrix, confidence: float) -> tuple[float, float]:
-    """Of the interval of the mean of ``values``, averaged over the grid."""
-    freedom = len(values) - 1
+    """Of the interval of the mean of ``values``, averaged over the grid: a weighted sum of Student's distributions.
+
+    Its quantiles are found by halving the range of the members' own.
+    """
+    freedom, tail = len(values) - 1, (1 - confidence) / 2
     centre, squares = noise.fitted(values)
-    spread = np.sqrt(squares / freedom / noise.total)
-    tail = (1 - confidence) / 2
-    low, high = _quantiles(weights, centre, spread, freedom, np.array([tail, 1 - tail]))
-    return low, high
+    spread, at = np.sqrt(squares / freedom / noise.total), np.array([tail, 1 - tail])
+    ends = centre + spread * stdtrit(freedom, at)[:, None]
+    low, high = ends.min(axis=1), ends.max(axis=1)
+    scale = np.where(spread > 0, spread, math.ulp(1.0))
+    for _ in range(24):
+        middle = (low + high) / 2
+        below = stdtr(freedom, (middle[:, None] - centre) / scale) @ weights < at
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    lower, upper = (low + high) / 2
+    return float(lower), float(upper)
 
 
 def _weights(noise: _Noise, relative: Matrix) -> Matrix:
@@ -201,15 +209,3 @@ def _noise(rounds: int, share: Matrix) -> _Noise:
     noise = _Noise(diagonal, off_diagonal, pivots, factors, np.empty(0), np.empty(0), log_determinant)
     sums = noise.divided(np.ones(rounds))
     return noise._replace(sums=sums, total=sums.sum(axis=1))
-
-
-def _quantiles(weights: Matrix, centre: Matrix, spread: Matrix, freedom: int, at: Matrix) -> list[float]:
-    """Of a weighted sum of Student's distributions: by halving the range of the members' own quantiles."""
-    ends = centre + spread * stdtrit(freedom, at)[:, None]
-    low, high = ends.min(axis=1), ends.max(axis=1)
-    scale = np.where(spread > 0, spread, math.ulp(1.0))
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        below = stdtr(freedom, (middle[:, None] - centre) / scale) @ weights < at
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return [float(end) for end in (low + high) / 2]

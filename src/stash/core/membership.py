@@ -1,5 +1,8 @@
-"""Proof that the other end of a TCP connection is of the same run: both know its secret; and the address on the
-way there.
+"""Proof that the other end of a TCP connection is of the same run; and this machine's address on the way there.
+
+Both ends know the run's secret (HMAC-SHA256). Each proves it on a number that the other drew, in messages of fixed
+sizes and within one deadline; the secret never crosses the network. What follows is not encrypted: a machine in
+between can read it, and change it.
 """
 
 from __future__ import annotations
@@ -12,12 +15,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-
-# Membership ------------------------------------------------------------------------------------------------
-# Proof that whoever is at the other end of a TCP connection is of the same run: both know its secret (HMAC-SHA256).
-#
-# Each end proves it on a number that the other drew, in messages of fixed sizes and within one deadline; the secret
-# never crosses the network. What follows is not encrypted: who sits in between can read it, and change it.
 
 TOKEN = "STASH_RUN_TOKEN"
 """Variable that holds a run's secret, on every machine of it."""
@@ -34,7 +31,7 @@ class StrangerError(ConnectionError):
 
 
 class HungUpError(StrangerError):
-    """It does not believe that this end knows the secret, or takes nobody any more."""
+    """The other end does not accept this one's proof, or takes no member any more."""
 
 
 def signature(secret: bytes, *parts: bytes) -> bytes:
@@ -108,11 +105,8 @@ def received(link: socket.socket, size: int, deadline: float) -> bytes:
     return data
 
 
-Welcome = Callable[[socket.socket, RunMember], None]
-
-
 class Door:
-    """Lets members of a run in, and nobody else: each connection proves itself in a thread of its own."""
+    """Lets members of a run in, and none else: each connection proves itself in a thread of its own."""
 
     def __init__(
         self,
@@ -155,9 +149,9 @@ class Door:
                     del self._unproven[oldest]
                     hang_up(oldest)
                 self._unproven[link] = None
-            threading.Thread(target=self._hear, args=(link,), daemon=True).start()
+            threading.Thread(target=self._admit, args=(link,), daemon=True).start()
 
-    def _hear(self, link: socket.socket) -> None:
+    def _admit(self, link: socket.socket) -> None:
         try:
             member = admit(link, self._secret, self._purpose)
         except OSError:
@@ -196,13 +190,10 @@ def gathered(
 
 
 def hang_up(link: socket.socket) -> None:
-    """End a connection that another thread waits for; that thread closes it, and nobody has its descriptor before."""
+    """End a connection that another thread waits for and closes, so that its descriptor is not reused before."""
     with contextlib.suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)
 
-
-# Routes ----------------------------------------------------------------------------------------------------
-# Which of this machine's addresses is on the way to a host. Sends nothing; interfaces are ``measure/linux``'s.
 
 LOOPBACK = "127.0.0.1"
 _ANY_PORT = 9

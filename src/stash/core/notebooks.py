@@ -1,4 +1,4 @@
-"""What shows records in notebooks: told once by the package's front, since a record does not know how it looks.
+"""What shows records in notebooks: set once by the package's front, since a record does not know how it looks.
 
 Knows nothing of HTML; imported with ``import stash``, so it imports nothing.
 """

@@ -16,14 +16,7 @@ PAGE = mmap.PAGESIZE
 _CACHESTAT = {"x86_64": 451, "aarch64": 451}.get(platform.machine())
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_long,
-]
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
 
@@ -45,14 +38,11 @@ def resident_pages(descriptor: int, size: int, layered: bool = False) -> tuple[i
         stat, whole = _Stat(), _Range(0, 0)
         if _libc.syscall(_CACHESTAT, descriptor, ctypes.byref(whole), ctypes.byref(stat), 0) == 0:
             return int(stat.cached), int(stat.dirty + stat.writeback)
-    return _mincore(descriptor, size) if _may_know(descriptor) else None
-
-
-def _may_know(descriptor: int) -> bool:
-    """Whether ``mincore`` tells the truth: to all but owner and writers it says *resident* (since Linux 5.2)."""
-    if os.geteuid() in (0, os.fstat(descriptor).st_uid):
-        return True
-    return os.access(f"/proc/self/fd/{descriptor}", os.W_OK, effective_ids=True)
+    # To all but owner and writers ``mincore`` calls every page resident (since Linux 5.2).
+    owns = os.geteuid() in (0, os.fstat(descriptor).st_uid)
+    if owns or os.access(f"/proc/self/fd/{descriptor}", os.W_OK, effective_ids=True):
+        return _mincore(descriptor, size)
+    return None
 
 
 def _mincore(descriptor: int, size: int) -> tuple[int, int] | None:

@@ -43,7 +43,12 @@ def in_words(text: str) -> str:
 
 def printable(text: str) -> str:
     """``text`` of one line or several, with every character that would act on a terminal as its escape: ``\\x1b``."""
-    return _ACTS.sub(_escape, _COLOURS.sub("", text.replace("\r\n", "\n")))
+
+    def escape(found: re.Match[str]) -> str:
+        code = ord(found[0])
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+    return _ACTS.sub(escape, _COLOURS.sub("", text.replace("\r\n", "\n")))
 
 
 def printable_line(text: str, most: int = MAX_SENTENCE_CHARACTERS) -> str:
@@ -73,8 +78,3 @@ def strict_json(document: Any, indent: int = 1) -> str:
         lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}",
         json.dumps(document, indent=indent, ensure_ascii=False, allow_nan=False),
     )
-
-
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

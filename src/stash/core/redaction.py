@@ -7,11 +7,11 @@ are left out of every artefact already, when it is written (``core/secrets.py``)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any, overload
 
-from stash.core.records.host import Host, Probe
+from stash.core.records.host import Probe
 from stash.core.records.profile import Profile
 
 PATH, URL, ADDRESS = "<path>", "<url>", "<address>"
@@ -35,61 +35,44 @@ def redacted(artefact: Profile) -> Profile: ...
 def redacted(artefact: Probe) -> Probe: ...
 def redacted(artefact: Profile | Probe) -> Profile | Probe:
     """``artefact`` with ``host0``, ``host1`` … for its machines and neither paths nor addresses."""
-    record = type(artefact)
-    text = _changer(artefact.hosts)
+    hostnames = dict.fromkeys(host.hostname for host in artefact.hosts)
+    names = {name: f"host{number}" for number, name in enumerate(hostnames)}
+    known = {short: alias for name, alias in reversed(names.items()) for short in (name.split(".")[0], name) if short}
+    longest = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+    # a name is left out with the domain behind it
+    named = re.compile(rf"(?<![\w-])({longest})(?:\.[\w-]+)*(?![\w-])") if known else None
+
+    def text(sentence: str) -> str:
+        sentence = _ADDRESS.sub(ADDRESS, _PATH.sub(PATH, _URL.sub(URL, sentence)))
+        return sentence if named is None else named.sub(lambda match: known[match[1]], sentence)
+
     fields = _walked(artefact.model_dump(exclude={"blocks"}), text)
     if isinstance(artefact, Profile):
         fields["workload"]["name"] = text(PurePath(artefact.workload.name).name)
         fields["blocks"] = artefact.blocks
-    return record.model_validate(fields)
-
-
-def _changer(hosts: Sequence[Host]) -> Callable[[str], str]:
-    """What leaves names, paths and addresses out of a text; a name is left out with the domain behind it."""
-    names = {name: f"host{number}" for number, name in enumerate(dict.fromkeys(host.hostname for host in hosts))}
-    known = {short: alias for name, alias in reversed(names.items()) for short in (name.split(".")[0], name) if short}
-    longest = sorted(known, key=len, reverse=True)
-    named = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, longest))})(?:\.[\w-]+)*(?![\w-])") if known else None
-
-    def change(text: str) -> str:
-        text = _ADDRESS.sub(ADDRESS, _PATH.sub(PATH, _URL.sub(URL, text)))
-        return text if named is None else named.sub(lambda match: known[match[1]], text)
-
-    return change
+    return type(artefact).model_validate(fields)
 
 
 def _walked(fields: Any, text: Callable[[str], str]) -> Any:
     """A dumped record with its fields changed, at any depth."""
-    if isinstance(fields, dict):
-        return {name: _changed(name, value, text) for name, value in fields.items()}
     if isinstance(fields, (list, tuple)):
         return [_walked(each, text) for each in fields]
-    return fields
-
-
-def _changed(name: str, value: Any, text: Callable[[str], str]) -> Any:
-    if value is None:
-        return None
-    if name in HOSTNAMES and isinstance(value, str):
-        return text(value)
-    if name in PATHS and isinstance(value, str):
-        return PATH
-    if name in COMMANDS:
-        return [_word(number, word, text) for number, word in enumerate(value)]
-    if name in SENTENCES:
-        return text(value) if isinstance(value, str) else _each(value, text)
-    return _walked(value, text)
-
-
-def _each(sentences: Any, text: Callable[[str], str]) -> Any:
-    if isinstance(sentences, dict):
-        return {name: text(each) for name, each in sentences.items()}
-    return [text(each) for each in sentences]
-
-
-def _word(number: int, word: str, text: Callable[[str], str]) -> str:
-    """A word of a command; of the program itself its name stays."""
-    if number == 0:
-        return text(PurePath(word).name)
-    option, sign, value = word.rpartition("=")
-    return f"{option}{sign}{PATH if _RELATIVE.match(value) else text(value)}"
+    if not isinstance(fields, dict):
+        return fields
+    changed: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name in PATHS and isinstance(value, str):
+            changed[name] = PATH
+        elif name in COMMANDS and value:  # of the program itself its name stays
+            changed[name] = [text(PurePath(value[0]).name)]
+            for option, sign, argument in (word.rpartition("=") for word in value[1:]):
+                changed[name].append(f"{option}{sign}{PATH if _RELATIVE.match(argument) else text(argument)}")
+        elif name in (*HOSTNAMES, *SENTENCES) and isinstance(value, str):
+            changed[name] = text(value)
+        elif name in SENTENCES and isinstance(value, dict):
+            changed[name] = {key: text(each) for key, each in value.items()}
+        elif name in SENTENCES and value is not None:
+            changed[name] = [text(each) for each in value]
+        else:
+            changed[name] = _walked(value, text)
+    return changed

@@ -1,6 +1,8 @@
 """Paired statistics of rounds: means, intervals, disturbed rounds, when to stop; and the slowest of several ranks.
 
-Knows matrices of seconds, nothing of rungs.
+Knows matrices of step times, ``matrix[round, rung]`` in seconds, rungs in ladder order; knows nothing of profiles
+or of what a rung means. Every difference is taken inside one round, so whatever slows a whole round cancels. Runs
+after every round of a live measurement, therefore plain numpy and a few milliseconds at most.
 """
 
 from __future__ import annotations
@@ -16,13 +18,6 @@ from scipy.special import ndtr, stdtr, stdtrit
 from stash.core.intervals import Interval
 from stash.core.levels import Matrix, level, slow_share
 
-# Rounds ----------------------------------------------------------------------------------------------------
-# Paired statistics of rounds: means, intervals, what disturbed some, when to stop, what looks unstable.
-#
-# Knows matrices of step times, ``matrix[round, rung]`` in seconds, rungs in ladder order; knows nothing of profiles
-# or of what a rung means. Every difference is taken inside one round, so whatever slows a whole round cancels. Runs
-# after every round of a live measurement, therefore plain numpy and a few milliseconds at most.
-
 RESAMPLES = 2000
 SEED = 20230718
 MAD_TO_SIGMA = 1.4826
@@ -37,8 +32,14 @@ def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     what they would be longer or shorter on a machine slow all along.
     """
     matrix = _checked(matrix)
-    slow = slow_share(matrix, confidence)
-    return [level(matrix, 0, confidence), *(_widened(one, slow) for one in increments(matrix, confidence))]
+    share, found = slow_share(matrix, confidence), [level(matrix, 0, confidence)]
+    for one in increments(matrix, confidence):
+        if one.low is None or one.high is None or not share:
+            found.append(one)
+        else:  # that share of the value, in quadrature
+            low, high = (math.hypot(arm, share * one.value) for arm in (one.value - one.low, one.high - one.value))
+            found.append(one.model_copy(update={"low": one.value - low, "high": one.value + high}))
+    return found
 
 
 def whole_estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
@@ -50,32 +51,24 @@ def stall_estimates(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     """What ``estimate`` says of the rounds once they are calmed.
 
     If a single block was disturbed in all, it is unknown whether an accident of the machine hit it, and its cost
-    is everybody's, or its rung is like that now and then, and the cost is its own. Intervals then hold both.
+    is every rung's, or its rung is like that now and then, and the cost is its own. Intervals then hold both.
     """
     return _either(matrix, lambda rounds: estimate(rounds, confidence))
 
 
 def _either(matrix: Matrix, estimates: Callable[[Matrix], list[Interval]]) -> list[Interval]:
-    """Of the calmed rounds, with intervals joined to those of the rounds as they are where it may be either."""
+    """Of the calmed rounds; if one block of several rungs was disturbed, with intervals that hold those of both."""
     found = estimates(calmed(matrix))
-    if not _one_block_disturbed(matrix):
+    if matrix.shape[1] == 1 or int(_hit(matrix).sum()) != 1:  # what disturbs the only rung is its own in any case
         return found
-    return [_joined(one, other) for one, other in zip(found, estimates(matrix), strict=True)]
-
-
-def _joined(one: Interval, other: Interval) -> Interval:
-    """The value of one, and an interval that holds those of both; unknown if either is."""
-    if one.low is None or one.high is None or other.low is None or other.high is None:
-        return Interval(value=one.value)
-    return one.model_copy(update={"low": min(one.low, other.low), "high": max(one.high, other.high)})
-
-
-def _widened(one: Interval, share: float) -> Interval:
-    """With a half-width of this ``share`` of the value added in quadrature."""
-    if one.low is None or one.high is None or not share:
-        return one
-    below, above = (math.hypot(arm, share * one.value) for arm in (one.value - one.low, one.high - one.value))
-    return one.model_copy(update={"low": one.value - below, "high": one.value + above})
+    joined = []
+    for one, other in zip(found, estimates(matrix), strict=True):
+        if one.low is None or one.high is None or other.low is None or other.high is None:
+            joined.append(Interval(value=one.value))
+        else:
+            ends = {"low": min(one.low, other.low), "high": max(one.high, other.high)}
+            joined.append(one.model_copy(update=ends))
+    return joined
 
 
 def increments(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
@@ -142,11 +135,6 @@ def _hit(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> NDArray
     distance = np.abs(matrix - median)
     sigma = MAD_TO_SIGMA * np.median(distance, axis=0)
     return np.asarray((distance > sigmas * sigma) & (distance > relative * np.abs(median)), dtype=np.bool_)
-
-
-def _one_block_disturbed(matrix: Matrix) -> bool:
-    """Of several rungs; what disturbs the only one is its own in any case."""
-    return matrix.shape[1] > 1 and int(_hit(matrix).sum()) == 1
 
 
 def calmed(matrix: Matrix) -> Matrix:
@@ -244,12 +232,7 @@ def spread(values: Matrix) -> float:
     return MAD_TO_SIGMA * float(np.median(np.abs(values - median))) / median if median > 0 else math.nan
 
 
-# Slowest ---------------------------------------------------------------------------------------------------
-# How long the slowest of several ranks takes: that of the rank which is slowest on average, as distinct from luck.
-#
-# Knows matrices of step times, ``times[round, rank]`` in seconds. The largest of many noisy means lies above all
-# true ones, even of equal ranks: by 3 % of a step for 64 ranks, five rounds and noise of 3 %. So a rank counts as
-# the slowest only as far as the rounds tell it from the others. Knows nothing of rungs, nor why a rank is slow.
+# The slowest of several ranks
 
 
 BEYOND_LUCK = 1.5
@@ -260,7 +243,10 @@ variance. What is assumed before measuring, besides that there is one in half of
 
 
 def slowest(times: Matrix) -> Matrix:
-    """Round by round, the time of the rank that is slowest on average.
+    """Round by round, the time of the rank that is slowest on average, of ``times[round, rank]`` in seconds.
+
+    The largest of many noisy means lies above all true ones, even of equal ranks: by 3 % of a step for 64 ranks, five
+    rounds and noise of 3 %. So a rank counts as the slowest only as far as the rounds distinguish it from the others.
 
     Either a single rank is slow, or the times of all scatter around a common one. In the first case the largest time
     is that rank's own. In the second it is drawn towards the common one by the share of luck in the variance of the

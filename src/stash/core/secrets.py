@@ -8,6 +8,7 @@ address (``https://user:VALUE@host``), or by the shape that its maker gives it (
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -64,16 +65,16 @@ def masked_text(text: str, arguments: bool = True) -> str:
 
     Without ``arguments`` those of the job stay: for whoever typed them and wants to type them again.
     """
+
+    def without_value(found: re.Match[str]) -> str:
+        if not is_secret(found["name"]) or found["value"] == MASK:
+            return found[0]
+        return found[0][: found.start("value") - found.start()] + MASK
+
     text = _IN_ADDRESS.sub(rf"\g<scheme>{MASK}@", text)
-    text = _OPTION.sub(_without_value, text)
-    text = _SHAPES.sub(MASK, _ASSIGNED.sub(_without_value, text))
+    text = _OPTION.sub(without_value, text)
+    text = _SHAPES.sub(MASK, _ASSIGNED.sub(without_value, text))
     return text if _Hidden.pattern is None or not arguments else _Hidden.pattern.sub(HIDDEN, text)
-
-
-def _without_value(found: re.Match[str]) -> str:
-    if not is_secret(found["name"]) or found["value"] == MASK:
-        return found[0]
-    return found[0][: found.start("value") - found.start()] + MASK
 
 
 def is_secret(name: str) -> bool:
@@ -86,7 +87,7 @@ def is_secret(name: str) -> bool:
     return parts[-1] in _AT_THE_END or any(part in _ANYWHERE for part in parts)
 
 
-# Arguments of a job ---------------------------------------------------------------------------------------------
+# Arguments of a job
 
 _OPTION_NAME = re.compile(r"--?[A-Za-z]|--[A-Za-z][\w.-]{0,60}")
 _NAMED = re.compile(r"(?P<name>--[A-Za-z][\w.-]{0,60}=|[+~]{0,2}[A-Za-z_][\w./@-]{0,60}=)(?P<value>.*)", re.DOTALL)
@@ -133,7 +134,14 @@ def kept_words(words: Sequence[str], choices: Collection[str] = (), folders: Seq
         before = words[number - 1] if number else ""
         names = not begun and (_STARTS.fullmatch(word) is not None or word.endswith(_SCRIPT))
         module = not begun and before in ("-m", "--module") and re.fullmatch(r"[\w.]+", word) is not None
-        kept.append(word if number == 0 or names or module else _kept(word, choices, folders))
+        named = _NAMED.fullmatch(word)
+        if number == 0 or names or module or word == "--" or _is_harmless(word, choices, folders):
+            kept.append(word)
+        elif named is None:
+            kept.append(HIDDEN)
+        else:
+            value = named["value"]
+            kept.append(named["name"] + (value if _is_harmless(value, choices, folders) else HIDDEN))
         begun = begun or module or word.endswith(_SCRIPT)
     return tuple(kept)
 
@@ -166,28 +174,15 @@ def _not_kept(words: Sequence[str], kept: Sequence[str]) -> Iterator[str]:
                 yield part
 
 
-def _kept(word: str, choices: Collection[str], folders: Iterable[Path]) -> str:
-    if _OPTION_NAME.fullmatch(word) or word == "--" or _is_harmless(word, choices, folders):
-        return word
-    named = _NAMED.fullmatch(word)
-    if named is None:
-        return HIDDEN
-    value = named["value"]
-    return named["name"] + (value if _is_harmless(value, choices, folders) else HIDDEN)
-
-
 def _is_harmless(value: str, choices: Collection[str], folders: Iterable[Path]) -> bool:
     if value.lower() in _PLAIN or value in (MASK, HIDDEN) or value in choices:
         return True
     if _NUMBERS.fullmatch(value):
         return sum(character.isdigit() for character in value) <= _DIGITS
-    return bool(_OPTION_NAME.fullmatch(value)) or any(_is_below(value, folder) for folder in folders)
-
-
-def _is_below(value: str, folder: Path) -> bool:
-    """Whether a file or folder of the project is meant."""
-    try:
-        found = (folder / value).resolve(strict=True)
-    except (OSError, ValueError, RuntimeError):
-        return False
-    return found.is_relative_to(folder.resolve())
+    if _OPTION_NAME.fullmatch(value):
+        return True
+    for folder in folders:  # of the project
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            if (folder / value).resolve(strict=True).is_relative_to(folder.resolve()):
+                return True
+    return False

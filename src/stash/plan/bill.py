@@ -5,7 +5,7 @@
 
 Every item is an array of draws, ``[draws]``, and the items add up to the bill in each of them. What a stall costs is
 its seconds at the same price, so that the stalls' dollars add up to those of *training*; a negative stall stays
-negative. Facts that nobody gave are not counted, and ``not_counted`` says which. Knows nothing of deadlines.
+negative. Facts that were not given are not counted, and ``not_counted`` says which. Knows nothing of deadlines.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from stash.catalog.reference import Tariff
-from stash.core.dollars import span
-from stash.core.formatting import listed
+from stash.core.formatting import listed, span
 from stash.core.intervals import Interval
 from stash.core.records.base import Number, Record
 from stash.core.units import MONTH_HOURS
@@ -37,7 +36,7 @@ ItemName = Literal["training", "start-up", "first epoch", "rounding", "disk", "e
 
 
 class BillFacts(Record):
-    """What a bill needs beside forecast and price; ``None`` is not counted."""
+    """What a bill needs besides forecast and price; ``None`` is not counted."""
 
     start_seconds: Interval | None = None
     """From the order to a machine that is up; pulling the image and getting the data follow."""
@@ -173,7 +172,7 @@ def bill(
     at = f"{rental.nodes} × ${rental.price.dollars_per_hour.value:,.4g}/h"
     lasts("training", steps * stalls.step, f"{steps:,.0f} steps of {stalls.step.mean():,.4g} s at {at}", known)
     wall: Array = np.sum([part.seconds for part in parts], axis=0)
-    parts += _beside(wall, all(part.seconds_known for part in parts), per_second, price_known, rental, facts)
+    parts += _timeless_items(wall, all(part.seconds_known for part in parts), per_second, price_known, rental, facts)
     return Bill(
         parts=tuple(parts),
         predicted=stalls.parts,
@@ -205,7 +204,9 @@ def _start(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, s
         seconds = seconds + draws.of("start-up", facts.start_seconds)
         sentences.append(f"{span(facts.start_seconds.value)} until machines are up")
         known = facts.start_seconds.low is not None
-    rate = _download_rate(stalls, facts)
+    rate, network = facts.download_bytes_per_second, stalls.target.network
+    if rate is not None and network is not None and network.bytes_per_second is not None:
+        rate = min(rate, network.nics * network.bytes_per_second.value)  # never more than its own network takes
     for what, size in (("image", facts.image_bytes), ("data", facts.dataset_bytes)):
         if size is not None and rate is not None:
             seconds = seconds + size / rate
@@ -213,23 +214,15 @@ def _start(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, s
     return (seconds, ", ".join(sentences), known) if sentences else None
 
 
-def _download_rate(stalls: StallDraws, facts: BillFacts) -> float | None:
-    """What a node downloads in a second: as was said, though never more than its own network takes."""
-    network = stalls.target.network
-    if facts.download_bytes_per_second is None or network is None or network.bytes_per_second is None:
-        return facts.download_bytes_per_second
-    return min(facts.download_bytes_per_second, network.nics * network.bytes_per_second.value)
-
-
-def _beside(
+def _timeless_items(
     wall: Array, wall_known: bool, per_second: Array, price_known: bool, rental: Rental, facts: BillFacts
 ) -> list[BillPart]:
     """Items that take no time: what rounding, disks and data that leave add to ``wall`` seconds."""
     nothing = np.zeros_like(wall)
-    found: list[BillPart] = []
+    items: list[BillPart] = []
 
     def costs(name: ItemName, dollars: Array, text: str, known: bool) -> None:
-        found.append(BillPart(name, nothing, dollars, text, True, known))
+        items.append(BillPart(name, nothing, dollars, text, True, known))
 
     tariff = facts.tariffs.get(rental.cloud)
     if rental.price.paid_as != "own" and tariff is not None and tariff.billed_by_seconds is not None:
@@ -248,7 +241,7 @@ def _beside(
         size, rate = egress
         text = f"{rental.nodes} × {size / GB:,.4g} GB of data at ${rate:,.4g} per GB"
         costs("egress", nothing + rental.nodes * size / GB * rate, text, True)
-    return found
+    return items
 
 
 def rounded_up(seconds: Array, by: float, least: float) -> Array:
@@ -296,16 +289,10 @@ def not_counted(facts: BillFacts, rentals: Sequence[Rental], first_epoch: bool) 
         left.append("getting the data to the machines is not counted, for want of a rate (--download 500MB/s)")
     if not first_epoch:
         left.append("the first epoch is taken to be as fast as the others, though its data are not in memory yet")
-    return (*left, *_clouds_not_counted(facts, rentals))
-
-
-def _clouds_not_counted(facts: BillFacts, rentals: Sequence[Rental]) -> list[str]:
-    """What is unknown of some clouds only."""
     rented = [rental for rental in rentals if rental.price.paid_as != "own"]
     clouds = sorted({rental.cloud for rental in rented})
     unrounded = [name for name in clouds if name not in facts.tariffs or not facts.tariffs[name].billed_by_seconds]
     diskless = sorted({rental.cloud for rental in rented if _disk(rental, facts) is None})
-    left = []
     if unrounded:
         left.append(f"{listed(unrounded)} may round use up: how is in no source, and not counted")
     if diskless:
@@ -321,7 +308,7 @@ def _clouds_not_counted(facts: BillFacts, rentals: Sequence[Rental]) -> list[str
             "interruptions of spot instances are not counted: how often they come is not known here "
             "(`stash spot plan --interruptions 10%/month` counts them)"
         )
-    return left
+    return tuple(left)
 
 
 def plan_fact(used: Used) -> PlanFact:
@@ -340,5 +327,5 @@ def plan_fact(used: Used) -> PlanFact:
 
 
 def _interval(drawn: Array, known: bool) -> Interval:
-    found = intervals(drawn[np.newaxis])[0]
-    return found if known else Interval(value=found.value)
+    interval = intervals(drawn[np.newaxis])[0]
+    return interval if known else Interval(value=interval.value)

@@ -5,11 +5,11 @@ copies to the device) and what is waited for the slowest rank. What else a step 
 
 - an exchange exposes ``max(ready + remaining) − ready[last] >= 0`` seconds (``timeline.exposed``), times a proportion
   and an error factor that are not negative;
-- loaders that need s seconds for its batches make a step of t seconds take ``max(t, s)`` or more (``queueing``), of
+- loaders that need s seconds for its batches make a step of t seconds take ``max(t, s)`` or more (``pipeline``), of
   which the proportion ``less`` is counted: t + less · max(0, s − t), which grows with t. Reading from storage takes
   no less than reading from memory.
 
-What fresh batches cost beside what any queue tells (``stalls.Held.more``) is in every forecast, and so in the
+What fresh batches cost beyond what any queue explains (``loading.Held.more``) is in every forecast, and so in the
 bound. Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero,
 and the negative part of each measured data stall, which forecasts keep.
 
@@ -190,7 +190,9 @@ def _trains(shape: Shape, catalog: Catalog, several: bool) -> _LeastStep:
         if stall is not None and (several or name != "contention"):
             seconds = seconds + stall * times
     if several:
-        seconds = seconds + _least_exchange(base)
+        # What measured exchanges have below zero: noise, which forecasts keep.
+        exchanges = [drawn for name in EXCHANGE_STALLS if (drawn := base.stall(name)) is not None]
+        seconds = seconds + float(sum(min(0.0, drawn.min()) for drawn in exchanges))
     return _LeastStep(seconds, fresh(shape), float(np.mean(factor)))
 
 
@@ -202,12 +204,6 @@ def fresh(shape: Shape) -> Array:
     samples = shape.key.batch * shape.key.accumulate
     seconds: Array = held.prep.noise + samples * held.prep.more
     return seconds if held.fetch is None else seconds + held.fetch.noise
-
-
-def _least_exchange(base: Base) -> float:
-    """What measured exchanges say below zero: noise, which forecasts keep."""
-    found = [drawn for name in EXCHANGE_STALLS if (drawn := base.stall(name)) is not None]
-    return float(sum(min(0.0, drawn.min()) for drawn in found))
 
 
 def raised(

@@ -1,4 +1,8 @@
-"""What may be rented: offers that meet the constraints, each with its price, for profiles of one job."""
+"""What may be rented: offers that meet the constraints, each with its price, for profiles of one job.
+
+Of several offers of one type, paid in one way, only the cheapest can be best: machines are the same, so time is, and
+a bill grows with its price. What has no price is kept separate. Knows nothing of how long anything takes.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,6 @@ from stash.core.units import nearest
 from stash.plan.hourly_prices import agreed, available, hourly_price, price_moves
 from stash.plan.records import Constraints, HourlyPrice, Rental, Unranked
 from stash.predict.cluster import Target
-
-# Candidates ------------------------------------------------------------------------------------------------
-# What may be rented: offers that meet the constraints, each with its price and the profile nearest to its machine.
-#
-# Of several offers of one type, paid in one way, only the cheapest can be best: machines are the same, so time is,
-# and a bill grows with its price. What has no price is kept separate. Knows nothing of how long anything takes.
 
 _ROUNDING = 1 - 1e-3
 """Published memory sizes have four digits, so a minimum allows for the last one."""
@@ -91,20 +89,33 @@ def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Ta
     offers = catalog.query(OfferFilter(kinds=kinds if constraints.spot == "never" else (*kinds, "spot")))
     moves = price_moves(catalog.query(OfferFilter(kinds=("prior",))), offers)
     allowed = {id(each): _allows(constraints, each, each.name in machines) for each in catalog.instances}
-    found: dict[tuple[int, PriceKind], list[Offer]] = {}
+    regions = {each.lower() for each in constraints.regions}
+    by_kind: dict[tuple[int, PriceKind], list[Offer]] = {}
     for offer in offers:  # cheapest first
-        if allowed[id(offer.instance)] is True and _in_region(constraints, offer):
-            found.setdefault((id(offer.instance), offer.kind), []).append(offer)
+        anywhere = not regions or offer.instance.cloud == ON_PREMISE
+        if allowed[id(offer.instance)] is True and (anywhere or (offer.region or "").lower() in regions):
+            by_kind.setdefault((id(offer.instance), offer.kind), []).append(offer)
     every = (
         _rentable(alike, hourly_price(alike[0], moves, now), constraints, machines.get(alike[0].instance.name))
-        for alike in found.values()
+        for alike in by_kind.values()
     )
     rentables = tuple(each for each in every if each.most_nodes > 0)
     priced = {(offer.instance.cloud, offer.instance.name) for offer in offers}
-    unranked = tuple(_unranked(catalog.instances, allowed, priced))
+    unranked = []
+    for each in catalog.instances:
+        verdict = allowed[id(each)]
+        if verdict is True and (each.cloud, each.name) not in priced:
+            verdict = "its price is unknown"
+        if isinstance(verdict, str):
+            unranked.append(Unranked(instance=each.name, cloud=each.cloud, why=verdict))
     if not rentables:
-        raise UserError(_nothing_left(constraints, unranked))
-    return Market(rentables, unranked)
+        given = [f"--{name}" for name, value in wishes(constraints) if value]
+        which = f"these constraints ({listed(given)})" if given else "the catalog"
+        unknown = f"; of {len(unranked)} types a price or fact is unknown" if unranked else ""
+        raise UserError(
+            f"{which} leave nothing that could be rented{unknown}; loosen one, or add prices: `stash catalog refresh`"
+        )
+    return Market(rentables, tuple(unranked))
 
 
 def _rentable(
@@ -113,17 +124,14 @@ def _rentable(
     offer, instance = alike[0], alike[0].instance
     devices = machine.devices if machine is not None else instance.devices
     device = machine.device if machine is not None else instance.gpu or instance.gpu_model
-    said = [each for each in (available(offer), constraints.quotas.get(instance.name)) if each is not None]
-    if not said and price.paid_as == "own":
-        said = [1]  # of one's own there is one, unless somebody says how many
-    limits = [constraints.most_nodes, *said]
+    counts = [each for each in (available(offer), constraints.quotas.get(instance.name)) if each is not None]
+    if not counts and price.paid_as == "own":
+        counts = [1]  # of one's own there is one, unless a file or a quota says how many
+    limits = [constraints.most_nodes, *counts]
     if constraints.most_dollars_per_hour is not None and offer.dollars_per_hour > 0:
         # What an hour costs to the cent may exceed the limit by its last bit.
         limits.append(int(constraints.most_dollars_per_hour / offer.dollars_per_hour * (1 + 1e-12)))
     return Rentable(instance, price, devices, device, min(limits), len(alike), machine)
-
-
-# Constraints -----------------------------------------------------------------------------------------------------
 
 
 def _allows(constraints: Constraints, instance: Instance, measured: bool) -> bool | str:
@@ -146,31 +154,12 @@ def _allows(constraints: Constraints, instance: Instance, measured: bool) -> boo
             return "its GPUs' memory is unknown"
         if instance.gpu_memory_bytes < least * _ROUNDING:
             return False
-    return True if measured or instance.gpu_share == 1.0 else _slice(instance)
-
-
-def _slice(instance: Instance) -> str:
+    if measured or instance.gpu_share == 1.0:
+        return True
     return (
-        f"it has {instance.gpu_share:.2g} of one {instance.gpu_model}, and how fast a slice of a GPU trains nobody "
+        f"it has {instance.gpu_share:.2g} of one {instance.gpu_model}, and how fast a slice of a GPU trains is not "
         f"published; profile there, or scale: `stash whatif --instance {instance.name}`"
     )
-
-
-def _in_region(constraints: Constraints, offer: Offer) -> bool:
-    if not constraints.regions or offer.instance.cloud == ON_PREMISE:
-        return True
-    return offer.region is not None and offer.region.lower() in {each.lower() for each in constraints.regions}
-
-
-def _unranked(
-    instances: Iterable[Instance], allowed: Mapping[int, bool | str], priced: set[tuple[str, str]]
-) -> Iterable[Unranked]:
-    for each in instances:
-        verdict = allowed[id(each)]
-        if isinstance(verdict, str):
-            yield Unranked(instance=each.name, cloud=each.cloud, why=verdict)
-        elif verdict and (each.cloud, each.name) not in priced:
-            yield Unranked(instance=each.name, cloud=each.cloud, why="its price is unknown")
 
 
 def check_names(catalog: Catalog, constraints: Constraints) -> None:
@@ -200,13 +189,6 @@ def _unknown(option: str, name: str, known: Iterable[str]) -> str:
     return f"--{option} {name}: no offer has that; {hint}"
 
 
-def _nothing_left(constraints: Constraints, unranked: Sequence[Unranked]) -> str:
-    given = [name for name, value in wishes(constraints) if value]
-    which = f"these constraints ({listed([f'--{name}' for name in given])})" if given else "the catalog"
-    unknown = f"; of {len(unranked)} types a price or fact is unknown" if unranked else ""
-    return f"{which} leave nothing that could be rented{unknown}; loosen one, or add prices: `stash catalog refresh`"
-
-
 def wishes(constraints: Constraints) -> tuple[tuple[str, object], ...]:
     """Constraints on offers by their options, and whether each is in force."""
     return (
@@ -231,8 +213,7 @@ def old_prices(rentables: Sequence[Rentable], constraints: Constraints, now: dat
     return f"{which}; renew them: `stash catalog refresh`"
 
 
-# One job ---------------------------------------------------------------------------------------------------
-# Whether several profiles are of one job: a recommendation rests on all of them, so they must train the same.
+# Profiles of one job
 
 
 def refuse_different_jobs(profiles: Sequence[Profile], names: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stash.core.dollars import chance, dollars, dollars_interval, span_interval, span_scale
+from stash.core.formatting import chance, dollars, dollars_interval, span_interval, span_scale
 from stash.core.ladder import STALLS
 from stash.core.units import Scale, counted
 from stash.plan.records import Choice, ChoiceStanding, RentalPlan

@@ -65,7 +65,7 @@ def _checked(file: str, run: str, instance: str | None, store: str | None) -> tu
     from stash.analysis.attribution import attribute
     from stash.catalog.layers import load as load_catalog
     from stash.plan.checking import check_plan as check
-    from stash.plan.checking import choice_of
+    from stash.plan.matching import choice_of
     from stash.plan.records import load_plan
     from stash.predict.forecasting import base_of
     from stash.store.storing import profile_of

@@ -11,8 +11,7 @@ from typing import Any
 
 from stash.analysis.comparison import FASTER, SLOWER, STEP
 from stash.analysis.limits import overall
-from stash.core.dollars import dollars, dollars_interval, span, span_interval, span_scale
-from stash.core.formatting import listed, plus_minus
+from stash.core.formatting import dollars, dollars_interval, listed, plus_minus, span, span_interval, span_scale
 from stash.core.intervals import Interval
 from stash.core.units import SECONDS, Scale, counted, scale_for
 from stash.plan.checking import AS_PLANNED, CheckedLine, PlanCheck

@@ -2,7 +2,8 @@
 
 Prices do not change a forecast: types at several prices share theirs. A candidate goes through three stages: the
 floor that ``bounds`` proves, the step it would take with as many loader workers as it has threads for, and its whole
-bill. Each stage is a bound of the next. Knows how to weigh one candidate; which ones to weigh is for ``search``.
+bill. Each stage is a bound of the next. Knows how to evaluate one candidate; which ones to evaluate is for
+``search``.
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ class Evaluator:
     ) -> None:
         self.goal, self._facts, self._floors, self._calibrate = goal, facts, floors, calibrate
         self._forecasts: dict[tuple[object, ...], StallDraws] = {}
-        self._weighed: dict[tuple[int, int], Evaluation] = {}
-        self._cached = [_cache_of(base) for base in bases]
+        self._evaluated: dict[tuple[int, int], Evaluation] = {}
+        self._cached = [None if base.loading is None else dataset_bytes(base.profile) for base in bases]
         self.unknown: dict[str, Unranked] = {}
         """What could not be forecast, by type."""
 
@@ -138,29 +139,23 @@ class Evaluator:
 
     def advance(self, chain: CandidateChain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
-        if chain.stage[number] == FLOOR:
-            self._to_step(chain, number)
-        else:
+        if chain.stage[number] != FLOOR:
             self._to_whole(chain, number)
-
-    def weighed(self, chain: CandidateChain, number: int) -> Evaluation:
-        """A candidate at its last stage."""
-        while chain.stage[number] < WHOLE:
-            self.advance(chain, number)
-        return self._weighed[id(chain), number]
-
-    # Stages ------------------------------------------------------------------------------------------------------
-
-    def _to_step(self, chain: CandidateChain, number: int) -> None:
-        nodes = int(chain.shape.nodes[number])
+            return
         most = _most_workers(chain.rentable, chain.shape.base)
-        drawn = self._drawn(chain, nodes, most, self._share(chain))
+        drawn = self._drawn(chain, int(chain.shape.nodes[number]), most, self._share(chain))
         missing = lost(chain.shape.base, drawn)
         if missing:
             self._leave_out(chain, number, missing[0].why, only_several=missing[0].name == "network")
             return
         self._raise(chain, number, drawn.step)
         chain.stage[number] = STEP
+
+    def evaluated(self, chain: CandidateChain, number: int) -> Evaluation:
+        """A candidate at its last stage."""
+        while chain.stage[number] < WHOLE:
+            self.advance(chain, number)
+        return self._evaluated[id(chain), number]
 
     def _raise(self, chain: CandidateChain, number: int, step: Array) -> None:
         """Bounds of this node count, and of those that cannot take less, to those of such a step, ``[draws]``."""
@@ -176,9 +171,9 @@ class Evaluator:
             longer = usual.step - drawn.step
             if np.all(longer >= 0) and longer.mean() <= WORTH * drawn.step.mean():
                 drawn, workers = usual, None
-        first = None
-        epochs = _of_first_epoch(base, shape)
-        if share and epochs is not None:
+        first, loaders = None, base.profile.workload.loaders
+        if share and loaders and loaders[0].samples:
+            epochs = np.minimum(1.0, loaders[0].samples / shape.samples / shape.steps)  # of all steps
             longer = self._drawn(chain, nodes, workers, None).step - drawn.step
             first = shape.steps[number] * epochs[number] * longer
             if workers == most:
@@ -187,13 +182,11 @@ class Evaluator:
         billed = bill(drawn, float(shape.steps[number]), rental, self._facts, first, base.draws)
         wanted = altered(shape)
         setting = Setting(batch=wanted.batch, accumulate=wanted.accumulate, workers=workers)
-        found = Evaluation(
-            chain.rentable, shape, number, rental, setting, drawn, billed, self.goal.confidence
-        )  # fmt: skip
-        self._weighed[id(chain), number] = found
+        evaluation = Evaluation(chain.rentable, shape, number, rental, setting, drawn, billed, self.goal.confidence)
+        self._evaluated[id(chain), number] = evaluation
         least = chain.least
-        least.seconds[number], least.dollars[number] = found.seconds, found.dollars
-        least.sure_seconds[number], least.sure_dollars[number] = found.sure_seconds, found.sure_dollars
+        least.seconds[number], least.dollars[number] = evaluation.seconds, evaluation.dollars
+        least.sure_seconds[number], least.sure_dollars[number] = evaluation.sure_seconds, evaluation.sure_dollars
         chain.stage[number] = WHOLE
 
     def _leave_out(self, chain: CandidateChain, number: int, why: str, only_several: bool) -> None:
@@ -208,8 +201,6 @@ class Evaluator:
         if np.isfinite(chain.least.seconds).any():
             why = f"on other node counts than those ranked: {why}"
         self.unknown[chain.rentable.key] = Unranked(instance=instance.name, cloud=instance.cloud, why=why)
-
-    # Forecasts ---------------------------------------------------------------------------------------------------
 
     def _drawn(self, chain: CandidateChain, nodes: int, workers: int | None, share: float | None) -> StallDraws:
         key = (chain.rentable.key, chain.shape.key, nodes, workers, share)
@@ -252,15 +243,3 @@ def _most_workers(rentable: Rentable, base: Base) -> int | None:
         return None
     most = int(rentable.threads / rentable.devices)
     return most if most > base.loading.pipeline.workers else None
-
-
-def _of_first_epoch(base: Base, shape: Shape) -> Array | None:
-    """The first epoch's share of all steps, ``[node counts]``; ``None`` where it is unknown how long an epoch is."""
-    loaders = base.profile.workload.loaders
-    if not loaders or not loaders[0].samples:
-        return None
-    return np.minimum(1.0, loaders[0].samples / shape.samples / shape.steps)
-
-
-def _cache_of(base: Base) -> float | None:
-    return None if base.loading is None else dataset_bytes(base.profile)

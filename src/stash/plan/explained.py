@@ -8,9 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from stash.core.dollars import chance, dollars, dollars_interval, span, span_interval, spread
 from stash.core.errors import UserError
-from stash.core.formatting import Unit, plain, plus_minus
+from stash.core.formatting import (
+    Unit,
+    chance,
+    dollars,
+    dollars_interval,
+    plain,
+    plus_minus,
+    span,
+    span_interval,
+    spread,
+)
 from stash.core.units import SECONDS, Scale, nearest, scale_for
 from stash.plan.charts import WORDS, label
 from stash.plan.records import Choice, Goal, PlanFact, RentalPlan, Unranked

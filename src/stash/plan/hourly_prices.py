@@ -1,4 +1,10 @@
-"""What is asked for an hour, with the spread of its age; and probabilities from draws."""
+"""What is asked for an hour, with the spread of its age; and probabilities from draws.
+
+A list price is exact on its day. Later it may have changed: how often, and by how much, is seen from prices of the
+same cloud that the catalog holds of two dates. A price of age a has changed with probability p = 1 − exp(−a · rate),
+by one of the changes seen, each as likely; its 95 % interval is that mixture's. Where too few were seen twice, an old
+price's spread is unknown, as a spot price's always is: how spot prices move was not recorded.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +20,6 @@ from stash.catalog.own import ON_PREMISE
 from stash.core.intervals import Interval
 from stash.plan.records import HourlyPrice, PaidAs
 from stash.predict.draws import OUTSIDE, Array
-
-# Prices ----------------------------------------------------------------------------------------------------
-# What is asked for an hour: an offer's price with the spread that its age gives it, and how many can be had.
-#
-# A list price is exact on its day. Later it may have changed: how often, and by how much, is seen from prices of
-# the same cloud that the catalog holds of two dates. A price of age a has changed with probability p = 1 − exp(−a ·
-# rate), by one of the changes seen, each as likely; its 95 % interval is that mixture's. Where too few were seen
-# twice, an old price's spread is unknown, as a spot price's always is: nobody recorded how spot prices move.
 
 _MIN_PAIRS = 10
 """Prices seen twice, below which nothing is said about the others."""
@@ -72,7 +70,7 @@ class PriceMoves:
 
 
 def price_moves(prior: Sequence[Offer], current: Sequence[Offer]) -> Mapping[str, PriceMoves]:
-    """By cloud, from every prior price that has a current on-demand one of a later date beside it."""
+    """By cloud, from every prior price that has a current on-demand one of a later date."""
     today = {
         (offer.instance.cloud, offer.instance.name, offer.region): offer
         for offer in current
@@ -85,12 +83,14 @@ def price_moves(prior: Sequence[Offer], current: Sequence[Offer]) -> Mapping[str
         if after is not None and days is not None and days > 0:
             factor = after.dollars_per_hour / before.dollars_per_hour
             seen.setdefault(before.instance.cloud, []).append((days / _YEAR, factor))
-    return {cloud: _moves(pairs) for cloud, pairs in seen.items()}
-
-
-def _moves(pairs: list[tuple[float, float]]) -> PriceMoves:
-    factors = sorted(factor for _, factor in pairs if abs(factor - 1) > _SAME)
-    return PriceMoves(len(pairs), math.fsum(years for years, _ in pairs), tuple(factors))
+    return {
+        cloud: PriceMoves(
+            pairs=len(pairs),
+            years=math.fsum(years for years, _ in pairs),
+            factors=tuple(sorted(factor for _, factor in pairs if abs(factor - 1) > _SAME)),
+        )
+        for cloud, pairs in seen.items()
+    }
 
 
 def _days_between(before: Offer, after: Offer) -> float | None:
@@ -151,10 +151,7 @@ def _spread(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> tuple[t
     return ends, f"since when it may have moved: {known.as_text}"
 
 
-# Chance ----------------------------------------------------------------------------------------------------
-# Probabilities from draws: how sure a limit is kept, and the number that is not exceeded so surely.
-#
-# Draws are equally probable. Knows neither what they are of nor what they cost.
+# Probabilities from draws
 
 
 def kept(drawn: Array, limit: float | None) -> float | None:

@@ -1,4 +1,11 @@
-"""A choice as it is started: the profiled command on machines yet to be rented, as a SkyPilot task."""
+"""A choice as it is started: the profiled command on machines yet to be rented, as a SkyPilot task.
+
+A script or module gets torchrun; a torchrun of the job's own keeps its options but those that name nodes and ranks,
+and so does ``accelerate launch``. Any other launcher is left as it was typed, with a note of what is to be done. The
+task is YAML that ``sky launch`` takes, and that starts nothing by itself (docs.skypilot.co, reference/yaml-spec, and
+running-jobs/distributed-jobs for the variables that its nodes find). What cannot be known (where the data lie,
+secrets, how the job takes a batch) stands in the comments on top as things to do. Reads no cloud.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +21,14 @@ import yaml
 from stash.catalog.facts import Instance
 from stash.catalog.machines import resources
 from stash.catalog.offers import Catalog
-from stash.core.dollars import dollars_interval, span_interval
 from stash.core.errors import UserError
-from stash.core.formatting import listed
+from stash.core.formatting import dollars_interval, listed, span_interval
 from stash.core.printable import printable_line
 from stash.core.records.profile import Profile
 from stash.core.secrets import HIDDEN, MASK
 from stash.core.units import format_bytes
 from stash.plan.bill import BillFacts
 from stash.plan.records import Choice
-
-# Relaunch --------------------------------------------------------------------------------------------------
-# How a profiled job is started on machines that are yet to be rented: its own command, for their number and
-# devices.
-#
-# A script or module gets torchrun; a torchrun of the job's own keeps its options but those that name nodes and
-# ranks, and so does ``accelerate launch``. Any other launcher is left as it was typed, with a note of what is to be
-# done. Knows shell words and nothing of who rents.
 
 _PYTHON = re.compile(r"(.*/)?python[\d.]*")
 _TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
@@ -76,12 +74,27 @@ def relaunch(command: Sequence[str], nodes: int, devices: int, meeting: Meeting)
     if not launcher and nodes * devices == 1:
         return Relaunch(shlex.join(["python", *job]))
     if launcher[:2] == ["accelerate", "launch"]:
-        options = _accelerate(nodes, devices, meeting)
-        return Relaunch(_lines(["accelerate launch", *options, *_quoted(_kept(launcher[2:])), shlex.join(job)]))
+        options = [
+            *(["--multi_gpu"] if nodes * devices > 1 else []),
+            f"--num_machines={meeting.nodes}",
+            f"--num_processes={nodes * devices}",
+            f"--machine_rank={meeting.node}",
+            f"--main_process_ip={meeting.first_address}",
+            f"--main_process_port={meeting.port}",
+            *map(shlex.quote, _kept(launcher[2:])),
+        ]
+        return Relaunch(_lines(["accelerate launch", *options, shlex.join(job)]))
     # Without the dashes torchrun takes the script's --log or --max for abbreviations of its own options.
     dashed = ["-m", "--", *job[1:]] if job[0] in ("-m", "--module") else ["--", *job]
-    kept = _quoted(_kept(launcher[1:]))
-    return Relaunch(_lines(["torchrun", *_torchrun(meeting), *kept, shlex.join(dashed)]))
+    options = [
+        f"--nnodes={meeting.nodes}",
+        f"--nproc-per-node={meeting.devices}",
+        f"--node-rank={meeting.node}",
+        f"--master-addr={meeting.first_address}",
+        f"--master-port={meeting.port}",
+        *map(shlex.quote, _kept(launcher[1:])),
+    ]
+    return Relaunch(_lines(["torchrun", *options, shlex.join(dashed)]))
 
 
 def launcher_name(words: Sequence[str]) -> str:
@@ -135,42 +148,12 @@ def _kept(options: Sequence[str]) -> list[str]:
     return kept
 
 
-def _torchrun(meeting: Meeting) -> list[str]:
-    return [
-        f"--nnodes={meeting.nodes}",
-        f"--nproc-per-node={meeting.devices}",
-        f"--node-rank={meeting.node}",
-        f"--master-addr={meeting.first_address}",
-        f"--master-port={meeting.port}",
-    ]
-
-
-def _accelerate(nodes: int, devices: int, meeting: Meeting) -> list[str]:
-    return [
-        *(["--multi_gpu"] if nodes * devices > 1 else []),
-        f"--num_machines={meeting.nodes}",
-        f"--num_processes={nodes * devices}",
-        f"--machine_rank={meeting.node}",
-        f"--main_process_ip={meeting.first_address}",
-        f"--main_process_port={meeting.port}",
-    ]
-
-
-def _quoted(words: Sequence[str]) -> list[str]:
-    return [shlex.quote(word) for word in words]
-
-
 def _lines(words: Sequence[str]) -> str:
     """One command over several lines, indented below its first word."""
     return " \\\n  ".join(words)
 
 
-# Sky -------------------------------------------------------------------------------------------------------
-# A choice as a SkyPilot task: YAML that ``sky launch`` takes, and that starts nothing by itself.
-#
-# Knows SkyPilot's keys (docs.skypilot.co, reference/yaml-spec, and running-jobs/distributed-jobs for the variables
-# that its nodes find), the choice and the job's command. What it cannot know (where the data lie, secrets, how the
-# job takes a batch) stands in the comments on top as things to do. Reads no cloud.
+# The SkyPilot task
 
 CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod")
 """That SkyPilot rents from, and the catalog knows, by the same names."""
@@ -188,13 +171,18 @@ def sky_task(choice: Choice, profile: Profile, catalog: Catalog, facts: BillFact
     if rented.cloud not in CLOUDS:
         raise UserError(_not_for_rent(choice, profile))
     instance = catalog.instance(f"{rented.cloud}/{rented.instance}")
-    started = _started(choice, profile)
+    devices = str(rented.devices) if rented.device is None else '"$SKYPILOT_NUM_GPUS_PER_NODE"'
+    meeting = Meeting('"$SKYPILOT_NUM_NODES"', '"$SKYPILOT_NODE_RANK"', f'"{_FIRST}"', devices)
+    started = relaunch(profile.workload.command, rented.nodes, rented.devices, meeting)
+    known = [f"{name} {profile.software[name]}" for name in ("python", "torch") if name in profile.software]
+    measured = [f"# Profiled with {printable_line(listed(known))}."] if known else []
+    install = "if [ -f requirements.txt ]; then pip install -r requirements.txt; fi"
     task: dict[str, object] = {
         "name": task_name(profile),
         "workdir": ".",
         "num_nodes": rented.nodes,
         "resources": _resources(choice, instance, facts),
-        "setup": _Script(_setup(profile)),
+        "setup": _Script("\n".join([*measured, install, ""])),
         "run": _Script(started.line + "\n"),
     }
     head = _head(choice, str(task["name"]), file, (*started.notes, *_to_do(choice, profile, facts)))
@@ -223,44 +211,32 @@ def _not_for_rent(choice: Choice, profile: Profile) -> str:
 
 def _resources(choice: Choice, instance: Instance, facts: BillFacts) -> dict[str, object]:
     rented = choice.rented
-    found = resources(instance, rented.cloud, rented.price.region, rented.price.paid_as == "spot")
+    wanted = resources(instance, rented.cloud, rented.price.region, rented.price.paid_as == "spot")
     if rented.nodes > 1 and instance.rdma:
-        found["network_tier"] = "best"
-    disk = _disk_gib(facts)
-    if disk is not None:
-        found["disk_size"] = disk
-    if rented.price.paid_as != "spot":
-        found["autostop"] = {"idle_minutes": _IDLE_MINUTES, "down": True}
-    return found
-
-
-def _disk_gib(facts: BillFacts) -> int | None:
-    """A node's disk: as asked for, else data and image beside the system; ``None`` where the usual one has room."""
-    if facts.disk_bytes is not None:
-        return math.ceil(facts.disk_bytes / 2**30)
+        wanted["network_tier"] = "best"
     held = (facts.dataset_bytes or 0.0) + (facts.image_bytes or 0.0)
     needed = math.ceil(held / 2**30) + _SYSTEM
-    return needed if needed > _USUAL_DISK else None
-
-
-def _started(choice: Choice, profile: Profile) -> Relaunch:
-    rented = choice.rented
-    devices = str(rented.devices) if rented.device is None else '"$SKYPILOT_NUM_GPUS_PER_NODE"'
-    meeting = Meeting('"$SKYPILOT_NUM_NODES"', '"$SKYPILOT_NODE_RANK"', f'"{_FIRST}"', devices)
-    return relaunch(profile.workload.command, rented.nodes, rented.devices, meeting)
-
-
-def _setup(profile: Profile) -> str:
-    known = [f"{name} {profile.software[name]}" for name in ("python", "torch") if name in profile.software]
-    measured = [f"# Profiled with {printable_line(listed(known))}."] if known else []
-    install = "if [ -f requirements.txt ]; then pip install -r requirements.txt; fi"
-    return "\n".join([*measured, install, ""])
+    if facts.disk_bytes is not None:
+        wanted["disk_size"] = math.ceil(facts.disk_bytes / 2**30)
+    elif needed > _USUAL_DISK:  # where the usual one has no room for data and image besides the system
+        wanted["disk_size"] = needed
+    if rented.price.paid_as != "spot":
+        wanted["autostop"] = {"idle_minutes": _IDLE_MINUTES, "down": True}
+    return wanted
 
 
 def _to_do(choice: Choice, profile: Profile, facts: BillFacts) -> list[str]:
     """What only a person can see to, in sentences."""
     rented, command = choice.rented, profile.workload.command
-    notes = [*_settings(choice, profile)]
+    settings = (
+        ("samples a device and pass", choice.setting.batch),
+        ("passes a step", choice.setting.accumulate),
+        ("loader workers a rank", choice.setting.workers),
+    )
+    changes = [f"{value:,} {name}" for name, value in settings if value is not None]
+    notes = []
+    if changes:
+        notes.append(f"the forecast is of {listed(changes)}: set them in the job's own arguments")
     if profile.world_size == 1 and rented.nodes * rented.devices > 1:
         notes.append("the job was profiled on one device: it has to train with DistributedDataParallel to use more")
     if any(MASK in word or HIDDEN in word for word in command):
@@ -277,21 +253,6 @@ def _to_do(choice: Choice, profile: Profile, facts: BillFacts) -> list[str]:
     if rented.price.paid_as == "reserved":
         notes.append("the price is that of your reservation: name it in ~/.sky/config.yaml")
     return notes
-
-
-def _settings(choice: Choice, profile: Profile) -> list[str]:
-    changes = [
-        f"{value:,} {name}"
-        for name, value in (
-            ("samples a device and pass", choice.setting.batch),
-            ("passes a step", choice.setting.accumulate),
-            ("loader workers a rank", choice.setting.workers),
-        )
-        if value is not None
-    ]
-    if not changes:
-        return []
-    return [f"the forecast is of {listed(changes)}: set them in the job's own arguments"]
 
 
 def _head(choice: Choice, name: str, file: str, notes: Sequence[str]) -> str:

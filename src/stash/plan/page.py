@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stash.core.dollars import chance, dollars, dollars_interval, money_decimals, span, span_interval
-from stash.core.formatting import listed
+from stash.core.formatting import chance, dollars, dollars_interval, listed, money_decimals, span, span_interval
 from stash.core.units import counted, round_to_sum
 from stash.plan.charts import (
     FRONT,

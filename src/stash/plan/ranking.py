@@ -1,4 +1,10 @@
-"""Who is chosen, who is tied, what is on the front, what lost, and one sentence why."""
+"""Who is chosen, who is tied, what is on the front, what lost, and one sentence why.
+
+The front of all that keeps deadline and budget is exact, and so is the choice, which is one of its ends. Of every
+other type its best is looked at, as it may be tied, and as people want to know why it lost. Two choices are tied if
+the difference of what is to be least, in paired draws, has zero within its 95 % interval, and their means lie within
+``NEAR``: as uncertain as a forecast may be, one that is much worse on average is no equal (``docs/decisions/0016``).
+"""
 
 from __future__ import annotations
 
@@ -17,11 +23,7 @@ from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, ai
 from stash.predict.draws import Array
 from stash.predict.passes import command
 
-# Reasons ---------------------------------------------------------------------------------------------------
-# Why each choice stands where it does: one sentence, of what differs most.
-#
-# A loser lost to the chosen one in dollars, or in seconds where the fastest is wanted. The part of the bill, or of
-# the step, that differs most is the reason. Knows wording; decides nothing.
+# Why each choice stands where it does
 
 
 def dollars(value: float) -> str:
@@ -40,10 +42,10 @@ def percent(probability: float) -> str:
     return f"{probability * 100:.0f} %"
 
 
-def of_chosen(goal: Goal, found: Evaluation) -> str:
+def of_chosen(goal: Goal, evaluation: Evaluation) -> str:
     """Why it is the one."""
     sure = f"with {percent(goal.confidence)} probability or more"
-    if found.rental.price.paid_as == "spot":
+    if evaluation.rental.price.paid_as == "spot":
         sure = f"{sure}, unless it is interrupted"
     if aim(goal) == "seconds":
         return f"the fastest that stays within {dollars(goal.budget_dollars or 0.0)} {sure}"
@@ -57,86 +59,69 @@ def of_tied(goal: Goal, chosen: Evaluation, better: float) -> str:
     return f"as good as {name(chosen)} within what is known: {what} than it in {percent(better)} of cases"
 
 
-def of_front(found: Evaluation, chosen: Evaluation) -> str:
-    more, less = found.dollars - chosen.dollars, found.seconds - chosen.seconds
+def of_front(evaluation: Evaluation, chosen: Evaluation) -> str:
+    more, less = evaluation.dollars - chosen.dollars, evaluation.seconds - chosen.seconds
     money = f"{dollars(abs(more))} {'dearer' if more > 0 else 'cheaper'}"
     time = f"{hours(abs(less))} {'later' if less > 0 else 'sooner'}"
     return f"{money} and {time} than {name(chosen)}"
 
 
-def of_loser(goal: Goal, found: Evaluation, chosen: Evaluation) -> str:
-    """The stall or item that makes most of the difference to the chosen one."""
+def of_loser(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> str:
+    """The stall or item that makes most of the difference to the chosen one, in dollars or in seconds."""
+    stalls = {part.name: float(part.seconds.mean()) * evaluation.steps for part in evaluation.drawn.parts}
     if aim(goal) == "seconds":
-        return _of_slower(found, chosen)
-    mine, other = _dollar_parts(found), _dollar_parts(chosen)
+        others = {part.name: float(part.seconds.mean()) * chosen.steps for part in chosen.drawn.parts}
+        worst = max(stalls, key=lambda each: stalls[each] - others.get(each, 0.0))
+        later = f"{hours(evaluation.seconds - chosen.seconds)} later than {name(chosen)}"
+        if worst == "compute":
+            both = f"{hours(stalls[worst])} there, {hours(others['compute'])} on the other"
+            return f"{later}: compute alone takes {both}"
+        return f"{later}: {percent(stalls[worst] / evaluation.seconds)} of its time is {worst} stall"
+    mine, other = _dollar_parts(evaluation), _dollar_parts(chosen)
     worst = max(mine, key=lambda each: mine[each] - other.get(each, 0.0))
-    more = f"{dollars(found.dollars - chosen.dollars)} dearer than {name(chosen)}"
-    share = mine[worst] / found.dollars
+    more = f"{dollars(evaluation.dollars - chosen.dollars)} dearer than {name(chosen)}"
+    share = mine[worst] / evaluation.dollars
     if worst == "compute":
         return f"{more}: compute alone costs {dollars(mine[worst])} there, {dollars(other['compute'])} on the other"
-    what = f"{worst} stall" if worst in _stalls(found) else worst
+    what = f"{worst} stall" if worst in stalls else worst
     return f"{more}: {percent(share)} of its bill is {what}"
 
 
-def of_infeasible(goal: Goal, found: Evaluation) -> str:
+def of_infeasible(goal: Goal, evaluation: Evaluation) -> str:
     """Which limit it misses, and by how much."""
     reasons = []
-    on_time, within = found.on_time(goal), found.within_budget(goal)
+    on_time, within = evaluation.on_time(goal), evaluation.within_budget(goal)
     if on_time is not None and on_time < goal.confidence and goal.deadline_seconds is not None:
         limit = hours(goal.deadline_seconds)
-        reasons.append(f"takes {hours(found.seconds)}, done in {limit} with {percent(on_time)} probability")
+        reasons.append(f"takes {hours(evaluation.seconds)}, done in {limit} with {percent(on_time)} probability")
     if within is not None and within < goal.confidence and goal.budget_dollars is not None:
         limit = dollars(goal.budget_dollars)
-        reasons.append(f"costs {dollars(found.dollars)}, within {limit} with {percent(within)} probability")
-    stall = _largest_stall(found)
-    return f"{' and '.join(reasons)}{stall}"
-
-
-def name(found: Evaluation) -> str:
-    """``"2 × p3.8xlarge"``."""
-    return f"{found.rental.nodes} × {found.rental.instance}"
-
-
-def _of_slower(found: Evaluation, chosen: Evaluation) -> str:
-    mine = {part.name: float(part.seconds.mean()) * found.steps for part in found.drawn.parts}
-    other = {part.name: float(part.seconds.mean()) * chosen.steps for part in chosen.drawn.parts}
-    worst = max(mine, key=lambda each: mine[each] - other.get(each, 0.0))
-    later = f"{hours(found.seconds - chosen.seconds)} later than {name(chosen)}"
-    if worst == "compute":
-        return f"{later}: compute alone takes {hours(mine[worst])} there, {hours(other['compute'])} on the other"
-    return f"{later}: {percent(mine[worst] / found.seconds)} of its time is {worst} stall"
-
-
-def _largest_stall(found: Evaluation) -> str:
-    """What of the step is stalls, where that is what keeps it from being faster."""
-    step = float(found.drawn.step.mean())
-    stalls = {part.name: float(part.seconds.mean()) for part in found.drawn.parts if part.name != "compute"}
+        reasons.append(f"costs {dollars(evaluation.dollars)}, within {limit} with {percent(within)} probability")
+    step = float(evaluation.drawn.step.mean())
+    stalls = {part.name: float(part.seconds.mean()) for part in evaluation.drawn.parts if part.name != "compute"}
     worst = max(stalls, key=lambda each: stalls[each], default=None)
-    if worst is None or stalls[worst] < 0.2 * step:
-        return ""
-    return f"; {percent(stalls[worst] / step)} of its step is {worst} stall"
+    if worst is not None and stalls[worst] >= 0.2 * step:  # that is what keeps it from being faster
+        return f"{' and '.join(reasons)}; {percent(stalls[worst] / step)} of its step is {worst} stall"
+    return " and ".join(reasons)
 
 
-def _stalls(found: Evaluation) -> set[str]:
-    return {part.name for part in found.drawn.parts}
+def name(evaluation: Evaluation) -> str:
+    """``"2 × p3.8xlarge"``."""
+    return f"{evaluation.rental.nodes} × {evaluation.rental.instance}"
 
 
-def _dollar_parts(found: Evaluation) -> Mapping[str, float]:
+def _dollar_parts(evaluation: Evaluation) -> Mapping[str, float]:
     """The bill's mean: training by its stalls, and every other item."""
     parts = {
         part.name: float(spent.mean())
-        for part, spent in zip(found.billed.predicted, found.billed.stall_dollars, strict=True)
+        for part, spent in zip(evaluation.billed.predicted, evaluation.billed.stall_dollars, strict=True)
     }
-    return parts | {part.name: float(part.dollars.mean()) for part in found.billed.parts if part.name != "training"}
+    return parts | {
+        part.name: float(part.dollars.mean()) for part in evaluation.billed.parts if part.name != "training"
+    }
 
 
-# Ties ------------------------------------------------------------------------------------------------------
-# Choices that are equal within what is known, and the cheapest experiment that would tell them apart.
-#
-# Two choices are tied if the difference of what is to be least, in paired draws, has zero within its 95 % interval,
-# and their means lie within ``NEAR``: as uncertain as a forecast may be, one that is much worse on average is no
-# equal (``docs/decisions/0016``). An experiment tells what it measures: a probe the links of a machine, a profile
-# all of its step. What would remain uncertain then is the same difference with that part at its mean.
+# Ties, and the experiment that would settle one
 
 NEAR = 0.10
 """Of the chosen one's mean: what is farther is no tie, however uncertain."""
@@ -146,19 +131,19 @@ _SETTLES = 0.5
 """Of the difference's variance: what leaves less than this is said to settle a tie."""
 
 
-def objective(goal: Goal, found: Evaluation) -> Array:
+def objective(goal: Goal, evaluation: Evaluation) -> Array:
     """What is to be least, ``[draws]``."""
-    return found.billed.seconds if aim(goal) == "seconds" else found.billed.dollars
+    return evaluation.billed.seconds if aim(goal) == "seconds" else evaluation.billed.dollars
 
 
-def difference(goal: Goal, found: Evaluation, chosen: Evaluation) -> Array:
+def difference(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> Array:
     """How much worse than the chosen one, ``[draws]``."""
-    return objective(goal, found) - objective(goal, chosen)
+    return objective(goal, evaluation) - objective(goal, chosen)
 
 
-def tied(goal: Goal, found: Evaluation, chosen: Evaluation) -> bool:
+def tied(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> bool:
     mean = float(objective(goal, chosen).mean())
-    less = difference(goal, found, chosen)
+    less = difference(goal, evaluation, chosen)
     return float(less.mean()) <= NEAR * mean and not apart(less)
 
 
@@ -205,8 +190,13 @@ def _trials(goal: Goal, chosen: Evaluation, rival: Evaluation) -> Iterator[_Tria
         return
     for on, other, sign in ((rival, chosen, 1.0), (chosen, rival, -1.0)):
         against = objective(goal, other)
+        if aim(goal) == "seconds":
+            of_stall = {part.name: on.steps * part.seconds for part in on.billed.predicted}
+        else:
+            spent = zip(on.billed.predicted, on.billed.stall_dollars, strict=True)
+            of_stall = {part.name: dollars_of for part, dollars_of in spent}
         for words, parts, text in _experiments(on):
-            known = sum((_of_part(goal, on, each) for each in parts), np.zeros_like(against))
+            known = sum((of_stall[each] for each in parts), np.zeros_like(against))
             settled = objective(goal, on) - known + known.mean()
             left = float(np.var(sign * (settled - against))) / whole
             if left < 1:
@@ -226,20 +216,7 @@ def _experiments(on: Evaluation) -> Iterator[tuple[tuple[str, ...], tuple[str, .
         yield profile, forecast, "measures the step that is forecast"
 
 
-def _of_part(goal: Goal, on: Evaluation, stall: str) -> Array:
-    """What a stall adds to what is to be least, ``[draws]``."""
-    place = next(number for number, part in enumerate(on.billed.predicted) if part.name == stall)
-    if aim(goal) == "seconds":
-        return on.steps * on.billed.predicted[place].seconds
-    return on.billed.stall_dollars[place]
-
-
-# Standings -------------------------------------------------------------------------------------------------
-# Who is chosen, who is tied with it, what is on the front, and what lost.
-#
-# The front of all that keeps deadline and budget is exact, and so is the choice, which is one of its ends. Of every
-# other type its best is looked at, as it may be tied, and as people want to know why it lost. Makes no sentence of
-# it.
+# Standings
 
 LISTED = 60
 """Types that lost of which the best is forecast and shown, those with the least bound first."""
@@ -262,10 +239,10 @@ class Standings:
     """Types that are proven worse and not shown."""
 
 
-def standings(question: PlanProblem, field: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
+def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
     """Of every candidate; types in ``listed`` are shown whatever they are."""
-    weighing, measure, limits = question.weighing, aim(goal), limits_of(goal)
-    best = front(weighing, field.chains, limits)
+    evaluator, measure, limits = problem.evaluator, aim(goal), limits_of(goal)
+    best = front(evaluator, candidates.chains, limits)
     chosen = None if not best else best[-1] if measure == "seconds" else best[0]
     near = np.inf if chosen is None else (1 + NEAR) * getattr(chosen, measure)
     on_front = {each.rentable.key for each in best}
@@ -273,32 +250,28 @@ def standings(question: PlanProblem, field: CandidateSet, goal: Goal, listed: Se
     lost: list[Evaluation] = []
     infeasible: list[Evaluation] = []
     unlisted = 0
-    for key, chains in _nearest_first(field, measure, limits):
+    by_bound = sorted(candidates.types().items(), key=lambda item: _bound(item[1], measure, limits))
+    asked_for = {each.lower() for each in listed}
+    for key, chains in by_bound:
         if chosen is not None and key == chosen.rentable.key:
             continue
-        shown = key not in on_front and (len(lost) + len(infeasible) < LISTED or _named(key, listed))
+        named = not asked_for.isdisjoint((key.lower(), key.partition("/")[2].lower()))
+        shown = key not in on_front and (len(lost) + len(infeasible) < LISTED or named)
         may_tie = chosen is not None and _bound(chains, measure, limits) <= near
         if not shown and not may_tie:
             unlisted += key not in on_front
             continue
-        found = None if chosen is None else _best(weighing, chains, measure, limits, near)
-        if found is not None and chosen is not None and tied(goal, found, chosen):
-            ties.append(found)
+        evaluation = None if chosen is None else _best(evaluator, chains, measure, limits, near)
+        if evaluation is not None and chosen is not None and tied(goal, evaluation, chosen):
+            ties.append(evaluation)
         elif not shown:
             unlisted += key not in on_front
-        elif found is not None:
-            lost.append(found)
+        elif evaluation is not None:
+            lost.append(evaluation)
         else:
-            infeasible += _nearest_miss(weighing, chains)
+            infeasible += _nearest_miss(evaluator, chains)
     rest = tuple(each for each in best if each is not chosen and each not in ties)
     return Standings(chosen, tuple(ties), rest, tuple(lost), tuple(infeasible), unlisted)
-
-
-def _nearest_first(
-    field: CandidateSet, measure: Measure, limits: GoalLimits
-) -> list[tuple[str, list[CandidateChain]]]:
-    """Types with their chains, that with the least bound first."""
-    return sorted(field.types().items(), key=lambda item: _bound(item[1], measure, limits))
 
 
 def _bound(chains: Sequence[CandidateChain], measure: Measure, limits: GoalLimits) -> float:
@@ -307,22 +280,17 @@ def _bound(chains: Sequence[CandidateChain], measure: Measure, limits: GoalLimit
     return min(float(values[keeps].min(initial=np.inf)) for values, keeps in rows)
 
 
-def _named(key: str, listed: Sequence[str]) -> bool:
-    names = {key.lower(), key.partition("/")[2].lower()}
-    return any(each.lower() in names for each in listed)
-
-
 def _best(
-    weighing: Evaluator, chains: Sequence[CandidateChain], measure: Measure, limits: GoalLimits, near: float
+    evaluator: Evaluator, chains: Sequence[CandidateChain], measure: Measure, limits: GoalLimits, near: float
 ) -> Evaluation | None:
     """Of one type; exactly where it may be a tie, else as near as ``SLACK``."""
-    found = least(weighing, chains, measure, limits, SLACK)
-    if found is None or getattr(found, measure) > near * (1 + SLACK):
-        return found
-    return least(weighing, chains, measure, limits)
+    evaluation = least(evaluator, chains, measure, limits, SLACK)
+    if evaluation is None or getattr(evaluation, measure) > near * (1 + SLACK):
+        return evaluation
+    return least(evaluator, chains, measure, limits)
 
 
-def _nearest_miss(weighing: Evaluator, chains: Sequence[CandidateChain]) -> list[Evaluation]:
+def _nearest_miss(evaluator: Evaluator, chains: Sequence[CandidateChain]) -> list[Evaluation]:
     """Of a type that is not feasible what comes nearest: the fastest of its forecasts, else of its bounds."""
     for forecast in (True, False):
         rows = [
@@ -335,6 +303,6 @@ def _nearest_miss(weighing: Evaluator, chains: Sequence[CandidateChain]) -> list
         return []
     chain, number = chains[nearest], int(rows[nearest].argmin())
     if chain.stage[number] == FLOOR:
-        weighing.advance(chain, number)
-        return _nearest_miss(weighing, chains)  # it may be that this one cannot be forecast
-    return [weighing.weighed(chain, number)]
+        evaluator.advance(chain, number)
+        return _nearest_miss(evaluator, chains)  # it may be that this one cannot be forecast
+    return [evaluator.evaluated(chain, number)]

@@ -1,4 +1,28 @@
-"""How earlier forecasts turned out, given back to later ones; and the facts that explain a miss."""
+"""How earlier forecasts turned out, given back to later ones; and the facts that explain a miss.
+
+They shift the intervals of later forecasts, and shrink or widen them.
+
+A *residual* is one stall of one plan and what was measured of it on the machine that was rented: r =
+ln(measured / middle of the forecast), with s, the standard deviation that the forecast claimed of that logarithm,
+and m, that of the measurement. z = r / s says how wrong a forecast was in its own units; were all intervals as
+honest as they claim, z would be standard normal. Part of such an error is the model's, the same wherever it is
+used, and part is each machine's own:
+
+    zᵢ = μ + εᵢ,   ε ~ N(0, σ²),   μ ~ N(0, σ²/κ₀),   σ² ~ scaled inverse χ²(ν₀, κ₀/(κ₀+1)),
+
+so that without residuals z is as the forecast claims. With n of them the next one's error is Student's t with ν₀
++ n degrees of freedom around μₙ (Gelman et al., Bayesian Data Analysis, 3rd ed., §3.3):
+
+    κₙ = κ₀ + n,   μₙ = n z̄ / κₙ,   scale² = σₙ² (1 + 1/κₙ),
+    (ν₀ + n) σₙ² = ν₀ κ₀/(κ₀+1) + Σ(zᵢ − z̄)² + κ₀ n z̄² / κₙ.
+
+A later forecast of the same stall and origin is moved by μₙ of its own standard deviations and made as much wider
+or narrower as the 95 % interval of that t is than the one without residuals. Each residual counts for s²/(s² +
+m²) of one, since the rest is noise of its measurement, and those of one machine for one together: what is its own
+does not average out there. Residuals of other stalls, and of other origins, say nothing. Simulated, intervals of
+honest forecasts hold 92 to 95 % afterwards at 0.7 to 0.85 of their width; of forecasts three times too sure of
+themselves, which held 49 %, 79 % after ten residuals (``test_residuals.py``). Knows no profile.
+"""
 
 from __future__ import annotations
 
@@ -14,35 +38,12 @@ from scipy.special import stdtrit
 from stash.core.formatting import Unit, listed, plain, quantity
 from stash.core.intervals import Interval, change
 from stash.core.records.base import Record
+from stash.plan.bill import plan_fact
 from stash.plan.records import PlanFact, Setting, StallShare
 from stash.predict.collective_times import facts_of
 from stash.predict.draws import Array, Draws, Quantity, Used, intervals
 from stash.predict.forecast import Predicted, StallDraws
 from stash.predict.passes import Base
-
-# Residuals -------------------------------------------------------------------------------------------------
-# How earlier forecasts turned out, given back: they shift the intervals of later ones, and shrink or widen them.
-#
-# A *residual* is one stall of one plan beside what was measured of it on the machine that was rented: r =
-# ln(measured / middle of the forecast), with s, the standard deviation that the forecast claimed of that logarithm,
-# and m, that of the measurement. z = r / s says how wrong a forecast was in its own units; were all intervals as
-# honest as they claim, z would be standard normal. Part of such an error is the model's, the same wherever it is
-# used, and part is each machine's own:
-#
-#     zᵢ = μ + εᵢ,   ε ~ N(0, σ²),   μ ~ N(0, σ²/κ₀),   σ² ~ scaled inverse χ²(ν₀, κ₀/(κ₀+1)),
-#
-# so that without residuals z is as the forecast claims. With n of them the next one's error is Student's t with ν₀
-# + n degrees of freedom around μₙ (Gelman et al., Bayesian Data Analysis, 3rd ed., §3.3):
-#
-#     κₙ = κ₀ + n,   μₙ = n z̄ / κₙ,   scale² = σₙ² (1 + 1/κₙ),
-#     (ν₀ + n) σₙ² = ν₀ κ₀/(κ₀+1) + Σ(zᵢ − z̄)² + κ₀ n z̄² / κₙ.
-#
-# A later forecast of the same stall and origin is moved by μₙ of its own standard deviations and made as much wider
-# or narrower as the 95 % interval of that t is than the one without residuals. Each residual counts for s²/(s² +
-# m²) of one, since the rest is noise of its measurement, and those of one machine for one together: what is its own
-# does not average out there. Residuals of other stalls, and of other origins, say nothing. Simulated, intervals of
-# honest forecasts hold 92 to 95 % afterwards at 0.7 to 0.85 of their width; of forecasts three times too sure of
-# themselves, which held 49 %, 79 % after ten residuals (``test_residuals.py``). Knows no profile.
 
 OWN_WEIGHT = 10.0
 """ν₀: residuals that a forecast's claim of its own spread counts for. As many as a typical spread counts for in
@@ -55,7 +56,7 @@ _MIN_WITHOUT_CLAIM = 2
 
 
 class Residual(Record):
-    """One stall of one forecast, beside what was measured of it."""
+    """One stall of one forecast, and what was measured of it."""
 
     stall: str
     origin: str
@@ -126,7 +127,9 @@ def adjustment(alike: Sequence[Residual]) -> Adjustment:
     """Of residuals of one stall and origin, all with a claim; with none, nothing is changed."""
     machines = _by_machine(alike)
     z = np.array([each.log_ratio / (each.claimed or 1.0) for each in machines])
-    weights = np.array([_weight(each) for each in machines])
+    weights = np.array(
+        [(each.claimed or 0.0) ** 2 / ((each.claimed or 0.0) ** 2 + each.error**2) for each in machines]
+    )
     count = float(weights.sum())
     kappa, freedom = SHARED_WEIGHT + count, OWN_WEIGHT + count
     mean = float(weights @ z) / count if count else 0.0
@@ -145,31 +148,26 @@ def calibrated(drawn: StallDraws, residuals: Residuals, draws: Draws) -> StallDr
     """
     if not residuals.found:
         return drawn
-    return replace(drawn, parts=tuple(_part(part, residuals.found, draws) for part in drawn.parts))
-
-
-def _part(part: Predicted, found: Iterable[Residual], draws: Draws) -> Predicted:
-    alike = [each for each in found if (each.stall, each.origin) == (part.name, part.origin)]
-    if part.spread_known:
-        return _moved(part, [each for each in alike if each.claimed])
-    return _given_a_spread(part, _by_machine([each for each in alike if each.claimed is None]), draws)
+    parts = []
+    for part in drawn.parts:
+        alike = [each for each in residuals.found if (each.stall, each.origin) == (part.name, part.origin)]
+        if part.spread_known:
+            parts.append(_moved(part, [each for each in alike if each.claimed]))
+        else:
+            machines = _by_machine(each for each in alike if each.claimed is None)
+            parts.append(_given_a_spread(part, machines, draws))
+    return replace(drawn, parts=tuple(parts))
 
 
 def _moved(part: Predicted, alike: Sequence[Residual]) -> Predicted:
     if not alike or not np.ptp(part.seconds):
         return part
     change = adjustment(alike)
-    if np.min(part.seconds) > 0:
-        seconds = np.exp(_respread(np.log(part.seconds), change))
-    else:  # differences may be negative: then it is seconds that are moved
-        seconds = _respread(part.seconds, change)
-    return _with_facts(part, seconds, change.machines)
-
-
-def _respread(values: Array, change: Adjustment) -> Array:
+    positive = np.min(part.seconds) > 0  # differences may be negative: then it is seconds that are moved
+    values = np.log(part.seconds) if positive else part.seconds
     middle, deviation = float(np.mean(values)), float(np.std(values))
-    moved: Array = middle + change.shift * deviation + (values - middle) * change.widening
-    return moved
+    moved = middle + change.shift * deviation + (values - middle) * change.widening
+    return _with_facts(part, np.exp(moved) if positive else moved, change.machines)
 
 
 def _given_a_spread(part: Predicted, machines: Sequence[Residual], draws: Draws) -> Predicted:
@@ -207,36 +205,23 @@ def _by_machine(alike: Iterable[Residual]) -> list[Residual]:
     grouped: dict[str, list[Residual]] = defaultdict(list)
     for each in alike:
         grouped[each.machine].append(each)
-    return [_mean(each) for each in grouped.values()]
-
-
-def _mean(same: Sequence[Residual]) -> Residual:
-    count = len(same)
-    claims = [each.claimed for each in same if each.claimed is not None]
-    return same[0].model_copy(
-        update={
-            "log_ratio": math.fsum(each.log_ratio for each in same) / count,
+    means = []
+    for same in grouped.values():
+        claims = [each.claimed for each in same if each.claimed is not None]
+        update = {
+            "log_ratio": math.fsum(each.log_ratio for each in same) / len(same),
             "claimed": math.fsum(claims) / len(claims) if claims else None,
-            "error": math.hypot(*(each.error for each in same)) / count,
+            "error": math.hypot(*(each.error for each in same)) / len(same),
         }
-    )
-
-
-def _weight(each: Residual) -> float:
-    claimed = each.claimed or 0.0
-    return claimed**2 / (claimed**2 + each.error**2)
+        means.append(same[0].model_copy(update=update))
+    return means
 
 
 def _arm(freedom: float) -> float:
     return float(stdtrit(freedom, 0.975))
 
 
-# Assumptions -----------------------------------------------------------------------------------------------
-# Why a stall was not as planned: the facts that its forecast rests on, beside the same facts as they were measured.
-#
-# A fact that turned out worse is the assumption that failed by which a stall is slower, and one that turned out
-# better that by which it is faster; where no fact that can be looked at again explains it, it is the model that
-# made a stall of them. Facts meet by what they are about, as forecasts name them.
+# Which facts explain that a stall was not as planned
 
 _MODELS = {
     "compute": "how fast the devices compute",
@@ -258,12 +243,12 @@ _UNITS = {unit: unit for unit in get_args(Unit)}
 
 def facts_seen(base: Base) -> dict[str, PlanFact]:
     """What a profile tells of facts that forecasts rest on, by what they are about."""
-    found = {used.about: (used.unit, used.quantity) for used in facts_of(base.target)}
+    facts = list(facts_of(base.target))
     if base.loading is not None:
-        found["one worker's seconds per sample"] = ("seconds", base.loading.make)
+        facts.append(Used(about="one worker's seconds per sample", unit="seconds", quantity=base.loading.make))
         if base.loading.rate is not None:
-            found["a node's storage"] = ("bytes/s", base.loading.rate)
-    return {about: _fact(about, unit, each) for about, (unit, each) in found.items() if each.origin == "measured"}
+            facts.append(Used(about="a node's storage", unit="bytes/s", quantity=base.loading.rate))
+    return {fact.about: plan_fact(fact) for fact in facts if fact.quantity.origin == "measured"}
 
 
 def other_settings(planned: Setting, base: Base) -> Mapping[str, str]:
@@ -283,12 +268,18 @@ def other_settings(planned: Setting, base: Base) -> Mapping[str, str]:
 
 def assumption(share: StallShare, apart: Interval, seen: Mapping[str, PlanFact]) -> str:
     """What of the plan explains that a stall is off by ``apart`` seconds per step, in a sentence or two."""
-    far = quantity(apart.model_copy(update=_positive(apart)), "seconds")
+    positive = apart
+    if apart.value < 0:
+        known = apart.low is not None and apart.high is not None
+        ends = {"low": -(apart.high or 0.0), "high": -(apart.low or 0.0)} if known else {}
+        positive = apart.model_copy(update={"value": -apart.value, **ends})
+    far = quantity(positive, "seconds")
     head = f"{share.name} is {far} {'slower' if apart.value > 0 else 'faster'} than planned"
     again = [(fact, seen[fact.about]) for fact in share.facts if fact.about in seen]
     failed = [(fact, now) for fact, now in again if _explains(fact, now, apart)]
     if failed:
-        return f"{head}: {'; '.join(_otherwise(fact, now) for fact, now in failed)}"
+        reasons = [f"the plan took {_fact_text(fact)}; measured, it is {_value_text(now)}" for fact, now in failed]
+        return f"{head}: {'; '.join(reasons)}"
     model = _MODELS.get(share.name, share.name)
     if again:
         as_it_is = listed(
@@ -302,10 +293,6 @@ def assumption(share: StallShare, apart: Interval, seen: Mapping[str, PlanFact])
 def unplanned(name: str, seconds: Interval) -> str:
     """What to say of a stall that the plan did not have."""
     return f"{name} takes {quantity(seconds, 'seconds')} of a step, and the plan had none"
-
-
-def _otherwise(fact: PlanFact, now: PlanFact) -> str:
-    return f"the plan took {_fact_text(fact)}; measured, it is {_value_text(now)}"
 
 
 def _fact_text(fact: PlanFact) -> str:
@@ -324,7 +311,8 @@ def _explains(fact: PlanFact, now: PlanFact, apart: Interval) -> bool:
     """Whether a fact is certainly otherwise, and in the direction in which the stall is; a claim without spread is
     exact. Of a rate less is slower, of anything else more.
     """
-    other = change(_exactly(fact) if fact.low is None else _interval(fact), _interval(now))
+    exact = Interval(value=fact.value, low=fact.value, high=fact.value)
+    other = change(exact if fact.low is None else _interval(fact), _interval(now))
     if other.low is None or other.high is None:
         return False
     slower = other.high < 0 if fact.unit.endswith("/s") else other.low > 0
@@ -334,20 +322,3 @@ def _explains(fact: PlanFact, now: PlanFact, apart: Interval) -> bool:
 
 def _interval(fact: PlanFact) -> Interval:
     return Interval(value=fact.value, low=fact.low, high=fact.high)
-
-
-def _exactly(fact: PlanFact) -> Interval:
-    return Interval(value=fact.value, low=fact.value, high=fact.value)
-
-
-def _positive(apart: Interval) -> dict[str, float | None]:
-    if apart.value >= 0 or apart.low is None or apart.high is None:
-        return {"value": abs(apart.value)}
-    return {"value": -apart.value, "low": -apart.high, "high": -apart.low}
-
-
-def _fact(about: str, unit: str, found: Quantity) -> PlanFact:
-    return PlanFact(
-        about=about, unit=unit, value=found.value, low=found.low, high=found.high, origin=found.origin,
-        as_of=found.as_of, source=found.source,
-    )  # fmt: skip

@@ -314,7 +314,7 @@ def ruled(
     choice_of: Callable[[Evaluation], Choice],
 ) -> tuple[RuleChoice, ...]:
     """What each rule would have rented of what can be forecast, and its regret beside ``best``."""
-    known = candidates.types().keys() - question.weighing.unknown.keys()
+    known = candidates.types().keys() - question.evaluator.unknown.keys()
     rentables = [rentable for rentable in candidates.market.rentables if rentable.key in known]
     offers = [
         Offered(each.instance, each.price, each.devices, each.most_nodes, _gpu(each, catalog)) for each in rentables
@@ -342,12 +342,15 @@ def _cheapest(problem: PlanProblem, candidates: CandidateSet, rentable: Rentable
         if chain.rentable is rentable and nodes in chain.shape.nodes:
             number = int(np.searchsorted(chain.shape.nodes, nodes))
             while chain.stage[number] < WHOLE and np.isfinite(chain.least.dollars[number]):
-                problem.weighing.advance(chain, number)
-            if chain.stage[number] == WHOLE and (weighed := problem.weighing.weighed(chain, number)) is not None:
-                found.append(weighed)
+                problem.evaluator.advance(chain, number)
+            if (
+                chain.stage[number] == WHOLE
+                and (evaluation := problem.evaluator.evaluated(chain, number)) is not None
+            ):
+                found.append(evaluation)
     if found:
         return min(found, key=lambda each: each.dollars)
-    unknown = {**{f"{item.cloud}/{item.instance}": item for item in candidates.unranked}, **problem.weighing.unknown}
+    unknown = {**{f"{item.cloud}/{item.instance}": item for item in candidates.unranked}, **problem.evaluator.unknown}
     return (
         unknown[rentable.key].why if rentable.key in unknown else f"the job cannot be shared out over {nodes} of it"
     )

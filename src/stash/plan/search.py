@@ -1,4 +1,10 @@
-"""One question, every candidate that constraints leave, and the exact search: none left out but by proof."""
+"""Every candidate that constraints leave, and the exact search among them: none left out but by proof.
+
+Candidates stand in chains, one a type, price and shape, each node count with a lower bound of every number that is
+compared (``bounds``). The one with the least bound is taken a stage further, until the least of all is no bound but
+the number itself: nothing else can be less. That is A* on a set (Hart, Nilsson, Raphael 1968). A front is the same
+search gone on: in ascending dollars, only what is sooner than all before it can belong to it.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +27,6 @@ from stash.plan.settings import Nearest, Shapes, StepPlan, measured_machines, pr
 from stash.predict.cluster import Target
 from stash.predict.passes import Base
 
-# Question --------------------------------------------------------------------------------------------------
-# One question: every candidate that constraints leave, each in a chain, with the profile that speaks for it.
-#
-# Made again for other constraints, as when nothing is feasible: forecasts are shared between the two. Knows what is
-# weighed; which of it is best is for ``search``.
-
 _FROM_CPUS = (
     "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; profile "
     "it there, or once on any GPU: `stash profile`"
@@ -35,36 +35,36 @@ _FROM_CPUS = (
 
 @dataclass(frozen=True)
 class CandidateSet:
-    """What is weighed under some constraints."""
+    """What may be rented under some constraints."""
 
     market: Market
     chains: tuple[CandidateChain, ...]
     unranked: tuple[Unranked, ...]
 
     @property
-    def weighed(self) -> int:
+    def combinations(self) -> int:
         """Combinations of offer, nodes and setting."""
         return sum(len(chain.shape.nodes) * chain.rentable.offers for chain in self.chains)
 
     @property
     def pruned(self) -> int:
         """Of those, so far: dearer offers of the same machines, and what bounds kept from being billed."""
-        found = 0
+        count = 0
         for chain in self.chains:
-            found += (chain.rentable.offers - 1) * len(chain.shape.nodes)
-            found += int(np.count_nonzero(np.isfinite(chain.least.seconds) & (chain.stage < WHOLE)))
-        return found
+            count += (chain.rentable.offers - 1) * len(chain.shape.nodes)
+            count += int(np.count_nonzero(np.isfinite(chain.least.seconds) & (chain.stage < WHOLE)))
+        return count
 
     def types(self) -> dict[str, list[CandidateChain]]:
         """Chains by ``cloud/name``."""
-        found: dict[str, list[CandidateChain]] = {}
+        by_type: dict[str, list[CandidateChain]] = {}
         for chain in self.chains:
-            found.setdefault(chain.rentable.key, []).append(chain)
-        return found
+            by_type.setdefault(chain.rentable.key, []).append(chain)
+        return by_type
 
 
 class PlanProblem:
-    """What is asked, whatever may be rented for it."""
+    """What is asked, whatever may be rented for it; forecasts are shared between sets of candidates."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class PlanProblem:
         self._nearest = Nearest(self.bases, catalog)
         self._shapes = Shapes(self.bases, plan)
         floors = Floors(self.bases, catalog, plan.goal.confidence)
-        self.weighing = Evaluator(plan.goal, facts, floors, self.bases, calibrate)
+        self.evaluator = Evaluator(plan.goal, facts, floors, self.bases, calibrate)
 
-    def field(self, constraints: Constraints) -> CandidateSet:
+    def candidates(self, constraints: Constraints) -> CandidateSet:
         """Every candidate; raises UserError if there is none."""
         left = market(self._catalog, constraints, self._machines, self._now)
         chains: list[CandidateChain] = []
@@ -96,7 +96,8 @@ class PlanProblem:
             try:
                 chains += self._chains(rentable)
             except UserError as error:
-                unranked.append(_unranked(rentable, str(error)))
+                instance = rentable.instance
+                unranked.append(Unranked(instance=instance.name, cloud=instance.cloud, why=str(error)))
         if not chains:
             why = f"{unranked[-1].instance}: {unranked[-1].why}" if unranked else "none of it has a GPU"
             raise UserError(f"nothing that may be rented can be forecast: {why}")
@@ -115,20 +116,10 @@ class PlanProblem:
             raise UserError(
                 "no number of its devices shares out the batch evenly in parts that fit into their memory"
             )
-        return [self.weighing.chain(rentable, shape, own) for shape in shapes]
+        return [self.evaluator.chain(rentable, shape, own) for shape in shapes]
 
 
-def _unranked(rentable: Rentable, why: str) -> Unranked:
-    return Unranked(instance=rentable.instance.name, cloud=rentable.instance.cloud, why=why)
-
-
-# Search ----------------------------------------------------------------------------------------------------
-# The exact search: best candidates first, and none left out but by proof.
-#
-# Candidates stand in chains, one a type, price and shape, each node count with a lower bound of every number that
-# is compared (``bounds``). The one with the least bound is taken a stage further, until the least of all is no
-# bound but the number itself: nothing else can be less. That is A* on a set (Hart, Nilsson, Raphael 1968). A front
-# is the same search gone on: in ascending dollars, only what is sooner than all before it can belong to it.
+# The exact search
 
 Measure = Literal["seconds", "dollars", "sure_seconds", "sure_dollars"]
 _ALIKE = 1.02
@@ -145,12 +136,12 @@ class GoalLimits:
 
     def keeps(self, least: Least) -> NDArray[np.bool_]:
         """Which node counts may keep them, ``[node counts]``: those that cannot be forecast never do."""
-        found = np.isfinite(least.seconds)
+        kept = np.isfinite(least.seconds)
         if self.seconds is not None:
-            found &= least.sure_seconds <= self.seconds
+            kept &= least.sure_seconds <= self.seconds
         if self.dollars is not None:
-            found &= least.sure_dollars <= self.dollars
-        return found
+            kept &= least.sure_dollars <= self.dollars
+        return kept
 
 
 ANY = GoalLimits()
@@ -167,7 +158,7 @@ def aim(goal: Goal) -> Measure:
 
 
 def least(
-    weighing: Evaluator,
+    evaluator: Evaluator,
     chains: Sequence[CandidateChain],
     measure: Measure,
     limits: GoalLimits = ANY,
@@ -177,21 +168,21 @@ def least(
 
     With ``slack`` one that is proven to be within that part of the least, which takes fewer forecasts.
     """
-    return next(ascending(weighing, chains, measure, limits, slack), None)
+    return next(ascending(evaluator, chains, measure, limits, slack), None)
 
 
-def front(weighing: Evaluator, chains: Sequence[CandidateChain], limits: GoalLimits = ANY) -> tuple[Evaluation, ...]:
+def front(evaluator: Evaluator, chains: Sequence[CandidateChain], limits: GoalLimits = ANY) -> tuple[Evaluation, ...]:
     """Whatever keeps ``limits`` and nothing else is both cheaper and sooner than, by means, the cheapest first."""
-    found: list[Evaluation] = []
-    for each in ascending(weighing, chains, "dollars", limits, sooner=True):
-        if found and found[-1].dollars == each.dollars:
-            found.pop()  # as cheap, and later
-        found.append(each)
-    return tuple(found)
+    evaluations: list[Evaluation] = []
+    for each in ascending(evaluator, chains, "dollars", limits, sooner=True):
+        if evaluations and evaluations[-1].dollars == each.dollars:
+            evaluations.pop()  # as cheap, and later
+        evaluations.append(each)
+    return tuple(evaluations)
 
 
 def ascending(
-    weighing: Evaluator,
+    evaluator: Evaluator,
     chains: Sequence[CandidateChain],
     measure: Measure,
     limits: GoalLimits,
@@ -203,7 +194,7 @@ def ascending(
     With ``sooner`` only those faster than all that came before.
     """
     rows = [chain.least for chain in chains]
-    keys = np.array([_lowest(row, measure, limits) for row in rows])
+    keys = np.array([getattr(row, measure)[limits.keeps(row)].min(initial=np.inf) for row in rows])
     fastest = np.array([row.seconds.min(initial=np.inf) for row in rows])
     seen: dict[int, list[int]] = {}
     soonest = np.inf
@@ -218,21 +209,16 @@ def ascending(
             continue
         place = _next(chain, values, open_, now)
         if chain.stage[place] < WHOLE:
-            weighing.advance(chain, place)
+            evaluator.advance(chain, place)
             near_enough = slack and chain.stage[place] == WHOLE and values[place] <= now * (1 + slack)
             if not (near_enough and limits.keeps(rows[number])[place]):
                 continue
         seen.setdefault(number, []).append(place)
-        found = weighing.weighed(chain, place)
+        evaluation = evaluator.evaluated(chain, place)
         if sooner:
-            soonest = found.seconds
+            soonest = evaluation.seconds
             keys[fastest >= soonest] = np.inf
-        yield found
-
-
-def _lowest(row: Least, measure: Measure, limits: GoalLimits) -> float:
-    values = getattr(row, measure)[limits.keeps(row)]
-    return float(values.min(initial=np.inf))
+        yield evaluation
 
 
 def _next(chain: CandidateChain, values: NDArray[np.float64], open_: NDArray[np.bool_], now: float) -> int:

@@ -1,4 +1,10 @@
-"""How a job may be run on a device: batches that fit, steps of the whole, and the profile nearest to it."""
+"""How a job may be run on a device: batches that fit, steps of the whole, and the profile nearest to it.
+
+A policy says what more devices do to a step, and the profile how many samples one trains now. What more samples a
+larger batch needs to learn as much is only in it if the goal says so. A *shape* is all that time depends on before
+links do: devices, their number, batch and passes; types of one shape share it. Nothing here knows how long a step
+takes.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +26,6 @@ from stash.predict.cluster_sources import of_instance
 from stash.predict.draws import Array
 from stash.predict.memory import RESERVE, job_footprint
 from stash.predict.passes import Base, compute_scale, records
-
-# Work ------------------------------------------------------------------------------------------------------
-# How the training is cut into steps: samples of a step on so many devices, and how many steps the whole takes.
-#
-# A policy says what more devices do to a step, and the profile how many samples one trains now. Nothing here knows
-# how long a step takes. What more samples a larger batch needs to learn as much is only in it if the goal says so.
 
 _SMALLER = 0.01
 """Of a device's samples: less than this is a rounding of the profiled batch, and no other one."""
@@ -68,7 +68,16 @@ def step_plan(bases: Sequence[Base], goal: Goal) -> StepPlan:
     """How ``goal`` is trained, from the first profile; raises UserError if they are of different jobs."""
     first = bases[0]
     for other in bases[1:]:
-        _refuse_other_job(first, other)
+        for what, one, two in (
+            ("workloads", first.profile.workload.name, other.profile.workload.name),
+            ("bytes of parameters", first.profile.workload.parameter_bytes, other.profile.workload.parameter_bytes),
+            ("samples of a device in a step", *(each.passes and each.passes.samples for each in (first, other))),
+        ):
+            if one is not None and two is not None and one != two:
+                raise UserError(
+                    f"these profiles are of different jobs, as their {what} tell ({one} and {two}); recommend for "
+                    "one job at a time"
+                )
     samples = first.breakdown.samples_per_step
     if first.passes is None or not samples:
         raise UserError(f"the samples of a step of this job were not counted; {records(first.profile)}")
@@ -77,30 +86,13 @@ def step_plan(bases: Sequence[Base], goal: Goal) -> StepPlan:
     return StepPlan(goal, first.passes.samples, samples, replicas)
 
 
-def _refuse_other_job(first: Base, other: Base) -> None:
-    """Raises UserError where two profiles cannot be of one job."""
-    for what, one, two in (
-        ("workloads", first.profile.workload.name, other.profile.workload.name),
-        ("bytes of parameters", first.profile.workload.parameter_bytes, other.profile.workload.parameter_bytes),
-        ("samples of a device in a step", _per_device(first), _per_device(other)),
-    ):
-        if one is not None and two is not None and one != two:
-            raise UserError(
-                f"these profiles are of different jobs, as their {what} tell ({one} and {two}); recommend for one "
-                "job at a time"
-            )
-
-
-def _per_device(base: Base) -> int | None:
-    return None if base.passes is None else base.passes.samples
-
-
 def split(of_device: int, largest: int) -> tuple[int, int]:
     """Batch and passes whose product is ``of_device``: the largest batch that fits, up to ``largest``, 1 or more.
 
     Of all ways to cut a device's samples into k equal passes this is the fastest by the mean. Compute takes k passes
     of (batch/k)ᵞ, so k^(1−γ) times that of one, and E[k^(1−γ)] >= k^(1−E[γ]) >= 1 (Jensen) as γ is 1 at most
-    (``ratios.batch_exponent``); a step's samples, its exchange and what its loaders make of them are the same.
+    (``compute_ratios.batch_exponent``); a step's samples, its exchange and what its loaders make of them stay as
+    they are.
     """
     passes = next(each for each in range(1, of_device + 1) if of_device % each == 0 and of_device // each <= largest)
     return of_device // passes, passes
@@ -125,11 +117,7 @@ def policy_notes(plan: StepPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (policy, growth), ()
 
 
-# Settings --------------------------------------------------------------------------------------------------
-# How a job may be run on a kind of device: the batches and passes that fit into its memory, on each node count.
-#
-# A *shape* is all that time depends on before links do: devices, their number, batch and passes. Types of one shape
-# share it. Knows sizes and counts; nothing of prices, links or seconds.
+# Shapes: batches and passes that fit, on each node count
 
 _ROUNDING = 1e-3
 """Published memory sizes have four digits."""
@@ -137,7 +125,7 @@ _ROUNDING = 1e-3
 
 @dataclass(frozen=True)
 class ShapeKey:
-    """What tells shapes apart."""
+    """What distinguishes shapes."""
 
     base: int
     """Which of the profiles it is forecast from."""
@@ -213,12 +201,12 @@ class Shapes:
         return self._known[key]
 
     def _made(self, rentable: Rentable, base: int, largest: int) -> Iterator[Shape]:
-        found: dict[tuple[int, int], list[int]] = {}
+        by_split: dict[tuple[int, int], list[int]] = {}
         for nodes in range(1, rentable.most_nodes + 1):
             of_device = self._plan.of_device(nodes * rentable.devices)
             if of_device is not None:
-                found.setdefault(split(of_device, largest), []).append(nodes)
-        for (batch, accumulated), counts in found.items():
+                by_split.setdefault(split(of_device, largest), []).append(nodes)
+        for (batch, accumulated), counts in by_split.items():
             key = ShapeKey(base, rentable.device, rentable.devices, batch, accumulated, rentable.most_nodes)
             nodes_of = np.array(counts, dtype=np.int64)
             samples = [self._plan.samples(n * rentable.devices, batch * accumulated) for n in counts]
@@ -226,11 +214,7 @@ class Shapes:
             yield Shape(key, self._bases[base], nodes_of, steps, np.array(samples))
 
 
-# Nearest ---------------------------------------------------------------------------------------------------
-# Of several profiles of one job, the one that is nearest to a machine: its forecast has least to bring there.
-#
-# The same instance type first, then the same device, then the least doubt about the device's speed, then the
-# profile of most nodes, as its network holds predictions of others. Knows machines; times no step.
+# The nearest profile
 
 
 class Nearest:
@@ -241,39 +225,37 @@ class Nearest:
         self._doubts: dict[tuple[int, str | None], float] = {}
 
     def to(self, rentable: Rentable) -> int:
-        """Which of the profiles."""
+        """Which of the profiles.
+
+        The same instance type first, then the same device, then the least doubt about the device's speed, then the
+        profile of most nodes, as its network holds predictions of others.
+        """
         if len(self._bases) == 1:
             return 0
-        return min(range(len(self._bases)), key=lambda number: self._distance(number, rentable))
 
-    def _distance(self, number: int, rentable: Rentable) -> tuple[bool, bool, float, int]:
-        base = self._bases[number]
-        same = profiled_on(base, rentable.instance)
-        return (
-            not same,
-            base.target.device != rentable.device,
-            self._doubt(number, rentable.device),
-            -base.profile.nodes,
-        )
+        def distance(number: int) -> tuple[bool, bool, float, int]:
+            base, device = self._bases[number], rentable.device
+            same = profiled_on(base, rentable.instance)
+            return not same, base.target.device != device, self._doubt(number, device), -base.profile.nodes
+
+        return min(range(len(self._bases)), key=distance)
 
     def _doubt(self, number: int, device: str | None) -> float:
-        """Relative spread of the device's speed beside the profiled one's; infinite where nothing is known of it."""
+        """Relative spread of the device's speed over the profiled one's; infinite where nothing is known of it."""
+        base = self._bases[number]
+        if device == base.target.device:
+            return 0.0
         if (number, device) not in self._doubts:
-            self._doubts[number, device] = _doubt(self._bases[number], device, self._catalog)
+            target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=device)
+            passes, draws = base.passes, base.draws
+            try:
+                factor = compute_scale(
+                    base.profile, base.target, target, Alteration(), passes, passes, draws, self._catalog
+                ).factor
+                self._doubts[number, device] = float(np.std(factor) / np.mean(factor))
+            except UserError:
+                self._doubts[number, device] = math.inf
         return self._doubts[number, device]
-
-
-def _doubt(base: Base, device: str | None, catalog: Catalog) -> float:
-    if device == base.target.device:
-        return 0.0
-    target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=device)
-    try:
-        scale = compute_scale(
-            base.profile, base.target, target, Alteration(), base.passes, base.passes, base.draws, catalog
-        )
-    except UserError:
-        return float("inf")
-    return float(np.std(scale.factor) / np.mean(scale.factor))
 
 
 def profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> bool:
@@ -287,7 +269,7 @@ def profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> boo
 
 def measured_machines(bases: Sequence[Base], catalog: Catalog) -> dict[str, Target]:
     """One node of each type that was profiled, by name: as measured, and of the data sheet what was not."""
-    found: dict[str, Target] = {}
+    machines: dict[str, Target] = {}
     for all_devices in (True, False):
         for base in bases:
             names = {host.instance.lower() for host in base.profile.hosts if host.instance}
@@ -296,8 +278,8 @@ def measured_machines(bases: Sequence[Base], catalog: Catalog) -> dict[str, Targ
                     sheet = of_instance(instance, 1)
                     if (base.target.device is None) is (sheet.device is None):
                         completed = base.target.completed_by(sheet).model_copy(update={"nodes": 1})
-                        found.setdefault(instance.name, completed)
-    return found
+                        machines.setdefault(instance.name, completed)
+    return machines
 
 
 def with_machines(base: Base, catalog: Catalog, machines: dict[str, Target]) -> Base:

@@ -1,4 +1,8 @@
-"""Stalls after a change: what of a step trains, and what of it waits for data."""
+"""Stalls of a profiled job after a change: what of a step trains, and what of it waits for data.
+
+Each is as it was measured, scaled by what the changes do to it; how a pipeline supplies data is
+``loading``'s business.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +24,7 @@ from stash.predict.passes import Base, ComputeScale, Passes, as_measured, more_p
 from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, less_sure, served
 from stash.predict.timeline import copies
 
-# Data ------------------------------------------------------------------------------------------------------
-# What of a step waits for data: prep and fetch of a profiled job whose pipeline, machines or training are changed.
-#
-# Sets up the pipeline that the changes ask for; what a step then waits is ``loading``'s business.
-
-
-def _as_measured_or_cached(base: Base, missing: list[Missing], wanted: Alteration) -> PredictedStalls:
-    """Where nothing else changes: what was measured, without fetch if all data are in memory, as under warm."""
-    parts = as_measured(base, DATA_STALLS)
-    if wanted.cache is not None:
-        parts = [replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part for part in parts]
-    return PredictedStalls(tuple(parts), tuple(missing))
+# What waits for data
 
 
 def read(
@@ -43,10 +36,15 @@ def read(
     trained_in: Array,
     moved: bool,
 ) -> PredictedStalls:
+    """Prep and fetch, of a step that trains for ``trained_in``; ``moved``: otherwise than in the profile."""
     missing = [item for item in base.breakdown.skipped if item.name in DATA_STALLS]
     if base.loading is None or base.held is None:
         if set(wanted.names) <= {"cache"} and wanted.cache in (None, 1.0) and not moved:
-            return _as_measured_or_cached(base, missing, wanted)
+            # Nothing else changes: what was measured, without fetch if all data are in memory, as under warm.
+            parts = as_measured(base, DATA_STALLS)
+            if wanted.cache is not None:
+                parts = [replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part for part in parts]
+            return PredictedStalls(tuple(parts), tuple(missing))
         why = (
             lacks(base.profile, base.breakdown)
             or f"what a batch costs its workers is unknown; {records(base.profile)}"
@@ -62,30 +60,26 @@ def read(
         loading = replace(loading, work=less_sure(loading.work, base.draws))
     prep, fetch = predicted(pipeline, loading, base.held, trained_in)
     makes = Used(about="one worker's seconds per sample", unit="seconds", quantity=base.loading.make)
+    other_cores = target.cores is not None and base.target.cores is not None and target.cores.origin == "data sheet"
+    beyond: tuple[str, ...] = ("cores are taken to be as fast as those measured",) if other_cores else ()
     same = wanted == Alteration()
     origin: Origin = "measured" if same else "scaled"
-    parts = [Predicted("prep", prep, origin, (makes,), tuple(_beyond(base, target)))]
+    parts = [Predicted("prep", prep, origin, (makes,), beyond)]
     if fetch is None:
         return PredictedStalls(tuple(parts), tuple(missing))
     storage = _storage(base, target, wanted)
-    facts = () if storage is None else storage.facts
-    beyond = _unknown_storage(same) if storage is None else storage.beyond
+    if storage is None:
+        facts: tuple[Used, ...] = ()
+        beyond = () if same else ("storage kept up with the workers, so what it can do is not known",)
+    else:
+        facts, beyond = storage.facts, storage.beyond
     parts.append(Predicted("fetch", fetch, origin, facts, beyond, all(fact.quantity.spread_known for fact in facts)))
     return PredictedStalls(tuple(parts), tuple(missing))
 
 
-def _unknown_storage(same: bool) -> tuple[str, ...]:
-    return () if same else ("storage kept up with the workers, so what it can do is not known",)
-
-
-def _beyond(base: Base, target: Target) -> list[str]:
-    if target.cores is not None and base.target.cores is not None and target.cores.origin == "data sheet":
-        return ["cores are taken to be as fast as those measured"]
-    return []
-
-
-def pipeline_of(base: Base, found: Loading, target: Target, wanted: Alteration, after: Passes | None) -> Pipeline:
-    old = found.pipeline
+def pipeline_of(base: Base, loading: Loading, target: Target, wanted: Alteration, after: Passes | None) -> Pipeline:
+    """The data pipeline that the changes ask for."""
+    old = loading.pipeline
     workers = old.workers if wanted.workers is None else wanted.workers
     host = base.profile.hosts[0] if base.profile.hosts else None
     cores = old.cores
@@ -93,6 +87,12 @@ def pipeline_of(base: Base, found: Loading, target: Target, wanted: Alteration, 
         threads = None if target.cores is None else target.cores.value
         shared = wanted.instance is not None or rented(host)
         cores = cores_worth(shared, threads, target.devices * (workers + 1), base.draws)
+    if wanted.cache is not None:
+        cached = wanted.cache
+    elif wanted.memory is not None and loading.dataset_bytes:
+        cached = cached_share(wanted.memory, loading.dataset_bytes)
+    else:  # as under cold
+        cached = 0.0
     storage = _storage(base, target, wanted)
     return replace(
         old,
@@ -102,7 +102,7 @@ def pipeline_of(base: Base, found: Loading, target: Target, wanted: Alteration, 
         batches=old.batches if after is None else after.accumulated,
         cores=cores,
         store=None if storage is None else storage.store,
-        cached=_cached(base, found, wanted),
+        cached=cached,
         keeps=base.draws.uniforms("page cache"),
     )
 
@@ -113,25 +113,13 @@ def _storage(base: Base, target: Target, wanted: Alteration) -> NodeStorage | No
     if wanted.disk_times is not None and as_it_did is not None:
         as_it_did = as_it_did.scaled(wanted.disk_times, source=f"--disk {wanted.disk_times:g}x")
     elif target.storage is not None and target.storage != base.target.storage:
-        found = served(target.storage, wanted.duration, base.draws)
-        if found is not None:
-            return found
+        there = served(target.storage, wanted.duration, base.draws)
+        if there is not None:
+            return there
     return None if as_it_did is None else served(Storage(bytes_per_second=as_it_did), None, base.draws)
 
 
-def _cached(base: Base, found: Loading, wanted: Alteration) -> float:
-    """Share of the data in memory: none, as under cold, unless asked otherwise."""
-    if wanted.cache is not None:
-        return wanted.cache
-    if wanted.memory is not None and found.dataset_bytes:
-        return cached_share(wanted.memory, found.dataset_bytes)
-    return 0.0
-
-
-# Training --------------------------------------------------------------------------------------------------
-# What of a step trains: compute, transfer, contention and the exchange of a profiled job that is changed.
-#
-# Each as it was measured, scaled by what the changes do to it. What waits for data is ``data``'s business.
+# What trains, and the exchange
 
 
 def no_change(draws: Draws) -> ComputeScale:
@@ -156,20 +144,24 @@ def trained(
         elif seconds is not None:
             parts.append(_scaled(base, target, name, seconds, factor, scale))
         elif name == "contention" and base.target.ranks == 1 and target.device is not None:
-            parts.append(_crowded(base, target, np.sum([part.seconds for part in parts], axis=0)))
+            # One device was profiled: contention as published jobs have it, of a step on one.
+            alone = np.sum([part.seconds for part in parts], axis=0)
+            beyond = "one device was profiled: what several cost each other is that of published jobs"
+            about = "what several devices cost each other, of a step"
+            fact = Used(about=about, unit="fraction", quantity=crowding())
+            seconds = alone * crowded(base.draws.uniforms("crowding"))
+            parts.append(Predicted("contention", seconds, "data sheet", (fact,), (beyond,)))
         else:
             missing.append(_unmeasured(base, target, name))
-    exchange = _exchange(base, target, _exchange_changes(base, target, wanted, after, scale))
-    return PredictedStalls((*parts, *exchange.parts), (*missing, *exchange.missing))
-
-
-def _exchange(base: Base, target: Target, changed: ExchangeChanges) -> PredictedStalls:
-    """As measured where nothing of it changes, so that no model adds doubts of its own."""
+    changes = _exchange_changes(base, target, wanted, after, scale)
     links = ("nodes", "devices", "inside", "network")
-    if changed == AS_MEASURED and all(getattr(target, name) == getattr(base.target, name) for name in links):
-        lost = [_unmeasured(base, target, name) for name in EXCHANGE_STALLS if base.breakdown.stall(name) is None]
-        return PredictedStalls(tuple(as_measured(base, EXCHANGE_STALLS)), tuple(lost))
-    return base.exchange.on(target, changed)
+    if changes == AS_MEASURED and all(getattr(target, name) == getattr(base.target, name) for name in links):
+        # Where nothing of the exchange changes it is as measured, so that no model adds doubts of its own.
+        parts += as_measured(base, EXCHANGE_STALLS)
+        missing += [_unmeasured(base, target, name) for name in EXCHANGE_STALLS if base.breakdown.stall(name) is None]
+        return PredictedStalls(tuple(parts), tuple(missing))
+    exchange = base.exchange.on(target, changes)
+    return PredictedStalls((*parts, *exchange.parts), (*missing, *exchange.missing))
 
 
 def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array, scale: ComputeScale) -> Predicted:
@@ -195,13 +187,6 @@ def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array
     return Predicted(name, seconds * factor, origin, facts, tuple(beyond), known)
 
 
-def _crowded(base: Base, target: Target, alone: Array) -> Predicted:
-    """Contention of a job that was profiled on one device, as published jobs have it; ``alone`` is its step there."""
-    beyond = "one device was profiled: what several cost each other is that of published jobs"
-    fact = Used(about="what several devices cost each other, of a step", unit="fraction", quantity=crowding())
-    return Predicted("contention", alone * crowded(base.draws.uniforms("crowding")), "data sheet", (fact,), (beyond,))
-
-
 def _unmeasured(base: Base, target: Target, name: str) -> Missing:
     """A stall that the profile does not tell: why, and whether the target can have it."""
     missing = next((item for item in base.breakdown.skipped if item.name == name), None)
@@ -218,29 +203,24 @@ def _exchange_changes(
 ) -> ExchangeChanges:
     work, stage = exchanged(base.profile), stage_of(wanted)
     once_already = work is None or work.times == 1.0
+    was = base.profile.workload.bucket_view
+    now = was if wanted.bucket_view is None else wanted.bucket_view
+    copied = 0.0  # seconds a step that copying gradients into buckets takes longer there than it did
+    if now != was and target.device is not None:
+        rate = named_gpu(target.device, base.catalog()).memory_bytes_per_second
+        if not rate:
+            raise UserError(f"--bucket-view: the memory bandwidth of {target.device} is not published")
+        copied = (1 if was else -1) * copies(sum(work.buckets) if work is not None else 0.0, rate)
     return ExchangeChanges(
         bucket_cap=wanted.bucket,
         compress=1.0 if wanted.compress is None else 1 / wanted.compress,
         times=None if wanted.accumulate is None or once_already else 1.0,
         compute=float(np.mean(scale.factor)),
-        copy_seconds=_copied(base, target, wanted),
+        copy_seconds=copied,
         algorithm=wanted.algorithm,
         sharding=stage,
         passes=1 if after is None or stage is None else after.accumulated,
     )
-
-
-def _copied(base: Base, target: Target, wanted: Alteration) -> float:
-    """Seconds a step that copying gradients into buckets takes longer there than it did."""
-    was = base.profile.workload.bucket_view
-    now = was if wanted.bucket_view is None else wanted.bucket_view
-    if now == was or target.device is None:
-        return 0.0
-    rate = named_gpu(target.device, base.catalog()).memory_bytes_per_second
-    if not rate:
-        raise UserError(f"--bucket-view: how fast the memory of {target.device} is nobody published")
-    work = exchanged(base.profile)
-    return (1 if was else -1) * copies(sum(work.buckets) if work is not None else 0.0, rate)
 
 
 def trains_for(outcome: PredictedStalls) -> Array:

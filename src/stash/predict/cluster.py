@@ -1,8 +1,11 @@
-"""The cluster that a forecast is made for: nodes, links, cores, disks; and what collectives reach of a data sheet."""
+"""The cluster that a forecast is made for: nodes, links, cores, disks; and what collectives reach of a data sheet.
+
+An unknown fact is ``None``, and what depends on it is unknown, never assumed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -11,12 +14,7 @@ from scipy.special import stdtrit
 
 from stash.catalog.reference import CollectiveRate, collective_rates, hop_latencies
 from stash.core.records.base import Record
-from stash.predict.draws import Quantity
-
-# Cluster ---------------------------------------------------------------------------------------------------
-# The cluster that a forecast is made for: nodes, devices, links, cores, memory and disk, each with its origin.
-#
-# Records only. An unknown fact is ``None``, and what depends on it is unknown, never assumed.
+from stash.predict.draws import Array, Quantity
 
 Wiring = Literal["nvswitch", "nvlink", "pcie", "host"]
 """Between devices of a node: through switches, direct pairs, PCIe and its switches, or host memory (CPUs)."""
@@ -114,13 +112,7 @@ class Target(Record):
         return self.model_copy(update={**unseen, "devices": devices, "name": described.name})
 
 
-# Efficiency ------------------------------------------------------------------------------------------------
-# What collectives reach of a link's data sheet: shares of the claimed rate, with their spread over machines.
-#
-# A data sheet's figure is a line rate. How much of it an all-reduce sees is what others measured
-# (``catalog/data/collectives.csv``), and how far they lie apart is how little one knows of the next machine.
-# So each share has an interval for a *new* machine, not for their mean. Sockets have a second limit: far above 20
-# Gbit/s NCCL's do not follow the line, whatever its rate.
+# What collectives reach of a data sheet
 
 SOCKETS_FOLLOW = 25e9 / 8
 """Bytes per second of a line up to which sockets are taken to follow it; what lies above shows their own limit."""
@@ -147,6 +139,8 @@ class Share(NamedTuple):
 def reached(link: Wiring | NetworkKind, without: str | None = None) -> Quantity | None:
     """The share of the claimed rate that an all-reduce reaches over ``link``; ``None`` if none was published.
 
+    A data sheet's figure is a line rate; how much of it an all-reduce sees is what others measured
+    (``catalog/data/collectives.csv``), and how far they lie apart is how little one knows of the next machine.
     ``without`` leaves out one source, as validation has to. The interval is a prediction of one more machine:
     exp(m ± t·s·√(1 + 1/n)) with the mean of logarithms m of n machines of this link, and the standard deviation s
     pooled over links of its scope (inside a node, or between nodes), since several have one or two machines only;
@@ -155,9 +149,14 @@ def reached(link: Wiring | NetworkKind, without: str | None = None) -> Quantity 
     own = [each for each in published_shares(without) if each.link == link and not _limited_by_sockets(each.rate)]
     if not own:
         return None
-    spread, freedom = _spread_of(own, without)
+    logs = np.log([each.share for each in own])
+    spread, freedom = _pooled(own[0].rate.scope, without)
+    if len(own) >= _OWN_SPREAD:
+        alone = float(logs.std(ddof=1))
+        if alone * float(stdtrit(len(own) - 1, 0.975)) > spread * float(stdtrit(freedom, 0.975)):
+            spread, freedom = alone, len(own) - 1
     most = 1.0 if own[0].rate.scope == "between" else None
-    return _next_machine(own, [each.share for each in own], spread, freedom, most)
+    return _next_machine(logs, spread, freedom, [each.rate for each in own], most)
 
 
 @lru_cache(maxsize=32)
@@ -166,8 +165,8 @@ def socket_limit(without: str | None = None) -> Quantity | None:
     own = [each for each in published_shares(without) if _limited_by_sockets(each.rate)]
     if len(own) < 2:
         return None
-    rates = [each.wire_bytes_per_second for each in own]
-    return _next_machine(own, rates, float(np.log(rates).std(ddof=1)), len(own) - 1)
+    logs = np.log([each.wire_bytes_per_second for each in own])
+    return _next_machine(logs, float(logs.std(ddof=1)), len(own) - 1, [each.rate for each in own])
 
 
 @lru_cache(maxsize=1)
@@ -182,18 +181,13 @@ def latency_factor() -> Quantity:
             continue
         per_byte = 2 * (rate.ranks - 1) / rate.ranks
         left = per_byte * rate.message_bytes * (1 / rate.bus_bytes_per_second - 1 / rate.claimed_bytes_per_second)
-        factors.append(left / _by_the_table(rate))
+        between = 2 * (rate.nodes - 1)
+        (start, inside), (_, network) = hop(_LIKE.get(rate.link, "nvlink"), "ring"), hop("network", "ring")
+        by_the_table = start + (2 * (rate.ranks - 1) - between) * inside + between * network
+        factors.append(left / by_the_table)
         rates.append(rate)
     logs = np.log(factors)
-    arm = float(stdtrit(len(logs) - 1, 0.975)) * float(logs.std(ddof=1)) * float(np.sqrt(1 + 1 / len(logs)))
-    return _quantity(float(logs.mean()), arm, rates)
-
-
-def _by_the_table(rate: CollectiveRate) -> float:
-    """Seconds of a ring's hops among this measurement's ranks."""
-    between = 2 * (rate.nodes - 1)
-    inside, network = hop(_LIKE.get(rate.link, "nvlink"), "ring"), hop("network", "ring")
-    return inside[0] + (2 * (rate.ranks - 1) - between) * inside[1] + between * network[1]
+    return _next_machine(logs, float(logs.std(ddof=1)), len(logs) - 1, rates)
 
 
 def hop(link: str, algorithm: str) -> tuple[float, float]:
@@ -233,24 +227,6 @@ def _limited_by_sockets(rate: CollectiveRate) -> bool:
     return rate.link == "tcp" and rate.claimed_bytes_per_second > SOCKETS_FOLLOW
 
 
-def _next_machine(
-    own: Sequence[Share], values: Sequence[float], spread: float, freedom: int, most: float | None = None
-) -> Quantity:
-    logs = np.log(values)
-    arm = float(stdtrit(freedom, 0.975)) * spread * float(np.sqrt(1 + 1 / len(logs)))
-    return _quantity(float(logs.mean()), arm, [each.rate for each in own], most)
-
-
-def _spread_of(own: Sequence[Share], without: str | None) -> tuple[float, int]:
-    """Standard deviation of a link's logarithms, and its degrees of freedom: the wider of its own and the pooled."""
-    pooled = _pooled(own[0].rate.scope, without)
-    if len(own) < _OWN_SPREAD:
-        return pooled
-    alone = float(np.log([each.share for each in own]).std(ddof=1)), len(own) - 1
-    arms = [spread * float(stdtrit(freedom, 0.975)) for spread, freedom in (pooled, alone)]
-    return alone if arms[1] > arms[0] else pooled
-
-
 @lru_cache(maxsize=32)
 def _pooled(scope: str, without: str | None) -> tuple[float, int]:
     """Standard deviation of the logarithm of a share within a link, over links of a scope; its degrees of freedom."""
@@ -263,14 +239,17 @@ def _pooled(scope: str, without: str | None) -> tuple[float, int]:
     return float(np.sqrt(squares / freedom)), freedom
 
 
-def _quantity(mean: float, arm: float, rates: Iterable[CollectiveRate], most: float | None = None) -> Quantity:
-    value, low, high = (float(np.exp(mean + shift)) for shift in (0.0, -arm, arm))
-    found = list(rates)
+def _next_machine(
+    logs: Array, spread: float, freedom: int, rates: Sequence[CollectiveRate], most: float | None = None
+) -> Quantity:
+    """The mean of logarithms, and the 95 % interval in which one more machine is expected."""
+    arm = float(stdtrit(freedom, 0.975)) * spread * float(np.sqrt(1 + 1 / len(logs)))
+    value, low, high = (float(np.exp(float(logs.mean()) + shift)) for shift in (0.0, -arm, arm))
     return Quantity(
         value=value if most is None else min(value, most),
         low=low,
         high=high if most is None else min(high, most),
         origin="data sheet",
-        as_of=max(rate.as_of for rate in found),
-        source="; ".join(dict.fromkeys(rate.source for rate in found)),
+        as_of=max(rate.as_of for rate in rates),
+        source="; ".join(dict.fromkeys(rate.source for rate in rates)),
     )

@@ -1,4 +1,8 @@
-"""Where a cluster's facts come from: the catalog, a probe, or the profile itself."""
+"""Where a cluster's facts come from: the catalog's data sheets, a probe, or the profile itself.
+
+What was measured of a machine comes before what is claimed of it, measured all-reduces before TCP streams, and what a
+control group allows before what a disk can do. Nothing is predicted here.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,6 @@ from stash.predict import cluster
 from stash.predict.cluster import Backend, Network, NetworkKind, NodeLinks, Storage, Target, Wiring
 from stash.predict.draws import Quantity, measured
 
-# From catalog ----------------------------------------------------------------------------------------------
-# A cluster of instances of the catalog: what data sheets claim, times what collectives were seen to reach of it.
-#
-# Knows how facts are read and nothing of what is predicted from them. What was measured of a machine comes before
-# it.
-
 
 def of_instance(instance: Instance, nodes: int) -> Target:
     """``nodes`` of this type: what its data sheet claims times what collectives were seen to reach of such claims."""
@@ -35,6 +33,16 @@ def of_instance(instance: Instance, nodes: int) -> Target:
 @lru_cache(maxsize=4096)
 def _one_of(instance: Instance) -> Target:
     sheet, devices = _Sheet(instance), instance.devices
+    burst_seconds = next(
+        (
+            Quantity(
+                value=60 * float(row["burst_minutes"]), origin="data sheet", as_of=row["as_of"], source=row["source"]
+            )
+            for row in rows("disk_bursts.csv")
+            if row["cloud"] == instance.cloud
+        ),
+        None,
+    )
     return Target(
         name=instance.name,
         nodes=1,
@@ -52,18 +60,9 @@ def _one_of(instance: Instance) -> Target:
             bytes_per_second=sheet.fact(instance.remote_disk_bytes_per_second),
             burst_bytes_per_second=sheet.fact(instance.remote_disk_burst_bytes_per_second),
             remote=True,
-            burst_seconds=_burst_seconds(instance.cloud),
+            burst_seconds=burst_seconds,
         ),
     )
-
-
-def _burst_seconds(cloud: str) -> Quantity | None:
-    """How long a cloud's network disks keep up their burst rate; ``None`` where it does not say."""
-    for row in rows("disk_bursts.csv"):
-        if row["cloud"] == cloud:
-            seconds = 60 * float(row["burst_minutes"])
-            return Quantity(value=seconds, origin="data sheet", as_of=row["as_of"], source=row["source"])
-    return None
 
 
 class _Sheet:
@@ -120,7 +119,7 @@ def network_rate(claimed: Quantity | None, transport: NetworkKind, without: str 
     rate = None if share is None else reach_of(claimed, share)
     if limit is None:
         return rate
-    if rate is None:  # nobody else saw a line that sockets can fill
+    if rate is None:  # no other published line is one that sockets can fill
         rate = claimed.model_copy(update={"low": claimed.value, "high": claimed.value})
     ends = (
         None if a is None or b is None else min(a, b) for a, b in ((rate.low, limit.low), (rate.high, limit.high))
@@ -147,13 +146,7 @@ def _of_claim(claimed: Quantity, seen: Quantity, value: float, low: float | None
     )
 
 
-# From probe ------------------------------------------------------------------------------------------------
-# The cluster that was probed, and what any profiled or probed host tells of itself.
-#
-# Measured all-reduces come before TCP streams, and what a control group allows before what a disk can do. Each fact
-# keeps where it comes from. Knows how facts are read and nothing of what is predicted from them.
-
-_ANYBODY = ("", "localhost", "ubuntu", "debian")
+# From a probe
 
 
 def of_probe(probe: Probe, nodes: int | None = None) -> Target:
@@ -204,21 +197,21 @@ def links_of(hosts: Sequence[Host], created: str, backend: Backend) -> tuple[Nod
     return inside, network
 
 
-def _bandwidth(found: Curve) -> Interval:
+def _bandwidth(curve: Curve) -> Interval:
     """Of the fit with its standard errors, or of the largest message where the curve is no α–β."""
-    if found.fit is None or not found.fit.is_alpha_beta:
-        return found.sizes[-1].bus_bytes_per_second
-    rate, arm = found.fit.bytes_per_second, 1.96 * found.fit.bytes_per_second_error
+    if curve.fit is None or not curve.fit.is_alpha_beta:
+        return curve.sizes[-1].bus_bytes_per_second
+    rate, arm = curve.fit.bytes_per_second, 1.96 * curve.fit.bytes_per_second_error
     # On a logarithmic scale: an error as large as the rate must not reach below 0.
     return Interval(value=rate, low=rate * float(np.exp(-arm / rate)), high=rate * float(np.exp(arm / rate)))
 
 
-def _hop(found: Curve, as_of: str, source: str) -> Quantity | None:
+def _hop(curve: Curve, as_of: str, source: str) -> Quantity | None:
     """α with its standard error; ``None`` where small messages were too noisy to show one."""
-    if found.fit is None or found.fit.alpha_seconds <= 0:
+    if curve.fit is None or curve.fit.alpha_seconds <= 0:
         return None
-    alpha = found.fit.alpha_seconds
-    factor = float(np.exp(1.96 * found.fit.alpha_error / alpha))
+    alpha = curve.fit.alpha_seconds
+    factor = float(np.exp(1.96 * curve.fit.alpha_error / alpha))
     return measured(Interval(value=alpha, low=alpha / factor, high=alpha * factor), as_of, source)
 
 
@@ -249,7 +242,8 @@ def machine_of(host: Host | None) -> str | None:
     """Its instance type, else its own name: ``None`` where every machine may be called so."""
     if host is None:
         return None
-    named = host.instance or (None if host.hostname in _ANYBODY else host.hostname)
+    nameless = host.hostname in ("", "localhost", "ubuntu", "debian")
+    named = host.instance or (None if nameless else host.hostname)
     return None if named is None else named.lower()
 
 
@@ -279,11 +273,7 @@ def storage_of(hosts: Sequence[Host], created: str) -> Storage | None:
     return Storage(bytes_per_second=measured(best, as_of, f"probe of {as_of}"))
 
 
-# From profile ----------------------------------------------------------------------------------------------
-# The cluster that was profiled: its own exchange tells what its links carry for just this job.
-#
-# Where it exchanged nothing, what was probed of its hosts stands in. Knows how facts are read and nothing of what
-# is predicted from them.
+# From a profile
 
 _LATENT = 0.9
 """Of an exchange's time: if its latency alone takes more, its bytes take too little to tell a rate from."""
@@ -291,14 +281,13 @@ _LATENT = 0.9
 
 def of_profile(profile: Profile) -> Target:
     """The cluster that was profiled, as its own exchange and its hosts' probed links tell it."""
-    name = f"as profiled on {profile.created[:10]}"
     devices = max(ranks_per_node(profile).values(), default=1)
     on_cpu = all(rank.device == "cpu" for rank in profile.ranks)
     inside, network = _own_links(profile, devices)
     host = profile.hosts[0] if profile.hosts else None
     probed = links_of(profile.hosts, profile.created, "gloo" if on_cpu else "nccl")
     return Target(
-        name=name,
+        name=f"as profiled on {profile.created[:10]}",
         nodes=profile.nodes,
         devices=devices,
         backend="gloo" if on_cpu else "nccl",
@@ -321,7 +310,7 @@ def _own_links(profile: Profile, devices: int) -> tuple[NodeLinks | None, Networ
     of_scope = {scope: [run for run in timed if run.scope == scope] for scope in ("node", "world")}
     source, as_of = "the profile's own exchange", profile.created[:10]
     inside = network = None
-    hop = 0.0
+    hop = 0.0  # seconds of one inside a node
     if devices > 1 and of_scope["node"]:
         latency = _latency(of_scope["node"], buckets)
         if latency is not None:
@@ -332,7 +321,12 @@ def _own_links(profile: Profile, devices: int) -> tuple[NodeLinks | None, Networ
     if profile.nodes > 1 and of_scope["world"]:
         latency = _latency(of_scope["world"], buckets)
         if latency is not None:
-            latency = _between(latency, profile.nodes, devices, hop)
+            # Of one hop between nodes: what the hops inside nodes leave of a ring's latency, shared among 2(N−1).
+            ranks = profile.nodes * devices
+            left = 1 - 2 * (ranks - profile.nodes) * hop / latency.value
+            # Where hops inside take all of it, nothing distinguishes the two kinds.
+            share = 1 / (2 * (ranks - 1)) if left <= 0 else left / (2 * (profile.nodes - 1))
+            latency = latency.scaled(share)
         network = Network(
             bytes_per_second=measured(_rate(of_scope["world"]), as_of, source),
             latency_seconds=latency and measured(latency, as_of, source),
@@ -354,12 +348,3 @@ def _latency(runs: Sequence[Collective], buckets: int) -> Interval | None:
     """Seconds of one collective without bytes; ``None`` where it was not measured."""
     known = [run.latency_seconds / buckets for run in runs if run.latency_seconds]
     return median_interval(known) if known else None
-
-
-def _between(latency: Interval, nodes: int, devices: int, hop: float) -> Interval:
-    """Of one hop between nodes: what the hops inside nodes leave of a ring's latency, shared among 2(N−1)."""
-    ranks = nodes * devices
-    left = 1 - 2 * (ranks - nodes) * hop / latency.value
-    if left <= 0:  # hops inside take all of it: then nothing tells the two kinds apart
-        return latency.scaled(1 / (2 * (ranks - 1)))
-    return latency.scaled(left / (2 * (nodes - 1)))

@@ -1,4 +1,12 @@
-"""How long collectives take: α–β models of ring, tree and hierarchy, over a target's fabric as draws."""
+"""How long collectives take: α–β models of ring, tree and hierarchical exchange over nodes of several devices.
+
+A *fabric* is what they find: hops with a latency each (α), links with a rate each (β), as draws. Every function takes
+sizes in bytes, ``[sizes]``, and returns seconds, ``[draws, sizes]``. Reduction itself (γ) is part of a measured rate.
+Congestion between jobs, and the start of the first collective of a process, are not modelled.
+
+Sources: Thakur, Rabenseifner, Gropp 2005 (doi 10.1177/1094342005051521) for the terms; NCCL's ``src/graph/tuning.cc``
+for its hops and its choice. Known error: ``docs/how-we-know.md``.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +18,6 @@ import numpy as np
 from stash.core.errors import StashError
 from stash.predict.cluster import Backend, Target, hop, latency_factor
 from stash.predict.draws import Array, Draws, Quantity, Used
-
-# Collectives -----------------------------------------------------------------------------------------------
-# How long collectives take: α–β models of ring, tree and hierarchical exchange over nodes of several devices.
-#
-# A *fabric* is what they find: hops with a latency each (α), links with a rate each (β), as draws. Every function
-# takes sizes in bytes, ``[sizes]``, and returns seconds, ``[draws, sizes]``. Reduction itself (γ) is part of a
-# measured rate, since no library can be told to move bytes of an all-reduce without adding them up; nowhere else is
-# it known. Congestion between jobs, and the start of the first collective of a process, are not modelled.
-#
-# Sources: Thakur, Rabenseifner, Gropp 2005 (doi 10.1177/1094342005051521) for the terms; NCCL's
-# ``src/graph/tuning.cc`` for its hops and its choice. Known error: ``docs/how-we-know.md``.
 
 Algorithm = Literal["ring", "tree", "hierarchical"]
 TREE_SHARE = 0.9
@@ -132,11 +129,7 @@ def half_exchange(fabric: Fabric, sizes: Array) -> Array:
 
     t = start + (p−1) hops + (p−1)/p · n / β.
     """
-    if fabric.ranks == 1:
-        return np.zeros((len(fabric.inside), len(sizes)))
-    between = fabric.nodes - 1
-    hops = fabric.ring.start + (fabric.ranks - 1 - between) * fabric.ring.inside + between * fabric.ring.between
-    return _plus(hops, (fabric.ranks - 1) / fabric.ranks / fabric.narrowest, sizes)
+    return _one_way(fabric, (fabric.ranks - 1) / fabric.ranks, sizes)
 
 
 def broadcast(fabric: Fabric, sizes: Array) -> Array:
@@ -145,11 +138,16 @@ def broadcast(fabric: Fabric, sizes: Array) -> Array:
     gloo's tree has ⌈log₂ p⌉ hops that each carry all bytes; for the buffers of a model that is as long for p = 2
     and up to ⌈log₂ p⌉ times as long for large ones.
     """
+    return _one_way(fabric, 1.0, sizes)
+
+
+def _one_way(fabric: Fabric, share: float, sizes: Array) -> Array:
+    """Once around a ring: p−1 hops, and ``share`` of the bytes over the narrowest link."""
     if fabric.ranks == 1:
         return np.zeros((len(fabric.inside), len(sizes)))
     between = fabric.nodes - 1
     hops = fabric.ring.start + (fabric.ranks - 1 - between) * fabric.ring.inside + between * fabric.ring.between
-    return _plus(hops, 1 / fabric.narrowest, sizes)
+    return _plus(hops, share / fabric.narrowest, sizes)
 
 
 def _plus(latency: Array, per_byte: Array, sizes: Array) -> Array:
@@ -157,15 +155,11 @@ def _plus(latency: Array, per_byte: Array, sizes: Array) -> Array:
     return seconds
 
 
-# Fabric ----------------------------------------------------------------------------------------------------
-# From a target's facts to the fabric its collectives take, as draws: what is known, with its spread.
-#
-# A latency that was not measured on the target is NCCL's own table times how far published machines are from that
-# table. An unknown rate is an error that says which: it is never assumed.
+# From a target's facts to its fabric
 
 
 class UnknownFactError(StashError):
-    """A fact that a prediction needs and nobody knows; the message is a clause that says which, and how to add it."""
+    """A fact that a prediction needs is unknown; the message is a clause that says which, and how to add it."""
 
 
 def fabric_of(target: Target, draws: Draws, only_inside: bool = False) -> Fabric:
@@ -177,7 +171,10 @@ def fabric_of(target: Target, draws: Draws, only_inside: bool = False) -> Fabric
         between = draws.of("rate between nodes", rate_between(target)) * (
             target.network.nics if target.network else 1
         )
-    if target.devices > 1 and not (nodes > 1 and _network_holds_all(target)):
+    # A rate measured over all ranks stands for links not measured: it is of the narrowest of them.
+    unknown = target.inside is None or target.inside.bytes_per_second is None
+    over_all = nodes > 1 and unknown and rate_between(target).origin == "measured"
+    if target.devices > 1 and not over_all:
         share = target.inside.slowest_share if target.inside is not None else 1.0
         inside = draws.of("rate inside a node", rate_inside(target)) * share
     ring, tree = _hops(target, draws)
@@ -204,30 +201,27 @@ def rate_between(target: Target) -> Quantity:
     return target.network.bytes_per_second
 
 
-def _network_holds_all(target: Target) -> bool:
-    """Whether a rate measured over all ranks stands for links not measured: it is of the narrowest of them."""
-    unknown = target.inside is None or target.inside.bytes_per_second is None
-    return unknown and rate_between(target).origin == "measured"
-
-
 def facts_of(target: Target, only_inside: bool = False) -> tuple[Used, ...]:
     """The facts about links that ``fabric_of`` reads, those that are known."""
-    found: list[tuple[str, str, Quantity | None]] = []
+    facts: list[tuple[str, str, Quantity | None]] = []
     if target.devices > 1 and target.inside is not None:
-        found += [
+        facts += [
             ("bandwidth inside a node", "bytes/s", target.inside.bytes_per_second),
             ("latency inside a node", "seconds", target.inside.latency_seconds),
         ]
     if target.nodes > 1 and not only_inside and target.network is not None:
-        found += [
+        facts += [
             ("bandwidth between nodes", "bytes/s", target.network.bytes_per_second),
             ("latency between nodes", "seconds", target.network.latency_seconds),
         ]
-    return tuple(Used(about=about, unit=unit, quantity=known) for about, unit, known in found if known is not None)
+    return tuple(Used(about=about, unit=unit, quantity=known) for about, unit, known in facts if known is not None)
 
 
 def _hops(target: Target, draws: Draws) -> tuple[Hops, Hops]:
-    """Latencies of rings and of trees: measured ones hold the start of a collective already."""
+    """Latencies of rings and of trees: measured ones hold the start of a collective already.
+
+    One that was not measured on the target is NCCL's own table times how far published machines are from that table.
+    """
     inside = target.inside.latency_seconds if target.inside is not None else None
     between = target.network.latency_seconds if target.network is not None else None
     wiring = "pcie" if target.inside is not None and target.inside.wiring in ("pcie", "host") else "nvlink"
@@ -243,9 +237,5 @@ def _hops(target: Target, draws: Draws) -> tuple[Hops, Hops]:
         else:
             rings.append(hop(link, "ring")[1] * factor)
             trees.append(hop(link, "tree")[1] * factor)
-    starts = [_start(wiring, algorithm, factor, any_measured) for algorithm in ("ring", "tree")]
-    return Hops(starts[0], rings[0], rings[1]), Hops(starts[1], trees[0], trees[1])
-
-
-def _start(wiring: str, algorithm: str, factor: Array, measured: bool) -> Array:
-    return np.zeros_like(factor) if measured else hop(wiring, algorithm)[0] * factor
+    starts = [0 * factor if any_measured else hop(wiring, each)[0] * factor for each in ("ring", "tree")]
+    return Hops(starts[0], *rings), Hops(starts[1], *trees)

@@ -1,5 +1,8 @@
-"""Compute elsewhere: how many times as long a step takes on another GPU, batch or precision; contention of
-several.
+"""Compute elsewhere: how many times as long a step takes on another GPU, batch or precision; contention of several.
+
+The same model's own published pair is the best witness, then pairs of other models, then a roofline of the job's
+operators, then the peak rates of data sheets. Each has the interval that its own errors over published pairs show.
+Knows GPUs and models by name; knows no profile and no target.
 """
 
 from __future__ import annotations
@@ -27,18 +30,11 @@ from stash.predict.gpu_pairs import (
     published,
 )
 
-# Ratios ----------------------------------------------------------------------------------------------------
-# Compute on another GPU, at another batch or in another precision: how many times as long a step takes.
-#
-# The same model's own published pair is the best witness, then pairs of other models, then a roofline of the job's
-# operators, then the peak rates of data sheets. Each has the interval that its own errors over published pairs
-# show. Knows GPUs and models by name; knows no profile and no target.
-
 _FEW = 3
 """Models: from fewer of a pair of GPUs it is unknown how models differ, and all pairs' errors are taken."""
 
 
-# Another GPU -----------------------------------------------------------------------------------------------
+# Another GPU
 
 
 @lru_cache(maxsize=1024)
@@ -110,10 +106,10 @@ def peak(gpu: GpuFacts, precision: str) -> float | None:
     return gpu.tensor_tf32_flops_per_second or gpu.fp32_flops_per_second
 
 
-def _from_pairs(found: Sequence[Pair], spread: float, what: str) -> Quantity:
-    sources = sorted({pair.source for pair in found})
-    dates = sorted(pair.as_of for pair in found if pair.as_of)
-    return _quantity(by_model(found), spread, f"{what} ({'; '.join(sources)})", dates[-1] if dates else None)
+def _from_pairs(known: Sequence[Pair], spread: float, what: str) -> Quantity:
+    sources = sorted({pair.source for pair in known})
+    dates = sorted(pair.as_of for pair in known if pair.as_of)
+    return _quantity(by_model(known), spread, f"{what} ({'; '.join(sources)})", dates[-1] if dates else None)
 
 
 def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = None) -> Quantity:
@@ -125,9 +121,9 @@ def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = 
 def _spread_within() -> float:
     """Of a model's pair against its pairs at other batches and of other sources, each left out in turn."""
     errors = []
-    for _, _, found in published():
-        for pair in found:
-            others = [p for p in found if p != pair and p.model == pair.model and p.precision == pair.precision]
+    for _, _, known in published():
+        for pair in known:
+            others = [p for p in known if p != pair and p.model == pair.model and p.precision == pair.precision]
             alike = [p for p in others if near(p.batch, pair.batch)]
             errors += [by_model(alike) - pair.log_ratio] if alike else []
     return arm(errors)
@@ -141,9 +137,9 @@ def _spread_between(first: str, second: str, precision: str) -> float:
         return arm(own)
     everywhere = [
         error
-        for *_, found in published()
+        for *_, known in published()
         for kind in PRECISIONS
-        for error in left_out_errors([pair for pair in found if pair.precision == kind])
+        for error in left_out_errors([pair for pair in known if pair.precision == kind])
     ]
     return arm(everywhere)
 
@@ -156,13 +152,13 @@ def _spread_of_sheets(old: bool) -> float:
     """
     by_name = {gpu.model: gpu for gpu in reversed(gpus())}
     errors = []
-    for first, second, found in published():
+    for first, second, known in published():
         if _old(by_name[first], by_name[second]) is not old:
             continue
         for kind in PRECISIONS:
             sheet = sheet_ratio(by_name[first], by_name[second], kind)
-            for model in sorted({pair.model for pair in found if pair.precision == kind} if sheet else ()):
-                own = [pair for pair in found if pair.model == model and pair.precision == kind]
+            for model in sorted({pair.model for pair in known if pair.precision == kind} if sheet else ()):
+                own = [pair for pair in known if pair.model == model and pair.precision == kind]
                 errors.append(math.log(sheet or 1.0) - by_model(own))
     return arm(errors)
 
@@ -180,7 +176,7 @@ def _spread_of_rooflines(old: bool) -> float:
     )
 
 
-# A slice of a GPU -----------------------------------------------------------------------------------------------
+# A slice of a GPU
 
 
 def slice_ratio(first: float, second: float) -> Quantity:
@@ -194,7 +190,7 @@ def slice_ratio(first: float, second: float) -> Quantity:
     return Quantity(value=ratio, low=low, high=high, origin="data sheet", source="in proportion: an assumption")
 
 
-# Another batch, another precision --------------------------------------------------------------------------
+# Another batch, another precision
 
 
 @lru_cache(maxsize=256)
@@ -205,17 +201,17 @@ def batch_exponent(model: str, gpu: str | None) -> Quantity:
     """
     every = batch_pairs()
     own = [each for each in every if each.model == model_key(model) and each.gpu == gpu]
-    found = own or list(every)
-    value = float(np.mean([each.log_ratio for each in found]))
-    spread = _spread_of_exponents() if own else arm(_left_out([(each.model, each.log_ratio) for each in every]))
+    witnesses = own or list(every)
+    value = float(np.mean([each.log_ratio for each in witnesses]))
+    spread = _spread_of_exponents() if own else arm(left_out_errors(every))
     what = f"{model} on {gpu} at several batches" if own else "other models at several batches"
-    sources = "; ".join(sorted({each.source for each in found}))
+    sources = "; ".join(sorted({each.source for each in witnesses}))
     return Quantity(
         value=value,
         low=value - spread,
         high=value + spread,
         origin="data sheet",
-        as_of=max((each.as_of for each in found if each.as_of), default=None),
+        as_of=max((each.as_of for each in witnesses if each.as_of), default=None),
         source=f"{what} ({sources})",
     )
 
@@ -238,47 +234,35 @@ def precision_ratio(model: str, gpu: str | None, roofline: float | None = None) 
     """
     every = [each for each in precision_pairs() if each.gpu == gpu]
     own = [each for each in every if each.model == model_key(model)]
-    spread = arm(_left_out([(each.model, each.log_ratio) for each in precision_pairs()]))
+    spread = arm(left_out_errors(precision_pairs()))
     if not own and roofline is not None:
         return _quantity(math.log(roofline), _spread_of_rooflines(False), "a roofline of the job's operators")
-    found = own or every
-    if not found:
+    witnesses = own or every
+    if not witnesses:
         return None
     what = f"{model} on {gpu} in both precisions" if own else f"other models on {gpu} in both precisions"
-    sources = "; ".join(sorted({each.source for each in found}))
-    return _quantity(float(np.mean([each.log_ratio for each in found])), spread, f"{what} ({sources})")
+    sources = "; ".join(sorted({each.source for each in witnesses}))
+    return _quantity(float(np.mean([each.log_ratio for each in witnesses])), spread, f"{what} ({sources})")
 
 
-def _left_out(found: Sequence[tuple[str, float]]) -> list[float]:
-    """For each model: the others' mean less its own."""
-    models = sorted({model for model, _ in found})
-    means = {model: float(np.mean([value for name, value in found if name == model])) for model in models}
-    return [float(np.mean([means[n] for n in models if n != model])) - means[model] for model in models] * (
-        len(models) > 1
-    )
-
-
-# Contention ------------------------------------------------------------------------------------------------
-# What several devices cost each other, of a step: contention of a job that was profiled on one device alone.
-#
-# Of published models, by how much longer their steps took than their exchange explains. Knows no profile.
+# Contention
 
 
 def crowding() -> Quantity:
     """By how much a step takes longer on several devices than its exchange explains, as a fraction of it on one.
 
-    Where nobody measured it: of published models, by how much theirs did (shared hosts and power, input, launching
+    Where it was not measured: of published models, by how much theirs did (shared hosts and power, input, launching
     kernels, an exchange that is not DistributedDataParallel's). Median and the ends between which 95 % of them lie.
     """
-    found = node_scaling()
+    jobs = node_scaling()
     low, middle, high = crowded(np.array([0.025, 0.5, 0.975])).tolist()
     return Quantity(
         value=middle,
         low=low,
         high=high,
         origin="data sheet",
-        as_of=max(each.as_of for each in found),
-        source="; ".join(dict.fromkeys(each.source for each in found)),
+        as_of=max(each.as_of for each in jobs),
+        source="; ".join(dict.fromkeys(each.source for each in jobs)),
     )
 
 

@@ -17,12 +17,6 @@ from stash.core.errors import StashError
 from stash.core.intervals import Interval
 from stash.core.records.base import Record
 
-# Quantity --------------------------------------------------------------------------------------------------
-# What a forecast rests on: a number with its spread, where it comes from, and of which date.
-#
-# The one type for this in predictions. A wish of the user's (``--network 100gbit``) is one too, exact by
-# definition. What is unknown is no quantity but ``None``.
-
 Origin = Literal["given", "measured", "scaled", "data sheet"]
 """*given*: what the user asked for, taken as exact. *measured*: on machines as they are forecast. *scaled*: measured
 elsewhere, and brought here by a model. *data sheet*: published, by a vendor or by somebody who measured."""
@@ -31,7 +25,10 @@ ORIGINS: tuple[Origin, ...] = ("given", "measured", "scaled", "data sheet")
 
 
 class Quantity(Record):
-    """A number in base units with the ends of its 95 % interval, both ``None`` if its spread is unknown."""
+    """A number in base units with the ends of its 95 % interval, both ``None`` if its spread is unknown.
+
+    What the user asks for (``--network 100gbit``) is one too, exact by definition; what is unknown is ``None``.
+    """
 
     value: float
     low: float | None = None
@@ -97,13 +94,7 @@ class Used(Record):
     quantity: Quantity
 
 
-# Draws -----------------------------------------------------------------------------------------------------
-# Monte Carlo: every uncertain number of a forecast as an array of draws, ``[draws]``, with a fixed seed.
-#
-# Models take such arrays and return such arrays; what comes out has the uncertainty of what went in, through
-# whatever maximum or sum lies between, and no rule of thumb adds it up. A name has the same draws wherever it is
-# used and whatever its value is: forecasts that differ in one fact differ by that fact alone, so sweeps are smooth,
-# and what is monotone draw by draw is monotone. Knows nothing of what the numbers mean.
+# Draws
 
 Array: TypeAlias = NDArray[np.float64]
 """Of draws, ``[draws]``, or of something for each draw, ``[draws, …]``."""
@@ -119,7 +110,12 @@ OUTSIDE = 0.025
 
 @dataclass(frozen=True)
 class Draws:
-    """So many draws from one seed."""
+    """So many draws from one seed, for Monte Carlo.
+
+    What comes out of a model has the uncertainty of what went in, through whatever maximum or sum lies between. A
+    name has the same draws wherever it is used and whatever its value is: forecasts that differ in one fact differ by
+    that fact alone, so sweeps are smooth, and what is monotone draw by draw is monotone.
+    """
 
     count: int = COUNT
     seed: int = SEED

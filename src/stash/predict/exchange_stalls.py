@@ -35,7 +35,7 @@ HELD_SPREAD = 0.04
 """The same where a measurement holds it: the root mean square of the first two configurations of
 ``bench.predict.testbed`` (``FITTED`` there), which validate nothing either."""
 UNREADY_SPREAD = 0.46
-"""The same where a measurement holds it and nobody knows when gradients are ready: of half of Gavel's published jobs
+"""The same where a measurement holds it and it is unknown when gradients are ready: of half of Gavel's published jobs
 at other batches (``bench.predict.gavel.unready_spread``), which validate nothing either."""
 _PLACES = {"interconnect": "inside a node", "network": "between nodes"}
 
@@ -46,7 +46,7 @@ class _Reach:
 
     whole: Fabric
     within: Fabric | None = None
-    """Inside a node, of a network stall beside an interconnect stall."""
+    """Inside a node, of a network stall where there is an interconnect stall."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +104,25 @@ class ExchangeModel:
             except UnknownFactError as error:
                 missing.append(Missing(name=name, why=str(error), possible=True))
                 continue
-            parts.append(self._part(name, waits, target, changes))
-        predicted = {part.name for part in parts}
-        if "network" in predicted and "interconnect" not in predicted:
-            missing = [_within_network(each) if each.possible else each for each in missing]
+            facts = facts_of(target, only_inside=name == "interconnect")
+            same = changes == AS_MEASURED and self._unchanged(name, target)
+            part = Predicted(
+                name=name,
+                seconds=waits,
+                origin=worst([*(fact.quantity.origin for fact in facts), "measured" if same else "scaled"]),
+                facts=facts,
+                beyond=tuple(self._beyond(name, target, changes)),
+                spread_known=all(fact.quantity.spread_known for fact in facts),
+            )
+            parts.append(part)
+        if [part.name for part in parts] == ["network"]:
+            # The exchange of all ranks holds that inside a node: of a stall that cannot be separated nothing is lost.
+            missing = [
+                each.model_copy(update={"why": f"{each.why}; contained in network", "contained_in": "network"})
+                if each.possible
+                else each
+                for each in missing
+            ]
         return PredictedStalls(tuple(parts), tuple(missing))
 
     def _waits(self, name: str, target: Target, changes: ExchangeChanges, apart: bool) -> Array:
@@ -130,7 +145,12 @@ class ExchangeModel:
         later = self._later(name, target, changes) - (self._later("interconnect", target, changes) if apart else 0.0)
         if seen is not None:
             same = changes == AS_MEASURED and self._unchanged(name, target)
-            spread = 0.0 if same else self._spread(changes)
+            if same:
+                spread = 0.0
+            elif changes.sharding is not None:
+                spread = MODEL_SPREAD
+            else:
+                spread = HELD_SPREAD if work.ready else UNREADY_SPREAD
             return self._held(seen, reach, target.backend, changes, spread) + later
         if not work.ready:
             raise UnknownFactError(
@@ -139,12 +159,6 @@ class ExchangeModel:
             )
         error = np.exp(MODEL_SPREAD * self._draws.normals("error of the exchange model"))
         return self._modelled(reach, target.backend, changes) * error + later
-
-    def _spread(self, changes: ExchangeChanges) -> float:
-        """Of a changed exchange that a measurement holds."""
-        if changes.sharding is not None:
-            return MODEL_SPREAD
-        return HELD_SPREAD if self._job().ready else UNREADY_SPREAD
 
     def _beyond_a_node(self, target: Target, changes: ExchangeChanges) -> Array:
         """The network stall where links inside a node are unknown, of the profile or of the target: a difference."""
@@ -256,18 +270,6 @@ class ExchangeModel:
         same_network = (target.nodes, target.network) == (self._base.nodes, self._base.network)
         return self._stalls[name] is not None and same_node and (name == "interconnect" or same_network)
 
-    def _part(self, name: str, seconds: Array, target: Target, changes: ExchangeChanges) -> Predicted:
-        facts = facts_of(target, only_inside=name == "interconnect")
-        same = changes == AS_MEASURED and self._unchanged(name, target)
-        return Predicted(
-            name=name,
-            seconds=seconds,
-            origin=worst([*(fact.quantity.origin for fact in facts), "measured" if same else "scaled"]),
-            facts=facts,
-            beyond=tuple(self._beyond(name, target, changes)),
-            spread_known=all(fact.quantity.spread_known for fact in facts),
-        )
-
     def _beyond(self, name: str, target: Target, changes: ExchangeChanges) -> Iterator[str]:
         """Sentences on how far the target is from what was measured."""
         if changes.sharding is not None:
@@ -285,12 +287,6 @@ class ExchangeModel:
         old, new = _rate(self._base, name), _rate(target, name)
         if seen is not None and old and new and not 1 / FAR <= new / old <= FAR:
             yield f"links {_PLACES[name]} are {new / old:.2g} times as fast as those measured"
-
-
-def _within_network(interconnect: Missing) -> Missing:
-    """The exchange of all ranks holds that inside a node: of a stall that cannot be separated nothing is lost."""
-    why = f"{interconnect.why}; contained in network"
-    return interconnect.model_copy(update={"why": why, "contained_in": "network"})
 
 
 def _ranks(target: Target, name: str) -> int:

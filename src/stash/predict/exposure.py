@@ -1,8 +1,13 @@
-"""What a job exchanges in a step, read out of its profile, and what of that a fabric exposes."""
+"""What a job exchanges in a step, read out of its profile, and what of that a fabric exposes.
+
+Buckets, when they are ready, and a script's own collectives. Buffers that DistributedDataParallel broadcasts and its
+map of unused parameters are no part of a profile: they are small, and in what ``exchange_stalls`` carries over from
+the measurement. The model is held to no measurement here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +18,6 @@ from stash.predict.cluster import Backend
 from stash.predict.collective_times import Algorithm, Fabric
 from stash.predict.draws import Array
 from stash.predict.timeline import Shard, Stage
-
-# Traffic ---------------------------------------------------------------------------------------------------
-# What a job exchanges in a step, and when it is ready to: read out of its profile.
-#
-# Buckets, when they are ready, and a script's own collectives. Buffers that DistributedDataParallel broadcasts and
-# its map of unused parameters are no part of a profile: they are small, and in what ``stalls`` carries over from
-# the measurement.
 
 DEFAULT_BUCKET = 25 * timeline.MIB
 """Bytes: ``bucket_cap_mb`` of DistributedDataParallel, which a job that never exchanged would have."""
@@ -49,7 +47,7 @@ class Exchanged:
 
     @property
     def ready(self) -> bool:
-        """Whether anybody knows when gradients are ready."""
+        """Whether it is known when gradients are ready."""
         return bool(self.gradients_ready)
 
     @property
@@ -61,11 +59,27 @@ class Exchanged:
 def exchanged(profile: Profile) -> Exchanged | None:
     """What the profile's job exchanges; ``None`` if it says nothing of its gradients."""
     work = profile.workload
-    sizes = tuple(gradient.bytes for gradient in work.gradients)
-    batches = max((loader.batches_per_step for loader in work.loaders), default=1)
+    others = tuple(
+        (name, calls, work.collective_bytes_per_step.get(name, 0.0) / calls)
+        for name, calls in work.collectives_per_step.items()
+        if calls > 0
+    )
     if shards_itself(work):
-        return _own_sharding(work, profile.world_size)
-    ready = _gradients_ready(work)
+        # What such a job hands to its gathers is a rank's part of what they gather.
+        gathered = tuple(
+            (calls, size * (profile.world_size if _GATHERED in name else 1))
+            for name, calls, size in others
+            if _GATHERED in name or _SCATTERED in name
+        )
+        rest = tuple(call for call in others if _GATHERED not in call[0] and _SCATTERED not in call[0])
+        return Exchanged(buckets=(), others=rest, gathered=gathered)
+    sizes = tuple(gradient.bytes for gradient in work.gradients)
+    ready = _by_step([gradient.ready_steps for gradient in work.gradients])
+    seconds = [gradient.ready_seconds for gradient in work.gradients if gradient.ready_seconds is not None]
+    if not ready and len(seconds) == len(work.gradients):  # older profiles hold one step
+        ready = _by_step([(each,) for each in seconds])
+    as_laid_out = tuple(bucket.bytes for bucket in work.buckets) == work.bucket_bytes
+    batches = max((loader.batches_per_step for loader in work.loaders), default=1)
     buckets: tuple[float, ...] = tuple(float(size) for size in work.bucket_bytes)
     if not buckets and sizes and profile.world_size == 1:  # it would have DistributedDataParallel's
         buckets = tuple(float(size) for size in timeline.bucket_sizes(sizes, DEFAULT_BUCKET))
@@ -77,8 +91,8 @@ def exchanged(profile: Profile) -> Exchanged | None:
         buckets=buckets,
         gradients=sizes,
         gradients_ready=ready,
-        buckets_ready=_buckets_ready(work) if ready else (),
-        others=_others(work),
+        buckets_ready=_by_step([bucket.ready_steps for bucket in work.buckets]) if ready and as_laid_out else (),
+        others=others,
         times=float(batches) if work.skips_exchanges is False else 1.0,
     )
 
@@ -88,50 +102,19 @@ def shards_itself(work: Workload) -> bool:
     return not work.bucket_bytes and any(_SCATTERED in name for name in work.collectives_per_step)
 
 
-def _own_sharding(work: Workload, ranks: int) -> Exchanged:
-    """Of a job whose model is sharded already: what it hands to its gathers is a rank's part of what they gather."""
-    calls = [(name, calls, size * (ranks if _GATHERED in name else 1)) for name, calls, size in _others(work)]
-    own = tuple((many, size) for name, many, size in calls if _GATHERED in name or _SCATTERED in name)
-    rest = tuple(call for call in _others(work) if _GATHERED not in call[0] and _SCATTERED not in call[0])
-    return Exchanged(buckets=(), others=rest, gathered=own)
+def _by_step(ready: Sequence[Sequence[float]]) -> Moments:
+    """Of each gradient's or bucket's moments a row for each step; empty unless all were seen in as many steps.
 
-
-def _others(work: Workload) -> tuple[tuple[str, float, float], ...]:
+    Buckets go in order: what is ready before one in front of it waits for that.
+    """
+    if not ready or not ready[0] or len({len(steps) for steps in ready}) != 1:
+        return ()
     return tuple(
-        (name, calls, work.collective_bytes_per_step.get(name, 0.0) / calls)
-        for name, calls in work.collectives_per_step.items()
-        if calls > 0
+        tuple(np.maximum.accumulate(np.asarray(each, np.float64)).tolist()) for each in zip(*ready, strict=True)
     )
 
 
-def _gradients_ready(work: Workload) -> Moments:
-    """Of every step that was looked at, or of the one that older profiles hold; ascending in each."""
-    looks = [gradient.ready_steps for gradient in work.gradients]
-    if looks and len({len(steps) for steps in looks}) == 1 and looks[0]:
-        return _ascending(zip(*looks, strict=True))
-    ready = [gradient.ready_seconds for gradient in work.gradients]
-    known = tuple(moment for moment in ready if moment is not None)
-    return _ascending([known]) if known and len(known) == len(ready) else ()
-
-
-def _buckets_ready(work: Workload) -> Moments:
-    looks = [bucket.ready_steps for bucket in work.buckets]
-    same = tuple(bucket.bytes for bucket in work.buckets) == work.bucket_bytes
-    if not same or len({len(steps) for steps in looks}) != 1 or not looks[0]:
-        return ()
-    return _ascending(zip(*looks, strict=True))
-
-
-def _ascending(looks: Iterable[Sequence[float]]) -> Moments:
-    """Buckets go in order: what is ready before one in front of it waits for that."""
-    return tuple(tuple(np.maximum.accumulate(np.asarray(each, np.float64)).tolist()) for each in looks)
-
-
-# Exposure --------------------------------------------------------------------------------------------------
-# What of a job's exchange a fabric exposes, changed as asked: the model alone, held to no measurement.
-#
-# Asks ``timeline`` when buckets travel or, for a sharded model, ``sharded``; what a collective takes,
-# ``collectives``.
+# What a fabric exposes of it
 
 _FORWARD = 0.5
 """Of a layer's backward pass: it computes two products where the forward pass computes one."""
@@ -191,7 +174,7 @@ def exposed(
     """X: seconds of a step that this fabric's exchange lasts beyond the backward pass, ``[draws]``.
 
     Of several steps whose readiness is known it is their mean, weighted by ``looks``, ``[draws, steps]`` (``None``:
-    alike). Where nobody knows when buckets are ready, ``hidden`` seconds of it are behind the backward pass, and the
+    alike). Where it is unknown when buckets are ready, ``hidden`` seconds of it are behind the backward pass, and the
     last of several buckets never is: it is ready when the pass ends.
     """
     if changes.sharding is not None:
@@ -246,7 +229,7 @@ def _own_gathers(fabric: Fabric, work: Exchanged) -> Array:
 def buckets_of(work: Exchanged, changes: ExchangeChanges) -> tuple[float, ...]:
     """Bytes of each bucket after the changes, before compression.
 
-    A cap that is asked for is the first bucket's, too: only where nobody names one does PyTorch begin with 1 MiB.
+    A cap that is asked for is the first bucket's, too: only where none is named does PyTorch begin with 1 MiB.
     """
     cap = changes.bucket_cap
     if cap is None or not work.gradients:
@@ -263,17 +246,14 @@ def others(fabric: Fabric, work: Exchanged, backend: Backend) -> Array:
     """Seconds of the script's own collectives (SyncBatchNorm's, a metric's): each is waited for, ``[draws]``."""
     seconds = np.zeros(len(fabric.inside))
     for name, calls, size in work.others:
-        seconds = seconds + calls * _call(name, fabric, size, backend)
+        sizes = np.array([size])
+        if "all_gather" in name:
+            each = collective_times.half_exchange(fabric, sizes * fabric.ranks)
+        elif "reduce_scatter" in name:
+            each = collective_times.half_exchange(fabric, sizes)
+        elif "all_reduce" in name:
+            each = collective_times.all_reduce(fabric, sizes, backend)
+        else:
+            each = collective_times.broadcast(fabric, sizes)
+        seconds = seconds + calls * each[:, 0]
     return seconds
-
-
-def _call(name: str, fabric: Fabric, size: float, backend: Backend) -> Array:
-    """One collective by its name in ``torch.distributed``, ``[draws]``."""
-    sizes = np.array([size])
-    if "all_gather" in name:
-        return collective_times.half_exchange(fabric, sizes * fabric.ranks)[:, 0]
-    if "reduce_scatter" in name:
-        return collective_times.half_exchange(fabric, sizes)[:, 0]
-    if "all_reduce" in name:
-        return collective_times.all_reduce(fabric, sizes, backend)[:, 0]
-    return collective_times.broadcast(fabric, sizes)[:, 0]

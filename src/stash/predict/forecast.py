@@ -1,4 +1,8 @@
-"""A forecast: stalls as draws of seconds, each with what it was made of, and the breakdown they add up to."""
+"""A forecast: stalls as draws of seconds, each with what it was made of, and the breakdown they add up to.
+
+It ends in the same ``Breakdown`` as a profile, so whatever shows or judges one shows and judges the other. Stalls add
+up draw by draw: so do their means, and the step's interval is that of the sums.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +29,6 @@ from stash.core.ladder import STALLS, rung_adding
 from stash.core.records.base import Record
 from stash.predict.cluster import Target
 from stash.predict.draws import Array, Origin, Used, intervals, worst
-
-# Parts -----------------------------------------------------------------------------------------------------
-# The parts of a forecast: stalls as draws of seconds, with what each was made of, and those that cannot be predicted
-# predict.
-#
-# Records only. How they add up to a breakdown is ``breakdown``'s business.
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +70,7 @@ class StallDraws:
 
     @property
     def unknown(self) -> tuple[Missing, ...]:
-        """Stalls that the target can have and nobody can predict; those that another one contains are not."""
+        """Stalls that the target can have and that cannot be predicted; those that another one contains are not."""
         return unknown_of(self.missing)
 
 
@@ -80,13 +78,7 @@ def unknown_of(missing: Sequence[Missing]) -> tuple[Missing, ...]:
     return tuple(each for each in missing if each.possible and each.contained_in is None)
 
 
-# Breakdown -------------------------------------------------------------------------------------------------
-# A forecast: the breakdown of a step that was not measured, with where each part of it comes from.
-#
-# It ends in the same ``Breakdown`` as a profile, so whatever shows or judges one shows and judges the other; beside
-# it stands what only a prediction has: origins, facts, and how far it reaches beyond what was calibrated. Stalls
-# are ``Predicted``, as draws, and add up draw by draw: so do their means, and the step's interval is that of the
-# sums.
+# The breakdown they add up to
 
 
 class Grounds(Record):
@@ -114,7 +106,7 @@ class Forecast(Record):
 
     @property
     def unknown(self) -> tuple[Missing, ...]:
-        """Stalls that the target can have and nobody can predict; those that another one contains are not."""
+        """Stalls that the target can have and that cannot be predicted; those that another one contains are not."""
         return unknown_of(self.breakdown.skipped)
 
     @property
@@ -168,18 +160,33 @@ def forecast(
         Grounds(stall=part.name, origin=part.origin, facts=part.facts, beyond=part.beyond) for part in ordered
     )
     warnings = tuple(dict.fromkeys(sentence for part in grounds for sentence in part.beyond))
-    step, stalls = _times(ordered, drawn, repetitions)
+    known = [part.spread_known for part in ordered]
+    ends = intervals(np.vstack([drawn, drawn.sum(axis=0)]), repetitions)
+    *times, step = (
+        each if spread else Interval(value=each.value, repetitions=each.repetitions)
+        for each, spread in zip(ends, [*known, all(known)], strict=True)
+    )
+    stalls = tuple(
+        Stall(name=part.name, time=time, share=time.value / step.value, method=method_error(part.name, time.value))
+        for part, time in zip(ordered, times, strict=True)
+    )
+    # The rungs that would have measured these stalls: compute is the whole time of the lowest.
+    rungs = ("resident" if "transfer" in names else "solo", *(rung_adding(name).name for name in names[1:]))
+    counts = None
+    if samples is not None:
+        each_rank = samples / target.ranks
+        counts = SampleCounts(per_rung=dict.fromkeys(rungs, samples), least=each_rank, most=each_rank)
     breakdown = Breakdown(
         source=source,
         step_seconds=sum(stall.seconds for stall in stalls),
         step=step,
-        samples=_counts(samples, target.ranks, _rungs(names)),
+        samples=counts,
         waits=Waits(),
         rounds=0,
         rounds_dropped=0,
         world_size=target.ranks,
         nodes=target.nodes,
-        rungs=_rungs(names),
+        rungs=rungs,
         stalls=stalls,
         skipped=tuple(unknown),
         paper=_paper({stall.name: stall.seconds for stall in stalls}),
@@ -188,35 +195,6 @@ def forecast(
         communication=Communication(),
     )
     return Forecast(target=target, breakdown=breakdown, grounds=grounds, draws=drawn.shape[1], seed=seed)
-
-
-def _times(parts: Sequence[Predicted], drawn: Array, repetitions: int) -> tuple[Interval, tuple[Stall, ...]]:
-    """The step's interval and the stalls', from ``[stalls, draws]``; without ends where a spread is not known."""
-    known = [part.spread_known for part in parts]
-    found = intervals(np.vstack([drawn, drawn.sum(axis=0)]), repetitions)
-    *times, step = (
-        each if spread else _endless(each) for each, spread in zip(found, [*known, all(known)], strict=True)
-    )
-    return step, tuple(
-        Stall(name=part.name, time=time, share=time.value / step.value, method=method_error(part.name, time.value))
-        for part, time in zip(parts, times, strict=True)
-    )
-
-
-def _endless(found: Interval) -> Interval:
-    return Interval(value=found.value, repetitions=found.repetitions)
-
-
-def _counts(samples: float | None, ranks: int, rungs: Sequence[str]) -> SampleCounts | None:
-    if samples is None:
-        return None
-    return SampleCounts(per_rung=dict.fromkeys(rungs, samples), least=samples / ranks, most=samples / ranks)
-
-
-def _rungs(names: Sequence[str]) -> tuple[str, ...]:
-    """The rungs that would have measured these stalls: compute is the whole time of the lowest."""
-    lowest = "resident" if "transfer" in names else "solo"
-    return (lowest, *(rung_adding(name).name for name in names[1:]))
 
 
 def _paper(seconds: Mapping[str, float]) -> Paper:

@@ -41,7 +41,7 @@ def shipped_catalog() -> Catalog:
 
 
 def no_files(name: str) -> Target:
-    """Where nobody reads files."""
+    """Refuse: files of clusters are read elsewhere."""
     raise UserError(f"--cluster {name}: files of clusters are read by `stash whatif` only")
 
 
@@ -55,14 +55,14 @@ def base_of(
     """What forecasts from ``profile`` start with; raises StashError if it has no complete round."""
     breakdown, draws = breakdown or attribute(profile), draws or Draws()
     done = passes(profile, breakdown)
-    found = loading(profile, breakdown, draws)
+    pipeline = loading(profile, breakdown, draws)
     target = of_profile(profile)
     exchange = ExchangeModel(profile, breakdown, target, draws)
-    base = Base(profile, breakdown, target, draws, done, exchange, found, None, catalog, clusters)
-    if found is None:
+    base = Base(profile, breakdown, target, draws, done, exchange, pipeline, None, catalog, clusters)
+    if pipeline is None:
         return base
     trains = trains_for(trained(base, base.target, AS_IT_IS, done, no_change(draws)))
-    return replace(base, held=held_to(found, breakdown, draws, trains))
+    return replace(base, held=held_to(pipeline, breakdown, draws, trains))
 
 
 def what_if(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> Forecast:
@@ -89,12 +89,13 @@ def forecast_of(base: Base, drawn: StallDraws) -> Forecast:
 def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> StallDraws:
     """What ``what_if`` makes its forecast of: for whoever computes on with every draw. Raises UserError likewise."""
     target = base.target
-    if _moves(wanted):
+    if any(getattr(wanted, name) is not None for name in _OF_MACHINES):
         target = retarget(base.target, wanted, base.catalog(), base.clusters)
         if target == base.target:  # what was asked for is what was measured
             wanted = wanted.changed(**dict.fromkeys(_OF_MACHINES))
     if wanted == AS_IT_IS and not less:
-        return _as_it_is(base)
+        parts = as_measured(base, [stall.name for stall in base.breakdown.stalls])
+        return StallDraws(target, tuple(parts), base.breakdown.skipped, base.breakdown.samples_per_step)
     after = passes(base.profile, base.breakdown, wanted)
     refuse_unanswerable(base.profile, base.breakdown, base.loading, wanted, counted=after is not None)
     scale = no_change(base.draws)
@@ -106,42 +107,20 @@ def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, fl
     outcome = trained(base, target, wanted, after, scale)
     parts = _lessened(outcome.parts, less)
     trains = trains_for(PredictedStalls(tuple(parts)))
-    data = read(base, target, wanted, after, scale, trains, _trains_otherwise(less))
-    samples = None if after is None else after.samples * target.ranks * _replicas(base)
+    trains_otherwise = any(name not in DATA_STALLS for name in less or {})
+    data = read(base, target, wanted, after, scale, trains, trains_otherwise)
+    replicas = base.profile.workload.replicas
+    of_a_rank = 1.0 if replicas is None else replicas / base.profile.world_size
+    samples = None if after is None else after.samples * target.ranks * of_a_rank
     return StallDraws(target, (*parts, *_lessened(data.parts, less)), (*outcome.missing, *data.missing), samples)
-
-
-def _trains_otherwise(less: Mapping[str, float] | None) -> bool:
-    return any(name not in DATA_STALLS for name in less or {})
 
 
 def _lessened(parts: Sequence[Predicted], less: Mapping[str, float] | None) -> list[Predicted]:
     return [replace(part, seconds=part.seconds - (less or {}).get(part.name, 0.0)) for part in parts]
 
 
-def _as_it_is(base: Base) -> StallDraws:
-    parts = as_measured(base, [stall.name for stall in base.breakdown.stalls])
-    return StallDraws(base.target, tuple(parts), base.breakdown.skipped, base.breakdown.samples_per_step)
-
-
-# What can be asked -----------------------------------------------------------------------------------------
-
-
-def _moves(wanted: Alteration) -> bool:
-    """Whether the changes are about machines."""
-    return any(getattr(wanted, name) is not None for name in _OF_MACHINES)
-
-
-def _replicas(base: Base) -> float:
-    replicas = base.profile.workload.replicas
-    return 1.0 if replicas is None else replicas / base.profile.world_size
-
-
 def lost(base: Base, forecast: Forecast | StallDraws) -> tuple[Missing, ...]:
     """Stalls of the target that cannot be predicted, other than those which the profile itself could not tell."""
     never_known = {item.name for item in base.breakdown.skipped if item.possible}
-    return tuple(item for item in forecast.unknown if item.name not in never_known or _new(base, item))
-
-
-def _new(base: Base, item: Missing) -> bool:
-    return item.why not in {known.why for known in base.breakdown.skipped}
+    reasons = {item.why for item in base.breakdown.skipped}
+    return tuple(item for item in forecast.unknown if item.name not in never_known or item.why not in reasons)

@@ -1,4 +1,11 @@
-"""What is known of two GPUs: published pairs of training times, and a roofline for each operator."""
+"""What is known of two GPUs: published pairs of training times, and a roofline for each operator.
+
+What an estimate from pairs is worth is told by its errors over models that were left out when they were predicted:
+fit and test never share a model. A roofline takes a call's FLOPs at the peak its shapes and type can have, or its
+bytes at the memory's rate, or as long as it takes to launch it: whichever is longest (Williams, Waterman and
+Patterson 2009). No device reaches its peaks, so only ratios of two devices' times are used; how far these are from
+published ones is ``compute_ratios``' business.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +22,6 @@ from scipy.special import stdtrit
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
 from stash.core.records.profile import Operator
-
-# Pairs -----------------------------------------------------------------------------------------------------
-# Published pairs: one model trained on two GPUs, at two batches or in two precisions, and how its time changed.
-#
-# What an estimate from such pairs is worth is told by its errors over models that were left out when they were
-# predicted: fit and test never share a model. Knows the table of published speeds alone, no job and no data sheet.
 
 _ALIKE = 4.0
 """Batches that differ by more than this factor are no witness for each other."""
@@ -42,12 +43,12 @@ class Pair(NamedTuple):
 def pairs(first: str, second: str, precision: str, table: Sequence[Speed] | None = None) -> tuple[Pair, ...]:
     """Every published pair of these two GPU models at this precision; none for a GPU with itself."""
     table = speeds() if table is None else table
-    found: dict[tuple[str, int | None, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
+    speeds_of: dict[tuple[str, int | None, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
     for speed in table:
         if speed.precision == precision and speed.gpu in (first, second):
-            found[speed.key, speed.batch, speed.series][speed.gpu].append(speed)
+            speeds_of[speed.key, speed.batch, speed.series][speed.gpu].append(speed)
     made = []
-    for (model, batch, series), by_gpu in sorted(found.items(), key=str):
+    for (model, batch, series), by_gpu in sorted(speeds_of.items(), key=str):
         if first != second and by_gpu.keys() >= {first, second}:
             ratio = _mean_log(by_gpu[first]) - _mean_log(by_gpu[second])
             made.append(Pair(model, batch, precision, series, by_gpu[second][0].as_of, ratio))
@@ -62,10 +63,10 @@ def near(one: int | None, other: int | None) -> bool:
     return one is None or other is None or max(one, other) <= _ALIKE * min(one, other)
 
 
-def by_model(found: Iterable[Pair]) -> float:
+def by_model(pairs: Iterable[Pair | SpeedChange]) -> float:
     """The mean log ratio over models, each counting once however many batches of it were published."""
     grouped: dict[str, list[float]] = defaultdict(list)
-    for pair in found:
+    for pair in pairs:
         grouped[pair.model].append(pair.log_ratio)
     return float(np.mean([np.mean(ratios) for ratios in grouped.values()]))
 
@@ -90,13 +91,13 @@ def published() -> tuple[tuple[str, str, tuple[Pair, ...]], ...]:
     )
 
 
-def left_out_errors(found: Sequence[Pair]) -> list[float]:
+def left_out_errors(known: Sequence[Pair | SpeedChange]) -> list[float]:
     """For each model ln(predicted / published), predicted from the other models alone."""
     errors = []
-    for model in sorted({pair.model for pair in found}):
-        rest = [pair for pair in found if pair.model != model]
+    for model in sorted({pair.model for pair in known}):
+        rest = [pair for pair in known if pair.model != model]
         if rest:
-            errors.append(by_model(rest) - by_model([pair for pair in found if pair.model == model]))
+            errors.append(by_model(rest) - by_model([pair for pair in known if pair.model == model]))
     return errors
 
 
@@ -117,14 +118,14 @@ def batch_pairs() -> tuple[SpeedChange, ...]:
     for speed in speeds():
         if speed.batch is not None:
             grouped[speed.key, speed.gpu, speed.precision, speed.series].append(speed)
-    found = []
+    changes = []
     for (model, gpu, _, series), each in sorted(grouped.items()):
         batches = [math.log(speed.batch or 1) for speed in each]
         if len(set(batches)) > 1:
             seconds = [math.log((speed.batch or 1) / speed.per_second) for speed in each]
             slope = float(np.polyfit(batches, seconds, 1)[0])
-            found.append(SpeedChange(model, gpu, slope, series, each[0].as_of))
-    return tuple(found)
+            changes.append(SpeedChange(model, gpu, slope, series, each[0].as_of))
+    return tuple(changes)
 
 
 @lru_cache(maxsize=1)
@@ -133,24 +134,18 @@ def precision_pairs() -> tuple[SpeedChange, ...]:
     grouped: dict[tuple[str, str, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
     for speed in speeds():
         grouped[speed.key, speed.gpu, speed.source][speed.precision].append(speed)
-    found = []
+    changes = []
     for (model, gpu, source), by_precision in sorted(grouped.items()):
         for slow in by_precision["fp32"]:
             alike = [fast for fast in by_precision["amp"] if near(fast.batch, slow.batch)]
             if alike:
                 fast = min(alike, key=lambda each: abs(math.log((each.batch or 1) / (slow.batch or 1))))
                 change = math.log(slow.per_second / fast.per_second)
-                found.append(SpeedChange(model, gpu, change, source, fast.as_of))
-    return tuple(found)
+                changes.append(SpeedChange(model, gpu, change, source, fast.as_of))
+    return tuple(changes)
 
 
-# Roofline --------------------------------------------------------------------------------------------------
-# A roofline of each operator: how long a device takes for a step's arithmetic and memory traffic, at its peak
-# rates.
-#
-# A call takes its FLOPs at the peak its shapes and type can have, or its bytes at the memory's rate, or as long as
-# it takes to launch it: whichever is longest (Williams, Waterman and Patterson 2009). No device reaches its peaks,
-# so only ratios of two devices' times are used; how far these are from published ones is ``ratios``' business.
+# A roofline of each operator
 
 LAUNCH_SECONDS = 5e-6
 """Between the starts of two kernels of a running stream: 3.8 to 9.6 µs on a V100 (A. Gray, *Getting Started with CUDA
@@ -158,7 +153,6 @@ Graphs*, NVIDIA, 2019). It is the host's work, the same whatever the GPU."""
 _TENSOR_MULTIPLE = 8
 """Of 16-bit elements in the inner dimensions, which tensor cores need for their rate (NVIDIA, *Train With Mixed
 Precision*)."""
-_HALF = ("float16", "bfloat16", "half")
 
 
 def device_seconds(operators: Iterable[Operator], gpu: GpuFacts, half: bool = False) -> float | None:
@@ -166,13 +160,21 @@ def device_seconds(operators: Iterable[Operator], gpu: GpuFacts, half: bool = Fa
 
     With ``half`` products and convolutions of 32-bit numbers run in 16 bits, as ``torch.autocast`` has it.
     """
-    seconds, any_of_them = 0.0, False
-    for operator in operators:
-        took = _seconds_of(operator, gpu, half)
-        if took is None:
+    every = tuple(operators)
+    seconds = 0.0
+    for operator in every:
+        if not operator.calls:
+            continue
+        flops, size = operator.flops or 0.0, operator.bytes or 0.0
+        narrowed = half and bool(flops) and operator.dtype.endswith("float32")
+        if narrowed:
+            size /= 2
+        peak = _peak(operator, gpu, narrowed) if flops else 1.0
+        rate = gpu.memory_bytes_per_second if size else 1.0
+        if not peak or not rate:
             return None
-        seconds, any_of_them = seconds + took, True
-    return seconds if any_of_them else None
+        seconds += max(flops / peak, size / rate, operator.calls * LAUNCH_SECONDS)
+    return seconds if every else None
 
 
 def roofline_ratio(operators: Iterable[Operator], first: GpuFacts, second: GpuFacts) -> float | None:
@@ -189,36 +191,20 @@ def autocast_ratio(operators: Iterable[Operator], gpu: GpuFacts) -> float | None
     return None if old is None or new is None else new / old
 
 
-def _seconds_of(operator: Operator, gpu: GpuFacts, half: bool) -> float | None:
-    if not operator.calls:
-        return 0.0
-    flops, size = operator.flops or 0.0, operator.bytes or 0.0
-    narrowed = half and bool(flops) and operator.dtype.endswith("float32")
-    if narrowed:
-        size /= 2
-    peak = _peak(operator, gpu, narrowed) if flops else 1.0
-    rate = gpu.memory_bytes_per_second if size else 1.0
-    if not peak or not rate:
-        return None
-    return max(flops / peak, size / rate, operator.calls * LAUNCH_SECONDS)
-
-
 def _peak(operator: Operator, gpu: GpuFacts, narrowed: bool) -> float | None:
     """FLOP/s that the operator's type and shapes allow on this GPU.
 
-    PyTorch's defaults: convolutions of float32 run as TF32 where there is such a thing, matrix products do not.
+    PyTorch's defaults: convolutions of float32 run as TF32 where there is such a thing, matrix products do not. In 16
+    bits tensor cores need channels of a convolution, or inner dimensions of a product, that are multiples of eight;
+    unknown ones count as such.
     """
-    if narrowed or operator.dtype.removeprefix("torch.") in _HALF:
-        if gpu.tensor_fp16_flops_per_second and _fits_tensor_cores(operator):
+    convolution = "conv" in operator.operator
+    if narrowed or operator.dtype.removeprefix("torch.") in ("float16", "bfloat16", "half"):
+        shapes = [shape.split("x") for shape in re.findall(r"\b\d+(?:x\d+)+\b", operator.shapes)]
+        fits = all(int(shape[1 if convolution else -1]) % _TENSOR_MULTIPLE == 0 for shape in shapes)
+        if gpu.tensor_fp16_flops_per_second and fits:
             return gpu.tensor_fp16_flops_per_second
         return gpu.fp16_flops_per_second or gpu.fp32_flops_per_second
-    if "conv" in operator.operator and gpu.tensor_tf32_flops_per_second:
+    if convolution and gpu.tensor_tf32_flops_per_second:
         return gpu.tensor_tf32_flops_per_second
     return gpu.fp32_flops_per_second
-
-
-def _fits_tensor_cores(operator: Operator) -> bool:
-    """Channels of a convolution, inner dimensions of a product: multiples of eight. Unknown ones count as such."""
-    shapes = [[int(size) for size in shape.split("x")] for shape in re.findall(r"\b\d+(?:x\d+)+\b", operator.shapes)]
-    inner = [shape[1] if "conv" in operator.operator else shape[-1] for shape in shapes]
-    return all(size % _TENSOR_MULTIPLE == 0 for size in inner)

@@ -1,5 +1,9 @@
-"""Loading, measured and forecast: what a sample costs, what storage delivered, and prep and fetch set up
-otherwise.
+"""Loading, measured and forecast: what a sample costs, what storage delivered, and prep and fetch set up otherwise.
+
+Where a fact is missing, what depends on it is ``None``, and ``lacks`` says which command adds it. Where the model
+says less than was measured, the rest belongs to fresh batches as such (copies, pinning, cold caches): it is kept, and
+grows with the samples of a step, no matter who makes them. Where it says more, it counts in the same proportion. So a
+forecast of the measured set-up is the measurement, draw by draw. Error: ``docs/how-we-know.md``.
 """
 
 from __future__ import annotations
@@ -26,13 +30,6 @@ from stash.predict.pipeline import (
     misses,
     step_seconds,
 )
-
-# Measured --------------------------------------------------------------------------------------------------
-# What a profile tells of its data pipeline: what a sample costs, what storage delivered, and what its rungs say of
-# both.
-#
-# Facts are of the profiled machines. Where one is missing, what depends on it is ``None``, and ``lacks`` says which
-# command adds it. Knows how the pipeline was set up; how it would be, ``pipeline`` is asked.
 
 DEFAULT_PREFETCH = 2
 """``prefetch_factor`` of PyTorch's loader."""
@@ -78,7 +75,18 @@ def loading(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading | N
         return None
     node, ranks = max(ranks_per_node(profile).items(), key=lambda item: item[1])
     host = profile.hosts[node] if node < len(profile.hosts) else None
-    work = _work(profile, breakdown, draws, make, samples * batches, host, ranks)
+    training, making = _on_cores(profile, breakdown, host, ranks)
+    made = draws.of("making a sample", make)
+    cold = [block for block in profile.blocks if block.rung == "cold" and block.files is not None and block.samples]
+    work = Work(
+        make_seconds=made,
+        core_seconds=made if making is None else np.minimum(made, making / (samples * batches)),
+        train_core_seconds=np.full(draws.count, training),
+        disk_bytes=profile.workload.sample_disk_bytes,
+        # Files opened in the cold blocks: at least one request each.
+        reads=sum(each.files or 0 for each in cold) / sum(each.samples or 0 for each in cold) if cold else None,
+        variation=_variation(profile),
+    )
     pipeline = Pipeline(
         ranks=ranks,
         workers=workers,
@@ -119,8 +127,8 @@ def rented(host: Host | None) -> bool:
 def cores_worth(shared: bool, threads: float | None, busy: float, draws: Draws) -> Array | None:
     """What so many hardware threads are worth to ``busy`` threads, in cores; ``None`` if their number is unknown.
 
-    Where cores are ``shared``, as on rented machines, a vCPU is one of two threads of a core; elsewhere nobody has
-    told Stash, and each counts whole.
+    Where cores are ``shared``, as on rented machines, a vCPU is one of two threads of a core; elsewhere it is not
+    known, and each counts whole.
     """
     if not threads:
         return None
@@ -129,48 +137,27 @@ def cores_worth(shared: bool, threads: float | None, busy: float, draws: Draws) 
     return core_capacity(threads, busy, 2 if shared else 1, gain) * np.ones(draws.count)
 
 
-def _per_step(profile: Profile, rung: str, field: Callable[[Block], float | None]) -> list[float]:
-    """A block's field per step, of the rank with most in each round."""
-    values = rank_values(profile, field)
-    return [max(ranks.values()) for (_, name), ranks in sorted(values.items()) if name == rung and ranks]
-
-
 def _make_seconds(profile: Profile, breakdown: Breakdown, workers: int, samples: float) -> Quantity | None:
     """Of one worker per sample: as the workers were timed, or waited for if there are none, or from P."""
-    field: Callable[[Block], float | None] = lambda block: block.fetch_seconds  # noqa: E731
-    source = "what workers took in the warm blocks"
     if not samples:
         return None
-    if workers == 0:
-        field, source = (lambda block: block.wait_seconds), "what steps waited for the loader in the warm blocks"
-    found = [value / samples for value in _per_step(profile, "warm", field) if value > 0]
-    if found:
-        return measured(median_interval(found), profile.created[:10], source)
+    if workers:
+        values, source = (
+            rank_values(profile, lambda block: block.fetch_seconds),
+            "what workers took in the warm blocks",
+        )
+    else:
+        values = rank_values(profile, lambda block: block.wait_seconds)
+        source = "what steps waited for the loader in the warm blocks"
+    # Per step, of the rank with most in each round.
+    warm = [max(ranks.values()) for (_, rung), ranks in sorted(values.items()) if rung == "warm" and ranks]
+    times = [value / samples for value in warm if value > 0]
+    if times:
+        return measured(median_interval(times), profile.created[:10], source)
     if not breakdown.rates.prep:
         return None
     alone = max(1, workers) * breakdown.world_size / breakdown.rates.prep
     return measured(Interval(value=alone), profile.created[:10], "the loaders' own rate P")
-
-
-def _work(
-    profile: Profile,
-    breakdown: Breakdown,
-    draws: Draws,
-    make: Quantity,
-    samples: float,
-    host: Host | None,
-    ranks: int,
-) -> Work:
-    made = draws.of("making a sample", make)
-    training, making = _on_cores(profile, breakdown, host, ranks)
-    return Work(
-        make_seconds=made,
-        core_seconds=made if making is None else np.minimum(made, making / samples),
-        train_core_seconds=np.full(draws.count, training),
-        disk_bytes=profile.workload.sample_disk_bytes,
-        reads=_reads_per_sample(profile),
-        variation=_variation(profile),
-    )
 
 
 def _on_cores(profile: Profile, breakdown: Breakdown, host: Host | None, ranks: int) -> tuple[float, float | None]:
@@ -185,7 +172,11 @@ def _on_cores(profile: Profile, breakdown: Breakdown, host: Host | None, ranks: 
     training = _median_step(profile, replay, lambda block: block.cpu_seconds)
     making = _median_step(profile, "warm", lambda block: block.fetch_cpu_seconds)
     threads = host.cores if host is not None else None
-    busy, with_loading = _busy_seconds(profile, replay), _busy_seconds(profile, "warm")
+    # A step's time times the busy fraction of the host's cores, whoever kept them busy.
+    busy, with_loading = (
+        _median_step(profile, rung, lambda block: None if block.cpu is None else block.cpu * block.seconds)
+        for rung in (replay, "warm")
+    )
     if threads and busy is not None:
         training = busy * threads / ranks if training is None else training
         if making is None and with_loading is not None:
@@ -214,23 +205,11 @@ def _held_to_steps(pipeline: Pipeline, work: Work, breakdown: Breakdown) -> Work
     return held if queued <= warm else replace(held, variation=0.0)
 
 
-def _busy_seconds(profile: Profile, rung: str) -> float | None:
-    """Of a step: its time times the busy fraction of the host's cores, whoever kept them busy; the median block's."""
-    return _median_step(profile, rung, lambda block: None if block.cpu is None else block.cpu * block.seconds)
-
-
 def _median_step(profile: Profile, rung: str, field: Callable[[Block], float | None]) -> float | None:
     """Of all blocks of a rung, by step."""
     blocks = [(block, field(block)) for block in profile.blocks if block.rung == rung and block.steps]
-    found = [value / block.steps for block, value in blocks if value is not None]
-    return statistics.median(found) if found else None
-
-
-def _reads_per_sample(profile: Profile) -> float | None:
-    """Files opened per sample in the cold blocks: at least one request each."""
-    cold = [b for b in profile.blocks if b.rung == "cold" and b.files is not None and b.samples]
-    samples = sum(b.samples or 0 for b in cold)
-    return sum(b.files or 0 for b in cold) / samples if samples else None
+    values = [value / block.steps for block, value in blocks if value is not None]
+    return statistics.median(values) if values else None
 
 
 def _variation(profile: Profile) -> float:
@@ -239,38 +218,40 @@ def _variation(profile: Profile) -> float:
     Of each worker where they were recorded, else of all of them in each block. A machine that drifts makes this
     larger than it is. Zero, and so no slow-down, if there are too few blocks to tell.
     """
-    found = batch_times(profile)
-    if len(found) < _MIN_BLOCKS:
+    times = batch_times(profile)
+    if len(times) < _MIN_BLOCKS:
         blocks = [b for b in profile.blocks if b.rung == "warm" and b.fetch_seconds and b.steps]
         each = profile.workload.loaders[0].batches_per_step
-        found = [((b.fetch_seconds or 0.0) / b.steps, b.steps * each) for b in blocks]
-    found = [(mean, batches) for mean, batches in found if mean > 0 and batches > 0]
-    if len(found) < _MIN_BLOCKS:
+        times = [((b.fetch_seconds or 0.0) / b.steps, b.steps * each) for b in blocks]
+    times = [(mean, batches) for mean, batches in times if mean > 0 and batches > 0]
+    if len(times) < _MIN_BLOCKS:
         return 0.0
-    means, many = [mean for mean, _ in found], statistics.mean(batches for _, batches in found)
+    means, many = [mean for mean, _ in times], statistics.mean(batches for _, batches in times)
     return float(min(MAX_VARIATION, statistics.stdev(means) / statistics.mean(means) * many**0.5))
 
 
 def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, work: Work) -> Quantity | None:
     """Bytes per second that storage gave a node's loaders; ``None`` if it kept up: unknown what it could do."""
-    size = profile.workload.sample_disk_bytes
-    if not size or breakdown.stall("fetch") is None:
+    size, fetch = profile.workload.sample_disk_bytes, breakdown.stall("fetch")
+    if not size or fetch is None:
         return None
     reading, source = _reading_in_steps(breakdown, pipeline, work), "steps under cold, which wait for it"
-    spread = _spread_of_stall(breakdown)
+    arm, middle = fetch.time.half_width, fetch.seconds
     if reading is None or reading <= 0:  # F is of a few batches, and steps are of many
         reading, source = _reading_alone(breakdown, pipeline), "the loaders' own rate F, files not in memory"
-        spread = _spread_of_rate(profile)
+        per_sample = [rate.seconds / rate.samples for rate in profile.rates if rate.feed == "cold" and rate.samples]
+        interval = median_interval(per_sample) if per_sample and min(per_sample) > 0 else None
+        arm, middle = (None, 0.0) if interval is None else (interval.half_width, interval.value)
     if reading is None or reading <= 0:
         return None
     value = size / reading
-    low, high = (None, None) if spread is None else (value / (1 + spread), value * (1 + spread))
+    low, high = (None, None) if arm is None else (value / (1 + arm / middle), value * (1 + arm / middle))
     as_of = profile.created[:10]
     return Quantity(value=value, low=low, high=high, origin="measured", as_of=as_of, source=source)
 
 
 def _reading_alone(breakdown: Breakdown, pipeline: Pipeline) -> float | None:
-    """Seconds that storage is busy with one sample, from F and P, both of loaders that nobody trains beside.
+    """Seconds that storage is busy with one sample, from F and P, both of loaders while nothing trains.
 
     Supply takes s = max((w + d)/W, R·d) a sample (``pipeline``), d of it reading: so d = min(W·s − w, s/R).
     """
@@ -292,20 +273,6 @@ def _reading_in_steps(breakdown: Breakdown, pipeline: Pipeline, work: Work) -> f
     return min(pipeline.workers * supplied - float(np.mean(work.make_seconds)), supplied / pipeline.ranks)
 
 
-def _spread_of_rate(profile: Profile) -> float | None:
-    """Half-width of the 95 % interval of F over its repetitions, as a fraction of it."""
-    found = [rate.seconds / rate.samples for rate in profile.rates if rate.feed == "cold" and rate.samples]
-    interval = median_interval(found) if found and min(found) > 0 else None
-    return None if interval is None or interval.half_width is None else interval.half_width / interval.value
-
-
-def _spread_of_stall(breakdown: Breakdown) -> float | None:
-    """Half-width of the 95 % interval of the fetch stall, as a fraction of it."""
-    fetch = breakdown.stall("fetch")
-    width = None if fetch is None else fetch.time.half_width
-    return None if fetch is None or width is None else width / fetch.seconds
-
-
 def batch_times(profile: Profile) -> list[tuple[float, int]]:
     """Mean seconds of a batch, and of how many, by worker and block, files in memory; empty if not recorded."""
     return [
@@ -317,14 +284,7 @@ def batch_times(profile: Profile) -> list[tuple[float, int]]:
     ]
 
 
-# Stalls ----------------------------------------------------------------------------------------------------
-# The data stalls of a forecast: prep and fetch of a pipeline set up in another way, for a step that trains
-# otherwise.
-#
-# Where the model says less than was measured, the rest belongs to fresh batches as such (copies, pinning, cold
-# caches): it is kept, and grows with the samples of a step, no matter who makes them. Where it says more, it counts
-# in the same proportion. So a forecast of the measured set-up is the measurement, draw by draw. Error:
-# ``docs/how-we-know.md``.
+# Prep and fetch of a pipeline set up in another way
 
 
 @dataclass(frozen=True, eq=False)

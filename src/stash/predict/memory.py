@@ -2,7 +2,7 @@
 
 A line through one measured peak: what does not depend on the batch (parameters, gradients, the optimizer's state) is
 known from the model, and the rest is activations, which grow with the samples. Allocators round up and keep free
-blocks, so the peak of what tensors hold is scaled and what the allocator keeps beside it stays a factor. What of this
+blocks, so the peak of what tensors hold is scaled and what the allocator keeps besides stays a factor. What of this
 is checked, and what is not: ``docs/how-we-know.md``.
 """
 
@@ -85,7 +85,7 @@ def footprint(peak_bytes: float, batch: float, constant: float, constant_there: 
 
 
 def peak_bytes(profile: Profile) -> float | None:
-    """The most that tensors held on one device, of the rank with most; ``None`` on CPUs, and if nobody looked."""
+    """The most that tensors held on one device, of the rank with most; ``None`` on CPUs and if not recorded."""
     held = [each.allocated_bytes for each in profile.memory if each.allocated_bytes]
     return max(held, default=None)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from stash.analysis.breakdown import Breakdown
-from stash.catalog.facts import GpuFacts
 from stash.catalog.offers import Catalog
 from stash.catalog.reference import model_key
 from stash.core.errors import UserError
@@ -24,25 +23,20 @@ from stash.predict.forecast import Predicted
 from stash.predict.gpu_pairs import autocast_ratio, roofline_ratio
 from stash.predict.loading import HeldToMeasurement, Loading, lacks
 
-# Refusing --------------------------------------------------------------------------------------------------
-# Which changes a profile cannot be asked for, as it lacks a fact that they need: refused with what would add it.
-#
-# How a change is told where the fact is there is not known here.
-
 
 def refuse_unanswerable(
-    profile: Profile, breakdown: Breakdown, found: Loading | None, wanted: Alteration, counted: bool
+    profile: Profile, breakdown: Breakdown, loading: Loading | None, wanted: Alteration, counted: bool
 ) -> None:
     """Raises UserError where the profile lacks what ``wanted`` needs; ``counted``: if samples of a step are known."""
     reads = [name for name in ("cache", "memory", "disk", "disk_times") if getattr(wanted, name) is not None]
     if reads and breakdown.stall("fetch") is None:
         why = next((item.why for item in breakdown.skipped if item.name == "fetch"), "it was not measured")
         raise UserError(f"--{option_name(reads[0])}: the profile does not tell what fetching costs ({why})")
-    if wanted.workers is not None and found is None:
+    if wanted.workers is not None and loading is None:
         raise UserError(f"--workers: {lacks(profile, breakdown) or records(profile)}")
-    if wanted.memory is not None and found is not None and not found.dataset_bytes:
+    if wanted.memory is not None and loading is not None and not loading.dataset_bytes:
         raise UserError("--memory: the size of the data set is unknown; say what fits with --cache instead")
-    if wanted.disk_times is not None and (found is None or found.rate is None):
+    if wanted.disk_times is not None and (loading is None or loading.rate is None):
         raise UserError(
             f"--disk {wanted.disk_times:g}x: storage kept up with the loaders, so what it can do is unknown; give a "
             "rate, like 500MB/s"
@@ -53,10 +47,6 @@ def refuse_unanswerable(
         )
     if not counted and (wanted.batch is not None or wanted.accumulate is not None):
         raise UserError("samples per step are unknown, so no other batch can be told; profile again with --batch N")
-    _refuse_unanswerable_of_exchange(profile, wanted)
-
-
-def _refuse_unanswerable_of_exchange(profile: Profile, wanted: Alteration) -> None:
     work = profile.workload
     if shards_itself(work) and (wanted.sharding is not None or wanted.bucket is not None):
         option = "sharding" if wanted.sharding is not None else "bucket"
@@ -71,8 +61,8 @@ def _refuse_unanswerable_of_exchange(profile: Profile, wanted: Alteration) -> No
             f"--bucket-view: the profile does not hold whether gradients are views already; {records(profile)}"
         )
     if wanted.bucket_view is not None and all(rank.device == "cpu" for rank in profile.ranks):
-        raise UserError("--bucket-view: how fast the memory of these CPUs is nobody measured; time both instead")
-    if wanted.bucket is not None and not profile.workload.gradients:
+        raise UserError("--bucket-view: the memory bandwidth of these CPUs was not measured; time both instead")
+    if wanted.bucket is not None and not work.gradients:
         raise UserError(f"--bucket: the profile does not hold the gradients' sizes; {records(profile)}")
 
 
@@ -88,11 +78,7 @@ def records(profile: Profile) -> str:
     return f"`{command(profile)}` records it"
 
 
-# Passes ----------------------------------------------------------------------------------------------------
-# The compute of a forecast: what a step's passes take on another device, with other samples, in another precision.
-#
-# Scales what was measured, by the ratios of ``compute``. Knows which facts of a profile they need, and says what is
-# missing; the exchange is not compute, and neither is waiting for data.
+# Compute
 
 _LARGE_CHANGE = 4.0
 """Times the batch: published speeds at two batches seldom lie farther apart."""
@@ -149,7 +135,11 @@ def compute_scale(
     model, name = model_key(profile.workload.name), profile.workload.name
     if before is not None and after is not None and after.batch != before.batch:
         ratio = after.batch / before.batch
-        exponent = _exponent(name, measured, known)
+        if measured.device is None:
+            source = "a CPU is full with any batch: an assumption"
+            exponent = Quantity(value=1.0, low=0.9, high=1.1, origin="data sheet", source=source)
+        else:
+            exponent = batch_exponent(name, known.gpu(measured.device).model)
         factor = factor * ratio ** draws.of("batch exponent", exponent)
         facts.append(Used(about="growth with the batch, as a power", unit="count", quantity=exponent))
         if not 1 / _LARGE_CHANGE <= ratio <= _LARGE_CHANGE:
@@ -159,7 +149,8 @@ def compute_scale(
         batch = None if before is None else before.batch
         if wanted.gpu is not None and wanted.gpu.lower() == second.model.lower() != second.name.lower():
             beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
-        quantity = time_ratio(first, second, model, batch, precision, _roofline(profile, first, second))
+        roofline = roofline_ratio(profile.workload.operators, first, second)
+        quantity = time_ratio(first, second, model, batch, precision, roofline)
         if quantity is None:
             raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
         factor = factor * draws.of(f"speed of {second.name}", quantity)
@@ -185,39 +176,23 @@ def compute_scale(
     return ComputeScale(factor, tuple(facts), tuple(beyond), bool(facts))
 
 
-def _exponent(name: str, measured: Target, known: Catalog) -> Quantity:
-    """On CPUs and on GPUs alike the published ones are of GPUs; a CPU is full with any batch."""
-    if measured.device is None:
-        return Quantity(
-            value=1.0, low=0.9, high=1.1, origin="data sheet", source="a CPU is full with any batch: an assumption"
-        )
-    return batch_exponent(name, known.gpu(measured.device).model)
-
-
-def _roofline(profile: Profile, first: GpuFacts, second: GpuFacts) -> float | None:
-    return roofline_ratio(profile.workload.operators, first, second)
-
-
 def _precision(profile: Profile, target: Target, wanted: Alteration, known: Catalog) -> Quantity:
     if target.device is None:
         raise UserError("--dtype: on CPUs nothing was published of it; profile with it instead")
     gpu = named_gpu(target.device, known)
-    found = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(profile.workload.operators, gpu))
-    if found is None:
+    ratio = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(profile.workload.operators, gpu))
+    if ratio is None:
         raise UserError(
             f"--dtype: nothing was published of it on {gpu.model}, and the profile holds no "
             f"operators to tell it from; {records(profile)}"
         )
     if wanted.dtype == "amp":
-        return found
-    low, high = (None if end is None else 1 / end for end in (found.high, found.low))
-    return found.model_copy(update={"value": 1 / found.value, "low": low, "high": high})
+        return ratio
+    low, high = (None if end is None else 1 / end for end in (ratio.high, ratio.low))
+    return ratio.model_copy(update={"value": 1 / ratio.value, "low": low, "high": high})
 
 
-# Base ------------------------------------------------------------------------------------------------------
-# A profile read once: whatever every forecast from it starts with, and its stalls as they were measured.
-#
-# A record and what is read straight off it. Predicts nothing.
+# The profile every forecast starts from
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,8 +217,8 @@ class Base:
 
     def stall(self, name: str) -> Array | None:
         """A measured stall, ``[draws]``."""
-        found = self.breakdown.stall(name)
-        return None if found is None else self.draws.around(f"measured {name}", found.time)
+        stall = self.breakdown.stall(name)
+        return None if stall is None else self.draws.around(f"measured {name}", stall.time)
 
 
 def as_measured(base: Base, names: Iterable[str]) -> list[Predicted]:

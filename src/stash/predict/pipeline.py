@@ -1,4 +1,10 @@
-"""The data pipeline of a node: workers that prefetch, page cache, storage, and the step that trains on it."""
+"""The data pipeline of a node: workers that prefetch, page cache, storage, and the step that trains on it.
+
+PyTorch's DataLoader gives batch i to worker i mod W, keeps W · f batches under way and hands them out in order, so
+one slow batch holds up those behind it. DS-Analyzer (VLDB 2021) takes min(F, P, G); here P depends on workers and on
+what cores they find, F on the page cache and on what storage and network deliver. Times are draws, ``[draws]``; knows
+nothing of profiles or of how facts were measured.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +16,6 @@ import numpy as np
 from stash.core.units import format_rate, format_seconds
 from stash.predict.cluster import Storage
 from stash.predict.draws import Array, Draws, Quantity, Used
-
-# Queueing --------------------------------------------------------------------------------------------------
-# Loader workers that prefetch and a device that trains: how long a step takes when making batches varies.
-#
-# PyTorch's DataLoader gives batch i to worker i mod W, keeps W · f batches under way and hands them out in order,
-# so one slow batch holds up those behind it. Knows times and counts alone; what a batch costs is ``pipeline``'s
-# business.
 
 _LOADS = np.geomspace(0.4, 2.5, 13)
 """w / (W · t) at which the slow-down is tabulated; beyond them it no longer depends on the load."""
@@ -91,18 +90,17 @@ def step_with_loader(
     return longer * np.interp(load, np.log(_LOADS), table)
 
 
-# Page cache ------------------------------------------------------------------------------------------------
-# How much of a data set the page cache serves, epoch after epoch, when only a part of it fits.
-#
-# Every epoch reads each sample once, in a new order. Knows shares alone: nothing of disks, and nothing of the first
-# epoch, in which all is fetched.
+# The page cache
 
 USABLE = 0.7
 """Of a machine's memory: what the page cache may take, as training and its workers need the rest."""
 
 
 def ideal_hits(cached: Array) -> Array:
-    """Share of reads served by a cache that keeps what it has: the part of the data set that fits."""
+    """Share of reads served by a cache that keeps what it has: the part of the data set that fits.
+
+    Of an epoch that reads each sample once, in a new order, and is not the first.
+    """
     return np.minimum(1.0, np.asarray(cached, np.float64))
 
 
@@ -135,13 +133,7 @@ def cached_share(memory_bytes: float, dataset_bytes: float) -> float:
     return min(1.0, USABLE * memory_bytes / dataset_bytes)
 
 
-# Pipeline --------------------------------------------------------------------------------------------------
-# The data pipeline of a node: what its loaders can supply, and the step that trains on it.
-#
-# A queueing model of workers, cores and storage that all ranks of a node share. DS-Analyzer (VLDB 2021) takes
-# min(F, P, G); here P depends on workers and on what cores they find, F on the page cache and on what storage and
-# network deliver, and the three meet in ``queueing``. Times are draws, ``[draws]``; knows nothing of profiles or of
-# how facts were measured.
+# The pipeline of a node
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +172,7 @@ class SampleStore:
         return busy if self.reads_per_second is None else np.maximum(busy, reads / self.reads_per_second)
 
     def seconds_of_one(self, size: float, reads: float) -> Array:
-        """That one reader waits for so many bytes in so many requests, one after the other, with nobody beside it."""
+        """That one reader waits for so many bytes in so many requests, one after the other, alone."""
         streamed = self.seconds(size, reads)
         if self.stream_bytes_per_second is not None:
             streamed = np.maximum(streamed, size / self.stream_bytes_per_second)
@@ -223,7 +215,7 @@ def misses(pipeline: Pipeline) -> Array:
 
 
 def supply_seconds(pipeline: Pipeline, work: Work) -> Array:
-    """Between two batches of one rank, as its loader supplies them while nobody else limits it.
+    """Between two batches of one rank, as its loader supplies them while nothing else limits it.
 
     W workers that each take w for making a batch and r for its bytes finish one every (w + r)/W seconds; the node's
     storage is busy with it for d and serves all R ranks, R·d; its cores too, R·c/C for c core seconds a batch.
@@ -291,12 +283,7 @@ def core_capacity(threads: float, busy: float, threads_per_core: int, gain: Arra
     return np.asarray(first + np.asarray(gain) * max(0.0, min(busy, threads) - cores), np.float64)
 
 
-# Storage ---------------------------------------------------------------------------------------------------
-# What a target's storage is to one training: the rate it serves while that lasts, and what one request costs.
-#
-# Network disks of small instances are fast until their credits are spent and slow from then on; a forecast has to
-# say which of the two it is about. Object stores take a while to answer each request. Knows a target's facts and
-# nothing of samples or of what waits for them.
+# A target's storage
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,7 +313,7 @@ def served(storage: Storage, lasting: float | None, draws: Draws) -> NodeStorage
         ("latency of a request to storage", "seconds", latency),
         ("one request's stream", "bytes/s", stream),
     )
-    facts = tuple(Used(about=about, unit=unit, quantity=told) for about, unit, told in known if told is not None)
+    facts = tuple(Used(about=about, unit=unit, quantity=fact) for about, unit, fact in known if fact is not None)
     return NodeStorage(store, facts, beyond)
 
 
@@ -337,9 +324,9 @@ def _rate(storage: Storage, lasting: float | None) -> tuple[Quantity | None, tup
         return base, ()
     at_first = format_rate(burst.value)
     if base is None:
-        return burst, (f"storage does {at_first} in bursts, which is taken; what it sustains nobody published",)
+        return burst, (f"storage does {at_first} in bursts, which is taken; what it sustains is not published",)
     if burst_for is None:
-        return base, (f"storage does {at_first} at first, nobody says for how long; what it sustains is taken",)
+        return base, (f"storage does {at_first} at first, for how long is unknown; what it sustains is taken",)
     if lasting is None:
         spent = f"storage does {at_first} for {format_seconds(burst_for.value)}, then {format_rate(base.value)}"
         return base, (f"{spent}, which is taken; say how long training lasts with --duration",)

@@ -8,7 +8,6 @@ than was seen. Ranks are taken as alike and independent; a machine that is slow 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -35,16 +34,9 @@ def expected_maximum(ranks: int) -> float:
     """
     if ranks == 1:
         return 0.0
-    points, weights = _rule()
+    points, weights = np.polynomial.legendre.leggauss(_NODES)
     chances = (points + 1) / 2
     return float(weights @ ndtri(np.exp(np.log(chances) / ranks)) / 2)
-
-
-@lru_cache(maxsize=1)
-def _rule() -> tuple[Array, Array]:
-    """Points and weights of the integral between −1 and 1."""
-    points, weights = np.polynomial.legendre.leggauss(_NODES)
-    return points, weights
 
 
 def largest_of(steps: Array, ranks: int, tail: Array | float = 0.0) -> Array:
@@ -89,33 +81,29 @@ def single_steps(profile: Profile, rung: str = "crowd") -> Array:
     """
     blocks = [block for block in profile.blocks if block.rung == rung and block.steps > 0]
     if all(rank.device == "cpu" for rank in profile.ranks):
-        found = [
+        deviations = [
             np.asarray(block.step_seconds) - np.mean(block.step_seconds) for block in blocks if block.step_seconds
         ]
         # A block's mean is one of its own steps' too: the spread around it is too small by that.
-        widened = [steps * np.sqrt(len(steps) / (len(steps) - 1)) for steps in found if len(steps) > 1]
+        widened = [steps * np.sqrt(len(steps) / (len(steps) - 1)) for steps in deviations if len(steps) > 1]
         return np.concatenate(widened) if widened else np.empty(0)
-    return _from_blocks(blocks)
-
-
-def _from_blocks(blocks: Sequence[Block]) -> Array:
     of_rank: dict[int, list[Block]] = defaultdict(list)
     for block in blocks:
         of_rank[block.rank].append(block)
-    found = []
+    deviations = []
     for own in of_rank.values():
         if len(own) < 2:
             continue
         means = np.array([block.seconds / block.steps for block in own])
         lengths = np.array([block.steps for block in own])
-        found.append((means - means.mean()) * np.sqrt(lengths * len(own) / (len(own) - 1)))
-    return np.concatenate(found) if found else np.empty(0)
+        deviations.append((means - means.mean()) * np.sqrt(lengths * len(own) / (len(own) - 1)))
+    return np.concatenate(deviations) if deviations else np.empty(0)
 
 
 def waiting(again: Array, before: int, after: int, draws: Draws) -> Array:
     """Seconds a step that ``after`` ranks wait longer for their slowest than ``before`` did, ``[draws]``.
 
-    ``again`` is of ``seen_again``, once a profile. Between which tails the unseen one lies nobody knows.
+    ``again`` is of ``seen_again``, once a profile. Between which tails the unseen one lies is unknown.
     """
     if before == after:
         return np.zeros(draws.count)

@@ -1,4 +1,15 @@
-"""When gradients travel: DistributedDataParallel's buckets in order on one stream, and sharded models' bytes."""
+"""When gradients travel: DistributedDataParallel's buckets in order on one stream, and sharded models' bytes.
+
+Buckets become ready during the backward pass and are reduced one after the other, each not before it is ready. What
+of that lies after the backward pass is *exposed*: the step waits for it. All arrays are draws first, ``[draws,
+buckets]``; seconds are since the first gradient was ready. How long a collective takes is asked of
+``collective_times``. Source: Li et al. 2020 (VLDB, arXiv 2006.15704) for the reducer.
+
+Sharded models gather layer by layer what they need; what is exposed follows from when each layer's collective could
+start and when its compute needs it. Sources: Rajbhandari et al. 2020 (arXiv 1910.02054) for the volumes, Zhao et al.
+2023 (arXiv 2304.11277) for FSDP's order. Knows no offloading, no activation checkpoints and no hybrid sharding; held
+to no measurement yet, beyond hand-worked cases.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +23,6 @@ from stash.core.errors import UserError
 from stash.predict.cluster import Backend
 from stash.predict.collective_times import Fabric, all_reduce, half_exchange
 from stash.predict.draws import Array
-
-# Timeline --------------------------------------------------------------------------------------------------
-# When a step's gradients are exchanged: DistributedDataParallel's buckets on one communication stream, in order.
-#
-# Buckets become ready during the backward pass and are reduced one after the other, each not before it is ready.
-# What of that lies after the backward pass is *exposed*: the step waits for it. All arrays are draws first,
-# ``[draws, buckets]``; seconds are since the first gradient was ready. Does not know how long a collective takes,
-# nor who waits for whom. Source: Li et al. 2020 (VLDB, arXiv 2006.15704) for the reducer; the recurrence is its
-# schedule written down.
 
 FIRST_BUCKET = 2**20
 """Bytes of DistributedDataParallel's first bucket at most (``dist._DEFAULT_FIRST_BUCKET_BYTES``)."""
@@ -87,20 +89,12 @@ def bucket_readiness(gradients: Sequence[int], ready: Sequence[float], buckets: 
 def copies(size: float, memory_bytes_per_second: float) -> float:
     """Seconds a step of copying ``size`` bytes of gradients into their buckets and back.
 
-    Every byte is read and written twice, 4n / (memory bandwidth); with ``gradient_as_bucket_view`` nobody does.
+    Every byte is read and written twice, 4n / (memory bandwidth); with ``gradient_as_bucket_view`` none is.
     """
     return 4 * size / memory_bytes_per_second
 
 
-# Sharded ---------------------------------------------------------------------------------------------------
-# Sharded data parallel training, FSDP and ZeRO stages 1 to 3: which bytes travel when, and what of that steps wait
-# for.
-#
-# Parameters, gradients or optimizer state lie in parts on all ranks and are gathered layer by layer where they are
-# needed. Volumes follow from layer sizes; what is exposed follows from when each layer's collective could start and
-# when its compute needs it, on one communication stream beside one of compute. Sources: Rajbhandari et al. 2020
-# (arXiv 1910.02054) for the volumes, Zhao et al. 2023 (arXiv 2304.11277) for FSDP's order. Knows no offloading, no
-# activation checkpoints and no hybrid sharding. Known error: held to no measurement yet, beyond hand-worked cases.
+# Sharded models: FSDP and ZeRO stages 1 to 3
 
 Stage = Literal[1, 2, 3]
 """ZeRO's: optimizer state, gradients too, parameters too. FSDP's FULL_SHARD is 3, its SHARD_GRAD_OP is 2."""

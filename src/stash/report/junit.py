@@ -1,6 +1,6 @@
 """The decisions of ``stash check`` as JUnit XML, which CI systems show beside their tests: a case for each limit.
 
-A limit that fails is a failure; one that nobody can tell is skipped, with the reason. JUnit has no standard; these
+A limit that fails is a failure; one that is undecided is skipped, with the reason. JUnit has no standard; these
 are the elements and attributes that Jenkins, GitLab and GitHub's report actions read.
 """
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from stash.advice.verdict import next_steps
 from stash.analysis.findings.against import Compared, Comparison, Near
+from stash.analysis.findings.machine import Finding
 from stash.analysis.findings.probe_reading import Likeness, Reading
-from stash.analysis.findings.rates import Curve, Finding, Link
+from stash.analysis.findings.rates import Curve, Link
 from stash.core.formatting import bits_parts, listed, parts, plain, quantity
 from stash.core.intervals import Interval
 from stash.core.records.host import Disk, Gpu, Host, Limits, Nic, Probe

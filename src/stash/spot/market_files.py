@@ -1,6 +1,8 @@
 """Files about spot markets: availability, lifetimes and prices that were watched, and AWS's Spot Advisor.
 
-Published ones often come without a licence, so Stash ships none.
+Turns them into records, or into one sentence that says what is wrong on which line. Traces are JSON as SkyPilot
+publishes them, lives and prices are CSV. Published ones often come without a licence, so Stash ships none; nor
+``spot-advisor-data.json`` of AWS's public bucket ``spot-bid-advisor``, which has no licence and no date.
 """
 
 from __future__ import annotations
@@ -21,17 +23,16 @@ from stash.core.user_files import load_rows, text_of
 from stash.spot.records.risks import InterruptionBand, Obtainable, SpotPrices, WatchedLives
 from stash.spot.spot_files import DESCRIBED
 
-# AWS's Spot Instance Advisor -------------------------------------------------------------------------------
-# ``spot-advisor-data.json`` of AWS's public bucket ``spot-bid-advisor``: in which band each type's interruptions of
-# last month were. It has no licence and no date, so Stash reads a user's copy and ships none.
-
 AGAIN = "get it with: curl -O https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
 _MAX_BYTES = 64 * 2**20
 _SYSTEM = "Linux"
 
 
 def read_advisor(path: Path, region: str) -> dict[str, InterruptionBand | None]:
-    """The band of every type in a region; ``None`` where it has no upper end, as >20 %. Raises UserError."""
+    """In which band each type's interruptions of last month were; ``None`` where it has no upper end, as >20 %.
+
+    Raises UserError.
+    """
     try:
         content = read_up_to(path, _MAX_BYTES)
         data = json.loads(content)
@@ -57,9 +58,6 @@ def _band(label: str) -> InterruptionBand | None:
         raise ValueError(label) from error
     return InterruptionBand(low=low, high=high)
 
-
-# Watched machines ------------------------------------------------------------------------------------------
-# Traces are JSON as SkyPilot publishes them, lives and prices are CSV.
 
 TRACE = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]}'
 _TIME = "2026-11-01T00:00:00Z"

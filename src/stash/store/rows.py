@@ -11,8 +11,8 @@ from typing import Any
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
+from stash.analysis.findings.machine import Finding
 from stash.analysis.findings.probe_reading import Reading, read
-from stash.analysis.findings.rates import Finding
 from stash.catalog.layers import load as load_catalog
 from stash.core.errors import StashError
 from stash.core.records.host import Host, Probe

@@ -46,7 +46,7 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
         *_columns("BIGINT", ranks="of the job", nodes="machines"),
         *_columns("VARCHAR", machine="instance type, else GPUs, else processor"),
         *_columns("DOUBLE", step_seconds="one step of the whole job", samples_per_second="of the whole job"),
-        *_columns("VARCHAR", stall="what dominates; NULL where nobody can tell"),
+        *_columns("VARCHAR", stall="what dominates; NULL where unknown"),
         *_columns("DOUBLE", stall_pct="its share of the step"),
         *_columns("VARCHAR", stash_version="the Stash that measured"),
         *_columns("BIGINT", findings="of the machine's links, if they were probed"),

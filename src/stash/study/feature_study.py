@@ -37,7 +37,7 @@ def study_text(workloads: Sequence[str], place: str) -> str:
 
 
 Traits = tuple[bool | None, bool | None]
-"""Whether a model has residual links, and batch norm; ``None`` where nobody says."""
+"""Whether a model has residual links, and batch norm; ``None`` where unstated."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The paper's figures of a study: prep and fetch, interconnect and network, cold and warm, utilisation, batches.
 
-Each is a matrix of workloads by places, so that dozens of both fit on a page and are told apart by where they stand.
+Each is a matrix of workloads by places, so that dozens of both fit on a page and stand apart by place.
 """
 
 from __future__ import annotations

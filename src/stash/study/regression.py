@@ -43,7 +43,7 @@ class Features(Record):
     """Gradients that are exchanged: one for each trained tensor."""
     gradient_bytes: float
     residual: bool | None = None
-    """``None`` where nobody says: then the term is left out for all."""
+    """``None`` where unstated: then the term is left out for all."""
     batch_norm: bool | None = None
     stall: Interval
     """Seconds a step of interconnect and network together, as measured."""

@@ -1,17 +1,19 @@
-"""A breakdown checks itself: one that contradicts itself is never made."""
+"""The breakdown's own checks, its figures, and the stalls that cannot be told."""
 
 from __future__ import annotations
 
 import math
 
 import pytest
-from breakdowns import CALM
+from breakdowns import CALM, seconds, unknown
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
-from stash.analysis.breakdown import Breakdown, Stall
+from stash.analysis.breakdown import Breakdown, SlowRank, Stall, figures, slower
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
+from stash.core.records.profile import Loader
+from stash.core.units import pace
 
 GOOD = attribute(build(CALM), "run.stash.json")
 
@@ -60,3 +62,77 @@ def test_one_that_contradicts_itself_is_refused_in_a_sentence_that_names_the_fil
     ) as caught:
         changed(**fields)
     assert "\n" not in str(caught.value)
+
+
+def _stalls(**seconds: float) -> tuple[Stall, ...]:
+    step = sum(seconds.values())
+    return tuple(Stall(name=name, time=Interval(value=s), share=s / step) for name, s in seconds.items())
+
+
+# Rounded one by one these are 145.7, 25.5, 42.2 and 14.7, which are 228.1 of a step that is rounded to 228.2.
+WRITTEN = figures(_stalls(compute=0.14573, contention=0.02553, interconnect=0.042245, prep=0.01469))
+
+
+def test_a_stall_is_written_alike_alone_added_up_and_as_a_gain():
+    assert WRITTEN.step == "228.2 ms"
+    assert WRITTEN.time("interconnect") == "42.3 ms"
+    assert WRITTEN.time("interconnect", "network") == "42.3 ms"
+    assert WRITTEN.part(0.042245, " a step") == f"42.3 ms a step ({WRITTEN.share('interconnect')})"
+
+
+def test_any_other_part_has_three_digits():
+    assert WRITTEN.part(0.0317) == "31.7 ms (14%)"
+
+
+def test_a_quantity_has_its_spread_if_that_is_known():
+    time = Interval(value=0.1, low=0.09, high=0.11, repetitions=5)
+    assert figures((Stall(name="compute", time=time, share=1.0),)).quantity("compute") == "100.0 ± 10.0 ms"
+    assert WRITTEN.quantity("prep") == "14.7 ms"
+
+
+def test_paces_and_slow_ranks_are_written_for_everybody():
+    assert (pace(70.31), pace(1783.4)) == ("70.3", "1,783")
+    assert slower(SlowRank(rank=0, seconds=0.189, others_seconds=0.169)) == (
+        "20.0 ms slower than the others (189 ms against 169 ms)"
+    )
+
+
+def test_one_device_per_node_has_a_network_stall_and_no_interconnect():
+    times = {"solo": [0.1] * 3, "crowd": [0.11] * 3, "cluster": [0.2] * 3}
+    breakdown = attribute(build(times, ranks=2, nodes=2))
+    assert seconds(breakdown)["network"] == pytest.approx(0.09)
+    assert unknown(breakdown)["interconnect"] == "one device per node"
+    assert breakdown.paper.network_pct == pytest.approx((0.2 - 0.11) / 0.11 * 100)
+    assert breakdown.paper.interconnect_pct is None
+
+
+def test_a_node_rung_left_out_hides_its_stall_in_the_network_and_says_so():
+    times = {"solo": [0.1] * 3, "crowd": [0.11] * 3, "cluster": [0.2] * 3}
+    breakdown = attribute(build(times, ranks=4, nodes=2))
+    assert seconds(breakdown)["network"] == pytest.approx(0.09)
+    assert unknown(breakdown)["interconnect"] == "not asked for (--rungs); contained in network"
+    assert breakdown.paper.network_pct is None
+
+
+def test_the_first_rung_is_compute_whatever_it_is():
+    breakdown = attribute(build({"cluster": [0.2] * 3, "warm": [0.3] * 3}, ranks=4, nodes=2, device="cuda"))
+    assert seconds(breakdown) == {"compute": 0.2, "prep": 0.1}
+    reasons = unknown(breakdown)
+    for name in ("transfer", "contention", "interconnect", "network"):
+        assert reasons[name].endswith("contained in compute")
+    assert reasons["fetch"] == "not asked for (--rungs)"
+
+
+def test_a_loader_that_copies_to_the_device_has_the_transfer_in_prep():
+    why = "batches (list) arrive on cuda:0"
+    work = {"loaders": (Loader(kind="map", workers=0, on_device=True),)}
+    times = {"solo": [0.1] * 3, "warm": [0.2] * 3}
+    breakdown = attribute(build(times, device="cuda", workload=work, skipped={"resident": why}))
+    assert unknown(breakdown)["transfer"] == f"{why}; contained in prep"
+    without = attribute(build({"solo": [0.1] * 3}, device="cuda", workload=work, skipped={"resident": why}))
+    assert unknown(without)["transfer"] == why  # nothing that was measured contains it
+
+
+def test_without_resident_a_gpus_compute_contains_the_transfer():
+    breakdown = attribute(build({"solo": [0.1] * 3, "crowd": [0.1] * 3}, device="cuda"))
+    assert unknown(breakdown)["transfer"] == "not asked for (--rungs); contained in compute"

@@ -1,13 +1,19 @@
-"""Beside the stalls: rates, waits, the exchange by itself, what surfaces."""
+"""Second opinions on a breakdown, and where two estimators contradict each other."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from breakdowns import CALM
 from profile_builder import build
 
+from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Collective, Rate
+from stash.analysis.step_times import step_matrix
+from stash.core.records.profile import Collective, Loader, Profile, Rate
+from stash.report.profile_page import page
 
 
 def _loader_rates(feed: str, ranks: int, samples_per_second: float) -> tuple[Rate, ...]:
@@ -78,3 +84,151 @@ def test_no_more_is_hidden_than_there_is():
 def test_waits_are_those_of_the_slowest_rank():
     waits = attribute(build(CALM, block_extra={"warm": {"wait_seconds": 0.29}})).waits
     assert (waits.warm, waits.cold) == (pytest.approx(0.029), None)
+
+
+def made(wait: float, workers: int = 1, device: str = "cpu", **warm: Any) -> Profile:
+    """Prep takes 30 ms by difference; ``wait`` of a step's seconds were waited. Two ranks, blocks of 10 steps."""
+    loaders = (Loader(kind="map", workers=workers),)
+    extra = {"warm": {"wait_seconds": 10 * wait, **warm}}
+    times = {"solo": [0.1] * 3, "crowd": [0.1] * 3, "node": [0.101] * 3, "warm": [0.131] * 3}
+    return build(times, device=device, block_extra=extra, workload={"loaders": loaders})
+
+
+def told(profile: Profile) -> tuple[str, str]:
+    """Kind and text of the verdict."""
+    advice = verdict(attribute(profile), profile)
+    return advice.kind, advice.text
+
+
+def test_two_estimators_that_agree_are_not_mentioned():
+    assert attribute(made(0.029)).disputes == attribute(made(0.029)).notes == ()
+
+
+WORKING = {"cpu": 0.97, "fetch_cpu_seconds": 0.3}
+
+
+def test_workers_that_were_seen_to_compete_for_cores_explain_a_difference():
+    # GIVEN workers that work 30 ms for each rank's step, while 97 % of the cores are busy
+    profile = made(0.005, **WORKING)
+    (dispute,) = attribute(profile).disputes
+    assert dispute.explained
+    (note,) = attribute(profile).notes
+    assert "30.0 ms by difference, 5.00 ms waited" in note
+    assert "the loader's workers also slow the step itself: 97% of the cores are busy" in note
+    assert told(profile)[0] != "cannot tell"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"cpu": 0.4}, "40% of the cores are busy"),  # there is room for them
+        ({"fetch_cpu_seconds": 0.01}, "they work 2.00 ms a step"),  # they hardly work
+        ({"cpu": None}, "is unknown"),
+        ({"fetch_cpu_seconds": None}, "is unknown"),
+    ],
+)
+def test_without_evidence_a_difference_is_not_blamed_on_workers_and_there_is_no_verdict(changes, why):
+    profile = made(0.005, **{**WORKING, **changes})
+    kind, text = told(profile)
+    assert kind == "cannot tell"
+    assert text.startswith("Cannot tell yet how large prep is: 30.0 ms of a step of ")
+    assert "by difference, 5.00 ms waited for the loader" in text
+    assert why in text
+    advice = verdict(attribute(profile), profile)
+    assert advice.stall is None
+    assert any("should agree" in step for step in advice.next_steps)
+
+
+def test_a_stall_that_is_larger_than_either_estimate_of_another_still_dominates():
+    times = {**CALM, "node": [seconds + 0.3 for seconds in CALM["node"]], "warm": [s + 0.3 for s in CALM["warm"]]}
+    extra = {"warm": {"wait_seconds": 0.01}}
+    profile = build(times, block_extra=extra)
+    kind, text = told(profile)
+    assert (kind, text[:22]) == ("stall", "The interconnect stall")
+
+
+@pytest.mark.parametrize(
+    ("device", "gpu", "explained", "why"),
+    [
+        ("cuda", 0.9, True, "overlaps with work that the device still had to do"),
+        ("cuda", 0.1, False, "does not show that"),  # idle while the step waited
+        ("cuda", None, False, "does not show that"),
+        ("cpu", None, False, "replayed batches may take longer"),  # which has nothing left to do
+    ],
+)
+def test_a_wait_overlaps_with_a_device_that_was_seen_to_be_busy(device, gpu, explained, why):
+    profile = made(0.08, device=device, gpu=gpu)
+    (dispute,) = attribute(profile).disputes
+    assert (dispute.explained, why in dispute.why) == (explained, True)
+    assert (told(profile)[0] == "cannot tell") is not explained
+
+
+def alone(waits: tuple[float, ...], workers: int = 0, **changes: Any) -> Profile:
+    """One process on CPUs whose step takes 200 ms, and 180, 150 or 210 on replayed batches."""
+    profile = build(
+        {"solo": [0.18, 0.15, 0.21], "warm": [0.2, 0.2, 0.2]},
+        ranks=1,
+        workload={"loaders": (Loader(kind="map", workers=workers),)},
+        **changes,
+    )
+    return with_waits(profile, "warm", waits)
+
+
+def with_waits(profile: Profile, rung: str, waits: tuple[float, ...]) -> Profile:
+    blocks = tuple(
+        replace(block, wait_seconds=10 * waits[block.round]) if block.rung == rung else block
+        for block in profile.blocks
+    )
+    return profile.model_copy(update={"blocks": blocks})
+
+
+def test_without_workers_on_a_cpu_the_stall_is_what_steps_waited():
+    # GIVEN steps that wait 79, 80 and 81 ms, which rungs differ by 20 ± some
+    profile = alone((0.079, 0.080, 0.081))
+    breakdown = attribute(profile)
+    prep, compute = breakdown.stall("prep"), breakdown.stall("compute")
+    assert breakdown.by_waits
+    assert prep.seconds == pytest.approx(0.080)
+    assert 0.07 < prep.low < prep.high < 0.09  # its own interval, of the waits
+    # AND what is left goes to compute, so that the sum is the step's
+    assert compute.seconds == pytest.approx(0.120)
+    assert compute.seconds + prep.seconds == pytest.approx(breakdown.step_seconds)
+    assert breakdown.disputes == ()
+    assert told(profile)[0] == "stall"
+
+
+def test_the_method_note_says_which_estimator_was_used():
+    def method(profile: Profile) -> str:
+        breakdown = attribute(profile)
+        return dict(page(breakdown, verdict(breakdown, profile), profile).chapters[0].facts)["method"]
+
+    said = "prep is what steps waited for the loader, which works in the training process itself"
+    assert said in method(alone((0.08, 0.08, 0.08)))
+    assert said not in method(alone((0.02, 0.02, 0.02), workers=1))
+
+
+def test_fetch_is_what_steps_waited_longer_with_files_on_disk():
+    times = {"solo": [0.1] * 3, "warm": [0.25] * 3, "cold": [0.3] * 3}
+    profile = build(times, ranks=1, workload={"loaders": (Loader(kind="map", workers=0),)})
+    profile = with_waits(with_waits(profile, "warm", (0.08,) * 3), "cold", (0.11,) * 3)
+    breakdown = attribute(profile)
+    assert [round(stall.seconds, 6) for stall in breakdown.stalls] == [0.19, 0.08, 0.03]
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        alone((0.08,) * 3, workers=1),  # which load while a step trains
+        alone((0.08,) * 3, device="cuda"),  # which goes on meanwhile
+        build({"solo": [0.18] * 3, "warm": [0.2] * 3}, ranks=1),  # waits are unknown
+        with_waits(build({"crowd": [0.1] * 3, "warm": [0.2] * 3}), "warm", (0.08,) * 3),  # other ranks wait, too
+    ],
+)
+def test_elsewhere_the_stall_is_the_difference_of_rungs(profile):
+    assert not attribute(profile).by_waits
+
+
+def test_without_a_complete_round_there_is_nothing_to_estimate_by():
+    profile = alone((0.08,) * 3)
+    none = profile.model_copy(update={"blocks": tuple(b for b in profile.blocks if b.rung == "warm")})
+    assert step_matrix(none).rounds == ()

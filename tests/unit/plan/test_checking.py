@@ -12,7 +12,8 @@ from checked_plans import PLANNED, later
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.core.records.profile import Profile
-from stash.plan.checking import MatchedChoice, PlanCheck, check_plan, choice_of
+from stash.plan.checking import PlanCheck, check_plan
+from stash.plan.matching import MatchedChoice, choice_of
 from stash.plan.records import BillItem, PlanFact, RentalPlan, Setting
 from stash.plan.residuals import assumption
 from stash.predict.forecasting import base_of, shipped_catalog

@@ -8,8 +8,8 @@ import re
 import plan_builder
 import pytest
 
-from stash.core.dollars import chance, dollars, dollars_interval, span, span_interval
 from stash.core.errors import UserError
+from stash.core.formatting import chance, dollars, dollars_interval, span, span_interval
 from stash.core.intervals import Interval
 from stash.plan.explained import explained
 from stash.plan.page import document, money_parts, page, question, stall_dollars

@@ -32,7 +32,7 @@ def asked(seed: int) -> tuple[PlanProblem, CandidateSet, GoalLimits]:
     catalog, goal, constraints = drawn_market(seed)
     bases = [BASES[seed % len(BASES)]]
     question = PlanProblem(bases, step_plan(bases, goal), catalog, FACTS, {}, NOW)
-    return question, question.field(constraints), limits_of(goal)
+    return question, question.candidates(constraints), limits_of(goal)
 
 
 def kept(found, limits):
@@ -45,28 +45,28 @@ def kept(found, limits):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_front_is_that_of_every_candidate_weighed(seed):
-    question, field, limits = asked(seed)
-    brute_question, brute_field, _ = asked(seed)
-    best = kept(every(brute_question, brute_field), limits)
-    found = front(question.weighing, field.chains, limits)
+    question, candidates, limits = asked(seed)
+    brute_question, brute_candidates, _ = asked(seed)
+    best = kept(every(brute_question, brute_candidates), limits)
+    found = front(question.evaluator, candidates.chains, limits)
     assert [(each.dollars, each.seconds) for each in found] == undominated(best)
     for measure in ("dollars", "seconds", "sure_seconds", "sure_dollars"):
-        one = least(question.weighing, field.chains, measure, limits)
+        one = least(question.evaluator, candidates.chains, measure, limits)
         assert (one and getattr(one, measure)) == min((getattr(each, measure) for each in best), default=None)
-        near = least(question.weighing, asked(seed)[1].chains, measure, limits, slack=0.05)
+        near = least(question.evaluator, asked(seed)[1].chains, measure, limits, slack=0.05)
         if one is not None:
             assert getattr(one, measure) <= getattr(near, measure) <= 1.05 * getattr(one, measure)
 
 
 @pytest.mark.parametrize("seed", range(0, 200, 5))
 def test_no_candidate_is_below_its_bounds_at_any_stage(seed):
-    question, field, _ = asked(seed)
-    brute_question, brute_field, _ = asked(seed)
-    every(brute_question, brute_field)
-    for chain, whole in zip(field.chains, brute_field.chains, strict=True):
+    question, candidates, _ = asked(seed)
+    brute_question, brute_candidates, _ = asked(seed)
+    every(brute_question, brute_candidates)
+    for chain, whole in zip(candidates.chains, brute_candidates.chains, strict=True):
         for number in (None, *range(len(chain.shape.nodes))):
             if number is not None:
-                question.weighing.advance(chain, number)
+                question.evaluator.advance(chain, number)
             for measure in ("seconds", "dollars", "sure_seconds", "sure_dollars"):
                 bounds, truth = getattr(chain.least, measure), getattr(whole.least, measure)
                 assert np.all(bounds <= truth * (1 + 1e-9))

@@ -31,9 +31,9 @@ def test_burst_and_sustained_are_told_apart(lasting, rate, said) -> None:
 
 def test_a_burst_of_unknown_length_or_without_a_base_is_said_to_be_one() -> None:
     (endless,) = served(BURSTING.model_copy(update={"burst_seconds": None}), 50.0, DRAWS).beyond
-    assert "nobody says for how long" in endless
+    assert "for how long is unknown" in endless
     found = served(BURSTING.model_copy(update={"bytes_per_second": None}), 50.0, DRAWS)
-    assert "nobody published" in found.beyond[0]
+    assert "is not published" in found.beyond[0]
     assert found.store.bytes_per_second.mean() == pytest.approx(200e6)
 
 

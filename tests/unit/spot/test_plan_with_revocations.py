@@ -8,12 +8,12 @@ import pytest
 from fleet_pools import published
 
 from stash.core.errors import UserError
-from stash.spot.choose.fleet_costs import FleetWish, costed, everything, rented_on_demand
+from stash.spot.choose.fleet_costs import FleetWish, all_fleets, costed, rented_on_demand
 from stash.spot.choose.provision import provision
-from stash.spot.planning import DangerOf, plan_with_revocations
+from stash.spot.planning import RiskOptionsOf, plan_with_revocations
 from stash.spot.records.fleets import FleetPlan
+from stash.spot.risk.fleet_risk import RiskOptions, keeps_confidence, with_risk
 from stash.spot.risk.lifetimes import HOUR, ChosenLaw, Memoryless
-from stash.spot.risk.reckoning import RiskOptions, in_time_enough, reckoned
 
 BRISK, RARE = (ChosenLaw(Memoryless(rate / HOUR), "stated") for rate in (1.0, 1e-3))
 
@@ -24,7 +24,7 @@ def tight(deadline: float = 2400, budget: float | None = None) -> FleetPlan:
     return provision(FleetWish(pool, "paper", 0.8, deadline, budget_dollars=budget), "0", "now")
 
 
-def everywhere(law: ChosenLaw) -> DangerOf:
+def everywhere(law: ChosenLaw) -> RiskOptionsOf:
     return lambda workers: RiskOptions(dict.fromkeys(workers, law))
 
 
@@ -35,13 +35,13 @@ def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -
     assert found.chosen is not None
     assert found.risk is not None
     assert found.chosen.workers != plan.chosen.workers
-    assert not in_time_enough(reckoned(plan, RiskOptions(dict.fromkeys(plan.chosen.workers, BRISK))))
-    assert in_time_enough(found)
+    assert not keeps_confidence(with_risk(plan, RiskOptions(dict.fromkeys(plan.chosen.workers, BRISK))))
+    assert keeps_confidence(found)
     assert found.risk.weighed > 1
     # The one for machines that stay is cheaper by a little, and stands beside it with its chance.
     assert plan.chosen.dollars < found.risk.dollars.value < 1.2 * plan.chosen.dollars
     beside = next(each for each in found.runners_up if each.fleet.workers == plan.chosen.workers)
-    assert "if nobody were revoked; with revocations in time with probability 0." in beside.why
+    assert "without revocations; with them in time with probability 0." in beside.why
 
 
 def test_the_cheapest_stays_where_revocations_are_rare() -> None:
@@ -56,16 +56,16 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
     found = plan_with_revocations(plan, everywhere(BRISK))
     assert found.risk is not None
     wish = FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds)
-    every = everything(wish)
+    every = all_fleets(wish)
     cheaper = every.counts[every.weighed.feasible & (every.weighed.dollars < found.risk.dollars.value)]
     assert len(cheaper) >= found.risk.weighed - 1
     for counts in cheaper:
         fleet = costed(wish, counts)
-        other = reckoned(
+        other = with_risk(
             plan.model_copy(update={"chosen": fleet}), RiskOptions(dict.fromkeys(fleet.workers, BRISK)), 1000
         )
         assert other.risk is not None
-        assert not in_time_enough(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
+        assert not keeps_confidence(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
 
 
 def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused() -> None:
@@ -82,22 +82,22 @@ def test_a_type_that_nobody_knows_is_not_rented_instead() -> None:
     assert plan.chosen is not None
     known = set(plan.chosen.workers)
 
-    def danger(workers: Mapping[str, int]) -> RiskOptions:
+    def options(workers: Mapping[str, int]) -> RiskOptions:
         if not set(workers) <= known:
             raise UserError("nobody says")
         return RiskOptions(dict.fromkeys(workers, BRISK))
 
-    found = plan_with_revocations(plan, danger)
+    found = plan_with_revocations(plan, options)
     assert found.chosen is not None
     assert set(found.chosen.workers) <= known
 
 
 def test_an_unknown_type_of_the_plans_own_fleet_is_said() -> None:
-    def danger(workers: Mapping[str, int]) -> RiskOptions:
+    def options(workers: Mapping[str, int]) -> RiskOptions:
         raise UserError("nobody says how often p3.2xlarge is revoked")
 
     with pytest.raises(UserError, match="nobody says"):
-        plan_with_revocations(tight(), danger)
+        plan_with_revocations(tight(), options)
 
 
 def with_prices(plan: FleetPlan, times: float) -> FleetPlan:
@@ -121,7 +121,7 @@ def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> 
     # Dearer than all of it on spot, cheaper than all on demand, and in time where spot alone is not.
     assert found.risk.on_demand_dollars is not None
     assert found.risk.dollars.value < found.risk.on_demand_dollars
-    assert in_time_enough(found)
+    assert keeps_confidence(found)
     fixed = [kind for kind in found.pool.types if kind.market == "on-demand"]
     assert [kind.dollars_per_hour for kind in fixed] == [kind.on_demand_dollars_per_hour for kind in fixed]
 
@@ -148,7 +148,7 @@ def test_shocks_take_no_machine_that_is_rented_on_demand() -> None:
     plan = with_prices(tight(), 1.2)
     assert plan.chosen is not None
     kept = plan.model_copy(update={"pool": rented_on_demand(plan.pool, plan.chosen.workers)})
-    found = reckoned(kept, RiskOptions({}, shocks=1.0)).risk
+    found = with_risk(kept, RiskOptions({}, shocks=1.0)).risk
     assert found is not None
     assert (found.revocations, found.p_deadline.value) == (0, 1)
 

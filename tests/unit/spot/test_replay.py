@@ -136,7 +136,7 @@ def test_a_loss_that_is_no_number_ends_the_replay() -> None:
     assert end.value.updates < 10
 
 
-def test_whoever_is_told_can_end_it() -> None:
+def test_a_replay_ends_when_it_may_not_keep_on() -> None:
     assert replay(watched([]), numbers(), alike(1, 2), 60, 0, CPU, keep_on=lambda update, loss: update < 5) is None
 
 

@@ -23,8 +23,8 @@ from stash.cli.main import app
 from stash.core.errors import UserError
 from stash.core.membership import join
 from stash.predict.forecasting import shipped_catalog
-from stash.spot.model import server_memory
-from stash.spot.model.server_memory import BASE_BYTES, HEAD_BYTES, server_bytes
+from stash.spot.model import pool as pools
+from stash.spot.model.pool import BASE_BYTES, HEAD_BYTES, server_bytes
 from stash.spot.pages.fleet_plan import document, page
 from stash.spot.planning import plan
 from stash.spot.records.fleets import FleetPlan
@@ -254,7 +254,7 @@ def test_it_is_the_worst_of_starting_saving_and_ending(of: LearnedCurve, servers
 
 
 def test_it_counts_the_buffers_that_a_server_has() -> None:
-    assert elastic.trays_of(1) == server_memory._TRAYS
+    assert elastic.trays_of(1) == pools._TRAYS
 
 
 def test_machines_that_cannot_hold_it_are_left_out_with_the_reason() -> None:

@@ -17,8 +17,8 @@ from stash.spot.pages.simulated_policies import page as page_of_simulation
 from stash.spot.policies.simulating import simulate
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.risks import Obtainable, SpotSimulation
+from stash.spot.risk.fleet_risk import RiskOptions, with_risk
 from stash.spot.risk.lifetimes import ChosenLaw, Memoryless
-from stash.spot.risk.reckoning import RiskOptions, reckoned
 from stash.ui import html, markdown
 from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Trail
 from stash.ui.charts.svg import svg
@@ -34,7 +34,7 @@ def plan() -> FleetPlan:
     found = provision(wish, "0", "2026-11-22T00:00:00")
     assert found.chosen is not None
     law = ChosenLaw(Memoryless(1e-4), "stated")
-    return reckoned(found, RiskOptions(dict.fromkeys(found.chosen.workers, law)), runs=200)
+    return with_risk(found, RiskOptions(dict.fromkeys(found.chosen.workers, law)), runs=200)
 
 
 @pytest.fixture(scope="module")

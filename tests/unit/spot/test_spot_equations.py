@@ -10,6 +10,7 @@ from fleet_pools import published
 
 from stash.spot.model.convergence import loss_after, updates_to
 from stash.spot.model.queueing import (
+    asynchronous,
     bandwidth,
     compute_seconds,
     contending,
@@ -17,7 +18,6 @@ from stash.spot.model.queueing import (
     iteration_seconds,
     largest_batch,
 )
-from stash.spot.model.speed import asynchronous
 from stash.spot.records.fleets import Contention, LossCurve
 
 SHIPPED = Contention(alpha=0.8, beta=-1.92)

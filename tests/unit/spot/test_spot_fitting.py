@@ -9,8 +9,7 @@ import pytest
 from fleet_pools import ROOT
 
 from stash.core.errors import UserError
-from stash.spot.model.fitting import SingleSpeeds, fit, queue_speeds
-from stash.spot.model.speed import predict
+from stash.spot.model.fitting import SingleSpeeds, fit, predict, queue_speeds
 from stash.spot.records.fleets import FittedQueue, FleetModel, FleetRun
 from stash.spot.spot_files import workers_of
 

@@ -9,7 +9,7 @@ import pytest
 from loss_courses import course, learned_curve
 from pydantic import ValidationError
 
-from stash.spot.model.convergence import _kept, common_losses, spread_at, spreads, updates_to, with_levels
+from stash.spot.model.convergence import common_losses, kept_share, spread_at, spreads, updates_to, with_levels
 from stash.spot.model.learning import fitted_forms
 from stash.spot.records.fleets import LossCurve, LossLevel, SizeFactor
 from stash.spot.records.runs import LossReplay, LossSpread
@@ -59,10 +59,10 @@ def test_a_power_of_workers_stays_one_without_factors() -> None:
 def test_what_sizes_take_counts_by_how_much_more_than_noise_it_is() -> None:
     # Two more coefficients explain 4, 40 and 1 of squares, where 10 replays leave 10: F is 2, 20 and ½.
     left = np.array([10.0, 10.0, 10.0])
-    assert _kept(left + np.array([4.0, 40.0, 1.0]), left, 2, 10) == pytest.approx([0.5, 0.95, 0.0])
-    assert (_kept(left, left, 0, 10) == 0).all()
-    assert (_kept(left, left, 2, 0) == 0).all()
-    assert _kept(np.ones(1), np.zeros(1), 2, 10) == pytest.approx([1.0])
+    assert kept_share(left + np.array([4.0, 40.0, 1.0]), left, 2, 10) == pytest.approx([0.5, 0.95, 0.0])
+    assert (kept_share(left, left, 0, 10) == 0).all()
+    assert (kept_share(left, left, 2, 0) == 0).all()
+    assert kept_share(np.ones(1), np.zeros(1), 2, 10) == pytest.approx([1.0])
 
 
 def test_a_factor_is_straight_in_its_logarithm_between_sizes_and_stays_beyond() -> None:

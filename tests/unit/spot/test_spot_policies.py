@@ -16,9 +16,8 @@ from stash.core.errors import UserError
 from stash.spot.choose.fleet_costs import FleetWish, rented_on_demand
 from stash.spot.choose.provision import provision
 from stash.spot.policies.hindsight import hindsight
-from stash.spot.policies.markets import revocable, together
 from stash.spot.policies.policies import POLICIES, Played, PolicyName, SpotMarket, SyncJob, play, ticks
-from stash.spot.policies.simulating import simulate
+from stash.spot.policies.simulating import revocable, simulate, together
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.risks import Obtainable, SpotPrices
 

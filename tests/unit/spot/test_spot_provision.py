@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from stash.core.errors import UserError
 from stash.spot.choose.branching import TOLERANCE, cheapest
-from stash.spot.choose.fleet_costs import FleetWish, everything, too_much
+from stash.spot.choose.fleet_costs import FleetWish, all_fleets, too_much
 from stash.spot.choose.provision import provision
 from stash.spot.records.fleets import FleetPlan, SpeedModel, Uncertainty
 
@@ -46,14 +46,14 @@ def test_the_papers_exhaustive_row_is_found_by_both_searches(
 
 
 def test_fifteen_machines_reach_what_the_papers_upper_bound_of_13_rules_out() -> None:
-    all_of_them = everything(wished(0.8, 1e9))
+    all_of_them = all_fleets(wished(0.8, 1e9))
     size, seconds = all_of_them.counts.sum(axis=1), all_of_them.weighed.seconds
     assert round(float(seconds[size == 15].min())) == 1921
     assert round(float(seconds[size <= 13].min())) == 1926
 
 
 def by_force(wish: FleetWish) -> float:
-    found = everything(wish).weighed
+    found = all_fleets(wish).weighed
     return float(np.where(found.feasible, found.dollars, math.inf).min())
 
 
@@ -66,6 +66,30 @@ def test_branching_finds_what_brute_force_finds(first: int) -> None:
             random_pool(seed), "paper", draw.uniform(0.6, 1.2), draw.uniform(1200, 9000), budget_dollars=budget
         )
         assert cheapest(wish).dollars == pytest.approx(by_force(wish), rel=2 * TOLERANCE), seed
+
+
+@pytest.mark.parametrize("seed", [7, 29])
+def test_branching_finds_what_brute_force_finds_where_large_batches_take_more_updates(seed: int) -> None:
+    draw, pool = np.random.default_rng(seed), random_pool(seed, 2, 3)
+    types = tuple(
+        pool.types[0].model_copy(
+            update={
+                "name": name,
+                "gpus": 1,
+                "vcpus": 1,
+                "batch": batch,
+                "quota": quota,
+                "samples_per_second": batch * draw.uniform(1, 2),
+                "dollars_per_hour": draw.uniform(0.5, 1.5),
+            }
+        )
+        for name, batch, quota in (("small", 8, 13), ("medium", 32, 9), ("large", 512, 9))
+    )
+    loss = pool.loss.model_copy(update={"gamma2": 20.0, "gamma4": None})
+    pool = pool.model_copy(update={"types": types, "most_vcpus": None, "start_seconds": 0.0, "loss": loss})
+    seconds = all_fleets(FleetWish(pool, "paper", 0.8, 1e8)).weighed.seconds
+    wish = FleetWish(pool, "paper", 0.8, float(np.quantile(seconds[np.isfinite(seconds)], 0.002)))
+    assert cheapest(wish).dollars == pytest.approx(by_force(wish), rel=2 * TOLERANCE)
 
 
 @pytest.mark.slow

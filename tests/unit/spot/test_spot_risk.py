@@ -15,8 +15,8 @@ from stash.spot.choose.fleet_costs import FleetWish
 from stash.spot.choose.provision import provision
 from stash.spot.records.fleets import FleetPlan, Uncertainty
 from stash.spot.records.risks import FleetRisk, Obtainable
+from stash.spot.risk.fleet_risk import RiskOptions, with_risk
 from stash.spot.risk.lifetimes import HOUR, ChosenLaw, Memoryless
-from stash.spot.risk.reckoning import RiskOptions, reckoned
 from stash.spot.risk.replacing import FleetSpeeds, by_laws, by_record, speeds
 from stash.spot.risk.restarting import mean_of, share_of
 
@@ -36,8 +36,8 @@ def a_plan(
     return provision(FleetWish(pool.model_copy(update=more), "paper", 0.7, deadline, confidence), "0", "now")
 
 
-def risk_of(plan: FleetPlan, danger: RiskOptions) -> FleetRisk:
-    found = reckoned(plan, danger).risk
+def risk_of(plan: FleetPlan, options: RiskOptions) -> FleetRisk:
+    found = with_risk(plan, options).risk
     assert found is not None
     return found
 
@@ -139,12 +139,12 @@ def test_more_revocations_are_never_better() -> None:
 
 def test_a_synchronous_job_has_a_closed_form_that_its_runs_agree_with() -> None:
     plan = a_plan(deadline=5000)
-    danger = replace(stated(plan, 0.3), write_seconds=20.0)
-    found = risk_of(plan, danger)
+    options = replace(stated(plan, 0.3), write_seconds=20.0)
+    found = risk_of(plan, options)
     assert (found.mode, found.how) == ("synchronous", "closed form")
     assert found.checkpoint is not None
     assert found.checkpoint.best == pytest.approx(found.checkpoint.daly, rel=1e-3)
-    timely = risk_of(plan, replace(danger, notice_seconds=30.0))
+    timely = risk_of(plan, replace(options, notice_seconds=30.0))
     assert timely.checkpoint is not None
     assert timely.checkpoint.just_in_time
     assert timely.p_deadline.value > found.p_deadline.value
@@ -165,7 +165,7 @@ def test_a_record_is_replayed_and_says_how_much_it_tells() -> None:
     assert told.p_deadline.low is None
     assert any("less than two whole runs" in sentence for sentence in told.beyond)
     with pytest.raises(UserError, match="the trace is shorter than the job"):
-        reckoned(plan, RiskOptions(laws, dict.fromkeys(laws, Obtainable(gap_seconds=60, machines=(20,) * 20))))
+        with_risk(plan, RiskOptions(laws, dict.fromkeys(laws, Obtainable(gap_seconds=60, machines=(20,) * 20))))
 
 
 def test_what_overlaps_tells_less() -> None:

@@ -1,15 +1,17 @@
-"""What was measured beside what the machine's type should have: line by line, shortfalls, the nearest types."""
+"""What was measured against what the machine's type should have: line by line, shortfalls, the nearest types.
+
+What the machine or the catalog does not know is ``None``, never zero, and nothing is found against it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from stash.analysis.findings.inside import host_copies, pair_copies
-from stash.analysis.findings.machine import Reach, exactly, model_of, reach, working
-from stash.analysis.findings.rates import Curve, Finding, curve, fact_of, origin, sustained_rate, unlike
+from stash.analysis.findings.machine import Finding, Reach, exactly, fact_of, model_of, origin, reach, unlike, working
+from stash.analysis.findings.rates import Curve, curve, sustained_rate
 from stash.catalog.facts import Instance
 from stash.catalog.offers import Catalog
 from stash.core.formatting import Unit, bits, plain, quantity
@@ -18,11 +20,7 @@ from stash.core.records.base import Record
 from stash.core.records.host import Host
 from stash.core.units import format_bits
 
-# Against ---------------------------------------------------------------------------------------------------
-# What was measured beside what the machine's type should have, line by line.
-#
-# One row for every quantity that either side knows; what one of them does not know is ``None``, never zero. Says
-# nothing of whether a ratio is good: ``shortfall`` does.
+# Line by line
 
 
 class Compared(Record):
@@ -100,8 +98,45 @@ def measured(hosts: Sequence[Host], node: int) -> Measured:
 
 
 def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison:
-    """``hosts[node]`` beside the instance type ``reference``."""
-    host = hosts[node]
+    """``hosts[node]`` beside the instance type ``reference``: one row for every quantity that either side knows."""
+    host, best = hosts[node], measured(hosts, node)
+    rows: list[Compared] = []
+
+    def row(
+        name: str, found: Interval | None, catalog: float | None, catalog_is: str = "", unit: Unit = "bytes/s"
+    ) -> None:
+        if found is not None or catalog is not None:
+            says = catalog_is if catalog is not None else ""
+            network = name in ("network, TCP", "all-reduce across, bus", "RDMA")
+            rows.append(
+                Compared(name=name, unit=unit, measured=found, catalog=catalog, catalog_is=says, network=network)
+            )
+
+    gpu_memory = min((gpu.memory_bytes for gpu in working(host) if gpu.memory_bytes is not None), default=None)
+    row("memory per GPU", _counted(gpu_memory), reference.gpu_memory_bytes, unit="bytes")
+    row("vCPUs", _counted(host.cores), reference.vcpus, unit="count")
+    row("memory", _counted(host.memory_bytes), reference.memory_bytes, unit="bytes")
+    if reference.gpu_count != 0 or host.gpus:
+        pcie, pcie_is = reference.pcie_measured_bytes_per_second, "measured"
+        if pcie is None:
+            pcie, pcie_is = reference.pcie_bytes_per_second, "x16 in theory"
+        row("host to GPU, slowest", best.host_to_gpu, pcie, pcie_is)
+        row("GPU pair, slowest", best.slowest_pair, reference.pair_min_bytes_per_second)
+        row("GPU pair, fastest", best.fastest_pair, reference.pair_max_bytes_per_second)
+        row("all-reduce inside, bus", best.bus_inside, reference.interconnect_bytes_per_second, "links of one GPU")
+    network, network_is = reference.network_bytes_per_second, "sustained"
+    if network is None:
+        network, network_is = reference.network_burst_bytes_per_second, "burst"
+    tcp = best.network.best if best.network is not None else None
+    row("network, TCP", tcp, network, network_is if network else "")
+    row("all-reduce across, bus", best.bus_across, reference.network_bytes_per_second, "network")
+    row("RDMA", None, reference.rdma_bytes_per_second)
+    row("disk, sequential", best.disk, reference.remote_disk_bytes_per_second, "network disks")
+
+    names = [gpu.name for gpu in working(host)]
+    gpus = None
+    if reference.gpu_count is not None:
+        gpus = f"{reference.gpu_count:g} × {reference.gpu or reference.gpu_model}" if reference.gpu_count else "none"
     return Comparison(
         hostname=host.hostname,
         instance=reference.name,
@@ -109,63 +144,10 @@ def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison
         as_of=reference.as_of,
         source=reference.source,
         notes=reference.notes,
-        gpus_measured=_gpus_here(host),
-        gpus_catalog=_gpus_of(reference),
-        rows=tuple(row for row in _rows(host, measured(hosts, node), reference) if _known(row)),
+        gpus_measured=", ".join(f"{names.count(kind)} × {kind}" for kind in sorted(set(names))) or "none",
+        gpus_catalog=gpus,
+        rows=tuple(rows),
     )
-
-
-def _known(row: Compared) -> bool:
-    return row.measured is not None or row.catalog is not None
-
-
-def _rows(host: Host, best: Measured, type_: Instance) -> list[Compared]:
-    gpu_memory = min((gpu.memory_bytes for gpu in working(host) if gpu.memory_bytes is not None), default=None)
-    disk_bytes = type_.remote_disk_bytes_per_second
-    network_bytes = type_.network_bytes_per_second
-    rows = [
-        _row("memory per GPU", "bytes", _counted(gpu_memory), type_.gpu_memory_bytes),
-        _row("vCPUs", "count", _counted(host.cores), type_.vcpus),
-        _row("memory", "bytes", _counted(host.memory_bytes), type_.memory_bytes),
-    ]
-    if type_.gpu_count != 0 or host.gpus:
-        published = type_.pcie_measured_bytes_per_second
-        rows += [
-            _row("host to GPU, slowest", "bytes/s", best.host_to_gpu, *_or_theory(published, type_)),
-            _row("GPU pair, slowest", "bytes/s", best.slowest_pair, type_.pair_min_bytes_per_second),
-            _row("GPU pair, fastest", "bytes/s", best.fastest_pair, type_.pair_max_bytes_per_second),
-            _row(
-                *("all-reduce inside, bus", "bytes/s", best.bus_inside),
-                *(type_.interconnect_bytes_per_second, "links of one GPU"),
-            ),
-        ]
-    tcp = best.network.best if best.network is not None else None
-    burst = type_.network_burst_bytes_per_second
-    sustained, which = (network_bytes, "sustained") if network_bytes is not None else (burst, "burst")
-    return [
-        *rows,
-        _row("network, TCP", "bytes/s", tcp, sustained, which if sustained else "", network=True),
-        _row("all-reduce across, bus", "bytes/s", best.bus_across, network_bytes, "network", network=True),
-        _row("RDMA", "bytes/s", None, type_.rdma_bytes_per_second, network=True),
-        _row("disk, sequential", "bytes/s", best.disk, disk_bytes, "network disks"),
-    ]
-
-
-def _row(
-    name: str,
-    unit: Unit,
-    found: Interval | None,
-    catalog: float | None,
-    catalog_is: str = "",
-    *,
-    network: bool = False,
-) -> Compared:
-    says = catalog_is if catalog is not None else ""
-    return Compared(name=name, unit=unit, measured=found, catalog=catalog, catalog_is=says, network=network)
-
-
-def _or_theory(published: float | None, type_: Instance) -> tuple[float | None, str]:
-    return (published, "measured") if published is not None else (type_.pcie_bytes_per_second, "x16 in theory")
 
 
 def _counted(value: float | None) -> Interval | None:
@@ -184,139 +166,84 @@ def _largest(curves: Sequence[Curve]) -> Interval | None:
     return max(curves, key=lambda item: item.ranks).sizes[-1].bus_bytes_per_second
 
 
-def _gpus_here(host: Host) -> str:
-    names = [gpu.name for gpu in working(host)]
-    kinds = sorted(set(names))
-    return ", ".join(f"{names.count(kind)} × {kind}" for kind in kinds) or "none"
-
-
-def _gpus_of(reference: Instance) -> str | None:
-    if reference.gpu_count is None:
-        return None
-    return "none" if reference.gpu_count == 0 else f"{reference.gpu_count:g} × {reference.gpu or reference.gpu_model}"
-
-
-# Shortfall -------------------------------------------------------------------------------------------------
-# Findings against the catalog: links that carry less than the machine's type should have.
-#
-# Each needs a fact with a date and a source, and fires only when the whole interval lies below the fact less a
-# tolerance, which is what protocols and libraries are known to cost. Where the catalog is silent, so is this.
+# Shortfalls
 
 _TCP = 0.10
 """Of the label: headers, acknowledgements, and the label's own rounding."""
 _PCIE_THEORY = 0.35
 """Packets' headers take 15 to 25 % of PCIe's rate; below that, something is wrong."""
 _PUBLISHED = 0.15
-"""Between somebody else's measurement and ours."""
+"""Between another's measurement and ours."""
 _ALL_REDUCE = 0.45
 """nccl-tests on healthy NVLink machines reach 60 to 80 % of the links' rate as bus bandwidth."""
-_DISK = 0.20
-
-_LOCAL_DISKS = ("instance storage", "local", "ephemeral")
-
-
-class _Promise(NamedTuple):
-    """One link of a type: what was measured of it, what the catalog has for it, and how to say so."""
-
-    finding: str
-    says: str
-    """Before the measured rate."""
-    rate: Interval | None
-    about: str
-    """What the catalog's figure is."""
-    promised: float | None
-    tolerance: float
-    remark: str = ""
-    """After the rate that was promised."""
-    network: bool = False
-    """Written in bits per second."""
-    how: str = ""
-    """After the measured rate."""
 
 
 def shortfall_findings(hosts: Sequence[Host], node: int, reference: Instance) -> Iterator[Finding]:
-    """Findings about ``hosts[node]``, which is meant to be a ``reference``."""
+    """Links of ``hosts[node]`` that carry less than a ``reference`` should."""
     host, best = hosts[node], measured(hosts, node)
-    yield from _short([_pcie(best, reference)], reference, host)
-    # Where the fastest pair is too slow, nothing is said of the slowest.
-    yield from [*_short(_pairs(best, reference), reference, host)][:1]
-    yield from _short([_all_reduce(best, reference)], reference, host)
-    if not _disk_is_local(host):
-        yield from _short([_disk(best, reference)], reference, host)
-
-
-def slow_network(hosts: Sequence[Host], reference: Instance) -> Iterator[Finding]:
-    """One finding for all nodes: what the fastest pair reaches of the type's label."""
-    fastest = measured(hosts, 0).network
-    if fastest is None:
-        return
-    how = " with one flow" if fastest.flows == 1 else f" with {fastest.flows} flows"
-    rate, promised = fastest.best, reference.network_bytes_per_second
-    about = ("sustained network", promised, _TCP)
-    yield from _short(
-        [_Promise("slow-network", "the network reaches", rate, *about, network=True, how=how)], reference
-    )
-
-
-def slow_across(hosts: Sequence[Host], reference: Instance) -> Iterator[Finding]:
-    """All-reduce across nodes against the type's network; a ring's bus bandwidth cannot exceed it."""
-    says = f"all-reduce across {len(hosts)} nodes reaches a bus bandwidth of"
-    about = ("sustained network", reference.network_bytes_per_second, _ALL_REDUCE)
-    rate = measured(hosts, 0).bus_across
-    yield from _short([_Promise("slow-all-reduce", says, rate, *about, network=True)], reference)
-
-
-def _short(promises: Iterable[_Promise], reference: Instance, host: Host | None = None) -> Iterator[Finding]:
-    """The promises that are not kept, as findings about ``host``, or about all machines together."""
-    for link in promises:
-        fact = fact_of(reference, link.about, link.promised, "bytes/s")
-        if link.rate is None or fact is None or not link.rate.below(fact.value, link.tolerance):
-            continue
-        reached = bits(link.rate) if link.network else quantity(link.rate, "bytes/s")
-        promised = format_bits(fact.value) if link.network else plain(fact.value, "bytes/s")
-        text = f"{link.says} {reached}{link.how}; {fact.about}: {promised} {origin(fact)}{link.remark}"
-        yield unlike(fact, link.rate, link.finding, text, host)
-
-
-def _pcie(best: Measured, reference: Instance) -> _Promise:
-    says = "pinned copies to the slowest GPU reach"
-    published, theory = reference.pcie_measured_bytes_per_second, reference.pcie_bytes_per_second
-    if published is not None:
-        return _Promise("slow-pcie", says, best.host_to_gpu, "host to GPU", published, _PUBLISHED)
-    return _Promise("slow-pcie", says, best.host_to_gpu, "PCIe x16 in theory", theory, _PCIE_THEORY)
-
-
-def _pairs(best: Measured, reference: Instance) -> Iterator[_Promise]:
+    pcie = ("PCIe x16 in theory", reference.pcie_bytes_per_second, _PCIE_THEORY)
+    if reference.pcie_measured_bytes_per_second is not None:
+        pcie = ("host to GPU", reference.pcie_measured_bytes_per_second, _PUBLISHED)
+    yield from _short("slow-pcie", "pinned copies to the slowest GPU reach", best.host_to_gpu, *pcie, reference, host)
     for name, rate, promised in (
         ("fastest", best.fastest_pair, reference.pair_max_bytes_per_second),
         ("slowest", best.slowest_pair, reference.pair_min_bytes_per_second),
     ):
-        says = f"the {name} pair of GPUs here reaches"
-        missing = ": links that the type can have are missing here"
-        yield _Promise("slow-pairs", says, rate, f"{name} pair", promised, _ALL_REDUCE, missing)
-
-
-def _all_reduce(best: Measured, reference: Instance) -> _Promise:
+        says, missing = f"the {name} pair of GPUs here reaches", ": links that the type can have are missing here"
+        pair = (f"{name} pair", promised, _ALL_REDUCE)
+        found = [*_short("slow-pairs", says, rate, *pair, reference, host, remark=missing)]
+        yield from found
+        if found:  # where the fastest pair is too slow, nothing is said of the slowest
+            break
     says = "all-reduce inside the machine reaches a bus bandwidth of"
-    promised = reference.interconnect_bytes_per_second
-    return _Promise("slow-all-reduce", says, best.bus_inside, "links of one GPU", promised, _ALL_REDUCE)
-
-
-def _disk(best: Measured, reference: Instance) -> _Promise:
-    promised, limits = reference.remote_disk_bytes_per_second, ": the volume, or one reader, is what limits"
-    return _Promise("slow-disk", "sequential reads reach", best.disk, "network disks", promised, _DISK, limits)
-
-
-def _disk_is_local(host: Host) -> bool:
+    inside = ("links of one GPU", reference.interconnect_bytes_per_second, _ALL_REDUCE)
+    yield from _short("slow-all-reduce", says, best.bus_inside, *inside, reference, host)
     models = [disk.model.lower() for disk in host.disks if disk.model is not None]
-    return any(word in model for model in models for word in _LOCAL_DISKS)
+    if not any(word in model for model in models for word in ("instance storage", "local", "ephemeral")):
+        limits = ": the volume, or one reader, is what limits"
+        disk = ("network disks", reference.remote_disk_bytes_per_second, 0.20)
+        yield from _short("slow-disk", "sequential reads reach", best.disk, *disk, reference, host, remark=limits)
 
 
-# Nearest ---------------------------------------------------------------------------------------------------
-# Which instance types a machine of unknown type is most like, by what was seen of it.
-#
-# Compares shapes (GPU model, their number and memory, vCPUs, memory, network) and says what could not be compared.
-# A likeness is not an identity: clouds sell the same shape under many names.
+def network_shortfalls(hosts: Sequence[Host], reference: Instance) -> Iterator[Finding]:
+    """What the fastest pair of nodes, and all-reduce across all, reach of the type's network."""
+    best, about, promised = measured(hosts, 0), "sustained network", reference.network_bytes_per_second
+    if best.network is not None:
+        how = " with one flow" if best.network.flows == 1 else f" with {best.network.flows} flows"
+        tcp = (best.network.best, about, promised, _TCP)
+        yield from _short("slow-network", "the network reaches", *tcp, reference, how=how, network=True)
+    says = f"all-reduce across {len(hosts)} nodes reaches a bus bandwidth of"  # of a ring, it cannot exceed it
+    exchange = (best.bus_across, about, promised, _ALL_REDUCE)
+    yield from _short("slow-all-reduce", says, *exchange, reference, network=True)
+
+
+def _short(
+    name: str,
+    says: str,
+    rate: Interval | None,
+    about: str,
+    promised: float | None,
+    tolerance: float,
+    reference: Instance,
+    host: Host | None = None,
+    *,
+    how: str = "",
+    remark: str = "",
+    network: bool = False,
+) -> Iterator[Finding]:
+    """The finding that ``rate`` is below what the catalog has, about ``host``, or about all machines together.
+
+    Only if the whole interval lies below the fact less its tolerance: what protocols and libraries are known to cost.
+    """
+    fact = fact_of(reference, about, promised, "bytes/s")
+    if rate is None or fact is None or not rate.below(fact.value, tolerance):
+        return
+    reached = bits(rate) if network else quantity(rate, "bytes/s")
+    should = format_bits(fact.value) if network else plain(fact.value, "bytes/s")
+    yield unlike(fact, rate, name, f"{says} {reached}{how}; {fact.about}: {should} {origin(fact)}{remark}", host)
+
+
+# The nearest types
 
 _OTHER_MODEL = 3.0
 """Distance of another GPU model: as far as 8 GPUs are from 160, so that no size makes up for it."""
@@ -337,56 +264,46 @@ class Near(Record):
     """Dimensions that the machine or the catalog does not know."""
 
 
-Dimensions = dict[str, float | None]
-
-
 def nearest_types(hosts: Sequence[Host], node: int, catalog: Catalog, count: int = 3) -> tuple[Near, ...]:
-    """The ``count`` types most like ``hosts[node]``, nearest first; empty when too little is known of it."""
-    shape, model = _shape_of_host(hosts, node), _model(hosts[node], catalog)
+    """The ``count`` types most like ``hosts[node]``, nearest first; empty when too little is known of it.
+
+    Compares shapes. A likeness is not an identity: clouds sell the same shape under many names.
+    """
+    host, gpus, network = hosts[node], working(hosts[node]), reach(hosts)
+    shape: dict[str, float | None] = {
+        "GPUs": float(len(gpus)),
+        "memory per GPU": min(
+            (float(gpu.memory_bytes) for gpu in gpus if gpu.memory_bytes is not None), default=None
+        ),
+        "vCPUs": host.cores,
+        "memory": host.memory_bytes,
+        "network": None if network is None else network.best.value,
+    }
     if sum(value is not None for value in shape.values()) < 2:
         return ()
+    models = {model_of(gpu, catalog) for gpu in gpus}
+    model = models.pop() if len(models) == 1 else None
     found = [near for instance in catalog.instances if (near := _near(shape, model, instance)) is not None]
     found.sort(key=lambda near: (near.distance, len(near.not_compared), near.cloud, near.instance))
     return tuple(found[:count])
 
 
-def _model(host: Host, catalog: Catalog) -> str | None:
-    models = {model_of(gpu, catalog) for gpu in working(host)}
-    return models.pop() if len(models) == 1 else None
-
-
-def _shape_of_host(hosts: Sequence[Host], node: int) -> Dimensions:
-    host = hosts[node]
-    gpus = working(host)
-    memories = [gpu.memory_bytes for gpu in gpus if gpu.memory_bytes is not None]
-    network = reach(hosts)
-    return {
-        "GPUs": float(len(gpus)),
-        "memory per GPU": float(min(memories)) if memories else None,
-        "vCPUs": None if host.cores is None else float(host.cores),
-        "memory": None if host.memory_bytes is None else float(host.memory_bytes),
-        "network": None if network is None else network.best.value,
-    }
-
-
-def _shape_of_type(instance: Instance) -> Dimensions:
-    return {
+def _near(shape: dict[str, float | None], model: str | None, instance: Instance) -> Near | None:
+    """``None`` where one has GPUs and the other has none: no other likeness matters then."""
+    theirs = {
         "GPUs": float(instance.devices) if instance.gpu_count else instance.gpu_count,
         "memory per GPU": instance.gpu_memory_bytes,
         "vCPUs": instance.vcpus,
         "memory": instance.memory_bytes,
         "network": instance.network_bytes_per_second,
     }
-
-
-def _near(shape: Dimensions, model: str | None, instance: Instance) -> Near | None:
-    """``None`` where one has GPUs and the other has none: no other likeness matters then."""
-    theirs = _shape_of_type(instance)
     if theirs["GPUs"] is not None and bool(shape["GPUs"]) != bool(theirs["GPUs"]):
         return None
-    steps, differs = [], list(_other_model(model, instance))
+    steps, differs = [], []
     missing = ["GPU model"] if shape["GPUs"] and model is None else []
-    steps += [_OTHER_MODEL] * len(differs)
+    if model is not None and instance.gpu_model is not None and model != instance.gpu_model:
+        steps.append(_OTHER_MODEL)
+        differs.append(f"{instance.gpu_model} instead of {model}")
     for name, mine in shape.items():
         other = theirs[name]
         if not shape["GPUs"] and name in ("GPUs", "memory per GPU"):
@@ -407,8 +324,3 @@ def _near(shape: Dimensions, model: str | None, instance: Instance) -> Near | No
         differs=tuple(differs),
         not_compared=tuple(missing),
     )
-
-
-def _other_model(model: str | None, instance: Instance) -> Iterator[str]:
-    if model is not None and instance.gpu_model is not None and model != instance.gpu_model:
-        yield f"{instance.gpu_model} instead of {model}"

@@ -1,31 +1,20 @@
 """Findings about the links inside one machine, from measurements alone: PCIe, shared uplinks, pairs, cores, disk.
 
 Compares a machine with itself: copies alone with copies together, one pair with another, one process with many,
-the first seconds of a disk with the later ones. Whether a link is what its type should have, ``shortfall`` says.
+the first seconds of a disk with the later ones. Whether a link is what its type should have, ``against`` says.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import groupby
 
-from stash.analysis.findings.machine import working
-from stash.analysis.findings.rates import (
-    Fact,
-    Finding,
-    burst,
-    copy_rate,
-    fact_of,
-    gpu_index,
-    origin,
-    preparation_rate,
-    unlike,
-)
+from stash.analysis.findings.machine import Fact, Finding, fact_of, origin, unlike, working
+from stash.analysis.findings.rates import burst, copy_rate, gpu_index, preparation_rate
 from stash.catalog.facts import Instance
 from stash.core.formatting import listed, plain, quantity
 from stash.core.intervals import Interval, unevenness
-from stash.core.records.host import Gpu, Host, Links, Preparation
+from stash.core.records.host import Host, Links
 from stash.core.units import format_seconds
 
 _LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -40,11 +29,35 @@ def inside_findings(host: Host, reference: Instance | None = None) -> Iterator[F
     """Findings about one machine's own links; ``reference`` is what it should be, if that is known."""
     if host.links is None:
         return
-    yield from _trained_down(host, host.links)
+    alone = host_copies(host.links, "host to GPU", together=False)
+    for gpu in working(host):
+        rate = alone.get(gpu.index)
+        now, most = pcie_bytes_per_second(gpu.pcie), pcie_bytes_per_second(gpu.pcie_max)
+        # An idle link saves power and trains up under load: only copies as slow as the link says prove it.
+        if rate is None or now is None or most is None or now >= most or not rate.below(now):
+            continue
+        text = (
+            f"GPU {gpu.index}'s PCIe link runs at {gpu.pcie} and could at {gpu.pcie_max}: pinned copies reach "
+            f"{quantity(rate, 'bytes/s')}, within the {plain(now, 'bytes/s')} of {gpu.pcie}, where {gpu.pcie_max} "
+            f"carries {plain(most, 'bytes/s')}"
+        )
+        about = f"PCIe {gpu.pcie_max}, as the driver states it"
+        fact = Fact(value=most, unit="bytes/s", about=about, source="PCI-SIG")
+        yield unlike(fact, rate, "pcie-trained-down", text, host)
     yield from _shared_uplinks(host, host.links)
     yield from _uneven_pairs(host, host.links, reference)
     yield from _cores(host, host.links)
-    yield from _bursts(host, host.links)
+    for read in host.links.reads:
+        end = burst(read)
+        if end is None:
+            continue
+        lasted = format_seconds(end.seconds)
+        text = (
+            f"{read.pattern} reads under {read.path} reach {quantity(end.first, 'bytes/s')} for {lasted}, "
+            f"then {quantity(end.later, 'bytes/s')}: the disk has a burst that ends"
+        )
+        fact = Fact(value=end.first.value, unit="bytes/s", about=f"the first {lasted}")
+        yield unlike(fact, end.later, "disk-burst", text, host)
 
 
 def pcie_bytes_per_second(text: str | None) -> float | None:
@@ -80,35 +93,18 @@ def pair_copies(links: Links) -> dict[tuple[int, int], Interval]:
     return found
 
 
-def _trained_down(host: Host, links: Links) -> Iterator[Finding]:
-    alone = host_copies(links, "host to GPU", together=False)
-    for gpu in working(host):
-        rate = alone.get(gpu.index)
-        now, most = pcie_bytes_per_second(gpu.pcie), pcie_bytes_per_second(gpu.pcie_max)
-        if rate is None or now is None or most is None or now >= most:
-            continue
-        # An idle link saves power and trains up under load: only copies as slow as the link says prove it.
-        if rate.below(now):
-            yield _trained_down_finding(host, gpu, rate, now, most)
-
-
-def _trained_down_finding(host: Host, gpu: Gpu, rate: Interval, now: float, most: float) -> Finding:
-    text = (
-        f"GPU {gpu.index}'s PCIe link runs at {gpu.pcie} and could at {gpu.pcie_max}: pinned copies reach "
-        f"{quantity(rate, 'bytes/s')}, within the {plain(now, 'bytes/s')} of {gpu.pcie}, where {gpu.pcie_max} "
-        f"carries {plain(most, 'bytes/s')}"
-    )
-    about = f"PCIe {gpu.pcie_max}, as the driver states it"
-    fact = Fact(value=most, unit="bytes/s", about=about, source="PCI-SIG")
-    return unlike(fact, rate, "pcie-trained-down", text, host)
-
-
 def _shared_uplinks(host: Host, links: Links) -> Iterator[Finding]:
-    slowed = {way: _slowed(links, way) for way in ("host to GPU", "GPU to host")}
+    """GPUs whose copies are slower while the others copy too, in the direction in which there are more of them."""
+    slowed: dict[str, list[int]] = {}
+    rates = {}
+    for way in ("host to GPU", "GPU to host"):
+        alone, together = (host_copies(links, way, together=both) for both in (False, True))
+        rates[way] = alone, together
+        slowed[way] = [g for g in sorted(alone) if g in together and together[g].slower_than(alone[g], _SHARED)]
     way = max(slowed, key=lambda name: len(slowed[name]))
     if len(slowed[way]) < 2:
         return
-    alone, together = (host_copies(links, way, together=both) for both in (False, True))
+    alone, together = rates[way]
     both_ways = ", both ways" if slowed["host to GPU"] == slowed["GPU to host"] else ""
     for group, known in _behind_one_switch(host, slowed[way]):
         worst = min(group, key=lambda gpu: together[gpu].value)
@@ -120,12 +116,6 @@ def _shared_uplinks(host: Host, links: Links) -> Iterator[Finding]:
         )
         fact = Fact(value=alone[worst].value, unit="bytes/s", about=f"{way} {worst} alone")
         yield unlike(fact, together[worst], "shared-uplink", text, host)
-
-
-def _slowed(links: Links, way: str) -> list[int]:
-    """GPUs whose copies are slower while the others copy too."""
-    alone, together = (host_copies(links, way, together=both) for both in (False, True))
-    return [gpu for gpu in sorted(alone) if gpu in together and together[gpu].slower_than(alone[gpu], _SHARED)]
 
 
 def _behind_one_switch(host: Host, gpus: list[int]) -> list[tuple[list[int], bool]]:
@@ -167,43 +157,24 @@ def _uneven_pairs(host: Host, links: Links, reference: Instance | None) -> Itera
 
 
 def _cores(host: Host, links: Links) -> Iterator[Finding]:
-    for kind, of_kind in groupby(sorted(links.preparation, key=lambda made: made.kind), lambda made: made.kind):
-        rates = _by_processes(of_kind)
-        single, most = rates.get(1), max(rates, default=0)
+    """Kinds of samples of which many processes make much less than so many times one process."""
+    by_kind: dict[str, dict[int, Interval]] = {}
+    for made in sorted(links.preparation, key=lambda made: made.kind):
+        if (rate := preparation_rate(made)) is not None:
+            by_kind.setdefault(made.kind, {})[made.processes] = rate
+    limit = host.limits.cpus if host.limits is not None else None
+    for kind, rates in by_kind.items():
+        single, most = rates.get(1), max(rates)
         if single is None or most < 2 or not rates[most].below(single.value * most * _SCALES):
             continue
         if single.low is None or not rates[most].below(single.low * most):
             continue
-        gain = rates[most].value / single.value
+        why = "hyper-threads share a core, or something else needs the CPU or the memory"
+        if limit is not None and limit < most:
+            why = f"a control group allows {limit:g} CPUs"
         text = (
-            f"{most} processes prepare {gain:.1f} times the {kind} of one "
-            f"({quantity(rates[most], 'samples/s')} against {quantity(single, 'samples/s')}): {_why(host, most)}"
+            f"{most} processes prepare {rates[most].value / single.value:.1f} times the {kind} of one "
+            f"({quantity(rates[most], 'samples/s')} against {quantity(single, 'samples/s')}): {why}"
         )
         fact = Fact(value=single.value * most, unit="samples/s", about=f"{most} times one process")
         yield unlike(fact, rates[most], "cores-do-not-scale", text, host)
-
-
-def _by_processes(made: Iterator[Preparation]) -> dict[int, Interval]:
-    rates = {item.processes: preparation_rate(item) for item in made}
-    return {processes: rate for processes, rate in rates.items() if rate is not None}
-
-
-def _why(host: Host, processes: int) -> str:
-    limit = host.limits.cpus if host.limits is not None else None
-    if limit is not None and limit < processes:
-        return f"a control group allows {limit:g} CPUs"
-    return "hyper-threads share a core, or something else needs the CPU or the memory"
-
-
-def _bursts(host: Host, links: Links) -> Iterator[Finding]:
-    for read in links.reads:
-        end = burst(read)
-        if end is None:
-            continue
-        lasted = format_seconds(end.seconds)
-        text = (
-            f"{read.pattern} reads under {read.path} reach {quantity(end.first, 'bytes/s')} for {lasted}, "
-            f"then {quantity(end.later, 'bytes/s')}: the disk has a burst that ends"
-        )
-        fact = Fact(value=end.first.value, unit="bytes/s", about=f"the first {lasted}")
-        yield unlike(fact, end.later, "disk-burst", text, host)

@@ -6,20 +6,19 @@ the same reading.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import suppress
 
 from stash.analysis.findings.against import (
     Comparison,
     Near,
     compare,
     nearest_types,
+    network_shortfalls,
     shortfall_findings,
-    slow_across,
-    slow_network,
 )
 from stash.analysis.findings.inside import inside_findings
-from stash.analysis.findings.machine import machine_findings, network_findings
-from stash.analysis.findings.rates import Curve, Finding, Link, curve, links
+from stash.analysis.findings.machine import Finding, machine_findings, network_findings
+from stash.analysis.findings.rates import Curve, Link, curve, links
 from stash.catalog.facts import Instance
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
@@ -54,12 +53,20 @@ def read(probe: Probe, catalog: Catalog, against: str | None = None) -> Reading:
     wanted = catalog.instance(against) if against is not None else None
     hosts = probe.hosts
     types = [wanted or _type_of(host, catalog) for host in hosts]
+    findings: list[Finding] = []
     comparisons, nearest = [], []
     for node, (host, reference) in enumerate(zip(hosts, types, strict=True)):
+        findings += [*machine_findings(host, reference, catalog), *inside_findings(host, reference)]
         if reference is not None:
+            findings += shortfall_findings(hosts, node, reference)
             comparisons.append(compare(hosts, node, reference))
-        elif host.instance is None:
-            nearest.append(Likeness(hostname=host.hostname, types=nearest_types(hosts, node, catalog)))
+        elif host.instance is None and (alike := nearest_types(hosts, node, catalog)):
+            nearest.append(Likeness(hostname=host.hostname, types=alike))
+    findings += network_findings(hosts)
+    # What is between nodes belongs to all of them: held to a type only if they are all of it.
+    if types and types[0] is not None and all(reference == types[0] for reference in types):
+        findings += network_shortfalls(hosts, types[0])
+    unlisted = {host.instance for host, known in zip(hosts, types, strict=True) if host.instance and known is None}
     return Reading(
         links=tuple(link for node, host in enumerate(hosts) for link in links(host, node)),
         exchanges=tuple(
@@ -68,39 +75,19 @@ def read(probe: Probe, catalog: Catalog, against: str | None = None) -> Reading:
             if host.links is not None
             for exchange in host.links.exchanges
         ),
-        findings=tuple(_findings(hosts, types, catalog)),
+        findings=tuple(findings),
         comparisons=tuple(comparisons),
-        nearest=tuple(likeness for likeness in nearest if likeness.types),
-        notes=tuple(_notes(hosts, types)),
+        nearest=tuple(nearest),
+        notes=tuple(
+            f"the catalog does not know {name}, so nothing is compared with it (`stash catalog refresh` may add it)"
+            for name in sorted(unlisted)
+        ),
     )
 
 
-def _findings(hosts: tuple[Host, ...], types: list[Instance | None], catalog: Catalog) -> Iterator[Finding]:
-    for node, (host, reference) in enumerate(zip(hosts, types, strict=True)):
-        yield from machine_findings(host, reference, catalog)
-        yield from inside_findings(host, reference)
-        if reference is not None:
-            yield from shortfall_findings(hosts, node, reference)
-    yield from network_findings(hosts)
-    # What is between nodes belongs to all of them: held to a type only if they are all of it.
-    if types and types[0] is not None and all(reference == types[0] for reference in types):
-        yield from slow_network(hosts, types[0])
-        yield from slow_across(hosts, types[0])
-
-
 def _type_of(host: Host, catalog: Catalog) -> Instance | None:
-    if host.instance is None:
-        return None
-    names = [f"{host.cloud}/{host.instance}"] if host.cloud else []
-    for name in [*names, host.instance]:
-        try:
-            return catalog.instance(name)
-        except UserError:
-            continue
+    if host.instance is not None:
+        for name in [f"{host.cloud}/{host.instance}", host.instance] if host.cloud else [host.instance]:
+            with suppress(UserError):
+                return catalog.instance(name)
     return None
-
-
-def _notes(hosts: tuple[Host, ...], types: list[Instance | None]) -> Iterator[str]:
-    unlisted = {host.instance for host, known in zip(hosts, types, strict=True) if host.instance and known is None}
-    for name in sorted(unlisted):
-        yield f"the catalog does not know {name}, so nothing is compared with it (`stash catalog refresh` may add it)"

@@ -1,5 +1,7 @@
-"""Raw repetitions of a probe turned into rates with intervals: links, all-reduce curves, disks that burst; a
-finding.
+"""Raw repetitions of a probe turned into rates with intervals: links, all-reduce curves, disks that burst.
+
+Knows which repetitions belong together: the largest messages of a copy, all spells of a stream or of a disk. Judges
+nothing; knows nothing of what a machine should reach.
 """
 
 from __future__ import annotations
@@ -11,67 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stash.catalog.facts import GpuFacts, Instance
 from stash.core.formatting import Unit
 from stash.core.intervals import Interval, median_interval, overall_interval
 from stash.core.records.base import Record
 from stash.core.records.host import Copy, DiskRead, Exchange, Host, Preparation, Stream, Timing
 
-# Finding ---------------------------------------------------------------------------------------------------
-# What a finding is: one plain sentence about a machine, with the measurement and the fact behind it.
-#
-# Records only; which findings there are, and when one is justified, is decided by the modules beside this one.
-
-
-class Fact(Record):
-    """What a machine should have, and who says so."""
-
-    value: float
-    unit: Unit
-    about: str
-    """What it is a fact about, e.g. ``network of p3.8xlarge``."""
-    as_of: str | None = None
-    """ISO date; ``None`` for what the machine itself claims."""
-    source: str = "the machine itself"
-
-
-class Finding(Record):
-    """One sentence worth reading, and what it rests on."""
-
-    name: str
-    """Which kind it is, e.g. ``slow-pairs``; ``docs/probe.md`` lists them all."""
-    hostname: str | None = None
-    """``None`` when it is about several machines."""
-    text: str
-    unit: Unit | None = None
-    """Of ``measured``."""
-    measured: Interval | None = None
-    fact: Fact | None = None
-
-
-def unlike(fact: Fact, measured: Interval, name: str, text: str, host: Host | None = None) -> Finding:
-    """The finding that ``measured`` is not what ``fact`` says; about ``host``, or about several machines."""
-    hostname = None if host is None else host.hostname
-    return Finding(name=name, hostname=hostname, text=text, unit=fact.unit, measured=measured, fact=fact)
-
-
-def fact_of(item: Instance | GpuFacts, about: str, value: float | None, unit: Unit) -> Fact | None:
-    """The catalog's ``value`` as a fact with its date and source; ``None`` where the catalog is silent."""
-    if value is None:
-        return None
-    return Fact(value=value, unit=unit, about=f"{about} of {item.name}", as_of=item.as_of, source=item.source)
-
-
-def origin(fact: Fact) -> str:
-    """``"(catalog of 2026-11-20: EC2 user guide)"``, to stand behind a fact."""
-    return f"({fact.source})" if fact.as_of is None else f"(catalog of {fact.as_of}: {fact.source})"
-
-
-# Rates -----------------------------------------------------------------------------------------------------
-# Raw repetitions turned into rates: every measured link of a host, with its interval.
-#
-# Knows which repetitions belong together: the largest messages of a copy, all spells of a stream or of a disk.
-# Judges nothing; all-reduce has a module of its own, because it is a curve and not a rate.
+# Links
 
 
 class Link(Record):
@@ -90,29 +37,31 @@ class Link(Record):
     rate: Interval
 
 
-def repeated(timings: Iterable[Timing]) -> list[float]:
+def rate_of(timings: Iterable[Timing]) -> Interval | None:
+    """The median of the bytes per second of every repetition; ``None`` if none took any time."""
+    rates = _repeated(timings)
+    return median_interval(rates) if rates else None
+
+
+def _repeated(timings: Iterable[Timing]) -> list[float]:
     """Bytes per second of every repetition, in the order in which they were taken."""
     return [timing.bytes / seconds for timing in timings for seconds in timing.seconds if seconds > 0]
-
-
-def _interval(rates: list[float]) -> Interval | None:
-    return median_interval(rates) if rates else None
 
 
 def copy_rate(copy: Copy) -> Interval | None:
     """Bytes per second of the largest copies: small ones measure the call."""
     largest = max((timing.bytes for timing in copy.timings), default=0)
-    return _interval(repeated(timing for timing in copy.timings if timing.bytes == largest))
+    return rate_of(timing for timing in copy.timings if timing.bytes == largest)
 
 
 def stream_rate(stream: Stream) -> Interval | None:
     """Bytes per second of all flows together."""
-    return _interval(repeated(stream.timings))
+    return rate_of(stream.timings)
 
 
 def read_rate(read: DiskRead) -> Interval | None:
     """Bytes per second of all readers together: of a disk over the whole run, of the page cache the usual one."""
-    rates = repeated(read.timings)
+    rates = _repeated(read.timings)
     if not rates:
         return None
     return overall_interval(rates) if read.cold or read.direct else median_interval(rates)
@@ -120,27 +69,44 @@ def read_rate(read: DiskRead) -> Interval | None:
 
 def preparation_rate(made: Preparation) -> Interval | None:
     """Samples per second of all processes together."""
-    return _interval([made.samples / seconds for seconds in made.seconds if seconds > 0])
+    rates = [made.samples / seconds for seconds in made.seconds if seconds > 0]
+    return median_interval(rates) if rates else None
 
 
 def links(host: Host, node: int = 0) -> tuple[Link, ...]:
     """Every link of one host that was measured, in the order of its records."""
     if host.links is None:
         return ()
-    measured: list[tuple[str, tuple[str, str], Interval | None, Unit]] = [
-        *(("copies", _copy_name(copy), copy_rate(copy), "bytes/s") for copy in host.links.copies),
-        *(("streams", _stream_name(stream), stream_rate(stream), "bytes/s") for stream in host.links.streams),
-        *(("reads", (_read_name(read), ""), read_rate(read), "bytes/s") for read in host.links.reads),
-        *(
-            ("preparation", (_preparation_name(made), ""), preparation_rate(made), "samples/s")
-            for made in host.links.preparation
-        ),
-    ]
-    return tuple(
-        Link(hostname=host.hostname, node=node, part=part, group=group, member=member, rate=rate, unit=unit)
-        for part, (group, member), rate, unit in measured
-        if rate is not None
-    )
+    found: list[Link] = []
+
+    def add(part: str, group: str, member: str, rate: Interval | None, unit: Unit = "bytes/s") -> None:
+        if rate is not None:
+            names = {"hostname": host.hostname, "node": node, "part": part, "group": group, "member": member}
+            found.append(Link(**names, unit=unit, rate=rate))
+
+    for copy in host.links.copies:
+        how = (", pageable" if copy.pinned is False else "") + (", all at once" if copy.together else "")
+        source, target = gpu_index(copy.source), gpu_index(copy.target)
+        if source is None and target is None:
+            group, member = "host memory", ""
+        elif source is None:
+            group, member = "host to GPU", f"GPU {target}"
+        elif target is None:
+            group, member = "GPU to host", f"GPU {source}"
+        else:
+            group, member = "GPU to GPU", f"{source} to {target}"
+        add("copies", group + how, member, copy_rate(copy))
+    for stream in host.links.streams:
+        flows = "1 flow" if stream.flows == 1 else f"{stream.flows} flows"
+        add("streams", f"TCP, {flows}", f"node {stream.source} to {stream.target}", stream_rate(stream))
+    for read in host.links.reads:
+        where = "direct" if read.direct else "cold" if read.cold else "page cache"
+        readers = "" if read.readers == 1 else f", {read.readers} readers"
+        add("reads", f"{read.pattern} reads, {where}{readers}", "", read_rate(read))
+    for made in host.links.preparation:
+        group = f"{made.kind}, {made.processes} process{'' if made.processes == 1 else 'es'}"
+        add("preparation", group, "", preparation_rate(made), "samples/s")
+    return tuple(found)
 
 
 def gpu_index(device: str) -> int | None:
@@ -149,39 +115,7 @@ def gpu_index(device: str) -> int | None:
     return int(index) if kind == "cuda" and index.isdecimal() else None
 
 
-def _copy_name(copy: Copy) -> tuple[str, str]:
-    how = [text for text, holds in (("pageable", copy.pinned is False), ("all at once", copy.together)) if holds]
-    suffix = "".join(f", {text}" for text in how)
-    source, target = gpu_index(copy.source), gpu_index(copy.target)
-    if source is None and target is None:
-        return "host memory" + suffix, ""
-    if source is None:
-        return "host to GPU" + suffix, f"GPU {target}"
-    if target is None:
-        return "GPU to host" + suffix, f"GPU {source}"
-    return "GPU to GPU" + suffix, f"{source} to {target}"
-
-
-def _stream_name(stream: Stream) -> tuple[str, str]:
-    flows = "1 flow" if stream.flows == 1 else f"{stream.flows} flows"
-    return f"TCP, {flows}", f"node {stream.source} to {stream.target}"
-
-
-def _read_name(read: DiskRead) -> str:
-    where = "direct" if read.direct else "cold" if read.cold else "page cache"
-    readers = "" if read.readers == 1 else f", {read.readers} readers"
-    return f"{read.pattern} reads, {where}{readers}"
-
-
-def _preparation_name(made: Preparation) -> str:
-    return f"{made.kind}, {made.processes} process{'' if made.processes == 1 else 'es'}"
-
-
-# Allreduce -------------------------------------------------------------------------------------------------
-# All-reduce as a curve: algorithm and bus bandwidth of each size, and the two-parameter model behind them.
-#
-# The model is the ring's, t(n) = 2(p−1)·α + 2(p−1)/p · n/β (docs/method.md): latency α of one hop and bandwidth β
-# of one link. Knows when a curve is not of that form and says so; knows nothing of what a machine should reach.
+# All-reduce
 
 TOO_FAR = 0.30
 """Largest relative residual up to which a curve counts as α–β; libraries that switch protocols exceed it."""
@@ -213,7 +147,10 @@ class RingFit(Record):
 
 
 class Curve(Record):
-    """One all-reduce from small messages to large ones."""
+    """One all-reduce from small messages to large ones, and the ring's model of it where it is of that form.
+
+    The model is t(n) = 2(p−1)·α + 2(p−1)/p · n/β (docs/method.md): latency α of one hop and bandwidth β of one link.
+    """
 
     backend: str
     nodes: int
@@ -226,30 +163,13 @@ class Curve(Record):
 
 def curve(exchange: Exchange, hostname: str) -> Curve:
     """The curve of one measured exchange."""
-    sizes = _sizes(exchange)
-    return Curve(
-        backend=exchange.backend,
-        nodes=exchange.nodes,
-        ranks=exchange.ranks,
-        hostname=hostname,
-        sizes=sizes,
-        fit=fit(sizes, exchange.ranks),
-    )
-
-
-def bus_factor(ranks: int) -> float:
-    """Bytes that each link of a ring carries for every byte reduced: 2(p−1)/p."""
-    return 2 * (ranks - 1) / ranks
-
-
-def _sizes(exchange: Exchange) -> tuple[Size, ...]:
-    found = []
+    sizes = []
     for timing in sorted(exchange.timings, key=lambda timing: timing.bytes):
         seconds = [value for value in timing.seconds if value > 0]
         if not seconds:
             continue
         algorithm = median_interval([timing.bytes / value for value in seconds])
-        found.append(
+        sizes.append(
             Size(
                 bytes=timing.bytes,
                 seconds=median_interval(seconds),
@@ -257,7 +177,19 @@ def _sizes(exchange: Exchange) -> tuple[Size, ...]:
                 bus_bytes_per_second=algorithm.scaled(bus_factor(exchange.ranks) if exchange.ranks > 1 else 1.0),
             )
         )
-    return tuple(found)
+    return Curve(
+        backend=exchange.backend,
+        nodes=exchange.nodes,
+        ranks=exchange.ranks,
+        hostname=hostname,
+        sizes=tuple(sizes),
+        fit=fit(tuple(sizes), exchange.ranks),
+    )
+
+
+def bus_factor(ranks: int) -> float:
+    """Bytes that each link of a ring carries for every byte reduced: 2(p−1)/p."""
+    return 2 * (ranks - 1) / ranks
 
 
 def fit(sizes: tuple[Size, ...], ranks: int) -> RingFit | None:
@@ -296,11 +228,7 @@ def fit(sizes: tuple[Size, ...], ranks: int) -> RingFit | None:
     )
 
 
-# Burst -----------------------------------------------------------------------------------------------------
-# Whether reading a disk became slower for good: volumes that carry a burst and then only what was paid for.
-#
-# Looks at one record's repetitions in the order in which they were taken. What the page cache answered says nothing
-# about a disk and is left alone.
+# Disks that burst
 
 _SLOWER = 1.5
 _FEWEST = 3
@@ -316,10 +244,10 @@ class Burst(NamedTuple):
 
 
 def burst(read: DiskRead) -> Burst | None:
-    """The burst that ended while reading, if one did.
+    """The burst that ended while reading, if one did: volumes that carry a burst and then only what was paid for.
 
     Every repetition before its end must be faster than every one after, and the two rates ``_SLOWER`` times apart,
-    with intervals that do not touch.
+    with intervals that do not touch. What the page cache answered says nothing about a disk.
     """
     if not (read.cold or read.direct):
         return None

@@ -1,4 +1,8 @@
-"""Which cloud a machine is rented from, and as what: firmware first, then one question to that cloud's metadata."""
+"""Which cloud a machine is rented from, and as what: firmware first, then one question to that cloud's metadata.
+
+A metadata service is asked only on a machine whose firmware names its cloud, and only with the user's consent: on
+anyone's own machine those addresses belong to others. Knows each cloud's address, headers and form of answer.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,6 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from stash.measure.linux.procfs import text
-
-# Metadata --------------------------------------------------------------------------------------------------
-# Asking a cloud's own metadata service for the instance type: one short question, to that cloud's address only.
-#
-# Knows each cloud's address, headers and form of answer. Deliberately does not find out whether it may ask: the
-# caller does so only with evidence of the cloud in the firmware and the user's consent
-# (``stash.measure.host.cloud``).
 
 TIMEOUT_SECONDS = 1.0
 
@@ -34,7 +31,7 @@ class ServiceAnswer(NamedTuple):
 
 
 AskService = Callable[[str, Mapping[str, str], str, float], ServiceAnswer]
-"""As ``Fetch``, for who has to tell answers apart; raises OSError if there is none."""
+"""As ``Fetch``, for callers that distinguish answers; raises OSError if there is none."""
 
 
 class Question(NamedTuple):
@@ -109,23 +106,12 @@ def answer_over_http(url: str, headers: Mapping[str, str], method: str, timeout_
         connection.close()
 
 
-# Cloud -----------------------------------------------------------------------------------------------------
-# Which cloud a machine is rented from, and as what: evidence from the firmware first, and mostly alone.
-#
-# Reads the DMI tables in sysfs. A metadata service is asked only on a machine whose firmware names its cloud, and
-# only with consent: on anyone's own machine those addresses belong to somebody else.
-
 _AZURE_CHASSIS = "7783-7084-3265-9085-8269-3286-77"
 _NITRO_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 _FIELDS = (
-    "sys_vendor",
-    "product_name",
-    "product_serial",
-    "product_uuid",
-    "bios_vendor",
-    "bios_version",
+    "sys_vendor", "product_name", "product_serial", "product_uuid", "bios_vendor", "bios_version",
     "chassis_asset_tag",
-)
+)  # fmt: skip
 # Field, value, cloud: the rules of cloud-init's tools/ds-identify, where the table says "is". Vendors' names that
 # clouds share with hardware or hypervisors of their makers ("Google", "Microsoft Corporation", "Oracle") are not
 # evidence. Alibaba and Tencent also name themselves as vendors.
@@ -182,17 +168,9 @@ def cloud_of(facts: dict[str, str], hypervisor_uuid: str | None = None) -> str |
             return cloud
     if facts.get("product_serial", "").startswith("GoogleCloud-"):
         return "gcp"
-    if _is_xen_of_aws(facts, hypervisor_uuid):
+    # EC2 before Nitro calls itself Xen: vendor "Xen", product "HVM domU", BIOS version "4.11.amazon"
+    if (hypervisor_uuid or "").lower().startswith("ec2") or facts.get("bios_version", "").endswith(".amazon"):
         return "aws"
-    return None
-
-
-def _is_xen_of_aws(facts: dict[str, str], hypervisor_uuid: str | None) -> bool:
-    """Instances before Nitro call themselves Xen: vendor "Xen", product "HVM domU", BIOS version "4.11.amazon"."""
-    if (hypervisor_uuid or "").lower().startswith("ec2"):
-        return True
-    if facts.get("bios_version", "").endswith(".amazon"):
-        return True
     # one may start so by chance, both and alike hardly
     uuid, serial = (facts.get(field, "").lower() for field in ("product_uuid", "product_serial"))
-    return uuid.startswith("ec2") and uuid == serial
+    return "aws" if uuid.startswith("ec2") and uuid == serial else None

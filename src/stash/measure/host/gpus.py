@@ -1,21 +1,72 @@
-"""GPUs and NVLink as the driver describes them, and how they reach each other; sysfs where it does not answer."""
+"""GPUs and NVLink as the driver describes them, and how they reach each other; sysfs where it does not answer.
+
+A GPU that does not work is listed with the driver's words, and the others are described all the same. Without an
+NVIDIA driver there are no GPUs: sysfs would also list those that a container was not given. Nothing is measured.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stash.core.records.host import Gpu, Route
-from stash.measure.host import devices
+from stash.measure.linux.procfs import entries, numa_node, number, target, text
 
-# Nvlinks ---------------------------------------------------------------------------------------------------
-# NVLink as the driver describes it: active lanes of a GPU, how fast they are, where each one leads.
-#
-# A lane that ends at a switch leads to no GPU. Nothing is measured: the speed is what the driver states.
+# PCI: serves where the driver does not answer, and needs none
+
+_GENERATIONS = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
+"""GT/s per lane to PCI Express generation."""
+_NVIDIA = "0x10de"
+_GPU_CLASSES = ("0x0300", "0x0302")
+"""VGA and 3D controllers."""
+_ADDRESS = re.compile(r"([0-9a-f]+):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
+
+
+def pci_address(written: str) -> str | None:
+    """An address as sysfs writes it: NVML's ``00000000:3B:00.0`` is ``0000:3b:00.0``; ``None`` if it is none."""
+    match = _ADDRESS.fullmatch(written.strip())
+    return f"{int(match[1], 16):04x}:{match[2]}:{match[3]}.{match[4]}".lower() if match else None
+
+
+def nvidia_gpus(root: Path) -> dict[str, str]:
+    """Address to ``vendor:device`` of each of NVIDIA's GPUs, in the order in which the driver numbers them."""
+    found = {}
+    for folder in entries(root / "sys/bus/pci/devices"):
+        if text(folder / "vendor") == _NVIDIA and (text(folder / "class") or "").startswith(_GPU_CLASSES):
+            found[folder.name] = f"10de:{(text(folder / 'device') or '0x????').removeprefix('0x')}"
+    return dict(sorted(found.items()))
+
+
+def _most(device: Path) -> str | None:
+    """The most a device can use in its slot: the lesser of its own and of the port it is plugged into."""
+    place = target(device)
+    if place is None:
+        return None
+    ends = [_link(place, "max"), _link(place.parent, "max")]
+    generations = [generation for generation, _ in ends if generation is not None]
+    widths = [width for _, width in ends if width is not None]
+    return _link_text(min(generations, default=None), min(widths, default=None))
+
+
+def _link(device: Path, which: str) -> tuple[int | None, int | None]:
+    # "8.0 GT/s PCIe", "16 GT/s" on older kernels, or "Unknown"
+    speed = (text(device / f"{which}_link_speed") or "").split(" ")[0].removesuffix(".0")
+    width = number(device / f"{which}_link_width")
+    return _GENERATIONS.get(speed), width if width and width < 255 else None  # 255 is unknown
+
+
+def _link_text(generation: int | None, width: int | None) -> str | None:
+    """``gen4 x16``; ``None`` unless both are known."""
+    return f"gen{generation} x{width}" if generation and width else None
+
+
+# NVLink
 
 MAX_LANES = 18
 """Of one GPU so far (H100 and B200); older ones answer for fewer."""
@@ -35,10 +86,10 @@ Ask = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Lanes:
-    """The active lanes of one GPU; ``ends`` has an entry for each."""
+    """The active lanes of one GPU; ``ends`` has an entry for each. A lane that ends at a switch leads to no GPU."""
 
     ends: tuple[str | None, ...]
-    """PCI address of what is at the other end, ``switch``, or ``None`` where the driver does not tell."""
+    """PCI address of what is at the other end, ``switch``, or ``None`` where the driver does not say."""
     bytes_per_second: float | None
     """All of them together, one direction."""
 
@@ -48,7 +99,7 @@ class Lanes:
         return "switch" in self.ends or None in self.ends
 
     def to(self, bus: str | None) -> int | None:
-        """Lanes that lead directly to the GPU at ``bus``; ``None`` if it cannot be told."""
+        """Lanes that lead directly to the GPU at ``bus``; ``None`` if that is unknown."""
         if bus is None:
             return None
         found = self.ends.count(bus)
@@ -63,25 +114,21 @@ def lanes(ask: Ask) -> Lanes | None:
     if not states:
         return None
     active = [lane for lane, state in enumerate(states) if state]
-    return Lanes(tuple(_end(ask, lane) for lane in active), _speed(ask, active))
-
-
-def _end(ask: Ask, lane: int) -> str | None:
-    if ask("nvmlDeviceGetNvLinkRemoteDeviceType", lane) == _SWITCH:
-        return "switch"
-    remote = ask("nvmlDeviceGetNvLinkRemotePciInfo", lane)
-    # in a virtual machine that does not see its switches, the address is all ones or all zeros
-    bus = devices.address(string(remote.busId)) if remote is not None else None
-    return None if bus is None or bus == _NOWHERE or bus.startswith("ffff") else bus
-
-
-def _speed(ask: Ask, active: list[int]) -> float | None:
+    ends: list[str | None] = []
+    for lane in active:
+        if ask("nvmlDeviceGetNvLinkRemoteDeviceType", lane) == _SWITCH:
+            ends.append("switch")
+        else:
+            remote = ask("nvmlDeviceGetNvLinkRemotePciInfo", lane)
+            bus = pci_address(string(remote.busId)) if remote is not None else None
+            # in a virtual machine that does not see its switches, the address is all ones or all zeros
+            ends.append(None if bus is None or bus == _NOWHERE or bus.startswith("ffff") else bus)
     stated = ask("nvmlDeviceGetFieldValues", [_SPEED_FIELD])
     if stated is not None and stated[0].nvmlReturn == 0 and stated[0].value.uiVal:
-        return len(active) * float(stated[0].value.uiVal) * 1e6
-    each = [_BYTES_PER_SECOND.get(ask("nvmlDeviceGetNvLinkVersion", lane)) for lane in active]
-    known = [speed for speed in each if speed is not None]
-    return sum(known) if len(known) == len(each) else None
+        return Lanes(tuple(ends), len(active) * float(stated[0].value.uiVal) * 1e6)
+    speeds = [_BYTES_PER_SECOND.get(ask("nvmlDeviceGetNvLinkVersion", lane)) for lane in active]
+    known = [speed for speed in speeds if speed is not None]
+    return Lanes(tuple(ends), sum(known) if len(known) == len(speeds) else None)
 
 
 def string(value: str | bytes) -> str:
@@ -89,11 +136,7 @@ def string(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-# Gpus ------------------------------------------------------------------------------------------------------
-# GPUs as NVML describes them, and how they reach each other; sysfs where the driver does not answer.
-#
-# A GPU that does not work is listed with the driver's words, and the others are described all the same. Without an
-# NVIDIA driver there are no GPUs: sysfs would also list those that a container was not given.
+# GPUs
 
 _NOT_SUPPORTED = 3
 _BROKEN = (15, 16)
@@ -148,6 +191,8 @@ class _Card:
     fault: str | None = None
     name: str | None = None
     bus: str | None = None
+    pci_name: str | None = None
+    """From sysfs, for a GPU that does not give its name."""
     lanes: Lanes | None = None
 
     def ask(self, question: str, *arguments: Any) -> Any:
@@ -169,6 +214,27 @@ class _Card:
                 self.fault = str(error) or type(error).__name__
             return None
 
+    def record(self, driver: str | None, root: Path) -> Gpu:
+        memory = self.insist("nvmlDeviceGetMemoryInfo", self.handle)
+        device = None if self.bus is None else root / "sys/bus/pci/devices" / self.bus
+        stated = {}
+        for which in ("Curr", "Max"):
+            generation = self.ask(f"nvmlDeviceGet{which}PcieLinkGeneration")
+            stated[which] = _link_text(generation, self.ask(f"nvmlDeviceGet{which}PcieLinkWidth"))
+        return Gpu(
+            index=self.index,
+            name=self.name or (f"PCI {self.pci_name}" if self.pci_name else "unknown"),
+            memory_bytes=None if memory is None else int(memory.total),
+            driver=driver,
+            pcie=stated["Curr"] or (_link_text(*_link(device, "current")) if device else None),
+            pcie_max=stated["Max"] or (_most(device) if device else None),
+            bus=self.bus,
+            numa_node=numa_node(device) if device else None,
+            nvlinks=len(self.lanes.ends) if self.lanes else None,
+            nvlink_bytes_per_second=self.lanes.bytes_per_second if self.lanes else None,
+            fault=self.fault,
+        )
+
 
 class Described(NamedTuple):
     """The GPUs of a machine and how they reach each other, as records and in one line."""
@@ -180,21 +246,44 @@ class Described(NamedTuple):
 
 def gpus(library: Any, root: Path) -> Described:
     """Every GPU that the driver counts, and the routes between those that work."""
-    cards = [_card(library, index) for index in range(_count(library))]
-    driver = _driver(library)
-    unnamed = _missing(root, cards)
-    found = tuple(_gpu(card, driver, root, unnamed.get(card.bus or "")) for card in cards)
-    working = {card.index: card for card in cards if card.fault is None}
-    routes = _routes(list(working.values()))
-    rows = [f"{r.a}-{r.b} {r.kind}{_nvlink(r, working[r.a].lanes, working[r.b].lanes)}" for r in routes]
-    return Described(found, routes, ", ".join(rows) or None)
-
-
-def _nvlink(route: Route, a: Lanes | None, b: Lanes | None) -> str:
-    """What NVLink adds to a route: its own lanes, or those through switches, which a virtual machine may not see."""
-    if route.nvlinks:
-        return f" + {route.nvlinks} NVLink"
-    return " + NVLink switch" if a and b and a.switched and b.switched else ""
+    cards = []
+    for index in range(_count(library)):
+        card = _Card(library, index)
+        card.handle = card.insist("nvmlDeviceGetHandleByIndex", index)
+        name = card.insist("nvmlDeviceGetName", card.handle)
+        card.name = None if name is None else string(name)
+        place = card.ask("nvmlDeviceGetPciInfo")
+        card.bus = None if place is None else pci_address(string(place.busId))
+        card.lanes = lanes(card.ask)
+        cards.append(card)
+    try:
+        driver = string(library.nvmlSystemGetDriverVersion())
+    except Exception:  # the driver is there but does not work
+        driver = None
+    # GPUs that did not say where they are have the addresses in sysfs that no other has, if there are as many of the
+    # one as of the other: a container sees addresses of GPUs not its own.
+    silent = [card for card in cards if card.bus is None]
+    taken = {card.bus for card in cards}
+    free = {bus: name for bus, name in nvidia_gpus(root).items() if bus not in taken} if silent else {}
+    if len(free) == len(silent):
+        for card, bus in zip(silent, free, strict=True):
+            card.bus, card.pci_name = bus, free[bus]
+    found = tuple(card.record(driver, root) for card in cards)
+    routes, rows = [], []
+    working = [card for card in cards if card.fault is None]
+    for a, b in combinations(working, 2):
+        level = a.ask("nvmlDeviceGetTopologyCommonAncestor", b.handle)
+        if level not in _LEVELS:
+            continue
+        route = Route(a=a.index, b=b.index, kind=_LEVELS[level], nvlinks=a.lanes.to(b.bus) if a.lanes else None)
+        routes.append(route)
+        nvlink = ""
+        if route.nvlinks:
+            nvlink = f" + {route.nvlinks} NVLink"
+        elif a.lanes and b.lanes and a.lanes.switched and b.lanes.switched:
+            nvlink = " + NVLink switch"  # which a virtual machine may not see
+        rows.append(f"{a.index}-{b.index} {route.kind}{nvlink}")
+    return Described(found, tuple(routes), ", ".join(rows) or None)
 
 
 def _count(library: Any) -> int:
@@ -202,72 +291,3 @@ def _count(library: Any) -> int:
         return int(library.nvmlDeviceGetCount())
     except Exception:  # the driver is there but does not work
         return 0
-
-
-def _driver(library: Any) -> str | None:
-    try:
-        return string(library.nvmlSystemGetDriverVersion())
-    except Exception:  # as above
-        return None
-
-
-def _card(library: Any, index: int) -> _Card:
-    card = _Card(library, index)
-    card.handle = card.insist("nvmlDeviceGetHandleByIndex", index)
-    name = card.insist("nvmlDeviceGetName", card.handle)
-    card.name = None if name is None else string(name)
-    place = card.ask("nvmlDeviceGetPciInfo")
-    card.bus = None if place is None else devices.address(string(place.busId))
-    card.lanes = lanes(card.ask)
-    return card
-
-
-def _missing(root: Path, cards: list[_Card]) -> dict[str, str]:
-    """Names from sysfs for GPUs that did not say where they are, by the addresses that nobody else has.
-
-    Done only when there are as many of the one as of the other: a container sees addresses of GPUs not its own.
-    """
-    silent = [card for card in cards if card.bus is None]
-    if not silent:
-        return {}
-    taken = {card.bus for card in cards}
-    free = {bus: name for bus, name in devices.nvidia_gpus(root).items() if bus not in taken}
-    if len(free) != len(silent):
-        return {}
-    for card, bus in zip(silent, free, strict=True):
-        card.bus = bus
-    return free
-
-
-def _gpu(card: _Card, driver: str | None, root: Path, pci_name: str | None) -> Gpu:
-    memory = card.insist("nvmlDeviceGetMemoryInfo", card.handle)
-    return Gpu(
-        index=card.index,
-        name=card.name or (f"PCI {pci_name}" if pci_name else "unknown"),
-        memory_bytes=None if memory is None else int(memory.total),
-        driver=driver,
-        pcie=_link(card, "Curr") or (devices.link(root, card.bus) if card.bus else None),
-        pcie_max=_link(card, "Max") or (devices.most(root, card.bus) if card.bus else None),
-        bus=card.bus,
-        numa_node=devices.numa_node(root, card.bus) if card.bus else None,
-        nvlinks=len(card.lanes.ends) if card.lanes else None,
-        nvlink_bytes_per_second=card.lanes.bytes_per_second if card.lanes else None,
-        fault=card.fault,
-    )
-
-
-def _link(card: _Card, which: str) -> str | None:
-    generation = card.ask(f"nvmlDeviceGet{which}PcieLinkGeneration")
-    return devices.written(generation, card.ask(f"nvmlDeviceGet{which}PcieLinkWidth"))
-
-
-def _routes(cards: list[_Card]) -> tuple[Route, ...]:
-    found = []
-    for place, a in enumerate(cards):
-        for b in cards[place + 1 :]:
-            level = a.ask("nvmlDeviceGetTopologyCommonAncestor", b.handle)
-            if level in _LEVELS:
-                found.append(
-                    Route(a=a.index, b=b.index, kind=_LEVELS[level], nvlinks=a.lanes.to(b.bus) if a.lanes else None)
-                )
-    return tuple(found)

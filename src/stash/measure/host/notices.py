@@ -1,4 +1,9 @@
-"""What a cloud announces about this machine: that it will be taken away, or may be; and a watch for it."""
+"""What a cloud announces about this machine: that it will be taken away, or may be; and a watch for it.
+
+Each cloud's metadata service has an address, a pace and a form of its own; here they become announcements, and what
+changed between two of them becomes notices. Asked only on machines whose firmware names the cloud, and only beside
+training. Knows nothing of what training does about a notice.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -29,11 +34,6 @@ from stash.measure.host.cloud import (
 )
 from stash.measure.linux.procfs import text
 
-# Notice ----------------------------------------------------------------------------------------------------
-# A notice: somebody said that this machine will be taken away, may be, or will not be after all.
-#
-# Made where machines are watched, read where training reacts. Standard library only: it lives beside training.
-
 NoticeKind = Literal["revoked", "at risk", "withdrawn"]
 """*revoked*: the machine goes. *at risk*: it may go sooner than others. *withdrawn*: what was announced is off."""
 NoticeSource = Literal["aws", "aws rebalance", "gcp", "azure", "SIGTERM"]
@@ -44,23 +44,17 @@ class Notice(NamedTuple):
 
     kind: NoticeKind
     at: float
-    """Seconds since 1970 by this machine's clock: when it was heard."""
+    """Seconds since 1970 by this machine's clock: when it was received."""
     deadline: float | None
     """When the machine may be gone, by this machine's clock; ``None`` if unstated."""
     source: NoticeSource
 
 
-# Notices ---------------------------------------------------------------------------------------------------
-# What a cloud's metadata service announces about the machine that asks: that it will be taken away, or may be.
-#
-# Each cloud has an address, a pace and a form of its own; here they become announcements, and what changed between
-# two of them becomes notices. Asked only on machines whose firmware names the cloud, and only by who trains there:
-# on anyone's own machine those addresses belong to somebody else. Knows no threads; ``notice_watch`` asks again and
-# again.
-
 NoticeClock = Callable[[], float]
 _SOON_SECONDS = 2.0
 """A service is next door."""
+_ENDING = ("Preempt", "Terminate", "Redeploy", "Reboot")
+"""Azure's events after which a machine's processes are gone."""
 
 
 class Announcement(NamedTuple):
@@ -68,13 +62,13 @@ class Announcement(NamedTuple):
 
     kind: NoticeKind
     source: NoticeSource
-    said: str
-    """When, in the service's own words: another time is news, the same one is not."""
+    when: str
+    """In the service's own words: another time is news, the same one is not."""
     deadline: float | None
 
 
 Announcements = Mapping[str, Announcement]
-"""By what tells them apart."""
+"""By a key of the service's own."""
 
 
 class NoticeService(Protocol):
@@ -95,7 +89,7 @@ def news(before: Announcements, after: Announcements, at: float) -> Iterator[Not
     """What is new, or said of another time, and what is withdrawn."""
     for key, value in after.items():
         earlier = before.get(key)
-        if earlier is None or (earlier.kind, earlier.said) != (value.kind, value.said):
+        if earlier is None or (earlier.kind, earlier.when) != (value.kind, value.when):
             yield Notice(value.kind, at, value.deadline, value.source)
     for key, earlier in before.items():
         if key not in after:
@@ -103,7 +97,7 @@ def news(before: Announcements, after: Announcements, at: float) -> Iterator[Not
 
 
 def services(root: Path, ask: AskService = answer_over_http, clock: NoticeClock = time.time) -> list[NoticeService]:
-    """Who can be asked on this machine, by its firmware below ``root``: nobody on a machine that names no cloud."""
+    """What can be asked on this machine, by its firmware below ``root``: nothing where that names no cloud."""
     cloud = cloud_of(firmware(root), text(root / "sys/hypervisor/uuid"))
     if cloud == "aws":
         return [AwsNotices(ask, clock)]
@@ -129,20 +123,17 @@ class AwsNotices:
 
     def ask(self) -> Announcements:
         found = {}
-        action = self._document("spot/instance-action")
-        if action is not None:
-            time_text, deadline = self._when(action, "time")
-            found["action"] = Announcement("revoked", "aws", time_text, deadline)
-        rebalance = self._document("events/recommendations/rebalance")
-        if rebalance is not None:  # its time is when it was given, not when the machine goes
-            found["rebalance"] = Announcement(
-                "at risk", "aws rebalance", self._when(rebalance, "noticeTime")[0], None
-            )
+        action = self._asked(f"{self.base}/latest/meta-data/spot/instance-action")
+        if action.status != http.client.NOT_FOUND:
+            when, deadline = str(_object(action).get("time", "")), None
+            with suppress(ValueError):  # that it goes is known, when is not
+                deadline = _by_our_clock(datetime.fromisoformat(when.replace("Z", "+00:00")), action, self.clock())
+            found["action"] = Announcement("revoked", "aws", when, deadline)
+        rebalance = self._asked(f"{self.base}/latest/meta-data/events/recommendations/rebalance")
+        if rebalance.status != http.client.NOT_FOUND:  # its time is when it was given, not when the machine goes
+            when = str(_object(rebalance).get("noticeTime", ""))
+            found["rebalance"] = Announcement("at risk", "aws rebalance", when, None)
         return found
-
-    def _document(self, path: str) -> tuple[dict[str, Any], ServiceAnswer] | None:
-        answer = self._asked(f"{self.base}/latest/meta-data/{path}")
-        return None if answer.status == http.client.NOT_FOUND else (_object(answer), answer)
 
     def _asked(self, url: str) -> ServiceAnswer:
         """With the token, and with a new one should it have expired."""
@@ -159,15 +150,6 @@ class AwsNotices:
         url = AWS_TOKEN.url.replace(LINK_LOCAL, self.base)
         hours = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
         return _good(self.ask_service(url, hours, AWS_TOKEN.method, _SOON_SECONDS)).body.strip()
-
-    def _when(self, document: tuple[dict[str, Any], ServiceAnswer], key: str) -> tuple[str, float | None]:
-        fields, answer = document
-        time_text = str(fields.get(key, ""))
-        try:
-            moment = datetime.fromisoformat(time_text.replace("Z", "+00:00"))
-        except ValueError:
-            return time_text, None  # that it goes is known, when is not
-        return time_text, _by_our_clock(moment, answer, self.clock())
 
 
 @dataclass
@@ -224,31 +206,24 @@ class AzureNotices:
         events = _object(answer).get("Events")
         if not isinstance(events, list):
             raise ValueError("scheduled events without a list of them")
-        return {
-            str(event.get("EventId", number)): self._announced(event, answer)
-            for number, event in enumerate(events)
-            if isinstance(event, dict) and self._ends_this(event)
-        }
+        found = {}
+        for number, event in enumerate(events):
+            if not isinstance(event, dict) or event.get("EventType") not in _ENDING:
+                continue
+            resources = event.get("Resources")
+            if not isinstance(resources, list) or self._machine not in resources:
+                continue
+            when = str(event.get("NotBefore") or "")
+            moment = _date(when)
+            deadline = None if moment is None else _by_our_clock(moment, answer, self.clock())
+            if event.get("EventStatus") == "Started":
+                when, deadline = "Started", self.clock()
+            found[str(event.get("EventId", number))] = Announcement("revoked", "azure", when, deadline)
+        return found
 
     def _asked(self, path: str, version: str, seconds: float) -> ServiceAnswer:
         url = f"{self.base}/metadata/{path}?api-version={version}"
         return _good(self.ask_service(url, {"Metadata": "true"}, "GET", seconds))
-
-    def _ends_this(self, event: dict[str, Any]) -> bool:
-        resources = event.get("Resources")
-        ours = isinstance(resources, list) and self._machine in resources
-        return ours and event.get("EventType") in ("Preempt", "Terminate", "Redeploy", "Reboot")
-
-    def _announced(self, event: dict[str, Any], answer: ServiceAnswer) -> Announcement:
-        not_before = str(event.get("NotBefore") or "")
-        deadline = None
-        if event.get("EventStatus") == "Started":
-            not_before, deadline = "Started", self.clock()
-        else:
-            moment = _date(not_before)
-            if moment is not None:
-                deadline = _by_our_clock(moment, answer, self.clock())
-        return Announcement("revoked", "azure", not_before, deadline)
 
 
 def _by_our_clock(moment: datetime, answer: ServiceAnswer, now: float) -> float:
@@ -284,22 +259,20 @@ def _object(answer: ServiceAnswer) -> dict[str, Any]:
     return found
 
 
-# Notice watch ----------------------------------------------------------------------------------------------
-# Watches for notices beside training: a thread for each service, and SIGTERM, into one line of notices.
-#
-# Best effort: a service that does not answer is asked again at the same pace, for as long as training lasts, and is
-# named in ``silent``. Knows nothing of what a service says (``notices``) or of what training does about it.
-
 _JOIN_SECONDS = 0.2
-"""To wait for a thread in the middle of a question; it is a daemon, and its answer goes unheard."""
+"""To wait for a thread in the middle of a question; it is a daemon, and its answer is dropped."""
 
 
 class NoticeWatch:
-    """Use it in ``with``, and iterate: notices come as they are heard, until ``stop``."""
+    """A thread for each service; use it in ``with``, and iterate: notices as they come, until ``stop``.
+
+    Best effort: a service that does not answer is asked again at the same pace, for as long as training lasts, and is
+    named in ``silent``.
+    """
 
     def __init__(self, services: Sequence[NoticeService], clock: NoticeClock = time.time) -> None:
         self._services, self._clock = services, clock
-        self._heard: queue.SimpleQueue[Notice | None] = queue.SimpleQueue()  # put in by signal handlers, too
+        self._received: queue.SimpleQueue[Notice | None] = queue.SimpleQueue()  # put in by signal handlers, too
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
         self._trouble: dict[str, str] = {}
@@ -316,7 +289,7 @@ class NoticeWatch:
     def stop(self) -> None:
         """End it, also while questions are under way."""
         self._stopped.set()
-        self._heard.put(None)
+        self._received.put(None)
         for thread in self._threads:
             thread.join(_JOIN_SECONDS)
 
@@ -330,19 +303,19 @@ class NoticeWatch:
         self.stop()
 
     def __iter__(self) -> Iterator[Notice]:
-        while (notice := self._heard.get()) is not None:
+        while (notice := self._received.get()) is not None:
             yield notice
 
     def next(self, seconds: float) -> Notice | None:
         """The next notice within so many seconds."""
         try:
-            return self._heard.get(timeout=max(seconds, 0.0))
+            return self._received.get(timeout=max(seconds, 0.0))
         except queue.Empty:
             return None
 
     def hear(self, notice: Notice) -> None:
-        """Put in what was heard otherwise; may be called from a signal handler."""
-        self._heard.put(notice)
+        """Put in a notice from elsewhere; may be called from a signal handler."""
+        self._received.put(notice)
 
     @property
     def silent(self) -> dict[str, str]:
@@ -354,13 +327,13 @@ class NoticeWatch:
         while not self._stopped.is_set():
             try:
                 now_announced = service.ask()
-            except (OSError, ValueError) as error:  # what was announced stays announced: nobody took it back
+            except (OSError, ValueError) as error:  # what was announced stays announced
                 self._trouble[service.name] = str(error) or type(error).__name__
             else:
                 self._trouble.pop(service.name, None)
                 if not self._stopped.is_set():
                     for notice in news(known, now_announced, self._clock()):
-                        self._heard.put(notice)
+                        self._received.put(notice)
                 known = now_announced
             self._stopped.wait(service.pause_seconds)
 
@@ -372,7 +345,7 @@ def hearing_sigterm(
     """Within the block the first SIGTERM is a notice, as Slurm and Kubernetes give it; the next does what it did.
 
     ``grace_seconds``: what its sender leaves until it kills (a pod's ``terminationGracePeriodSeconds``, the seconds
-    of ``sbatch --signal=TERM@60``); nobody tells the process. For the main thread alone: others may set no handlers.
+    of ``sbatch --signal=TERM@60``); the process cannot ask. For the main thread alone: others may set no handlers.
     """
     before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
 

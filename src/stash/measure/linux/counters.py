@@ -1,13 +1,13 @@
-"""What the machine did during a block: CPU, steal, network, disk and GPU, as the kernel and NVML count it; and what a
-process read.
+"""What the machine did during a block, and what this process read and held: as the kernel and NVML count it.
 
-Every reading is one of running totals; a block's figures are the difference of two. What a machine
-does not tell is ``None``.
+Every reading of the machine is one of running totals; a block's figures are the difference of two. What a machine
+does not report is ``None``.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -28,33 +28,18 @@ class Totals:
 
 def totals() -> Totals:
     """Read the totals now; takes a fraction of a millisecond."""
-    busy = total = steal = None
-    try:
-        with open("/proc/stat") as file:
-            ticks = [int(part) for part in file.readline().split()[1:9]]
+    busy = total = steal = sent = read = None
+    # Each fails by itself: not Linux, or a masked /proc.
+    with suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
+        ticks = [int(part) for part in file.readline().split()[1:9]]
         total, steal = sum(ticks), ticks[7]
         busy = total - ticks[3] - ticks[4] - steal
-    except (OSError, ValueError, IndexError):
-        pass  # not Linux, or a masked /proc
-    return Totals(busy, total, steal, _sent(), _read())
-
-
-def _sent() -> int | None:
-    try:
-        with open("/proc/net/dev") as file:
-            return sum(int(line.split(":")[1].split()[8]) for line in file.readlines()[2:])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _read() -> int | None:
-    try:
+    with suppress(OSError, ValueError, IndexError), open("/proc/net/dev") as file:
+        sent = sum(int(line.split(":")[1].split()[8]) for line in file.readlines()[2:])
+    with suppress(OSError, ValueError, IndexError), open("/proc/diskstats") as file:
         devices = set(os.listdir("/sys/block"))
-        with open("/proc/diskstats") as file:
-            rows = [line.split() for line in file]
-        return sum(int(row[5]) * 512 for row in rows if row[2] in devices)
-    except (OSError, ValueError, IndexError):
-        return None
+        read = sum(int(row[5]) * 512 for row in map(str.split, file) if row[2] in devices)
+    return Totals(busy, total, steal, sent, read)
 
 
 class Activity(NamedTuple):
@@ -68,18 +53,14 @@ class Activity(NamedTuple):
     """Read from all block devices."""
 
 
-_DECIMALS = 4
-"""Of a fraction: a tick is 10 ms, and blocks are seldom of more than ten thousand."""
-
-
 def since(before: Totals) -> Activity:
     """What happened from then until now."""
     now = totals()
     ticks = _less(now.total, before.total)
     busy, steal = _less(now.busy, before.busy), _less(now.steal, before.steal)
-    return Activity(
-        cpu=round(busy / ticks, _DECIMALS) if ticks and busy is not None else None,
-        steal=round(steal / ticks, _DECIMALS) if ticks and steal is not None else None,
+    return Activity(  # four decimals: a tick is 10 ms, and blocks are seldom of more than ten thousand
+        cpu=round(busy / ticks, 4) if ticks and busy is not None else None,
+        steal=round(steal / ticks, 4) if ticks and steal is not None else None,
         network_bytes=_less(now.sent, before.sent),
         disk_bytes=_less(now.read, before.read),
     )
@@ -98,32 +79,39 @@ class BytesRead(NamedTuple):
     """Fetched from storage for it, through calls or mappings, read ahead included."""
 
 
-class _OwnCounters:
-    """``/proc/self/io`` of the process that opened it, kept open: it is read twice for every batch."""
-
-    descriptor: int | None = None
-
-
-def _forget() -> None:
-    _OwnCounters.descriptor = None
-
-
-os.register_at_fork(after_in_child=_forget)  # a fork inherits the descriptor, which tells of its parent
-
-
-_CALLED_WORD, _LAST_WORD = 1, 9
-"""Of the file's words: the numbers after ``rchar:`` and ``read_bytes:``."""
-
-
 def bytes_read() -> BytesRead | None:
-    """Of this process; None where the kernel does not tell."""
+    """Of this process; None where the kernel does not say."""
     try:
-        if _OwnCounters.descriptor is None:
-            _OwnCounters.descriptor = os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
-        words = os.pread(_OwnCounters.descriptor, 256, 0).split(None, _LAST_WORD + 1)
-        return BytesRead(int(words[_CALLED_WORD]), int(words[_LAST_WORD]))
+        words = os.pread(_own_counters(), 256, 0).split(None, 10)
+        return BytesRead(int(words[1]), int(words[9]))  # the numbers after ``rchar:`` and ``read_bytes:``
     except (OSError, ValueError, IndexError):
         return None
+
+
+@cache
+def _own_counters() -> int:
+    """``/proc/self/io`` of the process that opened it, kept open: it is read twice for every batch."""
+    return os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
+
+
+os.register_at_fork(after_in_child=_own_counters.cache_clear)  # a fork's descriptor is of its parent's counters
+
+
+def peak_resident_bytes() -> int | None:
+    """The most that was resident at once since the process began its program (VmHWM); None where unknown."""
+    try:
+        with open("/proc/self/status") as file:
+            line = next(line for line in file if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+
+
+@cache
+def _nvml_handle(uuid: str) -> Any:
+    pynvml = borrowed("pynvml")
+    pynvml.nvmlInit()
+    return pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
 
 def gpu_utilisation(uuid: str | None) -> float | None:
@@ -134,10 +122,3 @@ def gpu_utilisation(uuid: str | None) -> float | None:
         return float(borrowed("pynvml").nvmlDeviceGetUtilizationRates(_nvml_handle(uuid)).gpu) / 100
     except Exception:  # NVML raises its own family of errors, and is optional altogether
         return None
-
-
-@cache
-def _nvml_handle(uuid: str) -> Any:
-    pynvml = borrowed("pynvml")
-    pynvml.nvmlInit()
-    return pynvml.nvmlDeviceGetHandleByUUID(uuid)

@@ -1,4 +1,8 @@
-"""Which way packets leave this machine, and sockets that listen on one address only."""
+"""Which way packets leave this machine, and sockets that listen on one address only.
+
+Gloo takes whatever the machine's name resolves to, often a loopback address that no other node reaches; where the
+user chose no interface, the one on the way to where the ranks meet is right.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,6 @@ import socket
 
 from stash.core.imports import borrowed
 from stash.core.membership import LOOPBACK, address_towards
-
-# Interfaces ------------------------------------------------------------------------------------------------
-# Which way packets leave this machine: the network interface on the way to a host.
-#
-# Gloo takes whatever the machine's name resolves to, often a loopback address that no other node reaches; where
-# nobody chose an interface, the one on the way to where the ranks meet is right. Sends nothing.
 
 
 def interface_of(address: str) -> str | None:
@@ -35,7 +33,7 @@ def address_of(interface: str) -> str | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether it is heard on this machine only."""
+    """Whether an address means this machine only."""
     return address.startswith("127.") or address == "::1"
 
 
@@ -48,15 +46,12 @@ def interface_towards(host: str) -> str | None:
     return None if is_loopback(own) else interface_of(own)
 
 
-# Listening -------------------------------------------------------------------------------------------------
-# A socket that listens on the one address that a host's name means, instead of on all of them.
-
-
 def listen(host: str, port: int) -> socket.socket | None:
     """A socket that listens where ``host`` is, on any port if that is 0; None if no single address is meant.
 
-    A name may mean 127.0.1.1 on the machine itself (Debian), or an address of each family: nobody knows by which of
-    them the others come. Raises OSError for an address of somebody else (EADDRNOTAVAIL), or a port that is taken.
+    A name may mean 127.0.1.1 on the machine itself (Debian), or an address of each family: by which of them
+    the others come is unknown. Raises OSError for an address of another
+    machine (EADDRNOTAVAIL), or a port that is taken.
     """
     found = {(family, place[0]) for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     if len(found) > 1:

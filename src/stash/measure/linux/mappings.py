@@ -36,7 +36,16 @@ class HeldFile:
 
 def held_files() -> list[HeldFile]:
     """Files this process keeps open for reading or has mapped, programs left out; some may be deleted or no files."""
-    regions: dict[str, list[Region]] = {path: [] for path in _open_for_reading()}
+    regions: dict[str, list[Region]] = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{name}")
+            with open(f"/proc/self/fdinfo/{name}") as info:
+                flags = next(int(line.split()[1], 8) for line in info if line.startswith("flags:"))
+        except OSError:
+            continue  # the listing's own descriptor is gone by now
+        if path.startswith("/") and flags & os.O_ACCMODE != os.O_WRONLY:  # one only written to (a log) has no data
+            regions[path] = []
     with open("/proc/self/maps") as maps:
         for line in maps:
             parts = line.rstrip("\n").split(maxsplit=5)
@@ -46,41 +55,21 @@ def held_files() -> list[HeldFile]:
     return [HeldFile(path, tuple(found)) for path, found in sorted(regions.items())]
 
 
-def _open_for_reading() -> list[str]:
-    """A file that is only written to (a log) holds no data to read."""
-    paths = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            path = os.readlink(f"/proc/self/fd/{name}")
-            with open(f"/proc/self/fdinfo/{name}") as info:
-                flags = next(int(line.split()[1], 8) for line in info if line.startswith("flags:"))
-        except OSError:
-            continue  # the listing's own descriptor is gone by now
-        if path.startswith("/") and flags & os.O_ACCMODE != os.O_WRONLY:
-            paths.append(path)
-    return paths
-
-
 def let_go(regions: list[Region]) -> None:
     """Empty this process's page tables of ``regions``, but of none that holds pages of its own.
 
     Advice that the kernel refuses (locked pages) changes nothing, which the count of resident pages then shows.
     """
-    changed = _with_own_pages() if any(region.private for region in regions) else set()
+    changed: set[int] = set()  # where mappings start that hold pages which no file has
+    if any(region.private for region in regions):
+        start = 0
+        with open("/proc/self/smaps") as mappings:
+            for line in mappings:
+                name, _, value = line.partition(":")
+                if name == "Anonymous" and int(value.split()[0]) > 0:
+                    changed.add(start)
+                elif "-" in name.partition(" ")[0]:
+                    start = int(name.partition("-")[0], 16)
     for region in regions:
         if not (region.private and region.start in changed):
             _libc.madvise(region.start, region.length, _MADV_DONTNEED)
-
-
-def _with_own_pages() -> set[int]:
-    """Where mappings start that hold pages which no file has."""
-    found: set[int] = set()
-    start = 0
-    with open("/proc/self/smaps") as mappings:
-        for line in mappings:
-            name, _, value = line.partition(":")
-            if name == "Anonymous" and int(value.split()[0]) > 0:
-                found.add(start)
-            elif "-" in name.partition(" ")[0]:
-                start = int(name.partition("-")[0], 16)
-    return found

@@ -1,4 +1,8 @@
-"""Processes of this machine: those below another, how to end many of them, which cores each has."""
+"""Processes of this machine: those below another, those that carry a setting, how to end many, which cores each has.
+
+A tree holds whatever its processes do to their environment, a setting whoever their parent is by now. Standard
+library only, because a process of the user's job looks for the others with it.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-# Processes -------------------------------------------------------------------------------------------------
-# Processes of this machine: those below another, those that carry a setting, and how to end many of them.
-#
-# A tree holds whatever its processes do to their environment, a setting whoever their parent is by now. Standard
-# library only, because a process of the user's job looks for the others with it.
-
 _PROC = Path("/proc")
-_SWEEPS = 3
-"""A process that is about to be ended may just have started another."""
 _GRACE = 3.0
 """Seconds to react to a request, and for helpers to tidy up."""
 _TICK = 0.02
-_TIDY_UP = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
-"""Helpers that remove what others leave in shared memory as soon as those are gone, and then end by themselves."""
 
 Find = Callable[[], list[int]]
 """Numbers of live processes."""
@@ -41,16 +35,19 @@ class Status(NamedTuple):
 
 def carrying(variable: str, value: str, proc: Path = _PROC) -> list[int]:
     """Numbers of the live processes that were started with ``variable=value``; what may not be read is left out."""
-    setting = f"{variable}={value}".encode()
-    return [int(folder.name) for folder in proc.glob("[0-9]*") if setting in _environment(folder)]
+    return _with_word(f"{variable}={value}", "environ", proc)
 
 
 def named(word: str, proc: Path = _PROC) -> list[int]:
     """Numbers of the live processes in whose command ``word`` is one."""
+    return _with_word(word, "cmdline", proc)
+
+
+def _with_word(word: str, file: str, proc: Path) -> list[int]:
     found = []
     for folder in proc.glob("[0-9]*"):
         with suppress(OSError):
-            if word.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+            if word.encode() in (folder / file).read_bytes().split(b"\0"):
                 found.append(int(folder.name))
     return found
 
@@ -71,7 +68,7 @@ def descendants(ancestor: int, proc: Path = _PROC) -> list[int]:
 
 
 def status_of(number: int, proc: Path = _PROC) -> Status | None:
-    """Of one process; ``None`` once it is gone. Its exit code is told to its own user and to root."""
+    """Of one process; ``None`` once it is gone. Its own user and root see its exit code."""
     try:
         fields = (proc / str(number) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -98,8 +95,13 @@ def ask_to_end(find: Find) -> None:
 def end_at_once(find: Find) -> None:
     """End all that are found before any of them can notice that another is gone; helpers may tidy up first."""
     freeze(find)
-    helpers = [number for number in find() if _tidies_up(number)]
-    for _ in range(_SWEEPS):
+    helpers = []  # they remove what others leave in shared memory once those are gone, and then end by themselves
+    for number in find():
+        with suppress(OSError):
+            command = (_PROC / str(number) / "cmdline").read_bytes()
+            if b"multiprocessing.resource_tracker" in command or b"torch_shm_manager" in command:
+                helpers.append(number)
+    for _ in range(3):  # a process that is about to be ended may just have started another
         _send([number for number in find() if number not in helpers], signal.SIGKILL)
         _wait_until_gone(lambda: [number for number in find() if number not in helpers], _GRACE)
     _send(helpers, signal.SIGCONT)
@@ -120,30 +122,10 @@ def _wait_until_gone(find: Find, seconds: float) -> None:
         time.sleep(_TICK)
 
 
-def _tidies_up(number: int, proc: Path = _PROC) -> bool:
-    try:
-        command = (proc / str(number) / "cmdline").read_bytes()
-    except OSError:
-        return False
-    return any(name in command for name in _TIDY_UP)
-
-
-def _environment(folder: Path) -> list[bytes]:
-    """The settings a process was started with; none of one that has ended and is not yet forgotten."""
-    try:
-        return (folder / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
-
-
-# Cores -----------------------------------------------------------------------------------------------------
-# Giving each rank of a machine cores of its own, so that ranks on CPUs do not take them from each other.
-
-
 def pin(local_rank: int, ranks: int) -> None:
-    """Keep this process to its share of the cores, in order; what it starts inherits it.
+    """Keep this rank to its share of the cores, in order, so that ranks on CPUs do not take them from each other.
 
-    With more ranks than cores all keep all of them.
+    What it starts inherits them. With more ranks than cores all keep all of them.
     """
     cores = sorted(os.sched_getaffinity(0))
     share = len(cores) // ranks

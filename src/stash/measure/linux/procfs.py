@@ -1,4 +1,7 @@
-"""Small files of /proc and /sys, where a missing one is an unknown fact; file systems; this process's memory."""
+"""Small files of /proc and /sys under any root, where a missing one is an unknown fact and never an error; mounts.
+
+Knows how to read text, integers, folders and the mount table, and which file systems keep a cache of their own.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,6 @@ import os
 import re
 from pathlib import Path
 from typing import NamedTuple
-
-# Files -----------------------------------------------------------------------------------------------------
-# Small files of /proc and /sys, where a missing or unreadable one is an unknown fact and never an error.
-#
-# Knows how to read text, integers, folders and the mount table under any root; knows nothing of their meaning.
 
 
 def text(path: Path) -> str | None:
@@ -33,8 +31,13 @@ def number(path: Path) -> int | None:
 
 def entries(folder: Path) -> list[Path]:
     """What a folder holds, in natural order (``mlx5_2`` before ``mlx5_10``); nothing if it cannot be listed."""
+
+    def natural(path: Path) -> list[tuple[int, int, str]]:
+        parts = filter(None, re.split(r"(\d+)", path.name))
+        return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
+
     try:
-        return sorted(folder.iterdir(), key=lambda path: _natural(path.name))
+        return sorted(folder.iterdir(), key=natural)
     except OSError:
         return []
 
@@ -51,6 +54,9 @@ def numa_node(device: Path) -> int | None:
     """The NUMA node of a device's folder in sysfs; -1 there means that the firmware names none."""
     node = number(device / "numa_node")
     return node if node is not None and node >= 0 else None
+
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class Mount(NamedTuple):
@@ -74,38 +80,23 @@ def mounts(root: Path) -> list[Mount]:
         before, _, after = line.partition(" - ")
         fields, (kind, source, options, *_) = before.split(" "), (*after.split(" "), "", "", "")
         if len(fields) >= 6:
-            found.append(
-                Mount(
-                    fields[2],
-                    _plain(fields[3]),
-                    _plain(fields[4]),
-                    kind,
-                    _plain(source),
-                    frozenset(options.split(",")),
-                )
-            )
+            # the kernel writes blanks in paths as octal numbers (proc(5))
+            names = (_OCTAL.sub(lambda match: chr(int(match[1], 8)), name) for name in (*fields[3:5], source))
+            place, point, origin = names
+            found.append(Mount(fields[2], place, point, kind, origin, frozenset(options.split(","))))
     return found
+
+
+def mount_of(table: list[Mount], path: str) -> Mount | None:
+    """The mount that holds an absolute path: the deepest, of equals the newest."""
+    holding = [mount for mount in table if holds(mount.point, path)]
+    return sorted(holding, key=lambda mount: len(mount.point))[-1] if holding else None
 
 
 def holds(point: str, path: str) -> bool:
     """Whether ``path`` is ``point`` or lies under it."""
     return path == point or path.startswith(point.rstrip("/") + "/")
 
-
-def _plain(field: str) -> str:
-    """The kernel writes blanks in paths as octal numbers (proc(5))."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
-
-
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
-
-
-# Filesystems -----------------------------------------------------------------------------------------------
-# Which file system holds a file, and whether emptying the page cache makes reading from it cold.
-#
-# Some keep a cache of their own besides the page cache (ZFS), read through another process or machine that has one
-# (FUSE, NFS), or lie in memory altogether (tmpfs): there it is unknown what a cold read takes.
 
 LAYERED = frozenset({"overlay", "aufs"})
 """Files are those of another file system below, and so are their pages."""
@@ -123,33 +114,17 @@ def kind_of(path: str, device: int, root: Path = _ROOT) -> str | None:
     Some (btrfs) number their files' devices otherwise than their mounts, and are found by where they are mounted.
     """
     if device not in _known:
-        _known[device] = _kind(path, device, root)
+        table, number = mounts(root), f"{os.major(device)}:{os.minor(device)}"
+        numbered = [mount for mount in table if mount.device == number]
+        found = numbered[-1] if numbered else mount_of(table, os.path.realpath(path))
+        _known[device] = found.kind if found else None
     return _known[device]
 
 
-def _kind(path: str, device: int, root: Path) -> str | None:
-    table, number = mounts(root), f"{os.major(device)}:{os.minor(device)}"
-    numbered = [mount for mount in table if mount.device == number]
-    real = os.path.realpath(path)
-    holding = [mount for mount in table if holds(mount.point, real)]
-    found = numbered or sorted(holding, key=lambda mount: len(mount.point))
-    return found[-1].kind if found else None
-
-
 def caches_itself(kind: str | None) -> bool:
-    """Whether reads may be served by a cache that Stash cannot empty."""
+    """Whether reads may be served by a cache that Stash cannot empty, so that what a cold read takes is unknown.
+
+    Some file systems keep one besides the page cache (ZFS), read through another process or machine that has one
+    (FUSE, NFS), or lie in memory altogether (tmpfs).
+    """
     return kind is not None and (kind in _CACHES_ITSELF or kind.startswith("fuse."))
-
-
-# Memory ----------------------------------------------------------------------------------------------------
-# What the kernel tells of this process's own memory.
-
-
-def peak_resident_bytes() -> int | None:
-    """The most that was resident at once since the process began its program (VmHWM); None where unknown."""
-    try:
-        with open("/proc/self/status") as file:
-            line = next(line for line in file if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError, StopIteration):
-        return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,6 @@ def measure(seconds: float, cores: int, free_bytes: int, devices: int) -> list[C
     return found
 
 
-# Host memory ----------------------------------------------------------------------------------------------
-
-
 def cache_bytes(root: Path = Path("/")) -> int:
     """The largest cache level of all cores together, or a guess where sysfs does not tell."""
     levels: dict[tuple[int, str], int] = {}
@@ -74,21 +71,18 @@ def host_memory(seconds: float, threads: int, free_bytes: int, cache: int) -> Co
     try:
         torch.set_num_threads(threads)
         source, target = torch.ones(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)
-        taken = repeat(lambda: _timed(lambda: target.copy_(source)), seconds)
+
+        def once() -> float:
+            began = time.perf_counter()
+            target.copy_(source)
+            return time.perf_counter() - began
+
+        taken = repeat(once, seconds)
     except RuntimeError as error:
         return Unmeasured(link="copies host memory", why=one_line(error))
     finally:
         torch.set_num_threads(before)
     return Copy(source="host", target="host", timings=(Timing(bytes=2 * size, seconds=taken),))
-
-
-def _timed(act: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    act()
-    return time.perf_counter() - began
-
-
-# GPUs -----------------------------------------------------------------------------------------------------
 
 
 def _host_and_devices(seconds: float, free_bytes: int, devices: int) -> list[Copy | Unmeasured]:
@@ -128,9 +122,20 @@ def _device_pairs(seconds: float, devices: int) -> list[Copy | Unmeasured]:
     return found
 
 
+class _Lane:
+    """One copy on a stream of its own, timed by the device's own events."""
+
+    def __init__(self, target: Tensor, source: Tensor) -> None:
+        self.target, self.source, self.bytes = target, source, source.numel()
+        self.device = source.device if source.is_cuda else target.device
+        with _cuda.device(self.device):
+            self.stream = _cuda.Stream()
+            self.began, self.ended = (_cuda.Event(enable_timing=True) for _ in range(2))
+
+
 def _copies(moves: Sequence[Move], seconds: float, together: bool) -> list[Copy | Unmeasured]:
     """One record for each of ``moves``, all of them made at the same time."""
-    names = [(_name(source), _name(target)) for target, source in moves]
+    names = [tuple(f"cuda:{t.device.index}" if t.is_cuda else "host" for t in (move[1], move[0])) for move in moves]
     try:
         lanes = [_Lane(target, source) for target, source in moves]
         _start(lanes, 1)  # the first copy enables peer access and starts the device
@@ -156,34 +161,16 @@ def _copies(moves: Sequence[Move], seconds: float, together: bool) -> list[Copy 
     ]
 
 
-class _Lane:
-    """One copy on a stream of its own, timed by the device's own events."""
-
-    def __init__(self, target: Tensor, source: Tensor) -> None:
-        self.target, self.source, self.bytes = target, source, source.numel()
-        self.device = source.device if source.is_cuda else target.device
-        with _cuda.device(self.device):
-            self.stream = _cuda.Stream()
-            self.began, self.ended = (_cuda.Event(enable_timing=True) for _ in range(2))
-
-    def start(self, calls: int) -> None:
-        with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
-            self.began.record()
-            for _ in range(calls):
-                self.target.copy_(self.source, non_blocking=True)
-            self.ended.record()
-
-
 def _start(lanes: Sequence[_Lane], calls: int) -> list[float]:
     """Seconds that each lane's ``calls`` copies took, all lanes started together."""
     for lane in lanes:
         torch.cuda.synchronize(lane.device)
     for lane in lanes:
-        lane.start(calls)
+        with torch.cuda.device(lane.device), torch.cuda.stream(lane.stream):
+            lane.began.record()
+            for _ in range(calls):
+                lane.target.copy_(lane.source, non_blocking=True)
+            lane.ended.record()
     for lane in lanes:
         lane.ended.synchronize()
     return [lane.began.elapsed_time(lane.ended) / 1e3 for lane in lanes]
-
-
-def _name(tensor: Tensor) -> str:
-    return f"cuda:{tensor.device.index}" if tensor.is_cuda else "host"

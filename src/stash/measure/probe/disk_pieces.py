@@ -1,4 +1,7 @@
-"""Which pieces of which files are read, and two readers of them: Stash's own, and fio where it is installed."""
+"""Which pieces of which files are read, and two readers of them: Stash's own, and fio where it is installed.
+
+Does not know whether what it reads is cached, nor what a rate is.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
 from stash.core import pagecache
 from stash.measure.probe.exchanges import Mark
-
-# Pieces ----------------------------------------------------------------------------------------------------
-# Which pieces of which files are read: a data set's own, or files written for it. Does not time anything.
-#
-# Files of a data set that are not in the page cache come first: a storage server or a hypervisor keeps a cache that
-# nobody here can empty, and what the machine has not read lately is least likely to be in it.
 
 PIECE_BYTES = 16 << 20
 LARGE = PIECE_BYTES
@@ -57,10 +54,14 @@ class Chosen:
 
 
 def of_data(data: Path) -> tuple[Chosen | None, Chosen | None]:
-    """(pieces of large files, small files whole in random order) below ``data``; None where there are too few."""
+    """(pieces of large files, small files whole in random order) below ``data``; None where there are too few.
+
+    Files that are not in the page cache come first: a storage server or a hypervisor keeps a cache that cannot be
+    emptied from here, and what the machine has not read lately is least likely to be in it.
+    """
     found = _files(data)
     random.shuffle(found)
-    found = _unread_first(found[:_MAX_CHOSEN])
+    found = sorted(found[:_MAX_CHOSEN], key=lambda file: resident([Piece(file[0], 0, file[1])]) or 0.0)
     large = [(path, size) for path, size in found if size >= LARGE]
     small = [(path, size) for path, size in found if size < LARGE]
     sliced = [
@@ -90,13 +91,6 @@ def _files(root: Path) -> list[tuple[Path, int]]:
     return found
 
 
-def _unread_first(files: list[tuple[Path, int]]) -> list[tuple[Path, int]]:
-    return sorted(files, key=lambda file: resident([Piece(file[0], 0, file[1])]) or 0.0)
-
-
-# Files of our own -----------------------------------------------------------------------------------------
-
-
 def written(folder: Path, file_bytes: int, count: int, seconds: float) -> Chosen | None:
     """Up to ``count`` new files of random bytes, flushed to storage; fewer when time or space is short.
 
@@ -113,19 +107,12 @@ def written(folder: Path, file_bytes: int, count: int, seconds: float) -> Chosen
         if time.monotonic() > end:
             break
         path = place / f"{number:05d}"
-        _write(path, file_bytes)
+        with path.open("wb", buffering=0) as file:
+            for start in range(0, file_bytes, _SYNC_EVERY):
+                file.write(os.urandom(min(_SYNC_EVERY, file_bytes - start)))
+            os.fdatasync(file.fileno())
         pieces.append(Piece(path, 0, file_bytes))
     return Chosen(tuple(pieces), file_bytes, folder.parent) if len(pieces) > 1 else None
-
-
-def _write(path: Path, size: int) -> None:
-    with path.open("wb", buffering=0) as file:
-        for start in range(0, size, _SYNC_EVERY):
-            file.write(os.urandom(min(_SYNC_EVERY, size - start)))
-        os.fdatasync(file.fileno())
-
-
-# The page cache -------------------------------------------------------------------------------------------
 
 
 def evict(pieces: Sequence[Piece]) -> None:
@@ -136,7 +123,7 @@ def evict(pieces: Sequence[Piece]) -> None:
 
 
 def resident(pieces: Sequence[Piece]) -> float | None:
-    """Fraction of the pieces' pages in the page cache, None where the kernel does not tell.
+    """Fraction of the pieces' pages in the page cache, None where the kernel does not say.
 
     Of a file read in part, all its cached pages are taken to belong to its pieces.
     """
@@ -153,11 +140,6 @@ def resident(pieces: Sequence[Piece]) -> float | None:
     return cached / pages if pages else None
 
 
-# Reader ----------------------------------------------------------------------------------------------------
-# Reads pieces of files as fast as the system lets it, and marks how far it had come when.
-#
-# The same plain reads through the page cache or past it. Does not know whether what it reads is cached.
-
 BLOCK = 1 << 20
 _ALIGNMENT = 4096
 
@@ -165,46 +147,21 @@ _ALIGNMENT = 4096
 def read(pieces: Sequence[Piece], seconds: float, readers: int = 1, direct: bool = False) -> tuple[list[Mark], int]:
     """(marks, pieces read) of reading ``pieces`` in order until all are read or the time is over.
 
-    Each of ``readers`` threads takes the next piece when it is done with one. Raises OSError, as where the
-    file system knows no O_DIRECT (EINVAL).
+    Each of ``readers`` threads takes the next piece when it is done with one. The same plain reads through the page
+    cache or past it (``direct``). Raises OSError, as where the file system knows no O_DIRECT (EINVAL).
     """
-    shared = _Shared(iter(pieces), time.perf_counter(), seconds)
-    threads = [threading.Thread(target=shared.work, args=(direct,), daemon=True) for _ in range(readers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if shared.error is not None:
-        raise shared.error
-    return shared.marks, shared.done
+    lock, left = threading.Lock(), iter(pieces)
+    began = time.perf_counter()
+    marks: list[Mark] = [(began, 0)]
+    errors: list[OSError] = []
+    done = 0
 
-
-class _Shared:
-    """What the readers of one run have in common."""
-
-    def __init__(self, pieces: Iterator[Piece], began: float, seconds: float) -> None:
-        self._pieces, self._until = pieces, began + seconds
-        self._lock = threading.Lock()
-        self.marks: list[Mark] = [(began, 0)]
-        self.done = 0
-        self.error: OSError | None = None
-
-    def work(self, direct: bool) -> None:
-        buffer = mmap.mmap(-1, BLOCK)  # page-aligned, as O_DIRECT wants it
-        while self.error is None and time.perf_counter() < self._until:
-            with self._lock:
-                piece = next(self._pieces, None)
-            if piece is None:
-                return
-            try:
-                self._one(piece, buffer, direct)
-            except OSError as error:
-                self.error = error
-
-    def _one(self, piece: Piece, buffer: mmap.mmap, direct: bool) -> None:
-        with _opened(piece, direct) as descriptor:
+    def take(piece: Piece, buffer: mmap.mmap) -> None:
+        nonlocal done
+        descriptor = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0))
+        try:
             at, end = piece.offset, piece.offset + piece.bytes
-            while at < end and time.perf_counter() < self._until:
+            while at < end and time.perf_counter() < began + seconds:
                 wanted = min(BLOCK, end - at)
                 if direct:
                     wanted = -(-wanted // _ALIGNMENT) * _ALIGNMENT
@@ -212,26 +169,34 @@ class _Shared:
                 if got <= 0:
                     break
                 at += got
-                with self._lock:
-                    self.marks.append((time.perf_counter(), self.marks[-1][1] + got))
-        if at >= end:
-            with self._lock:
-                self.done += 1
+                with lock:
+                    marks.append((time.perf_counter(), marks[-1][1] + got))
+        finally:
+            os.close(descriptor)
+        with lock:
+            done += at >= end
 
+    def work() -> None:
+        buffer = mmap.mmap(-1, BLOCK)  # page-aligned, as O_DIRECT wants it
+        while not errors and time.perf_counter() < began + seconds:
+            with lock:
+                piece = next(left, None)
+            if piece is None:
+                return
+            try:
+                take(piece, buffer)
+            except OSError as error:
+                errors.append(error)
 
-@contextlib.contextmanager
-def _opened(piece: Piece, direct: bool) -> Iterator[int]:
-    descriptor = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0))
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(readers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return marks, done
 
-
-# Fio -------------------------------------------------------------------------------------------------------
-# Sequential reads by fio, where it is installed: the same reads as ``reader``'s, by a well-known program.
-#
-# Knows fio's options and its log of every read; one run, as a disk that rests between two may be faster at first.
 
 _STARTING = 5.0
 
@@ -241,9 +206,9 @@ def present() -> bool:
 
 
 def command(pieces: Sequence[Piece], seconds: float, direct: bool, logs: Path) -> list[str] | None:
-    """One thread, plain reads of one block at a time: what ``reader`` does.
+    """One thread, plain reads of one block at a time: what ``read`` does.
 
-    None for pieces that fio cannot be told of: it reads either one stretch of one file, or the same length
+    None for pieces that fio has no options for: it reads either one stretch of one file, or the same length
     from the start of each of several files.
     """
     paths = list(dict.fromkeys(piece.path for piece in pieces))
@@ -277,7 +242,10 @@ def marks_of(log: str) -> list[Mark] | None:
 
 
 def read_with_fio(pieces: Sequence[Piece], seconds: float, direct: bool, logs: Path) -> list[Mark] | None:
-    """Marks of reading the pieces once, as far as the time goes; None if fio cannot."""
+    """Marks of reading the pieces once, as far as the time goes; None if fio cannot.
+
+    One run, as a disk that rests between two may be faster at first.
+    """
     argv = command(pieces, seconds, direct, logs)
     if argv is None:
         return None

@@ -1,7 +1,7 @@
 """Reading from the disk under the data: front to back and whole files in random order, cold, direct and warm.
 
 Cold means dropped from this machine's page cache, with the kernel's own count as proof. Knows which
-pattern reads what; where files come from and how they are read, others know.
+pattern reads what; ``disk_pieces`` knows where files come from and how they are read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _BURST = 0.15
 """Seconds: the kernel's own limits (blkio, io.max) hand out their bytes every tenth of a second."""
 _AHEAD = 8 << 20
 """Bytes: readahead brings a few MB at once, which then seem to take no time."""
-_TOO_LITTLE = "too little was read in time; give a larger --budget"
 _WRITING = 0.25
 _SEQUENTIAL_FILES = 12
 _RANDOM_BYTES = 256 << 20
@@ -47,22 +46,28 @@ Reads = list[DiskRead | Unmeasured]
 def measure(folders: Folders, seconds: float) -> Reads:
     """Every pattern in turn, within about ``seconds``."""
     found: Reads = []
+    share = seconds / 2
+    each = share * (1 - _WRITING) / 3
     for pattern in ("sequential", "random"):
-        share = seconds / 2
         try:
             chosen = _chosen(folders, pattern, share * _WRITING)
         except OSError as error:
-            why = (
-                f"no file can be written in {folders.scratch.parent} ({error.strerror or error}); --data reads others"
-            )
+            where = folders.scratch.parent
+            why = f"no file can be written in {where} ({error.strerror or error}); --data reads others"
             found.append(Unmeasured(link=f"reads {pattern}", why=why))
             continue
         if isinstance(chosen, Unmeasured):
             found.append(chosen)
-        elif pattern == "sequential":
-            found += _sequential(chosen, folders.scratch, share * (1 - _WRITING) / 3)
-        else:
-            found += _random(chosen, share * (1 - _WRITING) / 3)
+        elif pattern == "sequential":  # past the cache, through the empty cache, through the full one
+            first, second = chosen.halves()
+            found.append(_sequential(chosen, first, folders.scratch, each, direct=True))
+            found.append(_sequential(chosen, second, folders.scratch, each, direct=False))
+            found.append(_warm(chosen, "sequential", second, each))
+        else:  # one after the other and eight at a time from disk, and again from memory
+            first, second = chosen.halves()
+            one, read = _cold_random(chosen, first, each, readers=1)
+            many, _ = _cold_random(chosen, second, each, readers=MANY)
+            found += [one, many, _warm(chosen, "random", first[:read], each)]
         shutil.rmtree(folders.scratch, ignore_errors=True)  # the next pattern may need the space
     return found
 
@@ -78,10 +83,8 @@ def _chosen(folders: Folders, pattern: str, seconds: float) -> Chosen | Unmeasur
         what = "too few files of 16 MB or more" if pattern == "sequential" else "too few files below 16 MB"
         data_disk = folders.data.stat().st_dev
         if folders.scratch.parent.stat().st_dev != data_disk:
-            why = (
-                f"{folders.data} holds {what}, and the current folder is on another disk; run it from the data's disk"
-            )
-            return Unmeasured(link=link, why=why)
+            elsewhere = "the current folder is on another disk; run it from the data's disk"
+            return Unmeasured(link=link, why=f"{folders.data} holds {what}, and {elsewhere}")
     size, count = disk_pieces.PIECE_BYTES, _SEQUENTIAL_FILES
     if pattern == "random":
         size, count = folders.file_bytes, max(16, _RANDOM_BYTES // folders.file_bytes)
@@ -91,47 +94,30 @@ def _chosen(folders: Folders, pattern: str, seconds: float) -> Chosen | Unmeasur
     )
 
 
-def _sequential(chosen: Chosen, scratch: Path, seconds: float) -> Reads:
-    """Large files front to back: past the cache, through the empty cache, through the full one."""
-    first, second = chosen.halves()
-    direct = _direct(chosen, first, scratch, seconds)
-    cold = _cold_sequential(chosen, second, scratch, seconds)
-    return [direct, cold, _warm(chosen, "sequential", second, seconds)]
-
-
-def _random(chosen: Chosen, seconds: float) -> Reads:
-    """Whole files: one after the other and eight at a time from disk, and again from memory."""
-    first, second = chosen.halves()
-    one, read = _cold_random(chosen, first, seconds, readers=1)
-    many, _ = _cold_random(chosen, second, seconds, readers=MANY)
-    return [one, many, _warm(chosen, "random", first[:read], seconds)]
-
-
-def _direct(chosen: Chosen, wanted: Sequence[Piece], scratch: Path, seconds: float) -> DiskRead | Unmeasured:
-    disk_pieces.evict(wanted)
-    cached = disk_pieces.resident(wanted)
+def _sequential(
+    chosen: Chosen, wanted: Sequence[Piece], scratch: Path, seconds: float, direct: bool
+) -> DiskRead | Unmeasured:
+    """Large files front to back, past the page cache (``direct``) or through the emptied one; by fio if it can."""
+    link = "reads sequential direct" if direct else "reads sequential cold"
+    cached, warm = _emptied(wanted)
+    if warm and not direct:
+        return Unmeasured(link=link, why=warm)
     try:
-        timing, by = _by_fio_or_own(wanted, scratch, seconds, direct=True)
+        reader, marks = "fio", None
+        if disk_pieces.present():
+            marks = disk_pieces.read_with_fio(wanted, seconds, direct, scratch)
+        if marks is None:
+            reader = "stash"
+            if not direct:
+                disk_pieces.evict(wanted)  # fio may have read a part of them before it failed
+            marks, _ = disk_pieces.read(wanted, seconds, direct=direct)
     except OSError as error:
-        why = f"{chosen.where} cannot be read past the page cache ({error.strerror or error})"
-        return Unmeasured(link="reads sequential direct", why=why)
-    if timing is None:
-        return Unmeasured(link="reads sequential direct", why=_TOO_LITTLE)
-    return _record(chosen, "sequential", timing, cold=True, direct=True, reader=by, resident=cached)
-
-
-def _cold_sequential(chosen: Chosen, wanted: Sequence[Piece], scratch: Path, seconds: float) -> DiskRead | Unmeasured:
-    link = "reads sequential cold"
-    cached = _emptied(wanted)
-    if isinstance(cached, str):
-        return Unmeasured(link=link, why=cached)
-    try:
-        timing, by = _by_fio_or_own(wanted, scratch, seconds, direct=False)
-    except OSError as error:
-        return Unmeasured(link=link, why=f"a file could not be read: {error.strerror or error}")
-    if timing is None:
-        return Unmeasured(link=link, why=_TOO_LITTLE)
-    return _record(chosen, "sequential", timing, cold=True, reader=by, resident=cached)
+        why = f"a file could not be read: {error.strerror or error}"
+        if direct:
+            why = f"{chosen.where} cannot be read past the page cache ({error.strerror or error})"
+        return Unmeasured(link=link, why=why)
+    timing = _by_pieces(marks, wanted[0].bytes)
+    return _record(link, chosen, timing, resident=cached, cold=True, direct=direct, reader=reader)
 
 
 def _cold_random(
@@ -139,26 +125,26 @@ def _cold_random(
 ) -> tuple[DiskRead | Unmeasured, int]:
     """(the record, how many files were read)."""
     link = "reads random cold" + (f", {readers} at once" if readers > 1 else "")
-    cached = _emptied(wanted)
-    if isinstance(cached, str):
-        return Unmeasured(link=link, why=cached), len(wanted)
+    cached, warm = _emptied(wanted)
+    if warm:
+        return Unmeasured(link=link, why=warm), len(wanted)
     try:
         marks, read = disk_pieces.read(wanted, seconds, readers)
     except OSError as error:
         return Unmeasured(link=link, why=f"a file could not be read: {error.strerror or error}"), 0
-    timing = _timing(marks, cold=True)
-    if timing is None:
-        return Unmeasured(link=link, why=_TOO_LITTLE), read
-    return _record(chosen, "random", timing, cold=True, resident=cached, readers=readers), read
+    return _record(link, chosen, _timing(marks, cold=True), resident=cached, cold=True, readers=readers), read
 
 
-def _emptied(wanted: Sequence[Piece]) -> float | str | None:
-    """The fraction that stays in the page cache after dropping it, or why what follows would not be cold."""
+def _emptied(wanted: Sequence[Piece]) -> tuple[float | None, str]:
+    """The fraction that stays in the page cache after dropping it, and why what follows would not be cold."""
     disk_pieces.evict(wanted)
     cached = disk_pieces.resident(wanted)
-    if cached is not None and cached > COLD_ENOUGH:
-        return f"{cached:.0%} of the pages stay in the page cache when dropped, as on a file system kept in memory"
-    return cached
+    if cached is None or cached <= COLD_ENOUGH:
+        return cached, ""
+    return (
+        cached,
+        f"{cached:.0%} of the pages stay in the page cache when dropped, as on a file system kept in memory",
+    )
 
 
 def _warm(chosen: Chosen, pattern: str, wanted: Sequence[Piece], seconds: float) -> DiskRead | Unmeasured:
@@ -171,19 +157,7 @@ def _warm(chosen: Chosen, pattern: str, wanted: Sequence[Piece], seconds: float)
         marks, _ = disk_pieces.read(wanted, seconds / 2)
     except OSError as error:
         return Unmeasured(link=link, why=f"a file could not be read: {error.strerror or error}")
-    timing = _timing(marks, cold=False)
-    if timing is None:
-        return Unmeasured(link=link, why=_TOO_LITTLE)
-    return _record(chosen, pattern, timing, cold=False, resident=cached)
-
-
-def _by_fio_or_own(wanted: Sequence[Piece], scratch: Path, seconds: float, direct: bool) -> tuple[Timing | None, str]:
-    if disk_pieces.present() and (marks := disk_pieces.read_with_fio(wanted, seconds, direct, scratch)) is not None:
-        return _by_pieces(marks, wanted[0].bytes), "fio"
-    if not direct:
-        disk_pieces.evict(wanted)  # fio may have read a part of them before it failed
-    marks, _ = disk_pieces.read(wanted, seconds, direct=direct)
-    return _by_pieces(marks, wanted[0].bytes), "stash"
+    return _record(link, chosen, _timing(marks, cold=False), resident=cached, cold=False)
 
 
 def _by_pieces(marks: Sequence[Mark], size: int) -> Timing | None:
@@ -207,18 +181,20 @@ def _timing(marks: Sequence[Mark], cold: bool) -> Timing | None:
 
 
 def _record(
+    link: str,
     chosen: Chosen,
-    pattern: str,
-    timing: Timing,
+    timing: Timing | None,
     *,
+    resident: float | None,
     cold: bool,
     direct: bool = False,
     reader: str = "stash",
-    resident: float | None = None,
     readers: int = 1,
-) -> DiskRead:
+) -> DiskRead | Unmeasured:
+    if timing is None:
+        return Unmeasured(link=link, why="too little was read in time; give a larger --budget")
     return DiskRead(
-        pattern=pattern,
+        pattern=link.split()[1],
         cold=cold,
         direct=direct,
         reader=reader,

@@ -1,4 +1,9 @@
-"""All-reduce by itself, from small messages to large; and measurements repeated within a share of the time."""
+"""All-reduce by itself, from small messages to large; and measurements repeated within a share of the time.
+
+A repetition begins with a barrier and takes the time of its slowest rank. Small messages are exchanged several
+times in a row and divided, as nccl-tests does, so that leaving the barrier unevenly does not count as latency.
+Every choice is made from numbers that all ranks share. Knows groups of ranks, not machines.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -18,13 +23,6 @@ from stash.core.records.host import Exchange, Timing, Unmeasured
 from stash.measure.linux.interfaces import interface_of
 from stash.measure.linux.processes import pin
 from stash.measure.probe.team import AbsentError, Team, prefixed
-
-# Exchanges -------------------------------------------------------------------------------------------------
-# All-reduce by itself, from small messages to large ones, on the backend that training would use.
-#
-# A repetition begins with a barrier and takes the time of its slowest rank. Small messages are exchanged several
-# times in a row and divided, as nccl-tests does, so that leaving the barrier unevenly does not count as latency.
-# Every choice is made from numbers that all ranks share. Knows groups of ranks, not machines.
 
 SIZES = tuple(1024 * 4**k for k in range(10))
 """1 KiB to 256 MiB."""
@@ -145,11 +143,6 @@ def curve(group: Group, seconds: float) -> tuple[Timing, ...]:
     return tuple(timings)
 
 
-# Repeat ----------------------------------------------------------------------------------------------------
-# Repeating a measurement within a share of the time, and cutting a long transfer into equal repetitions. Pure.
-#
-# Knows clocks and counts; not what is measured.
-
 Mark = tuple[float, int]
 """A moment of a transfer: seconds on some clock, and bytes moved until then."""
 
@@ -184,13 +177,6 @@ def equal_parts(marks: Sequence[Mark], parts: int) -> Timing | None:
     size = (marks[-1][1] - marks[0][1]) // parts
     if size == 0:
         return None
-    edges = [_moment(marks, marks[0][1] + size * k) for k in range(parts + 1)]
-    return Timing(bytes=size, seconds=tuple(b - a for a, b in pairwise(edges)))
-
-
-def _moment(marks: Sequence[Mark], count: int) -> float:
-    """When ``count`` bytes had been moved."""
-    for (t0, n0), (t1, n1) in pairwise(marks):
-        if n0 <= count <= n1 and n1 > n0:
-            return t0 + (t1 - t0) * (count - n0) / (n1 - n0)
-    return marks[-1][0]
+    moments, counts = zip(*marks, strict=True)
+    edges = np.interp(counts[0] + size * np.arange(parts + 1), counts, moments)
+    return Timing(bytes=size, seconds=tuple(float(taken) for taken in np.diff(edges)))

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ _COUNTS = {"images": 96, "audio": 256, "text": 4096, "clicks": 50_000}
 """Samples made where no data set is given: enough not to be one picture again and again."""
 _MAX_PROCESSES = 64
 _REPETITION = 0.2
+"""Seconds that one repetition takes about, with the same number of samples for every process."""
 _MAX = 15
 _STARTING = 60.0
 
@@ -49,30 +51,24 @@ def measure(
     end = time.monotonic() + seconds
     found: list[Preparation | Unmeasured] = []
     try:
-        root = data or _made(kind, scratch)
-        with _crew(kind, root, process_counts(cores)[-1], seconds + _STARTING) as crew:
+        root = data
+        if root is None:
+            scratch.mkdir(parents=True, exist_ok=True)
+            root = make_dataset(kind, scratch / kind, _COUNTS[kind]).path
+        counts = process_counts(cores)
+        with _crew(kind, root, counts[-1], seconds + _STARTING) as crew:
             end = max(end, time.monotonic() + seconds / 2)  # starting them took its time
-            for place, processes in enumerate(process_counts(cores)):
-                share = (end - time.monotonic()) / (len(process_counts(cores)) - place)
-                found.append(_rate(kind, crew[:processes], share))
+            for place, processes in enumerate(counts):
+                pipes, trial = crew[:processes], 1
+                while (took := _together(pipes, trial)) < _REPETITION / 4 and trial < 1 << 20:
+                    trial *= 4
+                each = max(1, round(trial * _REPETITION / took))
+                share = (end - time.monotonic()) / (len(counts) - place)
+                taken = repeat(partial(_together, pipes, each), share, most=_MAX)
+                found.append(Preparation(kind=kind, processes=processes, samples=each * processes, seconds=taken))
     except (UserError, OSError, EOFError, TimeoutError) as error:
         found.append(Unmeasured(link="preparation", why=f"no {kind} could be made into samples: {one_line(error)}"))
     return found
-
-
-def _made(kind: str, scratch: Path) -> Path:
-    scratch.mkdir(parents=True, exist_ok=True)
-    return make_dataset(kind, scratch / kind, _COUNTS[kind]).path
-
-
-def _rate(kind: str, crew: Sequence[Connection], seconds: float) -> Preparation:
-    """Repetitions of about a fifth of a second, each with the same number of samples for every process."""
-    trial = 1
-    while (took := _together(crew, trial)) < _REPETITION / 4 and trial < 1 << 20:
-        trial *= 4
-    each = max(1, round(trial * _REPETITION / took))
-    taken = repeat(lambda: _together(crew, each), seconds, most=_MAX)
-    return Preparation(kind=kind, processes=len(crew), samples=each * len(crew), seconds=taken)
 
 
 def _together(crew: Sequence[Connection], each: int) -> float:
@@ -117,9 +113,6 @@ def _crew(kind: str, root: Path, size: int, patience: float) -> Iterator[list[Co
             process.terminate()
         for process in started:
             process.join(5.0)
-
-
-# In the processes -----------------------------------------------------------------------------------------
 
 
 def _make(pipe: Connection, kind: str, root: Path, number: int) -> None:

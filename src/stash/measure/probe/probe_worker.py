@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -22,17 +22,25 @@ import torch
 from pydantic import BaseModel
 
 from stash.core.errors import StashError, one_line
-from stash.core.records.host import Host, Links, Unmeasured
+from stash.core.files import write_whole
+from stash.core.records.base import now
+from stash.core.records.host import Copy, DiskRead, Exchange, Host, Links, Preparation, Probe, Stream, Unmeasured
 from stash.lab.zoo.datasets import KINDS
 from stash.measure.host.describe import describe
 from stash.measure.linux import counters
 from stash.measure.probe import copies, disk_reads, exchanges, preparation, streams
 from stash.measure.probe.probe_orders import MEETING, PARTS, ProbeOrders, read_orders, shares
-from stash.measure.probe.team import AbsentError, Board, Found, Team, join, links
+from stash.measure.probe.team import AbsentError, Team, join
 from stash.measure.protocol.wire import WireError, crosses, packed, unpacked
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
+
+
+Found = Sequence[Copy | DiskRead | Exchange | Preparation | Stream | Unmeasured]
+
+_OF_ONE_NODE = ("copies", "exchanges", "reads", "preparation", "skipped")
+"""Fields of ``Links`` that belong to the node that reports them; streams may belong to another."""
 
 _GRACE = 25.0
 """Seconds that a node may be slower with a part than its share, as when it flushes what it wrote."""
@@ -88,7 +96,7 @@ def _agreed(team: Team, own: ProbeOrders) -> ProbeOrders:
 
 
 def _decoded(node: int, kind: type[T], text: str) -> T:
-    """A record that a node published: the store they meet in is open to everybody. Raises AbsentError."""
+    """A record that a node published: the store they meet in is open to all. Raises AbsentError."""
     try:
         found = unpacked(text.encode())
     except WireError:
@@ -107,7 +115,71 @@ def _validated(node: int, model: type[M], text: str) -> M:
 
 
 def _strange(node: int) -> AbsentError:
-    return AbsentError(f"node {node} said what no node of this version says; is the same Stash installed on all?")
+    return AbsentError(f"node {node} published what this version does not know; is the same Stash installed on all?")
+
+
+def links(found: Found, elapsed: float) -> Links:
+    """Measurements of one node, sorted."""
+    return Links(
+        created=now(),
+        elapsed_seconds=elapsed,
+        copies=tuple(one for one in found if isinstance(one, Copy)),
+        exchanges=tuple(one for one in found if isinstance(one, Exchange)),
+        streams=tuple(one for one in found if isinstance(one, Stream)),
+        reads=tuple(one for one in found if isinstance(one, DiskRead)),
+        preparation=tuple(one for one in found if isinstance(one, Preparation)),
+        skipped=tuple(one for one in found if isinstance(one, Unmeasured)),
+    )
+
+
+class Board:
+    """What all nodes have found so far, kept by rank 0 and saved after each part as a whole, valid ``Probe``.
+
+    What is still to come stands in it as unmeasured, so a probe that ends early needs no repair.
+    """
+
+    def __init__(self, orders: ProbeOrders, hosts: Sequence[Host]) -> None:
+        self._orders = orders
+        self._left = list(orders.parts)
+        self._hosts = [host.model_copy(update={"links": links((), 0.0)}) for host in hosts]
+        self._elapsed = 0.0
+
+    def take(self, part: str, reports: Sequence[tuple[Links, float | None]], elapsed: float) -> None:
+        """Add what every node reports of a part, in the order of the nodes: its links, and its steal time so far."""
+        for node, (found, steal) in enumerate(reports):
+            more = {name: getattr(found, name) for name in _OF_ONE_NODE}
+            self._extend(node, more, created=found.created, elapsed_seconds=found.elapsed_seconds)
+            self._hosts[node] = self._hosts[node].model_copy(update={"steal_fraction": steal})
+        for stream in (one for found, _ in reports for one in found.streams):
+            self._extend(stream.source, {"streams": (stream,)})  # timed where it arrives, kept where it comes from
+        self._left.remove(part)
+        self._elapsed = elapsed
+
+    def _extend(self, node: int, more: dict[str, tuple[object, ...]], **fields: object) -> None:
+        known = self._hosts[node].links
+        assert known is not None
+        fields |= {name: (*getattr(known, name), *added) for name, added in more.items()}
+        self._hosts[node] = self._hosts[node].model_copy(update={"links": known.model_copy(update=fields)})
+
+    def probe(self) -> Probe:
+        """Everything so far."""
+        pending = tuple(Unmeasured(link=part, why="the probe ended before it was measured") for part in self._left)
+        hosts = []
+        for host in self._hosts:
+            assert host.links is not None
+            whole = host.links.model_copy(update={"skipped": (*host.links.skipped, *pending)})
+            hosts.append(host.model_copy(update={"links": whole}))
+        return Probe(
+            stash_version=self._orders.version,
+            created=now(),
+            hosts=tuple(hosts),
+            budget_seconds=self._orders.budget,
+            elapsed_seconds=self._elapsed,
+        )
+
+    def save(self) -> None:
+        """Replace the result's file in one step; raises OSError."""
+        write_whole(self._orders.result, self.probe().model_dump_json())
 
 
 class Run:
@@ -122,73 +194,64 @@ class Run:
 
     def run(self) -> None:
         """All parts; raises AbsentError where it makes no sense to go on."""
-        team, patience = self.team, _GRACE
+        team, orders, board, patience = self.team, self.orders, None, _GRACE
         if team.leads:
-            self._say("met")
-            host = describe(self.data, instance=self.orders.instance, ask_metadata=self.orders.ask_metadata)
+            self._progress("met")
+            host = describe(self.data, instance=orders.instance, ask_metadata=orders.ask_metadata)
             team.publish(f"host/{team.node}", host.model_dump_json())
             if host.limits is not None and host.limits.memory_bytes is not None:
                 self.free_bytes = min(self.free_bytes, host.limits.memory_bytes)
-        board = self._board() if team.rank == 0 else None
-        seconds_for = shares(self._possible(), self.orders.budget)
-        for part in self.orders.parts:
+        if team.rank == 0:
+            texts = [team.wait_for(f"host/{node}", _GRACE) for node in range(team.nodes)]
+            board = Board(orders, [_validated(node, Host, text) for node, text in enumerate(texts)])
+            board.save()
+        # The other parts take no time: they say at once why they cannot be measured.
+        possible = {
+            "streams": team.nodes > 1, "exchanges": team.world > 1, "preparation": orders.kind is not None
+        }  # fmt: skip
+        seconds_for = shares([part for part in orders.parts if possible.get(part, True)], orders.budget)
+        for part in orders.parts:
             seconds = seconds_for.get(part, 0.0)
             try:
                 team.meet(f"begin/{part}", patience)
             except AbsentError:
-                if board is None:  # nobody is left who would be told
+                if board is None:  # no rank is left that takes what would be found
                     raise
             patience = seconds + _GRACE
-            found: Found = ()
             if team.leads and part in seconds_for:
-                self._say(part)
+                self._progress(part)
             if team.leads or part == "exchanges":
                 found = self._measured(part, seconds)
-            if team.leads:
-                self._report(part, found, board, patience)
+                if team.leads:
+                    self._report(part, found, board, patience)
         if team.lost is None:
             team.meet("end", patience)
         if team.leads:
-            self._say("done")
+            self._progress("done")
 
-    def _possible(self) -> list[str]:
-        """The parts that take time; the others say at once why they cannot be measured."""
-        here = {"streams": self.team.nodes > 1, "exchanges": self.team.world > 1}
-        here["preparation"] = self.orders.kind is not None
-        return [part for part in self.orders.parts if here.get(part, True)]
-
-    def _say(self, what: str) -> None:
+    def _progress(self, what: str) -> None:
         with self.orders.progress.open("a") as file:
             file.write(json.dumps({"what": what}) + "\n")
 
-    def _board(self) -> Board:
-        found = [self.team.wait_for(f"host/{node}", _GRACE) for node in range(self.team.nodes)]
-        board = Board(self.orders, [_validated(node, Host, text) for node, text in enumerate(found)])
-        board.save()
-        return board
-
     def _report(self, part: str, found: Found, board: Board | None, patience: float) -> None:
-        """Tell rank 0 what this node found, or, on rank 0, take what all of them did."""
-        elapsed = time.monotonic() - self.began
-        own = links(found, elapsed), counters.since(self.before).steal
+        """Publish what this node found for rank 0, or, on rank 0, take what all of them did."""
+        team, elapsed = self.team, time.monotonic() - self.began
+        own, steal = links(found, elapsed), counters.since(self.before).steal
         if board is None:
-            text = packed(Contribution(own[0].model_dump_json(), own[1])).decode()
-            self.team.publish(f"found/{part}/{self.team.node}", text)
+            team.publish(f"found/{part}/{team.node}", packed(Contribution(own.model_dump_json(), steal)).decode())
             return
-        others = [self._told(part, node, patience, elapsed) for node in range(1, self.team.nodes)]
-        board.take(part, [own, *others], elapsed)
+        reports = [(own, steal)]
+        for node in range(1, team.nodes):
+            try:
+                if team.lost is not None:
+                    raise AbsentError(team.lost)
+                other = _decoded(node, Contribution, team.wait_for(f"found/{part}/{node}", patience))
+                reports.append((_validated(node, Links, other.links), other.steal))
+            except AbsentError:
+                team.lost = f"node {node} stopped answering"
+                reports.append((links([Unmeasured(link=part, why=team.lost)], elapsed), None))
+        board.take(part, reports, elapsed)
         board.save()
-
-    def _told(self, part: str, node: int, patience: float, elapsed: float) -> tuple[Links, float | None]:
-        try:
-            if self.team.lost is not None:
-                raise AbsentError(self.team.lost)
-            told = _decoded(node, Contribution, self.team.wait_for(f"found/{part}/{node}", patience))
-            return _validated(node, Links, told.links), told.steal
-        except AbsentError:
-            why = f"node {node} stopped answering"
-            self.team.lost = why
-            return links([Unmeasured(link=part, why=why)], elapsed), None
 
     def _measured(self, part: str, seconds: float) -> Found:
         """One part on this rank; whatever fails in it becomes a sentence."""

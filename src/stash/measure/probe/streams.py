@@ -12,9 +12,8 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from stash.core.membership import gathered, join, signature
 from stash.core.records.host import Stream, Unmeasured
@@ -70,59 +69,51 @@ def measure(team: Team, seconds: float, secret: str | None = None) -> list[Strea
     for number, direction in enumerate(wanted):
         ends = (direction.source, direction.target)
         name = f"stream/{number}"
-        if ends not in broken:
-            received = _play(team, direction, name, seconds / len(wanted), secret)
-            found += [received] if received is not None else []
+        if ends in broken:
+            if team.node == direction.target:
+                found.append(Unmeasured(link=direction.link, why=broken[ends]))
         elif team.node == direction.target:
-            found.append(Unmeasured(link=direction.link, why=broken[ends]))
+            found.append(_received(team, direction, name, seconds / len(wanted), secret))
+        elif team.node == direction.source:
+            # When the other end cannot be reached, it is the other end that reports it.
+            text = team.wait_for(f"{name}/place", 2 * _PATIENCE)
+            with contextlib.suppress(OSError):
+                if text:
+                    inlet = _inlet(text, team.addresses[direction.target])
+                    send(inlet, direction.flows, seconds / len(wanted), secret)
         team.meet(name, seconds + 2 * _PATIENCE, size=team.nodes)
         if ends not in broken and (why := team.wait_for(f"{name}/failed", _PATIENCE)):
             broken[ends] = why
     return found
 
 
-def _play(
-    team: Team, direction: Direction, name: str, seconds: float, secret: str | None
-) -> Stream | Unmeasured | None:
-    """This node's role in one transfer; the target's answer, ``None`` elsewhere."""
-    if team.node == direction.source:
-        # When the other end cannot be reached, it is the other end that says so.
-        place = team.wait_for(f"{name}/place", 2 * _PATIENCE)
-        with contextlib.suppress(OSError):
-            if place:
-                send(_place(place, team.addresses[direction.target]), direction.flows, seconds, secret)
-    if team.node != direction.target:
-        return None
+def _received(team: Team, direction: Direction, name: str, seconds: float, secret: str | None) -> Stream | Unmeasured:
+    """One transfer, at its target; the source and the others read in the store whether it failed."""
     result: Stream | Unmeasured
+    why = ""
+
+    def announce(inlet: Inlet) -> None:
+        team.publish(f"{name}/place", f"{inlet.port} {inlet.word}")
+
     try:
-        marks = receive(
-            team.addresses[team.node], direction.flows, seconds, partial(_announce, team, f"{name}/place"), secret
-        )
-        timing = equal_parts(marks, _PARTS)
+        timing = equal_parts(receive(team.addresses[team.node], direction.flows, seconds, announce, secret), _PARTS)
         if timing is None:
             raise OSError("too little arrived to be timed")
         result = Stream(source=direction.source, target=direction.target, flows=direction.flows, timings=(timing,))
     except OSError as error:
-        team.publish(f"{name}/place", "")  # nobody is to wait for a listener that never was
+        team.publish(f"{name}/place", "")  # the source must not wait for a listener that never was
         why = f"nothing came from node {direction.source} over TCP ({error}); see that its firewall lets it pass"
         result = Unmeasured(link=direction.link, why=why)
-    team.publish(f"{name}/failed", result.why if isinstance(result, Unmeasured) else "")
+    team.publish(f"{name}/failed", why)
     return result
 
 
-def _announce(team: Team, name: str, place: Inlet) -> None:
-    team.publish(name, f"{place.port} {place.word}")
-
-
-def _place(text: str, address: str) -> Inlet:
-    """At the other node and nowhere else, whatever somebody put into the store; raises OSError for nonsense."""
+def _inlet(text: str, address: str) -> Inlet:
+    """At the other node and nowhere else, whatever is in the store; raises OSError for anything malformed."""
     port, _, word = text.partition(" ")
     if not port.isdecimal() or not 0 < int(port) < 1 << 16 or len(word) != _WORD:
-        raise OSError("the other node says what no node of this version says")
+        raise OSError("the other node published what this version does not know")
     return Inlet(address, int(port), word)
-
-
-# One transfer ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -134,39 +125,61 @@ class Inlet:
     word: str
 
     def key(self, secret: str | None) -> bytes:
-        """What both ends prove to know: the run's secret and the word. Where nobody gave a secret it is the word
-        alone, which is in torch's store.
+        """What both ends prove to know: the run's secret and the word; without a secret the word alone, which is in
+        torch's store.
         """
         return signature((secret or "").encode(), self.word.encode())
 
 
 def send(place: Inlet, flows: int, seconds: float, secret: str | None = None) -> None:
     """Pour bytes into ``flows`` connections until the other end closes them; raises OSError."""
+
+    def pour(connection: socket.socket) -> None:
+        chunk = bytes(1 << 18)
+        connection.settimeout(_SILENCE)
+        end = time.monotonic() + seconds + _PATIENCE
+        with contextlib.suppress(OSError):
+            while time.monotonic() < end:
+                connection.send(chunk)
+
     where = (place.address, place.port)
     with contextlib.ExitStack() as opened:
         connections = [opened.enter_context(socket.create_connection(where, timeout=_PATIENCE)) for _ in range(flows)]
         for connection in connections:
             join(connection, place.key(secret), _PURPOSE)
-        threads = [threading.Thread(target=_pour, args=(c, seconds), daemon=True) for c in connections]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(seconds + 2 * _PATIENCE)
+        _in_threads(pour, connections, seconds + 2 * _PATIENCE)
 
 
-def _pour(connection: socket.socket, seconds: float) -> None:
-    chunk = bytes(1 << 18)
-    connection.settimeout(_SILENCE)
-    end = time.monotonic() + seconds + _PATIENCE
-    with contextlib.suppress(OSError):
-        while time.monotonic() < end:
-            connection.send(chunk)
+def _in_threads(act: Callable[[socket.socket], None], connections: Sequence[socket.socket], patience: float) -> None:
+    threads = [threading.Thread(target=act, args=(connection,), daemon=True) for connection in connections]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(patience)
 
 
 def receive(
     address: str, flows: int, seconds: float, announce: Callable[[Inlet], None], secret: str | None = None
 ) -> list[Mark]:
     """Take in ``flows`` connections for ``seconds`` and mark what came after the first part; raises OSError."""
+    lock = threading.Lock()
+    marks: list[Mark] = []
+    total = 0
+
+    def drain(connection: socket.socket) -> None:
+        nonlocal total
+        buffer = bytearray(1 << 20)
+        connection.settimeout(_SILENCE)
+        with contextlib.suppress(OSError):
+            while (count := connection.recv_into(buffer)) > 0:
+                now = time.perf_counter()
+                with lock:
+                    total += count
+                    if now >= began + _SKIPPED * seconds and (not marks or now - marks[-1][0] >= _SPACING):
+                        marks.append((now, total))
+                if now >= began + seconds:
+                    break
+
     with contextlib.ExitStack() as opened:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listener = opened.enter_context(socket.socket(family))
@@ -178,39 +191,8 @@ def receive(
         connections = [opened.enter_context(each) for each, _ in found]
         if len(connections) < flows:
             raise TimeoutError("timed out")
-        sink = _Sink(seconds)
-        threads = [threading.Thread(target=sink.drain, args=(c,), daemon=True) for c in connections]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(seconds + 2 * _SILENCE)
-    if not sink.marks:
-        raise OSError(f"no byte within {_SILENCE:.0f} s")
-    return sink.marks
-
-
-class _Sink:
-    """Counts what several threads receive together."""
-
-    def __init__(self, seconds: float) -> None:
         began = time.perf_counter()
-        self._from, self._until = began + _SKIPPED * seconds, began + seconds
-        self._lock = threading.Lock()
-        self._count = 0
-        self.marks: list[Mark] = []
-
-    def drain(self, connection: socket.socket) -> None:
-        buffer = bytearray(1 << 20)
-        connection.settimeout(_SILENCE)
-        with contextlib.suppress(OSError):
-            while self._add(connection.recv_into(buffer)):
-                pass
-
-    def _add(self, count: int) -> bool:
-        """Whether to go on after ``count`` more bytes."""
-        now = time.perf_counter()
-        with self._lock:
-            self._count += count
-            if now >= self._from and (not self.marks or now - self.marks[-1][0] >= _SPACING):
-                self.marks.append((now, self._count))
-        return count > 0 and now < self._until
+        _in_threads(drain, connections, seconds + 2 * _SILENCE)
+    if not marks:
+        raise OSError(f"no byte within {_SILENCE:.0f} s")
+    return marks

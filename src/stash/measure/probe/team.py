@@ -1,4 +1,8 @@
-"""The ranks of one probe: where they meet, and what all nodes have found so far."""
+"""The ranks of one probe and where they meet: torchrun's key-value store, with a time limit on every wait.
+
+The store works while collectives do not, so what was measured still reaches rank 0 after a peer was lost. Knows
+ranks, nodes and addresses; not what is measured.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +15,13 @@ from typing import Any
 
 import torch.distributed
 
-from stash.core.files import write_whole
 from stash.core.membership import address_towards
-from stash.core.records.base import now
-from stash.core.records.host import Copy, DiskRead, Exchange, Host, Links, Preparation, Probe, Stream, Unmeasured
-from stash.measure.probe.probe_orders import ProbeOrders
-
-# Team ------------------------------------------------------------------------------------------------------
-# The ranks of one probe and where they meet: torchrun's key-value store, with a time limit on every wait.
-#
-# The store works while collectives do not, so what was measured still reaches rank 0 after a peer was lost. Knows
-# ranks, nodes and addresses; not what is measured.
 
 _dist: Any = torch.distributed  # its stores are not exported by name
 
 
 class AbsentError(Exception):
-    """Somebody did not come to a meeting in time; the message is a sentence."""
+    """A rank did not come to a meeting in time; the message is a sentence."""
 
 
 class Team:
@@ -67,11 +61,11 @@ class Team:
         self.wait_for(f"{name}/open", seconds)
 
     def publish(self, name: str, text: str) -> None:
-        """Let everybody read ``text`` under a name; raises AbsentError if the store is gone."""
+        """Let all ranks read ``text`` under a name; raises AbsentError if the store is gone."""
         self._ask(lambda: self.store.set(name, text))
 
     def wait_for(self, name: str, seconds: float) -> str:
-        """What was published under a name, as soon as it is there; raises AbsentError when that takes too long."""
+        """The text published under a name, once it is there; raises AbsentError when that takes too long."""
 
         def ask() -> str:
             self.store.wait([name], timedelta(seconds=seconds))
@@ -102,7 +96,7 @@ def join(seconds: float) -> Team:
 
 
 def places(answers: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The node of every rank and the address of every node, as the ranks told; raises AbsentError for nonsense."""
+    """The node of every rank and the address of every node, from what the ranks published; raises AbsentError."""
     try:
         found = [(int(node), str(ip_address(address))) for node, address in map(str.split, answers)]
         nodes = tuple(node for node, _ in found)
@@ -110,89 +104,9 @@ def places(answers: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
             raise ValueError
         return nodes, tuple(found[nodes.index(number)][1] for number in range(max(nodes) + 1))
     except ValueError:
-        raise AbsentError("a rank told no node and address; is the same Stash installed on all nodes?") from None
+        raise AbsentError("a rank published no node and address; is the same Stash installed on all nodes?") from None
 
 
 def prefixed(store: Any, name: str) -> Any:
     """The same store with names of its own."""
     return _dist.PrefixStore(name, store)
-
-
-# Board -----------------------------------------------------------------------------------------------------
-# What all nodes have found so far, kept by rank 0 and saved after each part as a whole, valid ``Probe``.
-#
-# What is still to come stands in it as unmeasured, so a probe that ends early needs no repair. Knows records, not
-# how they were measured.
-
-Found = Sequence[Copy | DiskRead | Exchange | Preparation | Stream | Unmeasured]
-
-
-def links(found: Found, elapsed: float) -> Links:
-    """Measurements of one node, sorted."""
-    return Links(
-        created=now(),
-        elapsed_seconds=elapsed,
-        copies=tuple(one for one in found if isinstance(one, Copy)),
-        exchanges=tuple(one for one in found if isinstance(one, Exchange)),
-        streams=tuple(one for one in found if isinstance(one, Stream)),
-        reads=tuple(one for one in found if isinstance(one, DiskRead)),
-        preparation=tuple(one for one in found if isinstance(one, Preparation)),
-        skipped=tuple(one for one in found if isinstance(one, Unmeasured)),
-    )
-
-
-class Board:
-    """The nodes' hosts with the links measured so far, and the parts that are left."""
-
-    def __init__(self, orders: ProbeOrders, hosts: Sequence[Host]) -> None:
-        self._orders = orders
-        self._left = list(orders.parts)
-        self._hosts = [host.model_copy(update={"links": links((), 0.0)}) for host in hosts]
-        self._elapsed = 0.0
-
-    def take(self, part: str, reports: Sequence[tuple[Links, float | None]], elapsed: float) -> None:
-        """Add what every node reports of a part, in the order of the nodes: its links, and its steal time so far."""
-        for node, (found, steal) in enumerate(reports):
-            known = self._hosts[node].links
-            assert known is not None
-            self._update(node, steal_fraction=steal, links=_joined(known, found))
-        for stream in (one for found, _ in reports for one in found.streams):
-            self._keep(stream)
-        self._left.remove(part)
-        self._elapsed = elapsed
-
-    def _keep(self, stream: Stream) -> None:
-        """Streams are timed where they arrive, and kept where they come from."""
-        known = self._hosts[stream.source].links
-        assert known is not None
-        self._update(stream.source, links=known.model_copy(update={"streams": (*known.streams, stream)}))
-
-    def _update(self, node: int, **fields: object) -> None:
-        self._hosts[node] = self._hosts[node].model_copy(update=fields)
-
-    def probe(self) -> Probe:
-        """Everything so far."""
-        pending = tuple(Unmeasured(link=part, why="the probe ended before it was measured") for part in self._left)
-        hosts = []
-        for host in self._hosts:
-            assert host.links is not None
-            whole = host.links.model_copy(update={"skipped": (*host.links.skipped, *pending)})
-            hosts.append(host.model_copy(update={"links": whole}))
-        return Probe(
-            stash_version=self._orders.version,
-            created=now(),
-            hosts=tuple(hosts),
-            budget_seconds=self._orders.budget,
-            elapsed_seconds=self._elapsed,
-        )
-
-    def save(self) -> None:
-        """Replace the result's file in one step; raises OSError."""
-        write_whole(self._orders.result, self.probe().model_dump_json())
-
-
-def _joined(known: Links, more: Links) -> Links:
-    """Both together, but for streams, which do not all belong to this node."""
-    kept = ("copies", "exchanges", "reads", "preparation", "skipped")
-    fields = {name: (*getattr(known, name), *getattr(more, name)) for name in kept}
-    return known.model_copy(update={**fields, "created": more.created, "elapsed_seconds": more.elapsed_seconds})

@@ -14,7 +14,7 @@ import heapq
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
@@ -69,14 +69,19 @@ class _Search:
     """One search under way: the best fleet, and what was counted."""
 
     wish: FleetWish
+    seconds: Array
+    """Of an iteration, by size of the fleet less 1: [size, type]."""
     best: float = math.inf
     counts: Array | None = None
     evaluations: int = 0
     nodes: int = 0
     fastest: float = math.inf
     """Seconds of the fastest fleet, while none is feasible."""
-    seconds: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    """Of an iteration, by size of the fleet less 1: [size, type]."""
+
+    def speeds(self, size: int) -> Array:
+        """vᵢ: samples per second of each type in a fleet of ``size``."""
+        found: Array = self.wish.samples / self.seconds[size - 1]
+        return found
 
     def try_fleets(self, counts: Array) -> None:
         """Weigh ``counts`` [fleet, type]; keep the cheapest feasible one, and then any neighbour that is cheaper.
@@ -107,9 +112,8 @@ class _Search:
 
 def cheapest(wish: FleetWish, seconds: float = SECONDS) -> CheapestFleet:
     """The cheapest fleet in time, by the paper's model; proven unless that takes more processor ``seconds``."""
-    search, until = _Search(wish), time.process_time() + seconds
-    sizes = np.arange(1, sum(wish.quotas) + 1)
-    search.seconds = iteration_seconds(wish.pool, sizes.astype(float))
+    until, sizes = time.process_time() + seconds, np.arange(1, sum(wish.quotas) + 1)
+    search = _Search(wish, iteration_seconds(wish.pool, sizes.astype(float)))
     search.try_fleets(likely(wish))
     order = count()
     quickest = _quickest(search, sizes)
@@ -133,18 +137,18 @@ def cheapest(wish: FleetWish, seconds: float = SECONDS) -> CheapestFleet:
         else:
             for child in _halves(box, loose):
                 heapq.heappush(waiting, (bound, next(order), child, False))
-    left = min(unproven, waiting[0][0] if waiting else math.inf)
-    gap = max(0.0, 1 - left / HOUR / search.best) if search.counts is not None and left < search.limit else 0.0
-    if search.counts is None and left < math.inf:
-        gap = math.inf
+    left, gap = min(unproven, waiting[0][0] if waiting else math.inf), 0.0
+    if search.counts is None:
+        gap = math.inf if left < math.inf else 0.0
+    elif left < search.limit:
+        gap = max(0.0, 1 - left / HOUR / search.best)
     return CheapestFleet(search.counts, search.best, gap, search.evaluations, search.nodes)
 
 
 def _quickest(search: _Search, sizes: npt.NDArray[np.int_]) -> Array:
     """Dollar-hours · seconds that no fleet of so many undercuts, with the lowest prices and all as the fastest."""
     wish, curve = search.wish, search.wish.pool.loss
-    steep = max(curve.gamma2 * wish.samples.min() + curve.gamma3, curve.gamma2 * wish.samples.max() + curve.gamma3)
-    steep = min(steep, curve.gamma2 * wish.samples.max() + curve.gamma3) if curve.gamma2 < 0 else steep
+    steep = min(curve.gamma2 * wish.samples.min(), curve.gamma2 * wish.samples.max()) + curve.gamma3
     spread = 1.0 if curve.gamma4 is None else curve.gamma4
     updates = max(steep, 0.0) * np.sqrt(spread * sizes) / max(wish.loss - curve.gamma5, 1e-300) - curve.gamma1
     cheap = np.cumsum(np.sort(np.repeat(wish.prices, wish.quotas))) + wish.server_price
@@ -174,44 +178,34 @@ def _least(values: Array, quotas: Array, size: int) -> Array:
     return found
 
 
-# Boxes ------------------------------------------------------------------------------------------------------
-
-
 def _root(search: _Search, size: int) -> _Box:
     """All fleets of ``size``."""
     wish, quotas = search.wish, np.array(search.wish.quotas)
     usable = quotas > 0
-    speeds = _speeds(search, size)
+    speeds = search.speeds(size)
     ends = _least(np.stack([np.where(usable, speeds, np.inf), np.where(usable, -speeds, np.inf)]), quotas, size)
     span = (float(ends[0] @ speeds), float(ends[1] @ speeds))
     batches = (float(wish.samples[usable].min()), float(wish.samples[usable].max()))
     return _Box(size, batches, span, None if wish.pool.loss.gamma4 is None else (0, len(quotas) - 1))
 
 
-def _speeds(search: _Search, size: int) -> Array:
-    """vᵢ: samples per second of each type."""
-    found: Array = search.wish.samples / search.seconds[size - 1]
-    return found
-
-
 def _updates(search: _Search, box: _Box) -> float:
-    """j_lo: no fleet of the box reaches the loss in fewer updates; infinite where equation (3) says nothing."""
+    """j_lo: no fleet of the box reaches the loss in fewer updates; infinite where equation (3) says nothing.
+
+    R is at least (1 − w₁) · √(N / (N − 1)), others being equally fast, with the largest w₁ of the box.
+    """
     curve, wish = search.wish.pool.loss, search.wish
     ends = [curve.gamma2 * batch + curve.gamma3 for batch in box.batch]
     if max(ends) <= 0 or wish.loss <= curve.gamma5:
         return math.inf
-    spread = 1.0 if curve.gamma4 is None else _imbalance(search, box) + curve.gamma4
+    imbalance = 0.0
+    if box.fastest is not None and box.size > 1:
+        speed = np.sort(search.speeds(box.size))[box.fastest[1]]
+        share = min(1.0, float(speed) / max(box.speed[0], 1e-300))
+        imbalance = (1 - share) * math.sqrt(box.size / (box.size - 1))
+    spread = 1.0 if curve.gamma4 is None else imbalance + curve.gamma4
     steep = max(min(ends), 0.0) * math.sqrt(spread * box.size)
     return max(steep / (wish.loss - curve.gamma5) - curve.gamma1, 1.0)
-
-
-def _imbalance(search: _Search, box: _Box) -> float:
-    """The least R: (1 − w₁) · √(N / (N − 1)), others being equally fast, with the largest w₁ of the box."""
-    if box.fastest is None or box.size == 1:
-        return 0.0
-    speed = np.sort(_speeds(search, box.size))[box.fastest[1]]
-    share = min(1.0, float(speed) / max(box.speed[0], 1e-300))
-    return (1 - share) * math.sqrt(box.size / (box.size - 1))
 
 
 def _weight(search: _Search, box: _Box) -> float:
@@ -249,12 +243,9 @@ def _halves(box: _Box, loose: tuple[float, float, float]) -> Iterator[_Box]:
         yield replace(box, batch=part) if by_batch >= by_speed else replace(box, speed=part)
 
 
-# Sums over the machines of a fleet ---------------------------------------------------------------------------
-
-
 def _edges(search: _Search, box: _Box) -> tuple[Array, Array]:
     """What fleets of the box keep, Σ n · values ≤ most: ([sum, type], [sum]), scaled to about 1."""
-    wish, rates, speeds = search.wish, 1 / search.seconds[box.size - 1], _speeds(search, box.size)
+    wish, rates, speeds = search.wish, 1 / search.seconds[box.size - 1], search.speeds(box.size)
     found = [
         (-rates * (wish.samples - box.batch[0]), 0.0),
         (rates * (wish.samples - box.batch[1]), 0.0),
@@ -276,7 +267,7 @@ def _edges(search: _Search, box: _Box) -> tuple[Array, Array]:
 def _quotas(search: _Search, box: _Box) -> Array:
     quotas: Array = np.minimum(np.array(search.wish.quotas, dtype=float), box.size)
     if box.fastest is not None:
-        order = np.argsort(_speeds(search, box.size), kind="stable")
+        order = np.argsort(search.speeds(box.size), kind="stable")
         quotas[order[box.fastest[1] + 1 :]] = 0.0
     return quotas
 
@@ -318,9 +309,6 @@ def _whole(shares: Array, used: npt.NDArray[np.int_], quotas: Array, size: int) 
             break
         found[used[place]] += float(found[used[place]] < quotas[used[place]])
     return found
-
-
-# Listing ------------------------------------------------------------------------------------------------------
 
 
 def _listed(search: _Search, box: _Box) -> Array | None:

@@ -1,5 +1,9 @@
-"""What fleets take and cost, for many at once: equations (11) to (14); every fleet within quotas; the same
-machines bought on demand.
+"""What fleets take and cost, for many at once: equation (11) with what it forgets, constraints (12) to (14).
+
+    C = (T + start) · (Σ n · p + servers)   with   T = j · Texp,   T + start ≤ Tobj,   0 ≤ n ≤ Lim   (1), (11)–(14)
+
+A confidence p tightens the deadline: where ln T errs by σ, T · exp(z_p · σ) has to be in time. Also every fleet
+within quotas, and the same machines on demand, which cost another price and are never revoked. Knows no search.
 """
 
 from __future__ import annotations
@@ -17,16 +21,17 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.predict.draws import Array
 from stash.spot.model.convergence import updates_to
-from stash.spot.model.queueing import compute_seconds, exact, fleet_seconds, iteration_seconds, of_pool, states
-from stash.spot.model.speed import FleetPace, asynchronous
-from stash.spot.records.fleets import Baseline, CostedFleet, FleetPool, SpeedModel, WorkerType
-
-# Weighing --------------------------------------------------------------------------------------------------
-# What fleets take and cost: equation (11) with what it forgets, constraints (12) to (14), for many fleets at once.
-#
-#     C = (T + start) · (Σ n · p + servers)   with   T = j · Texp,   T + start ≤ Tobj,   0 ≤ n ≤ Lim   (1), (11)–(14)
-#
-# Knows no search. A confidence p tightens the deadline: where ln T errs by σ, T · exp(z_p · σ) has to be in time.
+from stash.spot.model.queueing import (
+    FleetPace,
+    asynchronous,
+    compute_seconds,
+    exact,
+    fleet_seconds,
+    iteration_seconds,
+    of_pool,
+    states,
+)
+from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, FleetPool, SpeedModel, WorkerType
 
 HOUR = 3600.0
 LONGEST = 1e9
@@ -46,6 +51,13 @@ class FleetWish:
     confidence: float | None = None
     budget_dollars: float | None = None
 
+    @staticmethod
+    def of(plan: FleetPlan) -> FleetWish:
+        """What a plan was made for."""
+        return FleetWish(
+            plan.pool, plan.model, plan.loss, plan.deadline_seconds, plan.confidence, plan.budget_dollars
+        )
+
     @cached_property
     def prices(self) -> Array:
         """$/h of each type: [type]."""
@@ -60,10 +72,20 @@ class FleetWish:
     def quotas(self) -> list[int]:
         return [kind.quota for kind in self.pool.types]
 
+    @property
+    def fleet_count(self) -> int:
+        """Of all fleets within the quotas but the empty one."""
+        return states(self.quotas) - 1
+
     @cached_property
     def vcpus(self) -> Array:
         """[type], 0 where unstated: only asked for with a quota, which ``checked`` refuses then."""
         return np.array([kind.vcpus or 0.0 for kind in self.pool.types])
+
+    def within_vcpus(self, counts: Array) -> npt.NDArray[np.bool_]:
+        """Which fleets a quota of vCPUs allows, ``counts`` [fleet, type]."""
+        most = self.pool.most_vcpus
+        return np.full(len(counts), True) if most is None else counts @ self.vcpus <= most * (1 + _SAME)
 
     @property
     def server_price(self) -> float:
@@ -130,18 +152,15 @@ class WeighedFleets:
     feasible: npt.NDArray[np.bool_]
 
 
-def iterations(wish: FleetWish, counts: Array) -> Array:
-    """Tᵢ of each type in each fleet: [fleet, type]."""
-    if wish.model == "paper":
-        return iteration_seconds(wish.pool, counts.sum(axis=1))
-    net = of_pool(wish.pool)
-    return np.stack([fleet_seconds(row.astype(int), net) for row in counts])
-
-
 def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> WeighedFleets:
-    """Time, cost and standing of fleets, ``counts`` [fleet, type]; ``seconds`` as ``iterations`` has them."""
-    progress = asynchronous(counts, iterations(wish, counts) if seconds is None else seconds, wish.samples)
+    """Time, cost and feasibility of fleets, ``counts`` [fleet, type]; ``seconds`` of iterations as long if known."""
     pool, size = wish.pool, counts.sum(axis=1)
+    if seconds is None and wish.model == "paper":
+        seconds = iteration_seconds(pool, size)
+    elif seconds is None:
+        net = of_pool(pool)
+        seconds = np.stack([fleet_seconds(row.astype(int), net) for row in counts])
+    progress = asynchronous(counts, seconds, wish.samples)
     updates = updates_to(pool.loss, wish.loss, progress.mean_batch, progress.imbalance, size)
     training = updates / progress.updates_per_second
     training = np.where(training < LONGEST, training, np.inf)
@@ -150,9 +169,7 @@ def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weigh
     feasible = training <= wish.training_seconds * (1 + _SAME)
     if wish.budget_dollars is not None:
         feasible &= dollars <= wish.budget_dollars * (1 + _SAME)
-    if pool.most_vcpus is not None:
-        feasible &= counts @ wish.vcpus <= pool.most_vcpus * (1 + _SAME)
-    feasible &= (counts <= np.array(wish.quotas)).all(axis=1)
+    feasible &= wish.within_vcpus(counts) & (counts <= np.array(wish.quotas)).all(axis=1)
     return WeighedFleets(progress, updates, whole, dollars, feasible)
 
 
@@ -209,14 +226,11 @@ def judged(name: str, text: str, wish: FleetWish, counts: Array | None, evaluati
     return Baseline(name=name, text=text, fleet=fleet, why=why, feasible=fits, evaluations=evaluations)
 
 
-# Purchasing ------------------------------------------------------------------------------------------------
-# The same machines on another market: on demand a type costs its on-demand price, and nobody revokes it.
-#
-# Knows prices and markets; how fast a machine is does not depend on who else might want it.
+# On demand
 
 
 def on_demand(kind: WorkerType) -> WorkerType | None:
-    """The type on demand; ``None`` where nobody knows what it costs then."""
+    """The type on demand; ``None`` where its price there is unknown."""
     price = kind.on_demand_price
     return None if price is None else kind.model_copy(update={"dollars_per_hour": price, "market": "on-demand"})
 
@@ -241,34 +255,28 @@ def on_spot(pool: FleetPool, workers: Collection[str]) -> tuple[str, ...]:
     return tuple(kind.name for kind in pool.types if kind.name in workers and not kind.fixed)
 
 
-# Enumeration -----------------------------------------------------------------------------------------------
-# Every fleet within the quotas, weighed at once: exact for small pools, and what other searches are held against.
+# Enumeration
 
 MAX_FLEETS = 300_000
-"""WeighedFleets in less than a second, in less than 200 MB."""
+"""Weighed in less than a second, in less than 200 MB."""
 
 
 @dataclass(frozen=True)
-class Everything:
+class AllFleets:
     """All fleets of a pool but the empty one, and what each takes."""
 
     counts: Array
     weighed: WeighedFleets
 
 
-def fleets(wish: FleetWish) -> int:
-    """How many there are."""
-    return states(wish.quotas) - 1
-
-
-def everything(wish: FleetWish) -> Everything:
-    """All of them; the caller has seen to it that there are not too many, and one at least."""
+def all_fleets(wish: FleetWish) -> AllFleets:
+    """Every fleet within the quotas, weighed; the caller has checked that ``fleet_count`` is 1 to ``MAX_FLEETS``."""
     if wish.model == "queue":
         found = exact(wish.quotas, of_pool(wish.pool))
-        return Everything(found.counts[1:], weigh(wish, found.counts[1:], found.seconds[1:]))
+        return AllFleets(found.counts[1:], weigh(wish, found.counts[1:], found.seconds[1:]))
     shape = tuple(quota + 1 for quota in wish.quotas)
     counts = np.stack(np.unravel_index(np.arange(1, states(wish.quotas)), shape), axis=1).astype(float)
-    return Everything(counts, weigh(wish, counts))
+    return AllFleets(counts, weigh(wish, counts))
 
 
 def neighbours(wish: FleetWish, counts: Array) -> Array:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from stash.core.errors import UserError
 from stash.core.units import counted
@@ -21,13 +20,12 @@ from stash.spot.choose.branching import SECONDS, cheapest, likely
 from stash.spot.choose.fleet_costs import (
     HOUR,
     MAX_FLEETS,
-    Everything,
+    AllFleets,
     FleetWish,
     WeighedFleets,
+    all_fleets,
     checked,
     costed,
-    everything,
-    fleets,
     judged,
     neighbours,
     on_demand,
@@ -35,16 +33,15 @@ from stash.spot.choose.fleet_costs import (
     weigh,
 )
 from stash.spot.model.convergence import loss_after
-from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, LearnedRange, LooserWish, RunnerUp
+from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, LooserWish, RunnerUp
 
 _RUNNERS_UP = 3
 _MORE_QUOTA = 8
 """Machines of one type by which a quota is raised at most to find what would do."""
-_GAP_UNKNOWN = 1.0
 _SAME = 1e-6
 """Relative: what two ways of adding up may differ by."""
-_BESIDE_SECONDS = 1.0
-"""Of a processor, for each of what stands beside the answer of a large pool: the best found by then, unproven."""
+_EXTRA_SECONDS = 1.0
+"""Of a processor, for each comparison with the best fleet of a large pool: the best found by then, unproven."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class _Answer:
     counts: Array | None
     gap: float
     evaluations: int
-    known: Everything | None
+    known: AllFleets | None
 
 
 def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
@@ -61,7 +58,7 @@ def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
     if not sum(wish.quotas):
         raise UserError("every quota is 0; allow one machine at least, like --quota TYPE=1")
     began = time.perf_counter()
-    answer = _answered(wish)
+    answer = _best_fleet(wish)
     chosen = None if answer.counts is None else costed(wish, answer.counts)
     found = FleetPlan(
         stash_version=version,
@@ -74,21 +71,21 @@ def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
         pool=wish.pool,
         chosen=chosen,
         optimal=chosen is not None and answer.gap == 0,
-        gap=None if chosen is None else min(answer.gap, _GAP_UNKNOWN),
+        gap=None if chosen is None else min(answer.gap, 1.0),
         evaluations=answer.evaluations,
         search_seconds=0.0,
-        runners_up=() if answer.counts is None else tuple(_runners_up(wish, answer)),
+        runners_up=() if answer.counts is None else tuple(_runners_up(wish, answer.counts, answer.known)),
         baselines=(_on_demand(wish),),
-        looser=_nearest(wish, answer.known) if chosen is None else (),
+        looser=_looser(wish, answer.known) if chosen is None else (),
         beyond=() if chosen is None else tuple(_beyond(wish, chosen)),
     )
     return found.model_copy(update={"search_seconds": time.perf_counter() - began})
 
 
-def _answered(wish: FleetWish, seconds: float = SECONDS) -> _Answer:
-    number = fleets(wish)
+def _best_fleet(wish: FleetWish, seconds: float = SECONDS) -> _Answer:
+    number = wish.fleet_count
     if number <= MAX_FLEETS:
-        known = everything(wish)
+        known = all_fleets(wish)
         dollars = np.where(known.weighed.feasible, known.weighed.dollars, math.inf)
         at = int(np.argmin(dollars))
         return _Answer(known.counts[at] if math.isfinite(dollars[at]) else None, 0.0, number, known)
@@ -108,50 +105,50 @@ def _on_demand(wish: FleetWish) -> Baseline:
         why = "no on-demand price is known; add on_demand_dollars_per_hour to the pool's types"
         return Baseline(name="on-demand", text=text, fleet=None, why=why)
     dearer = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
-    return judged("on-demand", text, dearer, _answered(dearer, _BESIDE_SECONDS).counts)
+    return judged("on-demand", text, dearer, _best_fleet(dearer, _EXTRA_SECONDS).counts)
 
 
-def _runners_up(wish: FleetWish, answer: _Answer) -> Iterator[RunnerUp]:
-    """The next best fleets, and those that would be cheaper and do not do: among all, or one machine away."""
-    assert answer.counts is not None
-    counts, found = compared(wish, answer.counts, answer.known)
-    best = costed(wish, answer.counts)
-    other = (counts != answer.counts).any(axis=1) & np.isfinite(found.dollars)
-    for good in (True, False):
-        ranked = np.where(other & (found.feasible == good), found.dollars if good else found.seconds, math.inf)
-        if not good:
-            ranked = np.where(found.dollars < best.dollars, ranked, math.inf)
-        for at in np.argsort(ranked, kind="stable")[: _RUNNERS_UP if good else 1]:
-            if math.isfinite(ranked[at]):
-                fleet = costed(wish, counts[at])
-                more = fleet.dollars - best.dollars
-                share = f" ({more / best.dollars:.1%})" if best.dollars else ""
-                why = f"costs ${more:.3f} more{share}" if good else too_much(wish, fleet)
-                yield RunnerUp(fleet=fleet, why=why)
+def _runners_up(wish: FleetWish, best: Array, known: AllFleets | None) -> Iterator[RunnerUp]:
+    """The next best fleets, and the fastest of those that would be cheaper and do not do."""
+    counts, found = compared(wish, best, known)
+    least = costed(wish, best).dollars
+    other = (counts != best).any(axis=1) & np.isfinite(found.dollars)
+    dearer = np.where(other & found.feasible, found.dollars, math.inf)
+    for at in np.argsort(dearer, kind="stable")[:_RUNNERS_UP]:
+        if math.isfinite(dearer[at]):
+            fleet = costed(wish, counts[at])
+            more = fleet.dollars - least
+            share = f" ({more / least:.1%})" if least else ""
+            yield RunnerUp(fleet=fleet, why=f"costs ${more:.3f} more{share}")
+    cheaper = np.where(other & ~found.feasible & (found.dollars < least), found.seconds, math.inf)
+    at = int(np.argmin(cheaper))
+    if math.isfinite(cheaper[at]):
+        fleet = costed(wish, counts[at])
+        yield RunnerUp(fleet=fleet, why=too_much(wish, fleet))
 
 
-def compared(wish: FleetWish, best: Array, known: Everything | None) -> tuple[Array, WeighedFleets]:
-    """What stands beside the best fleet: all others where they are ``known``, else those one machine away from it."""
+def compared(wish: FleetWish, best: Array, known: AllFleets | None) -> tuple[Array, WeighedFleets]:
+    """What the best fleet is compared with: all others where they are ``known``, else those one machine away."""
     if known is not None:
         return known.counts, known.weighed
     near = neighbours(wish, best)
     return near, weigh(wish, near)
 
 
-def _nearest(wish: FleetWish, known: Everything | None) -> tuple[LooserWish, ...]:
+def _looser(wish: FleetWish, known: AllFleets | None) -> tuple[LooserWish, ...]:
     """What would do; without the budget too, if with it nothing does."""
-    found = tuple(_looser(wish, known))
+    found = tuple(_nearest(wish, known))
     if found or wish.budget_dollars is None:
         return found
-    free = _looser(replace(wish, budget_dollars=None), known)
+    free = _nearest(replace(wish, budget_dollars=None), known)
     return tuple(each.model_copy(update={"text": f"{each.text}; without --max-cost"}) for each in free)
 
 
-def _looser(wish: FleetWish, known: Everything | None) -> Iterator[LooserWish]:
+def _nearest(wish: FleetWish, known: AllFleets | None) -> Iterator[LooserWish]:
     """The nearest budget, deadline, loss and quota with which something is feasible; those that were found."""
     if wish.budget_dollars is not None:
         free = replace(wish, budget_dollars=None)
-        cheapest_in_time = _answered(free, _BESIDE_SECONDS).counts
+        cheapest_in_time = _best_fleet(free, _EXTRA_SECONDS).counts
         if cheapest_in_time is not None:
             dollars = math.ceil(costed(free, cheapest_in_time).dollars * 100) / 100
             yield LooserWish(
@@ -175,17 +172,17 @@ def _looser(wish: FleetWish, known: Everything | None) -> Iterator[LooserWish]:
         yield from _more_machines(wish)
 
 
-def _soonest(wish: FleetWish, known: Everything | None) -> CostedFleet | None:
+def _soonest(wish: FleetWish, known: AllFleets | None) -> CostedFleet | None:
     """The fastest fleet that budget and quotas allow: the cheapest one where only time costs."""
     if known is None:
         free = tuple(kind.model_copy(update={"dollars_per_hour": 0.0}) for kind in wish.pool.types)
         server = wish.pool.server.model_copy(update={"dollars_per_hour": 1.0})
         timed = wish.pool.model_copy(update={"types": free, "server": server})
         counts = cheapest(
-            replace(wish, pool=timed, deadline_seconds=1e9, budget_dollars=None, confidence=None), _BESIDE_SECONDS
+            replace(wish, pool=timed, deadline_seconds=1e9, budget_dollars=None, confidence=None), _EXTRA_SECONDS
         ).counts
         return None if counts is None else costed(wish, counts)
-    allowed = np.isfinite(known.weighed.seconds) & _within(wish, known.counts)
+    allowed = np.isfinite(known.weighed.seconds) & wish.within_vcpus(known.counts)
     if wish.budget_dollars is not None:
         allowed &= known.weighed.dollars <= wish.budget_dollars
     if not allowed.any():
@@ -193,13 +190,7 @@ def _soonest(wish: FleetWish, known: Everything | None) -> CostedFleet | None:
     return costed(wish, known.counts[int(np.argmin(np.where(allowed, known.weighed.seconds, math.inf)))])
 
 
-def _within(wish: FleetWish, counts: Array) -> npt.NDArray[np.bool_]:
-    """Which fleets a quota of vCPUs allows."""
-    most = wish.pool.most_vcpus
-    return np.full(len(counts), True) if most is None else counts @ wish.vcpus <= most
-
-
-def _least_loss(wish: FleetWish, known: Everything | None) -> float:
+def _least_loss(wish: FleetWish, known: AllFleets | None) -> float:
     """The least loss in time, rounded up to three digits, of all fleets or of likely ones; infinite if unknown."""
     if wish.training_seconds <= 0:
         return math.inf
@@ -208,7 +199,7 @@ def _least_loss(wish: FleetWish, known: Everything | None) -> float:
     updates = progress.updates_per_second * wish.training_seconds
     losses = loss_after(wish.pool.loss, updates, progress.mean_batch, progress.imbalance, counts.sum(axis=1))
     meaningful = losses > (wish.pool.loss.levels[-1].loss if wish.pool.loss.levels else wish.pool.loss.gamma5)
-    meaningful &= _within(wish, counts)
+    meaningful &= wish.within_vcpus(counts)
     if wish.budget_dollars is not None:
         hours = (wish.pool.start_seconds + wish.training_seconds) / HOUR
         meaningful &= hours * (counts @ wish.prices + wish.server_price) <= wish.budget_dollars
@@ -222,9 +213,9 @@ def _more_machines(wish: FleetWish) -> Iterator[LooserWish]:
             kinds = list(wish.pool.types)
             kinds[number] = kind.model_copy(update={"quota": kind.quota + more})
             larger = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
-            if fleets(larger) > MAX_FLEETS:
+            if larger.fleet_count > MAX_FLEETS:
                 return
-            if _answered(larger).counts is not None:
+            if _best_fleet(larger).counts is not None:
                 to = f"--quota {kind.name}={kind.quota + more}"
                 yield LooserWish(
                     option="quota", to=to, text=f"{counted(more, 'machine')} more of {kind.name} would do"
@@ -233,6 +224,7 @@ def _more_machines(wish: FleetWish) -> Iterator[LooserWish]:
 
 
 def _beyond(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
+    """What the plan takes for granted, and where the curve is asked about what no replay showed."""
     if chosen.updates <= 1:
         yield "the loss is reached before training begins, by this curve: nothing was learned about that"
     if wish.model == "queue" and wish.pool.server.apply_seconds == 0:
@@ -242,12 +234,9 @@ def _beyond(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
             f"the {wish.pool.server.count} servers are taken to have equal shares of the parameters: where one has "
             "more, as it holds a large tensor, workers wait for it"
         )
-    if wish.pool.learned is not None:
-        yield from _extrapolated(wish, wish.pool.learned, chosen)
-
-
-def _extrapolated(wish: FleetWish, seen: LearnedRange, chosen: CostedFleet) -> Iterator[str]:
-    """Where the curve is asked about what no replay showed."""
+    seen = wish.pool.learned
+    if seen is None:
+        return
     size, batch = sum(chosen.workers.values()), chosen.mean_batch
     if size > seen.most_workers:
         yield f"{size} workers are more than the {seen.most_workers} of the largest fleet that was replayed"

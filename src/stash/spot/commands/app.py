@@ -88,7 +88,7 @@ def predict(options: PredictOptions) -> None:
     stash spot predict job.fleet.json --servers 1 --workers v100=1,k80=2
     """
     from stash.report.output import printed
-    from stash.spot.model.speed import predict as predicted
+    from stash.spot.model.fitting import predict as predicted
     from stash.spot.pages.fleet_models import document, page_of_speed
     from stash.spot.spot_files import read_model, workers_of
 
@@ -204,7 +204,7 @@ class ReplayProgress:
 
 
 def _line(moment: ReplayMoment) -> str:
-    from stash.core.dollars import span
+    from stash.core.formatting import span
     from stash.core.units import counted
 
     fleet = f"{counted(len(moment.fleet), 'worker')} x {moment.fleet[0].samples}"
@@ -296,7 +296,7 @@ def simulate(options: SimulateOptions) -> None:
 def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:
     """As they were given; those of the types, as one. Raises UserError where both are."""
     from stash.spot.market_files import read_obtainable
-    from stash.spot.policies.markets import revocable, together
+    from stash.spot.policies.simulating import revocable, together
 
     parts = [word.partition("=") for word in words]
     known = [kind.name for kind in plan.pool.types]

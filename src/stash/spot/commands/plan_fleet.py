@@ -104,7 +104,7 @@ def plan(options: FleetPlanOptions) -> None:
     from stash.report.output import output_file, printed, write_output
     from stash.spot.pages.fleet_plan import document, page
     from stash.spot.planning import plan_with_revocations
-    from stash.spot.risk.reckoning import kept
+    from stash.spot.risk.fleet_risk import kept
 
     json, pool = options.json, options.pool
     target = None if options.output is None else output_file(options.output, "job", ".plan.json")
@@ -126,7 +126,7 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
     from stash.core.version import __version__
     from stash.spot.choose.fleet_costs import FleetWish, rented_on_demand
     from stash.spot.choose.provision import provision
-    from stash.spot.model.server_memory import server_bytes, too_small
+    from stash.spot.model.pool import server_bytes, too_small
     from stash.spot.planning import as_timed
     from stash.spot.spot_files import load_curve, read_model, read_pool
 

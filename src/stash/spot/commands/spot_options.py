@@ -14,11 +14,11 @@ from stash.core.printable import printable_line, shortened
 from stash.ui.options import Options, option
 
 if TYPE_CHECKING:
-    from stash.spot.planning import DangerOf
+    from stash.spot.planning import RiskOptionsOf
     from stash.spot.records.fleets import FleetPlan, SpeedModel
     from stash.spot.records.risks import Obtainable
+    from stash.spot.risk.fleet_risk import RiskOptions
     from stash.spot.risk.lifetimes import ChosenLaw
-    from stash.spot.risk.reckoning import RiskOptions
 
 # Dangers ---------------------------------------------------------------------------------------------------
 # The options of ``stash spot plan`` about revocations: what users say of them becomes a ``RiskOptions``.
@@ -64,9 +64,9 @@ class RevocationOptions(CheckpointOptions):
     )
 
 
-def dangers_of(plan: FleetPlan, options: RevocationOptions) -> DangerOf | None:
+def dangers_of(plan: FleetPlan, options: RevocationOptions) -> RiskOptionsOf | None:
     """What is known of revocations, to be asked for any fleet of the plan's pool; ``None`` if nothing is. Raises
-    UserError; so does what it returns, where nobody says how long a type of the fleet lives.
+    UserError; so does what it returns, where it is unstated how long a type of the fleet lives.
     """
     known = [kind.name for kind in plan.pool.types]
     listed, own = _advised(plan, options.interruptions)
@@ -85,7 +85,7 @@ def dangers_of(plan: FleetPlan, options: RevocationOptions) -> DangerOf | None:
     shocks = 0.0 if options.shocks is None else 1 / _band("--shocks", options.shocks).law.mean
 
     def danger(workers: Mapping[str, int]) -> RiskOptions:
-        from stash.spot.risk.reckoning import RiskOptions
+        from stash.spot.risk.fleet_risk import RiskOptions
 
         records = _shared(workers, traces) if together else {name: traces[name] for name in workers if name in traces}
         watched = {name: _law_of_record(name, record, workers[name]) for name, record in records.items()}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from stash.core.errors import UserError
@@ -33,9 +34,9 @@ MIN_UPDATES = 4 * LOSS_WINDOW
 MAX_UPDATES = 10_000
 """Of a replay, where it is unstated how many."""
 _TIMED = 3
-"""Updates by which the pace of a batch is told, after one that is not timed."""
+"""Updates that the pace of a batch is taken from, after one that is not timed."""
 _OF_BUDGET = 0.9
-"""That replays are planned to take: paces are told from a few updates."""
+"""That replays are planned to take: paces are taken from a few updates."""
 _APPLIED = 9
 """Times that an update is applied to time it."""
 
@@ -87,19 +88,29 @@ def learn(
     clock: Callable[[], float] = time.monotonic,
 ) -> LearnedCurve:
     """The curve of ``job``, whose file and name are ``name``; raises UserError if too little could be replayed."""
-    bench = _bench(job, name, wish)
+    import torch
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    data = _described(name, "its data set cannot be made", job.data)
+    bench = _Bench(job, name, data, samples_of(data, name), device)
+    if max(wish.batches) > bench.samples:
+        raise UserError(
+            f"--batches {max(wish.batches)}: the data set of {name} has {counted(bench.samples, 'sample')}; "
+            "take fewer"
+        )
     until = clock() + wish.budget_seconds
     fleets = shapes(wish.workers, wish.batches)
     costs = {batch: _tried(bench, batch, partial(_update_seconds, bench, batch)) for batch in wish.batches}
     updates = wish.updates or _affordable(costs, fleets, until - clock())
-    course = _Course(fleets, updates, costs, clock(), until)
-    found, left_out, ended = _replayed(bench, course, wish.bound, on_moment, clock)
-    server = Server(job, _cpu())
+    schedule = _Schedule(fleets, updates, costs, clock(), until)
+    found, left_out, ended = _replayed(bench, schedule, wish.bound, on_moment, clock)
+    server = Server(job, torch.device("cpu"))
+    threads = f"CPU, {counted(torch.get_num_threads(), 'thread')}"
     return LearnedCurve(
         stash_version=version,
         created=created,
         job=name,
-        device=_device_name(bench.device),
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else threads,
         batch=job.batch,
         samples=bench.samples,
         parameters=sum(each.numel() for each in server.parameters),
@@ -119,21 +130,10 @@ def learn(
 
 def parameters_of(job: ElasticJob, name: str) -> int:
     """How many the job trains; raises UserError if its model cannot be made."""
-    server = _described(name, "its model cannot be made", lambda: Server(job, _cpu()))
-    return sum(each.numel() for each in server.parameters)
-
-
-def _bench(job: ElasticJob, name: str, wish: LearnWish) -> _Bench:
     import torch
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    data = _described(name, "its data set cannot be made", job.data)
-    samples = samples_of(data, name)
-    if max(wish.batches) > samples:
-        raise UserError(
-            f"--batches {max(wish.batches)}: the data set of {name} has {counted(samples, 'sample')}; take fewer"
-        )
-    return _Bench(job, name, data, samples, device)
+    server = _described(name, "its model cannot be made", lambda: Server(job, torch.device("cpu")))
+    return sum(each.numel() for each in server.parameters)
 
 
 def _affordable(costs: dict[int, float], fleets: Sequence[Fleet], budget: float) -> int:
@@ -142,24 +142,24 @@ def _affordable(costs: dict[int, float], fleets: Sequence[Fleet], budget: float)
     updates = math.floor(_OF_BUDGET * budget / seconds_an_update)
     if updates < MIN_UPDATES:
         slowest = max(costs)
-        enough = math.ceil(MIN_UPDATES * seconds_an_update / _OF_BUDGET / 60)
+        needed = math.ceil(MIN_UPDATES * seconds_an_update / _OF_BUDGET / 60)
         raise UserError(
             f"an update of {slowest} samples takes {format_seconds(costs[slowest])} here, so --budget is enough for "
             f"{counted(updates, 'update')} of each of {len(fleets)} fleets, and {MIN_UPDATES} are the least that "
-            f"show a course; allow --budget {enough}min, or replay less, like --workers 1,4"
+            f"show a course; allow --budget {needed}min, or replay less, like --workers 1,4"
         )
     return min(updates, MAX_UPDATES)
 
 
 @dataclass(frozen=True)
-class _Course:
+class _Schedule:
     """The replays that are to be made, and by when."""
 
     fleets: tuple[Fleet, ...]
     updates: int
     """Of each."""
     costs: dict[int, float]
-    """Seconds of an update, by its samples, as told from a few."""
+    """Seconds of an update, by its samples, as a few took."""
     began: float
     until: float
 
@@ -173,7 +173,7 @@ class _Course:
 
 def _replayed(
     bench: _Bench,
-    course: _Course,
+    schedule: _Schedule,
     bound: int | None,
     on_moment: Callable[[ReplayMoment], None],
     clock: Callable[[], float],
@@ -181,27 +181,27 @@ def _replayed(
     """What was replayed, what was left out and why, and what ended it."""
     found: list[LossReplay] = []
     left_out: list[str] = []
-    for number, fleet in enumerate(course.fleets):
+    for number, fleet in enumerate(schedule.fleets):
+        called = f"{counted(len(fleet), 'worker')} of {counted(fleet[0].samples, 'sample')}"
 
         def goes_on(update: int, loss: float, number: int = number, fleet: Fleet = fleet) -> bool:
-            left = course.seconds_left(number, update, clock())
-            on_moment(ReplayMoment(number + 1, len(course.fleets), fleet, update, course.updates, loss, left))
-            return clock() < course.until
+            left = schedule.seconds_left(number, update, clock())
+            on_moment(ReplayMoment(number + 1, len(schedule.fleets), fleet, update, schedule.updates, loss, left))
+            return clock() < schedule.until
 
         seed = bench.job.seed + 1 + number
-        run = partial(replay, bench.job, bench.data, fleet, course.updates, seed, bench.device, bound, goes_on)
+        run = partial(replay, bench.job, bench.data, fleet, schedule.updates, seed, bench.device, bound, goes_on)
         try:
             one = _tried(bench, fleet[0].samples, run)
         except DivergedError as end:
-            after = counted(end.updates, "update")
-            left_out.append(f"{_called(fleet)}: the loss is no number any more after {after}")
+            left_out.append(f"{called}: the loss is no number any more after {counted(end.updates, 'update')}")
             continue
         except KeyboardInterrupt:
             return found, left_out, "interrupted"
         if one is None:
             return found, left_out, "budget"
         if one.losses[-1] >= one.losses[0]:
-            left_out.append(f"{_called(fleet)}: the loss went from {one.losses[0]:.4g} to {one.losses[-1]:.4g}")
+            left_out.append(f"{called}: the loss went from {one.losses[0]:.4g} to {one.losses[-1]:.4g}")
             continue
         found.append(one)
     return found, left_out, "done"
@@ -225,13 +225,6 @@ def _fitted(found: Sequence[LossReplay], left_out: Sequence[str], ended: Ended) 
         raise
 
 
-def _called(fleet: Fleet) -> str:
-    return f"{counted(len(fleet), 'worker')} of {counted(fleet[0].samples, 'sample')}"
-
-
-# What a job may do wrong ----------------------------------------------------------------------------------
-
-
 def _tried(bench: _Bench, batch: int, do: Callable[[], T]) -> T:
     return _described(bench.name, f"an update of {counted(batch, 'sample')} fails", do)
 
@@ -245,9 +238,6 @@ def _described(name: str, what: str, do: Callable[[], T]) -> T:
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise UserError(f"{name}: {what}: {type(error).__name__}: {reason}") from error
-
-
-# Times ----------------------------------------------------------------------------------------------------
 
 
 def _update_seconds(bench: _Bench, batch: int) -> float:
@@ -264,31 +254,14 @@ def _apply_seconds(server: Server) -> float:
     """Of one update on one core: the median of several, of gradients that are 0."""
     import torch
 
-    threads = torch.get_num_threads()
+    threads, took = torch.get_num_threads(), []
     torch.set_num_threads(1)
     try:
-        took = sorted(_applied(server) for _ in range(_APPLIED))
+        for _ in range(_APPLIED):
+            nothing = server.nothing()
+            began = time.perf_counter()
+            server.apply(nothing)
+            took.append(time.perf_counter() - began)
     finally:
         torch.set_num_threads(threads)
-    return took[len(took) // 2]
-
-
-def _applied(server: Server) -> float:
-    nothing = server.nothing()
-    began = time.perf_counter()
-    server.apply(nothing)
-    return time.perf_counter() - began
-
-
-def _cpu() -> torch.device:
-    import torch
-
-    return torch.device("cpu")
-
-
-def _device_name(device: torch.device) -> str:
-    import torch
-
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU, {counted(torch.get_num_threads(), 'thread')}"
+    return median(took)

@@ -11,13 +11,13 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stash.spot.model.speed import asynchronous
+from stash.spot.model.queueing import asynchronous
 from stash.spot.records.runs import LOSS_WINDOW, LossReplay, VirtualWorker, mean_loss
 from stash.spot.train.elastic_job import ElasticJob, build_optimizer
 from stash.spot.train.worker import SampleOrder, batch_of, samples_of
@@ -92,27 +92,6 @@ class Server:
         self.updates += 1
 
 
-@dataclass
-class _Course:
-    """Running means of the loss at the updates that are kept."""
-
-    kept: frozenset[int]
-    recent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=LOSS_WINDOW))
-    updates: list[int] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-
-    def add(self, update: int, gradient: WorkerGradient) -> float:
-        """The running mean now; raises DivergedError."""
-        if not abs(gradient.loss) <= _LARGEST_LOSS:  # what is no number is not less either
-            raise DivergedError(update)
-        self.recent.append((gradient.loss, gradient.samples))
-        mean = mean_loss(self.recent)
-        if update in self.kept:
-            self.updates.append(update)
-            self.losses.append(mean)
-        return mean
-
-
 def replay(
     job: ElasticJob,
     data: Dataset[Any],
@@ -134,7 +113,9 @@ def replay(
     began = time.perf_counter()
     server, order = Server(job, device), iter(SampleOrder(samples_of(data, "the job"), seed))
     torch.manual_seed(seed)
-    course = _Course(frozenset(np.geomspace(LOSS_WINDOW, updates, _POINTS).round().astype(int).tolist()))
+    kept = frozenset(np.geomspace(LOSS_WINDOW, updates, _POINTS).round().astype(int).tolist())
+    recent: deque[tuple[float, int]] = deque(maxlen=LOSS_WINDOW)
+    course: dict[int, float] = {}
     computing: dict[int, WorkerGradient] = {}
     stale = 0
     for worker, begins in _events(workers, bound):
@@ -142,28 +123,37 @@ def replay(
             gradient = computing.pop(worker)
             stale += server.updates - gradient.fetched
             server.apply(gradient)
-            if not keep_on(server.updates, course.add(server.updates, gradient)):
+            if not abs(gradient.loss) <= _LARGEST_LOSS:  # what is no number is not less either
+                raise DivergedError(server.updates)
+            recent.append((gradient.loss, gradient.samples))
+            loss = mean_loss(recent)
+            if server.updates in kept:
+                course[server.updates] = loss
+            if not keep_on(server.updates, loss):
                 return None
             if server.updates == updates:
                 break
         for each in begins:
             computing[each] = server.gradient(data, order, workers[each].samples)
-    mean_batch, imbalance = _shape(workers, bound)
+    # bw and R; bounded workers are all as fast as the slowest.
+    slowest = max(each.seconds for each in workers)
+    seconds = np.array([[each.seconds if bound is None else slowest for each in workers]])
+    pace = asynchronous(np.ones_like(seconds), seconds, np.array([float(each.samples) for each in workers]))
     return LossReplay(
         workers=workers,
         bound=bound,
         seed=seed,
-        mean_batch=mean_batch,
-        imbalance=imbalance,
+        mean_batch=float(pace.mean_batch[0]),
+        imbalance=float(pace.imbalance[0]),
         staleness=stale / updates,
-        updates=tuple(course.updates),
-        losses=tuple(course.losses),
+        updates=tuple(course),
+        losses=tuple(course.values()),
         seconds=time.perf_counter() - began,
     )
 
 
 def _events(workers: tuple[VirtualWorker, ...], bound: int | None) -> Iterator[tuple[int, list[int]]]:
-    """(whose iteration ends, whose begin then), for ever; at first nobody's ends and all begin.
+    """(whose iteration ends, whose begin then), for ever; at first none ends and all begin.
 
     Who is too far ahead waits until the slowest has made another iteration.
     """
@@ -182,11 +172,3 @@ def _events(workers: tuple[VirtualWorker, ...], bound: int | None) -> Iterator[t
         for each in begins:
             heapq.heappush(running, (now + workers[each].seconds, each))
         yield ended, begins
-
-
-def _shape(workers: tuple[VirtualWorker, ...], bound: int | None) -> tuple[float, float]:
-    """bw and R; bounded workers are all as fast as the slowest."""
-    slowest = max(each.seconds for each in workers)
-    seconds = np.array([[each.seconds if bound is None else slowest for each in workers]])
-    pace = asynchronous(np.ones_like(seconds), seconds, np.array([float(each.samples) for each in workers]))
-    return float(pace.mean_batch[0]), float(pace.imbalance[0])

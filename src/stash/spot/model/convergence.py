@@ -1,4 +1,12 @@
-"""How many updates a loss takes: spotDNN's equation (3), levels and courses of replays, which fleets to replay."""
+"""How many updates a loss takes, and what loss so many updates reach: spotDNN's equation (3) and its inverse.
+
+    loss = (γ₂ · bw + γ₃) · √((R + γ₄) · N) / (j + γ₁) + γ₅                          (3)
+
+The coefficients that were shipped fit it without R, as √N: both forms are kept. A curve may have exponents of its
+own instead of ½ and 1, and levels: losses that were seen, with the updates j = A · N^a · bw^b · c(N) that each
+took; c is what sizes took in addition to the power. As γ₂ may be negative, large batches make the numerator 0 and
+less: there the form means nothing. Also what replays say of that, and which fleets to replay. Knows nothing of time.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +18,6 @@ from stash.core.errors import UserError
 from stash.predict.draws import Array
 from stash.spot.records.fleets import LossCurve, LossLevel, SizeFactor
 from stash.spot.records.runs import FittedLoss, LossReplay, LossSpread, VirtualWorker
-
-# Convergence -----------------------------------------------------------------------------------------------
-# How many updates a loss takes, and what loss so many updates reach: spotDNN's equation (3) and its inverse.
-#
-#     loss = (γ₂ · bw + γ₃) · √((R + γ₄) · N) / (j + γ₁) + γ₅                          (3)
-#
-# The coefficients that were shipped fit it without R, as √N: both forms are kept. A curve may have exponents of its
-# own instead of ½ and 1, and levels: losses that were seen, with the updates j = A · N^a · bw^b · c(N) that each
-# took; c is what sizes took beside the power. Knows nothing of time. As γ₂ may be negative, large batches make the
-# numerator 0 and less: there the form means nothing.
 
 _SAME = 1e-9
 """Of logarithms: two ways to the same number of updates."""
@@ -53,7 +51,14 @@ def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Arra
     left after any number of updates, and where the form says nothing: a slope that is not positive.
     """
     if curve.levels and loss >= curve.levels[-1].loss:
-        return np.maximum(_between(curve.levels, loss, mean_batch, workers), 1.0)
+        levels, steps = curve.levels, np.log(_passed(curve.levels, mean_batch, workers))
+        below = next(number for number, each in enumerate(levels) if each.loss <= loss)
+        # Above all levels a loss was passed before it was watched and takes no more than the first; between two of
+        # them the logarithm of updates is a straight line.
+        high, low = levels[max(below - 1, 0)].loss, levels[below].loss
+        share = (high - loss) / (high - low) if below else 1.0
+        between = steps[..., max(below - 1, 0)] * (1 - share) + steps[..., below] * share
+        return np.maximum(np.exp(between), 1.0)
     if loss <= curve.gamma5:
         return np.full(np.broadcast_shapes(np.shape(mean_batch), np.shape(imbalance), np.shape(workers)), np.inf)
     steep = slope(curve, mean_batch, imbalance, workers)
@@ -64,48 +69,24 @@ def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Arra
     return np.where(steep > 0, found, np.inf)
 
 
-# Levels ---------------------------------------------------------------------------------------------------
-
-
 def _passed(levels: Sequence[LossLevel], mean_batch: Array, workers: Array) -> Array:
-    """Updates to each level, ``[…, level]``: a lower loss never takes fewer."""
-    fleet, batch = np.broadcast_arrays(np.asarray(workers, float), np.asarray(mean_batch, float))
-    each = [
-        level.updates * fleet**level.workers_exponent * batch**level.batch_exponent * _factor(level, fleet)
-        for level in levels
-    ]
-    found: Array = np.maximum.accumulate(np.stack(each, axis=-1), axis=-1)
-    return found
+    """Updates to each level, ``[…, level]``: a lower loss never takes fewer.
 
-
-def _factor(level: LossLevel, workers: Array) -> Array:
-    """c(N): its logarithm is a straight line between two sizes."""
-    if not level.sizes:
-        return np.ones_like(workers)
-    logs = np.log([each.factor for each in level.sizes])
-    found: Array = np.exp(np.interp(workers, [each.workers for each in level.sizes], logs))
-    return found
-
-
-def _between(levels: Sequence[LossLevel], loss: float, mean_batch: Array, workers: Array) -> Array:
-    """Updates to a loss between two levels, by a straight line in the logarithm of updates.
-
-    A loss above all levels was passed before anybody looked: it takes no more than the first.
+    The logarithm of c(N) is a straight line between two sizes.
     """
-    steps = np.log(_passed(levels, mean_batch, workers))
-    below = next(number for number, each in enumerate(levels) if each.loss <= loss)
-    if below == 0:
-        return np.exp(steps[..., 0])
-    high, low = levels[below - 1].loss, levels[below].loss
-    share = (high - loss) / (high - low)
-    found: Array = np.exp(steps[..., below - 1] * (1 - share) + steps[..., below] * share)
-    return found
+    fleet, batch = np.broadcast_arrays(np.asarray(workers, float), np.asarray(mean_batch, float))
+    found = []
+    for level in levels:
+        updates = level.updates * fleet**level.workers_exponent * batch**level.batch_exponent
+        if level.sizes:
+            logs = np.log([each.factor for each in level.sizes])
+            updates = updates * np.exp(np.interp(fleet, [each.workers for each in level.sizes], logs))
+        found.append(updates)
+    falling_losses: Array = np.maximum.accumulate(np.stack(found, axis=-1), axis=-1)
+    return falling_losses
 
 
-# Courses ---------------------------------------------------------------------------------------------------
-# What replays say of the updates to a loss: when each first passed it, which losses all of them passed.
-#
-# Knows courses, the running means of replays; knows no form of a curve.
+# Courses: running means of the loss of replays
 
 LEVELS = 16
 """Losses at which curves are judged, evenly spread in the logarithm of updates."""
@@ -158,22 +139,22 @@ def common_losses(replays: Sequence[LossReplay]) -> Array:
     return found
 
 
-# Levels ----------------------------------------------------------------------------------------------------
-# Loss by loss: the updates that each takes, by workers and mean batch, and how far off those were of unseen fleets.
-#
-#     ln j = ln A + a · ln N + b · ln bw + c(N)
-#
-# c is what replays of a size took beside the power law: what stale gradients cost may be nothing up to four, and
-# twice the updates at eight. Between sizes ln c is a straight line in N, beyond them it stays. Where a loss is
-# noisy c is noise as well, so ln c is shrunk by the share of its variance that noise is (empirical Bayes; Efron &
-# Morris 1973), at each loss by its own. Knows no other form of a curve.
+# Levels: the updates to each loss by itself
 
 _AROUND = 1
 """Levels on either side that a level's spread is of too: a few replays alone say little of it."""
 
 
 def with_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array) -> LossCurve:
-    """``beyond`` with the updates to each loss, fitted to the replays by least squares of their logarithms."""
+    """``beyond`` with the updates to each loss, fitted to the replays by least squares of their logarithms.
+
+        ln j = ln A + a · ln N + b · ln bw + c(N)
+
+    c is what replays of a size took in addition to the power law: what stale gradients cost may be nothing up to
+    four, and twice the updates at eight. Between sizes ln c is a straight line in N, beyond them it stays. Where a
+    loss is noisy c is noise as well, so ln c is shrunk by the share of its variance that noise is (empirical Bayes;
+    Efron & Morris 1973), at each loss by its own.
+    """
     sizes = np.array([len(each.workers) for each in replays])
     batches = np.log([each.mean_batch for each in replays])
     kinds = np.unique(sizes)
@@ -182,7 +163,7 @@ def with_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array)
     size, batch, middle = np.log(sizes), batches - batches.mean(), np.log(sizes).mean()
     law, law_off, law_rank = _solved(np.stack([np.ones(len(sizes)), size - middle, batch], axis=1), seen)
     own, own_off, own_rank = _solved(np.column_stack([sizes[:, None] == kinds, batch]), seen)
-    kept = _kept(law_off, own_off, own_rank - law_rank, len(replays) - own_rank)
+    kept = kept_share(law_off, own_off, own_rank - law_rank, len(replays) - own_rank)
     mean, by_size, by_batch = law[0], law[1], law[2] * (1 - kept) + own[-1] * kept
     centred = kept * (own[:-1] - mean - np.outer(np.log(kinds) - middle, by_size))
     return beyond.model_copy(
@@ -193,7 +174,11 @@ def with_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array)
                     updates=float(np.exp(mean[at] - by_size[at] * middle - by_batch[at] * batches.mean())),
                     workers_exponent=float(by_size[at]),
                     batch_exponent=float(by_batch[at]),
-                    sizes=_factors(kinds, centred[:, at]),
+                    sizes=tuple(
+                        SizeFactor(workers=int(size), factor=float(np.exp(off)))
+                        for size, off in zip(kinds, centred[:, at], strict=True)
+                        if centred[:, at].any()
+                    ),
                 )
                 for at, loss in enumerate(losses)
             )
@@ -209,28 +194,15 @@ def _solved(columns: Array, seen: Array) -> tuple[Array, Array, int]:
     return found, left, int(solved[2])
 
 
-def _kept(law_off: Array, own_off: Array, more: int, left: int) -> Array:
-    """Of what sizes take beside the power law, the share that is no noise: 1 − 1 / F, or 0.
+def kept_share(law_off: Array, own_off: Array, more: int, left: int) -> Array:
+    """Of what sizes take in addition to the power law, the share that is no noise: 1 − 1 / F, or 0.
 
     F is what each of ``more`` coefficients explains, over the noise that is left.
     """
     if more < 1 or left < 1:
-        nothing: Array = np.zeros(len(law_off))
-        return nothing
+        return np.zeros(len(law_off))
     explained, noise = np.maximum(law_off - own_off, 0.0) / more, own_off / left
-    share: Array = np.where(explained > noise, 1 - noise / np.maximum(explained, 1e-300), 0.0)
-    return share
-
-
-def _factors(kinds: Array, centred: Array) -> tuple[SizeFactor, ...]:
-    if not centred.any():
-        return ()
-    return tuple(
-        SizeFactor(workers=int(size), factor=float(np.exp(off))) for size, off in zip(kinds, centred, strict=True)
-    )
-
-
-# How sure -------------------------------------------------------------------------------------------------
+    return np.where(explained > noise, 1 - noise / np.maximum(explained, 1e-300), 0.0)
 
 
 def spreads(losses: Array, off: Array) -> tuple[LossSpread, ...]:
@@ -263,10 +235,7 @@ def spread_at(fitted: FittedLoss, loss: float) -> float | None:
     return float(np.interp(loss, [each.loss for each in rising], [each.spread for each in rising]))
 
 
-# Design ----------------------------------------------------------------------------------------------------
-# Which fleets to replay so that a loss curve can be fitted: of sizes, batches and speeds that differ.
-#
-# Any beginning of the list is a good list too: whoever runs out of time has seen sizes and batches that differ.
+# Fleets to replay
 
 Fleet = tuple[VirtualWorker, ...]
 
@@ -275,22 +244,21 @@ def shapes(workers: Sequence[int], batches: Sequence[int]) -> tuple[Fleet, ...]:
     """Every number of workers with every batch, and of each number above 1 one whose first worker is as fast as all
     others together: R is √(1 − 1/N) of equal workers and about ½ of those.
 
-    In turns, so that the first fleets differ in both.
+    In turns, so that the first fleets differ in both: who runs out of time has seen sizes and batches that differ.
     """
     found = [
         alike(size, batches[(number + turn) % len(batches)])
         for turn in range(len(batches))
         for number, size in enumerate(workers)
     ]
-    unlike = [_one_fast(size, batches[number % len(batches)]) for number, size in enumerate(workers) if size > 1]
-    return (*found, *unlike)
+    for number, size in enumerate(workers):
+        if size > 1:
+            batch = batches[number % len(batches)]
+            slow = VirtualWorker(samples=batch, seconds=float(max(size - 1, 2)))
+            found.append((VirtualWorker(samples=batch, seconds=1.0), *(slow,) * (size - 1)))
+    return tuple(found)
 
 
 def alike(size: int, batch: int) -> Fleet:
     """So many workers, equally fast."""
     return (VirtualWorker(samples=batch, seconds=1.0),) * size
-
-
-def _one_fast(size: int, batch: int) -> Fleet:
-    slow = VirtualWorker(samples=batch, seconds=float(max(size - 1, 2)))
-    return (VirtualWorker(samples=batch, seconds=1.0), *(slow,) * (size - 1))

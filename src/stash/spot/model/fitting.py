@@ -1,17 +1,20 @@
-"""Both speed models fitted to fleets that were timed, and which of them to believe: the one that errs less held out.
+"""Both speed models fitted to fleets that were timed, and what they predict of others, with an interval.
 
 Speeds alone tell of the servers how long an update keeps one busy, how randomly workers arrive, and how much of it
-more servers share; and of the paper's equations (7) to (9) four coefficients. Runs of a lone worker give each type's
-iteration. What speeds cannot separate (receiving, applying, sending) stays one station.
+more servers share; and of the paper's equations (7) to (9) four coefficients. Runs of a single worker give each
+type's iteration. What speeds cannot separate (receiving, applying, sending) stays one station. The model that errs
+less on fleets held out is preferred; the interval is Student's, of how far it was off those: it holds no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.special import stdtrit
 
 from stash.core.errors import UserError
 from stash.core.formatting import listed
@@ -24,6 +27,7 @@ from stash.spot.records.fleets import (
     FittedSharing,
     FleetModel,
     FleetRun,
+    FleetSpeed,
     HeldOut,
     SingleWorker,
     SpeedModel,
@@ -37,11 +41,14 @@ _HEADROOM = 2.0
 _SIZES = 3
 """Of fleets, that (9) needs."""
 _MAX_LATTICE = MAX_STATES // 20
+_MARGIN = 1.1
+"""How many times beyond what was measured is still the same place."""
+_POOR = 0.15
 
 
 @dataclass(frozen=True)
 class SingleSpeeds:
-    """Iterations of lone workers, by type and number of servers."""
+    """Iterations of single workers, by type and number of servers."""
 
     seconds: dict[tuple[str, int], float]
 
@@ -61,9 +68,15 @@ class SingleSpeeds:
 
 def fit(runs: Sequence[FleetRun], source: str, version: str, created: str) -> FleetModel:
     """Both models, and each fleet of two workers and more as they predict it from all others; raises UserError."""
-    alone = [run for run in runs if run.size == 1]
     together = [run for run in runs if run.size > 1]
-    single_workers = _single_workers(alone)
+    timed: dict[tuple[str, int], list[float]] = {}
+    for run in runs:
+        if run.size == 1:
+            timed.setdefault((next(iter(run.workers)), run.servers), []).append(1 / run.updates_per_second)
+    single_workers = tuple(
+        SingleWorker(type=kind, servers=servers, seconds=mean_interval(seconds))
+        for (kind, servers), seconds in sorted(timed.items())
+    )
     singles = SingleSpeeds({(each.type, each.servers): each.seconds.value for each in single_workers})
     for run in together:
         for kind in run.workers:
@@ -80,6 +93,7 @@ def fit(runs: Sequence[FleetRun], source: str, version: str, created: str) -> Fl
         "paper": [np.log(each.paper / each.run.updates_per_second) for each in judged if each.paper is not None],
     }
     error = {model: float(np.median(np.abs(np.expm1(found)))) if found else None for model, found in logs.items()}
+    queue_error, paper_error = error["queue"], error["paper"]
     return FleetModel(
         stash_version=version,
         created=created,
@@ -89,24 +103,11 @@ def fit(runs: Sequence[FleetRun], source: str, version: str, created: str) -> Fl
         paper=paper,
         spread={model: float(np.sqrt(np.mean(np.square(found)))) if found else None for model, found in logs.items()},
         error=error,
-        preferred=_preferred(error),
+        preferred="paper"
+        if queue_error is not None and paper_error is not None and paper_error < queue_error
+        else "queue",
         judged=judged,
         runs=tuple(runs),
-    )
-
-
-def _preferred(error: dict[SpeedModel, float | None]) -> SpeedModel:
-    queue, paper = error["queue"], error["paper"]
-    return "paper" if queue is not None and paper is not None and paper < queue else "queue"
-
-
-def _single_workers(runs: Sequence[FleetRun]) -> tuple[SingleWorker, ...]:
-    found: dict[tuple[str, int], list[float]] = {}
-    for run in runs:
-        found.setdefault((next(iter(run.workers)), run.servers), []).append(1 / run.updates_per_second)
-    return tuple(
-        SingleWorker(type=kind, servers=servers, seconds=mean_interval(seconds))
-        for (kind, servers), seconds in sorted(found.items())
     )
 
 
@@ -123,7 +124,7 @@ def _judged(together: Sequence[FleetRun], number: int, singles: SingleSpeeds, st
     )
 
 
-# The queue ------------------------------------------------------------------------------------------------
+# The queue
 
 
 def network(queue: FittedQueue, think_and_serve: Array, servers: int) -> ClosedNetwork:
@@ -143,19 +144,14 @@ def queue_speeds(queue: FittedQueue, singles: SingleSpeeds, runs: Sequence[Fleet
         at = [number for number, run in enumerate(runs) if run.servers == servers]
         names = sorted({name for number in at for name in runs[number].workers})
         counts = np.array([[runs[number].workers.get(name, 0) for name in names] for number in at])
-        alone = np.array([singles.of(name, servers) for name in names])
-        net = network(queue, alone, servers)
-        speeds[at] = (counts / _all_seconds(counts, net)).sum(axis=1)
+        net = network(queue, np.array([singles.of(name, servers) for name in names]), servers)
+        limits = [int(most) for most in counts.max(axis=0)]
+        if states(limits) > _MAX_LATTICE:
+            seconds = np.stack([fleet_seconds(row, net) for row in counts])
+        else:
+            seconds = exact(limits, net).seconds[np.ravel_multi_index(tuple(counts.T), [most + 1 for most in limits])]
+        speeds[at] = (counts / seconds).sum(axis=1)
     return speeds
-
-
-def _all_seconds(counts: Array, net: ClosedNetwork) -> Array:
-    limits = [int(most) for most in counts.max(axis=0)]
-    if states(limits) > _MAX_LATTICE:
-        return np.stack([fleet_seconds(row, net) for row in counts])
-    places = np.ravel_multi_index(tuple(counts.T), tuple(limit + 1 for limit in limits))
-    found: Array = exact(limits, net).seconds[places]
-    return found
 
 
 def _fit_queue(runs: Sequence[FleetRun], singles: SingleSpeeds, start: FittedQueue | None = None) -> FittedQueue:
@@ -190,24 +186,22 @@ def _fit_queue(runs: Sequence[FleetRun], singles: SingleSpeeds, start: FittedQue
     return made(min(found, key=lambda each: each[1])[0])
 
 
-# The paper's equations ------------------------------------------------------------------------------------
+# The paper's equations
 
 
 def paper_speeds(paper: FittedSharing, singles: SingleSpeeds, runs: Sequence[FleetRun]) -> Array:
-    """Updates a second by (2) and (6) to (9): what sharing adds to a lone worker's iteration."""
+    """Updates a second by (2) and (6) to (9): what sharing adds to a single worker's iteration.
+
+    An exchange takes Breq / Bwk − 1 times longer by (8).
+    """
     speeds = []
     for run in runs:
-        slower = _slower(paper, np.array(float(run.size)), run.servers)
-        times = [singles.of(kind, run.servers) + float(slower) * paper.exchange_seconds for kind in run.workers]
+        asked = paper.demand * run.size / run.servers
+        shared = float(contending(np.array(float(run.size)), paper.contention))
+        longer = 1 / (shared / asked + 1 - shared) - 1 if asked > 1 else 0.0
+        times = [singles.of(kind, run.servers) + longer * paper.exchange_seconds for kind in run.workers]
         speeds.append(sum(count / time for count, time in zip(run.workers.values(), times, strict=True)))
     return np.array(speeds)
-
-
-def _slower(paper: FittedSharing, workers: Array, servers: int) -> Array:
-    """Breq / Bwk − 1 by (8)."""
-    asked = paper.demand * workers / servers
-    shared = contending(workers, paper.contention)
-    return np.where(asked > 1, 1 / (shared / np.maximum(asked, 1) + 1 - shared) - 1, 0.0)
 
 
 def _fit_paper(runs: Sequence[FleetRun], singles: SingleSpeeds) -> FittedSharing | None:
@@ -242,3 +236,85 @@ def _solve(
     inside = np.clip(start, low + 1e-6 * (high - low), high - 1e-6 * (high - low))
     found = least_squares(residuals, inside, bounds=bounds, diff_step=1e-3, xtol=1e-6, ftol=1e-8, max_nfev=60)
     return found.x, float(found.cost)
+
+
+# Prediction
+
+
+def predict(
+    model: FleetModel,
+    servers: int,
+    workers: Mapping[str, int],
+    which: SpeedModel | None = None,
+    bounded: bool = False,
+) -> FleetSpeed:
+    """Updates a second of ``workers``, by ``which`` model or the preferred one; raises UserError.
+
+    ``bounded``: no worker may be more than some number of steps ahead (stale-synchronous), so all are as slow as the
+    slowest, and load the servers no more than that.
+    """
+    name = which or model.preferred
+    if name == "paper" and model.paper is None:
+        sizes = sorted({run.size for run in model.runs if run.size > 1})
+        raise UserError(
+            f"the paper's model was not fitted: it needs fleets of 3 sizes, and the runs have "
+            f"{listed([str(size) for size in sizes])}; use --model queue, or fit more runs"
+        )
+    singles = SingleSpeeds({(each.type, each.servers): each.seconds.value for each in model.lone})
+    asked = FleetRun(servers=servers, workers=dict(workers), updates_per_second=1)
+    slowest = max(workers, key=lambda kind: singles.of(kind, servers))
+    paced = FleetRun(servers=servers, workers={slowest: asked.size}, updates_per_second=1) if bounded else asked
+    if name == "paper" and model.paper is not None:
+        speed = float(paper_speeds(model.paper, singles, [paced])[0])
+    else:
+        speed = float(queue_speeds(model.queue, singles, [paced])[0])
+    spread, low, high = model.spread[name], None, None
+    left_out = sum(1 for each in model.judged if (each.queue if name == "queue" else each.paper) is not None)
+    if spread is not None and left_out > 1:
+        arm = float(stdtrit(left_out, 0.975)) * spread
+        low, high = speed * math.exp(-arm), speed * math.exp(arm)
+    if low is not None and _unshared(model, servers):
+        alone = model.queue.model_copy(update={"unsplit": 1.0})
+        low *= min(1.0, float(queue_speeds(alone, singles, [paced])[0]) / speed)
+    return FleetSpeed(
+        model=name,
+        servers=servers,
+        workers=dict(workers),
+        updates_per_second=speed,
+        low=low,
+        high=high,
+        beyond=tuple(_beyond(model, name, asked, speed, bounded)),
+    )
+
+
+def _unshared(model: FleetModel, servers: int) -> bool:
+    """Whether what more servers take over from the first is unknown: no fleet with another number was timed."""
+    timed = {run.servers for run in model.runs if run.size > 1}
+    return servers > 1 and len(timed) == 1 and servers not in timed
+
+
+def _beyond(model: FleetModel, name: SpeedModel, asked: FleetRun, speed: float, bounded: bool) -> Iterator[str]:
+    if _unshared(model, asked.servers):
+        yield (
+            f"no fleet was timed with {asked.servers} servers: the low end is as if all work stayed with the first, "
+            "as where the large tensors lie on it"
+        )
+    runs = [run for run in model.runs if run.servers == asked.servers]
+    if not runs:
+        timed = sorted({run.servers for run in model.runs})
+        yield f"no run had {asked.servers} servers, only {listed([str(each) for each in timed])}"
+    else:
+        largest, fastest = max(run.size for run in runs), max(run.updates_per_second for run in runs)
+        if asked.size > largest:
+            yield f"{asked.size} workers are more than the {largest} of the largest run with as many servers"
+        if speed > _MARGIN * fastest:
+            yield (
+                f"{speed:.3g} updates/s are more than the {fastest:.3g} that a run reached: where the server is full "
+                "was not seen"
+            )
+    if bounded:
+        yield "bounded staleness was not timed: that all go as fast as the slowest is a rule, not a measurement"
+    if model.spread[name] is None:
+        yield "too few runs to leave one out: how wrong the model is, is unknown"
+    elif (model.error[name] or 0.0) > _POOR:
+        yield f"of fleets it had not seen the model is {model.error[name]:.0%} off (median)"

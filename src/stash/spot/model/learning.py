@@ -8,7 +8,6 @@ asks for, updates to a loss. Intervals are a jackknife's, over replayed fleets.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -62,9 +61,16 @@ def fitted_forms(replays: Sequence[LossReplay]) -> tuple[FittedLoss, ...]:
             "in workers and in mean batch are needed, like --workers 1,2,4 --batches 32,64"
         )
     losses = common_losses(replays)
-    forms = [_judged(form, replays, losses) for form in _FREED]
-    best = min(forms, key=_rank)
-    forms.append(_judged_levels(replays, losses, best.curve))
+    rests = [[*replays[:number], *replays[number + 1 :]] for number in range(len(replays))]
+    forms = []
+    for form in _FREED:
+        whole, others = _solve(form, replays), [_solve(form, rest) for rest in rests]
+        intervals = _jackknife(form, whole, np.array(others))
+        held_out = [_curve(form, other) for other in others]
+        forms.append(_judged(form, _curve(form, whole), held_out, replays, losses, intervals))
+    beyond = min(forms, key=_rank).curve
+    held_out = [with_levels(beyond, rest, losses) for rest in rests]
+    forms.append(_judged("levels", with_levels(beyond, replays, losses), held_out, replays, losses, {}))
     return tuple(sorted(forms, key=_rank))
 
 
@@ -73,59 +79,36 @@ def _rank(fitted: FittedLoss) -> tuple[float, int]:
     return round(fitted.error, _DIGITS), _PLAINEST.index(fitted.form)
 
 
-# Judging --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Errors:
-    """Of one form, over all replays held out: relative ones of losses, logarithmic ones of updates."""
-
-    of_losses: list[float]
-    of_updates: list[list[float]]
-    """Of each replay, at each loss."""
-
-    def add(self, curve: LossCurve, replay: LossReplay, losses: Array) -> None:
-        shape = shape_of(replay)
-        predicted = loss_after(curve, np.array(replay.updates, dtype=float), *shape)
-        seen = np.array(replay.losses)
-        self.of_losses.extend(np.abs(predicted[seen != 0] / seen[seen != 0] - 1))
-        updates = [float(updates_to(curve, float(loss), *shape)) for loss in losses]
-        self.of_updates.append(np.log(np.array(updates) / passed(replay, losses)).tolist())
-
-    def fitted(self, form: LossForm, curve: LossCurve, intervals: dict[str, Interval], losses: Array) -> FittedLoss:
-        logs = np.array(self.of_updates)
-        off = np.where(np.isfinite(logs), np.abs(np.expm1(np.minimum(logs, 700.0))), 1.0)
-        spread = float(np.quantile(np.abs(logs), _ONE_SIGMA, method="higher"))
-        return FittedLoss(
-            form=form,
-            curve=curve,
-            intervals=intervals,
-            loss_error=min(float(np.median(self.of_losses)), 1e9),
-            error=min(float(np.median(off)), 1e9),
-            worst_error=min(float(np.quantile(off, 0.9)), 1e9),
-            spread=spread if np.isfinite(spread) else None,
-            spreads=spreads(losses, logs),
-        )
-
-
-def _judged(form: LossForm, replays: Sequence[LossReplay], losses: Array) -> FittedLoss:
-    whole = _solve(form, replays)
-    errors, others = _Errors([], []), []
-    for number, replay in enumerate(replays):
-        others.append(_solve(form, _without(replays, number)))
-        errors.add(_curve(form, others[-1]), replay, losses)
-    return errors.fitted(form, _curve(form, whole), _jackknife(form, whole, np.array(others)), losses)
-
-
-def _judged_levels(replays: Sequence[LossReplay], losses: Array, beyond: LossCurve) -> FittedLoss:
-    errors = _Errors([], [])
-    for number, replay in enumerate(replays):
-        errors.add(with_levels(beyond, _without(replays, number), losses), replay, losses)
-    return errors.fitted("levels", with_levels(beyond, replays, losses), {}, losses)
-
-
-def _without(replays: Sequence[LossReplay], number: int) -> list[LossReplay]:
-    return [*replays[:number], *replays[number + 1 :]]
+def _judged(
+    form: LossForm,
+    curve: LossCurve,
+    held_out: Sequence[LossCurve],
+    replays: Sequence[LossReplay],
+    losses: Array,
+    intervals: dict[str, Interval],
+) -> FittedLoss:
+    """A form with how far off it is of each of ``replays`` when fitted without it, as in ``held_out``."""
+    of_losses: list[float] = []
+    of_updates: list[Array] = []
+    for without, replay in zip(held_out, replays, strict=True):
+        shape, seen = shape_of(replay), np.array(replay.losses)
+        predicted = loss_after(without, np.array(replay.updates, dtype=float), *shape)
+        of_losses.extend(np.abs(predicted[seen != 0] / seen[seen != 0] - 1))
+        updates = np.array([float(updates_to(without, float(loss), *shape)) for loss in losses])
+        of_updates.append(np.log(updates / passed(replay, losses)))
+    logs = np.array(of_updates)
+    off = np.where(np.isfinite(logs), np.abs(np.expm1(np.minimum(logs, 700.0))), 1.0)
+    spread = float(np.quantile(np.abs(logs), _ONE_SIGMA, method="higher"))
+    return FittedLoss(
+        form=form,
+        curve=curve,
+        intervals=intervals,
+        loss_error=min(float(np.median(of_losses)), 1e9),
+        error=min(float(np.median(off)), 1e9),
+        worst_error=min(float(np.quantile(off, 0.9)), 1e9),
+        spread=spread if np.isfinite(spread) else None,
+        spreads=spreads(losses, logs),
+    )
 
 
 def _jackknife(form: LossForm, whole: Array, others: Array) -> dict[str, Interval]:
@@ -141,9 +124,6 @@ def _jackknife(form: LossForm, whole: Array, others: Array) -> dict[str, Interva
         else Interval(value=whole[at])
         for at in _FREED[form]
     }
-
-
-# Fitting --------------------------------------------------------------------------------------------------
 
 
 def _solve(form: LossForm, replays: Sequence[LossReplay]) -> Array:

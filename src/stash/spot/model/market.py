@@ -1,11 +1,11 @@
 """What of a catalog a fleet can be made of: workers with a spot price and a quota, servers on demand, in one region.
 
-Reads offers; knows nothing of jobs. A type without a spot price is refused, since nobody can weigh it.
+Reads offers; knows nothing of jobs. A type without a spot price is refused, since it cannot be weighed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -80,13 +80,18 @@ def market_of(
             raise UserError(f"--quota {name}: no offer has that type; {_alike(name, names)}")
     named = sorted({each.region for each in every if each.region is not None})
     regions: list[str | None] = [*named] if named else [None]
-    found = [_in(region, every, quotas, server, servers, start_seconds, needs_bytes) for region in regions]
+    found = [_in_region(region, every, quotas, server, servers, start_seconds, needs_bytes) for region in regions]
     whole = [each for each in found if len(each.workers) == len(quotas)]
     if not whole:
         raise UserError(_unpriced(found, quotas))
     served = [each for each in whole if each.servers]
     if not served:
-        raise UserError(next(map(_no_room, (each for each in whole if each.too_small)), _no_server(server, every)))
+        small = next((each for each in whole if each.too_small), None)
+        if small is None:
+            raise UserError(_no_server(server, every))
+        raise UserError(
+            f"{left_out(small)}; name a larger one with --server, or share the model among more with --servers N"
+        )
     return min(served, key=lambda each: sum(one.spot.dollars_per_hour * one.quota for one in each.workers))
 
 
@@ -96,7 +101,7 @@ def old(offer: Offer, today: date) -> bool:
     return known is None or known.is_old
 
 
-def _in(
+def _in_region(
     region: str | None,
     every: Sequence[Offer],
     quotas: Mapping[str, int],
@@ -106,7 +111,8 @@ def _in(
     needs_bytes: float | None,
 ) -> FleetMarket:
     here = sorted((each for each in every if each.region in (region, None)), key=lambda each: each.dollars_per_hour)
-    spot, fixed = ({}, {})  # type: tuple[dict[str, Offer], dict[str, Offer]]
+    spot: dict[str, Offer] = {}
+    fixed: dict[str, Offer] = {}
     for offer in here:
         if offer.kind in ("spot", "on-demand"):
             (spot if offer.kind == "spot" else fixed).setdefault(offer.instance.name, offer)
@@ -115,19 +121,18 @@ def _in(
         for name, quota in quotas.items()
         if name in spot
     )
-    serving = tuple(
-        found
-        for name, offer in fixed.items()
-        if (name == server if server is not None else offer.instance.gpu_count == 0)
-        and (found := _server_offer(offer)) is not None
-    )
-    small = tuple(each for each in serving if not _has_room(each, needs_bytes))
-    large = (each for each in serving if _has_room(each, needs_bytes))
-    return FleetMarket(region, workers, tuple(_worth(large)), servers, start_seconds, needs_bytes, small)
-
-
-def _has_room(offer: ServerOffer, needs_bytes: float | None) -> bool:
-    return needs_bytes is None or offer.memory_bytes is None or needs_bytes <= offer.memory_bytes
+    large: list[ServerOffer] = []
+    small: list[ServerOffer] = []
+    for name, offer in fixed.items():
+        if name == server if server is not None else offer.instance.gpu_count == 0:
+            found = _server_offer(offer)
+            if found is None:
+                continue
+            if needs_bytes is not None and found.memory_bytes is not None and found.memory_bytes < needs_bytes:
+                small.append(found)
+            elif not large or found.bytes_per_second > large[-1].bytes_per_second:
+                large.append(found)
+    return FleetMarket(region, workers, tuple(large), servers, start_seconds, needs_bytes, tuple(small))
 
 
 def left_out(market: FleetMarket) -> str:
@@ -140,19 +145,6 @@ def left_out(market: FleetMarket) -> str:
         f"{counted(market.server_count, 'server')} needs {format_bytes(market.needs_bytes)} for parameters, "
         "optimizer, exchange and checkpoint"
     )
-
-
-def _no_room(market: FleetMarket) -> str:
-    return f"{left_out(market)}; name a larger one with --server, or share the model among more with --servers N"
-
-
-def _worth(offers: Iterable[ServerOffer]) -> Iterator[ServerOffer]:
-    """Of offers by price, those that are faster than every cheaper one."""
-    fastest = 0.0
-    for offer in offers:
-        if offer.bytes_per_second > fastest:
-            fastest = offer.bytes_per_second
-            yield offer
 
 
 def _server_offer(offer: Offer) -> ServerOffer | None:

@@ -2,7 +2,8 @@
 
 Computing comes from the profile's step without its exchange, brought to each type's GPUs by ``predict``; links are
 what catalogs claim times what is reached of such claims; the curve is as learned. What a replay on one machine cannot
-tell, what a lone worker reaches while it communicates, is its own link's reach here, never more than the server's.
+show, what a single worker reaches while it communicates, is its own link's reach here, never more than the server's.
+Also what memory a server needs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.ladder import EXCHANGE_STALLS
 from stash.core.records.profile import Profile
-from stash.core.units import format_bits
+from stash.core.units import counted, format_bits, format_bytes
 from stash.predict import cluster
 from stash.predict.changes import Alteration
 from stash.predict.draws import Array
@@ -51,10 +52,21 @@ class _Single:
     pcie: float
     notes: tuple[str, ...]
 
-    def seconds(self, size: float, server: float, applied: float) -> float:
-        """(6), (7) with an update's work at the server: Tcomp + 2 · S / Bw + 2 · g · S / Bpcie."""
-        exchange = 2 * size / min(self.network, server) + 2 * self.gpus * size / self.pcie
-        return float(self.computes.mean()) + exchange + applied
+    def with_server(self, size: float, server: ParameterServers) -> WorkerType:
+        """The type with this server; (6), (7) with an update's work: Tcomp + 2 · S / Bw + 2 · g · S / Bpcie."""
+        exchange = 2 * size / min(self.network, server.bytes_per_second) + 2 * self.gpus * size / self.pcie
+        seconds = float(self.computes.mean()) + exchange + server.apply_seconds / server.cores
+        fixed = self.priced.on_demand
+        return WorkerType(
+            name=self.priced.instance.name,
+            gpus=self.gpus,
+            batch=self.batch,
+            samples_per_second=self.gpus * self.batch / seconds,
+            quota=self.priced.quota,
+            dollars_per_hour=self.priced.spot.dollars_per_hour,
+            on_demand_dollars_per_hour=None if fixed is None else fixed.dollars_per_hour,
+            vcpus=self.priced.instance.vcpus,
+        )
 
 
 def same_model(profile: Profile, source: str, parameters: int, other: str) -> None:
@@ -77,61 +89,45 @@ def pools_of(
     same_model(base.profile, source, curve.parameters, f"the curve of {curve.job}")
     singles = [_alone(base, each) for each in market.workers]
     dates = [each.spot.as_of for each in market.workers if each.spot.as_of is not None]
-    whole = FleetPool(
-        as_of=min(dates, default="an unknown date"),
-        source=f"{source}, {curve.job} and the catalog",
-        exchange_bytes=float(base.profile.workload.parameter_bytes or curve.parameter_bytes),
-        worker_bytes_per_second=max(each.network for each in singles),
-        pcie_bytes_per_second=max(each.pcie for each in singles),
-        server=_server(market, market.servers[0], curve.apply_seconds),
-        loss=curve.best.curve,
-        start_seconds=market.start_seconds,
-        uncertainty=_uncertainty(singles, curve, loss),
-        types=tuple(_type(each, 1.0) for each in singles),
-        learned=curve.learned,
-        notes=tuple(_notes(base, curve, market, singles, today)),
-        cloud=market.workers[0].instance.cloud,
-        region=market.region,
-    )
-    return tuple(_served(whole, singles, _server(market, each, curve.apply_seconds)) for each in market.servers)
+    size = float(base.profile.workload.parameter_bytes or curve.parameter_bytes)
+    reached, uncertainty = max(each.network for each in singles), _uncertainty(singles, curve, loss)
+    notes = tuple(_notes(base, curve, market, singles, today))
 
+    def with_server(offer: ServerOffer) -> FleetPool:
+        count = "" if market.server_count == 1 else f"{market.server_count} x "
+        where = "" if market.region is None else f" in {market.region}"
+        note = (
+            f"the server is {count}{offer.name} on demand{where}, ${offer.dollars_per_hour:g}/h each, of which "
+            f"{format_bits(offer.bytes_per_second)} are taken to be reached"
+        )
+        server = ParameterServers(
+            count=market.server_count,
+            bytes_per_second=offer.bytes_per_second,
+            dollars_per_hour=offer.dollars_per_hour,
+            apply_seconds=curve.apply_seconds,
+            cores=offer.cores,
+            instance=offer.name,
+            memory_bytes=offer.memory_bytes,
+            needs_bytes=market.needs_bytes,
+        )
+        return FleetPool(
+            as_of=min(dates, default="an unknown date"),
+            source=f"{source}, {curve.job} and the catalog",
+            exchange_bytes=size,
+            worker_bytes_per_second=min(reached, offer.bytes_per_second),  # it may be slower than what workers reach
+            pcie_bytes_per_second=max(each.pcie for each in singles),
+            server=server,
+            loss=curve.best.curve,
+            start_seconds=market.start_seconds,
+            uncertainty=uncertainty,
+            types=tuple(each.with_server(size, server) for each in singles),
+            learned=curve.learned,
+            notes=(note, *notes),
+            cloud=market.workers[0].instance.cloud,
+            region=market.region,
+        )
 
-def _served(pool: FleetPool, singles: Sequence[_Single], server: ParameterServers) -> FleetPool:
-    """The pool with this server, which may be slower than what workers could reach."""
-    where = "" if pool.region is None else f" in {pool.region}"
-    count = "" if server.count == 1 else f"{server.count} x "
-    note = (
-        f"the server is {count}{server.instance} on demand{where}, ${server.dollars_per_hour:g}/h each, of which "
-        f"{format_bits(server.bytes_per_second)} are taken to be reached"
-    )
-    reached = min(pool.worker_bytes_per_second, server.bytes_per_second)
-    applied = server.apply_seconds / server.cores
-    types = (_type(each, each.seconds(pool.exchange_bytes, server.bytes_per_second, applied)) for each in singles)
-    return pool.model_copy(
-        update={
-            "server": server,
-            "types": tuple(types),
-            "worker_bytes_per_second": reached,
-            "notes": (note, *pool.notes),
-        }
-    )
-
-
-def _type(single: _Single, seconds: float) -> WorkerType:
-    fixed = single.priced.on_demand
-    return WorkerType(
-        name=single.priced.instance.name,
-        gpus=single.gpus,
-        batch=single.batch,
-        samples_per_second=single.gpus * single.batch / seconds,
-        quota=single.priced.quota,
-        dollars_per_hour=single.priced.spot.dollars_per_hour,
-        on_demand_dollars_per_hour=None if fixed is None else fixed.dollars_per_hour,
-        vcpus=single.priced.instance.vcpus,
-    )
-
-
-# Alone ----------------------------------------------------------------------------------------------------
+    return tuple(with_server(each) for each in market.servers)
 
 
 def _alone(base: Base, priced: Priced) -> _Single:
@@ -148,8 +144,7 @@ def _alone(base: Base, priced: Priced) -> _Single:
         drawn = stall_draws(base, wanted.changed(batch=smaller))
     own = [part for part in drawn.parts if part.name not in EXCHANGE_STALLS]
     unknown = [each for each in drawn.unknown if each.name not in EXCHANGE_STALLS]
-    network = target.network.bytes_per_second if target.network is not None else None
-    if network is None:
+    if target.network is None or target.network.bytes_per_second is None:
         raise UserError(
             f"the network of {instance.cloud}/{instance.name} is unknown; drop it from --quota, or describe it in "
             "your instances file (docs/how-to/own-instances.md)"
@@ -161,7 +156,8 @@ def _alone(base: Base, priced: Priced) -> _Single:
     seconds: Array = np.sum([part.seconds for part in own], axis=0)
     unsure = sum(float(part.seconds.mean()) for part in own if not part.spread_known)
     known = unsure <= _NEGLIGIBLE * float(seconds.mean())
-    return _Single(priced, target.devices, batch, seconds, known, network.value, _pcie(priced), tuple(notes))
+    network = target.network.bytes_per_second.value
+    return _Single(priced, target.devices, batch, seconds, known, network, _pcie(priced), tuple(notes))
 
 
 def _room(base: Base, name: str, memory: float | None) -> int | None:
@@ -188,46 +184,25 @@ def _pcie(priced: Priced) -> float:
     return instance.pcie_bytes_per_second * share.value
 
 
-def _server(market: FleetMarket, offer: ServerOffer, apply_seconds: float) -> ParameterServers:
-    return ParameterServers(
-        count=market.server_count,
-        bytes_per_second=offer.bytes_per_second,
-        dollars_per_hour=offer.dollars_per_hour,
-        apply_seconds=apply_seconds,
-        cores=offer.cores,
-        instance=offer.name,
-        memory_bytes=offer.memory_bytes,
-        needs_bytes=market.needs_bytes,
-    )
-
-
-# How sure, and what to know --------------------------------------------------------------------------------
-
-
 def _uncertainty(singles: Sequence[_Single], curve: LearnedCurve, loss: float) -> Uncertainty | None:
-    """Of speed the widest forecast's, of updates the curve's held-out error; ``None`` where one is not known."""
-    spread = _spread(curve, loss)
+    """Of speed the widest forecast's, of updates the curve's held-out error; ``None`` where one is not known.
+
+    Below the losses that were replayed the best form that has a formula gives the updates, and so their error.
+    """
+    if loss >= curve.learned.least_loss:
+        spread = spread_at(curve.best, loss)
+    else:
+        spread = next((spread_at(each, loss) for each in curve.forms if not each.curve.levels), None)
     if spread is None or not all(each.spread_known for each in singles):
         return None
     speed = max(float(np.std(np.log(np.maximum(each.computes, 1e-12)))) for each in singles)
     return Uncertainty(speed=min(speed, MAX_SPREAD), updates=min(spread, MAX_SPREAD))
 
 
-def _spread(curve: LearnedCurve, loss: float) -> float | None:
-    """Of the form that tells updates to this loss: below what was replayed, of the best one that has a formula."""
-    if loss >= curve.learned.least_loss:
-        return spread_at(curve.best, loss)
-    return next((spread_at(each, loss) for each in curve.forms if not each.curve.levels), None)
-
-
 def _notes(
-    base: Base,
-    curve: LearnedCurve,
-    market: FleetMarket,
-    singles: Sequence[_Single],
-    today: date,
+    base: Base, curve: LearnedCurve, market: FleetMarket, singles: Sequence[_Single], today: date
 ) -> Iterator[str]:
-    yield ("what a lone worker reaches while it communicates comes from catalogs: no replay on one machine can tell")
+    yield "what a single worker reaches while it communicates comes from catalogs: no replay on one machine can tell"
     stale = [each.instance.name for each in market.workers if old(each.spot, today)]
     if stale:
         dated = listed(sorted({each.spot.as_of or "an unknown date" for each in market.workers}))
@@ -246,7 +221,7 @@ def _notes(
     if curve.learned.bound is not None:
         yield (
             f"the curve is of workers at most {curve.learned.bound} iterations ahead of the slowest; speeds are of "
-            "workers that wait for nobody"
+            "workers that never wait for each other"
         )
     if not all(each.spread_known for each in singles):
         yield "how wrong the forecasts of some types are is not known, so nor is how likely the plan is in time"
@@ -256,3 +231,43 @@ def _notes(
             sentences.setdefault(sentence, []).append(each.priced.instance.name)
     for sentence, names in sentences.items():
         yield f"{listed(names)}: {sentence}"
+
+
+# Memory of servers
+
+BASE_BYTES = 0.4e9
+"""Of a server's process with Python, PyTorch and Ray, before it has a model."""
+HEAD_BYTES = 1.2e9
+"""Of what else the first server's machine carries: the head, the coordinator and Ray's own programs."""
+_TRAYS = 3
+"""Buffers of one exchange each: ``trays_of(1)`` of ``spot/train/server``."""
+_ASSEMBLED = 4
+"""Times the whole model that the head holds at the end: what servers sent, the model, and the file's content."""
+
+
+def server_bytes(curve: LearnedCurve, servers: int) -> float | None:
+    """Of the machine that needs most, the first, with the head; ``None`` where the curve does not say enough.
+
+    Shares are whole tensors, so none is smaller than the largest of them.
+    """
+    if curve.optimizer_bytes is None or curve.largest_bytes is None or curve.buffer_bytes is None:
+        return None
+    whole, buffers = curve.parameter_bytes, curve.buffer_bytes
+    share = max(whole / servers, curve.largest_bytes)
+    state = curve.optimizer_bytes * share / whole
+    kept = share + buffers + state
+    exchange = _TRAYS * (share + buffers)
+    training = kept + exchange + kept + curve.largest_bytes  # and a copy for the checkpoint, and what a step makes
+    starting = whole + buffers + kept
+    ending = kept + exchange + share + buffers + _ASSEMBLED * (whole + buffers)
+    return BASE_BYTES + HEAD_BYTES + max(training, starting, ending)
+
+
+def too_small(server: ParameterServers) -> str | None:
+    """Why a server of a pool cannot hold what it has to; ``None`` if it can, or that is unknown."""
+    if server.memory_bytes is None or server.needs_bytes is None or server.needs_bytes <= server.memory_bytes:
+        return None
+    return (
+        f"a server has {format_bytes(server.memory_bytes)}, and each of {counted(server.count, 'server')} needs "
+        f"{format_bytes(server.needs_bytes)} for parameters, optimizer, exchange and checkpoint"
+    )

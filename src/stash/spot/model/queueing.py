@@ -1,4 +1,17 @@
-"""Workers and servers as a closed queueing network, and the paper's own model of a shared link."""
+"""How fast a fleet goes: workers and servers as a closed queueing network, or the paper's model of a shared link.
+
+A worker thinks (computes, moves gradients over PCIe and its own link), then queues at a server's stations:
+receive, apply, send. Of several servers it asks all at once, and waits for one of them, as all have the same
+queue. Exact mean-value analysis (Reiser and Lavenberg, JACM 1980) gives every fleet within given counts at once;
+Schweitzer's approximation (1979) serves fleets too large for that.
+
+    W_s(n) = D_s · (1 + Q_s(n − e) − (1 − ρ) · U_s(n − e)),   T_k = Z_k + Σ W_s, X_k = n_k / T_k, Q_s = Σ X_k · W_s
+
+ρ is how much of the update in service an arrival finds still to do. 1 is the product form, exact for exponential
+or shared service. Real workers repeat themselves: those that queued once come one after the other from then on.
+At 0 they take turns and wait only when a station is full: T is Z + D until N updates take N · D. Between, ρ is
+fitted; where no fleet was timed, it is what published ones came to.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +25,6 @@ import numpy.typing as npt
 from stash.core.errors import UserError
 from stash.predict.draws import Array
 from stash.spot.records.fleets import Contention, FleetPool
-
-# Queueing --------------------------------------------------------------------------------------------------
-# Workers and servers as a closed queueing network: who waits how long at the servers, without any fitted sharing.
-#
-# A worker thinks (computes, moves gradients over PCIe and its own link), then queues at a server's stations:
-# receive, apply, send. Of several servers it asks all at once, and waits for one of them, as all have the same
-# queue. Exact mean-value analysis (Reiser and Lavenberg, JACM 1980) gives every fleet within given counts at once;
-# Schweitzer's approximation (1979) serves fleets too large for that. Knows seconds and counts alone.
-#
-#     W_s(n) = D_s · (1 + Q_s(n − e) − (1 − ρ) · U_s(n − e)),   T_k = Z_k + Σ W_s, X_k = n_k / T_k, Q_s = Σ X_k · W_s
-#
-# ρ is how much of the update in service an arrival finds still to do. 1 is the product form, exact for exponential
-# or shared service. Real workers repeat themselves: those that queued once come one after the other from then on.
-# At 0 they take turns and wait only when a station is full: T is Z + D until N updates take N · D. Between, ρ is
-# fitted; where no fleet was timed, it is what published ones came to.
 
 MAX_STATES = 2_000_000
 """Fleets that exact analysis holds at once: 300 MB with seven types."""
@@ -51,7 +49,7 @@ class ClosedNetwork:
 
     @property
     def service(self) -> float:
-        """What an update takes at all stations when nobody else is there."""
+        """What an update takes at all stations when no other is there."""
         return float(self.demands @ self.copies)
 
 
@@ -61,7 +59,7 @@ def of_pool(pool: FleetPool) -> ClosedNetwork:
     Every update goes to all shards at once, so one stands for all: what queues at one queues at the others, and takes
     as long there (``bench.spot.truth`` holds that against fleets with two servers). Several cores are one station
     that is as many times as fast, and the rest of the work a delay (Seidmann et al., 1987): both ends of the load are
-    exact. Thinking is what a lone worker's iteration leaves, that delay with it. Raises UserError where it leaves
+    exact. Thinking is what a single worker's iteration leaves, that delay with it. Raises UserError where it leaves
     nothing.
     """
     server = pool.server
@@ -180,11 +178,8 @@ def fleet_seconds(counts: npt.NDArray[np.int_], network: ClosedNetwork) -> Array
     return found
 
 
-# Sharing ---------------------------------------------------------------------------------------------------
-# The paper's contention: what a server's link leaves each of N workers, and how long their iterations take.
-#
-# Equations (6) to (10) of spotDNN (Shang et al., IWQoS 2023). Where the original slips, decision 17 says how it is
-# resolved here. Knows no queue: a slow worker loads the server as much as a fast one.
+# The paper's contention: equations (6) to (10) of spotDNN (Shang et al., IWQoS 2023). Where the original slips,
+# decision 17 says how it is resolved here. A slow worker loads the server as much as a fast one.
 
 
 def contending(workers: Array, contention: Contention) -> Array:
@@ -234,3 +229,37 @@ def largest_batch(memory_bytes: float, alpha: float, beta: float) -> int:
     """(10) b = 2^⌊log₂(α₂ · mem + β₂)⌋: samples that a GPU's memory has room for; 0 where not even one fits."""
     room = alpha * memory_bytes + beta
     return 2 ** math.floor(math.log2(room)) if room >= 1 else 0
+
+
+# Progress: equations (1), (2), (4) and (5)
+
+
+@dataclass(frozen=True)
+class FleetPace:
+    """How fast fleets of unlike workers get on, one entry each."""
+
+    updates_per_second: Array
+    """(2) 1 / Texp = Σ 1 / Tᵢ."""
+    samples_per_second: Array
+    """(4) v = Σ vᵢ with vᵢ = bᵢ / Tᵢ."""
+    imbalance: Array
+    """(5) R = √((w₁ − 1)² + Σ_{i>1} wᵢ²) with wᵢ = vᵢ / v, worker 1 being the fastest: √(1 − 2 · w₁ + Σ wᵢ²)."""
+
+    @property
+    def mean_batch(self) -> Array:
+        """(4) bw = v · Texp: samples of a mean update."""
+        return self.samples_per_second / self.updates_per_second
+
+
+def asynchronous(counts: Array, seconds: Array, samples: Array) -> FleetPace:
+    """Of workers that never wait for each other; ``counts`` and ``seconds`` (of an iteration) are [fleet, type].
+
+    ``samples`` are bᵢ, [type]. Each fleet has one worker at least.
+    """
+    rates = counts / seconds
+    total = (rates * samples[None, :]).sum(axis=1)
+    shares = samples[None, :] / seconds / total[:, None]
+    fastest = np.where(counts > 0, shares, 0.0).max(axis=1)
+    squared = 1 - 2 * fastest + (counts * shares**2).sum(axis=1)
+    imbalance = np.sqrt(np.maximum(squared, 0.0))  # of a single worker it is 0, or a rounding error below
+    return FleetPace(rates.sum(axis=1), total, imbalance)

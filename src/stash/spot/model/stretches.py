@@ -1,7 +1,7 @@
-"""What a run's updates and events say: how fast each fleet was that it had, beside what was predicted, and takeovers.
+"""What a run's updates and events show: how fast each fleet was that it had, what was predicted of it, and takeovers.
 
-A fleet is told by who made updates, not by who was said to be there: a worker belongs to it from its first update to
-its last. Pure: rows in, records out.
+A fleet is who made updates, not who was reported to be there: a worker belongs to it from its first update to its
+last. Pure: rows in, records out.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stash.spot.model.queueing import fleet_seconds, iteration_seconds, of_pool
-from stash.spot.model.speed import asynchronous
+from stash.spot.model.queueing import asynchronous, fleet_seconds, iteration_seconds, of_pool
 from stash.spot.records.fleets import FleetPool, SpeedModel
 from stash.spot.records.runs import SpotEvent, SpotStretch, SpotTakeover, SpotUpdates
 
@@ -84,7 +83,7 @@ def outages(events: Sequence[SpotEvent], end: float) -> list[tuple[float, float]
 
 
 def takeovers(events: Sequence[SpotEvent], updates: SpotUpdates) -> tuple[SpotTakeover, ...]:
-    """Of each that was told to go, or found missing: who came for it, and how long everything took."""
+    """Of each that had notice, or was found missing: who came for it, and how long everything took."""
     when = {(event.what, event.who): event.at for event in events if event.at is not None}
     heirs = {event.instead_of: event for event in events if event.what == "wanted"}
     life = _lives(updates)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stash.core.dollars import span
-from stash.core.formatting import quantity
+from stash.core.formatting import quantity, span
 from stash.core.intervals import Interval
 from stash.core.units import counted, format_bytes, format_seconds
 from stash.spot.pages.fleet_plan import fleet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from stash.core.dollars import chance, dollars, dollars_interval, span
+from stash.core.formatting import chance, dollars, dollars_interval, span
 from stash.core.intervals import Interval
 from stash.core.units import format_bytes, format_seconds
 from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, ParameterServers

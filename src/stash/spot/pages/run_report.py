@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stash.core.dollars import span
+from stash.core.formatting import span
 from stash.core.units import counted, format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.pages.run_timeline import iterations, losses, presence
@@ -162,7 +162,7 @@ _TEXTS = {
     "dismissed": "{who} gets no more leases: another worker trained on the samples on which it failed",
     "formed": "the script is started on {who}",
     "vanished": "{who} is gone",
-    "restarted": "torchrun put no group together in {seconds:.0f} s: all nodes are started anew",
+    "restarted": "torchrun put no group together in {seconds:.0f} s: all nodes are started again",
     "rolled back": "{who} goes on from its last checkpoint: {samples} to train on again",
 }
 

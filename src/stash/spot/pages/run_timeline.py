@@ -5,7 +5,7 @@ Takes a run's log as it was kept, and computes nothing but running means.
 
 from __future__ import annotations
 
-from stash.core.dollars import span_scale
+from stash.core.formatting import span_scale
 from stash.core.units import format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.records.runs import SpotLog

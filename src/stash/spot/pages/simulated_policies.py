@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stash.core.dollars import dollars, span_scale
+from stash.core.formatting import dollars, span_scale
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.records.risks import PolicyOutcome, SpotSimulation
-from stash.spot.risk.restarting import MIN
+from stash.spot.risk.restarting import MIN_INDEPENDENT
 from stash.ui.charts.builders import (
     BarPiece,
     LaneRow,
@@ -54,7 +54,9 @@ def page(found: SpotSimulation, source: str) -> Page:
         verdict=(f"{found.advice[0].upper()}{found.advice[1:]}.",),
         numbers=tuple(_numbers(found)),
         grids=(grid,),
-        warnings=() if found.independent is None or found.independent >= MIN else (_few(found.independent),),
+        warnings=()
+        if found.independent is None or found.independent >= MIN_INDEPENDENT
+        else (_few(found.independent),),
         chapters=(
             Chapter("policies", "What each policy costs", label="Policies", charts=(costs_of_policies(found),)),
             Chapter("run", "One run", label="One run", charts=(timeline(found), progress(found))),

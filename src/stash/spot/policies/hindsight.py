@@ -1,4 +1,4 @@
-"""What somebody who knew the whole record would do: the cheapest course of every run, exactly.
+"""What to do if the whole record were known beforehand: the cheapest course of every run, exactly.
 
 A course says for every tick what is held: nothing, spot or on-demand machines. As for the policies, a tick is held
 to its end unless the work ends in it, and a change-over d is paid and brings nothing. Who knows the future saves
@@ -79,16 +79,13 @@ def _cheapest(runs: _Runs) -> tuple[Array, Array]:
     bound = np.maximum((prices * work + values[0, IDLE]).max(axis=1), 0.0)
     paid, held = np.full(count, np.nan), np.full(count, np.nan)
     share = _FIRST
-    open_ = able.copy()
-    while open_.any():
-        most = bound[open_] * (1 + share) + 1e-12
-        paid[open_], held[open_] = _followed(runs.of(open_), prices[open_], values[:, :, open_], most)
-        open_ = able & np.isnan(paid)
+    unsolved = able.copy()
+    while unsolved.any():
+        most = bound[unsolved] * (1 + share) + 1e-12
+        paid[unsolved], held[unsolved] = _followed(runs.of(unsolved), prices[unsolved], values[:, :, unsolved], most)
+        unsolved = able & np.isnan(paid)
         share *= _MORE
     return paid, held
-
-
-# Bounds -----------------------------------------------------------------------------------------------------
 
 
 def _values(runs: _Runs, prices: Array) -> Array:
@@ -127,9 +124,6 @@ def _best_prices(runs: _Runs) -> Array:
     return prices
 
 
-# Labels -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class _Labels:
     """Courses so far: [label] each."""
@@ -144,14 +138,10 @@ class _Labels:
     def of(self, which: Bools | Integers) -> _Labels:
         return _Labels(self.run[which], self.left[which], self.dollars[which], self.on_demand[which])
 
-
-def _joined(parts: list[_Labels]) -> _Labels:
-    return _Labels(
-        np.concatenate([part.run for part in parts]),
-        np.concatenate([part.left for part in parts]),
-        np.concatenate([part.dollars for part in parts]),
-        np.concatenate([part.on_demand for part in parts]),
-    )
+    @staticmethod
+    def joined(parts: list[_Labels]) -> _Labels:
+        names = ("run", "left", "dollars", "on_demand")
+        return _Labels(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def _followed(runs: _Runs, prices: Array, values: Array, most: Array) -> tuple[Array, Array]:
@@ -165,13 +155,16 @@ def _followed(runs: _Runs, prices: Array, values: Array, most: Array) -> tuple[A
         for kind in _KINDS:
             for before in (IDLE, *_KINDS):
                 more = _held(runs, labels[before], kind, before, tick)
-                done = more.left <= runs.job.work_seconds * _SAME
-                _finish(more.of(done), best, held)
-                following[kind].append(more.of(~done))
-        labels = [
-            _undominated(_worthwhile(_joined(each), prices, values[tick + 1, kind], best))
-            for kind, each in enumerate(following)
-        ]
+                ended = more.left <= runs.job.work_seconds * _SAME
+                following[kind].append(more.of(~ended))
+                done = more.of(ended & (more.dollars <= best[more.run]))
+                done = done.of(np.lexsort((-done.dollars, done.run)))  # of two of one run the cheaper is written last
+                best[done.run], held[done.run] = done.dollars, done.on_demand
+        for kind, each in enumerate(following):
+            label = _Labels.joined(each)
+            # Those that cannot cost less than the best that is known go.
+            ahead = (label.left[:, None] * prices[label.run] + values[tick + 1, kind][label.run]).max(axis=1)
+            labels[kind] = _undominated(label.of(label.dollars + ahead <= best[label.run] * (1 + 1e-12)))
     return np.where(np.isnan(held), np.nan, best), held
 
 
@@ -183,19 +176,6 @@ def _held(runs: _Runs, labels: _Labels, kind: int, before: int, tick: int) -> _L
     seconds = np.minimum(needed, runs.spans[tick])
     dollars = labels.dollars + runs.price(kind, tick)[labels.run] * seconds
     return _Labels(labels.run, needed - seconds, dollars, labels.on_demand + (seconds if kind == ON_DEMAND else 0.0))
-
-
-def _finish(done: _Labels, best: Array, held: Array) -> None:
-    """Keep the cheapest of those that are done, in place."""
-    done = done.of(done.dollars <= best[done.run])
-    done = done.of(np.lexsort((-done.dollars, done.run)))  # of two of one run the cheaper is written last
-    best[done.run], held[done.run] = done.dollars, done.on_demand
-
-
-def _worthwhile(labels: _Labels, prices: Array, values: Array, best: Array) -> _Labels:
-    """Without those that cannot cost less than the best that is known; ``values`` [run, price]."""
-    bounds = labels.dollars + (labels.left[:, None] * prices[labels.run] + values[labels.run]).max(axis=1)
-    return labels.of(bounds <= best[labels.run] * (1 + 1e-12))
 
 
 def _undominated(labels: _Labels) -> _Labels:

@@ -25,7 +25,7 @@ POLICIES: dict[PolicyName, str] = {
     "uniform": "as much done as time has passed: on-demand once behind, left only for spot when ahead",
     "on-demand": "on-demand from the start",
     "spot": "spot alone, whatever it takes",
-    "omniscient": "the cheapest that anybody who knew the future could do",
+    "omniscient": "the cheapest that is possible if the future were known",
 }
 IDLE, SPOT, ON_DEMAND = 0, 1, 2
 _SAME = 1e-9

@@ -1,7 +1,7 @@
 """Asynchronous training on rented machines: what may be rented, what was measured, what was fitted, what was chosen.
 
 A *fleet* is workers of several types that train one model through parameter servers. Holds numbers, not models: how
-long an iteration takes and how loss falls is ``derive/spot``'s business. Seconds, bytes, US dollars per hour;
+long an iteration takes and how loss falls is ``spot/model``'s business. Seconds, bytes, US dollars per hour;
 ``None`` means "not known". The symbols are those of spotDNN (Shang et al., IWQoS 2023).
 """
 
@@ -178,7 +178,7 @@ class FleetPool(Record):
     exchange_bytes: Number = Field(gt=0)
     """S, one way."""
     worker_bytes_per_second: Number = Field(gt=0)
-    """Breq: what a lone worker uses while it communicates."""
+    """Breq: what a single worker uses while it communicates."""
     pcie_bytes_per_second: Number = Field(gt=0)
     server: ParameterServers
     contention: Contention | None = None
@@ -197,7 +197,7 @@ class FleetPool(Record):
     region: PlainName | None = None
     """Where the prices are of; ``None`` if unstated."""
     randomness: Annotated[Number, Field(ge=0, le=1)] | None = None
-    """How workers arrive at the servers, as ``FittedQueue`` has it; ``None``: nobody timed them."""
+    """How workers arrive at the servers, as ``FittedQueue`` has it; ``None``: they were not timed."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> FleetPool:
@@ -248,7 +248,7 @@ class FittedSharing(Record):
     """Equations (7) to (9), with what speeds alone can tell of them."""
 
     exchange_seconds: Annotated[Number, Field(ge=0)]
-    """2 · S / Breq, of a lone worker."""
+    """2 · S / Breq, of a single worker."""
     demand: Number = Field(gt=0)
     """Breq / Bps."""
     contention: Contention

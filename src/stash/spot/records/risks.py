@@ -1,4 +1,8 @@
-"""What is known and foreseen of spot machines, as records: markets, revocations, simulated policies."""
+"""What is known and foreseen of spot machines, as records: markets, revocations, simulated policies.
+
+Holds numbers; how they are found is ``spot/risk``'s and ``spot/policies``' business. Seconds and US dollars; ``None``
+means "not known".
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,6 @@ from pydantic import Field, model_validator
 
 from stash.core.intervals import Interval
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
-
-# Market ----------------------------------------------------------------------------------------------------
-# What was watched of spot machines: how many could be had, how long they lived, and what they cost.
 
 
 class Obtainable(Record):
@@ -44,11 +45,7 @@ class SpotPrices(Record):
         return self
 
 
-# Risk ------------------------------------------------------------------------------------------------------
-# What revocations do to a plan: how often machines go, as somebody states it, and what that comes to.
-#
-# Holds numbers; how they are found is ``derive/spot``'s business. Seconds and US dollars; ``None`` means "not
-# known".
+# What revocations do to a plan
 
 LawName = Literal["memoryless", "Weibull", "Kaplan-Meier"]
 TrainingMode = Literal["asynchronous", "synchronous"]
@@ -114,13 +111,10 @@ class FleetRisk(Record):
     beyond: tuple[Sentence, ...] = ()
     advice: Sentence
     weighed: Count = 1
-    """Fleets whose revocations were reckoned until this one was chosen."""
+    """Fleets whose risk was computed until this one was chosen."""
 
 
-# Simulation ------------------------------------------------------------------------------------------------
-# What a plan's fleet came to on spot machines as they were watched: per policy, and one run as each of them did it.
-#
-# Seconds, US dollars; ``None`` means "not known". How it is reckoned is ``spot/policies/simulating.py``.
+# What a plan's fleet came to on spot machines as they were watched: per policy, and one run as each of them did it
 
 
 class PolicyOutcome(Record):
@@ -136,7 +130,7 @@ class PolicyOutcome(Record):
     """Share of runs."""
     runs: Count
     late_interval: Interval | None = None
-    """The same share; its ends are unknown where the traces hold less than two runs beside each other."""
+    """The same share; its ends are unknown where the traces hold less than two whole runs one after the other."""
     revocations: Number | None = None
     """Mean of a run, of the whole gang; ``None`` for who knew them beforehand."""
 
@@ -177,7 +171,7 @@ class SpotSimulation(Record):
     checkpoint: CheckpointInterval | None = None
     """Of a synchronous job."""
     independent: Number | None = None
-    """Runs that the traces hold beside each other; ``None`` in older files."""
+    """Whole runs that the traces hold one after the other; ``None`` in older files."""
     deadline_seconds: Number | None = None
     courses: tuple[PolicyCourse, ...] = ()
     """One run as every policy did it: one with as many revocations as most have."""

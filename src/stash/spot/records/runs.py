@@ -1,4 +1,8 @@
-"""What spot training lived through, as records: runs, rehearsals, learned curves, the loss as it is said."""
+"""What happened in spot training, as records: runs, rehearsals, learned curves; what a loss means in all of them.
+
+Holds what happened, not what it means. Seconds count from the moment the training's coordinator began; ``None`` means
+"not known".
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,6 @@ from stash.core.intervals import Interval
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
 from stash.spot.records.fleets import LearnedRange, LossCurve, SpeedModel
 
-# Log -------------------------------------------------------------------------------------------------------
-# What one asynchronous training lived through: every update, every coming and going, what was predicted of it.
-#
-# The file is ``*.spotlog.json`` (``docs/format.md``). Seconds count from the moment the training's coordinator
-# began; ``None`` means "not known". Holds what happened, not what it means.
-
 SPOT_LOG_SCHEMA = 1
 SPOT_LOG_SUFFIX = ".spotlog.json"
 SpotGround = Literal["testbed", "local"]
@@ -27,12 +25,12 @@ _SHORTEST = 1e-6
 """Seconds of a stretch: clocks of two machines agree no better."""
 
 
-def _reckoned(loss: Any) -> Any:
+def _finite(loss: Any) -> Any:
     return None if isinstance(loss, float) and not abs(loss) <= _MAX_LOSS else loss
 
 
-RunLoss = Annotated[Number | None, BeforeValidator(_reckoned)]
-"""``None`` where it was no number, or is too large for one to reckon with: training may diverge."""
+RunLoss = Annotated[Number | None, BeforeValidator(_finite)]
+"""``None`` where it was no number, or is too large to compute with: training may diverge."""
 
 
 class SpotEvent(Record):
@@ -73,7 +71,7 @@ class SpotUpdates(Record):
 
 
 class SpotStretch(Record):
-    """A time in which nobody came or went."""
+    """A time in which no worker came or went."""
 
     start: Annotated[Number, Field(ge=0)]
     stop: Number
@@ -130,7 +128,7 @@ class SavedModel(Record):
 
     said: Sentence
     loss: RunLoss = None
-    """``None`` if nobody could load it."""
+    """``None`` if it could not be loaded."""
     reported: RunLoss = None
     """Of the same updates, when they were made."""
     updates: Count = 0
@@ -176,12 +174,8 @@ class SpotLog(Record):
     """``None`` where no model was saved, or by an older Stash."""
 
 
-# Curve -----------------------------------------------------------------------------------------------------
-# How a job's loss falls, as it was learned: the fleets that were replayed, the forms that were fitted, how they
-# err.
-#
-# A *replay* trains a job on one machine as a fleet would, in virtual time. Holds numbers; what they mean is
-# ``spot/model/convergence.py``'s business. Losses are running means over the last ``window`` updates.
+# How a job's loss falls. A *replay* trains a job on one machine as a fleet would, in virtual time. Losses are running
+# means over the last ``window`` updates.
 
 CURVE_SCHEMA = 1
 CURVE_SUFFIX = ".curve.json"
@@ -292,7 +286,7 @@ class LearnedCurve(Record):
     optimizer_bytes: Count | None = None
     """Of the optimizer's state for all parameters; ``None`` in curves of earlier versions, as the next two."""
     buffer_bytes: Count | None = None
-    """Of what the model keeps and nobody trains."""
+    """Of what the model keeps and is not trained."""
     largest_bytes: Count | None = None
     """Of the largest tensor that is trained."""
 
@@ -314,23 +308,16 @@ class LearnedCurve(Record):
         )
 
 
-# Running loss ----------------------------------------------------------------------------------------------
-# What a loss of spot training is wherever one is said: the mean over the last updates, by samples.
-
 LOSS_WINDOW = 50
-"""Updates that the mean is taken over."""
+"""Updates that a loss of spot training is the mean of, wherever one is stated."""
 
 
 def mean_loss(updates: Collection[tuple[float, int]]) -> float:
-    """Of (loss, samples) of each update; one sample at least."""
+    """The running loss: the mean by samples of (loss, samples) of each update; one sample at least."""
     return sum(loss * samples for loss, samples in updates) / sum(samples for _, samples in updates)
 
 
-# Setbacks --------------------------------------------------------------------------------------------------
-# What one rehearsal of a synchronous job lived through: who was taken away, and what each of them cost.
-#
-# Seconds count from the first moment that all nodes trained together; ``None`` means "not known". Holds what
-# happened.
+# One rehearsal of a synchronous job; seconds count from the first moment that all nodes trained together.
 
 
 class NoticeCheckpoint(Record):

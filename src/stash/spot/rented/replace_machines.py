@@ -169,7 +169,7 @@ class GangPolicy:
             return f"the script is started on {message.get('who')}"
         if what == "restarted":
             seconds = float(message.get("seconds") or 0)
-            return f"torchrun put no group together for {seconds:.0f} s; all begin anew"
+            return f"torchrun put no group together for {seconds:.0f} s; all start again"
         return None
 
     def decide(self, workers: SpotWorkers, seconds_left: float, dollars_left: float) -> RentDecision:

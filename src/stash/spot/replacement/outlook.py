@@ -23,8 +23,7 @@ from scipy.special import ndtri
 from stash.predict.draws import Array
 from stash.spot.choose.fleet_costs import HOUR, FleetWish
 from stash.spot.model.convergence import updates_to
-from stash.spot.model.queueing import exact, iteration_seconds, of_pool, schweitzer, states
-from stash.spot.model.speed import FleetPace, asynchronous
+from stash.spot.model.queueing import FleetPace, asynchronous, exact, iteration_seconds, of_pool, schweitzer, states
 from stash.spot.records.fleets import FleetPlan, FleetPool
 
 Bools = npt.NDArray[np.bool_]
@@ -48,7 +47,7 @@ class MachineOffers:
     cooling: Array
     """Seconds until it is asked for on spot again; 0: at once."""
     on_demand: Array
-    """$/h; infinite where nobody says, or where it was refused lately."""
+    """$/h; infinite where unstated, or where it was refused lately."""
 
     def of(self, types: Integers) -> MachineOffers:
         """Of these types alone."""
@@ -330,7 +329,7 @@ def _iterations(wish: FleetWish, counts: Array) -> Array:
 
 
 def _corrections(wish: FleetWish, seen: FleetSituation) -> Array:
-    """Observed over predicted speed of each type; of types that nobody saw, what the others have in common."""
+    """Observed over predicted speed of each type; of types that were not seen, what the others have in common."""
     counts = np.array([[float(seen.workers.get(kind.name, 0)) for kind in wish.pool.types]])
     if not counts.any() or not seen.speeds:
         return np.ones(len(wish.pool.types))

@@ -79,7 +79,7 @@ class Memoryless:
 
 
 NEVER = Memoryless(0.0)
-"""The life of a machine that nobody revokes."""
+"""The life of a machine that is never revoked."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ class WeibullLife:
 class WatchedLife:
     """Kaplan and Meier's estimate: falls where a machine was revoked.
 
-    Nobody knows what comes after the longest one that was watched; from there on it is taken as memoryless, at the
+    What comes after the longest one that was watched is unknown; from there on it is taken as memoryless, at the
     record's mean rate.
     """
 
     times: Array
-    """At which somebody was revoked, ascending: [time]."""
+    """At which a machine was revoked, ascending: [time]."""
     left: Array
     """P(life > time): [time]."""
     rate: float
@@ -235,7 +235,7 @@ def weibull_of(lives: ObservedLives) -> WeibullLife:
 
 def kaplan_meier(lives: ObservedLives) -> WatchedLife:
     """The product-limit estimate, of one revocation at least."""
-    found = stats.ecdf(_censored(lives)).sf
+    found = stats.ecdf(stats.CensoredData.right_censored(lives.seconds, ~lives.revoked)).sf
     falls = np.diff(found.probabilities, prepend=1.0) < 0
     return WatchedLife(found.quantiles[falls], found.probabilities[falls], lives.rate)
 
@@ -261,10 +261,6 @@ def refusal(lives: ObservedLives, law: LifeLaw, fitted: int) -> float:
     seen, exposed = seen[exposed > 0], exposed[exposed > 0]
     ratios = np.where(seen > 0, seen, 1) / exposed / (seen.sum() / exposed.sum())
     return float(chdtrc(freedom, 2 * float(seen @ np.log(ratios))))
-
-
-def _censored(lives: ObservedLives) -> stats.CensoredData:
-    return stats.CensoredData.right_censored(lives.seconds, ~lives.revoked)
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from stash.predict.draws import Array
-from stash.spot.choose.fleet_costs import MAX_FLEETS, FleetWish, everything, weigh
+from stash.spot.choose.fleet_costs import MAX_FLEETS, FleetWish, all_fleets, weigh
 from stash.spot.model.queueing import states
-from stash.spot.risk.lifetimes import NEVER, LifeLaw
+from stash.spot.risk.lifetimes import NEVER, Bools, LifeLaw
 
 _MAX_MARKS = 4_000_000
-"""Joins and revocations that are laid beside each other: some 100 MB."""
+"""Joins and revocations held at once: some 100 MB."""
 _MAX_CHUNKS = 8
 _MAX_LIVES = 100_000
 """Of one worker in one run."""
@@ -36,8 +35,8 @@ class FleetSpeeds:
     """Machines of each type."""
     table: Array | None
     """Of every part: [machines of the first type, of the second, …]; ``None`` where there are too many."""
-    lone: Array
-    """Each type's share of the whole fleet's speed were they alone: [type], for what has no table."""
+    shares: Array
+    """One machine's share of the whole fleet's speed if it were alone: [type], for what has no table."""
     full: float
 
     def of(self, counts: Array) -> Array:
@@ -45,7 +44,7 @@ class FleetSpeeds:
         if self.table is not None:
             found: Array = self.table[tuple(counts.astype(int))]
             return found
-        return np.asarray(self.full * np.tensordot(self.lone, counts, axes=1))
+        return np.asarray(self.full * np.tensordot(self.shares, counts, axes=1))
 
 
 def speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
@@ -53,16 +52,16 @@ def speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
     kinds = tuple(wish.pool.types[at].model_copy(update={"quota": count}) for at, count in workers)
     part = replace(wish, pool=wish.pool.model_copy(update={"types": kinds, "most_vcpus": None}))
     whole = tuple(count for _, count in workers)
-    lone = np.array([1 / kind.single_seconds for kind in kinds])
+    single = np.array([1 / kind.single_seconds for kind in kinds])
     if states(part.quotas) <= MAX_FLEETS:
-        found = everything(part).weighed
+        found = all_fleets(part).weighed
         training = found.updates / found.progress.updates_per_second
         rates = np.where(np.isfinite(found.seconds), 1 / training, 0.0)
         table = np.concatenate([[0.0], rates]).reshape([count + 1 for count in whole])
-        return FleetSpeeds(whole, table, lone, float(rates[-1]))
+        return FleetSpeeds(whole, table, single, float(rates[-1]))
     found = weigh(part, np.array([whole], dtype=float))
     full = float(found.progress.updates_per_second[0] / found.updates[0])
-    return FleetSpeeds(whole, None, lone / float(lone @ np.array(whole)), full)
+    return FleetSpeeds(whole, None, single / float(single @ np.array(whole)), full)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +72,12 @@ class FleetRuns:
     """Until all work is done; infinite where that is not before the deadline."""
     revocations: Array
     """Of all machines, until then or the deadline."""
+
+    @staticmethod
+    def joined(parts: Sequence[FleetRuns]) -> FleetRuns:
+        return FleetRuns(
+            np.concatenate([part.seconds for part in parts]), np.concatenate([part.revocations for part in parts])
+        )
 
 
 def _marks(laws: Sequence[LifeLaw], fleet: FleetSpeeds, deadline: float) -> float:
@@ -103,22 +108,9 @@ def by_laws(
     parts = []
     for first in range(0, len(work), at_once):
         here = work[first : first + at_once]
-        line = _timeline(fleet, laws, shocks, join, len(here), deadline, generator)
-        parts.append(_played(fleet, line, here, deadline))
-    return FleetRuns(
-        np.concatenate([part.seconds for part in parts]), np.concatenate([part.revocations for part in parts])
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Timeline:
-    """Moments in which some run's fleet changes, ascending: [run, moment]."""
-
-    when: Array
-    counts: Array
-    """From then on, of each type: [type, run, moment]."""
-    gone: npt.NDArray[np.bool_]
-    """Whether a machine was revoked then: [run, moment]."""
+        timeline = _timeline(fleet, laws, shocks, join, len(here), deadline, generator)
+        parts.append(_run_through(fleet, *timeline, here, deadline))
+    return FleetRuns.joined(parts)
 
 
 def _timeline(
@@ -129,10 +121,14 @@ def _timeline(
     runs: int,
     deadline: float,
     generator: np.random.Generator,
-) -> _Timeline:
+) -> tuple[Array, Array, Bools]:
+    """Moments in which some run's fleet changes, ascending: (when, machines of each type from then on, revoked then).
+
+    [run, moment], [type, run, moment] and [run, moment].
+    """
     moments, types, changes = [], [], []
     for number, (law, count) in enumerate(zip(laws, fleet.whole, strict=True)):
-        taken = 0.0 if law is NEVER else shocks  # nobody takes what is rented on demand
+        taken = 0.0 if law is NEVER else shocks  # what is rented on demand is never revoked
         for born, gone in _lives(law, count, taken, deadline, runs, generator):
             for moment, change in ((np.minimum(born + join, gone), 1), (gone, -1)):
                 moments.append(np.minimum(moment, deadline))
@@ -144,51 +140,42 @@ def _timeline(
     counts = np.stack([np.cumsum(np.where(kind == each, step, 0), axis=1) for each in range(len(fleet.whole))])
     # Of marks at one moment the joins may come first; clipped, such a sum lasts no time.
     most = np.array(fleet.whole)[:, None, None]
-    return _Timeline(when, np.clip(counts, 0, most).astype(float), (step < 0) & (when < deadline))
+    return when, np.clip(counts, 0, most).astype(float), (step < 0) & (when < deadline)
 
 
-def _played(fleet: FleetSpeeds, line: _Timeline, work: Array, deadline: float) -> FleetRuns:
-    """How long each run takes for its ``work``: [run]."""
+def _run_through(
+    fleet: FleetSpeeds, when: Array, counts: Array, revoked: Bools, work: Array, deadline: float
+) -> FleetRuns:
+    """How long each run of a timeline takes for its ``work``: [run]."""
     rows = np.arange(len(work))
-    until = np.concatenate([line.when[:, 1:], np.full((len(work), 1), deadline)], axis=1)
-    rates = fleet.of(line.counts)
-    done = np.cumsum(rates * (until - line.when), axis=1)
+    until = np.concatenate([when[:, 1:], np.full((len(work), 1), deadline)], axis=1)
+    rates = fleet.of(counts)
+    done = np.cumsum(rates * (until - when), axis=1)
     reached = (done >= work[:, None]).argmax(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         early = (done[rows, reached] - work) / rates[rows, reached]
     ends = np.where(done[:, -1] >= work, until[rows, reached] - early, np.inf)
-    gone = line.gone & (line.when < ends[:, None])
-    return FleetRuns(ends, gone.sum(axis=1).astype(float))
+    return FleetRuns(ends, (revoked & (when < ends[:, None])).sum(axis=1).astype(float))
 
 
 def _lives(
     law: LifeLaw, count: int, shocks: float, deadline: float, runs: int, generator: np.random.Generator
 ) -> Iterator[tuple[Array, Array]]:
     """(when machines are asked for, when they are gone) of ``count`` workers, life after life: [run, worker]."""
-    shock = _shocks(shocks, deadline, runs, generator)
+    mean = shocks * deadline
+    most = math.ceil(mean + 8 * math.sqrt(mean) + 8) if shocks else 0  # more than these: once in 10¹⁴ runs
+    between = generator.exponential(1 / shocks if shocks else 1.0, (runs, most))
+    # When each run's pool is taken whole, ascending and at last never: [run, shock].
+    taken = np.concatenate([np.cumsum(between, axis=1), np.full((runs, 1), math.inf)], axis=1)
     born = np.zeros((runs, count))
     for _ in range(_MAX_LIVES):
         gone = born + law.drawn(1 - generator.random((runs, count)))
-        gone = np.minimum(gone, _next(shock, born))
+        following = (taken[:, None, :] > born[:, :, None]).argmax(axis=2)
+        gone = np.minimum(gone, np.take_along_axis(taken, following, axis=1))
         yield born, gone
         born = np.minimum(gone, deadline)
         if (born >= deadline).all():
             return
-
-
-def _shocks(rate: float, deadline: float, runs: int, generator: np.random.Generator) -> Array:
-    """When each run's pool is taken whole, ascending and at last never: [run, shock]."""
-    mean = rate * deadline
-    most = math.ceil(mean + 8 * math.sqrt(mean) + 8) if rate else 0  # more than these: once in 10¹⁴ runs
-    between = generator.exponential(1 / rate if rate else 1.0, (runs, most))
-    return np.concatenate([np.cumsum(between, axis=1), np.full((runs, 1), math.inf)], axis=1)
-
-
-def _next(shocks: Array, after: Array) -> Array:
-    """The first shock of each run after these moments: [run, worker]."""
-    at = (shocks[:, None, :] > after[:, :, None]).argmax(axis=2)
-    found: Array = np.take_along_axis(shocks, at, axis=1)
-    return found
 
 
 def by_record(
@@ -197,7 +184,7 @@ def by_record(
     """Runs through records of what could be had, one a type, [tick], from each tick that has a whole run after it.
 
     A worker joins ``join`` after the tick from which on its machine could be had, and goes with the tick in which it
-    cannot. ``work`` as in ``by_laws``, one a run: as many as there are such ticks, see ``starts_of``.
+    cannot. ``work`` as in ``by_laws``, one a run: as many as there are such ticks.
     """
     ticks = max(math.ceil(deadline / gap - 1e-9), 1)
     held = [np.minimum(each, count) for each, count in zip(machines, fleet.whole, strict=True)]

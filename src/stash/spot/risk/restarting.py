@@ -1,4 +1,10 @@
-"""A job that restarts from checkpoints when revoked: how long it takes, how often to save, how sure that is."""
+"""A job that goes on from its last checkpoint whenever its gang is revoked: how long it takes, how often to save.
+
+Work W is cut into stretches of τ, each followed by C seconds of writing, the last by none. A gang that is revoked
+is rented again, and the time R until it works counts as part of its life. Memoryless gangs have closed forms; any
+others, and the check of these, are drawn. Nothing that a revocation could destroy is older than a checkpoint. Also
+how sure means and shares over runs are that are not independent. Knows no prices.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +20,6 @@ from stash.core.intervals import Interval, mean_interval
 from stash.predict.draws import Array
 from stash.spot.records.risks import CheckpointInterval
 from stash.spot.risk.lifetimes import Gang
-
-# Restarting ------------------------------------------------------------------------------------------------
-# A job that goes on from its last checkpoint whenever its gang is revoked: how long it takes, exactly and drawn.
-#
-# Work W is cut into stretches of τ, each followed by C seconds of writing, the last by none. A gang that is revoked
-# is rented again, and the time R until it works counts as part of its life. Memoryless gangs have closed forms; any
-# others, and the check of these, are drawn. Nothing that a revocation could destroy is older than a checkpoint.
 
 _TERMS, _MEAN_OF = 60, 12
 """Of Euler's summation."""
@@ -79,13 +78,9 @@ def in_time_exactly(job: CheckpointedJob, rate: float, seconds: float) -> float:
     if rate == 0 or seconds <= shortest * (1 + 1e-12):
         return sure
     t = seconds - shortest  # of what is added by revocations
-
-    def transform(u: npt.NDArray[np.complex128]) -> npt.NDArray[np.complex128]:
-        return (_delays(job, rate, u) - sure) / u
-
     orders = np.arange(_TERMS + _MEAN_OF)
     points = np.asarray((_A + 2j * math.pi * orders) / (2 * t), dtype=np.complex128)
-    values = np.real(transform(points))
+    values = np.real((_delays(job, rate, points) - sure) / points)
     signs = np.where(orders % 2 == 0, 1.0, -1.0)
     values[0] /= 2
     sums = np.cumsum(signs * values) * math.exp(_A / 2) / t
@@ -141,11 +136,7 @@ def drawn_seconds(
     return np.where(finished & (clock <= until), clock, np.inf), revoked
 
 
-# Checkpointing ---------------------------------------------------------------------------------------------
-# How long to compute between two checkpoints: seconds of work, without those that writing takes.
-#
-# C is what writing one takes, M the mean time between failures, λ = 1 / M, R what a restart takes. After a failure
-# the job goes on from its last checkpoint. Knows no prices.
+# Seconds of work between two checkpoints; C is what writing one takes, M the mean time between failures, λ = 1 / M.
 
 _GRID = 200
 _SERIES_TERMS = 10_000
@@ -178,7 +169,6 @@ def exact(write: float, mtbf: float) -> float:
 
 def numerical(write: float, gang: Gang, restart: float) -> float:
     """The interval that saves most work a life, by any law: max τ · Σₖ S(R + k · (τ + C)); each starts over."""
-
     marks = np.arange(1.0, _SERIES_TERMS + 1)
 
     def saved(seconds: float) -> float:
@@ -210,21 +200,15 @@ def interval(write: float, gang: Gang, restart: float, notice: float | None) -> 
     )
 
 
-# Overlapping -----------------------------------------------------------------------------------------------
-# Means and shares over runs that are not independent: windows of one record overlap.
-#
-# A record that is as long as three runs holds three of them beside each other, however many begin at some tick of
-# it.
-
-MIN = 2.0
-"""Independent runs from which on there is an interval."""
+MIN_INDEPENDENT = 2.0
+"""Runs from which on there is an interval: a record as long as three runs has three, however many windows overlap."""
 _Z = 1.959964
 
 
 def mean_of(values: Array, independent: float) -> Interval:
     """The mean of ``values``, of which so many are independent, and its 95 % interval: unknown below two."""
     found = mean_interval(values.tolist())
-    if independent < MIN or found.half_width is None:
+    if independent < MIN_INDEPENDENT or found.half_width is None:
         return Interval(value=found.value, repetitions=len(values))
     arm = found.half_width * math.sqrt(len(values) / min(independent, len(values)))
     return Interval(value=found.value, low=found.value - arm, high=found.value + arm, repetitions=len(values))
@@ -233,7 +217,7 @@ def mean_of(values: Array, independent: float) -> Interval:
 def share_of(happened: npt.NDArray[np.bool_], independent: float) -> Interval:
     """In how many it ``happened``, as a fraction, and Wilson's 95 % interval (JASA 22, 1927): unknown below two."""
     share, count = float(happened.mean()), min(independent, len(happened))
-    if count < MIN:
+    if count < MIN_INDEPENDENT:
         return Interval(value=share, repetitions=len(happened))
     middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
     arm = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + (_Z / (2 * count)) ** 2)

@@ -61,7 +61,7 @@ def newest(folder: Path, shard: int) -> StoredState | None:
             continue
         return replace(found, skipped=tuple(f"{why}; the one before it, {path.name}, is used" for why in skipped))
     if skipped:
-        raise UserError(f"{skipped[0]}, and no earlier one is whole; remove {folder} to begin anew")
+        raise UserError(f"{skipped[0]}, and no earlier one is whole; remove {folder} to start again")
     return None
 
 

@@ -374,7 +374,7 @@ DARK: Mapping[str, str] = {
     "heat": "#2b6aa0",
 }
 NOTEBOOK = {**LIGHT, "fetch": DARK["fetch"], "contention": DARK["contention"]}
-"""For a page of which nobody knows whether it is light or dark."""
+"""For a page of which it is unknown whether it is light or dark."""
 INK, MUTED, LINES = "#1b1f24", "#5a6472", "#d9dee4"
 """Of paper: text, quiet text, lines of the grid."""
 

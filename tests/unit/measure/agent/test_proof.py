@@ -99,6 +99,6 @@ def test_one_batch_without_counters_leaves_them_unknown(tmp_path: Path) -> None:
     tally.set_mode(COLD)
     tally.add(1, {"batches": 1, "called": 10, "storage": 20, "files": 3})
     assert cache_check.testimony(tally) == CacheEvidence(batches=1, files=3, called=10, storage=20)
-    tally.add(2, {"batches": 1, "untold": 1})
+    tally.add(2, {"batches": 1, "not_reported": 1})
     tally.name_file_system("zfs")
     assert cache_check.testimony(tally) == CacheEvidence(batches=2, files=3, file_system="zfs")

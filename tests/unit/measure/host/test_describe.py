@@ -1,4 +1,4 @@
-"""A machine as a whole: nothing is required of it, and describing it takes few reads."""
+"""Machines described from recorded trees of /proc and /sys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recorded_nvml import RecordedNvml
 from recorded_tree import MACHINES, known, machine, sources
 
 from stash.core.records.host import Host
-from stash.measure.host.describe import Sources, describe
+from stash.measure.host.describe import Sources, describe, ranges
 from stash.measure.host.gpus import count_gpus
 
 
@@ -84,3 +84,48 @@ def test_describing_reads_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Path, "read_text", lambda path, **how: opened.append(path) or read(path, **how))
     describe(Path("/"), sources=source)
     assert 10 < len(opened) < 200
+
+
+def test_interfaces_have_speeds_only_where_they_claim_one(tmp_path: Path) -> None:
+    ena = known(tmp_path / "aws", "aws-g4dn.xlarge").nics
+    assert [(nic.name, nic.bytes_per_second, nic.driver, nic.mtu) for nic in ena] == [("ens5", None, "ena", 9001)]
+    google = known(tmp_path / "gcp", "gcp-a2-highgpu-8g").nics
+    assert [(nic.name, nic.bytes_per_second, nic.driver) for nic in google] == [
+        ("docker0", None, None),
+        ("ens12", None, "virtio_net"),
+    ]
+
+
+def test_interfaces_know_their_rdma_devices_and_those_alone_are_listed(tmp_path: Path) -> None:
+    description = machine("dell-lost-gpu")
+    description["pci"]["0000:10:1b.0"] = {"driver": "efa", "numa_node": 1}
+    description["rdma"]["rdmap16s27"] = {"at": "0000:10:1b.0", "rate": "100 Gb/sec (4X EDR)"}
+    nics = describe(Path("/"), sources=sources(tmp_path, description)).nics
+    assert [(nic.name, nic.rdma, nic.bytes_per_second, nic.driver, nic.numa_node) for nic in nics] == [
+        ("eno1", "mlx5_0", 25e9 / 8, "mlx5_core", 0),
+        ("ib0", "mlx5_1", 100e9 / 8, "mlx5_core", 0),
+        ("rdmap16s27", "rdmap16s27", 100e9 / 8, "efa", 1),
+    ]
+
+
+def test_a_virtio_interface_is_where_its_pci_device_is(tmp_path: Path) -> None:
+    assert known(tmp_path, "vm-cgroup-v2").nics[0].numa_node == 0
+
+
+def test_cores_memory_kernel_and_nodes_are_read(tmp_path: Path) -> None:
+    host = known(tmp_path, "aws-p3.16xlarge")
+    assert (host.hostname, host.kernel) == ("ip-10-0-0-16", "4.14.281-212.502.amzn2.x86_64")
+    assert host.cpu == "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz"
+    assert host.cores == 64  # 128 are allowed, 64 exist
+    assert (host.memory_bytes, host.numa_nodes) == (503847420 * 1024, 2)
+
+
+def test_an_arm_processor_is_named_by_its_numbers_and_affinity_counts(tmp_path: Path) -> None:
+    host = known(tmp_path, "vm-cgroup-v2")
+    assert host.cpu == "ARM implementer 0x41 part 0xd40"
+    assert host.cores == 3
+
+
+@pytest.mark.parametrize(("listed", "numbers"), [("0-2,8", {0, 1, 2, 8}), ("5", {5}), ("", None), ("a-b", None)])
+def test_the_kernels_lists_of_numbers(listed: str, numbers: set[int] | None) -> None:
+    assert ranges(listed) == numbers

@@ -1,4 +1,4 @@
-"""Processes found by what they were started with or are below of, and ended together."""
+"""Processes of this machine, and the cores that each has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stash.measure.linux import processes
-from stash.measure.linux.processes import ask_to_end, carrying, descendants, end_at_once, freeze, status_of
+from stash.measure.linux.processes import ask_to_end, carrying, descendants, end_at_once, freeze, pin, status_of
 
 
 def test_live_processes_with_the_setting_are_found_and_no_others() -> None:
@@ -96,3 +96,24 @@ def test_what_cannot_be_asked_to_end_is_ended_by_force(monkeypatch: pytest.Monke
 
 def test_a_process_that_is_gone_has_no_status(tmp_path: Path) -> None:
     assert status_of(12, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "shares"),
+    [
+        ({0, 1, 2, 3}, 2, [{0, 1}, {2, 3}]),
+        ({5, 1, 9}, 3, [{1}, {5}, {9}]),  # not all are ours, and they are taken in order
+        ({0, 1, 2}, 2, [{0}, {1}]),  # alike for all, so one is left over
+        ({0}, 2, [None, None]),
+    ],
+)
+def test_ranks_share_the_cores_evenly_or_keep_them_all(
+    monkeypatch: pytest.MonkeyPatch, cores: set[int], ranks: int, shares: list[set[int] | None]
+) -> None:
+    given: list[set[int] | None] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, some: given.__setitem__(-1, set(some)))
+    for rank in range(ranks):
+        given.append(None)
+        pin(rank, ranks)
+    assert given == shares

@@ -73,8 +73,8 @@ def test_strangers_are_not_counted_and_hold_nobody_up(said: bytes):
     "text", ["10.0.0.9 80", "80", "0 " + "a" * 32, "99999 " + "a" * 32, "80 short", "x " + "a" * 32]
 )
 def test_nobody_is_sent_bytes_because_of_what_stands_in_the_store(text: str):
-    with pytest.raises(OSError, match="no node of this version"):
-        streams._place(text, "10.0.0.2")
+    with pytest.raises(OSError, match="published what this version"):
+        streams._inlet(text, "10.0.0.2")
 
 
 def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(monkeypatch: pytest.MonkeyPatch):
@@ -95,4 +95,4 @@ def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(monke
 
 
 def test_bytes_go_to_the_other_node_only():
-    assert streams._place("80 " + "a" * 32, "10.0.0.2") == streams.Inlet("10.0.0.2", 80, "a" * 32)
+    assert streams._inlet("80 " + "a" * 32, "10.0.0.2") == streams.Inlet("10.0.0.2", 80, "a" * 32)

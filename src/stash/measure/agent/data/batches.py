@@ -107,7 +107,7 @@ def moved(batch: Any, device: Any) -> Any:
 
 
 def _through(batch: Any, of_leaf: Change, of_container: Change) -> Any:
-    """Python's own containers made anew, and what they hold changed: leaves, and containers of other classes."""
+    """Python's own containers made again, and what they hold changed: leaves, and containers of other classes."""
     if isinstance(batch, PLAIN):
         return batch
     if is_tensor(batch) or is_array(batch):

@@ -14,7 +14,7 @@ from stash.measure.agent.data.reads import own_tally, recorded
 from stash.measure.agent.data.ring import Ring
 
 # Feeds -----------------------------------------------------------------------------------------------------
-# What a loader hands out: its batches passed on, replayed, or read anew from drained queues.
+# What a loader hands out: its batches passed on, replayed, or read again from drained queues.
 #
 # Epochs stay as long as the script's own: a feed knows how many batches it has handed out since a loop began, and
 # how many there are. Which loader trains, and what a loop gets, is for the climber to say.
@@ -58,7 +58,7 @@ class Feed:
         self.turn = 0
         """Batches handed out since the last loop over it began."""
         self.limit: int | None = None
-        """How many there are in that epoch; ``None`` if nobody knows."""
+        """How many there are in that epoch; ``None`` if unknown."""
         self.goes_on = False
         """Never end: the script's own epochs are too short to be measured in."""
         self.now = time.perf_counter
@@ -70,7 +70,7 @@ class Feed:
         self.in_handles = False
         """Its loops tell when they end; else only the end of its data does."""
         self.stands_for: Feed | None = None
-        """The training feed that this one's loader, made anew for the next epoch, is another loader for."""
+        """The training feed that this one's loader, made again for the next epoch, is another loader for."""
         self.since_step = 0
         self.beside_since_step = 0
         """Batches that no step trains on, for all that is known."""
@@ -106,7 +106,7 @@ class Feed:
         raise NotImplementedError
 
     def start_over(self) -> bool:
-        """Begin the data anew after its end; False if that cannot be done."""
+        """Begin the data over after its end; False if that cannot be done."""
         return False
 
     def drain(self) -> None:
@@ -131,7 +131,7 @@ class Feed:
 
     @property
     def length(self) -> int | None:
-        """Batches in an epoch; ``None`` if nobody knows."""
+        """Batches in an epoch; ``None`` if unknown."""
         return self.seen_length
 
     # What all of them share ---------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Feed:
 
     @property
     def like(self) -> tuple[object, ...]:
-        """What a loader made anew for another epoch has in common with this one."""
+        """What a loader made again for another epoch has in common with this one."""
         return (self.kind,)
 
     def step_ended(self) -> None:

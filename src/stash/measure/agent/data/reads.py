@@ -36,7 +36,7 @@ VARIABLE = "STASH_TALLY"
 """The environment variable by which workers find the tally of their training process."""
 _OF_EVERY_BATCH = ("batches", "making_ns", "cpu_ns", "own_ns", "called", "storage")
 FIELDS = (
-    *_OF_EVERY_BATCH, "untold", "looked", "files", "bytes", "heads", "pages", "resident", "foreign", "held",
+    *_OF_EVERY_BATCH, "not_reported", "looked", "files", "bytes", "heads", "pages", "resident", "foreign", "held",
 )  # fmt: skip
 """What is counted; ``data/reading`` says of what."""
 _SLOTS = 128
@@ -188,7 +188,7 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
     """``make(*arguments)``, a batch; what this process reads meanwhile is counted, unless nothing is just now.
 
     In a cold block files that it opens are dropped. What counting itself takes, ``since`` that moment (nanoseconds)
-    and afterwards, is told apart (``own_ns``), so that nobody takes it for making a batch.
+    and afterwards, is kept separate (``own_ns``), so that it is not taken for making a batch.
     """
     mode, generation = shared.mode() if shared is not None else (IDLE, 0)
     if shared is None or mode == IDLE:
@@ -207,7 +207,7 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
         slot, own, called, storage = _slot(), 0, 0, 0
         after = bytes_read()
         if after is None or before is None:
-            shared.add(slot, {"untold": 1})
+            shared.add(slot, {"not_reported": 1})
         else:
             called, storage = after.called - before.called, after.storage - before.storage
         if counts is not None:

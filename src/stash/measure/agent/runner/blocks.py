@@ -22,7 +22,7 @@ from stash.measure.protocol.messages import BlockDone, Message, Payload, PhaseBe
 from stash.measure.protocol.orders import Orders
 
 # Supply ----------------------------------------------------------------------------------------------------
-# What batches the blocks of a round get: all the same ones, step for step, drawn anew for every round.
+# What batches the blocks of a round get: all the same ones, step for step, drawn again for every round.
 #
 # The data blocks read them from the script's loaders. Replays get copies, made once a round in a pass that is not
 # timed; the same pass brings into memory what a warm block reads, if no cold block has. So what differs between two

@@ -17,7 +17,7 @@ from stash.measure.protocol.wire import crosses
 #
 # Two witnesses are heard, and in every round. The page cache tells what was resident of the files that were seen
 # being opened or held. The kernel's counters of the processes tell how much they read, and how much of it came from
-# storage, whoever opened the files. What C code maps anew for each sample, out of the cache, neither of them shows.
+# storage, whoever opened the files. What C code maps again for each sample, out of the cache, neither of them shows.
 
 _NEGLIGIBLE = 0.1
 """Of what was read, or of the pages: less than that from the wrong place changes no stall that matters."""
@@ -102,7 +102,7 @@ def _sum(values: Sequence[int | None]) -> int | None:
 # Coldness --------------------------------------------------------------------------------------------------
 # The two ends of a data block: counters from zero to what they tell, and cold ones begin out of the page cache.
 #
-# Files opened anew for each batch are dropped when they are opened (``data/reading``). Those that stay open or
+# Files opened again for each batch are dropped when they are opened (``data/reading``). Those that stay open or
 # mapped must be dropped beforehand, by ranks that agree: no page leaves the cache while any process maps it, and
 # none may be read before all are gone.
 
@@ -125,7 +125,7 @@ def begin(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool) -> None:
 def testimony(tally: Tally) -> CacheEvidence:
     """What was counted since the tally's mode was set."""
     totals = tally.totals()
-    told = not totals["untold"]
+    reported = not totals["not_reported"]
     return CacheEvidence(
         batches=totals["batches"],
         files=totals["files"],
@@ -134,8 +134,8 @@ def testimony(tally: Tally) -> CacheEvidence:
         resident=totals["resident"],
         foreign=totals["foreign"],
         file_system=tally.file_system,
-        called=totals["called"] if told else None,
-        storage=totals["storage"] if told else None,
+        called=totals["called"] if reported else None,
+        storage=totals["storage"] if reported else None,
     )
 
 

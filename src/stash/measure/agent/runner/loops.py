@@ -302,7 +302,7 @@ class Loops:
         if self.between:
             self._over()
 
-    # Loaders that the script makes anew for every epoch -----------------------------------------------
+    # Loaders that the script makes again for every epoch -----------------------------------------------
 
     def _trains_after_all(self, feed: Feed) -> bool:
         """Whether a loader that looked like a validation's is read while the job trains."""

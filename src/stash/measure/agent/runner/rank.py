@@ -16,7 +16,7 @@ from stash.measure.agent.runner.control import Place
 from stash.measure.agent.runner.optimizers import Updating
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.linux.procfs import peak_resident_bytes
+from stash.measure.linux.counters import peak_resident_bytes
 from stash.measure.protocol.journal import Heart, Journal
 from stash.measure.protocol.messages import MemorySeen, Message, Noted, Payload
 from stash.measure.protocol.orders import Orders
@@ -156,8 +156,8 @@ class OwnRank:
 # Memory ----------------------------------------------------------------------------------------------------
 # How much memory a rank holds at most while blocks are measured: of its accelerator, and of the host.
 #
-# An accelerator's peaks are those of blocks whose batches come from the host, as the job's own do; they begin anew
-# with every block. The host's is the kernel's, of the training process since it began: it cannot begin anew.
+# An accelerator's peaks are those of blocks whose batches come from the host, as the job's own do; they start again
+# with every block. The host's is the kernel's, of the training process since it began: it cannot start again.
 
 _WORTH_TELLING = 1.01
 """By how much a peak must exceed the last one told."""

@@ -216,7 +216,7 @@ def trained_parameters(optimizer: Any) -> list[tuple[str, Any]]:
 
 
 def workload_facts(optimizer: Any) -> dict[str, Any]:
-    """Fields of ``records.Workload`` that follow from the parameters; unknown where nobody saw those."""
+    """Fields of ``records.Workload`` that follow from the parameters; unknown where those were not seen."""
     parameters = [p for _, p in trained_parameters(optimizer)]
     buckets, _ = replicas.gradient_facts()
     return {

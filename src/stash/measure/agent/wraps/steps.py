@@ -194,7 +194,7 @@ def wrap_optimizer(module: ModuleType) -> None:
 
 
 def _captured() -> bool:
-    """Whether this step is being captured into a CUDA graph, whose replays nobody sees."""
+    """Whether this step is being captured into a CUDA graph, whose replays are not seen."""
     cuda = sys.modules.get("torch.cuda")
     if cuda is None or not cuda.is_initialized() or not cuda.is_current_stream_capturing():
         return False

@@ -1,15 +1,17 @@
-"""What the nodes of a probe tell each other in a store that is open to everybody: records, or it is refused."""
+"""What the nodes of a probe publish for each other: records, or it is refused; and the board of what was found."""
 
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 from torch.distributed import HashStore
 
-from stash.core.records.host import Links
+from stash.core.records.host import Host, Links, Stream, Timing
 from stash.measure.probe import probe_worker
 from stash.measure.probe.probe_orders import PARTS, ProbeOrders
+from stash.measure.probe.probe_worker import Board, links
 from stash.measure.probe.team import AbsentError, Team
 from stash.measure.protocol.wire import packed
 
@@ -36,15 +38,30 @@ STRANGE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("said", STRANGE, ids=range(len(STRANGE)))
-def test_what_no_node_0_says_is_refused(said: bytes):
+@pytest.mark.parametrize("text", STRANGE, ids=range(len(STRANGE)))
+def test_what_no_node_0_says_is_refused(text: bytes):
     store = HashStore()
-    store.set("orders", said)
-    with pytest.raises(AbsentError, match="no node of this version"):
+    store.set("orders", text)
+    with pytest.raises(AbsentError, match="published what this version"):
         probe_worker._agreed(team(1, store), OWN)
 
 
 @pytest.mark.parametrize("text", ["", "7", '{"created": 1}', "[" * 4000])
 def test_what_are_no_links_is_refused(text: str):
-    with pytest.raises(AbsentError, match="no node of this version"):
+    with pytest.raises(AbsentError, match="published what this version"):
         probe_worker._validated(1, Links, text)
+
+
+def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured(tmp_path: Path):
+    orders = ProbeOrders(str(tmp_path), "", 9.0, ("streams", "exchanges"))
+    board = Board(orders, [Host(hostname="a"), Host(hostname="b")])
+    stream = Stream(source=0, target=1, flows=1, timings=(Timing(bytes=1, seconds=(1.0,)),))
+    board.take("streams", [(links([], 1.0), 0.1), (links([stream], 1.0), None)], 2.0)
+    board.save()
+    first, second = (host.links for host in board.probe().hosts)
+    assert first is not None
+    assert second is not None
+    assert (first.streams, second.streams) == ((stream,), ())
+    assert [one.link for one in first.skipped] == ["exchanges"]
+    assert board.probe().hosts[0].steal_fraction == 0.1
+    assert orders.result.exists()

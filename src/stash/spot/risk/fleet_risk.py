@@ -21,9 +21,9 @@ from stash.spot.choose.fleet_costs import FleetWish, on_spot
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.risks import CheckpointInterval, FleetRisk, Obtainable, TypeLife
 from stash.spot.risk.lifetimes import HOUR, NEVER, ChosenLaw, Gang, LifeLaw
-from stash.spot.risk.replacing import FleetRuns, affordable, by_laws, by_record, speeds
+from stash.spot.risk.replacing import FleetRuns, FleetSpeeds, affordable, by_laws, by_record, speeds
 from stash.spot.risk.restarting import (
-    MIN,
+    MIN_INDEPENDENT,
     CheckpointedJob,
     drawn_seconds,
     in_time_exactly,
@@ -33,7 +33,7 @@ from stash.spot.risk.restarting import (
 )
 
 CONFIDENCE = 0.9
-"""Of what a fleet's chance would be without revocations, where nobody asks for a confidence."""
+"""Of what a fleet's chance would be without revocations, where no confidence is asked for."""
 RUNS, SEED = 10_000, 17
 _NODES = 25
 """Draws of the uncertainty, evenly spread, that every closed form and every tick of a record is asked with."""
@@ -48,36 +48,40 @@ class RiskOptions:
     laws: Mapping[str, ChosenLaw]
     """By type; of every type that the plan rents on spot."""
     records: Mapping[str, Obtainable] = field(default_factory=dict)
-    """What could be had of each type; empty where nobody watched."""
+    """What could be had of each type; empty where none was watched."""
     shocks: float = 0.0
-    """A second; each takes all machines of one type at once, beside their laws."""
+    """A second; each takes all machines of one type at once, in addition to their laws."""
     write_seconds: float | None = None
     """Of a checkpoint; a job that has any is synchronous."""
     notice_seconds: float | None = None
 
-
-@dataclass(frozen=True, eq=False)
-class _Played:
-    runs: FleetRuns
-    independent: float
-    """How many of them are: windows of a record overlap."""
+    def law(self, name: str) -> LifeLaw:
+        return self.laws[name].law if name in self.laws else NEVER
 
 
-def reckoned(plan: FleetPlan, danger: RiskOptions, runs: int = RUNS, seed: int = SEED) -> FleetPlan:
+def with_risk(plan: FleetPlan, options: RiskOptions, runs: int = RUNS, seed: int = SEED) -> FleetPlan:
     """``plan`` with its risk; as it is where it rents nothing. Raises UserError where a record is too short."""
     if plan.chosen is None:
         return plan
-    workers = plan.chosen.workers
-    sync, how, exactly, checkpoint = danger.write_seconds is not None, "Monte Carlo", None, None
-    if sync and _gang(plan, danger).rate != 0:
-        checkpoint, played, exactly = _synchronous(plan, danger, runs, seed)
+    workers, sync = plan.chosen.workers, options.write_seconds is not None
+    gang = Gang(
+        tuple((options.law(name), count) for name, count in workers.items()), options.shocks * len(options.laws)
+    )
+    exactly, checkpoint, independent = None, None, None
+    if sync and gang.rate != 0:
+        checkpoint, found, exactly = _synchronous(plan, options, gang, runs, seed)
         how = "Monte Carlo" if exactly is None else "closed form"
-    elif danger.records:
-        played, how = _replayed(plan, danger), "replay"
+    elif options.records:
+        found, independent = _replayed(plan, options)
+        how = "replay"
     else:
-        played = _asynchronous(plan, danger, runs, seed)
-    in_time = share_of(np.isfinite(played.runs.seconds), played.independent)
-    dollars = _dollars(plan, played)
+        found, how = _asynchronous(plan, options, runs, seed), "Monte Carlo"
+    independent = len(found.seconds) if independent is None else independent
+    prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
+    hourly = sum(count * prices[name] for name, count in workers.items())
+    hourly += plan.pool.server.count * plan.pool.server.dollars_per_hour
+    dollars = mean_of(np.minimum(found.seconds, plan.deadline_seconds) * hourly / HOUR, independent)
+    in_time = share_of(np.isfinite(found.seconds), independent)
     p_deadline = in_time if exactly is None else Interval(value=exactly)
     fixed = _on_demand(plan)
     risk = FleetRisk(
@@ -85,12 +89,12 @@ def reckoned(plan: FleetPlan, danger: RiskOptions, runs: int = RUNS, seed: int =
         how=how,
         p_deadline=p_deadline,
         dollars=dollars,
-        revocations=float(played.runs.revocations.mean()),
-        runs=len(played.runs.seconds),
-        lives=tuple(_life(name, danger.laws[name]) for name in on_spot(plan.pool, workers)),
+        revocations=float(found.revocations.mean()),
+        runs=len(found.seconds),
+        lives=tuple(_life(name, options.laws[name]) for name in on_spot(plan.pool, workers)),
         checkpoint=checkpoint,
         on_demand_dollars=fixed,
-        beyond=tuple(_beyond(plan, danger, played)),
+        beyond=tuple(_beyond(plan, options, independent)),
         advice=_advice(plan, p_deadline.value, dollars.value, fixed),
     )
     return plan.model_copy(update={"risk": risk})
@@ -103,122 +107,80 @@ def _life(name: str, chosen: ChosenLaw) -> TypeLife:
     )
 
 
-def _wish(plan: FleetPlan) -> FleetWish:
-    return FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds)
-
-
 def factors(plan: FleetPlan, count: int = _NODES) -> Array:
     """What the work comes to, 1 being what is predicted: evenly spread draws, [draw]."""
-    deviation = _wish(plan).deviation
+    deviation = FleetWish.of(plan).deviation
     if not deviation:
         return np.ones(1)
     found: Array = np.exp(deviation * ndtri((np.arange(count) + 0.5) / count))
     return found
 
 
-def _works(plan: FleetPlan, runs: int, generator: np.random.Generator) -> Array:
-    drawn = factors(plan, runs)
-    return generator.permutation(np.broadcast_to(drawn, (runs,)) if len(drawn) == 1 else drawn)
-
-
-# Asynchronous ---------------------------------------------------------------------------------------------
-
-
-def _asynchronous(plan: FleetPlan, danger: RiskOptions, runs: int, seed: int) -> _Played:
-    assert plan.chosen is not None
-    fleet = speeds(_wish(plan), _places(plan))
-    laws = [_law(danger, name) for name in plan.chosen.workers]
-    generator = np.random.default_rng(seed)
-    runs = affordable(laws, fleet, plan.deadline_seconds, runs)
-    works = _works(plan, runs, generator)
-    found = by_laws(fleet, laws, danger.shocks, plan.pool.start_seconds, works, plan.deadline_seconds, generator)
-    return _Played(found, runs)
-
-
-def _law(danger: RiskOptions, name: str) -> LifeLaw:
-    return danger.laws[name].law if name in danger.laws else NEVER
-
-
-def _places(plan: FleetPlan) -> list[tuple[int, int]]:
+def _speeds(plan: FleetPlan) -> FleetSpeeds:
     assert plan.chosen is not None
     names = [kind.name for kind in plan.pool.types]
-    return [(names.index(name), count) for name, count in plan.chosen.workers.items()]
+    return speeds(FleetWish.of(plan), [(names.index(name), count) for name, count in plan.chosen.workers.items()])
 
 
-def _replayed(plan: FleetPlan, danger: RiskOptions) -> _Played:
+def _asynchronous(plan: FleetPlan, options: RiskOptions, runs: int, seed: int) -> FleetRuns:
+    """Runs of a fleet whose workers are replaced one by one, by the laws of their lives."""
     assert plan.chosen is not None
-    gaps = {each.gap_seconds for each in danger.records.values()}
+    fleet, laws = _speeds(plan), [options.law(name) for name in plan.chosen.workers]
+    generator = np.random.default_rng(seed)
+    runs = affordable(laws, fleet, plan.deadline_seconds, runs)
+    works = factors(plan, runs)
+    works = generator.permutation(works if len(works) > 1 else np.broadcast_to(works, (runs,)))
+    return by_laws(fleet, laws, options.shocks, plan.pool.start_seconds, works, plan.deadline_seconds, generator)
+
+
+def _replayed(plan: FleetPlan, options: RiskOptions) -> tuple[FleetRuns, float]:
+    """Runs from every tick of the records that has a whole one after it, and how many of them are independent."""
+    assert plan.chosen is not None
+    gaps = {each.gap_seconds for each in options.records.values()}
     if len(gaps) > 1:
         raise UserError(f"the traces have different gaps ({min(gaps):g} and {max(gaps):g} s); give them one")
-    gap, long = gaps.pop(), min(len(each.machines) for each in danger.records.values())
+    gap, long = gaps.pop(), min(len(each.machines) for each in options.records.values())
     ticks = max(math.ceil(plan.deadline_seconds / gap - 1e-9), 1)
     if ticks > long:
         raise UserError(
             f"the trace is shorter than the job: it has {long * gap / HOUR:.1f} h, and the deadline is "
             f"{plan.deadline_seconds / HOUR:.1f} h; take a longer one, or give --interruptions"
         )
-    fleet = speeds(_wish(plan), _places(plan))
+    fleet, starts = _speeds(plan), long - ticks + 1
     held = [
-        np.array(danger.records[name].machines[:long]) if name in danger.records else np.full(long, count)
+        np.array(options.records[name].machines[:long]) if name in options.records else np.full(long, count)
         for name, count in plan.chosen.workers.items()
     ]
-    starts = long - ticks + 1
-    played = [
+    runs = [
         by_record(fleet, held, gap, plan.pool.start_seconds, np.full(starts, factor), plan.deadline_seconds)
         for factor in factors(plan)
     ]
-    together = FleetRuns(
-        np.concatenate([each.seconds for each in played]), np.concatenate([each.revocations for each in played])
-    )
-    return _Played(together, long / ticks)
-
-
-# Synchronous ----------------------------------------------------------------------------------------------
+    return FleetRuns.joined(runs), long / ticks
 
 
 def _synchronous(
-    plan: FleetPlan, danger: RiskOptions, runs: int, seed: int
-) -> tuple[CheckpointInterval, _Played, float | None]:
+    plan: FleetPlan, options: RiskOptions, gang: Gang, runs: int, seed: int
+) -> tuple[CheckpointInterval, FleetRuns, float | None]:
     """(interval, runs, P(deadline) where there is a closed form)."""
     assert plan.chosen is not None
-    assert danger.write_seconds is not None
-    restart, gang = plan.pool.start_seconds, _gang(plan, danger)
-    training = plan.chosen.seconds - restart
-    checkpoint = interval(danger.write_seconds, gang, restart, danger.notice_seconds)
+    assert options.write_seconds is not None
+    restart = plan.pool.start_seconds
+    checkpoint = interval(options.write_seconds, gang, restart, options.notice_seconds)
     generator = np.random.default_rng(seed)
-    jobs = [_job(training * factor, checkpoint, restart) for factor in factors(plan)]
+    jobs = [_job((plan.chosen.seconds - restart) * factor, checkpoint, restart) for factor in factors(plan)]
     each = max(runs // len(jobs), 2)
-    played = [drawn_seconds(job, gang, each, generator, plan.deadline_seconds) for job in jobs]
-    found = FleetRuns(np.concatenate([seconds for seconds, _ in played]), np.concatenate([n for _, n in played]))
-    rate = gang.rate
-    if rate is None:
-        return checkpoint, _Played(found, each * len(jobs)), None
-    exactly = float(np.mean([in_time_exactly(job, rate, plan.deadline_seconds) for job in jobs]))
-    return checkpoint, _Played(found, each * len(jobs)), exactly
-
-
-def _gang(plan: FleetPlan, danger: RiskOptions) -> Gang:
-    assert plan.chosen is not None
-    members = tuple((_law(danger, name), count) for name, count in plan.chosen.workers.items())
-    return Gang(members, danger.shocks * len(danger.laws))
+    found = FleetRuns.joined(
+        [FleetRuns(*drawn_seconds(job, gang, each, generator, plan.deadline_seconds)) for job in jobs]
+    )
+    if gang.rate is None:
+        return checkpoint, found, None
+    return checkpoint, found, float(np.mean([in_time_exactly(job, gang.rate, plan.deadline_seconds) for job in jobs]))
 
 
 def _job(work: float, checkpoint: CheckpointInterval, restart: float) -> CheckpointedJob:
     if checkpoint.just_in_time:
         return CheckpointedJob(work, work / _FINELY, 0.0, restart + checkpoint.write_seconds)
     return CheckpointedJob(work, checkpoint.best, checkpoint.write_seconds, restart)
-
-
-# Both -----------------------------------------------------------------------------------------------------
-
-
-def _dollars(plan: FleetPlan, played: _Played) -> Interval:
-    assert plan.chosen is not None
-    prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
-    hourly = sum(count * prices[name] for name, count in plan.chosen.workers.items())
-    hourly += plan.pool.server.count * plan.pool.server.dollars_per_hour
-    paid = np.minimum(played.runs.seconds, plan.deadline_seconds) * hourly / HOUR
-    return mean_of(paid, played.independent)
 
 
 def _on_demand(plan: FleetPlan) -> float | None:
@@ -232,7 +194,7 @@ def _on_demand(plan: FleetPlan) -> float | None:
     return None
 
 
-def in_time_enough(plan: FleetPlan) -> bool:
+def keeps_confidence(plan: FleetPlan) -> bool:
     """Whether its risk keeps the confidence that is asked for; without one, a tenth of the chance may be lost."""
     assert plan.risk is not None
     return plan.risk.p_deadline.value >= _least_chance(plan)
@@ -240,13 +202,11 @@ def in_time_enough(plan: FleetPlan) -> bool:
 
 def kept(plan: FleetPlan) -> bool:
     """Whether the plan rents something that does what was asked, with revocations too where those are known."""
-    return plan.chosen is not None and (plan.risk is None or plan.confidence is None or in_time_enough(plan))
+    return plan.chosen is not None and (plan.risk is None or plan.confidence is None or keeps_confidence(plan))
 
 
 def _least_chance(plan: FleetPlan) -> float:
-    if plan.confidence is not None:
-        return plan.confidence
-    return CONFIDENCE * _without(plan)
+    return CONFIDENCE * _without(plan) if plan.confidence is None else plan.confidence
 
 
 def _without(plan: FleetPlan) -> float:
@@ -276,13 +236,13 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
     return f"take spot: ${dollars:.2f} in the mean, {rest}; in time with probability {p_deadline:.2f}"
 
 
-def _beyond(plan: FleetPlan, danger: RiskOptions, played: _Played) -> Iterator[str]:
+def _beyond(plan: FleetPlan, options: RiskOptions, independent: float) -> Iterator[str]:
     assert plan.chosen is not None
     size = sum(plan.chosen.workers.values())
-    revoked = sum(plan.chosen.workers[name] for name in danger.laws)
-    if revoked > 1 and not danger.shocks and not danger.records:
+    revoked = sum(plan.chosen.workers[name] for name in options.laws)
+    if revoked > 1 and not options.shocks and not options.records:
         yield "machines are taken to be revoked independently of each other; --shocks 5%/month takes a type at once"
-    if danger.records and played.independent < MIN:
-        yield "the trace holds less than two whole runs beside each other, so it is unknown how sure this is"
-    if danger.write_seconds is not None and any(each.law.name != "memoryless" for each in danger.laws.values()):
+    if options.records and independent < MIN_INDEPENDENT:
+        yield "the trace holds less than two whole runs one after the other, so it is unknown how sure this is"
+    if options.write_seconds is not None and any(each.law.name != "memoryless" for each in options.laws.values()):
         yield f"a restart is taken to begin all {counted(size, 'machine')} afresh, and age matters to them"

@@ -1,0 +1,194 @@
+"""Second opinions on a breakdown: rates, waits for the loader, the gradient exchange by itself, hidden stalls.
+
+A stall behind another does not show. These numbers tell what would: the rates G, P and F of DS-Analyzer (VLDB
+2021), total against exposed communication, what surfaces once a stall is gone, and where the two estimators of data
+stalls contradict each other. What follows from a contradiction is for the advice to decide.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import numpy as np
+
+from stash.analysis.breakdown import (
+    SIGNIFICANT_SHARE,
+    Communication,
+    Dispute,
+    Rates,
+    SampleCounts,
+    Stall,
+    Surfacing,
+    Waits,
+)
+from stash.analysis.step_times import StepTimes, mean_over_rounds, rank_values, replicas_per_rank
+from stash.core.intervals import Interval, mean_interval
+from stash.core.ladder import DATA_STALLS, RUNGS, STALLS, rung
+from stash.core.records.profile import Block, Profile
+from stash.core.rounds import increments
+from stash.core.units import format_seconds
+
+MIN_TIMED = 0.05
+"""Seconds that a loader must have been timed for."""
+DISAGREEMENT = 0.05
+"""Of the step: estimators closer than this agree."""
+_BUSY = 0.85
+"""Of the cores, or of an accelerator: more is as good as all."""
+
+
+def rates(profile: Profile, kept: StepTimes, samples: SampleCounts | None) -> Rates:
+    """G from the top replay rung, P and F from the loaders alone; ``None`` unless all ranks were measured."""
+    top, device = kept.top_replay, None
+    count = samples.per_rung.get(top) if samples is not None and top is not None else None
+    if top and count and (rung(top).active == "all" or profile.world_size == 1):
+        device = count / float(kept.of(top).mean())
+    (prep, prep_spread), (fetch, fetch_spread) = _loader_rate(profile, "warm"), _loader_rate(profile, "cold")
+    return Rates(device=device, prep=prep, fetch=fetch, prep_spread=prep_spread, fetch_spread=fetch_spread)
+
+
+def _loader_rate(profile: Profile, feed: str) -> tuple[float | None, float | None]:
+    """The rate, and the half-width of its interval as a share of it, of the rank that varies most.
+
+    The rate is unknown where less was timed than tells one: what stood ready is no rate. The spread is unknown of
+    less than three parts.
+    """
+    samples: dict[int, int] = defaultdict(int)
+    seconds: dict[int, float] = defaultdict(float)
+    parts: dict[int, list[float]] = defaultdict(list)
+    for each in profile.rates:
+        if each.feed == feed:
+            samples[each.rank] += each.samples
+            seconds[each.rank] += each.seconds
+            if each.part_seconds:
+                of_part = each.samples / len(each.part_seconds)
+                parts[each.rank] += [part / of_part for part in each.part_seconds]
+    rate = None
+    if samples.keys() >= {rank.rank for rank in profile.ranks} and all(s >= MIN_TIMED for s in seconds.values()):
+        rate = sum(samples[rank] / seconds[rank] for rank in samples) * replicas_per_rank(profile) or None
+    if not parts or any(len(paces) < 3 for paces in parts.values()):
+        return rate, None
+    intervals = [mean_interval(paces) for paces in parts.values()]
+    return rate, max((interval.half_width or 0.0) / interval.value for interval in intervals)
+
+
+def communication(profile: Profile, kept: StepTimes) -> Communication:
+    """Total exchange time from the collectives run alone; the exposed part from the rungs."""
+    widest = "world" if any(c.scope == "world" for c in profile.collectives) else "node"
+    runs = [c for c in profile.collectives if c.scope == widest and c.seconds > 0]
+    total = float(np.median([c.seconds for c in runs])) if runs else None
+    wire = None
+    if runs and total and runs[0].ranks > 1:
+        wire = runs[0].bytes / total * 2 * (runs[0].ranks - 1) / runs[0].ranks
+    latencies = [c.latency_seconds for c in runs if c.latency_seconds is not None]
+    # The top replay rung less the rung just below all exchange: interconnect and network stall together.
+    without, top, exposed = [name for name in kept.rungs if not rung(name).exchanges], kept.top_replay, None
+    if without and top is not None and rung(top).exchanges:
+        exposed = increments(np.column_stack([kept.of(without[-1]), kept.of(top)]))[0]
+    return Communication(
+        total_seconds=total,
+        exposed_seconds=exposed.value if exposed else None,
+        exposed_low=exposed.low if exposed else None,
+        exposed_high=exposed.high if exposed else None,
+        bytes=exchanged_bytes(profile),
+        wire_bytes_per_second=wire,
+        latency_seconds=float(np.median(latencies)) if latencies else None,
+    )
+
+
+def exchanged_bytes(profile: Profile) -> int | None:
+    """Bytes one rank exchanges per step: as seen, else of buckets or gradients, else as many as its parameters."""
+    work = profile.workload
+    seen = None if work.exchanged_bytes is None else round(work.exchanged_bytes)
+    return seen or sum(work.bucket_bytes) or sum(g.bytes for g in work.gradients) or work.parameter_bytes
+
+
+def waits(profile: Profile, kept: StepTimes) -> Waits:
+    """Seconds per step that the slowest rank waited for its loader; ``None`` where it was not recorded."""
+    values = rank_values(profile, lambda block: block.wait_seconds)
+    return Waits(
+        **{
+            each.feed: mean_over_rounds(values, each.name, kept.rounds)
+            for each in RUNGS
+            if each.reads_data and each.name in kept.rungs
+        }
+    )
+
+
+def surfacing(
+    rungs: tuple[str, ...], stalls: tuple[Stall, ...], speeds: Rates, samples: float | None
+) -> tuple[Surfacing, ...]:
+    """For each significant stall: the data stall that appears once it is gone, if one does.
+
+    The loaders alone need ``samples`` / P seconds for those of a step. A step that becomes shorter than that waits
+    for them: max(0, t_P − (step − stall)). Under ``cold`` the same holds with F, which includes preparing.
+    """
+    limits = {"prep": speeds.prep, "fetch": speeds.fetch if "cold" in rungs else None}
+    needed = {name: samples / rate for name, rate in limits.items() if rate and samples}
+    if not needed:
+        return ()
+    appears = max(needed, key=lambda name: needed[name])
+    if appears == "fetch" and needed["fetch"] < 1.05 * needed.get("prep", 0.0):
+        appears = "prep"
+    step = sum(stall.seconds for stall in stalls)
+    found = []
+    for stall in stalls:
+        if not stall.significant or stall.name in (STALLS[0], *DATA_STALLS):
+            continue
+        hidden = needed[appears] - (step - stall.seconds)
+        if hidden >= SIGNIFICANT_SHARE * step:
+            found.append(Surfacing(removed=stall.name, appears=appears, seconds=hidden))
+    return tuple(found)
+
+
+def disputes(profile: Profile, kept: StepTimes, waited: Waits) -> tuple[Dispute, ...]:
+    """Where paired data stalls and the time steps waited disagree, beyond noise and 5 % of a step."""
+    replay = kept.top_replay
+    if replay is None or kept.by_waits:
+        return ()
+    found: list[Dispute] = []
+    for count, each in enumerate((each for each in RUNGS if each.reads_data), 1):
+        wait = waited.warm if each.feed == "warm" else waited.cold
+        if wait is None:
+            continue
+        (paired,) = increments(np.column_stack([kept.of(replay), kept.of(each.name)]))
+        apart = paired.above(wait) or paired.below(wait)
+        if apart and abs(wait - paired.value) > DISAGREEMENT * kept.step_seconds:
+            why, explained = _cause(profile, kept, each.name, paired, wait)
+            names = DATA_STALLS[:count]
+            found.append(Dispute(stalls=names, difference=paired.value, waited=wait, why=why, explained=explained))
+    return tuple(found)
+
+
+def _cause(profile: Profile, kept: StepTimes, name: str, paired: Interval, wait: float) -> tuple[str, bool]:
+    """Why they are apart, and whether the profile shows that: a cause is known only where it holds evidence."""
+    excess = paired.value - wait
+    if excess <= 0:
+        if all(rank.device == "cpu" for rank in profile.ranks):
+            return "replayed batches may take longer than fresh ones, or the machine changed within the rounds", False
+        busy, step = _mean(profile, kept, name, lambda block: block.gpu), float(kept.of(name).mean())
+        if busy is not None and busy * step + wait > step:
+            return "part of the wait overlaps with work that the device still had to do", True
+        return "the device may still have had work meanwhile, but how busy it was does not show that", False
+    if not any(loader.workers for loader in profile.workload.loaders):
+        return "steps on fresh batches take longer than on replayed ones, for no reason that was measured", False
+    # The loader's workers slow the step by competing for cores if they work enough, and cores are busy.
+    work = rank_values(
+        profile, lambda block: block.fetch_seconds if block.fetch_cpu_seconds is None else block.fetch_cpu_seconds
+    )
+    of_node = mean_over_rounds(work, name, kept.rounds, lambda ranks: sum(ranks) / profile.nodes)
+    busy = _mean(profile, kept, name, lambda block: block.cpu)
+    if of_node is None or busy is None:
+        return "the loader's workers may also slow the step itself, but what they take of the cores is unknown", False
+    if of_node >= excess and busy >= _BUSY:
+        return f"the loader's workers also slow the step itself: {busy:.0%} of the cores are busy", True
+    return (
+        f"the loader's workers do not explain it: they work {format_seconds(of_node)} a step, and {busy:.0%} of the "
+        "cores are busy"
+    ), False
+
+
+def _mean(profile: Profile, kept: StepTimes, name: str, read: Callable[[Block], float | None]) -> float | None:
+    found = [read(block) for block in profile.blocks if block.rung == name and block.round in kept.rounds]
+    known = [value for value in found if value is not None]
+    return float(np.mean(known)) if known and len(known) == len(found) else None
