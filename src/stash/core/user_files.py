@@ -39,6 +39,8 @@ _MAX_MISTAKES = 20
 """That are listed; of more, how many there are."""
 _SUBJECT = re.compile(r"^(Value error,|Input|String|Tuple) ")
 """With which pydantic begins its sentences."""
+_PARSING = re.compile(r", unable to (parse|interpret) .*")
+"""With which it ends those about text that is no number."""
 _SENTENCES = {
     "missing": "is missing",
     "model_type": "must hold named fields",
@@ -166,9 +168,10 @@ def fitted(document: YamlText, model: type[M]) -> UserFile[M]:
             empty = detail["type"] == "too_short"
             if detail["type"] == "extra_forbidden" or (empty and detail["loc"] in inside):
                 continue  # an unknown name is listed already; entries that are there and wrong are no missing ones
-            mistakes.setdefault(
-                document.place(detail["loc"], detail["type"] == "missing"), _sentence(detail, document.data, model)
-            )
+            where = document.place(detail["loc"], detail["type"] == "missing")
+            if detail["type"] == "union_tag_invalid":
+                where = (*where, _discriminator(detail))
+            mistakes.setdefault(where, _sentence(detail, document.data, model))
     if content is None or mistakes:
         ordered = sorted(mistakes.items(), key=lambda item: document.line(item[0]))
         raise UserError(_listed(document.sentence(*item) for item in ordered))
@@ -185,18 +188,23 @@ def _sentence(detail: Mapping[str, Any], data: Any, model: type[BaseModel]) -> s
     """What pydantic found, in the words of all files."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "union_tag_invalid":
-        field = context["discriminator"].strip("'")
-        return f"{field}: there is no such {field}; use one of {context['expected_tags'].replace(chr(39), '')}"
+        tags = context["expected_tags"].replace("'", "")
+        return f"there is no such {_discriminator(detail)}; use one of {tags}"
     if kind == "union_tag_not_found":
-        field = context["discriminator"].strip("'")
+        field = _discriminator(detail)
         return f"needs `{field}:`, one of {', '.join(_tags(model, field))}"
     if kind == "too_short" and context.get("min_length") == 1:
         return "needs at least one entry"
     return _SENTENCES.get(kind) or _words(detail)
 
 
+def _discriminator(detail: Mapping[str, Any]) -> str:
+    """The field that says which of several kinds a value is."""
+    return str(detail["ctx"]["discriminator"]).strip("'")
+
+
 def _words(detail: Mapping[str, Any]) -> str:
-    return _SUBJECT.sub("", detail["msg"]).partition(" or instance of ")[0]
+    return _PARSING.sub("", _SUBJECT.sub("", detail["msg"]).partition(" or instance of ")[0])
 
 
 def _unknown_fields(data: Any, annotation: Any, where: Location) -> Iterator[tuple[Location, str]]:

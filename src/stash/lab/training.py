@@ -31,9 +31,9 @@ def exit_code(run: Callable[[], None]) -> int:
     try:
         run()
     except StashError as error:
-        # An error in a loader worker arrives with the worker's traceback; its last line is the message.
-        sentence = str(error).strip().splitlines()[-1].removeprefix(f"{UserError.__module__}.UserError: ")
-        print(f"error: {sentence}", file=sys.stderr)
+        # An error in a loader worker arrives with the worker's traceback: the message is what follows on its type.
+        message = str(error).strip().rpartition(f"\n{UserError.__module__}.UserError: ")[2]
+        print(f"error: {message}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130

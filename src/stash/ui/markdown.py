@@ -1,13 +1,13 @@
 """A page as GitHub's Markdown, for a pull request or a ticket: verdict, bar, tables; the chapters in folds.
 
-Charts are left out, their tables are not. Whatever comes from an artefact is escaped, so that a host's name makes no
-link, mentions nobody and opens no tag.
+Charts are left out, their tables are not, unless a chapter has the same one. Whatever comes from an artefact is
+escaped, so that a host's name makes no link, mentions nobody and opens no tag.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from markupsafe import Markup, escape
 
@@ -61,9 +61,10 @@ def _page(page: Page, level: int) -> Iterator[str]:
         yield from _grid(grid)
     yield from _listed("What to do next", page.next_steps, "1.")
     yield from _listed("Read with care", page.warnings, "-")
+    tables = {grid.rows for chapter in page.chapters for grid in chapter.grids}
     for chapter in page.chapters:
         if not chapter.folded:
-            yield from _chapter(chapter)
+            yield from _chapter(chapter, tables)
     if page.again:
         yield from _fold("Measure it again", ["```bash", printable_line(page.again).replace("```", "'''"), "```"])
     for part in page.parts:
@@ -108,18 +109,21 @@ def _stalls(rows: Sequence[Row]) -> Iterator[str]:
 
 def _listed(title: str, sentences: Sequence[str], bullet: str) -> Iterator[str]:
     if sentences:
-        yield ""
-        yield f"**{title}**"
+        if title:
+            yield ""
+            yield f"**{title}**"
         yield ""
         for sentence in sentences:
             yield f"{bullet} {escaped(sentence)}"
 
 
-def _chapter(chapter: Chapter) -> Iterator[str]:
+def _chapter(chapter: Chapter, tables: Collection[tuple[tuple[str, ...], ...]]) -> Iterator[str]:
     lines: list[str] = [escaped(chapter.text)] if chapter.text else []
     for chart in chapter.charts:
-        lines += _chart(chart)
-    lines += _listed("Findings", chapter.points, "-")
+        if isinstance(chart, Blank) or chart.table.rows not in tables:
+            lines += _chart(chart)
+    title = "Findings" if lines or chapter.facts or chapter.grids else ""
+    lines += _listed(title, chapter.points, "-")
     if chapter.facts:
         lines += [
             "",
@@ -129,7 +133,8 @@ def _chapter(chapter: Chapter) -> Iterator[str]:
         ]
     for grid in chapter.grids:
         lines += _grid(grid)
-    yield from _fold(chapter.title, lines)
+    if lines:
+        yield from _fold(chapter.title, lines)
 
 
 def _chart(chart: Chart | Blank) -> Iterator[str]:

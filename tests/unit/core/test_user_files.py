@@ -50,13 +50,17 @@ def test_what_is_right_is_the_model_and_knows_its_lines() -> None:
     assert file.line(("parts", 0, "name")) == 3  # of the nearest value around it
 
 
+def test_what_is_no_number_is_said_without_the_readers_own_words() -> None:
+    assert mistakes("count: many\n") == ["a.yaml:1: count: should be a valid integer"]
+
+
 def test_all_mistakes_are_named_in_the_order_of_lines() -> None:
     assert mistakes("one: {nam: x}\ncount: 0\nparts:\n- rate: fast\neither: [{kind: first}, {kind: third}]\n") == [
         "a.yaml:1: one.nam: there is no such field; did you mean name?",
         "a.yaml:2: count: should be greater than or equal to 1",
         'a.yaml:4: parts[0].rate: cannot read the rate \'fast\'; write it like "10gbit" or "1.2GB/s"',
         "a.yaml:5: either[0].size: is missing",
-        "a.yaml:5: either[1]: kind: there is no such kind; use one of first, second",
+        "a.yaml:5: either[1].kind: there is no such kind; use one of first, second",
     ]
 
 

@@ -219,3 +219,15 @@ def test_hours_dollars_and_chances_are_written_with_few_digits() -> None:
     assert span_interval(Interval(value=3600.0)) == "1.00 ± ? h"
     assert dollars_interval(Interval(value=338.0, low=330.0, high=346.0)) == "$338 ± 8"
     assert [chance(value) for value in (None, 0.0, 0.123, 1.0)] == ["", "< 1%", "12%", "> 99%"]
+
+
+def test_a_note_has_every_table_once() -> None:
+    note = render_note(page(plan_builder.plan()))
+    titles = [line for line in note.splitlines() if line.startswith("<details>")]
+    assert titles == [
+        "<details><summary>Where the dollars go</summary>",
+        "<details><summary>What was weighed</summary>",
+        "<details><summary>What was taken for granted</summary>",
+        "<details><summary>Left out, because something is unknown</summary>",
+    ]
+    assert "Findings" not in note  # of a fold that holds nothing else

@@ -84,7 +84,7 @@ def test_a_dry_run_for_programs(folder: Path, monkeypatch: Patch, capsys: Captur
         (SKY, (), "costs about $1.80; say what the study may cost at most with --max-cost DOLLARS"),
         (SKY, ("--max-cost", "-1"), "--max-cost -1: it must be more than 0"),
         (SKY, ("--json",), "add --dry-run"),
-        (SKY.replace("sky", "skye"), (), "grid.yaml:4: targets[0]: engine: there is no such engine"),
+        (SKY.replace("sky", "skye"), (), "grid.yaml:4: targets[0].engine: there is no such engine"),
         (SKY.replace("p3.8x", "p3.9x"), (), "grid.yaml:4: targets[0].instance: unknown instance"),
     ],
 )

@@ -50,7 +50,7 @@ def test_every_kind_of_target_is_read_in_base_units() -> None:
         ("{batch}", "{bach}", ":4: workloads[1]: `batches:` changes nothing"),
         ("[32, 64]", "[0]", ":5: batches[0]: should be greater than or equal to 1"),
         ("[32, 64]", "[]", ":5: batches: needs at least one entry"),
-        ("engine: local", "engine: lokal", ":7: targets[0]: engine: there is no such engine; use one of local"),
+        ("engine: local", "engine: lokal", ":7: targets[0].engine: there is no such engine; use one of local"),
         ("engine: local", "devices: 2", ":7: targets[0]: needs `engine:`, one of local"),
         ("engine: local", "engine: local, nodes: 2", ":7: targets[0].nodes: should be 1"),
         ("partition: gpu, ", "", ":8: targets[1].partition: is missing"),
