@@ -180,7 +180,7 @@ def _of_job(profile: Profile) -> Iterator[tuple[str, str]]:
     yield "commit", _commit(workload)
     yield "parameters", _text(workload.parameters)
     yield "gradient buckets", _text(len(workload.bucket_bytes) or None)
-    yield "communication hook", _text(workload.exchange_hook)
+    yield "communication hook", "none" if workload.exchange_hook == "" else _text(workload.exchange_hook)
     for number, loader in enumerate(workload.loaders, 1):
         which = f" of loader {number}" if len(workload.loaders) > 1 else ""
         yield f"workers{which}", _text(loader.workers)

@@ -25,6 +25,8 @@ _STEPS: dict[Unit, Steps] = {
 }
 _LOPSIDED = 3.0
 """An interval this much longer on one side is shown with both its arms."""
+_DWARFED = 100.0
+"""An interval so many times its value decides the unit of both."""
 _UNKNOWN = "± unknown"
 
 
@@ -86,7 +88,10 @@ def listed(names: Sequence[str], most: int = 6) -> str:
 
 
 def _parts(measured: Interval, steps: Steps) -> tuple[str, str]:
-    scale = scale_for(measured.value, steps)
+    low, high = (measured.value if end is None else end for end in (measured.low, measured.high))
+    half = max(high - measured.value, measured.value - low)
+    # A change of nothing, give or take milliseconds, has the unit of what is given or taken.
+    scale = scale_for(half if half > _DWARFED * abs(measured.value) else measured.value, steps)
     shown = scale.text(measured.value) if scale.unit else f"{measured.value:g}"
     return shown, plus_minus(measured, scale)
 
