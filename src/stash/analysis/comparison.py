@@ -161,7 +161,7 @@ def _circumstances(profile: Profile) -> dict[str, str]:
         "commit": UNSAID,
         "parameters": _text(workload.parameters),
         "gradient buckets": _text(len(workload.bucket_bytes) or None),
-        "communication hook": _text(workload.exchange_hook),
+        "communication hook": "none" if workload.exchange_hook == "" else _text(workload.exchange_hook),
     }
     if workload.git_commit is not None:
         facts["commit"] = workload.git_commit[:12] + (" with changes" if workload.git_dirty else "")

@@ -190,14 +190,19 @@ class ReportOptions(Options):
         "--output",
     )
     open: bool = flag("Open the report in a browser.")
-    markdown: bool = flag("Print a summary for a pull request as GitHub's Markdown instead (with -o: write it).")
+    markdown: bool = flag("Print a summary for a pull request as GitHub's Markdown instead; -o FILE.md writes it.")
     probe: Path | None = _probe_option()
     public: bool = public_flag()
     store: str | None = store_option()
 
     def check(self) -> None:
-        if self.markdown and self.open:
+        if self.as_markdown and self.open:
             raise UserError("--open is for a browser, which shows no Markdown; leave out one of the two")
+
+    @property
+    def as_markdown(self) -> bool:
+        """Asked for by name, or by how the file ends."""
+        return self.markdown or (self.output is not None and self.output.suffix == ".md")
 
 
 def report(options: ReportOptions) -> None:
@@ -211,7 +216,7 @@ def report(options: ReportOptions) -> None:
 
         stash report train.stash.json --markdown >> "$GITHUB_STEP_SUMMARY"
     """
-    output, markdown = options.output, options.markdown
+    output, markdown = options.output, options.as_markdown
     with no_garbage():
         target = None if markdown and output is None else output_file(output, _stem(options.files), ".html")
         page = read_page(options.files, options.probe, options.store, beside=(target or Path()).parent)

@@ -36,6 +36,8 @@ _STEPS: dict[Unit, Steps] = {
 }
 _LOPSIDED = 3.0
 """An interval this much longer on one side is shown with both its arms."""
+_DWARFED = 100.0
+"""An interval so many times its value decides the unit of both."""
 _UNKNOWN = "± unknown"
 
 
@@ -75,7 +77,10 @@ def _in_words(shown: str, spread: str) -> str:
 
 def parts(measured: Interval, unit: Unit) -> tuple[str, str]:
     """Value with its unit, and ``± half-width`` (or both arms) in the same unit, for two columns of a table."""
-    scale = scale_for(measured.value, _STEPS[unit])
+    ends = [measured.value if end is None else end for end in (measured.low, measured.high)]
+    half = max(abs(end - measured.value) for end in ends)
+    # A change of nothing, give or take milliseconds, has the unit of what is given or taken.
+    scale = scale_for(half if half > _DWARFED * abs(measured.value) else measured.value, _STEPS[unit])
     shown = scale.text(measured.value) if scale.unit else f"{measured.value:g}"
     return shown, plus_minus(measured, scale)
 

@@ -362,6 +362,7 @@ class DatasetOptions(Options):
 def make(options: DatasetOptions) -> None:
     """Make a data set, or finish one that was interrupted.
 
+    \b
     images: JPEG files of 110 kB on average in a folder per class, like ImageNet.
     text: token ids in memory-mapped files, 1024 to a sample.
     audio: spoken-word-like WAV files of one second in a folder per word.
@@ -386,7 +387,8 @@ def _make_with_progress(kind: str, path: Path, count: int | None, seed: int | No
     from stash.lab.zoo.datasets import make_dataset
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"making {kind}", total=None)
 
         def show(done: int, total: int) -> None:

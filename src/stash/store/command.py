@@ -119,8 +119,11 @@ def verify(options: StoreVerifyOptions) -> None:
         print(strict_json({"schema": 1, "whole": whole, "suspects": [each._asdict() for each in suspects]}))
     else:
         for each in suspects:
-            print(printable_line(f"{each.kind + ':':12}{each.name}: {each.why}", 600))
-        print(printable_line(f"{opened.url}: {whole:,} artefacts are whole, {len(suspects):,} files are not"))
+            why = each.why if each.why.startswith(each.name) else f"{each.name}: {each.why}"
+            print(printable_line(f"{each.kind + ':':12}{why}", 600))
+        kept = f"{whole:,} {'artefact is' if whole == 1 else 'artefacts are'} whole"
+        others = f"{len(suspects):,} {'file is' if len(suspects) == 1 else 'files are'} not"
+        print(printable_line(f"{opened.url}: {kept}, {others}"))
     if suspects:
         raise typer.Exit(1)
 

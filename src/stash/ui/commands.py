@@ -87,8 +87,19 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(options, context) if takes_context else function(options)
 
     run.__signature__ = inspect.Signature(list(_parameters(model)))  # type: ignore[attr-defined]
-    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
+    run.__name__, run.__doc__, run.__module__ = function.__name__, _flowing(function.__doc__), function.__module__
     return run
+
+
+def _flowing(text: str | None) -> str | None:
+    """A docstring of one line a paragraph, for the terminal to wrap; lists and examples stay as they are."""
+    if text is None:
+        return None
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(
+        each.removeprefix("\b\n") if each.startswith("\b") or "\n " in f"\n{each}" else each.replace("\n", " ")
+        for each in paragraphs
+    )
 
 
 def _model(function: Callable[..., Any]) -> type[Options] | None:

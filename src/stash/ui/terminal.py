@@ -330,7 +330,7 @@ def _grid(grid: Grid, width: int, plain: bool) -> list[Text]:
     """A table with its title; its sentences beside or below the rows, and columns that do not fit left out."""
     if not grid.rows:
         return []
-    if grid.upright and len(grid.head) > 1 and INDENT + sum(_sizes(grid.rows)) + 2 * len(grid.head) > width:
+    if grid.upright and INDENT + sum(_sizes(grid.rows)) + 2 * len(grid.head) > width:
         return _one_by_one(grid, width)
     # A short title stands in the first column's head, a long one would widen the column.
     fits = bool(grid.title) and len(grid.title) <= max(len(row[0]) for row in grid.rows)

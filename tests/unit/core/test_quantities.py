@@ -33,6 +33,12 @@ def test_a_rate_is_written_with_its_spread(interval, text):
     assert quantity(interval, "bytes/s") == text
 
 
+def test_a_spread_that_dwarfs_its_value_decides_the_unit():
+    assert quantity(around(0.0, 0.206, 0.206), "seconds") == "0 ± 206 ms"
+    assert quantity(around(2e-6, 0.206, 0.206), "seconds") == "0 ± 206 ms"
+    assert quantity(around(0.0, 0.0, 0.0), "seconds") == "0.00 ± <0.01 µs"
+
+
 def test_a_table_has_value_and_spread_apart():
     assert parts(around(1.61e-3, 0.11e-3, 0.37e-3), "seconds") == ("1.61 ms", "+0.37 −0.11")
     assert parts(around(1040.0, 17.0, 17.0), "samples/s") == ("1,040 samples/s", "± 17")

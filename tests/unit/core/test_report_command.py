@@ -122,6 +122,12 @@ def test_markdown_is_printed_and_nothing_is_written_unless_it_is_asked_for(
     assert "shows no Markdown" in refused(monkeypatch, capsys, "report", "train.stash.json", "--markdown", "--open")
 
 
+def test_a_file_that_ends_in_md_is_markdown(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "report", str(GOLDEN / "one-node.stash.json"), "-o", "pr.md") == 0
+    assert Path("pr.md").read_text(encoding="utf-8") == (GOLDEN / "one-node.expected.md").read_text(encoding="utf-8")
+    assert "shows no Markdown" in refused(monkeypatch, capsys, "report", "train.stash.json", "-o", "a.md", "--open")
+
+
 def test_open_asks_for_a_browser_and_says_where_none_is(monkeypatch: Patch, capsys: Capture) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)))

@@ -23,3 +23,11 @@ def test_the_dataset_command_wants_one_measure_of_size(tmp_path: Path) -> None:
 
     run = CliRunner().invoke(dataset_app, ["make", "clicks", str(tmp_path / "new"), "--size", "1kB", "--count", "3"])
     assert isinstance(run.exception, UserError)
+
+
+def test_a_wrong_kind_is_one_sentence_and_no_empty_line(tmp_path: Path) -> None:
+    from stash.lab.command import dataset_app
+
+    run = CliRunner().invoke(dataset_app, ["make", "image", str(tmp_path / "new")])
+    assert isinstance(run.exception, UserError)
+    assert run.output == ""

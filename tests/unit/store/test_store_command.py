@@ -178,7 +178,12 @@ def test_verify_names_files_and_exits_with_1(store: Store, monkeypatch: Patch, c
     assert "4 artefacts are whole, 0 files are not" in capsys.readouterr().out
     Path("runs/\x1b[2J.txt").write_text("")
     assert run(monkeypatch, "store", "verify", "runs") == 1
-    assert "foreign:    \\x1b[2J.txt" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "foreign:    \\x1b[2J.txt" in out
+    assert out.endswith("4 artefacts are whole, 1 file is not\n")
+    Path("runs/cut.stash.json").write_bytes(b"{")
+    assert run(monkeypatch, "store", "verify", "runs") == 1
+    assert capsys.readouterr().out.count("cut.stash.json") == 1
     assert run(monkeypatch, "store", "verify", "runs", "--json") == 1
     assert json.loads(capsys.readouterr().out)["suspects"][0]["kind"] == "foreign"
 

@@ -99,6 +99,14 @@ def test_a_column_of_facts_without_room_follows_the_one_before() -> None:
     assert [line.strip() for line in lines if "node" in line] == ["node 0", "node 1"]
 
 
+def test_a_single_column_of_facts_without_room_wraps_under_its_labels() -> None:
+    grid = Grid("", ("vm",), (("network", "eth0 rate not stated; " * 5),), frozenset({0, 1}), upright=True)
+    lines = render(Page("machines", grids=(grid,)), 80).splitlines()
+    wrapped = lines[lines.index("  vm") + 2 :]
+    assert wrapped
+    assert all(line.startswith(" " * 11) and len(line) <= 80 for line in wrapped)
+
+
 def test_an_interval_is_drawn_beside_its_row() -> None:
     grid = Grid("", ("rate",), (("1", "28"), ("2", "9")), frozenset(), first="nodes",
                 strips=((0.5, 0.6, 0.7), None), strip_end="33")  # fmt: skip
