@@ -77,7 +77,7 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
 
     No change to the job is needed. It trains for about a minute, in part on batches that it has seen before, and is
     ended early: its weights mean nothing and are thrown away. Files that are there now stay as they are. What the job
-    writes again or sends to other machines remains.
+    writes besides, or sends to other machines, remains.
 
     [bold]Examples[/bold]
 

@@ -38,7 +38,7 @@ def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
     assert out.count("$ sky jobs launch") == 3
     assert out.count("$ sky launch") == 1
     assert out.count("mode: MOUNT") == 3
-    assert "holds STASH_RUN_TOKEN, made anew" in out
+    assert "holds STASH_RUN_TOKEN, renewed" in out
     assert "--name worker3 -- torchrun" in out
     assert out.splitlines()[-1] == (
         "Nothing was rented. To rent it: stash spot run job.plan.json --infra aws/us-east-1 --bucket s3://mine/run1 "

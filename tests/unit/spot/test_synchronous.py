@@ -246,7 +246,11 @@ def agents(tmp_path: Path) -> Iterator[TorchrunAgents]:
 
 def _rank(folder: Path, node: str, nodes: int, port: str) -> subprocess.Popen[bytes]:
     told = {MARK: str(folder), NODE: node, "GROUP_WORLD_SIZE": str(nodes), "MASTER_PORT": port}
-    return subprocess.Popen((sys.executable, "-c", "import time; time.sleep(60)"), env={**os.environ, **told})
+    rank = subprocess.Popen((sys.executable, "-c", "import time; time.sleep(60)"), env={**os.environ, **told})
+    # The kernel has a program's environment to show a moment after it began the program.
+    while not Path(f"/proc/{rank.pid}/environ").read_bytes():
+        time.sleep(0.001)
+    return rank
 
 
 def test_who_trains_together_is_read_from_what_torchrun_started(tmp_path: Path, agents: TorchrunAgents) -> None:

@@ -198,7 +198,7 @@ def _script(request: RentRequest) -> str:
     parts = [f"# {_price(request)}", request.server_task().describe()]
     for number, kind in enumerate(tasks.first_workers(request), start=1):
         parts.append(request.worker_task(number, kind, "ADDRESS", kind.fixed).describe())
-    secret = f"# {request.secret} holds {' and '.join(request.secret_variables)}, made again when machines are rented"
+    secret = f"# {request.secret} holds {' and '.join(request.secret_variables)}, renewed when machines are rented"
     head = "# ADDRESS is the server's private address: what `" + shlex.join(tasks.address(request)) + "` prints"
     return "\n\n".join([*parts, f"{secret}\n{head}"]) + "\n"
 
