@@ -196,8 +196,10 @@ def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
     """
 
     def trained(block: Block) -> float | None:
-        # By all steps but the first: one batch read ahead may count for it or be missing.
+        # By all steps but the first: one batch read ahead may count for it or be missing. It is missing in a block's
+        # last step where a loader that is made for every epoch handed it out at the epoch's end.
         later = block.step_samples[1:]
+        later = later[:-1] if len(later) > 1 and not later[-1] and any(later) else later
         return block.samples if block.samples is None or not later else sum(later) * block.steps / len(later)
 
     values = rank_values(profile, trained)

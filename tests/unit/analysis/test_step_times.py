@@ -194,6 +194,15 @@ def test_ranks_of_different_size_add_up():
     assert breakdown.samples.per_rung["solo"] == 16  # as if every rank did as the leader does
 
 
+@pytest.mark.parametrize("steps", [(0, 16, 16, 16), (16, 16, 16, 0), (32, 16, 16, 0)])
+def test_a_batch_that_counts_for_the_step_before_or_after_a_block_is_no_smaller_step(steps: tuple[int, ...]):
+    profile = build(CALM)
+    blocks = tuple(
+        replace(block, samples=sum(steps), steps=len(steps), step_samples=steps) for block in profile.blocks
+    )
+    assert attribute(profile.model_copy(update={"blocks": blocks})).samples_per_step == 32
+
+
 def test_a_rank_that_did_not_count_leaves_the_job_unknown():
     samples = attribute(counted(build(CALM), lambda block: 8 if block.rank == 0 else None)).samples
     assert set(samples.per_rung) == {"solo"}
