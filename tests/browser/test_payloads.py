@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from big_studies import grid, many
-from chromium import CHROMIUM, Chromium
+from chromium import CHROMIUM, Chromium, PageLeftError
 from commands import run
 from markdown_it import MarkdownIt
 from payloads import HIT, LOOK, PAYLOADS, hostile, hostile_page
@@ -128,11 +128,14 @@ def _looked_at(browser: Chromium, folder: Path, drawn: dict[str, str]) -> list[s
         path.write_text(text, encoding="utf-8")
         browser.open(path)
         own = (path.as_uri(), "data:,", "data:font/ttf;")
-        found = [*browser.run(LOOK), *(each[:99] for each in browser.requests if not each.startswith(own))]
-        if name.endswith("report.html"):
-            found += map(str, browser.complaints)  # also what the policy refused
-        if browser.run("location.href") != path.as_uri():
-            found.append("it led away")
+        try:
+            found = [*browser.run(LOOK), *(each[:99] for each in browser.requests if not each.startswith(own))]
+            if name.endswith("report.html"):
+                found += map(str, browser.complaints)  # also what the policy refused
+            if browser.run("location.href") != path.as_uri():
+                found.append("it led away")
+        except PageLeftError:
+            found = ["it led away"]
         wrong += [f"{name}: {each}" for each in found]
     return wrong
 

@@ -19,6 +19,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 _PATIENCE = 60.0
 
 
+class PageLeftError(Exception):
+    """The page went elsewhere, or away, while it was asked."""
+
+
 class Chromium:
     """One browser with one page; what its console said and what it asked the network for are kept."""
 
@@ -112,6 +116,8 @@ class Chromium:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
         answer = self._until(lambda found, number=self._number: found.get("id") == number)
+        if "navigated or closed" in str(answer.get("error")):
+            raise PageLeftError(answer["error"])
         assert "error" not in answer, answer
         return answer["result"]
 
