@@ -31,6 +31,9 @@ class Heard:
     def stepped(self, optimizer: Any) -> None:
         self.words.append("stepped")
 
+    def backward_ended(self) -> None:
+        pass
+
     def acted(self) -> None:
         self.words.append("acted")
 

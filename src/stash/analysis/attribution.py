@@ -23,6 +23,7 @@ from stash.analysis.breakdown import (
     missing_stalls,
     ranks_per_node,
 )
+from stash.analysis.disturbance import disturbance, undisturbed
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
 from stash.analysis.stability import stability
 from stash.analysis.step_times import StepTimes, count_samples, rank_times, step_matrix
@@ -62,8 +63,9 @@ SLOW_RANK_EXCESS = 0.05
 
 
 def attribute(profile: Profile, source: str | None = None) -> Breakdown:
-    """The breakdown of the profile's mean step over its kept rounds.
+    """The breakdown of the profile's mean step over its kept rounds, without what other work on its machines cost.
 
+    That is subtracted, and told beside the stalls; ``without_delays(profile)`` has the stalls as they were seen.
     ``source`` is the file it came from, to be named in errors. Raises StashError if no round is complete, and
     ArtefactError if a block's time is no positive number, or of no rank.
     """
@@ -76,6 +78,8 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
                 f"{named} is damaged: rank {block.rank}'s steps under {block.rung} in round {block.round} are said "
                 f"to take {block.seconds:g} s; profile again"
             )
+    calm = undisturbed(profile)
+    measured, profile = profile, calm.profile
     every = step_matrix(profile)
     if not every.rounds:
         seen = {block.rung for block in profile.blocks}
@@ -117,6 +121,7 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
         disputes=disputed,
         surfacing=surfacing(kept.rungs, stalls, speeds, in_step),
         startup_seconds=sum(startups) if startups else None,
+        disturbed=disturbance(measured, calm, kept.rungs, every.rounds),
         notes=(*_remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pydantic import model_validator
 
+from stash.analysis.disturbance import Disturbance
 from stash.core.errors import StashError
 from stash.core.formatting import plus_minus
 from stash.core.intervals import Interval
@@ -230,6 +231,8 @@ class Breakdown(Record):
     by_waits: bool = False
     """Data stalls are what steps waited for the loader, and not how rungs differ."""
     disputes: tuple[Dispute, ...] = ()
+    disturbed: Disturbance | None = None
+    """What other work on the machines cost a step, which its stalls do not contain; ``None`` if unknown."""
     startup_seconds: float | None = None
     """Starting the loader's workers, once per iteration over the data set unless they persist."""
     notes: tuple[str, ...] = ()

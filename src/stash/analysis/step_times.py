@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stash.analysis.breakdown import SampleCounts
+from stash.analysis.disturbance import undisturbed
 from stash.core.errors import StashError
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import NAMES, rung
@@ -80,8 +81,9 @@ def step_matrix(profile: Profile) -> StepTimes:
     A round is complete when every rung of the ladder has a block of every rank that takes part in it: only
     the leader's under ``resident`` and ``solo``, all ranks' above. A rung's time is that of the rank that is
     slowest on average: the slowest of each round would count noise as waiting, where ranks do not wait for each
-    other.
+    other. What other work on the machines cost is subtracted, if that is not done yet.
     """
+    profile = undisturbed(profile).profile
     rungs = climbed_rungs(profile)
     per_rank = rank_values(profile, lambda block: block.seconds)
     everyone = {rank.rank for rank in profile.ranks}
@@ -301,6 +303,7 @@ class Course(Record):
 
 def course(profile: Profile) -> Course:
     """The course of a profile's measurement."""
+    profile = undisturbed(profile).profile
     every = step_matrix(profile)
     calm = every.calmed() if every.rounds else every
     alone = [numbers[0] if len(numbers) == 1 else None for numbers in every.sets]

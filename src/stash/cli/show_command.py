@@ -46,6 +46,7 @@ class ShowOptions(Options):
         "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
     )
     explain: bool = flag("Say also what each word of a profile's report means.")
+    as_seen: bool = flag("Leave what other work on the machine cost in the stalls of a profile, as they were seen.")
     redact: bool = flag("Leave out names of machines, paths and addresses.")
     output: Path | None = option("FILE", "With --redact: save what is left, to be passed on.", Path, "-o", "--output")
     store: str | None = store_option()
@@ -62,6 +63,7 @@ def show(options: ShowOptions) -> None:
 
         stash show resnet18.stash.json --redact -o shared.stash.json
     """
+    from stash.analysis.disturbance import without_delays
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
     from stash.plan.records import is_plan
@@ -71,8 +73,8 @@ def show(options: ShowOptions) -> None:
     file, json, explain, redact, output = options.file, options.json, options.explain, options.redact, options.output
     made = "a plan" if is_plan(file) else "a log of a run" if is_spot_log(file) else None
     if made is not None:
-        if redact or explain:
-            refused = "--redact" if redact else "--explain"
+        if redact or explain or options.as_seen:
+            refused = "--redact" if redact else "--explain" if explain else "--as-seen"
             raise UserError(f"{refused} is about profiles, and {file} is {made}; leave it out")
         (_print_plan if made == "a plan" else _print_spot_log)(file, json)
         return
@@ -83,7 +85,10 @@ def show(options: ShowOptions) -> None:
         found = _fit_to_share(run, output) if redact else run.artefact
         if explain and (json or isinstance(found, Probe)):
             raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")
+        if options.as_seen and isinstance(found, Probe):
+            raise UserError("--as-seen is about the stalls of a profile; a probe has none")
         if isinstance(found, Profile):
+            found = without_delays(found) if options.as_seen else found
             print_profile(found, json, source=Path(file), explain=explain)
         else:
             from stash.catalog.layers import load as load_catalog

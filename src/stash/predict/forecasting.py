@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown, Missing
+from stash.analysis.disturbance import undisturbed
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
@@ -53,6 +54,7 @@ def base_of(
     clusters: Callable[[str], Target] = no_files,
 ) -> Base:
     """What forecasts from ``profile`` start with; raises StashError if it has no complete round."""
+    profile = undisturbed(profile).profile
     breakdown, draws = breakdown or attribute(profile), draws or Draws()
     done = passes(profile, breakdown)
     pipeline = loading(profile, breakdown, draws)

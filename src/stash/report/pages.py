@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from stash.advice.verdict import Advice
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.comparison import changed, compare, incomparable, network_stall
+from stash.analysis.disturbance import undisturbed
 from stash.analysis.findings.probe_reading import Reading
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
 from stash.analysis.usage import data_blocks, readiness, usage
@@ -104,6 +105,7 @@ def _hosts(profile: Profile, reading: Reading | None) -> Chapter:
 
 def _measured(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
     """The chapters that have charts, in the order of the questions that people ask."""
+    profile = undisturbed(profile).profile
     kept = step_matrix(profile).calmed()
     uses, rungs = usage(profile, kept), breakdown.rungs
     return [

@@ -76,6 +76,21 @@ def _beyond_the_contract(breakdown: Breakdown) -> dict[str, Any]:
         "notes": list(breakdown.notes),
         "samples_per_step": _significant(breakdown.samples_per_step),
         "waits": _all_significant(breakdown.waits.model_dump()),
+        "disturbed": _disturbed(breakdown),
+    }
+
+
+def _disturbed(breakdown: Breakdown) -> dict[str, Any] | None:
+    """Seconds of a step that was seen and is none of ``stalls``."""
+    found = breakdown.disturbed
+    if found is None:
+        return None
+    return {
+        "seconds": _significant(found.time.value, SECONDS_DIGITS),
+        "low": _significant(found.time.low, SECONDS_DIGITS),
+        "high": _significant(found.time.high, SECONDS_DIGITS),
+        "steal": _significant(found.steal),
+        "programs": [each.model_dump() for each in found.programs],
     }
 
 
@@ -113,6 +128,8 @@ ROWS = {
     "fetch": "waiting for the disk, where files are not in memory",
 }
 LABELS = {
+    "disturbed": "what steps took longer than they do on a machine with nothing else to do, by the time that the kernel "
+    "counted their threads as ready and without a core; it is subtracted from every stall",
     "samples/s": "what the devices could train if no data were waited for, and what the loaders deliver while nobody "
     "trains; loaders slower than the devices make a data stall",
     "waited": "how long steps stood waiting for the loader: a second estimate of prep and fetch, which leaves out "

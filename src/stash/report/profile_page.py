@@ -19,6 +19,9 @@ from stash.report.profile_contract import words
 from stash.ui.page import Chapter, Page, Row
 
 UNKNOWN = "unknown"
+WORTH_SAYING = 0.01
+"""Of the step: what was lost to other work, if less, is not mentioned."""
+STEAL = 0.01
 
 
 def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool = False) -> Page:
@@ -104,6 +107,7 @@ def _devices(breakdown: Breakdown, profile: Profile) -> str:
 def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
     slow, startup = breakdown.slow_rank, breakdown.startup_seconds
     facts = [
+        ("disturbed", _disturbed(breakdown)),
         ("samples/s", _rates(breakdown.rates)),
         ("waited", _waits(breakdown.waits)),
         ("gradients", _exchange(breakdown)),
@@ -119,6 +123,18 @@ def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
         *(("note", note) for note in breakdown.notes),
     ]
     return tuple((label, text) for label, text in facts if text)
+
+
+def _disturbed(breakdown: Breakdown) -> str:
+    """What other work on the machine cost beside the step, and which that was."""
+    found = breakdown.disturbed
+    if found is None or found.time.value < WORTH_SAYING * breakdown.step_seconds:
+        return ""
+    lost = f"{format_seconds(found.time.value)} more were lost in every step to other work on this machine"
+    busy = [f"{each.name} ({each.cores:.0%} of a core)" for each in found.programs]
+    if found.steal is not None and found.steal >= STEAL:
+        busy.append(f"other tenants (steal {found.steal:.0%})")
+    return f"{lost}{f': {listed(busy)}' if busy else ''}; no stall contains them (--as-seen puts them back)"
 
 
 def _rates(rates: Rates) -> str:

@@ -135,6 +135,8 @@ class Rank(Record):
     """``cpu``, ``cuda:0`` …"""
     cores: Whole | None = None
     """Cores the process was pinned to."""
+    machine: PlainName | None = None
+    """What ranks on one machine have in common, whatever node each is of: the beginning of its kernel's boot id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +192,32 @@ class Block:
     """Sizes of the files of many samples (open, mapped, opened again and again, or below ``--data-root``) that were
     dropped from memory before a cold block."""
     cpu_seconds: Number | None = None
-    """Of blocks of replayed batches: processor time of this rank's own process, whatever else ran on the host."""
+    """Processor time of this rank's own process, all its threads; once of blocks of replayed batches only."""
     fetch_cpu_seconds: Number | None = None
     """Of ``fetch_seconds``, processor time: the rest waited, for files, for cores or for what a script sleeps."""
+    step_waits: tuple[Number, ...] = ()
+    """Of ``wait_seconds``, what each step waited."""
+    step_delays: tuple[Number, ...] = ()
+    """Seconds of each step in which the training thread was ready to run and had no core (``schedstat``)."""
+    step_wait_delays: tuple[Number, ...] = ()
+    """Of ``step_delays``, what fell into waits for the loader."""
+    step_exchanges: tuple[Number, ...] = ()
+    """Seconds of each step from this rank's last gradient until its backward pass was over, on the device's clock:
+    what it waits for the exchange. Empty where the last gradient is not known."""
+    step_exchange_delays: tuple[Number, ...] = ()
+    """Of ``step_delays``, what fell into these windows."""
+    helper_delay_seconds: Number | None = None
+    """Run-queue delay of the process's other threads (gloo's, autograd's) in all of these windows together."""
+    thread_cpu_seconds: Number | None = None
+    """Processor time of the training thread."""
+    machine_cpu_seconds: Number | None = None
+    """Processor time that the whole machine used meanwhile, in ticks of a hundredth."""
+    worker_cpu_seconds: Number | None = None
+    """Processor time of the loader's workers of this rank."""
+    worker_delay_seconds: Number | None = None
+    """What they were ready to run and had no core."""
+    throttled_seconds: Number | None = None
+    """What the limit of the rank's own control group kept its members from running, counted once a core."""
 
 
 class Rate(Record):
@@ -233,6 +258,15 @@ class Memory(Record):
     """Of the host, by the training process, from its start on (VmHWM): code and replayed batches included."""
     replayed_bytes: Whole | None = None
     """Of the batches that Stash kept in host memory for replays."""
+
+
+class OtherProgram(Record):
+    """A program that was no part of the job and ran on its machine meanwhile, all its processes together."""
+
+    name: PlainName
+    """Of the program, or of the script that an interpreter runs; no arguments."""
+    cores: Number
+    """That it used on average while blocks were measured."""
 
 
 class CellCost(Record):
@@ -319,6 +353,8 @@ class Profile(Record):
     workers: tuple[WorkerTimes, ...] = ()
     """Of the leader's loaders."""
     memory: tuple[Memory, ...] = ()
+    others: tuple[OtherProgram, ...] = ()
+    """The busiest programs beside the job on the leader's machine."""
     cost: CellCost | None = None
     """Of a cell of a study; ``None``: not known, or not paid for by time."""
 

@@ -47,6 +47,9 @@ class Listener(Protocol):
     def stepped(self, optimizer: Any) -> None:
         """An optimizer stepped."""
 
+    def backward_ended(self) -> None:
+        """A backward pass is over, its exchange included."""
+
     def acted(self) -> None:
         """The script called a collective of its own."""
 
@@ -145,6 +148,12 @@ def stepped(optimizer: Any) -> None:
 def passed() -> None:
     """A backward pass begins."""
     _EventBus.passes += 1
+
+
+def backward_ended() -> None:
+    """That backward pass is over."""
+    if (listener := current_listener()) is not None:
+        listener.backward_ended()
 
 
 def passes() -> int:

@@ -41,6 +41,8 @@ from stash.measure.protocol.put_back import put_back
 _TICK = 0.1
 _LOOK_SECONDS = 3.0
 """Between looks at the ranks' signs of life; they need the cores more."""
+_GLANCE_SECONDS = 1.0
+"""Between looks at the programs that run beside the job."""
 _SILENCE = 60.0
 """Seconds without a step, of ranks that took steps, after which a job counts as hung at the earliest …"""
 _SLOWER = 5.0
@@ -219,13 +221,17 @@ class Launches:
     def _watch(self, running: list[_Running], begun: float) -> Diagnosis | None:
         """Follow members until all have ended, or something says that they should be; the value is what, if so."""
         clock = self._measurement.clock
-        looked, pace = begun, _Pace(begun)
+        looked = glanced = begun
+        pace = _Pace(begun)
         while any(each.process.poll() is None for each in running):
             follow_requests()
             for each in running:
                 self._follow(each)
                 if each.peers is not None:
                     each.peers.open()  # ranks that just met wait for it
+            if clock.monotonic() - glanced > _GLANCE_SECONDS:
+                glanced = clock.monotonic()
+                self._measurement.bystanders.look(count=self._measurement.spent() > 0)
             if clock.monotonic() - looked > _LOOK_SECONDS:
                 looked = clock.monotonic()
                 self._mention_neighbours()

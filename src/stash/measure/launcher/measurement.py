@@ -15,6 +15,7 @@ from stash.analysis.step_times import StepTimes, step_matrix
 from stash.core import rounds
 from stash.core.records.host import Host
 from stash.core.records.profile import Profile, Settings, Workload
+from stash.measure.launcher.bystanders import Bystanders
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.gathered import Gathered
@@ -80,6 +81,7 @@ class Measurement:
     gpus: int
     clock: Timer = time
     gathered: Gathered = field(default_factory=Gathered)
+    bystanders: Bystanders = field(default_factory=Bystanders)
     launches: int = 0
     """Started so far."""
     isolated: str | None = None
@@ -137,7 +139,8 @@ class Measurement:
         )
         elapsed = self.clock.monotonic() - self._began
         before = None if self._first_block is None else self._first_block - self._began
-        return self.gathered.profile(settings, workload, ended, elapsed, before)
+        found = self.gathered.profile(settings, workload, ended, elapsed, before)
+        return found.model_copy(update={"others": self.bystanders.programs()})
 
     def step_times(self) -> StepTimes:
         """Of the complete rounds so far."""

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 from stash.core.imports import borrowed
 
+_TICKS = os.sysconf("SC_CLK_TCK")
+"""In a second."""
+
 
 @dataclass(frozen=True)
 class Totals:
@@ -51,6 +54,8 @@ class Activity(NamedTuple):
     """Sent on all interfaces, loopback included."""
     disk_bytes: int | None
     """Read from all block devices."""
+    cpu_seconds: float | None = None
+    """Of all its cores together, whoever used them; a guest that its host kept waiting used nothing then."""
 
 
 def since(before: Totals) -> Activity:
@@ -63,6 +68,7 @@ def since(before: Totals) -> Activity:
         steal=round(steal / ticks, 4) if ticks and steal is not None else None,
         network_bytes=_less(now.sent, before.sent),
         disk_bytes=_less(now.read, before.read),
+        cpu_seconds=None if busy is None else busy / _TICKS,
     )
 
 

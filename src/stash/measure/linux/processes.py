@@ -33,6 +33,14 @@ class Status(NamedTuple):
     """Once it has ended: its exit code, or the number of the signal that ended it, negative."""
 
 
+def boot_id() -> str:
+    """What the running kernel is called, which all containers of one machine share; empty where unknown."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 def carrying(variable: str, value: str, proc: Path = _PROC) -> list[int]:
     """Numbers of the live processes that were started with ``variable=value``; what may not be read is left out."""
     return _with_word(f"{variable}={value}", "environ", proc)

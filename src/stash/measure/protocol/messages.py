@@ -91,6 +91,7 @@ class RankSeen(Message, kind="rank"):
     local_rank: int
     device: str
     cores: int | None = None
+    machine: str | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,17 @@ class BlockDone(Message, kind="block"):
     held_bytes: int | None = None
     cpu_seconds: float | None = None
     fetch_cpu_seconds: float | None = None
+    step_waits: tuple[float, ...] = ()
+    step_delays: tuple[float, ...] = ()
+    step_wait_delays: tuple[float, ...] = ()
+    step_exchanges: tuple[float, ...] = ()
+    step_exchange_delays: tuple[float, ...] = ()
+    helper_delay_seconds: float | None = None
+    thread_cpu_seconds: float | None = None
+    machine_cpu_seconds: float | None = None
+    worker_cpu_seconds: float | None = None
+    worker_delay_seconds: float | None = None
+    throttled_seconds: float | None = None
 
 
 @dataclass(frozen=True)

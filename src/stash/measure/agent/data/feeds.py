@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,6 +63,8 @@ class Feed:
         """Never end: the script's own epochs are too short to be measured in."""
         self.now = time.perf_counter
         """The clock of whoever keeps account of it."""
+        self.delay: Callable[[], float] = float
+        """Run-queue delay so far of the thread that trains."""
         self.known_to: object = None
         """Whoever keeps account of the loops that read it; in a fork that is somebody else."""
         self.loops = 0
@@ -80,6 +82,8 @@ class Feed:
         self.reads_ahead = False
         """The loop fetches a batch before it trains on the last one, as frameworks do."""
         self.wait = 0.0
+        self.wait_delay = 0.0
+        """Of ``wait``, what the thread was ready to run and had no core."""
         self.took = 0.0
         """Seconds that the last batch took to come."""
         self.own = 0.0
@@ -216,10 +220,12 @@ class Feed:
         return batch
 
     def _read(self, began: float) -> Any:
+        delayed = self.delay()
         batch = self.endless() if self.mode != "real" or self.goes_on else self._until_the_end()
         ended = self.now()
         self.took = ended - began
         self.wait += self.took
+        self.wait_delay += self.delay() - delayed
         if self.asked is not None:
             self.startup, self.asked = ended - self.asked, None
         if self.mode == "real":

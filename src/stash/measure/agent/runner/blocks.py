@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent.data import batches
@@ -17,7 +18,8 @@ from stash.measure.agent.runner.cache_check import CacheEvidence
 from stash.measure.agent.runner.judge import BlockReport, Judge, Outcome
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import MemoryWatch, OwnRank
-from stash.measure.linux import counters
+from stash.measure.agent.runner.usage import Usage
+from stash.measure.linux.counters import gpu_utilisation
 from stash.measure.protocol.messages import BlockDone, Message, Payload, PhaseBegun, RoundsPlanned, WorkersTimed
 from stash.measure.protocol.orders import Orders
 
@@ -122,6 +124,7 @@ def _batches(size: BlockSize, feed: Feed) -> int:
 # Blocks ----------------------------------------------------------------------------------------------------
 # Running one block: settle, time the steps, read the counters, and agree with the other ranks what is next.
 
+N = TypeVar("N", int, float)
 _MODES = {"warm": WARM, "cold": COLD}
 
 
@@ -210,8 +213,10 @@ class BlockRunner:
         waits = sum(feed.wait for feed in rank.feeds)
         served = [sum(feed.samples for feed in rank.feeds)]
         counting, own = own_seconds(tally), [self._own_seconds(tally)]
+        waited, delayed = [waits - counting], [sum(feed.wait_delay for feed in rank.feeds)]
         self._memory.begin()
-        before, spent = counters.totals(), time.process_time()
+        rank.stamps.begin()
+        usage = Usage(rank.feeds)
         clock = self._loops.begin_block()
         for index in range(size.steps):
             yield
@@ -219,22 +224,33 @@ class BlockRunner:
             own.append(self._own_seconds(tally))
             clock.step(now, self._loops.between, own[-1] - own[-2])
             served.append(sum([feed.samples for feed in rank.feeds]))
+            waited.append(sum([feed.wait for feed in rank.feeds]) - own_seconds(tally))
+            delayed.append(sum([feed.wait_delay for feed in rank.feeds]))
         self._loops.clock = None
-        machine, spent = counters.since(before), time.process_time() - spent
-        block = BlockDone(
+        block = usage.until_now(BlockDone(
             round=number, rung=visit.rung, rank=rank.place.rank, steps=size.steps,
             seconds=sum(clock.steps), step_seconds=tuple(clock.steps), interrupted_seconds=clock.interrupted,
             started=clock.started - self._began, launch=rank.orders.launch,
-            gpu=counters.gpu_utilisation(rank.clock.gpu), cpu=machine.cpu, steal=machine.steal,
-            network_bytes=machine.network_bytes, disk_bytes=machine.disk_bytes,
-        )  # fmt: skip
-        if not visit.reads_data:
-            block = replace(block, cpu_seconds=float(f"{spent:.3g}"))
+            gpu=gpu_utilisation(rank.clock.gpu),
+        ))  # fmt: skip
+        if rank.stamps.known:
+            block = replace(block, step_delays=tuple(rank.stamps.delays))
+        if rank.stamps.sees_exchange:
+            block = replace(
+                block,
+                step_exchanges=rank.stamps.windows(),
+                step_exchange_delays=tuple(rank.stamps.exchange_delays),
+                helper_delay_seconds=rank.stamps.helper_delay,
+            )
         if rank.feeds:
-            waited = sum(feed.wait for feed in rank.feeds) - waits - (own_seconds(tally) - counting)
-            block = replace(block, wait_seconds=waited)
+            block = replace(
+                block,
+                wait_seconds=waited[-1] - waited[0],
+                step_waits=_differences(waited),
+                step_wait_delays=_differences(delayed),
+            )
         if rank.feeds and not any(feed.uncounted for feed in rank.feeds):
-            each = tuple(after - before for before, after in itertools.pairwise(served))
+            each = _differences(served)
             block = replace(block, samples=sum(each) or None, step_samples=each)
         beside = [] if visit.rung == "resident" else [self._memory.end()]
         return self._drained(tally, block, beside) if visit.reads_data else _report(block, beside)
@@ -293,6 +309,10 @@ class BlockRunner:
             self._after_warm = None
         elif visit.scope != "self":
             alone.time_exchange(self.rank, visit)
+
+
+def _differences(totals: Sequence[N]) -> tuple[N, ...]:
+    return tuple(after - before for before, after in itertools.pairwise(totals))
 
 
 def _report(

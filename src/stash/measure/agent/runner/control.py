@@ -16,6 +16,7 @@ from stash.core.membership import LOOPBACK, address_towards
 from stash.measure.agent import private
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.linux.interfaces import address_of, interface_towards, is_loopback
+from stash.measure.linux.processes import boot_id
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import JournalCopy
 from stash.measure.protocol.messages import Message, Payload
@@ -228,12 +229,10 @@ def node_name() -> str:
         if os.environ.get(variable):
             return f"{variable}={os.environ[variable]}"
     try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
         network = os.stat("/proc/self/ns/net").st_ino
     except OSError:
-        boot, network = "", 0
-    return f"{socket.gethostname()} {boot} {network}"
+        network = 0
+    return f"{socket.gethostname()} {boot_id()} {network}"
 
 
 # Parting ---------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.replicas import ranks_of_one_replica, sharded
 from stash.measure.agent.wraps.scope import Membership, default_group, make, membership, parts_on, scope
+from stash.measure.linux.processes import boot_id
 from stash.measure.protocol.messages import (
     HostsSeen,
     JobFacts,
@@ -186,7 +187,7 @@ def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
     used = [*scope.used.values(), *replicas.groups(), default_group()] if place.nodes > 1 else []
     return Introduction(
-        rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores),
+        rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores, boot_id()[:8] or None),
         host=orders.host if place.local_rank == 0 else None,
         groups=tuple({membership(group) for group in used if group.rank() == 0 and scope.reaches(group)}),
         handed_on=tuple(sorted(scope.handed_on)),
@@ -332,6 +333,7 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     _name_phase(rank, sum(parameter.numel() for parameter in inputs.parameters.values()))
     for _ in range(steps - 1):
         ready.append((yield from survey.at_gradients(rank)))
+    _follow_last_gradient(rank, ready)
     moved = [n for n, count in private.sequence_numbers().items() if count != before.get(n, count)]
     for feed in rank.feeds:
         feed.ring.judge()
@@ -345,6 +347,14 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     verdict, rank.inseparable = rank.agree((bool(moved), together), judge)
     rank.set_scope("world")
     return verdict
+
+
+def _follow_last_gradient(rank: OwnRank, ready: list[survey.GradientClock]) -> None:
+    """From now on windows of exchange begin where the gradient is ready that was the last in these steps."""
+    rows = ready[-1].rows
+    if rows and rows[-1]["ready_seconds"] is not None:
+        known = dict(survey.trained_parameters(rank.optimizer))
+        rank.stamps.follow(known[rows[-1]["name"]])
 
 
 def _look_at_whole_steps(rank: OwnRank, steps: int) -> Generator[None, None, None]:

@@ -26,6 +26,7 @@ from stash.measure.agent.runner.control import Control, Shutdown
 from stash.measure.agent.runner.loops import PATIENCE, Loops
 from stash.measure.agent.runner.optimizers import Optimizers, Updating
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
+from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.wraps import opened_files, steps
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Journal
@@ -129,6 +130,7 @@ class LadderRunner:
             return
         if self._routine is None or self.state is not State.CLIMBING:
             return
+        rank.stamps.step_ends()
         self._optimizers.counts()
         rank.beat(self._optimizers.counted)
         rank.counts_step()
@@ -136,11 +138,17 @@ class LadderRunner:
         try:
             next(self._routine)
             self._loops.step_begins()
+            rank.stamps.step_begins()
         except StopIteration:
             self._leave()
         except LoopEndedError:
             self.state = State.ENDING
             self._leave()
+
+    def backward_ended(self) -> None:
+        """A backward pass is over, its exchange included."""
+        if self._routine is not None:
+            self.rank.stamps.backward_ended()
 
     def beat(self) -> None:
         """A sign of life, with the steps so far."""
@@ -193,6 +201,7 @@ class LadderRunner:
 
         rank = self.rank
         rank.updating = first
+        rank.stamps = Stamps(rank.clock.now)
         scope.forget()  # what came before the first step was setting up
         rank.count_anew()
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
@@ -319,6 +328,7 @@ class LadderRunner:
     def _measure_nothing(self) -> None:
         """From now on the script is on its own."""
         self.state, self.listens = State.FINISHED, False
+        self.rank.stamps.let_go()
         self._loops.forget()
 
     def _finish(self, reason: str, why: str | None = None) -> None:

@@ -14,6 +14,7 @@ from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.clock import Clock
 from stash.measure.agent.runner.control import Place
 from stash.measure.agent.runner.optimizers import Updating
+from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.linux.counters import peak_resident_bytes
@@ -59,6 +60,8 @@ class OwnRank:
         self.orders, self.clock, self.control = orders, clock, control
         self.feeds: list[Feed] = []
         """Of the loaders that the training loop reads."""
+        self.stamps = Stamps(clock.now)
+        """Of the thread that trains; made anew by the first step, which tells which one that is."""
         self.updating: Updating | None = None
         """The optimizer whose steps are the job's."""
         self.phase: int | None = None

@@ -156,6 +156,7 @@ def wrap_backward(module: ModuleType) -> None:
             backward(tensors, *args, **kwargs)
         else:
             own_update.backward(backward, tensors, *args, **kwargs)
+        script.backward_ended()
 
     module.backward = heard  # type: ignore[attr-defined]
 

@@ -1,0 +1,77 @@
+"""Which programs use a machine's cores beside the job: read from /proc once in a while, by whoever waits for the job.
+
+Programs are named as a user knows them: by their file, or by the script that an interpreter runs. What processes did
+that ended between two looks counts for the one that waited for them. No arguments, no owners.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from stash.core.records.profile import OtherProgram
+from stash.measure.linux.processes import descendants
+
+_PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_MIN_CORES = 0.02
+_MAX_PROGRAMS = 3
+_INTERPRETERS = ("python", "node", "perl", "ruby", "java", "sh", "bash", "dash")
+
+
+class Bystanders:
+    """The programs that are no part of the processes below this one; ``look`` at them now and then."""
+
+    def __init__(self, proc: Path = _PROC, clock: Callable[[], float] = time.monotonic) -> None:
+        self._proc, self._clock = proc, clock
+        self._before: dict[int, int] = {}
+        self._used: dict[str, float] = defaultdict(float)
+        self._looked: float | None = None
+        self._seconds = 0.0
+
+    def look(self, count: bool = True) -> None:
+        """Add up what was used since the last look, unless it is not to ``count``."""
+        now, own = self._clock(), {os.getpid(), *descendants(os.getpid(), self._proc)}
+        ticks = {number: used for number, used in self._ticks() if number not in own}
+        if count and self._looked is not None:
+            self._seconds += now - self._looked
+            for number, used in ticks.items():
+                since = used - self._before.get(number, 0 if number not in self._before else used)
+                if since > 0:
+                    self._used[self._name(number)] += since / _TICKS
+        self._before, self._looked = ticks, now
+
+    def _ticks(self) -> Iterable[tuple[int, int]]:
+        """Of every process: its own time on cores, and that of its children that have ended."""
+        for folder in self._proc.glob("[0-9]*"):
+            with suppress(OSError, ValueError, IndexError):
+                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                yield int(folder.name), sum(map(int, fields[11:15]))
+
+    def _name(self, number: int) -> str:
+        folder = self._proc / str(number)
+        name, words = "", []
+        with suppress(OSError):
+            name = (folder / "comm").read_text(errors="replace").strip()
+            words = [word.decode(errors="replace") for word in (folder / "cmdline").read_bytes().split(b"\0")]
+        program = os.path.basename(words[0]) if words and words[0] else name
+        if program.startswith(_INTERPRETERS):
+            module = words[words.index("-m") + 1] if "-m" in words[1:-1] else None
+            script = module or next((os.path.basename(word) for word in words[1:] if word[:1] not in ("-", "")), "")
+            program = script if script and "\n" not in script and " " not in script else program
+        return (program or "unknown")[:40]
+
+    def programs(self) -> tuple[OtherProgram, ...]:
+        """The busiest, with the cores that each used on average."""
+        if not self._seconds:
+            return ()
+        ranked = sorted(((used / self._seconds, name) for name, used in self._used.items()), reverse=True)
+        return tuple(
+            OtherProgram(name=name, cores=round(cores, 2))
+            for cores, name in ranked[:_MAX_PROGRAMS]
+            if cores > _MIN_CORES
+        )

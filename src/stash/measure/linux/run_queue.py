@@ -1,0 +1,128 @@
+"""How long threads were ready to run and had no core: the run-queue delay that the kernel's scheduler counts.
+
+Everything else on the machine shows there, whatever it is: a thread that is ready and waits was kept from running by
+somebody. Who that was is not known here. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from typing import NamedTuple
+
+_TASKS = "/proc/self/task"
+_BYTES = 64
+
+
+class Scheduled(NamedTuple):
+    """Seconds since a thread began, or of several threads together."""
+
+    ran: float
+    """On a core; of a thread that runs right now as of its last timer tick."""
+    delayed: float
+    """Ready to run, and waiting for a core: throttled by its own control group, too."""
+
+    def __sub__(self, before: Scheduled) -> Scheduled:
+        return Scheduled(self.ran - before.ran, self.delayed - before.delayed)
+
+
+NOTHING = Scheduled(0.0, 0.0)
+
+
+class RunQueue:
+    """The delay of the thread that makes this object, read in a microsecond from wherever."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_native_id()
+        self._file: int | None = None
+        with suppress(OSError):
+            self._file = os.open(f"{_TASKS}/{self.thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+
+    @property
+    def known(self) -> bool:
+        """Whether this kernel counts it."""
+        return self._file is not None
+
+    def delay(self) -> float:
+        """Seconds so far; 0 where the kernel does not count it."""
+        return 0.0 if self._file is None else int(os.pread(self._file, _BYTES, 0).split(None, 2)[1]) * 1e-9
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+
+class Helpers:
+    """The other threads of this process that work for its steps: of the exchange, of autograd, of parallel loops."""
+
+    def __init__(self, spared: int) -> None:
+        self._spared = spared
+        self._files: dict[int, int] = {}
+        self._at_rest: dict[int, bytes] = {}
+
+    def look(self) -> None:
+        """Find out which there are, and follow those that have done anything since the last look."""
+        with suppress(OSError):
+            there = {int(name) for name in os.listdir(_TASKS)} - {self._spared}
+            for thread in self._files.keys() - there:
+                os.close(self._files.pop(thread))
+            self._at_rest = {thread: seen for thread, seen in self._at_rest.items() if thread in there}
+            for thread in there - self._files.keys():
+                self._consider(thread)
+
+    def _consider(self, thread: int) -> None:
+        with suppress(OSError):
+            file = os.open(f"{_TASKS}/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            now = os.pread(file, _BYTES, 0)
+            if thread in self._at_rest and self._at_rest[thread] != now:
+                self._files[thread] = file
+            else:
+                self._at_rest[thread] = now
+                os.close(file)
+
+    def delay(self) -> float:
+        """Seconds so far, of those that are followed; a thread that has ended keeps nothing."""
+        total = 0
+        for file in self._files.values():
+            with suppress(OSError):
+                total += int(os.pread(file, _BYTES, 0).split(None, 2)[1])
+        return total * 1e-9
+
+    def __del__(self) -> None:
+        for file in self._files.values():
+            os.close(file)
+
+
+def of_processes(numbers: list[int]) -> Scheduled:
+    """What the first threads of these processes have run and been delayed, together; those that are gone: nothing."""
+    ran = delayed = 0
+    for number in numbers:
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{number}/schedstat", "rb") as file:
+            words = file.read(_BYTES).split()
+            ran, delayed = ran + int(words[0]), delayed + int(words[1])
+    return Scheduled(ran * 1e-9, delayed * 1e-9)
+
+
+def throttled_seconds() -> float | None:
+    """What the limits of this process's own control group have kept it from running so far; ``None`` if unknown."""
+    for path, unit in _throttled_files():
+        with suppress(OSError, ValueError, StopIteration), open(path) as file:
+            line = next(line for line in file if line.startswith(("throttled_time", "throttled_usec")))
+            return int(line.split()[1]) * unit
+    return None
+
+
+def _throttled_files() -> list[tuple[str, float]]:
+    """Where version 1 and version 2 of control groups may count it, and their units in seconds."""
+    found: list[tuple[str, float]] = []
+    with suppress(OSError), open("/proc/self/cgroup") as file:
+        for line in file:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            if not controllers:
+                found.append((f"/sys/fs/cgroup{path}/cpu.stat", 1e-6))
+            elif "cpu" in controllers.split(","):
+                folder = path.rstrip("/")
+                found.append((f"/sys/fs/cgroup/cpu{folder}/cpu.stat", 1e-9))
+                found.append((f"/sys/fs/cgroup/{controllers}{folder}/cpu.stat", 1e-9))
+    return found
