@@ -128,7 +128,7 @@ ROWS = {
     "fetch": "waiting for the disk, where files are not in memory",
 }
 LABELS = {
-    "disturbed": "what steps took longer than they do on a machine with nothing else to do, by the time that the kernel "
+    "disturbed": "what steps took longer than on a machine with nothing else to do, by the time for which the kernel "
     "counted their threads as ready and without a core; it is subtracted from every stall",
     "samples/s": "what the devices could train if no data were waited for, and what the loaders deliver while nobody "
     "trains; loaders slower than the devices make a data stall",

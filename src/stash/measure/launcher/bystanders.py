@@ -70,8 +70,5 @@ class Bystanders:
         if not self._seconds:
             return ()
         ranked = sorted(((used / self._seconds, name) for name, used in self._used.items()), reverse=True)
-        return tuple(
-            OtherProgram(name=name, cores=round(cores, 2))
-            for cores, name in ranked[:_MAX_PROGRAMS]
-            if cores > _MIN_CORES
-        )
+        busy = [(name, cores) for cores, name in ranked[:_MAX_PROGRAMS] if cores > _MIN_CORES]
+        return tuple(OtherProgram(name=name, cores=round(cores, 2)) for name, cores in busy)

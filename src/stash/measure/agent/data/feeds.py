@@ -45,6 +45,10 @@ class Feed:
     """Training reads it while gradients are off."""
     _at_step = (0.0, False)
     """Wait, and whether some samples were uncounted, at the end of the last step."""
+    delay: Callable[[], float] = float
+    """Run-queue delay so far of the thread that trains."""
+    wait_delay = 0.0
+    """Of ``wait``, what that thread was ready to run and had no core."""
     read_before_pass = 1
     """At most, batches that a training loop took before its first backward pass."""
 
@@ -63,8 +67,6 @@ class Feed:
         """Never end: the script's own epochs are too short to be measured in."""
         self.now = time.perf_counter
         """The clock of whoever keeps account of it."""
-        self.delay: Callable[[], float] = float
-        """Run-queue delay so far of the thread that trains."""
         self.known_to: object = None
         """Whoever keeps account of the loops that read it; in a fork that is somebody else."""
         self.loops = 0
@@ -82,8 +84,6 @@ class Feed:
         self.reads_ahead = False
         """The loop fetches a batch before it trains on the last one, as frameworks do."""
         self.wait = 0.0
-        self.wait_delay = 0.0
-        """Of ``wait``, what the thread was ready to run and had no core."""
         self.took = 0.0
         """Seconds that the last batch took to come."""
         self.own = 0.0

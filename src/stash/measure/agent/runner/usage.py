@@ -30,7 +30,7 @@ class Usage:
         machine = counters.since(self._machine)
         workers = run_queue.of_processes(self._workers) - self._of_workers
         throttled = run_queue.throttled_seconds()
-        known = throttled is not None and self._throttled is not None
+        limited = None if throttled is None or self._throttled is None else throttled - self._throttled
         return replace(
             block,
             cpu=machine.cpu,
@@ -42,7 +42,7 @@ class Usage:
             machine_cpu_seconds=machine.cpu_seconds,
             worker_cpu_seconds=_digits(workers.ran) if self._workers else None,
             worker_delay_seconds=_digits(workers.delayed) if self._workers else None,
-            throttled_seconds=throttled - self._throttled if known else None,
+            throttled_seconds=limited,
         )
 
 
