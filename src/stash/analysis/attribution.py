@@ -12,6 +12,7 @@ from collections import defaultdict
 
 import numpy as np
 
+from stash.analysis.as_typed import as_typed
 from stash.analysis.breakdown import (
     Breakdown,
     Dispute,
@@ -29,6 +30,7 @@ from stash.analysis.stability import stability
 from stash.analysis.step_times import StepTimes, count_samples, rank_times, step_matrix
 from stash.core.errors import ArtefactError, StashError
 from stash.core.ladder import stall_names
+from stash.core.levels import level
 from stash.core.records.profile import Profile
 from stash.core.rounds import increments, stands_out, whole_estimate
 from stash.core.units import format_seconds, pace
@@ -121,6 +123,7 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
         disputes=disputed,
         surfacing=surfacing(kept.rungs, stalls, speeds, in_step),
         startup_seconds=sum(startups) if startups else None,
+        as_typed=as_typed(calm, {n: level(kept.matrix, at) for at, n in enumerate(kept.rungs)}, every.rounds),
         disturbed=disturbance(measured, calm, kept.rungs, every.rounds),
         notes=(*_remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pydantic import model_validator
 
+from stash.analysis.as_typed import AsTyped
 from stash.analysis.disturbance import Disturbance
 from stash.core.errors import StashError
 from stash.core.formatting import plus_minus
@@ -231,6 +232,8 @@ class Breakdown(Record):
     by_waits: bool = False
     """Data stalls are what steps waited for the loader, and not how rungs differ."""
     disputes: tuple[Dispute, ...] = ()
+    as_typed: AsTyped | None = None
+    """The job's first steps, as it was typed; ``None`` if they were not measured."""
     disturbed: Disturbance | None = None
     """What other work on the machines cost a step, which its stalls do not contain; ``None`` if unknown."""
     startup_seconds: float | None = None

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stash.core.intervals import Interval, mean_interval
-from stash.core.ladder import NAMES, rung
+from stash.core.ladder import NAMES, UNTOUCHED, rung
 from stash.core.records.base import Record
 from stash.core.records.profile import Block, OtherProgram, Profile
 
 Key = tuple[int, str]
 """Round and rung."""
+_KNOWN = (*NAMES, UNTOUCHED.name)
 DOUBT = 0.1
 """Half-width of the share of strangers in a delay, by what recordings of known truth showed (``bench.noise``)."""
 _BUSY = (0.6, 0.9)
@@ -60,7 +61,7 @@ def undisturbed(profile: Profile) -> Undisturbed:
         if (
             block.steps > 0
             and len(block.step_delays) == len(block.step_seconds) == block.steps
-            and block.rung in NAMES
+            and block.rung in _KNOWN
         ):
             together[block.round, block.rung].append(block)
     if not together:

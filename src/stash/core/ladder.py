@@ -59,6 +59,8 @@ RUNGS: tuple[Rung, ...] = (
     Rung("warm", "prep", "world", "warm", "all"),
     Rung("cold", "fetch", "world", "cold", "all"),
 )
+UNTOUCHED = Rung("untouched", "", "world", "warm", "all")
+"""No rung of the ladder: a job's first steps, as it was typed, with nothing changed but that they are timed."""
 NAMES: tuple[str, ...] = tuple(rung.name for rung in RUNGS)
 STALLS: tuple[str, ...] = tuple(rung.adds for rung in RUNGS)
 DATA_STALLS: tuple[str, ...] = tuple(rung.adds for rung in RUNGS if rung.reads_data)
@@ -67,7 +69,7 @@ CATCH_UP = "catch-up"
 """What a visit of the followers is called: no rung, for nothing is measured."""
 NOT_ASKED = "not asked for (--rungs)"
 
-_BY_NAME: Mapping[str, Rung] = {rung.name: rung for rung in RUNGS}
+_BY_NAME: Mapping[str, Rung] = {rung.name: rung for rung in (*RUNGS, UNTOUCHED)}
 _BY_STALL: Mapping[str, Rung] = {rung.adds: rung for rung in RUNGS}
 
 

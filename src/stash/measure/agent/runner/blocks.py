@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
-from stash.measure.agent.data.reads import COLD, IDLE, WARM, Tally, own_seconds, own_tally
+from stash.measure.agent.data.reads import COLD, IDLE, WARM, Tally, own_tally
 from stash.measure.agent.runner import alone, cache_check
 from stash.measure.agent.runner.block_plan import BlockSize, Plan, StepPace, plan, slowest
 from stash.measure.agent.runner.cache_check import CacheEvidence
 from stash.measure.agent.runner.judge import BlockReport, Judge, Outcome
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import MemoryWatch, OwnRank
-from stash.measure.agent.runner.usage import Usage
-from stash.measure.linux.counters import gpu_utilisation
+from stash.measure.agent.runner.timing import timed
 from stash.measure.protocol.messages import BlockDone, Message, Payload, PhaseBegun, RoundsPlanned, WorkersTimed
 from stash.measure.protocol.orders import Orders
 
@@ -124,7 +121,6 @@ def _batches(size: BlockSize, feed: Feed) -> int:
 # Blocks ----------------------------------------------------------------------------------------------------
 # Running one block: settle, time the steps, read the counters, and agree with the other ranks what is next.
 
-N = TypeVar("N", int, float)
 _MODES = {"warm": WARM, "cold": COLD}
 
 
@@ -210,55 +206,11 @@ class BlockRunner:
         barrier(rank.orders, f"{number}.{visit.rung}")
         for _ in range(visit.lead_in + size.settle):
             yield
-        waits = sum(feed.wait for feed in rank.feeds)
-        served = [sum(feed.samples for feed in rank.feeds)]
-        counting, own = own_seconds(tally), [self._own_seconds(tally)]
-        waited, delayed = [waits - counting], [sum(feed.wait_delay for feed in rank.feeds)]
-        self._memory.begin()
-        rank.stamps.begin()
-        usage = Usage(rank.feeds)
-        clock = self._loops.begin_block()
-        for index in range(size.steps):
-            yield
-            now = rank.clock.end_of_step(settled=index == size.steps - 1)
-            own.append(self._own_seconds(tally))
-            clock.step(now, self._loops.between, own[-1] - own[-2])
-            served.append(sum([feed.samples for feed in rank.feeds]))
-            waited.append(sum([feed.wait for feed in rank.feeds]) - own_seconds(tally))
-            delayed.append(sum([feed.wait_delay for feed in rank.feeds]))
-        self._loops.clock = None
-        block = usage.until_now(BlockDone(
-            round=number, rung=visit.rung, rank=rank.place.rank, steps=size.steps,
-            seconds=sum(clock.steps), step_seconds=tuple(clock.steps), interrupted_seconds=clock.interrupted,
-            started=clock.started - self._began, launch=rank.orders.launch,
-            gpu=gpu_utilisation(rank.clock.gpu),
-        ))  # fmt: skip
-        if rank.stamps.known:
-            block = replace(block, step_delays=tuple(rank.stamps.delays))
-        if rank.stamps.sees_exchange:
-            block = replace(
-                block,
-                step_exchanges=rank.stamps.windows(),
-                step_exchange_delays=tuple(rank.stamps.exchange_delays),
-                helper_delay_seconds=rank.stamps.helper_delay,
-            )
-        if rank.feeds:
-            block = replace(
-                block,
-                wait_seconds=waited[-1] - waited[0],
-                step_waits=_differences(waited),
-                step_wait_delays=_differences(delayed),
-            )
-        if rank.feeds and not any(feed.uncounted for feed in rank.feeds):
-            each = _differences(served)
-            block = replace(block, samples=sum(each) or None, step_samples=each)
+        if visit.rung != "resident":
+            self._memory.begin()
+        block = yield from timed(rank, self._loops, visit.rung, number, size.steps, self._began)
         beside = [] if visit.rung == "resident" else [self._memory.end()]
         return self._drained(tally, block, beside) if visit.reads_data else _report(block, beside)
-
-    def _own_seconds(self, tally: Tally | None) -> float:
-        """What Stash itself took within this rank's steps so far; where devices run ahead, handing out costs none."""
-        handing_out = 0.0 if self.rank.clock.runs_ahead else sum([feed.own for feed in self.rank.feeds])
-        return own_seconds(tally) + handing_out
 
     def _prepare(self, visit: Visit, tally: Tally | None) -> None:
         """Set every loader to the block's feed; a data block starts with empty queues and fresh counters."""
@@ -309,10 +261,6 @@ class BlockRunner:
             self._after_warm = None
         elif visit.scope != "self":
             alone.time_exchange(self.rank, visit)
-
-
-def _differences(totals: Sequence[N]) -> tuple[N, ...]:
-    return tuple(after - before for before, after in itertools.pairwise(totals))
 
 
 def _report(

@@ -333,7 +333,6 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     _name_phase(rank, sum(parameter.numel() for parameter in inputs.parameters.values()))
     for _ in range(steps - 1):
         ready.append((yield from survey.at_gradients(rank)))
-    _follow_last_gradient(rank, ready)
     moved = [n for n, count in private.sequence_numbers().items() if count != before.get(n, count)]
     for feed in rank.feeds:
         feed.ring.judge()
@@ -349,9 +348,9 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     return verdict
 
 
-def _follow_last_gradient(rank: OwnRank, ready: list[survey.GradientClock]) -> None:
-    """From now on windows of exchange begin where the gradient is ready that was the last in these steps."""
-    rows = ready[-1].rows
+def follow_last_gradient(rank: OwnRank) -> Generator[None, None, None]:
+    """One step, as it was typed; from the next on windows of exchange begin where its last gradient is ready."""
+    rows = (yield from survey.at_gradients(rank)).rows
     if rows and rows[-1]["ready_seconds"] is not None:
         known = dict(survey.trained_parameters(rank.optimizer))
         rank.stamps.follow(known[rows[-1]["name"]])

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from stash.core.ladder import round_of_visits
 from stash.measure.agent import script
-from stash.measure.agent.runner import discovery
+from stash.measure.agent.runner import discovery, timing
 from stash.measure.agent.runner.blocks import BlockRunner
 from stash.measure.agent.runner.clock import Clock
 from stash.measure.agent.runner.control import Control, Shutdown
@@ -238,6 +238,8 @@ class LadderRunner:
             yield
         rank.feeds = self._loops.training()
         rank.phase = self._optimizers.trained()
+        yield from discovery.follow_last_gradient(rank)
+        yield from timing.untouched(rank, self._loops, step)
         ladder = discovery.choose_rungs(rank, step)
         rungs = ladder.rungs
         unsafe = yield from discovery.try_switching(rank, ladder.looks)

@@ -53,6 +53,7 @@ class Stamps:
     def follow(self, parameter: Any) -> None:
         """The gradient of ``parameter`` is the last of a backward pass."""
         self.let_go()
+        self._helpers.look()
         self._device = parameter.device
         self._handle = parameter.register_post_accumulate_grad_hook(self._last_gradient)
 
