@@ -1,0 +1,134 @@
+"""What other work cost steps: worked out by hand for one rank and two, with loaders, limits and sleeping samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stash.analysis.attribution import attribute
+from stash.analysis.disturbance import undisturbed, without_delays
+from stash.core.records.profile import Block, Loader, Profile
+from tests.support.profile_builder import build
+
+STEPS = 4
+
+
+def profile(*blocks: Block, ranks: int = 1, workers: int = 0, device: str = "cpu", **changes: Any) -> Profile:
+    rungs = tuple(dict.fromkeys(block.rung for block in blocks))
+    made = build(
+        {name: [1.0] for name in rungs}, ranks=ranks, device=device, host={"cores": 2}, block_extra={},
+        workload={"loaders": (Loader(kind="map", workers=workers),)}, **changes,
+    )  # fmt: skip
+    return made.model_copy(update={"blocks": blocks})
+
+
+def block(rung: str = "solo", rank: int = 0, step: float = 0.1, delay: float = 0.0, **fields: Any) -> Block:
+    """Of four steps; its thread runs whenever it is neither delayed nor said to do something else."""
+    known = {
+        "cpu_seconds": STEPS * (step - delay), "thread_cpu_seconds": STEPS * (step - delay),
+        "machine_cpu_seconds": STEPS * (step - delay), **fields,
+    }  # fmt: skip
+    return Block(
+        round=0, rung=rung, rank=rank, steps=STEPS, seconds=STEPS * step, step_seconds=(step,) * STEPS,
+        step_delays=(delay,) * STEPS, **known,
+    )  # fmt: skip
+
+
+def seconds(found: Profile, rung: str = "solo", rank: int = 0) -> float:
+    """Of a step, without what strangers cost."""
+    return next(b.seconds / b.steps for b in undisturbed(found).profile.blocks if (b.rung, b.rank) == (rung, rank))
+
+
+def test_what_strangers_alone_can_have_caused_is_subtracted_whole() -> None:
+    busy = block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2)
+    assert seconds(profile(busy)) == pytest.approx(0.06)
+
+
+def test_without_delays_or_where_nobody_else_ran_nothing_is_subtracted() -> None:
+    unknown = replace(block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2), step_delays=())
+    assert seconds(profile(unknown)) == pytest.approx(0.1)
+    assert seconds(profile(block(step=0.1, delay=0.04))) == pytest.approx(0.1)
+
+
+def test_the_jobs_own_loaders_keep_their_share() -> None:
+    """Strangers used as much of the cores as the workers did: half of the delay is the job's."""
+    own = {"worker_cpu_seconds": STEPS * 0.05, "worker_delay_seconds": 0.0, "fetch_seconds": STEPS * 0.05}
+    busy = block("warm", step=0.2, delay=0.1, machine_cpu_seconds=STEPS * (0.1 + 0.05 + 0.05), **own)
+    assert seconds(profile(busy, workers=1), "warm") == pytest.approx(0.15)
+
+
+def test_more_ranks_than_cores_are_the_jobs_own_contention() -> None:
+    """Three ranks on two cores that nobody else uses but for a tenth of one."""
+    crowd = [
+        block("crowd", rank, step=0.15, delay=0.05, machine_cpu_seconds=STEPS * (0.3 + 0.015)) for rank in range(3)
+    ]
+    assert seconds(profile(*crowd, ranks=3), "crowd") > 0.14
+
+
+def test_what_the_jobs_own_limit_caused_is_never_subtracted() -> None:
+    busy = {"machine_cpu_seconds": STEPS * 0.2}
+    throttled = block(step=0.1, delay=0.04, throttled_seconds=STEPS * 0.04, **busy)
+    assert seconds(profile(throttled)) == pytest.approx(0.1)
+    half = block(step=0.1, delay=0.04, throttled_seconds=STEPS * 0.02, **busy)
+    assert seconds(profile(half)) == pytest.approx(0.08)
+
+
+def exchanging(rank: int, window: float, delay: float, ran: float) -> Block:
+    """Steps of 100 ms beside a machine full of strangers; ``window`` is spent waiting for the exchange."""
+    return block(
+        "node", rank, step=0.1, delay=delay, step_exchanges=(window,) * STEPS, step_exchange_delays=(0.0,) * STEPS,
+        thread_cpu_seconds=STEPS * ran, cpu_seconds=STEPS * ran, machine_cpu_seconds=STEPS * 0.2,
+    )  # fmt: skip
+
+
+def test_of_ranks_in_step_the_last_one_counts() -> None:
+    """Rank 1 is delayed by 40 ms and rank 0 waits for it: both steps get 40 ms shorter, not rank 1's alone."""
+    found = profile(exchanging(0, 0.05, 0.0, 0.05), exchanging(1, 0.01, 0.04, 0.05), ranks=2)
+    assert seconds(found, "node", 0) == pytest.approx(0.06)
+    assert seconds(found, "node", 1) == pytest.approx(0.06)
+
+
+def test_a_rank_that_would_have_waited_gains_nothing() -> None:
+    """Rank 0 is delayed, and yet earlier than rank 1, which is slow by itself."""
+    found = profile(exchanging(0, 0.04, 0.02, 0.04), exchanging(1, 0.01, 0.0, 0.09), ranks=2)
+    assert seconds(found, "node", 0) == pytest.approx(0.1)
+
+
+def test_samples_that_sleep_come_no_earlier() -> None:
+    """A worker sleeps 95 ms for every batch: of a step of 100 ms no more than 5 can be lost to others."""
+    sleeping = block("warm", step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2, wait_seconds=STEPS * 0.05,
+                     step_waits=(0.05,) * STEPS, step_wait_delays=(0.0,) * STEPS, worker_cpu_seconds=0.0,
+                     worker_delay_seconds=0.0, fetch_seconds=STEPS * 0.095)  # fmt: skip
+    assert seconds(profile(sleeping, workers=1), "warm") == pytest.approx(0.095)
+
+
+def test_an_accelerators_host_may_be_delayed_at_no_cost() -> None:
+    busy = block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2)
+    assert seconds(profile(busy, device="cuda")) == pytest.approx(0.1)
+
+
+def test_a_thread_loses_what_its_machines_own_host_takes() -> None:
+    """A tenth of all time was stolen while two tenths were used: a third of what the thread seemed to run."""
+    stolen = block(step=0.09, steal=0.1, cpu=0.2)
+    assert seconds(profile(stolen)) == pytest.approx(0.06)
+
+
+def test_what_was_subtracted_once_is_not_subtracted_again() -> None:
+    found = profile(block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2))
+    calm = undisturbed(found)
+    again = undisturbed(calm.profile)
+    assert again.profile.blocks == calm.profile.blocks
+    assert not again.lost
+
+
+def test_a_breakdown_tells_what_was_lost_beside_its_stalls() -> None:
+    found = profile(block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2))
+    breakdown = attribute(found)
+    assert breakdown.disturbed is not None
+    assert breakdown.step_seconds == pytest.approx(0.06)
+    assert breakdown.disturbed.time.value == pytest.approx(0.04)
+    seen = attribute(without_delays(found))
+    assert seen.disturbed is None
+    assert seen.step_seconds == pytest.approx(0.1)
