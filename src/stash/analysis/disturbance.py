@@ -10,6 +10,7 @@ known here; nor is what an accelerator waits for, whose host runs ahead of it.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ DOUBT = 0.1
 _BUSY = (0.6, 0.9)
 """Share of their time in which a loader's workers make batches: below nothing waits for them on average, above all
 that they lose is lost to the step."""
+_MOST = 0.95
+"""Of a step: what is left is time in which its thread ran, which nobody else can have had."""
 _STEAL = 0.01
 """Of the machine's time: less is not told from nothing, as the kernel tells it in hundredths of a second."""
 
@@ -56,41 +59,20 @@ class Undisturbed(NamedTuple):
 
 def undisturbed(profile: Profile) -> Undisturbed:
     """``profile`` without what strangers cost; blocks whose delays are unknown are left as they were."""
-    together: dict[Key, list[Block]] = defaultdict(list)
-    for block in profile.blocks:
-        if (
-            block.steps > 0
-            and len(block.step_delays) == len(block.step_seconds) == block.steps
-            and block.rung in _KNOWN
-        ):
-            together[block.round, block.rung].append(block)
-    if not together:
-        return Undisturbed(profile, {})
-    machines = {rank.rank: rank.machine or str(rank.node) for rank in profile.ranks}
-    on_cpu = {rank.rank for rank in profile.ranks if rank.device == "cpu"}
-    cores = {host: machine_cores(profile, host) for host in range(len(profile.hosts))}
-    nodes = {rank.rank: rank.node for rank in profile.ranks}
-    workers = sum(loader.workers or 0 for loader in profile.workload.loaders)
-    calm: dict[tuple[int, str, int, float], Block] = {}
-    lost: dict[Key, dict[int, Lost]] = {}
-    for key, blocks in together.items():
-        ranks = [
-            _Rank.of(
-                block,
-                [each for each in blocks if machines.get(each.rank) == machines.get(block.rank)],
-                cores.get(nodes.get(block.rank, 0)),
-                workers,
-                block.rank in on_cpu,
-            )
-            for block in blocks
-        ]
-        subtracted = _of_side_by_side(ranks, in_step=rung(key[1]).exchanges)
-        lost[key] = {}
-        for block, (seconds, waits, making, doubt) in zip(blocks, subtracted, strict=True):
-            lost[key][block.rank] = Lost(float(seconds.sum()) / block.steps, doubt)
-            calm[block.round, block.rung, block.rank, block.started] = _without(block, seconds, waits, making)
-    blocks_now = tuple(calm.get((b.round, b.rung, b.rank, b.started), b) for b in profile.blocks)
-    return Undisturbed(profile.model_copy(update={"blocks": blocks_now}), lost)
+    together: dict[tuple[int, str, int], list[int]] = defaultdict(list)
+    for place, block in enumerate(profile.blocks):
+        if block.step_delays and len(block.step_delays) == len(block.step_seconds) == block.steps:
+            together[block.round, block.rung, block.steps].append(place)
+    blocks, lost, job = list(profile.blocks), defaultdict[Key, dict[int, Lost]](dict), _Job.of(profile)
+    for (number, name, _), places in together.items():
+        if name not in _KNOWN:
+            continue
+        own = [blocks[place] for place in places]
+        subtracted = _Delays.of(own, job).by_strangers()
+        for place, block, cost in zip(places, own, subtracted, strict=True):
+            lost[number, name][block.rank] = Lost(float(cost.seconds.sum()) / block.steps, cost.doubt)
+            blocks[place] = _without(block, cost)
+    return Undisturbed(profile.model_copy(update={"blocks": tuple(blocks)}) if lost else profile, lost)
 
 
 def without_delays(profile: Profile) -> Profile:
@@ -131,189 +113,192 @@ def disturbance(
     )
 
 
-def machine_cores(profile: Profile, node: int) -> float | None:
-    """Cores of a node's machine that its ranks may use; ``None`` if unknown."""
-    host = profile.hosts[node]
-    allowed = host.limits.cpus if host.limits is not None else None
-    known = [float(each) for each in (host.cores, allowed) if each]
-    return min(known, default=None)
-
-
-# One rank's delays
+# Ranks side by side
 
 Steps = NDArray[np.float64]
 """A number for each step of a block, in seconds."""
+Ranks = NDArray[np.float64]
+"""A number for each of the ranks that ran a block side by side."""
+
+
+class _Job(NamedTuple):
+    """What is the same in all blocks."""
+
+    machines: Mapping[int, str]
+    """Of each rank."""
+    cores: Mapping[int, float]
+    """Of its machine that it may use; infinite if unknown."""
+    on_cpu: frozenset[int]
+    workers: int
+    """Of the loaders of one rank."""
+
+    @classmethod
+    def of(cls, profile: Profile) -> _Job:
+        cores = {}
+        for node, host in enumerate(profile.hosts):
+            allowed = host.limits.cpus if host.limits is not None else None
+            cores[node] = min((float(each) for each in (host.cores, allowed) if each), default=math.inf)
+        return cls(
+            machines={rank.rank: rank.machine or str(rank.node) for rank in profile.ranks},
+            cores={rank.rank: cores.get(rank.node, math.inf) for rank in profile.ranks},
+            on_cpu=frozenset(rank.rank for rank in profile.ranks if rank.device == "cpu"),
+            workers=sum(loader.workers or 0 for loader in profile.workload.loaders),
+        )
+
+
+class _Cost(NamedTuple):
+    """What strangers cost one rank's block, in seconds."""
+
+    seconds: Steps
+    waits: Steps
+    """Of its waits for the loader."""
+    making: float
+    """Of making batches, all workers together."""
+    doubt: float
+    """Half-width for a step."""
 
 
 @dataclass(frozen=True)
-class _Rank:
-    """What a rank's block shows of its delays, and which part of them strangers caused."""
+class _Delays:
+    """The delays of ranks that ran a block side by side, ``[rank, step]``, and who had the cores meanwhile."""
 
-    block: Block
+    blocks: Sequence[Block]
+    job: _Job
     seconds: Steps
     delays: Steps
     windows: Steps
-    """From its last gradient until its backward pass was over; zeros where that is unknown."""
-    window_delays: Steps
-    wait_delays: Steps
-    """Of ``delays``, those while it waited for its loader or loaded itself."""
-    in_local: float
-    """Strangers' share of the delays while it computes and loads."""
-    in_window: float
-    """… while it exchanges."""
-    stolen: float
-    """Of every second that it ran, what the machine's own host kept it from."""
-    spare: float
-    """What its block could be shorter by, with its workers' delays gone: less than that, samples would be late."""
-    workers_lost: float
-    """Seconds of making batches that strangers cost its workers, all together."""
-    extra: float
-    """Seconds that the block waited because its workers were delayed by more than itself."""
+    """From a rank's last gradient until its backward pass was over; zeros where that is unknown."""
+    within: Steps
+    """Of ``delays``, those in these windows."""
+    waiting: Steps
+    """Of ``delays``, those while it waited for its loader, or loaded itself."""
 
     @classmethod
-    def of(cls, block: Block, beside: Sequence[Block], cores: float | None, workers: int, on_cpu: bool) -> _Rank:
-        seconds, delays = np.asarray(block.step_seconds), np.asarray(block.step_delays)
-        nothing = np.zeros(block.steps)
-        windows, within = (
-            np.asarray(each) if len(each) == block.steps else nothing
-            for each in (block.step_exchanges, block.step_exchange_delays)
+    def of(cls, blocks: Sequence[Block], job: _Job) -> _Delays:
+        def steps(name: str) -> Steps:
+            nothing = (0.0,) * blocks[0].steps
+            rows = [getattr(block, name) for block in blocks]
+            return np.array([row if len(row) == len(nothing) else nothing for row in rows], dtype=np.float64)
+
+        seconds, delays, windows, within, waiting = map(
+            steps, ("step_seconds", "step_delays", "step_exchanges", "step_exchange_delays", "step_wait_delays")
         )
-        waiting = np.asarray(block.step_wait_delays) if len(block.step_wait_delays) == block.steps else nothing
-        if not on_cpu:  # its host runs ahead: a delay there costs a step nothing until the device has run dry
-            windows, within, delays = nothing, nothing, waiting
+        ahead = np.array([block.rank not in job.on_cpu for block in blocks])
+        if ahead.any():  # a delay of their host costs a step nothing until the device has run dry
+            delays[ahead], windows[ahead], within[ahead] = waiting[ahead], 0.0, 0.0
         delays = np.minimum(delays, seconds)
-        wall, window = float(seconds.sum()), float(windows.sum())
-        own = sum((each.cpu_seconds or 0.0) + (each.worker_cpu_seconds or 0.0) for each in beside)
-        strangers = max(0.0, (block.machine_cpu_seconds or 0.0) - own) / wall
-        loaders = sum(each.worker_cpu_seconds or 0.0 for each in beside) / wall
-        helpers = sum(max(0.0, (each.cpu_seconds or 0.0) - (each.thread_cpu_seconds or 0.0)) for each in beside)
-        surplus = _surplus(beside, cores, wall)
-        in_local = _share(strangers, loaders + surplus + helpers / wall * (1 - window / wall))
-        in_window = _share(strangers, loaders + surplus + (helpers / window if window else 0.0))
-        kept = _not_throttled(block, float(delays.sum()))
-        in_local, in_window = in_local * kept, in_window * kept
-        lost = in_local * (block.worker_delay_seconds or 0.0) * kept
-        spare, extra = _supply(block, wall, in_local * float((delays - within).sum()), lost, workers)
-        return cls(
-            block, seconds, delays, windows, np.minimum(within, delays), np.minimum(waiting, delays),
-            in_local, in_window, _stolen(block), spare, lost, extra,
-        )  # fmt: skip
+        return cls(blocks, job, seconds, delays, windows, np.minimum(within, delays), np.minimum(waiting, delays))
 
-    @property
-    def local(self) -> Steps:
-        """What strangers cost each step until its last gradient."""
+    def _of_blocks(self, name: str) -> Ranks:
+        return np.array([getattr(block, name) or 0.0 for block in self.blocks], dtype=np.float64)
+
+    def by_strangers(self) -> list[_Cost]:
+        """What is theirs of each rank's block."""
+        in_local, in_window = self._shares()
+        steps, wall = self.seconds.shape[1], self.seconds.sum(axis=1)
+        worker_lost = in_local * self._of_blocks("worker_delay_seconds")
+        local = in_local[:, None] * (self.delays - self.within) + self._stolen()
+        spare, late = self._supply(wall, local.sum(axis=1), worker_lost)
+        total = local.sum(axis=1)
+        local *= np.minimum(1.0, np.divide(spare, total, out=np.ones_like(total), where=total > 0))[:, None]
+        of_window = in_window[:, None] * self.within
+        delay = self.delays.sum(axis=1)
+        if rung(self.blocks[0].rung).exchanges and len(self.blocks) > 1:
+            late = np.full_like(late, late.max())  # ranks wait for each other
+            if self.windows.any(axis=1).all():
+                found = self._of_the_last(local, of_window, in_window)
+                local, of_window = np.tile(found, (len(self.blocks), 1)), np.zeros_like(local)
+                delay = np.full_like(delay, delay.max())
+        costs = np.minimum(local + of_window + late[:, None] / steps, _MOST * self.seconds)
+        waits = in_local[:, None] * self.waiting + late[:, None] / steps
+        doubts = DOUBT * np.maximum(costs.sum(axis=1), np.minimum(delay, wall)) / steps
+        return [_Cost(*each) for each in zip(costs, waits, worker_lost.tolist(), doubts.tolist(), strict=True)]
+
+    def _shares(self) -> tuple[Ranks, Ranks]:
+        """Strangers' share of the delays while a rank computes and loads, and while it exchanges.
+
+        Who competes for cores gets delays in proportion to what it takes of them: the job's loaders, its threads that
+        exchange, and ranks beyond the number of cores on one side, everybody else on the other.
+        """
+        names = [self.job.machines.get(block.rank, "") for block in self.blocks]
+        _, machine = np.unique(names, return_inverse=True)
+
+        def on_machine(each: Ranks) -> Ranks:
+            return np.asarray(np.bincount(machine, each)[machine])
+
+        wall, window = self.seconds.sum(axis=1), self.windows.sum(axis=1)
+        threads = self._of_blocks("thread_cpu_seconds")
+        process = self._of_blocks("cpu_seconds")
+        loaders = on_machine(self._of_blocks("worker_cpu_seconds"))
+        helpers = on_machine(np.maximum(0.0, process - threads))
+        strangers = np.maximum(0.0, self._of_blocks("machine_cpu_seconds") - on_machine(process) - loaders) / wall
+        ran, wanted = on_machine(threads) / wall, on_machine(threads + self.delays.sum(axis=1)) / wall
+        cores = np.array([self.job.cores.get(block.rank, math.inf) for block in self.blocks])
+        running = np.minimum(on_machine(np.ones(len(wall))), wanted)
+        surplus = np.maximum(0.0, running - cores) * _over(ran, wanted)
+        own = loaders / wall + surplus
+        in_local = _over(strangers, strangers + own + helpers / wall * (1 - window / wall))
+        in_window = _over(strangers, strangers + own + _over(helpers, window))
+        limited = np.maximum(0.0, 1 - _over(self._of_blocks("throttled_seconds"), self.delays.sum(axis=1)))
+        return in_local * limited, in_window * limited
+
+    def _stolen(self) -> Steps:
+        """What the machine's own host took of the time in which each thread seemed to run."""
+        steal, busy = self._of_blocks("steal"), self._of_blocks("cpu")
+        if not (steal >= _STEAL).any():
+            return np.zeros_like(self.seconds)
         ran = np.maximum(0.0, self.seconds - self.windows - self.delays)
-        of_running = min(1.0, (self.block.thread_cpu_seconds or 0.0) / float(ran.sum() or 1.0))
-        found = self.in_local * (self.delays - self.window_delays) + self.stolen * of_running * ran
-        total = float(found.sum())
-        return np.asarray(found * min(1.0, self.spare / total) if total > 0 else found)
+        of_running = np.minimum(1.0, _over(self._of_blocks("thread_cpu_seconds"), ran.sum(axis=1)))
+        share = np.where((steal >= _STEAL) & (busy > 0), _over(steal, busy + steal), 0.0)
+        return np.asarray((share * of_running)[:, None] * ran)
+
+    def _supply(self, wall: Ranks, own: Ranks, lost: Ranks) -> tuple[Ranks, Ranks]:
+        """By how much samples would let each block be shorter, and what it waited only because they were late.
+
+        ``own``: what strangers cost the training thread, ``lost``: what they cost its workers. Where workers are busy
+        all the time training waits for them, and no step is shorter than the samples take that it trains on.
+        """
+        making, workers = self._of_blocks("fetch_seconds"), self.job.workers
+        if not rung(self.blocks[0].rung).reads_data or not workers or not making.any():
+            return wall, np.zeros_like(wall)
+        busy = np.minimum(1.0, making / workers / wall)
+        bound = np.clip((busy - _BUSY[0]) / (_BUSY[1] - _BUSY[0]), 0.0, 1.0)
+        late = bound * np.minimum(np.maximum(0.0, lost / workers - own), self._of_blocks("wait_seconds"))
+        return np.maximum(0.0, wall - (making - lost) / workers), late
+
+    def _of_the_last(self, local: Steps, of_window: Steps, in_window: Ranks) -> Steps:
+        """Of each step that ranks take together, by how much its last rank would have come earlier, and the exchange.
+
+        A step takes what its last rank takes until its last gradient, and what is left of the exchange then. The
+        threads that exchange are delayed too, on each rank in turn. Several are at once, so no more than the delays'
+        share of the time they were ready is taken off what is left.
+        """
+        before = self.seconds - self.windows
+        gained = before.max(axis=0) - (before - local).max(axis=0)
+        last, open_for = self.windows.argmin(axis=0), self.windows.min(axis=0)
+        own = of_window[last, np.arange(len(last))]
+        delayed = self._of_blocks("helper_delay_seconds")
+        ran = np.maximum(0.0, self._of_blocks("cpu_seconds") - self._of_blocks("thread_cpu_seconds"))
+        strange, ready = float((in_window * delayed).sum()), float((ran + delayed).sum())
+        helped = min(strange, float(open_for.sum()) * strange / ready) / len(last) if ready else 0.0
+        return np.asarray(gained + np.minimum(own + helped, open_for))
 
 
-def _share(strangers: float, own: float) -> float:
-    """Who competes for cores gets delays in proportion to what it takes of them."""
-    return strangers / (strangers + own) if strangers > 0 else 0.0
+def _over(part: Ranks, whole: Ranks) -> Ranks:
+    """``part / whole``; nothing where there is no whole."""
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
-def _surplus(beside: Sequence[Block], cores: float | None, wall: float) -> float:
-    """Cores' worth of what the ranks of one machine would want beyond what there is, as far as they got it."""
-    if cores is None:
-        return 0.0
-    ran = sum(each.thread_cpu_seconds or 0.0 for each in beside) / wall
-    wanted = ran + sum(sum(each.step_delays) for each in beside) / wall
-    running = min(float(len(beside)), wanted)
-    return max(0.0, running - cores) * (ran / wanted if wanted else 0.0)
-
-
-def _not_throttled(block: Block, delay: float) -> float:
-    """Share of the delay that the limit of the job's own control group does not explain."""
-    throttled = block.throttled_seconds or 0.0
-    return max(0.0, 1 - throttled / delay) if delay > 0 and throttled > 0 else 1.0
-
-
-def _stolen(block: Block) -> float:
-    """Of every second on a core, what the machine's own host took."""
-    if block.steal is None or not block.cpu or block.steal < _STEAL:
-        return 0.0
-    return block.steal / (block.cpu + block.steal)
-
-
-def _supply(block: Block, wall: float, own: float, lost: float, workers: int) -> tuple[float, float]:
-    """By how much a block's samples would let it be shorter, and what it waited only because they were late.
-
-    ``own``: what strangers cost the training thread, ``lost``: what they cost its workers. Where workers are busy all
-    the time training waits for them, and no step is shorter than the samples take that it trains on.
-    """
-    making = block.fetch_seconds
-    if not rung(block.rung).reads_data or not workers or making is None:
-        return wall, 0.0
-    busy = min(1.0, making / workers / wall)
-    bound = min(1.0, max(0.0, (busy - _BUSY[0]) / (_BUSY[1] - _BUSY[0])))
-    late = bound * min(max(0.0, lost / workers - own), block.wait_seconds or 0.0)
-    return max(0.0, wall - (making - lost) / workers), late
-
-
-# Ranks side by side
-
-
-def _of_side_by_side(ranks: Sequence[_Rank], in_step: bool) -> list[tuple[Steps, Steps, float, float]]:
-    """Of each rank: what to subtract of each step and of its waits, of making batches, and the doubt of a step."""
-    found = []
-    in_step = in_step and len(ranks) > 1 and len({len(rank.seconds) for rank in ranks}) == 1
-    shared = _of_the_last(ranks) if in_step and all(rank.windows.any() for rank in ranks) else None
-    for rank in ranks:
-        steps = rank.block.steps
-        seconds = rank.local + rank.in_window * rank.window_delays if shared is None else shared[0]
-        late = max((each.extra for each in ranks), default=0.0) if in_step else rank.extra
-        seconds = np.minimum(seconds + late / steps, 0.95 * rank.seconds)
-        waits = rank.in_local * rank.wait_delays + late / steps
-        subtracted = float(seconds.sum())
-        delay = float(rank.delays.sum()) if shared is None else shared[1]
-        doubt = DOUBT * max(subtracted, min(delay, rank.block.seconds)) / steps
-        found.append((seconds, waits, rank.workers_lost, doubt))
-    return found
-
-
-def _of_the_last(ranks: Sequence[_Rank]) -> tuple[Steps, float]:
-    """Of ranks that wait for each other in every step: by how much the last one would have come earlier, and delays.
-
-    What a step takes is what its last rank takes until its last gradient, and what is left of the exchange then. Of
-    that, the threads that exchange were delayed too, on each rank in turn: each waits for the other's next part.
-    """
-    before = np.array([rank.seconds - rank.windows for rank in ranks])
-    without = before - np.array([rank.local for rank in ranks])
-    gained = before.max(axis=0) - without.max(axis=0)
-    windows = np.array([rank.windows for rank in ranks])
-    last = windows.argmin(axis=0)
-    step = np.arange(windows.shape[1])
-    own = np.array([rank.in_window * rank.window_delays for rank in ranks])[last, step]
-    open_for = windows.min(axis=0)
-    helped = _of_helpers(ranks, float(open_for.sum())) / windows.shape[1]
-    exchange = np.minimum(own + helped, open_for)
-    delay = max(float(rank.delays.sum()) for rank in ranks) + helped * windows.shape[1]
-    return np.asarray(gained + exchange), delay
-
-
-def _of_helpers(ranks: Sequence[_Rank], open_for: float) -> float:
-    """What strangers cost the threads that exchange, of the ``open_for`` seconds that the last ranks waited for them.
-
-    Several are delayed at once, so it is no more than the share that such delays have of the time they were ready.
-    """
-    delayed = sum(rank.block.helper_delay_seconds or 0.0 for rank in ranks)
-    ran = sum(max(0.0, (r.block.cpu_seconds or 0.0) - (r.block.thread_cpu_seconds or 0.0)) for r in ranks)
-    by_strangers = sum(rank.in_window * (rank.block.helper_delay_seconds or 0.0) for rank in ranks)
-    return min(by_strangers, open_for * by_strangers / (ran + delayed)) if by_strangers else 0.0
-
-
-def _without(block: Block, seconds: Steps, waits: Steps, making: float) -> Block:
+def _without(block: Block, cost: _Cost) -> Block:
     """The block with what strangers cost subtracted, and without delays."""
-    steps = tuple((np.asarray(block.step_seconds) - seconds).tolist())
     changes: dict[str, object] = {
-        "seconds": block.seconds - float(seconds.sum()), "step_seconds": steps, "step_delays": (),
-        "step_exchanges": (), "step_exchange_delays": (), "step_wait_delays": (), "helper_delay_seconds": None,
+        "seconds": block.seconds - float(cost.seconds.sum()),
+        "step_seconds": tuple((np.array(block.step_seconds) - cost.seconds).tolist()),
+        "step_delays": (), "step_exchange_delays": (), "step_wait_delays": (), "helper_delay_seconds": None,
     }  # fmt: skip
     if block.wait_seconds is not None and len(block.step_waits) == block.steps:
-        left = np.maximum(0.0, np.asarray(block.step_waits) - waits)
+        left = np.maximum(0.0, np.array(block.step_waits) - cost.waits)
         changes |= {"step_waits": tuple(left.tolist()), "wait_seconds": float(left.sum())}
-    if block.fetch_seconds is not None and making:
-        changes["fetch_seconds"] = max(block.fetch_seconds - making, block.fetch_cpu_seconds or 0.0)
+    if block.fetch_seconds is not None and cost.making:
+        changes["fetch_seconds"] = max(block.fetch_seconds - cost.making, block.fetch_cpu_seconds or 0.0)
     return replace(block, **changes)  # type: ignore[arg-type]
