@@ -199,4 +199,6 @@ def _read(path: str) -> None:
 
 
 if __name__ == "__main__":
-    {"bursts": _burst, "cache": _read}[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1] == "bursts":
+        _burst()
+    _read(sys.argv[2])
