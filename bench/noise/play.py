@@ -30,6 +30,8 @@ from stash.core.rounds import precise_enough
 
 OVERRUN = 0.1
 """Of the budget, for a round that would else be given up half done: as a measurement has."""
+ALIKE = 0.3
+"""Cores that others may take more than during the quietest reference."""
 NEAR = 3600.0
 """Seconds between a recording and a reference of the same hour."""
 
@@ -116,7 +118,7 @@ def truth_of(folder: Folder, recording: Recording, every: Sequence[Recording]) -
     known = [one for one in known if (one.job, one.disturbance) == (recording.job, limit)]
     known.sort(key=lambda one: (round(one.others_mean, 1), abs(one.when - recording.when)))
     near = [one for one in known if abs(one.when - recording.when) < NEAR] or known
-    quietest = [one for one in near if one.others_mean <= near[0].others_mean + 0.1]
+    quietest = [one for one in near if one.others_mean <= near[0].others_mean + ALIKE]
     slow_rank = None if limit == "crowded" else recording.slow_rank
     return truths.by_references([folder.profile(one) for one in quietest], slow_rank)
 
