@@ -17,7 +17,7 @@ import numpy as np
 from bench.noise import truths
 from bench.noise.jobs import JOBS, Emulated
 from bench.noise.recordings import Folder, Recording
-from bench.noise.truths import Outcome, Truth
+from bench.noise.truths import Known, Outcome, Truth
 from bench.table import progress, table
 from bench.truth import suite
 from stash.advice.verdict import Advice, verdict
@@ -41,7 +41,7 @@ class Found:
     """A stall of a recording as it was answered."""
 
     stall: str
-    truth: float
+    truth: Known
     estimate: float
     points: float
     holds: bool | None
@@ -110,17 +110,21 @@ def stopped(
 
 
 def truth_of(folder: Folder, recording: Recording, every: Sequence[Recording]) -> Truth | None:
-    """By hand, or by the references of the same hour, else by the nearest."""
+    """By hand, or by the quietest references of the same hour, else of all."""
     if recording.truth is not None:
         return truths.by_hand(recording.truth, recording.cause or (), recording.slow_rank)
     limit = recording.disturbance if recording.disturbance in ("quota", "crowded") else "nothing"
     known = [one for one in every if one.reference and not one.failed]
     known = [one for one in known if (one.job, one.disturbance) == (recording.job, limit)]
     known.sort(key=lambda one: (round(one.others_mean, 1), abs(one.when - recording.when)))
-    near = [one for one in known if abs(one.when - recording.when) < NEAR] or known
-    quietest = [one for one in near if one.others_mean <= near[0].others_mean + ALIKE]
     slow_rank = None if limit == "crowded" else recording.slow_rank
-    return truths.by_references([folder.profile(one) for one in quietest], slow_rank)
+    truth = None
+    for chosen in ([one for one in known if abs(one.when - recording.when) < NEAR], known):
+        quietest = [one for one in chosen if one.others_mean <= chosen[0].others_mean + ALIKE]
+        truth = truths.by_references([folder.profile(one) for one in quietest], slow_rank)
+        if truth is not None and not truth.uncertain:
+            break
+    return truth
 
 
 def judge(recording: Recording, profile: Profile, truth: Truth, budget: float) -> Judged:
@@ -140,7 +144,7 @@ def judge(recording: Recording, profile: Profile, truth: Truth, budget: float) -
             continue
         points = truths.error(truth, stall) / truth.step * 100
         held = (truths.holds(truth, stall), truths.holds(truth, stall, method=True))
-        found.append(Found(name, known.seconds, stall.seconds, points, *held))
+        found.append(Found(name, known, stall.seconds, points, *held))
     answer = advice.kind if advice.kind in ("cannot tell", "estimate") else ", ".join(advice.stalls)
     value = truths.outcome(truth, advice.kind, [] if advice.kind == "compute" else advice.stalls, right)
     return Judged(recording, value, answer, seconds, breakdown.rounds, tuple(found), tuple(unknown))
@@ -164,8 +168,9 @@ def play(folder: Folder, only: str = "", with_sealed: bool = False, budget: floa
             yield Judged(recording, None, "failed", None)
             continue
         truth = truth_of(folder, recording, every)
-        if truth is None:
-            progress(recording.name, "has no reference yet")
+        if truth is None or truth.uncertain:
+            why = "has no reference yet" if truth is None else "left out: its references were not quiet enough"
+            progress(recording.name, why)
             continue
         yield judge(recording, folder.profile(recording), truth, budget or recording.budget)
 
@@ -178,7 +183,7 @@ def label(recording: Recording) -> str:
 
 HEADS = (
     "job", "beside", "others (cores)", "verdict", "said", "seconds", "rounds", "worst (points)",
-    "stalls: truth → estimate (ms); * interval misses it",
+    "stalls: truth → estimate (ms); * no interval, or it misses",
 )  # fmt: skip
 
 
@@ -186,7 +191,7 @@ def line(one: Judged) -> list[object]:
     """A recording in the long table."""
     worst = max(one.found, key=lambda found: abs(found.points), default=None)
     stalls = [
-        f"{found.stall} {found.truth * 1e3:.1f} → {found.estimate * 1e3:.1f}{'' if found.holds else '*'}"
+        f"{found.stall} {_known(found.truth)} → {found.estimate * 1e3:.1f}{'' if found.holds else '*'}"
         for found in one.found
     ] + [f"{name} unknown" for name in one.unknown]
     sealed = " (sealed)" if one.recording.sealed else ""
@@ -195,6 +200,10 @@ def line(one: Judged) -> list[object]:
         one.outcome or "**none**", one.answer, "" if one.seconds is None else f"{one.seconds:.0f}", one.rounds,
         "" if worst is None else f"{worst.stall} {worst.points:+.1f}", ", ".join(stalls),
     ]  # fmt: skip
+
+
+def _known(truth: Known) -> str:
+    return f"{truth.seconds * 1e3:.1f}" + (f"±{truth.half * 1e3:.1f}" if truth.half else "")
 
 
 SUMMARY = (

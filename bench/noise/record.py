@@ -122,6 +122,14 @@ def refer(folder: Folder, take: Take, wish: Wish, fresh: float) -> None:
         known.append(found)
 
 
+def refer_again(folder: Folder, only: str, wish: Wish) -> None:
+    """Take another reference of each job that computes, where those there are were not quiet enough."""
+    wanted = {(take.job.name, take.reference): take for take in takes(only) if not isinstance(take.job, Emulated)}
+    for take in wanted.values():
+        accounts.quiet(QUIET, PATIENCE)
+        tell(record(folder, take, wish, reference=True))
+
+
 def tell(found: Recording, left: int | None = None) -> None:
     """A line on what was taken."""
     outcome = f"FAILED: {found.failed.strip().splitlines()[-1]}" if found.failed else f"{found.seconds:.0f} s"
@@ -138,10 +146,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=600, help="begin no profile after this time")
     parser.add_argument("--fresh", type=float, default=FRESH / 60, help="minutes for which a reference is of use")
     parser.add_argument("--out", type=Path, required=True, help="folder of the recordings")
+    parser.add_argument("--references", action="store_true", help="only take another reference of each job")
     parser.add_argument("--list", action="store_true", help="only say what would be recorded")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends, too
     folder, wish = Folder(options.out.resolve()), Wish(options.budget, options.precision)
+    if options.references:
+        refer_again(folder, options.only, wish)
+        return
     wanted = list(missing(folder, options.only))
     if options.list:
         print("\n".join(f"{take.job.name} + {take.disturbance}" for take in wanted))

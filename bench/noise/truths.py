@@ -26,6 +26,8 @@ TRIMMED = 0.1
 """Of the rounds of references at each end: the machine was quiet, not dead."""
 CLEAR, SLIGHT = 0.08, 0.03
 """Shares of the step: above the first a stall has to be named, below the second it must not be."""
+UNCERTAIN = 0.06
+"""Of the step: a truth by references of which a stall is known no better is none."""
 AS_LARGE = 0.8
 """Of the largest: a stall that may be taken for it."""
 Outcome = Literal["right", "partly", "cannot tell", "wrong"]
@@ -54,6 +56,11 @@ class Truth:
     def step(self) -> float:
         return sum(known.seconds for known in self.stalls.values())
 
+    @property
+    def uncertain(self) -> bool:
+        """Whether it is not known well enough to judge by."""
+        return any(known.half > UNCERTAIN * self.step for known in self.stalls.values())
+
 
 def by_hand(seconds: Mapping[str, float], cause: Sequence[str], slow_rank: int | None) -> Truth:
     """Of a case of the truth suite."""
@@ -74,8 +81,9 @@ def by_references(profiles: Sequence[Profile], slow_rank: int | None = None) -> 
     stalls = {name: pooled(runs) for name, runs in found.items()}
     step = sum(known.seconds for known in stalls.values())
     order = sorted((name for name in stalls if name not in NO_CAUSE), key=lambda name: -stalls[name].seconds)
-    cause = tuple(name for name in order if stalls[name].seconds > CLEAR * step)
-    may = frozenset(name for name in order if stalls[name].seconds > SLIGHT * step)
+    least = {name: known.seconds - known.half for name, known in stalls.items()}
+    cause = tuple(name for name in order if stalls[name].seconds > CLEAR * step and least[name] > LISTED * step)
+    may = frozenset(name for name in order if stalls[name].seconds + stalls[name].half > SLIGHT * step)
     return Truth(stalls, cause, may, slow_rank)
 
 

@@ -166,3 +166,10 @@ def test_a_profile_is_cut_off_after_the_round_in_which_the_rule_fires() -> None:
 def test_cores_of_others_second_by_second() -> None:
     readings = [(0.5 * n, round(1.5e9 * 0.5 * n), round(1e9 * 0.5 * n)) for n in range(5)]
     assert accounts.per_second(readings) == pytest.approx([0.5, 0.5])
+
+
+def test_a_truth_that_scatters_is_none_to_judge_by() -> None:
+    found = truths.by_references([profile([(0.06, 0.06, 0.07, 0.07 + 0.03 * (number % 2)) for number in range(8)])])
+    assert found is not None
+    assert found.uncertain
+    assert not TRUE.uncertain
