@@ -13,6 +13,7 @@
 # make spot   how well fleets, losses and chances are predicted, and how fast the cheapest is found
 # make spot-truth fleets and revocations on emulated hosts (root)
 # make remedies what the advice promises against what it brings, on emulated clusters (root)
+# make noise  profiles beside other work on the machine, against the quiet truth (root; 3 h, can be interrupted)
 # make gpu    what a GPU can show, against truth made on it: MINUTES=8, tables in gpu.md
 # make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)
 VENV ?= .venv
@@ -25,7 +26,7 @@ DEMO_BUDGET ?= 120
 # Every launch imports Stash again, and every session of tests rewrites its asserts unless it finds them rewritten.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all check bench truth broken faults validate choices study spot spot-truth remedies gpu peers headlines compat docs house clean
+.PHONY: demo test test-all check bench truth broken faults validate choices study spot spot-truth remedies noise gpu peers headlines compat docs house clean
 
 # The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
@@ -111,6 +112,11 @@ spot-truth: $(BIN)/stash
 
 remedies: $(BIN)/stash
 	$(BIN)/python -m bench.remedies
+
+NOISE ?= build/noise
+noise: $(BIN)/stash
+	$(BIN)/python -m bench.noise.record --out $(NOISE)
+	$(BIN)/python -m bench.noise.play $(NOISE) --sealed
 
 # Needs no installation beside torch, numpy, scipy and what else `python bench/gpu.py` asks for.
 MINUTES ?= 8

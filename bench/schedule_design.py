@@ -1,7 +1,7 @@
 """Which schedule of blocks answers soonest: simulated jobs on a recorded machine, real scheduler and estimators.
 
 A job is the seconds of work that a step takes under each rung on an even machine. The machine works faster or slower
-from moment to moment, as ``bench.noise.record`` saw one do; where a profile begins on it is drawn. Blocks come in the
+from moment to moment, as ``bench.noise.steps`` saw one do; where a profile begins on it is drawn. Blocks come in the
 order of ``round_of_visits`` and in the sizes of a ``Plan``; between them pass the seconds that agreement and emptying
 queues take. For the plan that is made today and for others the table tells how long it takes until every stall is
 known to ±2 % of the step, how close it is after 30 s, how far from the truth, and how often the intervals hold it.
@@ -18,7 +18,7 @@ from itertools import chain
 import numpy as np
 
 from bench.machine import arguments
-from bench.noise.record import TWO_RANKS
+from bench.noise.steps import TWO_RANKS
 from bench.recorded import numbers
 from bench.table import show
 from stash.core import rounds as stats

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench import recorded
-from bench.noise.record import TWO_RANKS
+from bench.noise.steps import TWO_RANKS
 from bench.predict.errors import Prediction, summary
 from stash.predict.draws import Array, Draws
 from stash.predict.stragglers import largest_of, seen_again

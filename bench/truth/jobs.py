@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +39,18 @@ def cluster(case: Case) -> Iterator[tuple[Testbed | None, Rates]]:
         yield bed, rates
 
 
-def profile(case: Case, folder: Path, bed: Testbed | None, budget: float, precision: float) -> Profile:
+def profile(
+    case: Case,
+    folder: Path,
+    bed: Testbed | None,
+    budget: float,
+    precision: float | None = None,
+    before: Sequence[str] = (),
+) -> Profile:
+    """Profile a case; ``precision`` as users leave it if ``None``. The words ``before`` start the command.
+
+    Raises RuntimeError with what was printed if there is no profile.
+    """
     (folder / "model.yaml").write_text(describe(case))
     data = files(case)
     options = {"model": folder / "model.yaml", "bucket-mb": case.bucket_mb, "batch": case.batch}
@@ -53,17 +64,19 @@ def profile(case: Case, folder: Path, bed: Testbed | None, budget: float, precis
         if bed is not None and case.nodes > 1:
             meeting += ["--rdzv-endpoint", f"{bed.address(0)}:29577"]
         own = output if node == 0 else folder / f"other-{node}.stash.json"
+        wanted = () if precision is None else ("--precision", str(precision))
         return [
-            *(sys.executable, "-m", "stash", "profile", "--nproc-per-node", str(case.devices), *meeting),
-            *("--budget", str(budget), "--precision", str(precision), "-o", str(own), *job),
+            *(*before, sys.executable, "-m", "stash", "profile", "--nproc-per-node", str(case.devices), *meeting),
+            *("--budget", str(budget), *wanted, "-o", str(own), *job),
         ]
 
     environment = {"NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
     with _neighbour(case):
         if bed is None:
             done = subprocess.run(
-                command(0), env={**os.environ, **environment}, capture_output=True, text=True, check=False
-            )
+                command(0), env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+                timeout=budget + 300,
+            )  # fmt: skip
             codes, words = [done.returncode], done.stdout + done.stderr
         else:
             nodes = bed.run_all(command, env=environment)

@@ -23,6 +23,8 @@ from stash.core.records.profile import Profile
 
 LISTED = 0.05
 """A stall below this share of the step is not expected to be named."""
+NO_CAUSE = ("compute", "disturbed")
+"""Parts of a step that are no stall of the job."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def causes(case: Case, breakdown: Breakdown, answer: str | None) -> tuple[list[s
     The verdict, which is the stall ``answer`` (``None``: unknown), must name the first of them, or compute where
     nothing was injected.
     """
-    stalls = [s for s in breakdown.stalls if s.name != "compute" and s.share > LISTED and not s.within_noise]
+    stalls = [s for s in breakdown.stalls if s.name not in NO_CAUSE and s.share > LISTED and not s.within_noise]
     ranked = [s.name for s in sorted(stalls, key=lambda s: -s.seconds)][: max(1, len(case.cause))]
     rank = breakdown.slow_rank.rank if breakdown.slow_rank else None
     right = tuple(ranked) == case.cause and rank == case.slow_rank and answer == (*case.cause, "compute")[0]

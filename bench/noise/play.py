@@ -1,0 +1,260 @@
+"""What Stash makes of recorded profiles: ``python -m bench.noise.play DIR [--sealed]``.
+
+Every recording is cut off after the round in which the rule of stopping fires, attributed, and judged by its truth:
+errors in points (hundredths) of the true step, whether intervals hold it, and what the verdict is worth. Without
+``--sealed``, the sealed half is not even opened.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.noise import truths
+from bench.noise.jobs import JOBS, Emulated
+from bench.noise.recordings import Folder, Recording
+from bench.noise.truths import Known, Outcome, Truth
+from bench.table import progress, table
+from bench.truth import suite
+from stash.advice.verdict import Advice, verdict
+from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Breakdown
+from stash.analysis.step_times import step_matrix
+from stash.core.errors import StashError
+from stash.core.records.profile import Profile
+from stash.core.rounds import precise_enough
+
+OVERRUN = 0.1
+"""Of the budget, for a round that would else be given up half done: as a measurement has."""
+ALIKE = 0.3
+"""Cores that others may take more than during the quietest reference."""
+NEAR = 3600.0
+"""Seconds between a recording and a reference of the same hour."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A stall of a recording as it was answered."""
+
+    stall: str
+    truth: Known
+    estimate: float
+    points: float
+    holds: bool | None
+    """By the interval of its noise."""
+    explained: bool | None
+    """By that and the method's own error."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A recording with the answer to it."""
+
+    recording: Recording
+    outcome: Outcome | None
+    """``None`` if there is no answer at all."""
+    answer: str
+    seconds: float | None
+    """Of measuring, until the rule of stopping fired; ``None`` if it never did."""
+    rounds: int = 0
+    found: tuple[Found, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Stalls that are true and were not measured."""
+
+
+# The rule of stopping --------------------------------------------------------------------------------------
+
+
+def decided(profile: Profile) -> bool:
+    """Whether a measurement with these rounds ends: what ``measure.launcher.measurement`` asks after each."""
+    return precise_enough(step_matrix(profile).matrix, profile.settings.precision)
+
+
+def first_rounds(profile: Profile, count: int) -> Profile:
+    """The same measurement when it had ``count`` rounds."""
+    numbers = {*sorted({block.round for block in profile.blocks})[:count]}
+    last = max(numbers, default=-1)
+    return profile.model_copy(update={
+        "blocks": tuple(block for block in profile.blocks if block.round in numbers),
+        "rates": tuple(rate for rate in profile.rates if rate.round <= last),
+        "workers": tuple(times for times in profile.workers if times.round <= last),
+    })  # fmt: skip
+
+
+def measured(profile: Profile) -> float:
+    """Seconds from the first block's start to the last one's end."""
+    return max((block.started + block.seconds + block.interrupted_seconds for block in profile.blocks), default=0.0)
+
+
+def stopped(
+    profile: Profile, budget: float, rule: Callable[[Profile], bool] = decided
+) -> tuple[Profile, float | None]:
+    """The measurement as it is when the rule fires, and after how many seconds; else with what the budget allows."""
+    kept = profile
+    for count in range(1, len({block.round for block in profile.blocks}) + 1):
+        so_far = first_rounds(profile, count)
+        seconds = measured(so_far)
+        if count > 1 and seconds > (1 + OVERRUN) * budget:
+            break
+        kept = so_far
+        if rule(so_far):
+            return so_far, seconds
+    return kept, None
+
+
+# Judging ---------------------------------------------------------------------------------------------------
+
+
+def truth_of(folder: Folder, recording: Recording, every: Sequence[Recording]) -> Truth | None:
+    """By hand, or by the quietest references of the same hour, else of all."""
+    if recording.truth is not None:
+        return truths.by_hand(recording.truth, recording.cause or (), recording.slow_rank)
+    limit = recording.disturbance if recording.disturbance in ("quota", "crowded") else "nothing"
+    known = [one for one in every if one.reference and not one.failed]
+    known = [one for one in known if (one.job, one.disturbance) == (recording.job, limit)]
+    known.sort(key=lambda one: (round(one.others_mean, 1), abs(one.when - recording.when)))
+    slow_rank = None if limit == "crowded" else recording.slow_rank
+    truth = None
+    for chosen in ([one for one in known if abs(one.when - recording.when) < NEAR], known):
+        quietest = [one for one in chosen if one.others_mean <= chosen[0].others_mean + ALIKE]
+        truth = truths.by_references([folder.profile(one) for one in quietest], slow_rank)
+        if truth is not None and not truth.uncertain:
+            break
+    return truth
+
+
+def judge(recording: Recording, profile: Profile, truth: Truth, budget: float) -> Judged:
+    """What is answered once the rule has fired, against the truth."""
+    kept, seconds = stopped(profile, budget)
+    try:
+        breakdown = attribute(kept)
+    except StashError as error:
+        return Judged(recording, None, str(error), seconds)
+    advice = verdict(breakdown, kept)
+    right = _right(recording, truth, breakdown, advice)
+    found, unknown = [], []
+    for name, known in truth.stalls.items():
+        stall = breakdown.stall(name)
+        if stall is None:
+            unknown.append(name)
+            continue
+        points = truths.error(truth, stall) / truth.step * 100
+        held = (truths.holds(truth, stall), truths.holds(truth, stall, method=True))
+        found.append(Found(name, known, stall.seconds, points, *held))
+    answer = advice.kind if advice.kind in ("cannot tell", "estimate") else ", ".join(advice.stalls)
+    value = truths.outcome(truth, advice.kind, [] if advice.kind == "compute" else advice.stalls, right)
+    return Judged(recording, value, answer, seconds, breakdown.rounds, tuple(found), tuple(unknown))
+
+
+def _right(recording: Recording, truth: Truth, breakdown: Breakdown, advice: Advice) -> bool:
+    job = next((job for job in JOBS if job.name == recording.job), None)
+    if isinstance(job, Emulated):
+        return suite.causes(job.case, breakdown, advice.stall)[1]
+    rank = breakdown.slow_rank.rank if breakdown.slow_rank else None
+    return truths.agrees(truth, truths.ranked(breakdown.stalls), advice.stall, rank)
+
+
+def play(folder: Folder, only: str = "", with_sealed: bool = False, budget: float | None = None) -> Iterator[Judged]:
+    """Judge all recordings that may be opened and whose truth is known."""
+    every = folder.recordings()
+    for recording in sorted(every, key=lambda one: (one.job, one.disturbance)):
+        if recording.reference or (recording.sealed and not with_sealed) or only not in label(recording):
+            continue
+        if recording.failed:
+            yield Judged(recording, None, "failed", None)
+            continue
+        truth = truth_of(folder, recording, every)
+        if truth is None or truth.uncertain:
+            why = "has no reference yet" if truth is None else "left out: its references were not quiet enough"
+            progress(recording.name, why)
+            continue
+        yield judge(recording, folder.profile(recording), truth, budget or recording.budget)
+
+
+def label(recording: Recording) -> str:
+    return f"{recording.job} + {recording.disturbance}"
+
+
+# Tables ----------------------------------------------------------------------------------------------------
+
+HEADS = (
+    "job", "beside", "others (cores)", "verdict", "said", "seconds", "rounds", "worst (points)",
+    "stalls: truth → estimate (ms); * no interval, or it misses",
+)  # fmt: skip
+
+
+def line(one: Judged) -> list[object]:
+    """A recording in the long table."""
+    worst = max(one.found, key=lambda found: abs(found.points), default=None)
+    stalls = [
+        f"{found.stall} {_known(found.truth)} → {found.estimate * 1e3:.1f}{'' if found.holds else '*'}"
+        for found in one.found
+    ] + [f"{name} unknown" for name in one.unknown]
+    sealed = " (sealed)" if one.recording.sealed else ""
+    return [
+        one.recording.job, f"{one.recording.disturbance}{sealed}", f"{one.recording.others_mean:.2f}",
+        one.outcome or "**none**", one.answer, "" if one.seconds is None else f"{one.seconds:.0f}", one.rounds,
+        "" if worst is None else f"{worst.stall} {worst.points:+.1f}", ", ".join(stalls),
+    ]  # fmt: skip
+
+
+def _known(truth: Known) -> str:
+    return f"{truth.seconds * 1e3:.1f}" + (f"±{truth.half * 1e3:.1f}" if truth.half else "")
+
+
+SUMMARY = (
+    "", "recordings", "right", "partly", "cannot tell", "wrong with confidence", "no answer", "error, mean (points)",
+    "largest error", "largest of all stalls, mean", "intervals hold", "with the method's error",
+    "rule fired", "seconds to it, median",
+)  # fmt: skip
+
+
+def summary(name: str, group: Sequence[Judged]) -> list[object]:
+    """Some recordings in a line."""
+    outcomes = [one.outcome for one in group]
+    errors = [abs(found.points) for one in group for found in one.found]
+    worst = [max(abs(found.points) for found in one.found) for one in group if one.found]
+    fired = [one.seconds for one in group if one.seconds is not None]
+    held = [found.holds for one in group for found in one.found if found.holds is not None]
+    explained = [found.explained for one in group for found in one.found if found.explained is not None]
+    return [
+        name, len(group), *(outcomes.count(outcome) for outcome in ("right", "partly", "cannot tell", "wrong", None)),
+        f"{np.mean(errors):.1f}" if errors else "", f"{max(errors):.1f}" if errors else "",
+        f"{np.mean(worst):.1f}" if worst else "", f"{np.mean(held):.0%}" if held else "",
+        f"{np.mean(explained):.0%}" if explained else "", f"{len(fired)} of {len(group)}",
+        f"{np.median(fired):.0f}" if fired else "",
+    ]  # fmt: skip
+
+
+def summaries(judged: Sequence[Judged], by: Callable[[Recording], str]) -> str:
+    groups = {name: [one for one in judged if by(one.recording) == name] for name in map(by, _recordings(judged))}
+    rows = [summary(name, group) for name, group in sorted(groups.items())]
+    return table(SUMMARY, [*rows, *([summary("all", judged)] if len(rows) > 1 else [])])
+
+
+def _recordings(judged: Sequence[Judged]) -> list[Recording]:
+    return [one.recording for one in judged]
+
+
+def main() -> None:
+    """Play and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.noise.play", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("--only", default="", help="recordings whose `JOB + DISTURBANCE` contains this")
+    parser.add_argument("--sealed", action="store_true", help="open the sealed half, too: for the last table only")
+    parser.add_argument("--budget", type=float, help="seconds of each recording that count (default: all)")
+    parser.add_argument("--brief", action="store_true", help="only the summaries")
+    options = parser.parse_args()
+    judged = list(play(Folder(options.folder), options.only, options.sealed, options.budget))
+    if not options.brief:
+        print(table(HEADS, map(line, judged)), end="\n\n")
+    for by in (lambda one: "sealed" if one.sealed else "open", lambda one: one.disturbance, lambda one: one.job):
+        print(summaries(judged, by), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""The bench of disturbed profiles: what is sealed and true, what an answer is worth, where a profile is cut off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bench.noise import accounts, jobs, play, record, recordings, truths
+from bench.noise.recordings import Folder, Recording
+from bench.noise.truths import Known, Truth
+from stash.analysis.breakdown import Stall
+from stash.core.artefact import save
+from stash.core.intervals import Interval
+from stash.core.records.profile import Block, Profile, Rank, Settings, Workload
+
+RUNGS = ("solo", "crowd", "node", "warm")
+
+
+def profile(rounds: Sequence[Sequence[float]], slower: float = 0.0) -> Profile:
+    """Two ranks on one node; of each round the step's seconds under each rung, rank 1 ``slower`` under crowd."""
+    blocks = []
+    for number, times in enumerate(rounds):
+        for at, (rung, seconds) in enumerate(zip(RUNGS, times, strict=True)):
+            for rank in range(1 if rung == "solo" else 2):
+                own = seconds + (slower if rung == "crowd" and rank else 0.0)
+                began = 4.0 * number + at
+                blocks.append(Block(round=number, rung=rung, rank=rank, steps=2, seconds=2 * own, started=began))
+    return Profile(
+        stash_version="", created="", hosts=(), software={}, ended="budget", elapsed_seconds=60.0,
+        workload=Workload(command=(), name="job"),
+        ranks=tuple(Rank(rank=r, node=0, local_rank=r, device="cpu") for r in range(2)),
+        settings=Settings(precision=0.02, budget_seconds=30, rungs=RUNGS, isolated=False, why="asked"),
+        blocks=tuple(blocks),
+    )  # fmt: skip
+
+
+def recording(name: str, **fields: object) -> Recording:
+    values = {
+        "name": name, "job": "a job", "disturbance": "pip", "reference": False, "when": 0.0, "machine": "",
+        "budget": 30.0, "truth": None, "cause": None, "slow_rank": None, "others": (0.5, 1.0), "seconds": 40.0,
+    }  # fmt: skip
+    return Recording(**{**values, **fields})  # type: ignore[arg-type]
+
+
+def stall(name: str, seconds: float, half: float, share: float = 0.5) -> Stall:
+    return Stall(name=name, time=Interval(value=seconds, low=seconds - half, high=seconds + half), share=share)
+
+
+TRUE = Truth(
+    {"compute": Known(0.06), "contention": Known(0.004), "prep": Known(0.03, 0.002), "fetch": Known(0.001)},
+    ("prep",),
+    frozenset({"prep", "contention"}),
+)
+
+
+def test_half_of_the_matrix_is_sealed_by_its_names_alone() -> None:
+    names = [take.name for take in record.takes()]
+    assert len(names) == len({*names}) == 180
+    assert 0.35 < sum(map(recordings.sealed, names)) / len(names) < 0.65
+    assert recordings.sealed("abc") is False  # SHA-256 ba7816bf…
+    assert recordings.sealed("a") is True  # ca978112…
+    assert recordings.sealed("b") is False  # 3e23e816…
+    assert recordings.sealed("c") is True  # 2e7d2c03…
+    assert not recording("c", reference=True).sealed
+
+
+def test_24_jobs_of_known_kinds() -> None:
+    assert len({job.name for job in jobs.JOBS}) == 24
+    for job in jobs.JOBS:
+        if isinstance(job, jobs.Emulated):
+            assert job.case.name == job.name
+
+
+def test_a_sealed_recording_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    artefact = tmp_path / "run.stash.json"
+    save(profile([(0.06, 0.06, 0.07, 0.1)] * 4), artefact)
+    folder = Folder(tmp_path / "recorded")
+    truth = {"compute": 0.06, "contention": 0.0, "interconnect": 0.01, "prep": 0.03}
+    for name in ("b", "c"):
+        folder.add(recording(name, truth=truth, cause=("prep",)), artefact)
+    opened: list[str] = []
+    read = Folder.profile
+    monkeypatch.setattr(Folder, "profile", lambda self, one: opened.append(one.name) or read(self, one))
+    assert [one.recording.name for one in play.play(folder)] == ["b"]
+    assert opened == ["b"]
+    assert len([*play.play(folder, with_sealed=True)]) == 2
+
+
+def test_a_recording_taken_again_replaces_the_first(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.add(recording("b", failed="no disk"), None)
+    folder.add(recording("b", seconds=41.0), None)
+    assert [(one.name, one.failed, one.seconds) for one in folder.recordings()] == [("b", "", 41.0)]
+    assert json.loads((tmp_path / recordings.MANIFEST).read_text().splitlines()[0])["failed"] == "no disk"
+
+
+def test_what_references_say_is_differences_of_the_slower_rank() -> None:
+    found = truths.by_references([profile([(0.06, 0.06, 0.07, 0.1), (0.07, 0.07, 0.08, 0.11)] * 3, slower=0.004)])
+    assert found is not None
+    seconds = {name: known.seconds for name, known in found.stalls.items()}
+    assert seconds == pytest.approx({"compute": 0.065, "contention": 0.004, "interconnect": 0.006, "prep": 0.03})
+    assert found.step == pytest.approx(0.105)
+    assert found.cause == ("prep",)
+    assert found.may == {"prep", "interconnect", "contention"}
+
+
+def test_one_wild_round_in_ten_does_not_move_the_truth() -> None:
+    quiet = [(0.06, 0.06, 0.07, 0.1)] * 19
+    found = truths.by_references([profile([*quiet, (0.06, 0.06, 0.07, 3.0)])])
+    assert found is not None
+    assert found.stalls["prep"].seconds == pytest.approx(0.03)
+
+
+def test_references_that_differ_know_no_better_than_that() -> None:
+    assert truths.pooled([[1.0, 1.0, 1.0], [3.0, 3.0, 3.0]]).half >= 1.0
+
+
+def test_an_interval_may_miss_by_what_the_truth_is_uncertain() -> None:
+    assert truths.holds(TRUE, stall("prep", 0.032, 0.001)) is True  # 1 ms and 2 ms in quadrature
+    assert truths.holds(TRUE, stall("prep", 0.033, 0.001)) is False
+    assert truths.holds(TRUE, stall("compute", 0.062, 0.001)) is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "leading", "right", "expected"),
+    [
+        ("stall", ["prep"], True, "right"),
+        ("stall", ["prep"], False, "partly"),
+        ("stall", ["contention"], False, "partly"),
+        ("stall", ["fetch"], False, "wrong"),
+        ("tie", ["prep", "fetch"], False, "wrong"),
+        ("compute", [], False, "wrong"),
+        ("cannot tell", [], False, "cannot tell"),
+        ("estimate", [], False, "cannot tell"),
+    ],
+)
+def test_what_a_verdict_is_worth(kind: str, leading: list[str], right: bool, expected: str) -> None:
+    assert truths.outcome(TRUE, kind, leading, right) == expected
+
+
+def test_an_answer_agrees_that_names_all_causes_and_nothing_else() -> None:
+    assert truths.agrees(TRUE, ["prep"], "prep", None)
+    assert truths.agrees(TRUE, ["prep", "contention"], "prep", None)
+    assert not truths.agrees(TRUE, ["prep", "fetch"], "prep", None)
+    assert not truths.agrees(TRUE, [], "compute", None)
+    assert not truths.agrees(TRUE, ["prep", "contention"], "contention", None)
+
+
+def test_what_other_work_costs_is_no_cause() -> None:
+    assert truths.ranked([stall("disturbed", 0.05, 0.001), stall("prep", 0.03, 0.001)]) == ["prep"]
+
+
+def test_a_profile_is_cut_off_after_the_round_in_which_the_rule_fires() -> None:
+    whole = profile([(0.06, 0.06, 0.07, 0.1)] * 6)
+    kept, seconds = play.stopped(whole, 30.0, lambda so_far: len({block.round for block in so_far.blocks}) == 3)
+    assert {block.round for block in kept.blocks} == {0, 1, 2}
+    assert seconds == pytest.approx(11.2)  # the third round's last block begins after 11 s and takes 0.2
+    kept, seconds = play.stopped(whole, 8.0, lambda so_far: False)
+    assert {block.round for block in kept.blocks} == {0, 1}
+    assert seconds is None
+
+
+def test_cores_of_others_second_by_second() -> None:
+    readings = [(0.5 * n, round(1.5e9 * 0.5 * n), round(1e9 * 0.5 * n)) for n in range(5)]
+    assert accounts.per_second(readings) == pytest.approx([0.5, 0.5])
+
+
+def test_a_truth_that_scatters_is_none_to_judge_by() -> None:
+    found = truths.by_references([profile([(0.06, 0.06, 0.07, 0.07 + 0.03 * (number % 2)) for number in range(8)])])
+    assert found is not None
+    assert found.uncertain
+    assert not TRUE.uncertain
