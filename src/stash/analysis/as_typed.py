@@ -7,7 +7,8 @@ not. Knows nothing of what follows for the verdict.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 from stash.analysis.disturbance import Undisturbed
 from stash.core.intervals import Interval, mean_interval
@@ -22,19 +23,26 @@ _READ_BYTES = 2**16
 """A step: who reads more from disks may have waited for them in these steps only."""
 
 
-class AsTyped(Record):
+class FirstSteps(Record):
     """A step of the job before anything was changed, without what other work on the machine cost."""
 
     step: Interval
     """In seconds."""
-    beyond: float
-    """Seconds by which it is longer (negative: shorter) than any measured step with data, beyond both intervals."""
+    steps: int
+    loading: float
+    """Of the step, what it waited for its loader, and what its loader's workers kept it from a core."""
+    exchange: float
+    """Of the step, what its last rank waited for the exchange."""
+
+
+class AsTyped(Record):
+    """The first steps beside the ladder's highest rung."""
+
+    first: FirstSteps
     share: float
-    """That of the measured step."""
-    waited: float | None
-    """Of the step, what it waited for its loader."""
+    """By how much of a measured step with data it is longer (negative: shorter); 0 within both intervals."""
     cause: str = ""
-    """The part of the step that most of ``beyond`` is in; empty without one."""
+    """The part of the step that most of that is in; empty without one."""
 
     @property
     def contradicts(self) -> bool:
@@ -47,70 +55,87 @@ class AsTyped(Record):
         return abs(self.share) > WARNING
 
 
-def as_typed(calm: Undisturbed, steps: Mapping[str, Interval], rounds: Sequence[int]) -> AsTyped | None:
-    """The first steps against the whole ``steps`` by rung; ``None`` if they were not measured, or too few.
+def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
+    """What the job's first steps tell by themselves, from their stamps; ``None`` if they are too few, or unknown.
 
-    ``rounds`` are those that ``steps`` are of.
+    ``calm`` is ``profile`` without what strangers cost.
     """
-    reading = {name: step for name, step in steps.items() if rung(name).reads_data}
-    against = reading or dict(list(steps.items())[-1:])
-    if not against or (not rung(next(iter(against))).exchanges and len(calm.profile.ranks) > 1):
+    seen = [block for block in profile.blocks if block.rung == UNTOUCHED.name]
+    if not profile.ranks or len(seen) < len(profile.ranks) or min(block.steps for block in seen) < _MIN_STEPS:
         return None
-    first = [block for block in calm.profile.blocks if block.rung == UNTOUCHED.name and len(block.step_seconds) > 1]
-    steps_seen = min((block.steps for block in first), default=0)
-    if len(first) < len(calm.profile.ranks) or steps_seen < _MIN_STEPS:
-        return None
+    first = [block for block in calm.profile.blocks if block.rung == UNTOUCHED.name]
+    lost = {
+        rank: each for key, ranks in calm.lost.items() if key[1] == UNTOUCHED.name for rank, each in ranks.items()
+    }
     slowest = max(first, key=lambda block: block.seconds / block.steps)
     step = mean_interval(slowest.step_seconds)
-    doubt = max(
-        (each.doubt for key in calm.lost if key[1] == UNTOUCHED.name for each in calm.lost[key].values()), default=0
-    )
-    low, high = _end(step.low, step.value) - doubt, _end(step.high, step.value) + doubt
-    least = min(_end(each.low, each.value) for each in against.values())
-    most = max(_end(each.high, each.value) for each in against.values())
-    beyond = max(0.0, low - most) or min(0.0, high - least)
-    if beyond > 0 and "cold" not in against and _reads(slowest):
-        beyond = 0.0
-    nearest = (
-        max(against.values(), key=lambda each: each.value)
-        if beyond > 0
-        else min(against.values(), key=lambda each: each.value)
-    )
-    difference = step.value - nearest.value if beyond else 0.0
-    waited = None if slowest.wait_seconds is None else slowest.wait_seconds / slowest.steps
-    return AsTyped(
-        step=step.model_copy(update={"low": low, "high": high}),
-        beyond=beyond,
-        share=difference / nearest.value,
-        waited=waited,
-        cause=_cause(calm.profile, slowest, difference, next(iter(reversed(against))), rounds) if beyond else "",
+    doubt = max((each.doubt for each in lost.values()), default=0.0)
+    loading = 0.0
+    for before, after in zip(seen, first, strict=True):
+        gone = lost.get(before.rank)
+        own = sum(before.step_delays) / before.steps - gone.seconds if gone is not None else 0.0
+        helped = own if any(loader.workers for loader in profile.workload.loaders) else 0.0
+        loading = max(loading, (after.wait_seconds or 0.0) / after.steps + max(0.0, helped))
+    open_for = [sum(block.step_exchanges) / block.steps for block in seen if block.step_exchanges]
+    return FirstSteps(
+        step=step.model_copy(update={"low": _end(step.low, step) - doubt, "high": _end(step.high, step) + doubt}),
+        steps=slowest.steps,
+        loading=min(loading, step.value),
+        exchange=min(open_for, default=0.0) if len(profile.ranks) > 1 else 0.0,
     )
 
 
-def _end(end: float | None, value: float) -> float:
-    return value if end is None else end
+def as_typed(
+    profile: Profile, calm: Undisturbed, steps: Mapping[str, Interval], rounds: Sequence[int]
+) -> AsTyped | None:
+    """The first steps against the whole ``steps`` by rung, of these rounds; ``None`` if they cannot be compared."""
+    reading = {name: step for name, step in steps.items() if rung(name).reads_data}
+    against = reading or dict(list(steps.items())[-1:])
+    first = first_steps(profile, calm)
+    if first is None or not against or (not rung(next(iter(against))).exchanges and len(profile.ranks) > 1):
+        return None
+    shortest, longest = (end(against.values(), key=lambda each: each.value) for end in (min, max))
+    found = AsTyped(first=first, share=0.0)
+    read = any(_reads(block) for block in profile.blocks if block.rung == UNTOUCHED.name)
+    if _end(first.step.low, first.step) > _end(longest.high, longest) and ("cold" in against or not read):
+        found = AsTyped(first=first, share=first.step.value / longest.value - 1)
+    elif _end(first.step.high, first.step) < _end(shortest.low, shortest):
+        found = AsTyped(first=first, share=first.step.value / shortest.value - 1)
+    if not found.share:
+        return found
+    cause = _cause(calm.profile, found.share, list(against)[-1], rounds)
+    return found.model_copy(update={"cause": cause})
+
+
+def _end(end: float | None, interval: Interval) -> float:
+    return interval.value if end is None else end
 
 
 def _reads(block: Block) -> bool:
     return (block.disk_bytes or 0) > _READ_BYTES * block.steps
 
 
-def _cause(profile: Profile, first: Block, difference: float, name: str, rounds: Sequence[int]) -> str:
-    """The part of a step whose difference explains half of that of the step."""
-    later = [b for b in profile.blocks if b.rung == name and b.rank == first.rank and b.round in rounds]
-    steps = sum(block.steps for block in later)
-    if not steps:
+def _cause(profile: Profile, share: float, name: str, rounds: Sequence[int]) -> str:
+    """The part of a step that differs most between the first steps and those under the rung ``name``."""
+    first = [block for block in profile.blocks if block.rung == UNTOUCHED.name]
+    later = [block for block in profile.blocks if block.rung == name and block.round in rounds]
+    parts: dict[str, Callable[[Block], float]] = {
+        "waiting for the loader": lambda block: block.wait_seconds or 0.0,
+        "processor time of the training thread": lambda block: block.thread_cpu_seconds or 0.0,
+        "processor time of other threads of the process": lambda block: (
+            (block.cpu_seconds or 0.0) - (block.thread_cpu_seconds or 0.0)
+        ),
+        "the exchange": lambda block: sum(block.step_exchanges),
+    }
+
+    def a_step(blocks: Sequence[Block], part: Callable[[Block], float]) -> float:
+        return sum(map(part, blocks)) / sum(block.steps for block in blocks)
+
+    if not first or not later:
         return ""
-    found = {
-        "waiting for the loader": (first.wait_seconds, sum(block.wait_seconds or 0.0 for block in later)),
-        "processor time of the training thread": (
-            first.thread_cpu_seconds, sum(block.thread_cpu_seconds or 0.0 for block in later)
-        ),
-        "processor time of its other threads": (
-            (first.cpu_seconds or 0.0) - (first.thread_cpu_seconds or 0.0),
-            sum((block.cpu_seconds or 0.0) - (block.thread_cpu_seconds or 0.0) for block in later),
-        ),
-    }  # fmt: skip
-    parts = {text: (was or 0.0) / first.steps - now / steps for text, (was, now) in found.items()}
-    text = max(parts, key=lambda each: parts[each] * (1 if difference > 0 else -1))
-    return text if parts[text] / difference >= 0.5 else ""
+    apart = {
+        text: (a_step(first, part) - a_step(later, part)) * math.copysign(1, share) for text, part in parts.items()
+    }
+    text = max(apart, key=lambda each: apart[each])
+    whole = abs(a_step(first, lambda block: block.seconds) - a_step(later, lambda block: block.seconds))
+    return text if whole and apart[text] >= 0.5 * whole else ""

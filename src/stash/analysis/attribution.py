@@ -123,7 +123,9 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
         disputes=disputed,
         surfacing=surfacing(kept.rungs, stalls, speeds, in_step),
         startup_seconds=sum(startups) if startups else None,
-        as_typed=as_typed(calm, {n: level(kept.matrix, at) for at, n in enumerate(kept.rungs)}, every.rounds),
+        as_typed=as_typed(
+            measured, calm, {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}, every.rounds
+        ),
         disturbed=disturbance(measured, calm, kept.rungs, every.rounds),
         notes=(*_remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
     )

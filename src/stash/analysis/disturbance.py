@@ -197,7 +197,7 @@ class _Delays:
         in_local, in_window = self._shares()
         steps, wall = self.seconds.shape[1], self.seconds.sum(axis=1)
         worker_lost = in_local * self._of_blocks("worker_delay_seconds")
-        local = in_local[:, None] * (self.delays - self.within) + self._stolen()
+        local = in_local[:, None] * (self.delays - self.within + self._in_loops()) + self._stolen()
         spare, late = self._supply(wall, local.sum(axis=1), worker_lost)
         total = local.sum(axis=1)
         local *= np.minimum(1.0, np.divide(spare, total, out=np.ones_like(total), where=total > 0))[:, None]
@@ -214,6 +214,19 @@ class _Delays:
         doubts = DOUBT * np.maximum(costs.sum(axis=1), np.minimum(delay, wall)) / steps
         return [_Cost(*each) for each in zip(costs, waits, worker_lost.tolist(), doubts.tolist(), strict=True)]
 
+    def _in_loops(self) -> Steps:
+        """What each step waited for threads of parallel loops that were delayed while the training thread was not.
+
+        A loop ends with its last thread. Of threads that are delayed at random one at least is for the time of
+        ``wall · (1 - Π(1 - delay / wall))``.
+        """
+        wall, local = self.seconds.sum(axis=1), (self.delays - self.within).sum(axis=1)
+        undelayed = np.ones(len(wall))
+        for rank, block in enumerate(self.blocks):
+            for delay in block.loop_delays:
+                undelayed[rank] *= 1 - min(1.0, delay / wall[rank])
+        return np.asarray(((wall - local) * (1 - undelayed) / wall)[:, None] * self.seconds)
+
     def _shares(self) -> tuple[Ranks, Ranks]:
         """Strangers' share of the delays while a rank computes and loads, and while it exchanges.
 
@@ -227,14 +240,15 @@ class _Delays:
             return np.asarray(np.bincount(machine, each)[machine])
 
         wall, window = self.seconds.sum(axis=1), self.windows.sum(axis=1)
-        threads = self._of_blocks("thread_cpu_seconds")
         process = self._of_blocks("cpu_seconds")
         loaders = on_machine(self._of_blocks("worker_cpu_seconds"))
-        helpers = on_machine(np.maximum(0.0, process - threads))
+        own_helpers = self._of_blocks("helper_cpu_seconds")
+        helpers, threads = on_machine(own_helpers), np.maximum(0.0, process - own_helpers)
         strangers = np.maximum(0.0, self._of_blocks("machine_cpu_seconds") - on_machine(process) - loaders) / wall
-        ran, wanted = on_machine(threads) / wall, on_machine(threads + self.delays.sum(axis=1)) / wall
+        loops = np.array([sum(block.loop_delays) for block in self.blocks])
+        ran, wanted = on_machine(threads) / wall, on_machine(threads + self.delays.sum(axis=1) + loops) / wall
         cores = np.array([self.job.cores.get(block.rank, math.inf) for block in self.blocks])
-        running = np.minimum(on_machine(np.ones(len(wall))), wanted)
+        running = np.minimum(on_machine(np.array([1.0 + len(block.loop_delays) for block in self.blocks])), wanted)
         surplus = np.maximum(0.0, running - cores) * _over(ran, wanted)
         own = loaders / wall + surplus
         in_local = _over(strangers, strangers + own + helpers / wall * (1 - window / wall))
@@ -278,7 +292,7 @@ class _Delays:
         last, open_for = self.windows.argmin(axis=0), self.windows.min(axis=0)
         own = of_window[last, np.arange(len(last))]
         delayed = self._of_blocks("helper_delay_seconds")
-        ran = np.maximum(0.0, self._of_blocks("cpu_seconds") - self._of_blocks("thread_cpu_seconds"))
+        ran = self._of_blocks("helper_cpu_seconds")
         strange, ready = float((in_window * delayed).sum()), float((ran + delayed).sum())
         helped = min(strange, float(open_for.sum()) * strange / ready) / len(last) if ready else 0.0
         return np.asarray(gained + np.minimum(own + helped, open_for))

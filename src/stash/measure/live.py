@@ -17,10 +17,13 @@ from rich.live import Live
 from rich.text import Text
 
 from stash.advice.verdict import verdict
+from stash.analysis.as_typed import first_steps
 from stash.analysis.attribution import attribute
+from stash.analysis.disturbance import undisturbed
 from stash.analysis.stability import MIN_ROUNDS, MeasurementProgress, standing
+from stash.core.formatting import listed
 from stash.core.printable import printable_line
-from stash.core.units import counted
+from stash.core.units import counted, format_seconds
 from stash.report.profile_page import table_rows
 from stash.ui.terminal import StallTable, each_text, plain_text
 
@@ -89,6 +92,8 @@ class Progress:
             return
         now = standing(moment.profile)
         if now.rounds <= self._standing.rounds:
+            if self._table is None and not now.rounds:
+                self._print_above(_first_answer(moment.profile))
             return
         self._standing = now
         if self._live is not None:
@@ -104,7 +109,9 @@ class Progress:
             self._print(f"  {forecast}")
 
     def _print_above(self, line: str) -> None:
-        """A line that stays, above what is updated."""
+        """A line that stays, above what is updated; nothing of an empty one."""
+        if not line:
+            return
         if self._live is None:
             self._print(f"  {line}")
         else:
@@ -144,6 +151,18 @@ def _forecast(round_seconds: float | None, budget: float) -> str:
         else f"so {budget:.0f} s give an estimate with wide intervals or none"
     )
     return f"a round takes about {round_seconds:.0f} s, {reach}; --budget {enough} gives {MIN_ROUNDS} rounds"
+
+
+def _first_answer(profile: Profile) -> str:
+    """What the job's first steps tell before anything is changed: seen, which is not yet what a remedy saves."""
+    first = first_steps(profile, undisturbed(profile))
+    if first is None:
+        return ""
+    step = first.step.value
+    parts = [("loader", first.loading), ("exchange", first.exchange)]
+    known = [f"{name} {format_seconds(part)} ({part / step:.0%})" for name, part in parts if part > 0.01 * step]
+    waits = f"waits for {listed(known)}" if known else "waits for nothing worth a mention"
+    return f"so far, by {first.steps} steps as typed: a step of {format_seconds(step)} {waits}"
 
 
 def _how_far(now: MeasurementProgress, elapsed: float, wishes: ProfileOptions) -> str:

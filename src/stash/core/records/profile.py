@@ -207,7 +207,11 @@ class Block:
     step_exchange_delays: tuple[Number, ...] = ()
     """Of ``step_delays``, what fell into these windows."""
     helper_delay_seconds: Number | None = None
-    """Run-queue delay of the process's other threads (gloo's, autograd's) in all of these windows together."""
+    """Run-queue delay of the process's threads that exchange (gloo's) in all of these windows together."""
+    helper_cpu_seconds: Number | None = None
+    """Processor time of these threads in the whole block."""
+    loop_delays: tuple[Number, ...] = ()
+    """Run-queue delay in the block of each thread that shares the training thread's parallel loops (OpenMP's)."""
     thread_cpu_seconds: Number | None = None
     """Processor time of the training thread."""
     machine_cpu_seconds: Number | None = None

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from stash.core.formatting import listed
 from stash.core.interrupts import follow_requests
-from stash.core.ladder import without_exchange
+from stash.core.ladder import UNTOUCHED, without_exchange
 from stash.measure.launcher.diagnose import (
     MARK_STEPS,
     Diagnosis,
@@ -34,7 +34,7 @@ from stash.measure.launcher.peers import Peers
 from stash.measure.launcher.process import Process, Request, on_terminal, request, threads_of_a_rank
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Beat, Tail
-from stash.measure.protocol.messages import ClimbEnded, Message, RoundDone
+from stash.measure.protocol.messages import BlockDone, ClimbEnded, Message, RoundDone
 from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.put_back import put_back
 
@@ -301,7 +301,8 @@ class Launches:
             with suppress(FileNotFoundError):  # the job has removed the folder: it ends anyway
                 each.files.stop.touch()
         if messages:
-            self.watcher(m.moment(finished))
+            first = any(isinstance(message, BlockDone) and message.rung == UNTOUCHED.name for message in messages)
+            self.watcher(m.moment(finished or first))
 
     def _finish(self, each: _Running) -> None:
         """End a launch whole once its ranks are done: nothing of the job may follow on their end."""

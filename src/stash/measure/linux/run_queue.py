@@ -54,12 +54,16 @@ class RunQueue:
 
 
 class Helpers:
-    """The other threads of this process that work for its steps: of the exchange, of autograd, of parallel loops."""
+    """The other threads of this process that work for its steps: those that exchange, and those of parallel loops.
+
+    The latter have the name of the process itself; what libraries start for an exchange has names of its own.
+    """
 
     def __init__(self, spared: int) -> None:
         self._spared = spared
         self._files: dict[int, int] = {}
         self._at_rest: dict[int, bytes] = {}
+        self._of_loops: set[int] = set()
 
     def look(self) -> None:
         """Find out which there are, and follow those that have done anything since the last look."""
@@ -75,19 +79,31 @@ class Helpers:
         with suppress(OSError):
             file = os.open(f"{_TASKS}/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
             now = os.pread(file, _BYTES, 0)
-            if thread in self._at_rest and self._at_rest[thread] != now:
-                self._files[thread] = file
-            else:
+            if self._at_rest.get(thread, now) == now:
                 self._at_rest[thread] = now
                 os.close(file)
+                return
+            self._files[thread] = file
+            with open(f"{_TASKS}/{thread}/comm") as name, open(f"{_TASKS}/{self._spared}/comm") as own:
+                if name.read() == own.read():
+                    self._of_loops.add(thread)
 
-    def delay(self) -> float:
-        """Seconds so far, of those that are followed; a thread that has ended keeps nothing."""
-        total = 0
-        for file in self._files.values():
-            with suppress(OSError):
-                total += int(os.pread(file, _BYTES, 0).split(None, 2)[1])
-        return total * 1e-9
+    def exchange_cpu(self) -> float:
+        """Seconds on a core so far, of those that exchange."""
+        return sum(self._counted(file, 0) for thread, file in self._files.items() if thread not in self._of_loops)
+
+    def exchange_delay(self) -> float:
+        """Seconds so far, of those that exchange; a thread that has ended keeps nothing."""
+        return sum(self._counted(file, 1) for thread, file in self._files.items() if thread not in self._of_loops)
+
+    def loop_delays(self) -> dict[int, float]:
+        """Seconds so far of each thread of parallel loops."""
+        return {thread: self._counted(file, 1) for thread, file in self._files.items() if thread in self._of_loops}
+
+    def _counted(self, file: int, place: int) -> float:
+        with suppress(OSError):
+            return int(os.pread(file, _BYTES, 0).split(None, 2)[place]) * 1e-9
+        return 0.0
 
     def __del__(self) -> None:
         for file in self._files.values():

@@ -239,8 +239,10 @@ class LadderRunner:
         rank.feeds = self._loops.training()
         rank.phase = self._optimizers.trained()
         yield from discovery.follow_last_gradient(rank)
-        yield from timing.untouched(rank, self._loops, step)
+        first = yield from timing.untouched(rank, self._loops, step)
         ladder = discovery.choose_rungs(rank, step)
+        if first is not None:
+            rank.agree(first, lambda blocks: rank.tell(*blocks))
         rungs = ladder.rungs
         unsafe = yield from discovery.try_switching(rank, ladder.looks)
         if unsafe and rank.orders.may_isolate and rank.place.nodes == 1 and rank.inseparable is None:

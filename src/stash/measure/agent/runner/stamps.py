@@ -37,8 +37,10 @@ class Stamps:
         """Seconds of each step from its last gradient until its backward pass was over, on the host's clock."""
         self.exchange_delays: list[float] = []
         """Of ``delays``, what fell into these."""
+        self._loops: dict[int, float] = {}
+        self._exchanged = 0.0
         self.helper_delay = 0.0
-        """Of the process's other threads, in all windows of exchange."""
+        """Of the threads that exchange, in all windows of exchange."""
 
     @property
     def known(self) -> bool:
@@ -67,7 +69,7 @@ class Stamps:
         if self._device.type == "cuda":
             self._event = _event()
         else:
-            self._ready = (self._now(), self._queue.delay(), self._helpers.delay())
+            self._ready = (self._now(), self._queue.delay(), self._helpers.exchange_delay())
 
     def backward_ended(self) -> None:
         """A backward pass returned: what it waited for is over."""
@@ -79,7 +81,7 @@ class Stamps:
             self._ready = None
             self._window[0] += self._now() - at
             self._window[1] += self._queue.delay() - delay
-            self.helper_delay += self._helpers.delay() - helpers
+            self.helper_delay += self._helpers.exchange_delay() - helpers
 
     def step_ends(self) -> None:
         """A step of the script ended; what follows until ``step_begins`` is Stash's own work."""
@@ -97,6 +99,16 @@ class Stamps:
         self._helpers.look()
         self.delays, self.exchanges, self.exchange_delays = [], [], []
         self._events, self.helper_delay = [], 0.0
+        self._loops, self._exchanged = self._helpers.loop_delays(), self._helpers.exchange_cpu()
+
+    def loop_delays(self) -> tuple[float, ...]:
+        """Since ``begin``, of each thread that shares the training thread's parallel loops."""
+        now = self._helpers.loop_delays()
+        return tuple(now[thread] - before for thread, before in self._loops.items() if thread in now)
+
+    def helper_cpu(self) -> float:
+        """Seconds on a core since ``begin`` of the threads that exchange."""
+        return self._helpers.exchange_cpu() - self._exchanged
 
     def windows(self) -> tuple[float, ...]:
         """Seconds of each step in windows of exchange; by the device's own clock, whose queue is empty by now."""

@@ -60,7 +60,12 @@ def timed(
         launch=rank.orders.launch, gpu=gpu_utilisation(rank.clock.gpu),
     ))  # fmt: skip
     if rank.stamps.known:
-        block = replace(block, step_delays=tuple(rank.stamps.delays))
+        block = replace(
+            block,
+            step_delays=tuple(rank.stamps.delays),
+            loop_delays=rank.stamps.loop_delays(),
+            helper_cpu_seconds=rank.stamps.helper_cpu(),
+        )
     if rank.stamps.sees_exchange:
         block = replace(
             block,
@@ -81,8 +86,8 @@ def timed(
     return block
 
 
-def untouched(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, None, None]:
-    """The first steps of the job, as it was typed: what the ladder's highest rung is held against."""
+def untouched(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, None, BlockDone | None]:
+    """The job's first steps, as it was typed, which the ladder's highest rung is held against; none if few fit."""
     fewest, most = _STEPS
     spare = min(_SECONDS, _SHARE * rank.orders.budget) / step_seconds if step_seconds > 0 else most
     ahead = max((feed.depth // feed.per_step for feed in rank.feeds), default=0)
@@ -91,11 +96,10 @@ def untouched(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[Non
         lambda reports: (min(steps for steps, _ in reports), max(settle for _, settle in reports)),
     )
     if rank.orders.isolated or steps < fewest:
-        return
+        return None
     for _ in range(settle):
         yield
-    block = yield from timed(rank, loops, UNTOUCHED.name, rank.orders.first_round, steps, rank.clock.now())
-    rank.agree(block, lambda blocks: rank.tell(*blocks))
+    return (yield from timed(rank, loops, UNTOUCHED.name, rank.orders.first_round, steps, rank.clock.now()))
 
 
 def _wait_delay(rank: OwnRank) -> float:
