@@ -49,7 +49,7 @@ class TestbedOptions(Options):
     nodes: int = option("N", "Hosts.", parsers.whole(1, MAX_NODES), default="2")
     devices: int = option("N", "Ranks per host, for `stash profile`.", parsers.whole(1), default="1")
     network: float | None = option("RATE", 'Each host\'s uplink, like "1gbit".', parsers.rate)
-    interconnect: float | None = option("RATE", "Each host's loopback.", parsers.rate)
+    loopback: float | None = option("RATE", "Between a host's ranks.", parsers.rate, was=("--interconnect",))
     disk: float | None = option("RATE", 'Reads from disk, like "100MB/s".', parsers.rate)
     disk_path: Path = option("PATH", "A folder on that disk.", Path, default=".")
     cpus: float | None = option("N", "Each host's share of the cores.", parsers.number)
@@ -76,7 +76,7 @@ def run(options: TestbedOptions) -> None:
     overrides: dict[int, Mapping[str, Wish]] = dict(map(parse_override, options.node))
     bed = Testbed(
         options.nodes, options.devices, overrides=overrides, disk_path=options.disk_path,
-        interconnect=options.interconnect, network=options.network, disk=options.disk, cpus=options.cpus,
+        interconnect=options.loopback, network=options.network, disk=options.disk, cpus=options.cpus,
     )  # fmt: skip
 
     def command_of(number: int) -> list[str]:
@@ -152,9 +152,10 @@ class TestbedModelOptions(Options):
     memory_bandwidth: float | None = option(
         "RATE", 'Its memory\'s rate, like "900GB/s".', parsers.rate, was=("--memory",)
     )
-    efficiency: float = option(
-        "F", "The part of the peak that is reached.", parsers.fraction(include="(]"), default="0.5"
-    )
+    utilization: float = option(
+        "F", "The part of the peak that is reached.", parsers.fraction(include="(]"), default="0.5",
+        was=("--efficiency",),
+    )  # fmt: skip
     speed: float | None = option("N", "… or the samples a second that it reaches.", parsers.number)
     batch: int | None = option("N", "Samples; else the workload's.", parsers.whole(1))
     size_scale: float = option("F", "All bytes times this (links alike).", parsers.number, default="1")
@@ -183,7 +184,7 @@ def model(options: TestbedModelOptions) -> None:
     from stash.lab.testbed.generate import emulate
     from stash.lab.zoo.registry import workload
 
-    peak, efficiency, speed = _peak(options), options.efficiency, options.speed
+    peak, efficiency, speed = _peak(options), options.utilization, options.speed
     made = emulate(
         options.name, peak.flops_per_second, peak.memory_bytes_per_second, options.batch, efficiency,
         value_bytes=VALUE_BYTES[options.dtype],

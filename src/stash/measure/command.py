@@ -240,7 +240,7 @@ class _LinksOptions(Options):
     no_measure: bool = flag("Only say what the machine is.", panel=_LINKS)
     instance: str | None = option("NAME", "The machine's type, if it cannot tell.")
     no_metadata: bool = flag("Do not ask the metadata service of the cloud this machine is in.")
-    against: str | None = option("NAME", "Compare with this type; else with its own.")
+    expect: str | None = option("NAME", "Compare with this type; else with its own.", was=("--against",))
     output: Path | None = _output_option("Where the probe goes; else named after the machine.")
     store: str | None = store_option()
     json: bool = json_flag("Print probe, links and findings as JSON (docs/probe.md).")
@@ -263,7 +263,7 @@ def probe(options: ProbeOptions) -> None:
     [bold]Examples[/bold]
 
       stash probe /data/imagenet
-      stash probe --against p3.8xlarge
+      stash probe --expect p3.8xlarge
       stash probe --only copies,exchanges --json
       stash probe --nnodes 2 --node-rank 0 --rdzv-endpoint node0:29500
     """
@@ -271,7 +271,7 @@ def probe(options: ProbeOptions) -> None:
 
     require_linux("stash probe")
     known, folder = facts.load(), _probed_folder(options.path, options.data)
-    for name in (options.instance, options.against):
+    for name in (options.instance, options.expect):
         if name is not None:
             known.instance(name)  # an unknown name is refused before anything is measured
     copies, output = store_for_copies(options.store), options.output
@@ -282,7 +282,7 @@ def probe(options: ProbeOptions) -> None:
         if found is None:
             print("This node is done; the probe is written on node 0.", file=sys.stderr)
             return
-        show = partial(print_probe, found, known, options.against, target, options.json)
+        show = partial(print_probe, found, known, options.expect, target, options.json)
         show_then_save(found, target, show, options.json, new=output is None, copies=copies)
 
 

@@ -50,7 +50,7 @@ def recommend(options: PlanOptions) -> None:
     targets = [output_file(path, "", path.suffix) for path in options.output]
     found = planned(options)
     plan, quiet = found.plan, options.json or options.markdown
-    _print(plan, options.explain, options.markdown, options.json, options.pareto)
+    _print(plan, options.explain_type, options.markdown, options.json, options.pareto)
     for target in targets:
         _write(plan, target, options.pareto, quiet)
     if options.launch is not None:
@@ -130,7 +130,7 @@ def planned(options: PlanOptions) -> Planned:
         bill,
         names,
         now.date(),
-        listed=() if options.explain is None else (type_of(options.explain),),
+        listed=() if options.explain_type is None else (type_of(options.explain_type),),
         rules=options.compare_rules,
         calibrate=(lambda drawn, draws: calibrated(drawn, residuals, draws)) if residuals.found else None,
     )

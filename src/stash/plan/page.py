@@ -133,7 +133,7 @@ def _choices(plan: RentalPlan, shown: Sequence[Choice], pareto: bool) -> tuple[G
     kept = [0, *(at for at in range(1, len(head) + 1) if any(row[at] for row in rows))]
     hidden = len(plan.choices) - len(shown)
     beside = "beside the front" if pareto else "more"
-    below = f"{counted(hidden, 'choice')} {beside}: `--json`, or `-o plan.html`, has all; `--explain` derives one"
+    below = f"{counted(hidden, 'choice')} {beside}: `--json`, or `-o plan.html`, has all; `--explain-type` one"
     return (
         Grid(
             title="",

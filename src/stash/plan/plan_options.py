@@ -160,9 +160,9 @@ class PlanOptions(Options):
     egress_price: float | None = option("DOLLARS", "Per GB.", _dollars_per_gb, panel=_BILL)
 
     pareto: bool = flag("The whole front of cost against time.", panel=_SHOWN)
-    explain: str | None = option(
+    explain_type: str | None = option(
         "TYPE", "How the time and the bill of this type were found, line by line, with every fact's source.",
-        panel=_SHOWN,
+        panel=_SHOWN, was=("--explain",),
     )  # fmt: skip
     compare_rules: bool = flag(
         "What people go by today (price, peak FLOPs, linear scaling …) would have rented, and its regret.",
@@ -182,11 +182,11 @@ class PlanOptions(Options):
     store: str | None = store_option()
 
     def check(self) -> None:
-        ways = self.given("explain", "markdown", "json")
+        ways = self.given("explain_type", "markdown", "json")
         if len(ways) > 1:
             raise UserError(f"{ways[0]} and {ways[1]} are two ways to show a plan; leave out one of them")
-        if self.pareto and self.explain is not None:
-            raise UserError("--pareto shows many choices and --explain one; leave out one of the two")
+        if self.pareto and self.explain_type is not None:
+            raise UserError("--pareto shows many choices and --explain-type one; leave out one of the two")
         _refuse_two_works(self)
 
 

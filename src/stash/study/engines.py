@@ -131,7 +131,7 @@ def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
     quoted = {name: shlex.quote(str(path)) for name, path in parts.items()}
     first = _MAKE_ONCE.format(make=shlex.join(make), **quoted)
     testbed: ProgramWords = (*_OURS, "testbed", "run", "--nodes", str(cell.nodes), "--devices", str(bed.ranks))
-    testbed += () if bed.shaped is None else ("--interconnect", f"{math.floor(bed.shaped)}B/s")
+    testbed += () if bed.shaped is None else ("--loopback", f"{math.floor(bed.shaped)}B/s")
     testbed += () if bed.network is None else ("--network", f"{bed.network:.0f}B/s")
     job: ProgramWords = ("-m", "stash.lab.testbed.train_emulated", "--model", str(model), *batch)
     job += ("--size-scale", f"{bed.scale:.6g}", "--time-scale", f"{bed.time_scale:.6g}")

@@ -165,7 +165,7 @@ def test_a_type_is_found_by_every_way_to_write_it(name: str) -> None:
 def test_what_is_not_ranked_says_why_and_what_is_nowhere_has_neighbours() -> None:
     told = explained(plan_builder.plan(), "p2.8xlarge")
     assert told.verdict[0] == "It is not ranked: its network is not known."
-    with pytest.raises(UserError, match=r"--explain p3\.17xlarge: nothing of that type .* did you mean p3\.16xlarge"):
+    with pytest.raises(UserError, match=r"--explain-type p3\.17xlarge: nothing of that type .* did you mean p3\.16xlarge"):
         explained(plan_builder.plan(), "p3.17xlarge")
 
 

@@ -61,7 +61,7 @@ def fit(options: FitOptions) -> None:
     write_output(target, model.model_dump_json(indent=1) + "\n")
     printed(document(model) if json else page_of_model(model, runs.name))
     told(f"Saved {target}.", json)
-    told(f"Ask it: stash spot predict {shlex.quote(str(target))} --workers TYPE=N", json)
+    told(f"Ask it: stash spot predict {shlex.quote(str(target))} --fleet-workers TYPE=N", json)
 
 
 # Predict ---------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class PredictOptions(Options):
     """One call of ``stash spot predict``."""
 
     model: Path = argument("MODEL", "What `stash spot fit` saved.", Path)
-    workers: str = option("TYPE=N,…", 'The fleet, like "v100=1,k80=2".', default=...)
+    fleet_workers: str = option("TYPE=N,…", 'Like "v100=1,k80=2".', default=..., was=("--workers",))
     servers: int = option("N", "Parameter servers.", parsers.whole(1), default="1")
     which: SpeedModel | None = option(
         "NAME", f"{MODEL_HELP}; else the one that erred less.", parsers.one_of(MODELS), "--model"
@@ -85,14 +85,14 @@ class PredictOptions(Options):
 def predict(options: PredictOptions) -> None:
     """Say how many updates per second a fleet would make that nobody timed.
 
-    stash spot predict job.fleet.json --servers 1 --workers v100=1,k80=2
+    stash spot predict job.fleet.json --servers 1 --fleet-workers v100=1,k80=2
     """
     from stash.report.output import printed
     from stash.spot.model.fitting import predict as predicted
     from stash.spot.pages.fleet_models import document, page_of_speed
     from stash.spot.spot_files import read_model, workers_of
 
-    fleet = workers_of(options.workers, "--workers", ",")
+    fleet = workers_of(options.fleet_workers, "--fleet-workers", ",")
     found = predicted(read_model(options.model), options.servers, fleet, options.which, options.bounded)
     printed(document(found) if options.json else page_of_speed(found))
 
@@ -120,9 +120,10 @@ class LearnOptions(Options):
 
     job: str = argument("FILE.py:NAME", "File and name of a stash.spot.Job, like job.py:job.")
     output: Path | None = option("FILE", "Where the curve goes.", Path, "--output", "-o")
-    workers: tuple[int, ...] = option(
-        "N,…", "Sizes of the fleets that are replayed.", parsers.whole_numbers(_MAX), default="1,2,4,8"
-    )
+    fleet_sizes: tuple[int, ...] = option(
+        "N,…", "Workers of the fleets that are replayed.", parsers.whole_numbers(_MAX), default="1,2,4,8",
+        was=("--workers",),
+    )  # fmt: skip
     batches: tuple[int, ...] | None = option(
         "B,…", "Samples of a worker's iteration; else the job's batch, twice and four times that.",
         parsers.whole_numbers(),
@@ -164,7 +165,7 @@ def learn(options: LearnOptions) -> None:
     batches = options.batches or tuple(parts.batch * times for times in _TIMES)
     if options.profile is not None:
         same_model(load(options.profile), str(options.profile), parameters_of(parts, job), job)
-    wish = LearnWish(options.workers, batches, options.budget, options.updates, options.staleness)
+    wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates, options.staleness)
     progress = ReplayProgress()
     try:
         curve = learned(parts, job, wish, __version__, now(), progress.show)

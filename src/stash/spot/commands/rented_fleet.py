@@ -74,8 +74,8 @@ class RunOptions(Options):
     max_cost: float | None = option(
         "DOLLARS", "A hard stop; counts what is rented until it ends.", parsers.dollars, panel=_RENTED
     )
-    bucket: str | None = option(
-        "URL", "Where checkpoints go; else on the servers' disk. --sync needs it.", panel=_RENTED
+    checkpoint_url: str | None = option(
+        "URL", "Where checkpoints go; else on the servers' disk. --sync needs it.", panel=_RENTED, was=("--bucket",)
     )
     yes: bool = flag("Rent; else what would be run is printed.", panel=_RENTED)
     revoke: tuple[str, ...] = option(
@@ -122,7 +122,7 @@ class RunOptions(Options):
         if self.on != "cloud":
             self._refuse(
                 f"is of rented machines, and --on {self.on} rents none; leave it out",
-                "infra", "max_cost", "bucket", "yes",
+                "infra", "max_cost", "checkpoint_url", "yes",
             )  # fmt: skip
             return
         rehearsed = ("revoke", "seconds", "time_scale", "checkpoint_dir", "json")
@@ -164,7 +164,7 @@ def run_rented(options: RunOptions) -> None:
     if infra is None:
         raise UserError("name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes)")
     folder = rent_request.run_folder(plan, Path.cwd().resolve())
-    request = rent_request.request(read_plan(plan), job, infra, folder, catalog.load(), date.today(), options.bucket)
+    request = rent_request.request(read_plan(plan), job, infra, folder, catalog.load(), date.today(), options.checkpoint_url)
     again = ["stash", "spot", "run", str(plan), job, "--infra", infra]
     if agreed(request, max_cost, again, [], options.yes):
         assert max_cost is not None
@@ -401,7 +401,7 @@ def _log(rehearsal: SyncRehearsal, orders: SyncOrders, of: tuple[Path, str], why
 
 
 # Rented together -------------------------------------------------------------------------------------------
-# ``stash spot run PLAN --infra … --bucket … --sync SCRIPT``: a synchronous script on rented machines.
+# ``stash spot run PLAN --infra … --checkpoint-url … --sync SCRIPT``: a synchronous script on rented machines.
 #
 # Parses, checks and shows; ``rent/spot`` rents, follows and ends.
 
@@ -414,7 +414,7 @@ def run_rented_sync(options: RunOptions, script: Sequence[str]) -> None:
     from stash.spot.rented.replace_machines import GangPolicy
     from stash.spot.spot_files import read_plan
 
-    plan, infra, max_cost, bucket = options.plan, options.infra, options.max_cost, options.bucket
+    plan, infra, max_cost, bucket = options.plan, options.infra, options.max_cost, options.checkpoint_url
     least = options.min_nodes
     if infra is None:
         raise UserError(
@@ -425,7 +425,7 @@ def run_rented_sync(options: RunOptions, script: Sequence[str]) -> None:
     chosen = read_plan(plan)
     interval, why = checkpoint_interval(chosen, options.checkpoint_every)
     request = rent_request.gang(chosen, script, infra, folder, catalog.load(), date.today(), bucket, least, interval)
-    again = ["stash", "spot", "run", str(plan), "--infra", infra, "--bucket", str(bucket)]
+    again = ["stash", "spot", "run", str(plan), "--infra", infra, "--checkpoint-url", str(bucket)]
     again += options.retyped("checkpoint_every")
     again += [] if least == 1 else ["--min-nodes", str(least)]
     say(f"# A checkpoint every {format_seconds(interval)}, {why}; one more at a notice, if there is time.")

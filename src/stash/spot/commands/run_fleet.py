@@ -52,7 +52,7 @@ def run(options: RunOptions, context: typer.Context) -> None:
 
     stash spot run job.plan.json --on local --revoke worker2@40s --sync train.py --epochs 3
 
-    stash spot run job.plan.json --infra aws/us-east-1 --bucket s3://mine/run1 --sync train.py --epochs 3
+    stash spot run job.plan.json --infra aws/us-east-1 --checkpoint-url s3://mine/run1 --sync train.py --epochs 3
     """
     rented = options.on == "cloud"
     if options.sync:

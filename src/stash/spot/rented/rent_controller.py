@@ -251,7 +251,7 @@ class RentController:
         fetched = self.request.folder.path / "trained" / "checkpoints"
         return (
             f"its last checkpoints are fetched to {fetched}; to resume, copy that folder into a bucket and run the "
-            "same command with --bucket, like --bucket s3://my-bucket"
+            "same command with --checkpoint-url, like --checkpoint-url s3://my-bucket"
         )
 
     def _decide(self) -> None:
