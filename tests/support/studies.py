@@ -85,8 +85,6 @@ class FakeWorld:
     running: dict[Path, tuple[float, Ending]] = field(default_factory=dict)
     _since: dict[str, float] = field(default_factory=dict)
 
-    # The seam ---------------------------------------------------------------------------------------------------
-
     def has(self, program: str) -> bool:
         return program not in self.missing
 

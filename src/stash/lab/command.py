@@ -26,11 +26,6 @@ if TYPE_CHECKING:
     from stash.lab.zoo.datasets import Made
     from stash.ui.charts.chart import Grid
 
-# Testbed ---------------------------------------------------------------------------------------------------
-# ``stash testbed``: runs commands on an emulated cluster, says what can be emulated, sweeps leftovers.
-#
-# Parses what is asked for, calls ``stash.lab.testbed`` and shows what the hosts print.
-
 testbed_app = App(no_args_is_help=True)
 PORT = 29500
 _WITH_RANKS = ("profile", "probe")
@@ -265,11 +260,6 @@ def _echo(process: Started, several: bool) -> None:
         sys.stdout.flush()
 
 
-# Zoo -------------------------------------------------------------------------------------------------------
-# ``stash zoo``: lists the workloads that come with Stash.
-#
-# Reads the registry and prints it; builds nothing and imports no torch.
-
 _GROUPS = {
     "paper": "The models of the Stash paper",
     "feature study": "Its feature study: depth, residual links, batch norm",
@@ -330,11 +320,6 @@ def _as_json() -> str:
     keys = ("name", "group", "kind", "parameters", "gradient_bytes", "batch", "about", "source")
     return json.dumps([{key: getattr(item, key) for key in keys} for item in WORKLOADS.values()], indent=2)
 
-
-# Dataset ---------------------------------------------------------------------------------------------------
-# ``stash dataset``: makes data sets for the zoo's workloads.
-#
-# Parses what is asked for, calls ``stash.lab.zoo.datasets`` and shows its progress.
 
 dataset_app = App(no_args_is_help=True)
 

@@ -36,11 +36,6 @@ if TYPE_CHECKING:
     from stash.measure.launcher.session import ProfileSession
     from stash.store.store import Store
 
-# Profile ---------------------------------------------------------------------------------------------------
-# ``stash profile``: profiles a training job, shows the breakdown, writes the artefact.
-#
-# Parses, measures, shows. What the job itself prints goes to a log, shown when the job fails.
-
 _JOB, _LINKS = "What to profile", "What to measure"
 
 
@@ -211,11 +206,6 @@ def _finish(result: Result, file: Growing, copies: Store | None) -> None:
     if result.elsewhere:
         print("This node is done; the profile is written where rank 0 runs.")
 
-
-# Probe -----------------------------------------------------------------------------------------------------
-# ``stash probe``: what a machine is and what its links really carry, beside what its type should have.
-#
-# Parses, measures, shows. Progress goes to stderr, the report or the JSON to stdout.
 
 _SAYS = {
     "copies": "copying in memory, to GPUs and between them",

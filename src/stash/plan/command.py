@@ -99,9 +99,6 @@ def _write_task(found: Planned, quiet: bool) -> None:
     print(printable_line(note), file=sys.stderr if quiet else sys.stdout)
 
 
-# Planning --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Planned:
     """A plan, and what it was made of."""

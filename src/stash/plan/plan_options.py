@@ -40,9 +40,6 @@ _WAYS = ("epochs", "steps", "tokens")
 _SPOT: Mapping[str, bool] = {"never": False, "allow": True}
 
 
-# Options ---------------------------------------------------------------------------------------------------
-
-
 def _deadline(text: str) -> float | datetime:
     try:
         return datetime.fromisoformat(text.strip())
@@ -204,7 +201,6 @@ def _refuse_two_works(asked: PlanOptions) -> None:
         raise UserError("--samples and --dataset both say how large an epoch is; give one of them")
 
 
-# Bill ------------------------------------------------------------------------------------------------------
 # What nobody gave is a cloud's own tariff where a source has it, else not counted.
 
 
@@ -237,7 +233,6 @@ def _cloud(name: str, catalog: Catalog) -> str:
     return known[name.strip().lower()]
 
 
-# Work ------------------------------------------------------------------------------------------------------
 # How much is to be trained: epochs, samples, steps or tokens, or a data set's name. What is not given comes from the
 # profile where that knows it. Every way of saying it ends in samples.
 
@@ -306,9 +301,6 @@ def _of_tokens(tokens: float, about: str, asked: PlanOptions) -> TrainingWork:
     samples = tokens / length
     text = f"{about}{tokens:,.0f} tokens, {length:,.0f} a sample: {samples:,.0f} samples"
     return TrainingWork(samples=samples, text=text)
-
-
-# Goal and constraints --------------------------------------------------------------------------------------
 
 
 def goal(asked: PlanOptions, job: TrainedJob, now: datetime) -> Goal:

@@ -60,9 +60,6 @@ class App(typer.Typer):
         return registered
 
 
-# A model's command -----------------------------------------------------------------------------------------
-
-
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function for typer that makes the model which ``function`` takes; ``function`` itself if it takes none."""
     model = _model(function)
@@ -144,9 +141,6 @@ def _is_typed(context: typer.Context, name: str) -> bool:
 
 def _note(text: str) -> None:
     print(printable_line(f"note: {text}"), file=sys.stderr)
-
-
-# Commands that are loaded when needed ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

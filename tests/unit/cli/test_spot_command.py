@@ -45,7 +45,9 @@ def test_a_fit_is_saved_and_asked(monkeypatch: Patch, capsys: Capture) -> None:
     assert "6 runs, 4 of several workers" in text
     assert "Saved runs.fleet.json" in text
     assert max(map(len, text.splitlines())) <= 80
-    found = json.loads(spot(monkeypatch, capsys, "predict", "runs.fleet.json", "--fleet-workers", "v100=1,k80=2", "--json"))
+    found = json.loads(
+        spot(monkeypatch, capsys, "predict", "runs.fleet.json", "--fleet-workers", "v100=1,k80=2", "--json")
+    )
     assert {"updates_per_second", "low", "high", "model", "servers", "workers", "beyond"} <= set(found)
     assert found["low"] < found["updates_per_second"] < found["high"]
     assert found["updates_per_second"] == pytest.approx(16.2 + 2 * 4.7, rel=0.1)

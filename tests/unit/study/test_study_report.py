@@ -118,9 +118,6 @@ def test_many_places_are_parted_evenly(tmp_path: Path) -> None:
     assert [len(drawn(chart).columns) for chart in charts] == [5, 5]
 
 
-# The paper's figures ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudyReading, tuple[StudyResult, ...]]:
     """Three of the paper's models at two batches everywhere; one cell failed, one is still to run."""
@@ -248,9 +245,6 @@ targets: [{engine: emulated, instance: p3.8xlarge}, {engine: emulated, instance:
     assert row[:3] == ("p3.8xlarge", "32", "5")
     assert row[5].startswith("50.")  # µs for a megabyte
     assert line_grids(every[:6]) == ()
-
-
-# The page ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_page_says_what_failed_and_names_every_profile(tmp_path: Path) -> None:

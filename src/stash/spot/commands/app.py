@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from stash.spot.records.fleets import FleetPlan, SpeedModel
     from stash.spot.records.risks import Obtainable, SpotPrices
 
-# Fit -------------------------------------------------------------------------------------------------------
-# ``stash spot fit``: timed fleets in, a model of how their workers share the servers out.
-
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(Options):
@@ -64,10 +61,6 @@ def fit(options: FitOptions) -> None:
     told(f"Ask it: stash spot predict {shlex.quote(str(target))} --fleet-workers TYPE=N", json)
 
 
-# Predict ---------------------------------------------------------------------------------------------------
-# ``stash spot predict``: how fast a fleet would be that nobody timed.
-
-
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(Options):
     """One call of ``stash spot predict``."""
@@ -96,9 +89,6 @@ def predict(options: PredictOptions) -> None:
     found = predicted(read_model(options.model), options.servers, fleet, options.which, options.bounded)
     printed(document(found) if options.json else page_of_speed(found))
 
-
-# Learn -----------------------------------------------------------------------------------------------------
-# ``stash spot learn``: a job in, a curve of its loss out, replayed on this machine without any fleet.
 
 _TIMES = (1, 2, 4)
 """The job's batch: a worker of several GPUs has several batches."""
@@ -215,9 +205,6 @@ def _line(moment: ReplayMoment) -> str:
     )
 
 
-# Simulate --------------------------------------------------------------------------------------------------
-# ``stash spot simulate``: a plan's fleet against machines that come and go.
-
 _ENDINGS = (".html", ".svg", ".png", ".pdf")
 _MAX_RUNS = 1_000_000
 
@@ -323,9 +310,6 @@ def _prices(path: Path, traces: Sequence[Obtainable]) -> dict[str, SpotPrices]:
         )
     return found
 
-
-# App -------------------------------------------------------------------------------------------------------
-# ``stash spot``: gathers its commands, each of which parses, loads and shows.
 
 app = App(no_args_is_help=True)
 

@@ -48,8 +48,6 @@ class RunCommand(OneCommand):
         return super().parse_args(ctx, args)
 
 
-# Options ---------------------------------------------------------------------------------------------------
-
 RunPlace = Literal["cloud", "testbed", "local"]
 RUN_PLACES: Mapping[str, RunPlace] = {"cloud": "cloud", "testbed": "testbed", "local": "local"}
 SECONDS = 60.0
@@ -147,12 +145,6 @@ class RunOptions(Options):
         return [part for name in names if name in self.typed for part in (known[name], str(self.typed[name]))]
 
 
-# Rented ----------------------------------------------------------------------------------------------------
-# ``stash spot run --on cloud``: a plan's fleet on rented machines; prints what it would do, unless told to do it.
-#
-# Checks and shows; ``spot/rented`` rents, follows and ends.
-
-
 def run_rented(options: RunOptions) -> None:
     """Print every YAML and command, and with ``yes`` run them until the loss is reached or the money is spent."""
     from stash import catalog
@@ -164,7 +156,9 @@ def run_rented(options: RunOptions) -> None:
     if infra is None:
         raise UserError("name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes)")
     folder = rent_request.run_folder(plan, Path.cwd().resolve())
-    request = rent_request.request(read_plan(plan), job, infra, folder, catalog.load(), date.today(), options.checkpoint_url)
+    request = rent_request.request(
+        read_plan(plan), job, infra, folder, catalog.load(), date.today(), options.checkpoint_url
+    )
     again = ["stash", "spot", "run", str(plan), job, "--infra", infra]
     if agreed(request, max_cost, again, [], options.yes):
         assert max_cost is not None
@@ -264,12 +258,6 @@ def judged(outcome: FleetOutcome, otherwise: str) -> None:
     if not outcome.reached:
         print(f"{otherwise}; the sentences above say why.", file=sys.stderr)
         raise typer.Exit(1)
-
-
-# Together --------------------------------------------------------------------------------------------------
-# ``stash spot run PLAN --sync SCRIPT ARGS``: rehearses a synchronous script under torchrun, and takes nodes away.
-#
-# Parses, checks and shows; ``spot/sync/rehearse_sync.py`` rehearses.
 
 
 def run_sync(options: RunOptions, script: Sequence[str]) -> None:
@@ -398,12 +386,6 @@ def _log(rehearsal: SyncRehearsal, orders: SyncOrders, of: tuple[Path, str], why
         setbacks=rehearsal.setbacks,
         events=tuple(rehearsal.events),
     )
-
-
-# Rented together -------------------------------------------------------------------------------------------
-# ``stash spot run PLAN --infra … --checkpoint-url … --sync SCRIPT``: a synchronous script on rented machines.
-#
-# Parses, checks and shows; ``rent/spot`` rents, follows and ends.
 
 
 def run_rented_sync(options: RunOptions, script: Sequence[str]) -> None:

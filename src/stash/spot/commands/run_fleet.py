@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from stash.spot.records.runs import SpotEvent
     from stash.spot.train.run_orders import TrainingOrders
 
-# Run -------------------------------------------------------------------------------------------------------
-# ``stash spot run``: trains as a plan says, on rented machines, or rehearses that here with revocations.
-
 _EVERY = 20.0
 """Seconds between checkpoints of a rehearsal, unless they are given."""
 
@@ -190,12 +187,6 @@ def _keep(
     if log.updates.seconds:
         printed(document(log) if json else page(log))
     told(f"Saved {target}; draw it with `stash report {shlex.quote(str(target))}`.", json)
-
-
-# Guard -----------------------------------------------------------------------------------------------------
-# ``stash spot guard FOLDER -- torchrun …``: on a rented node, makes of a notice a checkpoint and an orderly end.
-#
-# Parses; ``spot/rented/notice_guard.py`` listens and asks.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from stash.spot.risk.fleet_risk import RiskOptions
     from stash.spot.risk.lifetimes import ChosenLaw
 
-# Dangers ---------------------------------------------------------------------------------------------------
 # The options of ``stash spot plan`` about revocations: what users say of them becomes a ``RiskOptions``.
 #
 # A type's lives are told by one of: a table of lives, a trace, ``--interruptions``, or its band in the pool.
@@ -198,9 +197,6 @@ def _one_source(known: Sequence[str], sources: Mapping[str, Collection[str]]) ->
         if len(given) > 1:
             raise UserError(f"{given[0]} and {given[1]} both say how long {name} lives; give one of them")
 
-
-# Words -----------------------------------------------------------------------------------------------------
-# What the commands of ``stash spot`` share: notes beside what is printed, the name of a model.
 
 _EVERY = 20.0
 """Seconds between checkpoints, where neither the user nor the plan says."""

@@ -112,8 +112,6 @@ class RentedNode:
             left = max(0.0, self._response.left(notice))
             head.post("notice", self._name, seconds=left, word=self._response.wanted.word)
 
-    # torchrun --------------------------------------------------------------------------------------------------
-
     def _follow(self, orders: GangOrders, head: HeadLine) -> None:
         """Be in the round that is called, and report in which group."""
         if orders.round != self._round and not self._response.ending:
@@ -144,8 +142,6 @@ class RentedNode:
             printed = self._errors.last()
             facts = {"code": self._code, "script": script_failed(printed), "why": complaint(printed)[:300]}
             head.post("ended", self._name, round=self._round, **facts)
-
-    # Requests for checkpoints ----------------------------------------------------------------------------------
 
     def _relay(self, orders: GangOrders, head: HeadLine) -> None:
         """Keep the two files on this disk alike with those on all others."""

@@ -83,7 +83,9 @@ def gang(
             "--checkpoint-url s3://my-bucket/run1"
         )
     if not _BUCKET.fullmatch(checkpoints):
-        raise UserError(f"--checkpoint-url {checkpoints!r}: write it like s3://my-bucket/run1, gs://… or https://… (Azure)")
+        raise UserError(
+            f"--checkpoint-url {checkpoints!r}: write it like s3://my-bucket/run1, gs://… or https://… (Azure)"
+        )
     if not Path(script[0]).is_file():
         raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
     inside = _inside(script[0], folder.work, f"--sync {Path(script[0]).name} …")
