@@ -21,7 +21,7 @@ from stash.core.formatting import (
     spread,
 )
 from stash.core.units import SECONDS, Scale, nearest, scale_for
-from stash.plan.charts import WORDS, label
+from stash.plan.plan_charts import WORDS, label
 from stash.plan.records import Choice, Goal, PlanFact, RentalPlan, Unranked
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page

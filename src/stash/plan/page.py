@@ -7,7 +7,8 @@ from typing import Any
 
 from stash.core.formatting import chance, dollars, dollars_interval, listed, money_decimals, span, span_interval
 from stash.core.units import counted, round_to_sum
-from stash.plan.charts import (
+from stash.plan.explained import derivation, settings
+from stash.plan.plan_charts import (
     FRONT,
     WORDS,
     choices_table,
@@ -17,7 +18,6 @@ from stash.plan.charts import (
     place,
     table_scale,
 )
-from stash.plan.explained import derivation, settings
 from stash.plan.records import Choice, Goal, RentalPlan, RuleChoice, Unranked
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row

@@ -83,7 +83,7 @@ def characterize(options: CharacterizeOptions) -> None:
     """
     from stash.study import study_folder
     from stash.study.backend import spent
-    from stash.study.engines import describe
+    from stash.study.cell_engines import describe
     from stash.study.study_folder import of_study
 
     file = _feature_study(options) if options.features else _named(options.study, options.on)
@@ -240,8 +240,8 @@ def _run(
     """Run what is left, and read again how the study stands."""
     from stash.study import study_folder
     from stash.study.backend import JobBackend, open_leases, spent
+    from stash.study.cell_engines import describe
     from stash.study.controller import RunLimits, StudyController
-    from stash.study.engines import describe
     from stash.study.programs import SystemPrograms
 
     results = _results(file, folder)

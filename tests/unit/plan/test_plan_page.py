@@ -8,8 +8,8 @@ import plan_builder
 import pytest
 
 from stash.core.errors import UserError
-from stash.plan.charts import cost_against_time, dollars_by_stall
 from stash.plan.page import page, telling
+from stash.plan.plan_charts import cost_against_time, dollars_by_stall
 from stash.plan.records import RentalPlan
 from stash.report.output import file_of
 from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Rule, Tag

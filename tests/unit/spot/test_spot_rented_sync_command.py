@@ -42,7 +42,8 @@ def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
     assert "--name worker3 -- torchrun" in out
     assert out.splitlines()[-1] == (
         "Nothing was rented. To rent it: stash spot run job.plan.json --infra aws/us-east-1 "
-        "--checkpoint-url s3://mine/run1 --checkpoint-every 7s --min-nodes 2 --max-cost 25 --yes --sync train.py --epochs 3"
+        "--checkpoint-url s3://mine/run1 --checkpoint-every 7s --min-nodes 2 --max-cost 25 --yes "
+        "--sync train.py --epochs 3"
     )
     assert not (folder / "job.run").exists()
 

@@ -15,7 +15,7 @@ from studies import cells_of, study
 
 from stash.core.errors import UserError
 from stash.study.backend import Submission
-from stash.study.engines import describe
+from stash.study.cell_engines import describe
 from stash.study.study_folder import of_study
 
 OWN = """

@@ -18,13 +18,13 @@ from studies import cells_of, reading_of, run, study
 
 from stash.analysis.attribution import attribute
 from stash.core.units import format_seconds
-from stash.study.charts import cost_against_time, line_grids, models, slow_down, stalls
 from stash.study.feature_study import lines
 from stash.study.page import page
 from stash.study.paper_figures import heat, stall, time_and_cost, utilisation
 from stash.study.results import ProfileLook, StudyResult, front, results, twins
 from stash.study.sheet import StudySheet, downloads, sheet, table, whole_table
 from stash.study.status import StudyReading
+from stash.study.study_charts import cost_against_time, line_grids, models, slow_down, stalls
 from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Tile
 from stash.ui.charts.svg import svg
 from stash.ui.html import render
