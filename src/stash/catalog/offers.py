@@ -22,7 +22,7 @@ _ROUNDING = 1 - 1e-3
 
 
 class OfferFilter(BaseModel):
-    """Wishes; every one that is given must be met. Sizes in bytes, rates in bytes per second, prices in $/h."""
+    """What must be met of an offer. Sizes in bytes, rates in bytes per second, prices in $/h."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

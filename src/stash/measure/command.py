@@ -267,7 +267,7 @@ def probe(options: ProbeOptions) -> None:
     copies, output = store_for_copies(options.store), options.output
     wanted = output is not None or not options.no_measure
     target = output_file(output, _machine_name(), _suffix()) if wanted else None
-    with _said_if_interrupted(), interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
+    with _interruption_reported(), interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
         found = _described(folder, options) if options.no_measure else _probed(folder, options)
         if found is None:
             print("This node is done; the probe is written on node 0.", file=sys.stderr)
@@ -277,7 +277,7 @@ def probe(options: ProbeOptions) -> None:
 
 
 @contextmanager
-def _said_if_interrupted() -> Iterator[None]:
+def _interruption_reported() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:

@@ -38,7 +38,7 @@ _OTHER = "plain"
 def page(plan: RentalPlan, pareto: bool = False) -> Page:
     """The whole report; with ``pareto`` its short table is the whole front and nothing else of the choices."""
     best = plan.chosen
-    shown = [item for item in plan.choices if item.standing in FRONT] if pareto else telling(plan)
+    shown = [item for item in plan.choices if item.standing in FRONT] if pareto else shown_choices(plan)
     return Page(
         title=f"What to rent for {plan.workload}",
         source=f"A plan of {plan.created[:_DAY]}, from {', '.join(plan.profiles)}",
@@ -180,7 +180,7 @@ def _broken(choice: Choice, goal: Goal) -> str:
 
 def _chapters(plan: RentalPlan) -> Iterator[Chapter]:
     yield Chapter("front", "Cost against time", label="Cost and time", charts=(cost_against_time(plan),))
-    bills = dollars_by_stall(plan, telling(plan))
+    bills = dollars_by_stall(plan, shown_choices(plan))
     yield Chapter("dollars", "Where the dollars go", label="Dollars", charts=(bills,))
     yield Chapter("choices", "What was weighed", label="Choices", grids=(choices_table(plan, ""),))
     if plan.rules:
@@ -216,7 +216,7 @@ def unranked(left_out: Sequence[Unranked]) -> tuple[str, ...]:
     )
 
 
-def telling(plan: RentalPlan) -> list[Choice]:
+def shown_choices(plan: RentalPlan) -> list[Choice]:
     """The chosen one and as many of each other standing as fit, in the plan's order.
 
     Of the front those that stand evenly along it, the dearest among them, since neighbours are much alike.

@@ -15,7 +15,7 @@ from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
-from stash.spot.commands.spot_options import MODEL_HELP, MODELS, CheckpointOptions, told
+from stash.spot.commands.spot_options import MODEL_HELP, MODELS, CheckpointOptions, print_note
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
 
@@ -57,8 +57,8 @@ def fit(options: FitOptions) -> None:
     model = fitted(timed, str(runs), __version__, now())
     write_output(target, model.model_dump_json(indent=1) + "\n")
     printed(document(model) if json else page_of_model(model, runs.name))
-    told(f"Saved {target}.", json)
-    told(f"Ask it: stash spot predict {shlex.quote(str(target))} --fleet-workers TYPE=N", json)
+    print_note(f"Saved {target}.", json)
+    print_note(f"Ask it: stash spot predict {shlex.quote(str(target))} --fleet-workers TYPE=N", json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +163,10 @@ def learn(options: LearnOptions) -> None:
         progress.end()
     save_curve(curve, target)
     printed(document(curve) if json else page_of_curve(curve))
-    told(f"Saved {target}.", json)
-    told(f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS", json)
+    print_note(f"Saved {target}.", json)
+    print_note(
+        f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS", json
+    )
 
 
 class ReplayProgress:
@@ -278,7 +280,7 @@ def simulate(options: SimulateOptions) -> None:
         write_output(target, file_of(shown, target.suffix))
     printed(document(found) if json else shown)
     if target is not None:
-        told(f"Saved {target}.", json)
+        print_note(f"Saved {target}.", json)
 
 
 def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:

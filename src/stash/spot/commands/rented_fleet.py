@@ -19,7 +19,7 @@ from stash.core import parsers
 from stash.core.errors import StashError, UserError
 from stash.core.printable import printable, printable_line
 from stash.core.secrets import masked_text
-from stash.spot.commands.spot_options import checkpoint_interval, told
+from stash.spot.commands.spot_options import checkpoint_interval, print_note
 from stash.ui.commands import OneCommand
 from stash.ui.options import Options, argument, declarations, flag, json_flag, option
 
@@ -299,7 +299,7 @@ def run_sync(options: RunOptions, script: Sequence[str]) -> None:
         finally:
             _show(rehearsal, orders, (plan, on), why, json)
     if kept is not None:
-        told(f"The checkpoints are in {shlex.quote(str(kept))}; run it again to train on.", json)
+        print_note(f"The checkpoints are in {shlex.quote(str(kept))}; run it again to train on.", json)
 
 
 def _check(types: Mapping[str, str], least: int, revocations: Sequence[Revocation], others: int) -> None:
@@ -328,15 +328,17 @@ def _announce(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: F
 
     variables = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
     words = shlex.join(torchrun(orders, "HEAD:PORT", "ID"))
-    told(f"Each node: {variables} stash spot guard CHECKPOINTS -- torchrun {words}", json)
-    told(f"A checkpoint every {format_seconds(orders.every)}, {why}; one more at a notice, if there is time.", json)
+    print_note(f"Each node: {variables} stash spot guard CHECKPOINTS -- torchrun {words}", json)
+    print_note(
+        f"A checkpoint every {format_seconds(orders.every)}, {why}; one more at a notice, if there is time.", json
+    )
     if links is None:
-        told("Every node is one process here; links are not shaped, so no speed is predicted.", json)
+        print_note("Every node is one process here; links are not shaped, so no speed is predicted.", json)
         return
     rate, planned = format_bytes(links.node_rate), format_bytes(plan.pool.worker_bytes_per_second)
     slow = f", {links.slower:g} times slower than the plan's {planned}/s" if links.slower != 1 else ", as planned"
-    told(f"Every node is an emulated host, its link {rate}/s each way{slow}.", json)
-    told("The script computes as fast as this machine does, so no speed is predicted.", json)
+    print_note(f"Every node is an emulated host, its link {rate}/s each way{slow}.", json)
+    print_note("The script computes as fast as this machine does, so no speed is predicted.", json)
 
 
 def _listeners(json: bool) -> Listeners:
@@ -346,7 +348,7 @@ def _listeners(json: bool) -> Listeners:
     def event(found: SpotEvent) -> None:
         text = line(found, 0.0)
         if text is not None:
-            told(text, json)
+            print_note(text, json)
 
     def output(name: str, text: str) -> None:
         print(printable_line(f"{name} | {text}"), file=sys.stderr if json else sys.stdout, flush=True)

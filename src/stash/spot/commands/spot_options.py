@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # The options of ``stash spot plan`` about revocations: what users say of them becomes a ``RiskOptions``.
 #
-# A type's lives are told by one of: a table of lives, a trace, ``--interruptions``, or its band in the pool.
+# A type's lives come from one of: a table of lives, a trace, ``--interruptions``, or its band in the pool.
 
 T = TypeVar("T")
 _PANEL = "Revocations"
@@ -204,7 +204,7 @@ MODELS: Mapping[str, SpeedModel] = {"queue": "queue", "paper": "paper"}
 MODEL_HELP = "queue (workers wait at the servers) or paper (equations 8 and 9 of spotDNN)"
 
 
-def told(note: str, json: bool) -> None:
+def print_note(note: str, json: bool) -> None:
     """Beside what was printed; where that is JSON, standard output holds nothing else."""
     print(printable_line(note), file=sys.stderr if json else sys.stdout)
 
