@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))  # whose m
 from studies import Ending, FakeWorld, reading_of, run, study
 
 from bench.table import table
-from stash.study.engines import describe
+from stash.study.cell_engines import describe
 from stash.study.study_folder import of_study
 
 PRICE = 12.0

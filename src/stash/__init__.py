@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stash.core.artefact import load, save
     from stash.measure.agent.watch import step, watch
     from stash.measure.launcher.function import profile
-    from stash.store.frames import frame
+    from stash.store.data_frames import frame
 
 _HOMES = {
     "step": "stash.measure.agent.watch",
@@ -30,7 +30,7 @@ _HOMES = {
     "save": "stash.core.artefact",
     "profile": "stash.measure.launcher.function",
     "attribute": "stash.analysis.attribution",
-    "frame": "stash.store.frames",
+    "frame": "stash.store.data_frames",
 }
 
 

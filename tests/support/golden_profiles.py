@@ -2,7 +2,7 @@
 
 ``PYTHONPATH=src python tests/support/golden_profiles.py`` rewrites the outputs (look at the diff before
 keeping it); ``--profiles`` also the profiles, which only a new schema may need: old ones keep their names
-(``one-node`` and ``two-nodes`` are of schema 1, ``schema-2`` is the first of them anew, ``schema-3`` the same
+(``one-node`` and ``two-nodes`` are of schema 1, ``schema-2`` is the first of them again, ``schema-3`` the same
 with facts for predictions).
 """
 

@@ -96,8 +96,6 @@ class FakeProcess:
     def beats(self) -> dict[int, Beat]:
         return self._beats
 
-    # For the agents --------------------------------------------------------------------------------------
-
     def tell(self, *messages: Message) -> None:
         for message in messages:
             self._journal.write(message)

@@ -92,8 +92,6 @@ class FakeFleet:
     _coming: list[tuple[float, tuple[str, ...], CellFolder]] = field(default_factory=list)
     _joining: dict[str, float] = field(default_factory=dict)
 
-    # The seam ----------------------------------------------------------------------------------------------------
-
     def has(self, program: str) -> bool:
         return True
 
@@ -162,8 +160,6 @@ class FakeFleet:
             each[2].log.write_text(called.output)
             each[2].status.write_text(str(called.code))
 
-    # Clouds ------------------------------------------------------------------------------------------------------
-
     def _do(self, words: Sequence[str]) -> Called:
         if words[:2] == ("sky", "launch"):
             return self._launch(words[words.index("--cluster") + 1], Path(words[-1]).read_text(), cluster=True)
@@ -217,8 +213,6 @@ class FakeFleet:
             self.stopped = True
             self.say("ended", reason="interrupted", updates=int(self.done), loss=3.0)
         return Called(0, "")
-
-    # The head ----------------------------------------------------------------------------------------------------
 
     def say(self, what: str, who: str = "", **facts: object) -> None:
         self.lines.append({"at": self.clock, "what": what, "who": who, **facts})

@@ -17,9 +17,9 @@ from stash import catalog
 from stash.core.artefact import to_bytes
 from stash.study import study_folder
 from stash.study.backend import JobBackend, open_leases, spent
+from stash.study.cell_engines import describe
 from stash.study.cells import Cell, ZooWorkload, cells
 from stash.study.controller import RunLimits, RunOutcome, StudyController
-from stash.study.engines import describe
 from stash.study.places import places
 from stash.study.programs import Called
 from stash.study.status import StudyReading, read
@@ -84,8 +84,6 @@ class FakeWorld:
     """Seconds for which a cluster was there, by its name."""
     running: dict[Path, tuple[float, Ending]] = field(default_factory=dict)
     _since: dict[str, float] = field(default_factory=dict)
-
-    # The seam ---------------------------------------------------------------------------------------------------
 
     def has(self, program: str) -> bool:
         return program not in self.missing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,10 @@ def test_every_file_of_a_launch_crosses_the_page() -> None:
     assert "journal.jsonl" in files
     named = [name for name in files if name != "stop"]
     assert [name for name in named if f"`{name}`" not in page] == []
+
+
+def test_a_file_name_occurs_once() -> None:
+    """Besides those that mean the same in every folder."""
+    same = {"__init__.py", "records.py", "page.py", "view.py", "contract.py", "command.py"}
+    names = Counter(path.name for path in PACKAGE.rglob("*.py"))
+    assert {name for name, count in names.items() if count > 1} <= same

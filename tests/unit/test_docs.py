@@ -255,9 +255,6 @@ def test_sentences_explained_are_sentences_printed() -> None:
     assert [quote for quote, piece in pieces.items() if len(piece) <= 4 or piece not in sentences()] == []
 
 
-# The reference of formats ------------------------------------------------------------------------------------------
-
-
 def test_the_reference_has_every_field_of_every_document() -> None:
     page = formats.page()
     sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))

@@ -132,7 +132,7 @@ def test_an_interval_covers_what_it_holds() -> None:
 
 @pytest.mark.slow
 def test_the_page_has_every_kind_of_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What is measured or counted anew takes a minute; one case of each is enough to see that it is written.
+    # What is measured or counted again takes a minute; one case of each is enough to see that it is written.
     monkeypatch.setattr(loader_queue, "CASES", loader_queue.CASES[:1])
     monkeypatch.setattr(memory, "MODELS", ("alexnet",))
     text = page()

@@ -1,4 +1,4 @@
-"""A loader made anew for every epoch, as curricula do, and one for validation."""
+"""A loader made again for every epoch, as curricula do, and one for validation."""
 
 from __future__ import annotations
 

@@ -155,8 +155,6 @@ class Price(NamedTuple):
     notes: str
 
 
-# Names -----------------------------------------------------------------------------------------------------
-
 _MAKERS = {"nvidia", "tesla", "geforce", "quadro"}
 
 _DRIVERS = {
@@ -185,7 +183,6 @@ def tokens(name: str) -> frozenset[str]:
     return frozenset(_DRIVERS.get(" ".join(words), " ".join(words)).split())
 
 
-# Ages ------------------------------------------------------------------------------------------------------
 # Sources date a price by a day, a month or a year, or not at all: an age is a range of days, never a guess within it.
 
 _DATE = re.compile(r"[0-9]{4}(-(?!00)[0-9]{2}(-(?!00)[0-9]{2})?)?")
@@ -252,7 +249,6 @@ def _period(as_of: str) -> tuple[date, date]:
     return first, date(year, last_month, day or calendar.monthrange(year, last_month)[1])
 
 
-# Places ----------------------------------------------------------------------------------------------------
 # ``STASH_HOME`` wins over ``XDG_CACHE_HOME`` and ``XDG_CONFIG_HOME``, which win over ``~/.cache`` and ``~/.config``.
 
 
@@ -273,7 +269,6 @@ def _folder(environment: Mapping[str, str] | None, variable: str, default: str) 
     return Path(given.get(variable) or Path.home() / default).expanduser() / "stash"
 
 
-# Slices ----------------------------------------------------------------------------------------------------
 # Price lists count a slice of a GPU as none, as a fraction of one, or as a whole one; its memory gives it away.
 
 _PARTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)

@@ -141,9 +141,6 @@ def _hidden(lower: Columns, upper: Columns) -> Mask:
     return np.array(hidden, dtype=np.bool_)
 
 
-# The merged catalog as ``stash.catalog`` asks it, read once per process -------------------------------------
-
-
 @lru_cache(maxsize=1)
 def _usual() -> Catalog:
     return load()

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from stash.catalog.facts import GpuFacts, Instance, Offer, Price, PriceKind, tokens, unknown
 from stash.core.errors import UserError
 
-# Wishes ----------------------------------------------------------------------------------------------------
 # A fact that is not known never satisfies a wish; it is reported by name, so that whoever asks can say how many
 # offers were left out for it.
 
@@ -23,7 +22,7 @@ _ROUNDING = 1 - 1e-3
 
 
 class OfferFilter(BaseModel):
-    """Wishes; every one that is given must be met. Sizes in bytes, rates in bytes per second, prices in $/h."""
+    """What must be met of an offer. Sizes in bytes, rates in bytes per second, prices in $/h."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -114,7 +113,6 @@ def judge(instance: Instance, wish: OfferFilter) -> Judgement:
     return (None, unknown[0]) if unknown else (True, "")
 
 
-# Offers ----------------------------------------------------------------------------------------------------
 # Kept as columns because there may be a hundred thousand; they become ``Offer`` records only when they match. Which
 # layer won is decided in ``layers``.
 

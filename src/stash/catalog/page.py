@@ -116,12 +116,12 @@ def nothing(known: Catalog, wish: OfferFilter) -> Nothing:
     return Nothing(wish.kinds[0], removed, tuple(each for each in found if each.offers))
 
 
-def nothing_text(told: Nothing) -> str:
+def nothing_text(nothing: Nothing) -> str:
     """``"no on-demand offer fits: --max-price removed the last 3"``, and what there is without single wishes."""
-    if told.removed is None:
-        return f"no {told.kind} price is known; `stash catalog refresh` gets today's"
-    lines = [f"no {told.kind} offer fits: {told.removed.option} removed the last {len(told.removed.offers)}"]
-    for option, offers in told.nearest:
+    if nothing.removed is None:
+        return f"no {nothing.kind} price is known; `stash catalog refresh` gets today's"
+    lines = [f"no {nothing.kind} offer fits: {nothing.removed.option} removed the last {len(nothing.removed.offers)}"]
+    for option, offers in nothing.nearest:
         first = f"{offers[0].instance.name} at ${offers[0].dollars_per_hour:.2f}/h"
         lines.append(f"without {option}: {first}" + (f" and {len(offers) - 1} more" if len(offers) > 1 else ""))
     return "\n".join(lines)

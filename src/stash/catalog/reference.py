@@ -12,8 +12,6 @@ from stash.catalog.shipped import GB, record, rows
 from stash.core.errors import UserError
 from stash.core.records.base import Count, Record
 
-# Training speeds --------------------------------------------------------------------------------------------
-
 _KINDS = {"fp32": "fp32", "tf32": "fp32", "amp": "amp"}
 """TF32 is how Ampere runs programs that ask for fp32."""
 
@@ -65,9 +63,6 @@ def speeds() -> tuple[Speed, ...]:
     )
 
 
-# Data sets --------------------------------------------------------------------------------------------------
-
-
 class KnownDataset(Record):
     """One data set's training split."""
 
@@ -98,8 +93,6 @@ def known_dataset(name: str) -> KnownDataset:
 def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
-
-# Tariffs ----------------------------------------------------------------------------------------------------
 
 _UNITS = {"s": 1.0, "$/GB": 1.0, "$/GB-month": 1.0, "$/GiB-month": 1e9 / 2**30}
 """What one of each is in seconds, or in dollars per GB (and month)."""
@@ -137,8 +130,6 @@ def tariffs() -> Mapping[str, Tariff]:
         found.setdefault(row["cloud"], {})[row["fact"]] = fact
     return {cloud: Tariff.model_validate({"cloud": cloud, **facts}) for cloud, facts in found.items()}
 
-
-# Collectives ------------------------------------------------------------------------------------------------
 
 MICROSECOND = 1e-6
 

@@ -174,7 +174,6 @@ def _part_in(part: dict[str, Any]) -> Part:
     return Part(*about, instances, columns)
 
 
-# Changes ---------------------------------------------------------------------------------------------------
 # Of current offers only, by instance, region and kind.
 
 _SAME = 0.001

@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     from stash.ui.charts.chart import Chart
     from stash.ui.page import Page
 
-# Show ------------------------------------------------------------------------------------------------------
-# ``stash show``: reads a profile and prints where its step's time went; or what a probe, a plan or a run's log
-# says.
-#
-# Parses, loads, shows: everything it says comes from ``stash.analysis`` and ``stash.report``.
-
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(Options):
@@ -158,11 +152,6 @@ def no_garbage() -> Iterator[None]:
         if enabled:
             gc.enable()
 
-
-# Report ----------------------------------------------------------------------------------------------------
-# ``stash report``: profiles and probes as one HTML file to forward, or as Markdown for a pull request.
-#
-# Parses, loads, writes: what it says comes from ``stash.analysis`` and ``stash.report``.
 
 _STUDIES = (".yaml", ".yml")
 
@@ -363,11 +352,6 @@ def _open(target: Path) -> None:
     if not webbrowser.open(target.resolve().as_uri()):
         print(printable_line(f"no browser was found; open {target} in one"), file=sys.stderr)
 
-
-# Figures ---------------------------------------------------------------------------------------------------
-# ``stash figures``: every chart of a report as a file for a paper or a slide, without a browser.
-#
-# Parses, loads, writes: the charts come from ``stash.report``, their formats from ``stash.ui.charts.chart_files``.
 
 FORMATS = ("png", "svg", "pdf")
 _NARROWEST, _WIDEST = 60.0, 1000.0

@@ -152,8 +152,6 @@ def _joined(text: str) -> Any:
     return {name: value for part in parts for name, value in part.items()} | {"blocks": blocks}
 
 
-# Growing ---------------------------------------------------------------------------------------------------
-
 _KILLED = "interrupted"
 """How a measurement ended whose file was not saved as one document again."""
 
@@ -252,7 +250,6 @@ def _identity(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_dev, status.st_ino, status.st_size
 
 
-# A probe's links in a profile ------------------------------------------------------------------------------
 # Hosts are matched by hostname, and by order where several nodes have the same one (a testbed's). What the probe
 # found of a machine's identity is not taken: the profile looked at it itself, and later.
 

@@ -124,9 +124,6 @@ class DocumentFile(Generic[R]):
         return is_one(word, self.kind)
 
 
-# Writing ---------------------------------------------------------------------------------------------------
-
-
 def numbered(path: Path, suffix: str) -> Iterator[Path]:
     """``run.stash.json``, ``run-2.stash.json`` and so on, for ever."""
     ending = suffix if path.name.endswith(suffix) else path.suffix
@@ -194,9 +191,6 @@ def lined(fields: Mapping[str, Any], lists: Sequence[str]) -> str:
         if fields[name]:
             lines[name] = "[\n  " + ",\n  ".join(json_text(each) for each in fields[name]) + "\n ]"
     return json_object(lines, indent=1) + "\n"
-
-
-# Reading ---------------------------------------------------------------------------------------------------
 
 
 def content_of(source: Path, kind: DocumentKind) -> bytes:

@@ -14,10 +14,9 @@ from typing import NamedTuple
 from stash.core.errors import UnitError
 from stash.core.printable import shortened
 
-# Rounding --------------------------------------------------------------------------------------------------
 # Digits for people: the unit and decimals that fit a number, and a rounding that keeps a sum.
 #
-# Pure arithmetic on what is about to be shown; knows no statistics, no layout and none of the units themselves.
+# Pure arithmetic on what is about to be shown; knows no statistics and no layout.
 
 
 class Scale(NamedTuple):
@@ -70,17 +69,9 @@ def round_to_sum(values: Sequence[float], decimals: int) -> list[float]:
     return [round(value / unit, max(0, decimals)) for value in whole]
 
 
-# Counting --------------------------------------------------------------------------------------------------
-# How many of what.
-
-
 def counted(number: int, noun: str) -> str:
     """``"1 worker"``, ``"3 workers"``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-# Spelling --------------------------------------------------------------------------------------------------
-# What a mistyped name was meant to be.
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
@@ -90,7 +81,6 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return [folded[item] for item in found]
 
 
-# Units -----------------------------------------------------------------------------------------------------
 # Quantities with units: "10gbit", "1.2 GB/s", "250 ms", "$3.06/h".
 #
 # Knows how people write sizes, rates, durations and prices, and prints them back with few digits. Decimal prefixes
@@ -234,12 +224,11 @@ def pace(samples_per_second: float) -> str:
     return f"{samples_per_second:,.{0 if samples_per_second >= 1000 else 1}f}"
 
 
-# Revocations -----------------------------------------------------------------------------------------------
 # How often spot machines are revoked, as people and clouds write it: ``10%/month``, ``5-10%/month``, ``0.02/h``.
 #
 # A share of machines in a period becomes the rate that takes that share: −ln(1 − p) / period. AWS publishes bands
 # of the trailing month (Spot Instance Advisor: <5 %, 5-10 %, 10-15 %, 15-20 %, >20 %); the last of them has no
-# upper end, and nobody can compute with it.
+# upper end, so it has no rate.
 
 MONTH_HOURS = 730.0
 """A twelfth of 8,760 hours, as clouds bill it."""
@@ -279,10 +268,9 @@ def parse_interruptions(text: str) -> tuple[float, float]:
     return -math.log1p(-low / 100) / hours, -math.log1p(-high / 100) / hours
 
 
-# Quantities ------------------------------------------------------------------------------------------------
 # Sizes, rates, prices and powers as people type them for the catalog, held to plausible bounds.
 #
-# Stricter than ``base.words.units``, because a price list with a wrong unit does silent harm: a number needs its
+# Stricter than the units above, because a price list with a wrong unit does silent harm: a number needs its
 # unit, ``Gb/s`` is refused as ambiguous, and a price must be in US dollars per hour. Every function raises
 # UnitError.
 

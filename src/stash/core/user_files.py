@@ -86,9 +86,6 @@ def quantity(parse: Callable[[str], float], bare: bool = False) -> BeforeValidat
     return BeforeValidator(read)
 
 
-# YAML ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class YamlText:
     """The plain data of one YAML text, and where everything in it stands."""
@@ -326,9 +323,6 @@ def _walk(node: yaml.Node, path: Location, numbers: dict[Location, int], seen: s
             below = (*path, name)
             _walk(value, below, numbers, seen)
             numbers[below] = key.start_mark.line + 1
-
-
-# CSV -------------------------------------------------------------------------------------------------------
 
 
 def load_rows(path: Path, row: type[M], what: str, described: str, most: int = 100_000) -> list[tuple[int, M]]:

@@ -26,11 +26,6 @@ if TYPE_CHECKING:
     from stash.lab.zoo.datasets import Made
     from stash.ui.charts.chart import Grid
 
-# Testbed ---------------------------------------------------------------------------------------------------
-# ``stash testbed``: runs commands on an emulated cluster, says what can be emulated, sweeps leftovers.
-#
-# Parses what is asked for, calls ``stash.lab.testbed`` and shows what the hosts print.
-
 testbed_app = App(no_args_is_help=True)
 PORT = 29500
 _WITH_RANKS = ("profile", "probe")
@@ -49,7 +44,7 @@ class TestbedOptions(Options):
     nodes: int = option("N", "Hosts.", parsers.whole(1, MAX_NODES), default="2")
     devices: int = option("N", "Ranks per host, for `stash profile`.", parsers.whole(1), default="1")
     network: float | None = option("RATE", 'Each host\'s uplink, like "1gbit".', parsers.rate)
-    interconnect: float | None = option("RATE", "Each host's loopback.", parsers.rate)
+    loopback: float | None = option("RATE", "Between a host's ranks.", parsers.rate, was=("--interconnect",))
     disk: float | None = option("RATE", 'Reads from disk, like "100MB/s".', parsers.rate)
     disk_path: Path = option("PATH", "A folder on that disk.", Path, default=".")
     cpus: float | None = option("N", "Each host's share of the cores.", parsers.number)
@@ -76,7 +71,7 @@ def run(options: TestbedOptions) -> None:
     overrides: dict[int, Mapping[str, Wish]] = dict(map(parse_override, options.node))
     bed = Testbed(
         options.nodes, options.devices, overrides=overrides, disk_path=options.disk_path,
-        interconnect=options.interconnect, network=options.network, disk=options.disk, cpus=options.cpus,
+        interconnect=options.loopback, network=options.network, disk=options.disk, cpus=options.cpus,
     )  # fmt: skip
 
     def command_of(number: int) -> list[str]:
@@ -152,9 +147,10 @@ class TestbedModelOptions(Options):
     memory_bandwidth: float | None = option(
         "RATE", 'Its memory\'s rate, like "900GB/s".', parsers.rate, was=("--memory",)
     )
-    efficiency: float = option(
-        "F", "The part of the peak that is reached.", parsers.fraction(include="(]"), default="0.5"
-    )
+    utilization: float = option(
+        "F", "The part of the peak that is reached.", parsers.fraction(include="(]"), default="0.5",
+        was=("--efficiency",),
+    )  # fmt: skip
     speed: float | None = option("N", "… or the samples a second that it reaches.", parsers.number)
     batch: int | None = option("N", "Samples; else the workload's.", parsers.whole(1))
     size_scale: float = option("F", "All bytes times this (links alike).", parsers.number, default="1")
@@ -183,7 +179,7 @@ def model(options: TestbedModelOptions) -> None:
     from stash.lab.testbed.generate import emulate
     from stash.lab.zoo.registry import workload
 
-    peak, efficiency, speed = _peak(options), options.efficiency, options.speed
+    peak, efficiency, speed = _peak(options), options.utilization, options.speed
     made = emulate(
         options.name, peak.flops_per_second, peak.memory_bytes_per_second, options.batch, efficiency,
         value_bytes=VALUE_BYTES[options.dtype],
@@ -264,11 +260,6 @@ def _echo(process: Started, several: bool) -> None:
         sys.stdout.flush()
 
 
-# Zoo -------------------------------------------------------------------------------------------------------
-# ``stash zoo``: lists the workloads that come with Stash.
-#
-# Reads the registry and prints it; builds nothing and imports no torch.
-
 _GROUPS = {
     "paper": "The models of the Stash paper",
     "feature study": "Its feature study: depth, residual links, batch norm",
@@ -329,11 +320,6 @@ def _as_json() -> str:
     keys = ("name", "group", "kind", "parameters", "gradient_bytes", "batch", "about", "source")
     return json.dumps([{key: getattr(item, key) for key in keys} for item in WORKLOADS.values()], indent=2)
 
-
-# Dataset ---------------------------------------------------------------------------------------------------
-# ``stash dataset``: makes data sets for the zoo's workloads.
-#
-# Parses what is asked for, calls ``stash.lab.zoo.datasets`` and shows its progress.
 
 dataset_app = App(no_args_is_help=True)
 

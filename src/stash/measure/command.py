@@ -36,11 +36,6 @@ if TYPE_CHECKING:
     from stash.measure.launcher.session import ProfileSession
     from stash.store.store import Store
 
-# Profile ---------------------------------------------------------------------------------------------------
-# ``stash profile``: profiles a training job, shows the breakdown, writes the artefact.
-#
-# Parses, measures, shows. What the job itself prints goes to a log, shown when the job fails.
-
 _JOB, _LINKS = "What to profile", "What to measure"
 
 
@@ -212,11 +207,6 @@ def _finish(result: Result, file: Growing, copies: Store | None) -> None:
         print("This node is done; the profile is written where rank 0 runs.")
 
 
-# Probe -----------------------------------------------------------------------------------------------------
-# ``stash probe``: what a machine is and what its links really carry, beside what its type should have.
-#
-# Parses, measures, shows. Progress goes to stderr, the report or the JSON to stdout.
-
 _SAYS = {
     "copies": "copying in memory, to GPUs and between them",
     "reads": "reading files",
@@ -240,7 +230,7 @@ class _LinksOptions(Options):
     no_measure: bool = flag("Only say what the machine is.", panel=_LINKS)
     instance: str | None = option("NAME", "The machine's type, if it cannot tell.")
     no_metadata: bool = flag("Do not ask the metadata service of the cloud this machine is in.")
-    against: str | None = option("NAME", "Compare with this type; else with its own.")
+    expect: str | None = option("NAME", "Compare with this type; else with its own.", was=("--against",))
     output: Path | None = _output_option("Where the probe goes; else named after the machine.")
     store: str | None = store_option()
     json: bool = json_flag("Print probe, links and findings as JSON (docs/probe.md).")
@@ -263,7 +253,7 @@ def probe(options: ProbeOptions) -> None:
     [bold]Examples[/bold]
 
       stash probe /data/imagenet
-      stash probe --against p3.8xlarge
+      stash probe --expect p3.8xlarge
       stash probe --only copies,exchanges --json
       stash probe --nnodes 2 --node-rank 0 --rdzv-endpoint node0:29500
     """
@@ -271,23 +261,23 @@ def probe(options: ProbeOptions) -> None:
 
     require_linux("stash probe")
     known, folder = facts.load(), _probed_folder(options.path, options.data)
-    for name in (options.instance, options.against):
+    for name in (options.instance, options.expect):
         if name is not None:
             known.instance(name)  # an unknown name is refused before anything is measured
     copies, output = store_for_copies(options.store), options.output
     wanted = output is not None or not options.no_measure
     target = output_file(output, _machine_name(), _suffix()) if wanted else None
-    with _said_if_interrupted(), interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
+    with _interruption_reported(), interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
         found = _described(folder, options) if options.no_measure else _probed(folder, options)
         if found is None:
             print("This node is done; the probe is written on node 0.", file=sys.stderr)
             return
-        show = partial(print_probe, found, known, options.against, target, options.json)
+        show = partial(print_probe, found, known, options.expect, target, options.json)
         show_then_save(found, target, show, options.json, new=output is None, copies=copies)
 
 
 @contextmanager
-def _said_if_interrupted() -> Iterator[None]:
+def _interruption_reported() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:

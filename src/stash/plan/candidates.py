@@ -109,7 +109,7 @@ def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Ta
         if isinstance(verdict, str):
             unranked.append(Unranked(instance=each.name, cloud=each.cloud, why=verdict))
     if not rentables:
-        given = [f"--{name}" for name, value in wishes(constraints) if value]
+        given = [f"--{name}" for name, value in constraint_options(constraints) if value]
         which = f"these constraints ({listed(given)})" if given else "the catalog"
         unknown = f"; of {len(unranked)} types a price or fact is unknown" if unranked else ""
         raise UserError(
@@ -189,7 +189,7 @@ def _unknown(option: str, name: str, known: Iterable[str]) -> str:
     return f"--{option} {name}: no offer has that; {hint}"
 
 
-def wishes(constraints: Constraints) -> tuple[tuple[str, object], ...]:
+def constraint_options(constraints: Constraints) -> tuple[tuple[str, object], ...]:
     """Constraints on offers by their options, and whether each is in force."""
     return (
         ("cloud", constraints.clouds),

@@ -50,7 +50,7 @@ def recommend(options: PlanOptions) -> None:
     targets = [output_file(path, "", path.suffix) for path in options.output]
     found = planned(options)
     plan, quiet = found.plan, options.json or options.markdown
-    _print(plan, options.explain, options.markdown, options.json, options.pareto)
+    _print(plan, options.explain_type, options.markdown, options.json, options.pareto)
     for target in targets:
         _write(plan, target, options.pareto, quiet)
     if options.launch is not None:
@@ -99,9 +99,6 @@ def _write_task(found: Planned, quiet: bool) -> None:
     print(printable_line(note), file=sys.stderr if quiet else sys.stdout)
 
 
-# Planning --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Planned:
     """A plan, and what it was made of."""
@@ -130,7 +127,7 @@ def planned(options: PlanOptions) -> Planned:
         bill,
         names,
         now.date(),
-        listed=() if options.explain is None else (type_of(options.explain),),
+        listed=() if options.explain_type is None else (type_of(options.explain_type),),
         rules=options.compare_rules,
         calibrate=(lambda drawn, draws: calibrated(drawn, residuals, draws)) if residuals.found else None,
     )

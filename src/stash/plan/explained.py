@@ -21,7 +21,7 @@ from stash.core.formatting import (
     spread,
 )
 from stash.core.units import SECONDS, Scale, nearest, scale_for
-from stash.plan.charts import WORDS, label
+from stash.plan.plan_charts import WORDS, label
 from stash.plan.records import Choice, Goal, PlanFact, RentalPlan, Unranked
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -58,7 +58,7 @@ def explained(plan: RentalPlan, name: str) -> Page:
     known = {item.rented.instance for item in plan.choices} | {item.instance for item in plan.unranked}
     alike = nearest(name, known)
     hint = f"did you mean {', '.join(alike)}?" if alike else "`stash recommend … --json` lists what was weighed"
-    raise UserError(f"--explain {name}: nothing of that type is allowed and weighed; {hint}")
+    raise UserError(f"--explain-type {name}: nothing of that type is allowed and weighed; {hint}")
 
 
 def type_of(name: str) -> str:

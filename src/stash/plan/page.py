@@ -7,7 +7,8 @@ from typing import Any
 
 from stash.core.formatting import chance, dollars, dollars_interval, listed, money_decimals, span, span_interval
 from stash.core.units import counted, round_to_sum
-from stash.plan.charts import (
+from stash.plan.explained import derivation, settings
+from stash.plan.plan_charts import (
     FRONT,
     WORDS,
     choices_table,
@@ -17,7 +18,6 @@ from stash.plan.charts import (
     place,
     table_scale,
 )
-from stash.plan.explained import derivation, settings
 from stash.plan.records import Choice, Goal, RentalPlan, RuleChoice, Unranked
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
@@ -38,7 +38,7 @@ _OTHER = "plain"
 def page(plan: RentalPlan, pareto: bool = False) -> Page:
     """The whole report; with ``pareto`` its short table is the whole front and nothing else of the choices."""
     best = plan.chosen
-    shown = [item for item in plan.choices if item.standing in FRONT] if pareto else telling(plan)
+    shown = [item for item in plan.choices if item.standing in FRONT] if pareto else shown_choices(plan)
     return Page(
         title=f"What to rent for {plan.workload}",
         source=f"A plan of {plan.created[:_DAY]}, from {', '.join(plan.profiles)}",
@@ -133,7 +133,7 @@ def _choices(plan: RentalPlan, shown: Sequence[Choice], pareto: bool) -> tuple[G
     kept = [0, *(at for at in range(1, len(head) + 1) if any(row[at] for row in rows))]
     hidden = len(plan.choices) - len(shown)
     beside = "beside the front" if pareto else "more"
-    below = f"{counted(hidden, 'choice')} {beside}: `--json`, or `-o plan.html`, has all; `--explain` derives one"
+    below = f"{counted(hidden, 'choice')} {beside}: `--json`, or `-o plan.html`, has all; `--explain-type` one"
     return (
         Grid(
             title="",
@@ -180,7 +180,7 @@ def _broken(choice: Choice, goal: Goal) -> str:
 
 def _chapters(plan: RentalPlan) -> Iterator[Chapter]:
     yield Chapter("front", "Cost against time", label="Cost and time", charts=(cost_against_time(plan),))
-    bills = dollars_by_stall(plan, telling(plan))
+    bills = dollars_by_stall(plan, shown_choices(plan))
     yield Chapter("dollars", "Where the dollars go", label="Dollars", charts=(bills,))
     yield Chapter("choices", "What was weighed", label="Choices", grids=(choices_table(plan, ""),))
     if plan.rules:
@@ -216,7 +216,7 @@ def unranked(left_out: Sequence[Unranked]) -> tuple[str, ...]:
     )
 
 
-def telling(plan: RentalPlan) -> list[Choice]:
+def shown_choices(plan: RentalPlan) -> list[Choice]:
     """The chosen one and as many of each other standing as fit, in the plan's order.
 
     Of the front those that stand evenly along it, the dearest among them, since neighbours are much alike.

@@ -40,9 +40,6 @@ _WAYS = ("epochs", "steps", "tokens")
 _SPOT: Mapping[str, bool] = {"never": False, "allow": True}
 
 
-# Options ---------------------------------------------------------------------------------------------------
-
-
 def _deadline(text: str) -> float | datetime:
     try:
         return datetime.fromisoformat(text.strip())
@@ -160,9 +157,9 @@ class PlanOptions(Options):
     egress_price: float | None = option("DOLLARS", "Per GB.", _dollars_per_gb, panel=_BILL)
 
     pareto: bool = flag("The whole front of cost against time.", panel=_SHOWN)
-    explain: str | None = option(
+    explain_type: str | None = option(
         "TYPE", "How the time and the bill of this type were found, line by line, with every fact's source.",
-        panel=_SHOWN,
+        panel=_SHOWN, was=("--explain",),
     )  # fmt: skip
     compare_rules: bool = flag(
         "What people go by today (price, peak FLOPs, linear scaling …) would have rented, and its regret.",
@@ -182,11 +179,11 @@ class PlanOptions(Options):
     store: str | None = store_option()
 
     def check(self) -> None:
-        ways = self.given("explain", "markdown", "json")
+        ways = self.given("explain_type", "markdown", "json")
         if len(ways) > 1:
             raise UserError(f"{ways[0]} and {ways[1]} are two ways to show a plan; leave out one of them")
-        if self.pareto and self.explain is not None:
-            raise UserError("--pareto shows many choices and --explain one; leave out one of the two")
+        if self.pareto and self.explain_type is not None:
+            raise UserError("--pareto shows many choices and --explain-type one; leave out one of the two")
         _refuse_two_works(self)
 
 
@@ -204,7 +201,6 @@ def _refuse_two_works(asked: PlanOptions) -> None:
         raise UserError("--samples and --dataset both say how large an epoch is; give one of them")
 
 
-# Bill ------------------------------------------------------------------------------------------------------
 # What nobody gave is a cloud's own tariff where a source has it, else not counted.
 
 
@@ -237,7 +233,6 @@ def _cloud(name: str, catalog: Catalog) -> str:
     return known[name.strip().lower()]
 
 
-# Work ------------------------------------------------------------------------------------------------------
 # How much is to be trained: epochs, samples, steps or tokens, or a data set's name. What is not given comes from the
 # profile where that knows it. Every way of saying it ends in samples.
 
@@ -306,9 +301,6 @@ def _of_tokens(tokens: float, about: str, asked: PlanOptions) -> TrainingWork:
     samples = tokens / length
     text = f"{about}{tokens:,.0f} tokens, {length:,.0f} a sample: {samples:,.0f} samples"
     return TrainingWork(samples=samples, text=text)
-
-
-# Goal and constraints --------------------------------------------------------------------------------------
 
 
 def goal(asked: PlanOptions, job: TrainedJob, now: datetime) -> Goal:

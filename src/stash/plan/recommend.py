@@ -243,4 +243,4 @@ def _assumed(
             count = sum(1 for each in used.values() if each == number)
             yield f"{count} of {len(used)} types are forecast from {file}, the profile nearest to them"
     if unlisted:
-        yield f"{unlisted} more types are proven worse and not listed (--explain names one)"
+        yield f"{unlisted} more types are proven worse and not listed (--explain-type names one)"

@@ -14,11 +14,10 @@ from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
 from stash.core.records.base import CommandWords, Count, Duration, Number, PlainName, Record, Sentence
 
-# Plan ------------------------------------------------------------------------------------------------------
 # A plan: what is to be trained and by when, every machine that was weighed for it, and which one to rent.
 #
 # Written by ``stash recommend`` as ``*.plan.json``, shown in many ways, and held against what was measured later by
-# ``stash check-plan``. Holds answers, not models: how they were found is ``derive/plan``'s business. Times are in
+# ``stash check-plan``. Holds answers, not how they were found. Times are in
 # seconds, sizes in bytes, money in US dollars; ``None`` means "not known" and is never written as zero. Every
 # interval holds 95 %.
 
@@ -299,7 +298,6 @@ class RentalPlan(Record):
         return tuple(choice for choice in self.choices if choice.standing in ("chosen", "front"))
 
 
-# Files -----------------------------------------------------------------------------------------------------
 # ``*.plan.json``: a plan is no artefact, since it holds nothing that was measured, so stores do not keep it.
 
 

@@ -19,9 +19,8 @@ from stash.predict.draws import Quantity, given
 from stash.predict.timeline import Stage
 from stash.ui.options import Options, declarations, option, read_as
 
-# Changes ---------------------------------------------------------------------------------------------------
 # The facts of a job and its machines that are to be other than they were measured: options of ``stash whatif``, and
-# what Python asks. What they do to a step is ``training``'s and ``data``'s business.
+# what Python asks. What they do to a step is not known here.
 
 Dtype = Literal["fp32", "amp"]
 Sharding = Literal["none", "zero1", "zero2", "zero3"]
@@ -215,7 +214,6 @@ def stage_of(wanted: Alteration) -> Stage | None:
     return None if wanted.sharding in (None, "none") else _STAGES[wanted.sharding]
 
 
-# Retarget --------------------------------------------------------------------------------------------------
 # The cluster that is asked about: the one that was profiled, or an instance's, with what the changes say instead.
 #
 # What nobody knows of it stays unknown. A GPU named alone moves into the machines that were profiled: their links

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from stash.core.records.profile import Profile
     from stash.report.export.exported_runs import ExportedRun
 
-# Compare ---------------------------------------------------------------------------------------------------
-# ``stash compare``: two sides of profiles, what differs between them, and whether that is shown.
-#
-# Parses, loads, shows: what it says comes from ``stash.analysis.comparison`` and ``stash.report``.
-
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(Options):
@@ -100,12 +95,6 @@ def _refuse_itself(names: Side, places: Sequence[str]) -> None:
 def _refusal(pair: tuple[Side, Side], facts: Sequence[DifferingFact]) -> str:
     told = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
     return f"{pair[0][0]} and {pair[1][0]} are different jobs, in {told}; compare them all the same with --force"
-
-
-# Check -----------------------------------------------------------------------------------------------------
-# ``stash check``: limits that profiles must keep, for pipelines; an exit code for each of three answers.
-#
-# Parses, loads, prints one line a limit.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +174,6 @@ def _decided(
         *(not_slower(tolerance, before, after) for tolerance in tolerances),
     ]
 
-
-# Export ----------------------------------------------------------------------------------------------------
-# ``stash export``: profiles handed to MLflow, Weights & Biases, TensorBoard, or written as OpenMetrics text.
-#
-# Parses, prepares what is handed over, hands it over.
 
 TOOLS = {"mlflow": "MLflow", "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "openmetrics": "OpenMetrics"}
 

@@ -284,7 +284,7 @@ def _next_steps(probe: Probe, reading: Reading, saved: str | None) -> list[str]:
     steps = list(next_steps(reading.findings))
     if reading.nearest:
         steps.append(
-            "Name the machine's type with --instance, or hold it to one with --against, to compare its links."
+            "Name the machine's type with --instance, or hold it to one with --expect, to compare its links."
         )
     if saved is not None and any(host.links is not None for host in probe.hosts):
         steps.append(f"`stash profile --probe {saved} train.py` keeps these links with the profile.")

@@ -129,7 +129,7 @@ def _wish(
     if confidence is not None and pool.uncertainty is None:
         raise UserError(
             f"--confidence {confidence:g}: how wrong the forecast or the curve is, is not known (leave one out with "
-            "more replays: stash spot learn --workers 1,2,4,8), so nor is a probability; plan without it"
+            "more replays: stash spot learn --fleet-sizes 1,2,4,8), so nor is a probability; plan without it"
         )
     if vcpus is not None:
         pool = pool.model_copy(update={"most_vcpus": vcpus})

@@ -49,9 +49,6 @@ def model_name(runs: Path) -> str:
     return f"{runs.stem}{FLEET_MODEL_SUFFIX}"
 
 
-# Pools -----------------------------------------------------------------------------------------------------
-
-
 def _band(given: Any) -> Any:
     if not isinstance(given, str):
         return given
@@ -101,9 +98,6 @@ def read_pool(path: Path, curve: LearnedCurve | None = None) -> FleetPool:
         if isinstance(data.get("server"), dict):
             data["server"].setdefault("apply_seconds", curve.apply_seconds)
     return FleetPool.model_validate(fitted(document, _Pool).content.model_dump())
-
-
-# Runs ------------------------------------------------------------------------------------------------------
 
 
 class _Run(Record):

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from stash.store.schema import TableRow
     from stash.store.store import Store
 
-# Store -----------------------------------------------------------------------------------------------------
-# ``stash store``: what keeps a store: artefacts put into it, its tables made, its files looked at.
-#
-# Parses, calls ``keep/store``, prints.
-
 app = App(no_args_is_help=True)
 
 
@@ -127,11 +122,6 @@ def verify(options: StoreVerifyOptions) -> None:
     if suspects:
         raise typer.Exit(1)
 
-
-# Query -----------------------------------------------------------------------------------------------------
-# ``stash query``: one SELECT on the tables of a store, printed as a table, CSV or JSON, or saved, as Parquet too.
-#
-# Parses, asks ``keep/store``, prints.
 
 FORMATS = ("table", "csv", "json", "parquet")
 _LONGEST = 86_400
@@ -264,11 +254,6 @@ def _print_tables() -> None:
         for column in columns:
             print(f"  {column.name:22} {column.kind.lower():8} {column.meaning}")
 
-
-# Listing ---------------------------------------------------------------------------------------------------
-# ``stash list``: the artefacts of a store, or of a folder, the newest first.
-#
-# Parses, reads the rows of ``artefacts``, prints them. Derives nothing that is kept already.
 
 _FROM_TABLES = 1_000
 """Rows from which on compacted tables are read rather than digests one by one."""

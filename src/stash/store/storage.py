@@ -217,7 +217,6 @@ def _failed(place: str, what: str, error: OSError) -> StoreError:
     return StoreError(f"cannot {what} the store {place}: {why}")
 
 
-# Names -----------------------------------------------------------------------------------------------------
 # An artefact is called by when it was made, so that names sort, and by what is in it: the same artefact has the same
 # name wherever it is put; a different one never has.
 

@@ -20,7 +20,6 @@ from stash.store import storage
 from stash.store.schema import DERIVED, VERSION, TableRow, TableRows, fits
 from stash.store.storage import StorageBackend, id_of
 
-# Digests ---------------------------------------------------------------------------------------------------
 # A digest is what is derived from one artefact, kept beside it so that it need not be derived again: a cache, never
 # the truth. Two lines of JSON: the row of ``artefacts``, which a list reads, and the rows of all other tables but
 # blocks. One that is of another version, or that does not hold what it should, counts as missing.
@@ -76,7 +75,6 @@ def _line(content: bytes | None, number: int) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-# Store -----------------------------------------------------------------------------------------------------
 # An artefact is put first and its digest after it: should the second fail, nothing is lost. Whoever puts the same
 # artefact at the same time puts the same bytes under the same name, so that no lock is needed.
 
@@ -212,8 +210,6 @@ def _derived(name: str, found: Profile | Probe) -> TableRows:
 
     return digest_rows(found, storage.id_of(name), name)
 
-
-# Verification ----------------------------------------------------------------------------------------------
 
 CORRUPT, TRUNCATED, FOREIGN, NEWER, UNFINISHED = "corrupt", "truncated", "foreign", "newer", "unfinished"
 _HALF = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")

@@ -129,8 +129,6 @@ class JobBackend:
     leases: dict[str, OpenLease] = field(default_factory=dict)
     """Those that are open, by name."""
 
-    # Work --------------------------------------------------------------------------------------------------------
-
     def open(self, name: str, submission: Submission, dollars_per_hour: float | None) -> None:
         """Write its files, and into the journal what is about to be rented; raises OSError."""
         cell = self.cell(name)
@@ -182,8 +180,6 @@ class JobBackend:
     def call(self, command: ProgramWords, seconds: float) -> Called:
         """Run a command to its end, or for so long."""
         return self.programs.call(command, seconds)
-
-    # Leases ------------------------------------------------------------------------------------------------------
 
     def adopt(self, lease: OpenLease) -> None:
         """Take on what an earlier controller has opened."""

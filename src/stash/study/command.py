@@ -83,7 +83,7 @@ def characterize(options: CharacterizeOptions) -> None:
     """
     from stash.study import study_folder
     from stash.study.backend import spent
-    from stash.study.engines import describe
+    from stash.study.cell_engines import describe
     from stash.study.study_folder import of_study
 
     file = _feature_study(options) if options.features else _named(options.study, options.on)
@@ -92,14 +92,14 @@ def characterize(options: CharacterizeOptions) -> None:
     events = study_folder.read(folder.journal)
     reading = _reading(file, cells, events, options.retry)
     submissions = {cell.id: describe(cell, folder) for cell in reading.cells}
-    told = _Told(reading, submissions, spent(events), file.study.results or str(folder.results))
+    preview = _StudyPreview(reading, submissions, spent(events), file.study.results or str(folder.results))
     if options.dry_run:
-        told.print_all(options.json)
+        preview.print_all(options.json)
         return
     require_linux("stash characterize")
     if reading.paid and options.max_cost is None:
-        raise UserError(f"{told.price()}; say what the study may cost at most with --max-cost DOLLARS")
-    told.print_head()
+        raise UserError(f"{preview.price()}; say what the study may cost at most with --max-cost DOLLARS")
+    preview.print_head()
     with folder.held(), interrupted_by(*REQUESTS):
         outcome, reading = _run(file, folder, cells, (options.max_cost, options.max_hours), options.retry)
     _finish(outcome, reading)
@@ -130,7 +130,7 @@ def _feature_study(options: CharacterizeOptions) -> StudyFile:
         return _read(path)
     text = study_text(feature_study(), options.on or _FEATURES_ON)
     file = of_text(text, path)
-    cells_of(file, options.instances)  # an unknown instance is told before anything is written
+    cells_of(file, options.instances)  # an unknown instance is named before anything is written
     if not options.dry_run:
         try:
             write_whole(path, text.encode())
@@ -192,7 +192,7 @@ def _reading(file: StudyFile, cells: Sequence[Cell], events: Sequence[StudyEvent
     return read(file.name, cells, events, retry)
 
 
-class _Told:
+class _StudyPreview:
     """What is printed of a study before it is run."""
 
     def __init__(self, reading: StudyReading, submissions: dict[str, Submission], spent: float, results: str) -> None:
@@ -240,8 +240,8 @@ def _run(
     """Run what is left, and read again how the study stands."""
     from stash.study import study_folder
     from stash.study.backend import JobBackend, open_leases, spent
+    from stash.study.cell_engines import describe
     from stash.study.controller import RunLimits, StudyController
-    from stash.study.engines import describe
     from stash.study.programs import SystemPrograms
 
     results = _results(file, folder)
@@ -275,7 +275,7 @@ def page(study: Path, beside: Path = Path()) -> Page:
     breakdowns, looks, files = {}, {}, {}
     for cell, profile in profiles:
         path = folder.cell(cell.id).profile
-        with suppress(StashError):  # nothing can be told of it: shown as not measured
+        with suppress(StashError):  # nothing is known of it: shown as not measured
             breakdowns[cell.id], looks[cell.id] = attribute(profile, str(path)), look(profile)
             files[cell.id] = quote(Path(os.path.relpath(path, beside.resolve())).as_posix())
     where = file.study.results or str(folder.results)

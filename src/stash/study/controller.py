@@ -125,8 +125,6 @@ class StudyController:
             self._ended, self._failed, tuple(self._refused), tuple(self.backend.left), self.backend.dollars
         )
 
-    # What an earlier controller left -------------------------------------------------------------------------
-
     def _take_on(self, cells: Sequence[Cell], open_leases: Sequence[OpenLease]) -> None:
         known = {cell.id: cell for cell in cells}
         for lease in open_leases:
@@ -146,8 +144,6 @@ class StudyController:
             self._pending = [other for other in self._pending if other.id != cell.id]
             self._running[submission.lane] = _Running(cell, submission, lease.began, self._now)
             self.say(f"{cell.title}: still running, or ended meanwhile; taken on")
-
-    # What has ended -------------------------------------------------------------------------------------------
 
     def _look(self, lane: str, running: _Running) -> None:
         """End a cell that waits for what will never come."""
@@ -230,8 +226,6 @@ class StudyController:
             if cell.place.name not in self._well:
                 self._broken.setdefault(cell.place.name, found.why)
 
-    # What comes next ------------------------------------------------------------------------------------------
-
     def _next_lease(self, lane: str) -> str | None:
         following = next((cell for cell in self._pending if self._submission(cell).lane == lane), None)
         if following is None or self._skipped(following) is not None:
@@ -301,8 +295,6 @@ class StudyController:
             self._running.pop(submission.lane, None)
             self._record(running, CellJudgement("failed", f"it could not be started: {error.strerror or error}"))
             self.backend.release(submission.lease)
-
-    # Ends ----------------------------------------------------------------------------------------------------
 
     def _enforce(self, began: float) -> None:
         """End what runs once a limit is passed: estimates may be wrong, limits hold."""

@@ -209,9 +209,6 @@ def _scale(links: _Links, time: float) -> float:
     return min(1.0, time * max(FASTEST / fastest, least))
 
 
-# Links ----------------------------------------------------------------------------------------------------------
-
-
 def _links(instance: Instance, target: EmulatedTarget, nodes: int, devices: int, ranks: int) -> _Links:
     """What the links carry, and whose word that is.
 
@@ -240,9 +237,6 @@ def _links(instance: Instance, target: EmulatedTarget, nodes: int, devices: int,
     if ranks < devices:
         facts.append(f"{instance.name}: {ranks} ranks stand for {devices} devices, and wait as long as all would")
     return _Links(inside, network, tuple(facts))
-
-
-# Devices --------------------------------------------------------------------------------------------------------
 
 
 def _published(job: EmulatedJob, place: StudyPlace, precision: str) -> DeviceSpeed | None:

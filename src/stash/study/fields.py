@@ -57,9 +57,6 @@ class StudyField(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-# What is trained ------------------------------------------------------------------------------------------------
-
-
 class StudyWorkload(StudyField):
     """A workload of the zoo (``zoo``), or the user's own job (``command``)."""
 
@@ -85,9 +82,6 @@ class StudyWorkload(StudyField):
         if self.batches and self.command and not any("{batch}" in word for word in self.command):
             raise ValueError("`batches:` changes nothing, since no word of `command:` holds {batch}")
         return self
-
-
-# Where ----------------------------------------------------------------------------------------------------------
 
 
 class _Target(StudyField):
@@ -202,9 +196,6 @@ class EmulatedTarget(_Target):
 StudyTarget = Annotated[
     LocalTarget | SlurmTarget | HostsTarget | SkyTarget | EmulatedTarget, Field(discriminator="engine")
 ]
-
-
-# How ------------------------------------------------------------------------------------------------------------
 
 
 def _rungs(given: Any) -> Any:

@@ -52,15 +52,15 @@ def judge(cell: CellFolder, submission: Submission, code: int | None) -> CellJud
         why = _unreadable(cell.profile)
         return CellJudgement("done") if why is None else CellJudgement("failed", why)
     if submission.lost and re.search(submission.lost, printed):
-        return CellJudgement("lost", f"its machines were taken away: {_said(printed)}")
-    ours, said = _said_by_us(printed), _said(printed)
+        return CellJudgement("lost", f"its machines were taken away: {_last_error(printed)}")
+    ours, error = _own_errors(printed), _last_error(printed)
     # Of several nodes one fails and the others are then interrupted; which one's code it is, is chance.
     if code is None or (code == INTERRUPTED and not ours):
         return CellJudgement("lost", "it was interrupted")
-    if _MEMORY.search(said):
-        return CellJudgement("out of memory", said)
-    hint = next((f"; {text}" for pattern, text in _HINTS if pattern.search(said)), "")
-    return CellJudgement("failed", f"{said or f'it ended with exit code {code} and no word'}{hint}")
+    if _MEMORY.search(error):
+        return CellJudgement("out of memory", error)
+    hint = next((f"; {text}" for pattern, text in _HINTS if pattern.search(error)), "")
+    return CellJudgement("failed", f"{error or f'it ended with exit code {code} and no word'}{hint}")
 
 
 def _unreadable(profile: Path) -> str | None:
@@ -83,15 +83,15 @@ def _last_of(log: Path) -> str:
         return ""
 
 
-def _said(printed: str) -> str:
+def _last_error(printed: str) -> str:
     """The last line in which Stash says what went wrong, else the last that tells of an error, else the last."""
     lines = _lines(printed)
     errors = [line for line in lines if _ERROR.match(line)]
-    return printable_line((_said_by_us(printed) or errors or lines or [""])[-1], _LONGEST)
+    return printable_line((_own_errors(printed) or errors or lines or [""])[-1], _LONGEST)
 
 
-def _said_by_us(printed: str) -> list[str]:
-    return [said[1] for line in _lines(printed) if (said := _OURS.match(line))]
+def _own_errors(printed: str) -> list[str]:
+    return [found[1] for line in _lines(printed) if (found := _OURS.match(line))]
 
 
 def _lines(printed: str) -> list[str]:

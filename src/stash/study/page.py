@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from stash.core.formatting import listed
 from stash.core.units import counted, pace
-from stash.study.charts import cost_against_time, line_grids, models, slow_down, stalls
 from stash.study.overview import matrix, states, what, where
 from stash.study.paper_figures import heat, network_against_one_machine, stall, time_and_cost, utilisation
 from stash.study.results import StudyResult
 from stash.study.sheet import StudySheet, downloads, sheet, whole_table
 from stash.study.status import StudyReading
+from stash.study.study_charts import cost_against_time, line_grids, models, slow_down, stalls
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 

@@ -17,7 +17,6 @@ from stash.predict.exposure import exchanged
 from stash.study.cells import Cell
 from stash.study.status import HOUR
 
-# Looks -----------------------------------------------------------------------------------------------------
 # What a breakdown does not say of a cell's profile, and figures of a study need: busy devices, layers, gradients.
 
 
@@ -45,7 +44,6 @@ def look(profile: Profile) -> ProfileLook:
     )
 
 
-# Results ---------------------------------------------------------------------------------------------------
 # What a study has found: each combination's step, speed, stalls and price, the mean over its repeats.
 #
 # A combination that is not measured has no result; nothing stands for it. What is unknown of one repeat is unknown
@@ -246,7 +244,6 @@ def front(found: Sequence[StudyResult]) -> tuple[StudyResult, ...]:
     return tuple(chosen)
 
 
-# Network ---------------------------------------------------------------------------------------------------
 # The paper's network stall within a study: several small nodes held to one large node of as many of the same GPUs.
 #
 #     (T_many − T_one) / T_one      of steps with all exchange, on batches that are in memory

@@ -70,7 +70,6 @@ def of_text(text: str, path: Path) -> StudyFile:
     return StudyFile(path, file.content, file)
 
 
-# Hosts -----------------------------------------------------------------------------------------------------
 # A hosts file, as MPI, pdsh and scripts around torchrun have them: a host a line, the first one where all meet.
 #
 # What follows a host on its line (``slots=8``) and what follows ``#`` is not looked at. Asks no host anything.

@@ -16,12 +16,10 @@ from stash.core.files import read_up_to
 from stash.core.records.base import SUFFIX, Number, Record, Sentence
 from stash.measure.protocol.folder import lock
 
-# Journal ---------------------------------------------------------------------------------------------------
 # The journal of a study: what became of its cells and of what was rented for them, a line each, never changed.
 #
 # A line is in storage before the next thing is done, so that whoever is killed loses no more than what it was
-# doing. What its last line was broken off by is left out. Holds events and draws no conclusions: ``derive/study``
-# does.
+# doing. What its last line was broken off by is left out. Holds events and draws no conclusions.
 
 _MAX = 2**28
 """Bytes that are read: a cell writes some hundred."""
@@ -90,7 +88,6 @@ def append(path: Path, event: StudyEvent) -> None:
         os.close(handle)
 
 
-# Folder ----------------------------------------------------------------------------------------------------
 # The folder of a study: where each of its files is, and the lock that keeps a second controller out.
 
 PROFILE = f"profile{SUFFIX}"

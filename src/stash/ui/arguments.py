@@ -14,7 +14,6 @@ import typer
 
 from stash.ui.commands import OneCommand
 
-# Arguments -------------------------------------------------------------------------------------------------
 # Telling Stash's own options from the job's: options before the target are ours, all after it is the job's.
 
 
@@ -63,7 +62,6 @@ class ProfileCommand(OneCommand):
         return ["[OPTIONS]", "(SCRIPT [ARGS…] | -m MODULE [ARGS…] | --workload NAME | -- COMMAND…)"]
 
 
-# Readers ---------------------------------------------------------------------------------------------------
 # Standard output and standard error whose reader may leave: a closed terminal, a pipe into ``head``.
 #
 # What was to be read there is lost, and nothing else: a measurement goes on, and its profile is saved. So it is

@@ -60,9 +60,6 @@ class App(typer.Typer):
         return registered
 
 
-# A model's command -----------------------------------------------------------------------------------------
-
-
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function for typer that makes the model which ``function`` takes; ``function`` itself if it takes none."""
     model = _model(function)
@@ -83,6 +80,8 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
                         raise UserError(f"{old} is the old name of {one.name(name)}; give one of them")
                     _note(f"{old} is called {one.name(name)} now; the next release will not know {old}")
                     given[name] = text
+            if one.default is ... and name not in given:
+                raise UserError(f"{one.name(name)} {one.metavar} is missing")
         options = model(**given)
         return function(options, context) if takes_context else function(options)
 
@@ -119,7 +118,7 @@ def _parameters(model: type[Options]) -> Iterator[inspect.Parameter]:
 
 
 def _parameter(name: str, one: Option, names: tuple[str, ...], hidden: bool) -> inspect.Parameter:
-    required = one.default is ... and not hidden
+    required = one.default is ... and not hidden and not one.was  # either name does, which ``run`` checks
     kind: Any = bool if one.kind == "flag" else list[str] if one.many else str
     info: Any
     if one.kind == "argument":
@@ -142,9 +141,6 @@ def _is_typed(context: typer.Context, name: str) -> bool:
 
 def _note(text: str) -> None:
     print(printable_line(f"note: {text}"), file=sys.stderr)
-
-
-# Commands that are loaded when needed ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from stash.predict.memory import Fit, memory_fit
 from stash.predict.passes import Base, command
 from stash.whatif.sweep import Suffices, suffices
 
-# Limits ----------------------------------------------------------------------------------------------------
 # What a forecast means for whoever asked: what limits the step next, and where more of the same stops to pay.
 #
 # Also what the changes do to training itself, which no time tells. Reads forecasts and makes more of them; writes
@@ -108,7 +107,6 @@ def effects_on_training(base: Base, wanted: Alteration, told: Forecast) -> Itera
         yield "passes compute in 16 bits, so compare the loss, and scale it if gradients underflow"
 
 
-# Unrecorded ------------------------------------------------------------------------------------------------
 # Which questions a profile cannot answer for want of a fact, why the fact is missing, and what command adds it.
 #
 # Profiles of schemas 1 and 2 were made before these facts were recorded; a newer one says itself why it lacks one.
@@ -189,10 +187,9 @@ def _why(profile: Profile, name: str) -> str:
     return _UNSEEN if newer else _OLD
 
 
-# Answer ----------------------------------------------------------------------------------------------------
 # One answered question: a forecast beside its measurement, with all that is said of the two.
 #
-# Gathers what the other modules of this room tell, for whoever shows it. Computes nothing of its own.
+# Gathers what the forecast and the limits above tell, for whoever shows it.
 
 
 @dataclass(frozen=True)

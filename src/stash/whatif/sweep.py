@@ -19,7 +19,6 @@ from stash.predict.loading import Loading
 from stash.predict.passes import Base, passes
 from stash.predict.pipeline import Pipeline, misses
 
-# Sufficing -------------------------------------------------------------------------------------------------
 # What suffices for data not to be waited for: cores, workers, cache and disk, as DS-Analyzer asks.
 #
 # By means and without intervals; of a job's pipeline as it is, or changed.
@@ -107,7 +106,6 @@ def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, nodes
     )
 
 
-# Sweep -----------------------------------------------------------------------------------------------------
 # A forecast for each value of one or two options: the grid that a sweep asks for, and its points.
 #
 # Reads ``nodes=1..64`` as people write it. Knows how many points a person can look at, and refuses more.

@@ -47,9 +47,6 @@ def started_by(*before: str) -> Callable[[Room], tuple[str, ...]]:
     return lambda room: usual(room, *before)
 
 
-# Other profiles and other users -----------------------------------------------------------------------
-
-
 def beside(run: Started, room: Room) -> None:
     """Another profile, with a temporary folder of its own, while the first measures; then that one is interrupted."""
     temporary = room.outside / "tmp"
@@ -108,9 +105,6 @@ def as_user(*limits: str) -> Callable[[Room], tuple[str, ...]]:
     return lambda room: (*users_python()[:-1], *limits, users_python()[-1], *usual(room)[1:])
 
 
-# Limits -----------------------------------------------------------------------------------------------
-
-
 def limited(option: str, *before: str) -> Callable[[Room], tuple[str, ...]]:
     return started_by(*before, "prlimit", f"--{option}")
 
@@ -137,9 +131,6 @@ def remove_group(outcome: Outcome, room: Room) -> str | None:
 
 def has_groups() -> bool:
     return is_root() and (MEMORY / "memory.limit_in_bytes").exists() and os.access(MEMORY, os.W_OK)
-
-
-# Environments -----------------------------------------------------------------------------------------
 
 
 def customised(name: str, text: str) -> Callable[[Room], None]:

@@ -35,9 +35,6 @@ def has(*names: str) -> Callable[[Outcome, Room], str | None]:
     return check
 
 
-# The folder of the run ----------------------------------------------------------------------------------------
-
-
 def runs_folder() -> Iterator[Case]:
     for what, name in {"remove-run": "of the run", "remove-launch": "of the launch"}.items():
         yield Case("disks", f"a job removes the folder {name}", ("hostile.py", what), LONG,
@@ -46,9 +43,6 @@ def runs_folder() -> Iterator[Case]:
                    pace="quick" if what == "remove-run" else "slow")  # fmt: skip
     yield Case("disks", "a job empties the temporary folder", ("hostile.py", "remove-temporary"), LONG,
                expected=Expected((1,), ("was removed while hostile.py ran",), rounds=1))  # fmt: skip
-
-
-# The place of the profile -------------------------------------------------------------------------------------
 
 
 def measured_is_in(folder: Callable[[Room], Path]) -> Callable[[Outcome, Room], str | None]:
@@ -97,9 +91,6 @@ def places() -> Iterator[Case]:
                check=measured_is_in(lambda room: room.temporary),
                expected=Expected((2,), (*kept, "no permission"), writes=("hostile.stash.json",),
                                  leaves=("*.stash.json",)))  # fmt: skip
-
-
-# Its name -----------------------------------------------------------------------------------------------------
 
 
 def default_name(*words: str, at_once: int = 1) -> Callable[[Room], tuple[str, ...]]:

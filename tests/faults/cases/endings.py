@@ -18,9 +18,6 @@ from tests.faults.cases.signals import FOREVER, KEPT, SHORT, measuring, warming_
 TORCHRUN = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2"
 
 
-# A job that ends by itself --------------------------------------------------------------------------------
-
-
 def now(run: Started, room: Room) -> None:
     """Let the job end in its way, in the middle of its rounds."""
     measuring(run, room)
@@ -80,9 +77,6 @@ BY_THEMSELVES = [
 ]  # fmt: skip
 
 
-# What would follow ----------------------------------------------------------------------------------------
-
-
 def runs(*lines: str) -> Callable[[Room], None]:
     """The job is a shell script of these lines."""
 
@@ -110,9 +104,6 @@ WHAT_FOLLOWS = [
     follows("a Python program that uploads after its child", f"{sys.executable} -c \"{PARENT}\""),
     follows("a training that cannot be asked to end", f"{TORCHRUN} ending.py never --deaf; touch uploaded"),
 ]  # fmt: skip
-
-
-# What would be left ---------------------------------------------------------------------------------------
 
 
 def none_escaped(seconds: float) -> Callable[[Outcome, Room], str | None]:

@@ -131,9 +131,6 @@ def commands() -> Iterator[Case]:
                expected=Expected((2,), ("--precision nan: it must be more than 0",)))  # fmt: skip
 
 
-# Time ---------------------------------------------------------------------------------------------------------
-
-
 def spent_at_most(seconds: float) -> Callable[[Outcome, Room], str | None]:
     """What passed since the first block is the budget, or a round where that is longer."""
 
@@ -162,9 +159,6 @@ def slow_jobs() -> Iterator[Case]:
             yield Case("environments", f"a loader that starts {kept} by {context}",
                        ("slow.py", "--workers", "2", "--context", context, *persistent), ("--budget", "4"),
                        expected=Expected(rounds=1, seconds=120))  # fmt: skip
-
-
-# Places -------------------------------------------------------------------------------------------------------
 
 
 def in_closed_folder(*words: str) -> Callable[[Room], tuple[str, ...]]:

@@ -21,8 +21,6 @@ ACTING = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 PYTHON = (sys.executable, "-m")
 Content = Callable[[], str]
 
-# What is in the files ---------------------------------------------------------------------------------------
-
 
 def _whole(name: str) -> Any:
     return json.loads((CORPUS / name).read_text())
@@ -151,9 +149,6 @@ def _snapshot(column: str, value: Any) -> str:
     return json.dumps(whole)
 
 
-# What is done with them -------------------------------------------------------------------------------------
-
-
 def _command(file: str, *words: str) -> Callable[[Room], tuple[str, ...]]:
     """The words, with the file and its folder filled in."""
     return lambda room: tuple(
@@ -190,8 +185,6 @@ def _harmless(name: str, file: str, content: Content, *words: str) -> Case:
         expected=Expected((0,), (r"\\x1b\]0;owned|\\u001b\]0;owned",), (ACTING, "Traceback")), pace="fast",
     )  # fmt: skip
 
-
-# Real profiles ----------------------------------------------------------------------------------------------
 
 WORDS = ("--api-key", SECRET, f"--token={SECRET}", f"https://me:{SECRET}@host/data", f"HF_TOKEN={SECRET}")
 

@@ -37,9 +37,6 @@ def has_testbed() -> bool:
     return os.geteuid() == 0 and doctor.obstacle() is None
 
 
-# One machine ----------------------------------------------------------------------------------------------
-
-
 def sockets(run: Started) -> list[tuple[str, int, str]]:
     """Where the processes of a run can be spoken to: address, port, and kind."""
     found = set()
@@ -107,9 +104,6 @@ ON_ONE_MACHINE = [
         for attack in ATTACKS
     ),
 ]  # fmt: skip
-
-
-# Several nodes --------------------------------------------------------------------------------------------
 
 
 def on_nodes(options: str, *harness: str) -> Callable[[Room], tuple[str, ...]]:
@@ -188,9 +182,6 @@ FAULTS = [
         f"{RANK} {LONG}", "--do", "interrupt 1",
     ),
 ]  # fmt: skip
-
-
-# Nodes that cannot meet -----------------------------------------------------------------------------------
 
 
 def refused(name: str, options: str, *says: str, pace: Pace = "slow") -> Case:

@@ -29,9 +29,6 @@ SUSPENDED = 2.0
 Waiting = Callable[[Started, Room], None]
 
 
-# When -------------------------------------------------------------------------------------------------------
-
-
 def loading(run: Started, room: Room) -> None:
     """While Python imports what the command needs."""
     maps = Path("/proc", str(run.popen.pid), "maps")
@@ -64,9 +61,6 @@ PHASES = {"while it is loaded": loading, "while it starts": starting, "while ran
 PHASES |= {"while it warms up": warming_up, "while it measures": measuring}
 
 
-# Whom -------------------------------------------------------------------------------------------------------
-
-
 def launcher(run: Started) -> psutil.Process:
     return psutil.Process(run.popen.pid)
 
@@ -85,9 +79,6 @@ def loader_worker(run: Started) -> psutil.Process:
 
 
 OF_THE_JOB = {"torchrun": torchrun, "rank 0": rank(0), "rank 1": rank(1), "a loader's worker": loader_worker}
-
-
-# What -------------------------------------------------------------------------------------------------------
 
 
 def sent(number: signal.Signals, wait: Waiting, whom: Callable[[Started], psutil.Process]) -> Waiting:

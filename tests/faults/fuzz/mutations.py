@@ -68,9 +68,6 @@ def _written(tree: Tree) -> bytes:
     return text.encode()
 
 
-# Values ---------------------------------------------------------------------------------------------------
-
-
 def _of_values(tree: Tree, chance: random.Random) -> Tree:
     places = list(_places(tree))
     for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
@@ -141,9 +138,6 @@ def _empty(holder: Container, key: Any, chance: random.Random) -> None:
 _CHANGES: tuple[Callable[[Container, Any, random.Random], None], ...] = (
     _replace, _replace, _like_it, _like_it, _like_it, _remove, _repeat, _swap, _empty,
 )  # fmt: skip
-
-
-# Lines and bytes ------------------------------------------------------------------------------------------
 
 
 def _of_lines(text: str, chance: random.Random) -> str:

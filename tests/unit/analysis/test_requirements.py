@@ -1,4 +1,4 @@
-"""Facts that must be so: what passes, what fails, what nobody can tell, and what is no fact."""
+"""Facts that must be so: what passes, what fails, what is unknown, and what is no fact."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ COMMANDS = {
     "catalog-json": "catalog --cloud aws --gpu V100 --json",
     "catalog-own": "catalog --instances own.yaml",
     "check-plan": "check-plan rent.plan.json two.stash.json --instance p3.8xlarge",
-    "recommend-explain": "recommend two.stash.json --samples 1M --gpu V100 --cloud aws --explain p3.8xlarge",
+    "recommend-explain": "recommend two.stash.json --samples 1M --gpu V100 --cloud aws --explain-type p3.8xlarge",
     "spot-fit": "spot fit fit.csv",
     "spot-plan": f"{PLAN} --deadline 2400s --loss 0.8",
     "spot-plan-json": f"{PLAN} --deadline 2400s --loss 0.8 --json",

@@ -42,7 +42,12 @@ def test_what_only_reads_works(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("platform", "system"), [("darwin", "macOS"), ("win32", "Windows"), ("freebsd14", "freebsd14")]
+    ("platform", "system"),
+    [
+        ("win32", "Windows"),
+        pytest.param("darwin", "macOS", marks=pytest.mark.slow),
+        pytest.param("freebsd14", "freebsd14", marks=pytest.mark.slow),
+    ],
 )
 def test_a_profile_is_refused_in_one_sentence(platform: str, system: str) -> None:
     found = stash("profile", "train.py", platform=platform)

@@ -40,7 +40,7 @@ def test_a_saved_probe_is_loaded_and_shown_again(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--against", "p3.9xlarge"], r"unknown instance 'p3\.9xlarge'; did you mean"),
+        (["--expect", "p3.9xlarge"], r"unknown instance 'p3\.9xlarge'; did you mean"),
         (["--instance", "nope"], r"unknown instance 'nope'"),
         (["/no/such/folder"], r"there is no data folder /no/such/folder"),
         (["old.host.json"], r"shown with `stash show old\.host\.json`"),

@@ -45,11 +45,13 @@ def test_a_fit_is_saved_and_asked(monkeypatch: Patch, capsys: Capture) -> None:
     assert "6 runs, 4 of several workers" in text
     assert "Saved runs.fleet.json" in text
     assert max(map(len, text.splitlines())) <= 80
-    found = json.loads(spot(monkeypatch, capsys, "predict", "runs.fleet.json", "--workers", "v100=1,k80=2", "--json"))
+    found = json.loads(
+        spot(monkeypatch, capsys, "predict", "runs.fleet.json", "--fleet-workers", "v100=1,k80=2", "--json")
+    )
     assert {"updates_per_second", "low", "high", "model", "servers", "workers", "beyond"} <= set(found)
     assert found["low"] < found["updates_per_second"] < found["high"]
     assert found["updates_per_second"] == pytest.approx(16.2 + 2 * 4.7, rel=0.1)
-    text = spot(monkeypatch, capsys, "predict", "runs.fleet.json", "--workers", "k80=20", "--model", "paper")
+    text = spot(monkeypatch, capsys, "predict", "runs.fleet.json", "--fleet-workers", "k80=20", "--model", "paper")
     assert "20 x k80, 1 server" in text
     assert "! 20 workers are more than the 6 of the largest run" in text
 
@@ -327,11 +329,11 @@ def test_dangers_that_cannot_be_read_are_one_sentence(
     ("words", "said"),
     [
         (("fit", "none.csv"), "cannot read the runs none.csv"),
-        (("predict", "runs.csv", "--workers", "k80=1"), "runs.csv is not a fitted model"),
-        (("predict", "m.json", "--workers", "p100=1"), "no run has a lone p100"),
-        (("predict", "m.json", "--workers", "k80"), "write it like v100=2,k80=1"),
+        (("predict", "runs.csv", "--fleet-workers", "k80=1"), "runs.csv is not a fitted model"),
+        (("predict", "m.json", "--fleet-workers", "p100=1"), "no run has a lone p100"),
+        (("predict", "m.json", "--fleet-workers", "k80"), "write it like v100=2,k80=1"),
         (
-            ("predict", "m.json", "--workers", "k80=1", "--model", "magic"),
+            ("predict", "m.json", "--fleet-workers", "k80=1", "--model", "magic"),
             "--model magic: it is queue or paper",
         ),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlage=2"), "did you mean g3.8xlarge?"),

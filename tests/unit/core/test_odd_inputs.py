@@ -35,7 +35,7 @@ COMMANDS = (
     ("catalog", "--instances", "{}.yaml"),
     ("spot", "plan", "--pool", "{}.yaml", "--deadline", "1h", "--loss", "1"),
     ("spot", "fit", "{}.csv"),
-    ("spot", "predict", "{}.fleet.json", "--workers", "a=1"),
+    ("spot", "predict", "{}.fleet.json", "--fleet-workers", "a=1"),
     ("spot", "simulate", "{}.plan.json", "--trace", "{}.json"),
     ("profile", "{}.py"),
 )

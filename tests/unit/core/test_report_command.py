@@ -46,9 +46,6 @@ def refused(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 2) -> 
     return printed.err
 
 
-# stash report ---------------------------------------------------------------------------------------------
-
-
 def test_a_report_is_named_after_its_profile_and_replaces_no_other(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "report", "train.stash.json") == 0
     assert run(monkeypatch, "report", "train.stash.json") == 0
@@ -164,9 +161,6 @@ def test_a_disk_that_fills_up_leaves_nothing_half_written(monkeypatch: Patch, ca
     said = refused(monkeypatch, capsys, "report", "train.stash.json", "-o", "mine.html")
     assert "cannot write mine.html: No space left on device; nothing was written" in said
     assert Path("mine.html").read_text() == "an earlier one"
-
-
-# stash figures --------------------------------------------------------------------------------------------
 
 
 def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypatch: Patch) -> None:

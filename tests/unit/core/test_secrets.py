@@ -103,9 +103,6 @@ def test_the_words_that_make_a_name_secret_are_documented():
     assert [word for word in (*secrets._ANYWHERE, *secrets._AT_THE_END) if f"`{word}`" not in section] == []
 
 
-# Arguments of a job ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -246,8 +246,6 @@ def test_what_clouds_say_of_themselves_is_counted() -> None:
     assert any("disks of azure and lambda" in said for said in not_counted(facts, unknown, first_epoch=True))
 
 
-# What must hold of every bill ------------------------------------------------------------------------------
-
 POSITIVE = st.floats(min_value=1e-3, max_value=1e4)
 UNSURE = st.builds(
     lambda value, down, up: Interval(value=value, low=value * (1 - down), high=value * (1 + up)),

@@ -38,9 +38,6 @@ def decided(found: PlanCheck) -> dict[str, str]:
     return {decision.limit: decision.verdict for decision in found.decisions}
 
 
-# Which choice ----------------------------------------------------------------------------------------------
-
-
 def test_a_profile_is_of_the_choice_on_its_instance_type_and_nodes() -> None:
     found = matched(later())
     assert found.choice == plan_builder.lost()
@@ -95,9 +92,6 @@ def test_where_the_type_is_the_same_it_says_what_differs(
     with pytest.raises(UserError, match=re.escape(f"of 2 × p3.8xlarge {why}")) as told:
         matched(later(**profile), instance=instance)
     assert "does not have" not in str(told.value)
-
-
-# Line by line ----------------------------------------------------------------------------------------------
 
 
 def test_what_is_measured_as_it_was_planned_holds() -> None:
@@ -168,8 +162,6 @@ def test_intervals_that_held_are_counted_among_those_of_which_it_can_be_told() -
     found = check(later(network=0.250))
     assert (len(found.held), len(found.decidable)) == (5, 7)
 
-
-# What failed -----------------------------------------------------------------------------------------------
 
 APART = Interval(value=0.03, low=0.02, high=0.04)
 BANDWIDTH = plan_builder.NETWORK.model_copy(update={"about": "bandwidth between nodes"})

@@ -8,8 +8,8 @@ import plan_builder
 import pytest
 
 from stash.core.errors import UserError
-from stash.plan.charts import cost_against_time, dollars_by_stall
-from stash.plan.page import page, telling
+from stash.plan.page import page, shown_choices
+from stash.plan.plan_charts import cost_against_time, dollars_by_stall
 from stash.plan.records import RentalPlan
 from stash.report.output import file_of
 from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Rule, Tag
@@ -23,7 +23,7 @@ def drawn(found: Chart | Blank) -> Chart:
 
 @pytest.mark.parametrize("plan", [plan_builder.plan(), plan_builder.nothing_feasible()], ids=["plan", "nothing"])
 def test_every_mark_stands_within_its_plane(plan: RentalPlan) -> None:
-    for chart in (drawn(cost_against_time(plan)), drawn(dollars_by_stall(plan, telling(plan)))):
+    for chart in (drawn(cost_against_time(plan)), drawn(dollars_by_stall(plan, shown_choices(plan)))):
         places = [
             end
             for mark in chart.marks
@@ -49,7 +49,7 @@ def test_cost_against_time_names_the_best_and_draws_the_deadline() -> None:
 
 def test_bars_of_a_bill_follow_each_other_and_end_at_its_total() -> None:
     plan = plan_builder.plan()
-    chart = drawn(dollars_by_stall(plan, telling(plan)))
+    chart = drawn(dollars_by_stall(plan, shown_choices(plan)))
     first = [mark for mark in chart.marks if isinstance(mark, Bar)][: len(plan.choices[0].stalls) + 1]
     assert [mark.series for mark in first][-2:] == ["fetch", "plain"]
     for before, after in pairwise(first):

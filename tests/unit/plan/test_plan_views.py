@@ -132,9 +132,6 @@ def test_settings_and_the_way_of_paying_are_named() -> None:
     assert line["why"] == "cheapest of what keeps the deadline (with batch 32)"
 
 
-# Line by line ----------------------------------------------------------------------------------------------
-
-
 def text_of(told: Page) -> str:
     return " ".join(render(told, 120).split())
 
@@ -165,7 +162,9 @@ def test_a_type_is_found_by_every_way_to_write_it(name: str) -> None:
 def test_what_is_not_ranked_says_why_and_what_is_nowhere_has_neighbours() -> None:
     told = explained(plan_builder.plan(), "p2.8xlarge")
     assert told.verdict[0] == "It is not ranked: its network is not known."
-    with pytest.raises(UserError, match=r"--explain p3\.17xlarge: nothing of that type .* did you mean p3\.16xlarge"):
+    with pytest.raises(
+        UserError, match=r"--explain-type p3\.17xlarge: nothing of that type .* did you mean p3\.16xlarge"
+    ):
         explained(plan_builder.plan(), "p3.17xlarge")
 
 
@@ -175,9 +174,6 @@ def test_samples_that_a_larger_batch_needs_are_explained() -> None:
     more = plan_builder.chosen().model_copy(update={"steps": 270_247})
     text = text_of(explained(plan.model_copy(update={"goal": goal, "choices": (more,)}), "g5.48xlarge"))
     assert "steps 270,247 20.0% more samples for the larger global batch (--efficiency 0.2)" in text
-
-
-# For programs and tickets ----------------------------------------------------------------------------------
 
 
 def test_the_document_reads_back_as_the_plan() -> None:
@@ -206,9 +202,6 @@ def test_a_note_escapes_what_comes_from_elsewhere_and_keeps_its_tables_whole() -
 def test_control_characters_of_an_artefact_never_reach_a_terminal() -> None:
     shown = page(plan_builder.plan(workload="evil\x1b[31m"))
     assert "\x1b[31m" not in render(shown, 80)
-
-
-# Words -----------------------------------------------------------------------------------------------------
 
 
 def test_hours_dollars_and_chances_are_written_with_few_digits() -> None:

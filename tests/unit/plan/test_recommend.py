@@ -67,8 +67,6 @@ def asked(
     )  # fmt: skip
 
 
-# Pencil arithmetic --------------------------------------------------------------------------------
-#
 # 720,000 samples. *single*: 10 a step of 0.10 s, 72,000 steps, 2 h, $4.00. *dearer* takes as long for $5.20.
 # *pair*: 20 a step of 0.13 s, 36,000 steps, 1.3 h, $6.50.
 
@@ -149,9 +147,6 @@ def test_a_constraint_that_is_in_the_way_is_named():
     assert "exclude" in [each.option for each in plan.relaxations]
 
 
-# Work --------------------------------------------------------------------------------
-
-
 def test_a_global_batch_is_shared_out():
     # 20 samples on a single device: two passes of 10, 0.2 s; on the pair as profiled.
     plan = asked(scaling="global")
@@ -174,9 +169,6 @@ def test_the_policy_and_what_time_to_accuracy_is_are_said():
     assert any("time to accuracy" in each for each in plan.warnings)
 
 
-# Unknown facts --------------------------------------------------------------------------------
-
-
 def test_unknown_prices_and_networks_are_told_apart_and_never_ranked():
     catalog = small((kind("V100-SXM2-16GB", 1, 10), 3.0), (kind("T4", 2, None), 1.0), (kind("T4", 1, 5), None))
     plan = asked(gpu_job(), Catalog(GPUS, catalog.instances, catalog.columns), samples=1e6)
@@ -192,9 +184,6 @@ def test_memory_that_is_too_small_leaves_no_candidate():
     plan = asked(catalog=Catalog(GPUS, catalog.instances, catalog.columns))
     assert plan.chosen.name == "1 × single"
     assert "memory" in next(each.why for each in plan.unranked if each.instance == "tiny")
-
-
-# Several profiles --------------------------------------------------------------------------------
 
 
 def test_the_nearest_profile_speaks_for_a_machine():
@@ -214,9 +203,6 @@ def test_the_nearest_profile_speaks_for_a_machine():
     )
     assert plan.chosen.step.value == pytest.approx(0.1)
     assert "3 of 3 types are forecast from v100.json, the profile nearest to them" in plan.assumptions
-
-
-# Ties --------------------------------------------------------------------------------
 
 
 def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
@@ -245,9 +231,6 @@ def test_calibrated_forecasts_are_what_is_chosen_by():
     plain, slower = asked(), asked(calibrate=thrice)
     assert slower.chosen.step.value == pytest.approx(3 * plain.chosen.step.value)
     assert slower.chosen.dollars.value == pytest.approx(12.0)
-
-
-# Bad input --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

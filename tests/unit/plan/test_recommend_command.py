@@ -78,7 +78,7 @@ def test_a_kept_plan_is_shown_again_as_it_was(monkeypatch: Patch, capsys: Captur
 
 
 def test_one_type_is_explained_and_a_note_is_printed(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, *JOB, "--explain", "p3.8xlarge") == 0
+    assert run(monkeypatch, *JOB, "--explain-type", "p3.8xlarge") == 0
     out = capsys.readouterr().out
     assert "p3.8xlarge" in out.splitlines()[0]
     assert "How much is trained" in out
@@ -155,13 +155,13 @@ def test_a_study_is_every_profile_of_a_folder(monkeypatch: Patch, capsys: Captur
         ((*JOB, "--max-cost", "300 EUR"), "sums are in US dollars"),
         ((*JOB, "--quota", "p9.large=1"), "--quota p9.large: no such instance type in the catalog"),
         ((*JOB, "--json", "--markdown"), "--markdown and --json are two ways to show a plan"),
-        ((*JOB, "--pareto", "--explain", "p3.2xlarge"), "--pareto shows many choices and --explain one"),
+        ((*JOB, "--pareto", "--explain-type", "p3.2xlarge"), "--pareto shows many choices and --explain-type one"),
         ((*JOB, "-o", "plan.docx"), "--output plan.docx: a name ends in .html"),
         ((*JOB, "-o", "nowhere/plan.html"), "there is no folder nowhere"),
         (("gpu.stash.json", "cpu.stash.json", "--epochs", "9"), "are different jobs, in workload"),
         (("gpu.stash.json", "gpu.stash.json", "--epochs", "9"), "gpu.stash.json is given twice"),
         (("--study", "nowhere", "--epochs", "9"), "--study nowhere: there is no such folder"),
-        ((*JOB, "--explain", "p3.17xlarge"), "--explain p3.17xlarge"),
+        ((*JOB, "--explain-type", "p3.17xlarge"), "--explain-type p3.17xlarge"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(

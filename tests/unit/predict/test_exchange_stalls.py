@@ -256,9 +256,6 @@ def test_only_several_nodes_have_a_network_stall(nodes: int, name: str) -> None:
     assert ("network" in names) == (nodes > 1)
 
 
-# Two stalls -----------------------------------------------------------------------------------------------------
-
-
 def two_ranks_on_a_node(exposed: float) -> Profile:
     """The same three buckets inside one node, 10 ms apiece at 100 MB/s."""
     gradients = tuple(Gradient(name=str(i), bytes=MB, ready_seconds=0.02 * i) for i in range(3))
@@ -302,9 +299,6 @@ def test_a_predicted_network_stall_is_never_below_zero_by_construction(rate, nod
     assert next(part for part in found if part.name == "network").seconds.min() >= 0.0
 
 
-# Readiness of several steps -------------------------------------------------------------------------------------
-
-
 def looked_at(*steps: Sequence[float]) -> Profile:
     """The job of ``job`` whose three buckets were ready at these moments in each step that was looked at."""
     buckets = tuple(
@@ -335,9 +329,6 @@ def test_readiness_of_every_step_that_was_looked_at_counts() -> None:
 
 def test_a_bucket_waits_for_those_in_front_of_it() -> None:
     assert exchanged(looked_at((0.03, 0.02, 0.04))).buckets_ready == ((0.03, 0.03, 0.04),)
-
-
-# Sharded models -------------------------------------------------------------------------------------------------
 
 
 def test_a_model_that_would_be_sharded_exposes_what_its_stage_does() -> None:

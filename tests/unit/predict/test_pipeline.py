@@ -97,9 +97,6 @@ def test_readers_of_a_remote_store_wait_for_each_request_and_share_the_network()
     assert supply_seconds(crowd, work)[0] == pytest.approx(1e6 / 1e9)
 
 
-# The page cache --------------------------------------------------------------------------------------------
-
-
 def test_half_a_data_set_in_a_cache_that_forgets_the_oldest_serves_a_seventh():
     assert float(least_recently_used_hits(one(0.5))[0]) == pytest.approx(0.5 + 0.5 * math.log(0.5))
     assert least_recently_used_hits(np.array([0.0, 1.0])).tolist() == [0, 1]

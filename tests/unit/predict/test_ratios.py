@@ -113,9 +113,6 @@ def test_mixed_precision_is_published_for_some_gpus_and_else_told_by_operators()
     assert told.value == pytest.approx(0.8)
 
 
-# Rooflines -------------------------------------------------------------------------------------------------
-
-
 def calls(operator: str, shapes: str, dtype: str, times: int, flops: float | None, size: float) -> Operator:
     return Operator(operator=operator, shapes=shapes, dtype=dtype, calls=times, flops=flops, bytes=int(size))
 

@@ -138,9 +138,6 @@ def test_memory_is_unknown_without_a_measured_peak():
     assert memory_fit(GPU, Alteration(), what_if(GPU)) is None
 
 
-# Advice ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("profile", [gpu_job(), cpu_job()])
 def test_what_advice_promises_is_what_whatif_says(profile):
     case, asked = Case(attribute(profile), profile), 0
@@ -154,9 +151,6 @@ def test_what_advice_promises_is_what_whatif_says(profile):
             assert remedy.saves == pytest.approx(now.step_seconds - for_as_many, abs=1e-9), remedy.text
             asked += 1
     assert asked > 4
-
-
-# Sharding, views, bursts, one device ------------------------------------------------------------------------
 
 
 def test_a_sharded_model_holds_less_and_waits_longer():
@@ -217,9 +211,6 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
     assert any("one device was profiled" in sentence for sentence in told.beyond)
 
 
-# Bad input -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
@@ -268,9 +259,6 @@ def test_a_profile_without_the_facts_says_which_command_adds_them():
 def test_an_unknown_option_names_the_nearest():
     with pytest.raises(UserError, match="did you mean nodes"):
         changes({"nodez": "1"})
-
-
-# Sweeps ----------------------------------------------------------------------------------------------------
 
 
 def test_ranges_are_doubled_and_short_ones_counted():

@@ -38,9 +38,6 @@ from stash.ui.charts.tiles import shortened_name
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-# Axes -----------------------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=5), st.booleans())
 def test_an_axis_holds_all_its_values_between_round_ends_and_has_a_handful_of_places(values, zero):
     shown = extent(values, zero)
@@ -74,9 +71,6 @@ def test_values_that_are_all_the_same_still_have_an_axis():
         shown = extent([value, value], zero=False)
         assert shown.low < value < shown.high or shown.low <= value <= shown.high
         assert math.isfinite(shown.at(value))
-
-
-# What is drawn --------------------------------------------------------------------------------------------
 
 
 def bars(chart: Chart) -> list[Bar]:
@@ -237,9 +231,6 @@ def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():
     assert [lane.name for lane in chart.lanes] == ["a", "b"]
     assert chart.table.rows[1][:3] == ("b", "200.0", "± <0.1")
     assert chart.table.rows[1][chart.table.head.index("fetch") + 1] == "unknown"
-
-
-# Drawings -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -70,9 +70,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
     }
 
 
-# The page -------------------------------------------------------------------------------------------------
-
-
 def test_a_report_says_the_verdict_first_and_answers_in_the_order_of_questions(pages: dict[str, Page]) -> None:
     page = pages["probed"]
     assert page.verdict[0].startswith("The network stall takes ")
@@ -124,9 +121,6 @@ def test_several_runs_are_held_to_the_first_and_other_jobs_are_not_compared(page
     assert isinstance(last.charts[0], Blank)
 
 
-# HTML -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["probed", "golden", "hostile", "runs"])
 def test_the_document_is_well_formed_and_names_nothing_outside_of_itself(pages: dict[str, Page], name: str) -> None:
     outline = Outline(render(pages[name]))
@@ -175,9 +169,6 @@ def test_unknown_is_never_an_empty_chart(pages: dict[str, Page]) -> None:
     assert "<b>Links</b>: unknown, because the machines were not probed: <code>stash probe</code>" in text
 
 
-# Markdown -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", PROFILES)
 def test_the_markdown_of_a_golden_profile_is_what_it_was(name: str) -> None:
     expected = (GOLDEN / f"{name}.expected.md").read_text(encoding="utf-8")
@@ -209,9 +200,6 @@ def test_hostile_names_mention_nobody_and_open_no_tag(pages: dict[str, Page]) ->
     assert not re.search(r"(?<!\\)<script", outside)
     assert not re.search(r"[@#]\w", outside)
     assert "\x1b" not in text
-
-
-# In a notebook --------------------------------------------------------------------------------------------
 
 
 def test_a_profile_shows_itself_in_a_notebook() -> None:

@@ -110,7 +110,7 @@ def test_a_bucket_is_mounted_for_the_checkpoints(tmp_path: Path) -> None:
     task = task_of(of.server_task().files["task.yaml"])
     assert task["file_mounts"]["~/stash-spot-checkpoints"] == {"source": "s3://mine", "mode": "MOUNT"}
     assert task["num_nodes"] == 2
-    with pytest.raises(UserError, match=r"2 servers keep their checkpoints.*--bucket s3://"):
+    with pytest.raises(UserError, match=r"2 servers keep their checkpoints.*--checkpoint-url s3://"):
         rent_request.request(_with_servers(2), job, "gcp/us-central1", folder, shelves, TODAY)
 
 

@@ -108,9 +108,9 @@ def test_every_script_is_one_that_a_shell_reads(tmp_path: Path, infra: str) -> N
 @pytest.mark.parametrize(
     ("script", "bucket", "least", "said"),
     [
-        ("train.py", None, 1, r"name a bucket for them, like --bucket s3://"),
-        ("train.py", "/shared", 1, r"--bucket '/shared': write it like s3://"),
-        ("train.py", "s3://mine/a b", 1, r"--bucket 's3://mine/a b': write it like s3://"),
+        ("train.py", None, 1, r"name a bucket for them, like --checkpoint-url s3://"),
+        ("train.py", "/shared", 1, r"--checkpoint-url '/shared': write it like s3://"),
+        ("train.py", "s3://mine/a b", 1, r"--checkpoint-url 's3://mine/a b': write it like s3://"),
         ("gone.py", BUCKET, 1, "there is no script gone.py; after --sync comes a Python file"),
         ("../out.py", BUCKET, 1, r"lies outside .*the folder that is copied to the machines"),
         ("train.py", BUCKET, 4, "--min-nodes 4: the plan has 3 workers; ask for no more than that"),

@@ -25,20 +25,22 @@ class _World:
         self.told.append((what, who))
         self.facts.append({"what": what, **facts})
 
-    def hear(self, what: str, who: str, **facts: Any) -> None:
+    def on_message(self, what: str, who: str, **facts: Any) -> None:
         self.monitor.on_message({"what": what, "who": who, **facts}, self.now)
 
     def up(self, *names: str) -> None:
         for name in names:
-            self.hear("up", name)
+            self.on_message("up", name)
 
     def group(self, *names: str) -> None:
         self.meetings += 1
         for name in names:
-            self.hear("started", name, round=self.monitor.orders.round, meeting=str(self.meetings), size=len(names))
+            self.on_message(
+                "started", name, round=self.monitor.orders.round, meeting=str(self.meetings), size=len(names)
+            )
 
     def ended(self, name: str, code: int = 1, script: bool = True, why: str = "ValueError: no data") -> None:
-        self.hear("ended", name, code=code, script=script, why=why, round=self.monitor.orders.round)
+        self.on_message("ended", name, code=code, script=script, why=why, round=self.monitor.orders.round)
 
     def wait(self, seconds: float) -> None:
         for _ in range(int(seconds)):
@@ -62,10 +64,10 @@ def world() -> _World:
 def test_a_group_is_formed_once_all_of_it_are_there() -> None:
     world = _World()
     world.up("worker1", "worker2")
-    world.hear("started", "worker1", round=1, meeting="1", size=2)
+    world.on_message("started", "worker1", round=1, meeting="1", size=2)
     world.wait(5)
     assert world.told == []
-    world.hear("started", "worker2", round=1, meeting="1", size=2)
+    world.on_message("started", "worker2", round=1, meeting="1", size=2)
     world.wait(1)
     assert world.told == [("joined", "worker1"), ("joined", "worker2"), ("formed", "worker1, worker2")]
     assert world.last()["size"] == 2
@@ -121,9 +123,9 @@ def test_a_script_that_fails_though_nobody_went_has_failed_of_itself(world: _Wor
 def test_a_script_that_saved_or_lost_somebody_is_started_again(world: _World, excuse: str) -> None:
     world.up("worker3")
     if excuse == "saved":
-        world.hear("saved", "worker1", word=None, seconds=1.0)
+        world.on_message("saved", "worker1", word=None, seconds=1.0)
     else:
-        world.hear("left", "worker2")
+        world.on_message("left", "worker2")
     world.ended("worker1")
     world.wait(12)
     assert (world.last()["what"], world.monitor.orders.round) == ("restarted", 2)
@@ -136,7 +138,7 @@ def test_torchrun_that_fails_by_itself_is_started_again(world: _World) -> None:
     world.ended("worker1", script=False, why="")
     world.wait(12)
     assert world.monitor.orders.round == 2
-    world.hear("ended", "worker2", code=1, script=True, why="late", round=1)  # of the round before
+    world.on_message("ended", "worker2", code=1, script=True, why="late", round=1)  # of the round before
     world.group("worker1", "worker2")
     world.wait(30)
     assert world.last()["what"] == "formed"
@@ -154,31 +156,31 @@ def test_one_script_that_ends_is_the_end_whoever_waits_to_be_let_in(world: _Worl
 
 
 def test_a_notice_asks_all_nodes_for_a_checkpoint_and_its_answer_reaches_all(world: _World) -> None:
-    world.hear("listens", "worker1")
-    world.hear("notice", "worker2", seconds=120.0, word="w1")
+    world.on_message("listens", "worker1")
+    world.on_message("notice", "worker2", seconds=120.0, word="w1")
     assert world.monitor.orders == GangOrders(listens=True, wanted="w1")
-    world.hear("saved", "worker1", word="w1", seconds=2.0)
+    world.on_message("saved", "worker1", word="w1", seconds=2.0)
     assert world.monitor.orders.saved == ("w1", 2.0)
-    world.hear("left", "worker2")
+    world.on_message("left", "worker2")
     world.wait(1)
     assert [what for what, _ in world.told[-3:]] == ["notice", "saved", "left"]
     assert world.monitor.nodes == ("worker1",)
 
 
 def test_who_has_notice_and_ends_is_no_failure(world: _World) -> None:
-    world.hear("notice", "worker2", seconds=120.0, word="w1")
+    world.on_message("notice", "worker2", seconds=120.0, word="w1")
     world.ended("worker2")
     world.wait(20)
     assert world.monitor.orders.round == 1
 
 
 def test_a_wish_to_stop_is_a_checkpoint_and_then_the_end(world: _World) -> None:
-    world.hear("listens", "worker1")
+    world.on_message("listens", "worker1")
     world.monitor.stop(world.now)
     word = world.monitor.orders.wanted
     world.wait(5)
     assert world.monitor.phase is not GroupPhase.OVER
-    world.hear("saved", "worker1", word=word, seconds=2.0)
+    world.on_message("saved", "worker1", word=word, seconds=2.0)
     assert world.last() == {"what": "ended", "reason": "interrupted"}
     assert world.monitor.orders.over
 
@@ -186,7 +188,7 @@ def test_a_wish_to_stop_is_a_checkpoint_and_then_the_end(world: _World) -> None:
 @pytest.mark.parametrize("listens", [True, False])
 def test_a_wish_to_stop_is_not_waited_for_without_end(world: _World, listens: bool) -> None:
     if listens:
-        world.hear("listens", "worker1")
+        world.on_message("listens", "worker1")
     world.monitor.stop(world.now)
     assert (world.monitor.phase is GroupPhase.OVER) is not listens
     world.wait(92)

@@ -126,6 +126,7 @@ def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> 
     assert [kind.dollars_per_hour for kind in fixed] == [kind.on_demand_dollars_per_hour for kind in fixed]
 
 
+@pytest.mark.slow  # spot is refused by day where no fleet is in time
 def test_where_spot_never_holds_the_fleet_is_rented_on_demand_and_spot_refused() -> None:
     hopeless = ChosenLaw(Memoryless(90 / HOUR), "stated")
     found = plan_with_revocations(with_prices(tight(deadline=2000), 3.0), everywhere(hopeless))

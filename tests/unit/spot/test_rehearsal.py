@@ -16,7 +16,7 @@ from stash.core.errors import JobError, UserError
 from stash.lab.testbed.revoke import Revocation, moments
 from stash.spot.emulate import run_rehearsal as module
 from stash.spot.emulate.build_rehearsal import Cast, EmulatedFleet, emulated, emulated_links, least_slower
-from stash.spot.emulate.run_rehearsal import Account, Rehearsal, retold
+from stash.spot.emulate.run_rehearsal import Account, Rehearsal, spot_log
 from stash.spot.records.fleets import FleetPlan, FleetPool
 from stash.spot.records.runs import SpotEvent, SpotLog
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, EventLog, TrainingOrders, WorkerPlace
@@ -162,7 +162,7 @@ def _told(of: FleetPlan, slower: float | None, loss: float | None) -> SpotLog:
     orders = TrainingOrders(job="job.py:job", checkpoints="kept", servers=("server1",), workers=(), loss=loss)
     rehearsal: Any = SimpleNamespace(account=Account(loss=float("nan")), types={})
     on = "local" if slower is None else "testbed"
-    return retold(rehearsal, (Path("job.plan.json"), "job.py:job", on), of, chosen, orders)
+    return spot_log(rehearsal, (Path("job.plan.json"), "job.py:job", on), of, chosen, orders)
 
 
 def test_the_plans_loss_is_expected_when_its_fleet_would_have_made_its_updates_as_slowly_as_it_is_played() -> None:

@@ -48,7 +48,7 @@ def _guarded(folder: Path, way: str, *notices: Notice, grace: float = 30.0) -> t
         while not (folder / "up").exists():
             time.sleep(0.01)
         for notice in notices:
-            watch.hear(notice)
+            watch.receive(notice)
 
     thread = threading.Thread(target=hear, daemon=True)
     thread.start()
@@ -227,7 +227,7 @@ def test_a_notice_is_told_answered_by_another_node_and_then_it_leaves(tmp_path: 
     def do(head: _Head, watch: NoticeWatch) -> None:
         head.order(listens=True)  # whoever saves is elsewhere
         head.wait_for("started")
-        watch.hear(Notice("revoked", time.time(), time.time() + 60, "aws"))
+        watch.receive(Notice("revoked", time.time(), time.time() + 60, "aws"))
         word = head.wait_for("notice")["word"]
         head.order(wanted=word, saved=(word, 1.5))
 
@@ -255,9 +255,9 @@ def test_a_withdrawn_notice_is_told_and_it_stays(tmp_path: Path) -> None:
     def do(head: _Head, watch: NoticeWatch) -> None:
         head.order(listens=True)
         head.wait_for("started")
-        watch.hear(Notice("revoked", time.time(), time.time() + 60, "azure"))
+        watch.receive(Notice("revoked", time.time(), time.time() + 60, "azure"))
         head.wait_for("notice")
-        watch.hear(Notice("withdrawn", time.time(), None, "azure"))
+        watch.receive(Notice("withdrawn", time.time(), None, "azure"))
         head.wait_for("withdrawn")
         head.order(over=True)
 

@@ -38,7 +38,7 @@ def optimizer(parameters):
 job = stash.spot.Job(model, loss, optimizer, data, batch=4)
 """
 TUTORIAL = Path(__file__).parents[3] / "docs" / "how-to" / "spot.md"
-LEARN = ("learn", "job_of_this_test.py:job", "--updates", "200", "--workers", "1,2", "--batches", "4,8")
+LEARN = ("learn", "job_of_this_test.py:job", "--updates", "200", "--fleet-sizes", "1,2", "--batches", "4,8")
 PLAN = ("plan", "train.stash.json", "--curve", "big.curve.json", "--deadline", "10h", "--loss", "0.8")
 BOUGHT = ("--cloud", "aws", "--quota", "g4dn.4xlarge=3", "--quota", "p3.2xlarge=1", "--start", "2min")
 
@@ -99,7 +99,7 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
     [
         (("learn", "none.py:job"), "there is no file none.py"),
         ((*LEARN, "--updates", "20"), "--updates 20: 200 are the least"),
-        ((*LEARN, "--workers", "1,two"), "--workers 1,two: write numbers from 1 to 256"),
+        ((*LEARN, "--fleet-sizes", "1,two"), "--fleet-sizes 1,two: write numbers from 1 to 256"),
         ((*LEARN, "--budget", "0s"), "--budget 0s: it must be more than 0"),
         ((*LEARN, "--profile", "train.stash.json"), "is of a model with 25,557,032 parameters, and job_of_this_test"),
         ((*PLAN[:2], *PLAN[4:], *BOUGHT), "--curve is missing"),

@@ -82,7 +82,9 @@ def test_intervals_of_coefficients_hold_them_in_noise() -> None:
 
 def test_too_few_kinds_of_fleets_are_refused() -> None:
     true = LossCurve(gamma1=300, gamma2=-0.5, gamma3=900, gamma5=0.4)
-    with pytest.raises(UserError, match=r"3 kinds of fleets cannot determine.*like --workers 1,2,4 --batches 32,64"):
+    with pytest.raises(
+        UserError, match=r"3 kinds of fleets cannot determine.*like --fleet-sizes 1,2,4 --batches 32,64"
+    ):
         fitted_forms(replays_of(true)[:3])
     alike = [course(size, 64.0, 0.7, true) for size in (1, 2, 3, 4, 5)]
     with pytest.raises(UserError, match="5 kinds of fleets cannot determine"):
@@ -95,9 +97,6 @@ def test_losses_that_do_not_overlap_are_refused() -> None:
     found = [course(*shape, high if number else low) for number, shape in enumerate(SHAPES)]
     with pytest.raises(UserError, match="have nothing in common"):
         fitted_forms(found)
-
-
-# Levels ---------------------------------------------------------------------------------------------------
 
 
 def test_a_loss_between_two_levels_lies_on_a_line_in_the_logarithm_of_updates() -> None:
@@ -138,9 +137,6 @@ def test_many_fleets_are_told_at_once() -> None:
     assert updates_to(LEVELS, 0.5, batches, np.zeros(2), sizes) == pytest.approx([1600, 1600])
     losses = loss_after(LEVELS, np.array([200.0, 1600.0]), batches, np.zeros(2), sizes)
     assert losses == pytest.approx([1.0, 0.5])
-
-
-# Courses and shapes ---------------------------------------------------------------------------------------
 
 
 def of(updates: list[int], losses: list[float]) -> LossReplay:

@@ -80,9 +80,6 @@ def test_sizes_that_do_not_grow_are_refused() -> None:
         )
 
 
-# How sure -------------------------------------------------------------------------------------------------
-
-
 def test_a_loss_has_the_spread_of_itself_and_its_neighbours() -> None:
     off = np.array([[0.1, 0.2, 0.3, 0.4], [-0.1, -0.2, -0.3, -0.4]])
     found = spreads(np.array([4.0, 3.0, 2.0, 1.0]), off)

@@ -12,7 +12,7 @@ from gang_fleets import BUCKET, gang_plan
 
 from stash.spot.rented.rent_controller import FleetOutcome
 
-PLACE = ("--infra", "aws/us-east-1", "--bucket", BUCKET)
+PLACE = ("--infra", "aws/us-east-1", "--checkpoint-url", BUCKET)
 SCRIPT = ("--sync", "train.py", "--epochs", "3")
 
 
@@ -41,8 +41,9 @@ def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
     assert "holds STASH_RUN_TOKEN, renewed" in out
     assert "--name worker3 -- torchrun" in out
     assert out.splitlines()[-1] == (
-        "Nothing was rented. To rent it: stash spot run job.plan.json --infra aws/us-east-1 --bucket s3://mine/run1 "
-        "--checkpoint-every 7s --min-nodes 2 --max-cost 25 --yes --sync train.py --epochs 3"
+        "Nothing was rented. To rent it: stash spot run job.plan.json --infra aws/us-east-1 "
+        "--checkpoint-url s3://mine/run1 --checkpoint-every 7s --min-nodes 2 --max-cost 25 --yes "
+        "--sync train.py --epochs 3"
     )
     assert not (folder / "job.run").exists()
 
@@ -51,7 +52,7 @@ def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
     ("words", "said"),
     [
         ((*PLACE[2:], *SCRIPT), "name the cloud and its region with --infra"),
-        ((*PLACE[:2], *SCRIPT), "name a bucket for them, like --bucket s3://my-bucket/run1"),
+        ((*PLACE[:2], *SCRIPT), "name a bucket for them, like --checkpoint-url s3://my-bucket/run1"),
         ((*PLACE, "--min-nodes", "4", *SCRIPT), "--min-nodes 4: the plan has 3 workers"),
         ((*PLACE, "--revoke", "worker1@3s", *SCRIPT), "--revoke is of a rehearsal, and rented machines train until"),
         ((*PLACE, "--seconds", "3s", *SCRIPT), "--seconds is of a rehearsal"),

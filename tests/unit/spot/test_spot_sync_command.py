@@ -57,7 +57,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("words", "said"),
     [
         (("two.plan.json", "--sync", "train.py"), "name the cloud and its region with --infra"),
-        (("two.plan.json", "--on", "local", "--bucket", "s3://b", "--sync", "train.py"), "--bucket is of rented"),
+        (
+            ("two.plan.json", "--on", "local", "--checkpoint-url", "s3://b", "--sync", "train.py"),
+            "--checkpoint-url is of rented",
+        ),
         (
             ("two.plan.json", "--on", "local", "--time-scale", "2", "--sync", "train.py"),
             "--time-scale is of emulated hosts",

@@ -22,7 +22,7 @@ from stash.spot.sync.rehearse_sync import Listeners, SyncRehearsal
 
 
 class _Agents:
-    """torchrun as it should be, or as ``sees`` has it until all begin anew: an entry a look, the last for ever."""
+    """torchrun as it should be, or as ``sees`` has it until all begin again: an entry a look, the last for ever."""
 
     def __init__(self, *sees: set[str]) -> None:
         self.sees, self.asked, self.codes = list(sees), list[tuple[str, str]](), dict[str, int]()

@@ -75,7 +75,8 @@ def test_a_plan_is_rented_followed_to_its_loss_and_ended(tmp_path: Path) -> None
     [
         (
             None,
-            "trained/checkpoints; to resume, copy that folder into a bucket and run the same command with --bucket",
+            "trained/checkpoints; to resume, copy that folder into a bucket and run the same command with "
+            "--checkpoint-url",
         ),
         ("s3://mine/run1", "; the same command resumes from the last checkpoint in s3://mine/run1"),
     ],

@@ -55,9 +55,6 @@ def measured(folder: Path) -> Path:
     return path
 
 
-# The study --------------------------------------------------------------------------------------------------------
-
-
 def test_the_papers_models_are_a_study_as_any_other(folder: Path, monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "characterize", "--features", "--dry-run", "--json") == 0
     cells = json.loads(capsys.readouterr().out)["cells"]
@@ -97,9 +94,6 @@ def test_what_is_refused_writes_nothing(
     assert run(monkeypatch, "characterize", *words) == 2
     assert said in capsys.readouterr().err
     assert list(folder.iterdir()) == []
-
-
-# What it teaches --------------------------------------------------------------------------------------------------
 
 
 def test_every_place_has_its_own_line_in_the_models_own_bytes(

@@ -102,8 +102,6 @@ def test_results_are_the_instances_seconds_and_samples() -> None:
     assert found.shares == plain.shares
 
 
-# Calibrated by a profile of the user's own ----------------------------------------------------------------------
-
 MINE = "mine.stash.json"
 
 

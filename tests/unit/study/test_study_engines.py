@@ -15,7 +15,7 @@ from studies import cells_of, study
 
 from stash.core.errors import UserError
 from stash.study.backend import Submission
-from stash.study.engines import describe
+from stash.study.cell_engines import describe
 from stash.study.study_folder import of_study
 
 OWN = """
@@ -190,7 +190,7 @@ def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_sc
     assert float(made[made.index("--speed") + 1]) > 100
     assert "--size-scale" not in made  # cells of all scales share it
     assert ran[ran.index("--nodes") + 1 : ran.index("--nodes") + 4] == ["2", "--devices", "4"]
-    assert ran[ran.index("--interconnect") + 1] == "60000000B/s"  # four ranks share it, a thousandth, twice as long
+    assert ran[ran.index("--loopback") + 1] == "60000000B/s"  # four ranks share it, a thousandth, twice as long
     assert ran[ran.index("--network") + 1] == "500000B/s"
     assert ran[ran.index("--size-scale") : ran.index("--size-scale") + 4] == [
         "--size-scale",
@@ -199,7 +199,7 @@ def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_sc
         "2",
     ]
     assert float(ran[ran.index("--bucket-mb") + 1]) == 0.025
-    assert ran.index("--interconnect") < ran.index("--") < ran.index("profile")
+    assert ran.index("--loopback") < ran.index("--") < ran.index("profile")
     assert f"--model {tmp_path}" in run
     assert model.startswith(f"[ -s {tmp_path}")
 
@@ -209,4 +209,4 @@ def test_a_loopback_that_cannot_be_that_fast_is_not_shaped(tmp_path: Path) -> No
     run = (
         described(f"workloads: [{{zoo: resnet50}}]\ntargets: [{target}]", tmp_path).files["cell.sh"].splitlines()[-1]
     )
-    assert "--interconnect" not in run
+    assert "--loopback" not in run

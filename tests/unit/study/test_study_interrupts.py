@@ -49,6 +49,10 @@ FATES: dict[str, Callable[[], FakeWorld]] = {
 }
 
 
+BY_DAY = ("all goes well", "machines are taken away", "clusters go at the third try")
+"""Of every kind one: of what else a cloud does wrong, ``test_study_clouds`` has what becomes of a study."""
+
+
 @contextmanager
 def interrupted_at(line: int) -> Iterator[list[int]]:
     """SIGINT at the so-manieth line of the room that is executed; yields how many there were."""
@@ -99,7 +103,7 @@ def lines_of(fate: str) -> int:
     return lines
 
 
-@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize("fate", [pytest.param(f, marks=[] if f in BY_DAY else [pytest.mark.slow]) for f in FATES])
 @hypothesis_settings(max_examples=5, deadline=None)
 @given(where=some.floats(0, 1))
 def test_ctrl_c_anywhere_leaves_nothing_running_and_loses_nothing(fate: str, where: float) -> None:

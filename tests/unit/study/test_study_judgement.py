@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stash.study.backend import Submission
-from stash.study.engines import SLURM_HOPELESS, SLURM_LOST
+from stash.study.cell_engines import SLURM_HOPELESS, SLURM_LOST
 from stash.study.judgement import judge
 from stash.study.study_folder import CellFolder
 

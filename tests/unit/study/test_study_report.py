@@ -18,13 +18,13 @@ from studies import cells_of, reading_of, run, study
 
 from stash.analysis.attribution import attribute
 from stash.core.units import format_seconds
-from stash.study.charts import cost_against_time, line_grids, models, slow_down, stalls
 from stash.study.feature_study import lines
 from stash.study.page import page
 from stash.study.paper_figures import heat, stall, time_and_cost, utilisation
 from stash.study.results import ProfileLook, StudyResult, front, results, twins
 from stash.study.sheet import StudySheet, downloads, sheet, table, whole_table
 from stash.study.status import StudyReading
+from stash.study.study_charts import cost_against_time, line_grids, models, slow_down, stalls
 from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Tile
 from stash.ui.charts.svg import svg
 from stash.ui.html import render
@@ -116,9 +116,6 @@ def test_many_places_are_parted_evenly(tmp_path: Path) -> None:
     charts = stalls(sheet(reading_of(file), every))
     assert [chart.name for chart in charts] == ["stalls", "stalls-2"]
     assert [len(drawn(chart).columns) for chart in charts] == [5, 5]
-
-
-# The paper's figures ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -248,9 +245,6 @@ targets: [{engine: emulated, instance: p3.8xlarge}, {engine: emulated, instance:
     assert row[:3] == ("p3.8xlarge", "32", "5")
     assert row[5].startswith("50.")  # µs for a megabyte
     assert line_grids(every[:6]) == ()
-
-
-# The page ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_page_says_what_failed_and_names_every_profile(tmp_path: Path) -> None:

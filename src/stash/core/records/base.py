@@ -10,7 +10,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from stash.core.printable import in_words, printable_line, shortened
 from stash.core.secrets import masked, masked_text
 
-# Base ------------------------------------------------------------------------------------------------------
 # What all records share: they are immutable, they have a version, they say when they were made, and have bounds.
 #
 # Bounds are far beyond what can be measured. They hold of everything in an artefact, so that whoever computes with
@@ -85,7 +84,6 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-# Mistakes --------------------------------------------------------------------------------------------------
 # What is wrong with fields that make no record, in few words.
 
 

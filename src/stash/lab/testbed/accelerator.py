@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from stash.lab.testbed.emulation import Emulation, ExchangeSpec, LayerSpec
 
-# Accelerator -----------------------------------------------------------------------------------------------
 # A model whose layers take a set time without using the CPU, with real parameters and real gradients.
 #
 # Each pass sleeps until an absolute deadline, so errors of single sleeps do not add up, and DDP's own work between
@@ -157,7 +156,6 @@ def go_first() -> None:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
-# Exchange --------------------------------------------------------------------------------------------------
 # A gradient exchange of known duration: a communication hook whose future completes after a set time.
 #
 # Which ranks take part is found by asking them: every bucket starts with a tiny all-reduce of ones, whose sum is

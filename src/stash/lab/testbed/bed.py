@@ -21,7 +21,6 @@ from stash.lab.testbed import wiring
 from stash.lab.testbed.execute import Executor, Portal, require_programs, run, undisturbed
 from stash.lab.testbed.topology import MARK, Step, Wish, abandoned, next_owner, out_of_sight, topology
 
-# Started ---------------------------------------------------------------------------------------------------
 # A command running on a node of a testbed: like ``subprocess.Popen``, its output kept.
 #
 # Knows one process group; where it runs was decided by whoever started it.
@@ -91,10 +90,9 @@ class Started:
         self.popen.wait()
 
 
-# Sweep -----------------------------------------------------------------------------------------------------
 # Finds and removes what testbeds left behind whose process is gone: after ``kill -9``, after a crash.
 #
-# Touches only names made by ``stash.lab.testbed.names`` whose owner is dead. Knows nothing of testbeds in use, nor
+# Touches only names made by ``topology.py`` whose owner is dead. Knows nothing of testbeds in use, nor
 # of those of other PID namespaces.
 
 NAMESPACES = Path("/run/netns")
@@ -168,7 +166,6 @@ def _remove(folder: Path) -> None:
             time.sleep(0.05)
 
 
-# Bed -------------------------------------------------------------------------------------------------------
 # ``Testbed``: an emulated cluster, from its set-up until everything is gone again.
 #
 # ``steps`` says what would be run, before anything is. The hosts are network namespaces that share this machine's

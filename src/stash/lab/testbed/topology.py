@@ -13,7 +13,6 @@ from pathlib import Path
 from stash.core.errors import UserError
 from stash.core.units import parse_rate
 
-# Names -----------------------------------------------------------------------------------------------------
 # Names of everything a testbed makes: a prefix, and the process that owns it.
 #
 # A name says which process made a thing, when that process started, and in which PID namespace its number is one:
@@ -93,11 +92,9 @@ def started(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-# Step ------------------------------------------------------------------------------------------------------
 # One command of a testbed's set-up, as data, and the command that takes back what it leaves behind.
 #
-# What makes steps (``wiring``, ``cgroups``) and what runs them (``execute``) meet here. Knows no namespace, no
-# link.
+# What makes steps (``wiring.py``) and what runs them (``execute.py``) meet here. Knows no namespace, no link.
 
 Argv = tuple[str, ...]
 
@@ -119,7 +116,6 @@ def write(text: str, file: str) -> Argv:
     return ("sh", "-c", 'printf %s "$1" > "$2"', "stash-tb", text, file)
 
 
-# Topology --------------------------------------------------------------------------------------------------
 # What is asked of a testbed: nodes, their links, disks and cores, as numbers.
 #
 # Reads the words people write ("1gbit", "100MB/s") and refuses what makes no sense. Knows nothing of namespaces or

@@ -14,7 +14,6 @@ from stash.lab.testbed.execute import Executor, python, run
 from stash.lab.testbed.topology import Owner, Topology
 from stash.lab.testbed.wiring import SWITCH_ADDRESS, address, burst_bytes
 
-# Verify ----------------------------------------------------------------------------------------------------
 # Proves that each link of a testbed carries what was asked, with a transfer of its own.
 #
 # Every host's uplink is measured in both directions against the switch, so no other host's link is in the way;
@@ -131,7 +130,6 @@ def _sentence(link: ShapedLink) -> str:
     )
 
 
-# Disks -----------------------------------------------------------------------------------------------------
 # Proves that each host of a testbed reads from disk at the rate that was asked, by reading past the page cache.
 #
 # Each host is measured by itself, inside its own control group. A file just written may still be in a hypervisor's

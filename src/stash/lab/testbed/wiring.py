@@ -10,7 +10,6 @@ from pathlib import Path
 from stash.core.errors import UserError
 from stash.lab.testbed.topology import PREFIX, HostSpec, Owner, Step, Topology, write
 
-# Cgroups ---------------------------------------------------------------------------------------------------
 # Limits of CPU time and of disk reads through control groups, version 1 and version 2.
 #
 # Finds which hierarchies a machine has from its mount table and says the steps; runs none. Knows nothing of
@@ -132,7 +131,6 @@ def device_of(path: Path, devices: Path = Path("/sys/dev/block")) -> Device:
     return Device(major, minor)
 
 
-# Wiring ----------------------------------------------------------------------------------------------------
 # The steps that wire a testbed up: its switch, then each host with its link, its shaping and its limits.
 #
 # Pure: what is asked for and names in, commands out. Nothing is run here, so a test (or a person) can read what

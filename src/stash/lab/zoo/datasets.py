@@ -20,7 +20,6 @@ from stash.core.records.base import Count
 from stash.lab.zoo import synthesis
 from stash.lab.zoo.synthesis import IMAGE_CLASSES, MEAN_BYTES, RECORD_BYTES, TOKENS_PER_SAMPLE, WORDS
 
-# Manifest --------------------------------------------------------------------------------------------------
 # ``stash-dataset.json``: what a generated data set is meant to be, and whether it is finished.
 #
 # Knows the file's fields and how to replace it in one step. Does not look at the samples beside it.
@@ -69,7 +68,6 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
     write_whole(root / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
 
 
-# Datasets --------------------------------------------------------------------------------------------------
 # Makes data sets on disk that are as large, and as slow to read, as real ones.
 #
 # Knows the kinds, which file holds which samples, and how to stop and go on: files appear whole or not at all,

@@ -13,10 +13,9 @@ from stash.core.errors import UserError
 from stash.core.imports import prepare_torchvision
 from stash.lab.zoo.synthesis import CARDINALITIES, DENSE, WORDS
 
-# Models ----------------------------------------------------------------------------------------------------
 # The zoo's models that no library has: M5 for sound, DLRM for clicks. Knows nothing of reading data.
 #
-# Pictures and text have modules of their own (``vision``, ``language``), which import those libraries.
+# Pictures come from torchvision.
 
 MAX_ROWS = 200_000
 """Rows kept per table (the original's ``--max-ind-range``), so that gradients are about 100 MB."""
@@ -93,7 +92,6 @@ def _mlp(*widths: int, activate_last: bool = True) -> nn.Sequential:
     return nn.Sequential(*layers if activate_last else layers[:-1])
 
 
-# Language --------------------------------------------------------------------------------------------------
 # Transformers for text, built from their published configurations with random weights.
 #
 # Knows BERT for question answering and GPT-2, both by way of the optional ``transformers`` package. Downloads

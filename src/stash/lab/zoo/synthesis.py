@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-# Picture ---------------------------------------------------------------------------------------------------
 # Random JPEG pictures that cost as much to store and decode as photographs of ImageNet.
 #
 # Knows how large such files are and how to hit a size; nothing about folders, data sets or training.
@@ -100,28 +99,21 @@ def _fit(encode: Callable[[float], bytes], target: float) -> bytes:
     return best
 
 
-# Formats ---------------------------------------------------------------------------------------------------
-# How samples lie in files: what generators (``synthesis``), readers and models agree on.
+# How samples lie in files: what generators readers and models agree on.
 #
 # Needs nothing but numbers, so that what only lists data sets need not import numpy or torch.
 
 IMAGE_CLASSES = 100
 """Folders that generated pictures are spread over."""
 
-# Text -----------------------------------------------------------------------------------------------------
-
 VOCABULARY = 30_522
 """Ids fit BERT's vocabulary, and so GPT-2's larger one."""
 TOKENS_PER_SAMPLE = 1024
-
-# Audio ----------------------------------------------------------------------------------------------------
 
 SAMPLE_RATE = 16_000
 """Hertz, 16 bits, mono, as in Speech Commands."""
 WORDS = 35
 """In Speech Commands v2 (Warden 2018, arXiv 1804.03209)."""
-
-# Clicks ---------------------------------------------------------------------------------------------------
 
 DENSE = 13
 """Integer counters per record."""
@@ -135,7 +127,6 @@ FIELDS = 1 + DENSE + len(CARDINALITIES)
 RECORD_BYTES = 4 * FIELDS
 
 
-# Synthesis -------------------------------------------------------------------------------------------------
 # The content of generated files: from a random generator to the bytes of one file of each kind.
 #
 # Knows formats and realistic distributions. Does not know names, folders or what was written before, so the same

@@ -14,9 +14,9 @@ from typing import Any
 
 from stash.core.records.host import Host, Nic
 from stash.measure.host import cloud, disks
+from stash.measure.host.cgroup_limits import limits
 from stash.measure.host.cloud import Fetch, over_http
 from stash.measure.host.gpus import Described, gpus, nvml
-from stash.measure.host.limits import limits
 from stash.measure.linux.procfs import entries, numa_node, number, target, text
 
 

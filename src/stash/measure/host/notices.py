@@ -313,7 +313,7 @@ class NoticeWatch:
         except queue.Empty:
             return None
 
-    def hear(self, notice: Notice) -> None:
+    def receive(self, notice: Notice) -> None:
         """Put in a notice from elsewhere; may be called from a signal handler."""
         self._received.put(notice)
 
@@ -339,7 +339,7 @@ class NoticeWatch:
 
 
 @contextmanager
-def hearing_sigterm(
+def sigterm_as_notice(
     on_notice: Callable[[Notice], None], grace_seconds: float | None = None, clock: NoticeClock = time.time
 ) -> Iterator[None]:
     """Within the block the first SIGTERM is a notice, as Slurm and Kubernetes give it; the next does what it did.

@@ -177,8 +177,6 @@ def _launcher_speaks(output: str) -> int:
     return first
 
 
-# Causes -----------------------------------------------------------------------------------------------------
-
 _MEMORY = re.compile(
     r"^(?:terminate called after throwing an instance of '|\s*what\(\): +)?(?:[\w.]+: )?(?:[\w.]*MemoryError\b"
     r"|(?:\[enforce fail[^\]]{0,200}\].{0,99})?DefaultCPUAllocator: (?:can't|not enough)"

@@ -137,8 +137,6 @@ def _not_all(nodes: int, came: int | None) -> UserError:
     )
 
 
-# Signs of life ---------------------------------------------------------------------------------------------
-
 LOST_SECONDS = 15.0
 """Silence of a node, and no step of our own ranks, for so long: it is gone. TCP recovers from shorter ones."""
 _MAX_BYTES = 16384

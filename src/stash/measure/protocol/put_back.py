@@ -164,9 +164,6 @@ def _distinct(paths: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(paths))
 
 
-# Runs and their folders -------------------------------------------------------------------------------------
-
-
 def places() -> list[str]:
     """The best first: the user's state directory, and what survives a reboot where that cannot be used."""
     state = os.environ.get("XDG_STATE_HOME", "")

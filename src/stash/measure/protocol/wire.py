@@ -38,9 +38,6 @@ def crosses(record: type[T]) -> type[T]:
     return record
 
 
-# By field name ---------------------------------------------------------------------------------------------
-
-
 def made(cls: type[T], row: Mapping[str, Any]) -> T:
     """A dataclass of a JSON object, its lists as tuples where it has tuples.
 
@@ -148,7 +145,6 @@ def _typed(value: Any, kind: type) -> Any:
     return value
 
 
-# Between ranks ---------------------------------------------------------------------------------------------
 # Reader and writer share no schema of a whole message, so tuples, dictionaries and records are tagged; within a
 # record its annotations say what is what, and its fields go in their order, up to the last that has no default value.
 

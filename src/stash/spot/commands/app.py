@@ -15,7 +15,7 @@ from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
-from stash.spot.commands.spot_options import MODEL_HELP, MODELS, CheckpointOptions, told
+from stash.spot.commands.spot_options import MODEL_HELP, MODELS, CheckpointOptions, print_note
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from stash.spot.policies.policies import PolicyName
     from stash.spot.records.fleets import FleetPlan, SpeedModel
     from stash.spot.records.risks import Obtainable, SpotPrices
-
-# Fit -------------------------------------------------------------------------------------------------------
-# ``stash spot fit``: timed fleets in, a model of how their workers share the servers out.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +57,8 @@ def fit(options: FitOptions) -> None:
     model = fitted(timed, str(runs), __version__, now())
     write_output(target, model.model_dump_json(indent=1) + "\n")
     printed(document(model) if json else page_of_model(model, runs.name))
-    told(f"Saved {target}.", json)
-    told(f"Ask it: stash spot predict {shlex.quote(str(target))} --workers TYPE=N", json)
-
-
-# Predict ---------------------------------------------------------------------------------------------------
-# ``stash spot predict``: how fast a fleet would be that nobody timed.
+    print_note(f"Saved {target}.", json)
+    print_note(f"Ask it: stash spot predict {shlex.quote(str(target))} --fleet-workers TYPE=N", json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +66,7 @@ class PredictOptions(Options):
     """One call of ``stash spot predict``."""
 
     model: Path = argument("MODEL", "What `stash spot fit` saved.", Path)
-    workers: str = option("TYPE=N,…", 'The fleet, like "v100=1,k80=2".', default=...)
+    fleet_workers: str = option("TYPE=N,…", 'Like "v100=1,k80=2".', default=..., was=("--workers",))
     servers: int = option("N", "Parameter servers.", parsers.whole(1), default="1")
     which: SpeedModel | None = option(
         "NAME", f"{MODEL_HELP}; else the one that erred less.", parsers.one_of(MODELS), "--model"
@@ -85,20 +78,17 @@ class PredictOptions(Options):
 def predict(options: PredictOptions) -> None:
     """Say how many updates per second a fleet would make that nobody timed.
 
-    stash spot predict job.fleet.json --servers 1 --workers v100=1,k80=2
+    stash spot predict job.fleet.json --servers 1 --fleet-workers v100=1,k80=2
     """
     from stash.report.output import printed
     from stash.spot.model.fitting import predict as predicted
     from stash.spot.pages.fleet_models import document, page_of_speed
     from stash.spot.spot_files import read_model, workers_of
 
-    fleet = workers_of(options.workers, "--workers", ",")
+    fleet = workers_of(options.fleet_workers, "--fleet-workers", ",")
     found = predicted(read_model(options.model), options.servers, fleet, options.which, options.bounded)
     printed(document(found) if options.json else page_of_speed(found))
 
-
-# Learn -----------------------------------------------------------------------------------------------------
-# ``stash spot learn``: a job in, a curve of its loss out, replayed on this machine without any fleet.
 
 _TIMES = (1, 2, 4)
 """The job's batch: a worker of several GPUs has several batches."""
@@ -120,9 +110,10 @@ class LearnOptions(Options):
 
     job: str = argument("FILE.py:NAME", "File and name of a stash.spot.Job, like job.py:job.")
     output: Path | None = option("FILE", "Where the curve goes.", Path, "--output", "-o")
-    workers: tuple[int, ...] = option(
-        "N,…", "Sizes of the fleets that are replayed.", parsers.whole_numbers(_MAX), default="1,2,4,8"
-    )
+    fleet_sizes: tuple[int, ...] = option(
+        "N,…", "Workers of the fleets that are replayed.", parsers.whole_numbers(_MAX), default="1,2,4,8",
+        was=("--workers",),
+    )  # fmt: skip
     batches: tuple[int, ...] | None = option(
         "B,…", "Samples of a worker's iteration; else the job's batch, twice and four times that.",
         parsers.whole_numbers(),
@@ -164,7 +155,7 @@ def learn(options: LearnOptions) -> None:
     batches = options.batches or tuple(parts.batch * times for times in _TIMES)
     if options.profile is not None:
         same_model(load(options.profile), str(options.profile), parameters_of(parts, job), job)
-    wish = LearnWish(options.workers, batches, options.budget, options.updates, options.staleness)
+    wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates, options.staleness)
     progress = ReplayProgress()
     try:
         curve = learned(parts, job, wish, __version__, now(), progress.show)
@@ -172,8 +163,10 @@ def learn(options: LearnOptions) -> None:
         progress.end()
     save_curve(curve, target)
     printed(document(curve) if json else page_of_curve(curve))
-    told(f"Saved {target}.", json)
-    told(f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS", json)
+    print_note(f"Saved {target}.", json)
+    print_note(
+        f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS", json
+    )
 
 
 class ReplayProgress:
@@ -213,9 +206,6 @@ def _line(moment: ReplayMoment) -> str:
         f"update {moment.update:,} of {moment.updates:,}, loss {moment.loss:.4g}"
     )
 
-
-# Simulate --------------------------------------------------------------------------------------------------
-# ``stash spot simulate``: a plan's fleet against machines that come and go.
 
 _ENDINGS = (".html", ".svg", ".png", ".pdf")
 _MAX_RUNS = 1_000_000
@@ -290,7 +280,7 @@ def simulate(options: SimulateOptions) -> None:
         write_output(target, file_of(shown, target.suffix))
     printed(document(found) if json else shown)
     if target is not None:
-        told(f"Saved {target}.", json)
+        print_note(f"Saved {target}.", json)
 
 
 def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:
@@ -322,9 +312,6 @@ def _prices(path: Path, traces: Sequence[Obtainable]) -> dict[str, SpotPrices]:
         )
     return found
 
-
-# App -------------------------------------------------------------------------------------------------------
-# ``stash spot``: gathers its commands, each of which parses, loads and shows.
 
 app = App(no_args_is_help=True)
 

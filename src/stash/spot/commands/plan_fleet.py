@@ -11,7 +11,7 @@ import typer
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.spot.commands.spot_options import MODEL_HELP, MODELS, RevocationOptions, dangers_of, told
+from stash.spot.commands.spot_options import MODEL_HELP, MODELS, RevocationOptions, dangers_of, print_note
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def plan(options: FleetPlanOptions) -> None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
     printed(document(found) if json else page(found, options.profile or (pool.name if pool else "")))
     if target is not None:
-        told(f"Saved {target}.", json)
+        print_note(f"Saved {target}.", json)
     if not kept(found):
         raise typer.Exit(1)
 

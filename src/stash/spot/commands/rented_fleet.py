@@ -19,7 +19,7 @@ from stash.core import parsers
 from stash.core.errors import StashError, UserError
 from stash.core.printable import printable, printable_line
 from stash.core.secrets import masked_text
-from stash.spot.commands.spot_options import checkpoint_interval, told
+from stash.spot.commands.spot_options import checkpoint_interval, print_note
 from stash.ui.commands import OneCommand
 from stash.ui.options import Options, argument, declarations, flag, json_flag, option
 
@@ -48,8 +48,6 @@ class RunCommand(OneCommand):
         return super().parse_args(ctx, args)
 
 
-# Options ---------------------------------------------------------------------------------------------------
-
 RunPlace = Literal["cloud", "testbed", "local"]
 RUN_PLACES: Mapping[str, RunPlace] = {"cloud": "cloud", "testbed": "testbed", "local": "local"}
 SECONDS = 60.0
@@ -74,8 +72,8 @@ class RunOptions(Options):
     max_cost: float | None = option(
         "DOLLARS", "A hard stop; counts what is rented until it ends.", parsers.dollars, panel=_RENTED
     )
-    bucket: str | None = option(
-        "URL", "Where checkpoints go; else on the servers' disk. --sync needs it.", panel=_RENTED
+    checkpoint_url: str | None = option(
+        "URL", "Where checkpoints go; else on the servers' disk. --sync needs it.", panel=_RENTED, was=("--bucket",)
     )
     yes: bool = flag("Rent; else what would be run is printed.", panel=_RENTED)
     revoke: tuple[str, ...] = option(
@@ -122,7 +120,7 @@ class RunOptions(Options):
         if self.on != "cloud":
             self._refuse(
                 f"is of rented machines, and --on {self.on} rents none; leave it out",
-                "infra", "max_cost", "bucket", "yes",
+                "infra", "max_cost", "checkpoint_url", "yes",
             )  # fmt: skip
             return
         rehearsed = ("revoke", "seconds", "time_scale", "checkpoint_dir", "json")
@@ -147,12 +145,6 @@ class RunOptions(Options):
         return [part for name in names if name in self.typed for part in (known[name], str(self.typed[name]))]
 
 
-# Rented ----------------------------------------------------------------------------------------------------
-# ``stash spot run --on cloud``: a plan's fleet on rented machines; prints what it would do, unless told to do it.
-#
-# Checks and shows; ``spot/rented`` rents, follows and ends.
-
-
 def run_rented(options: RunOptions) -> None:
     """Print every YAML and command, and with ``yes`` run them until the loss is reached or the money is spent."""
     from stash import catalog
@@ -164,7 +156,9 @@ def run_rented(options: RunOptions) -> None:
     if infra is None:
         raise UserError("name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes)")
     folder = rent_request.run_folder(plan, Path.cwd().resolve())
-    request = rent_request.request(read_plan(plan), job, infra, folder, catalog.load(), date.today(), options.bucket)
+    request = rent_request.request(
+        read_plan(plan), job, infra, folder, catalog.load(), date.today(), options.checkpoint_url
+    )
     again = ["stash", "spot", "run", str(plan), job, "--infra", infra]
     if agreed(request, max_cost, again, [], options.yes):
         assert max_cost is not None
@@ -266,12 +260,6 @@ def judged(outcome: FleetOutcome, otherwise: str) -> None:
         raise typer.Exit(1)
 
 
-# Together --------------------------------------------------------------------------------------------------
-# ``stash spot run PLAN --sync SCRIPT ARGS``: rehearses a synchronous script under torchrun, and takes nodes away.
-#
-# Parses, checks and shows; ``spot/sync/rehearse_sync.py`` rehearses.
-
-
 def run_sync(options: RunOptions, script: Sequence[str]) -> None:
     """Rehearse, tell what happens, and show what it cost; raises JobError if the script fails."""
     from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
@@ -311,7 +299,7 @@ def run_sync(options: RunOptions, script: Sequence[str]) -> None:
         finally:
             _show(rehearsal, orders, (plan, on), why, json)
     if kept is not None:
-        told(f"The checkpoints are in {shlex.quote(str(kept))}; run it again to train on.", json)
+        print_note(f"The checkpoints are in {shlex.quote(str(kept))}; run it again to train on.", json)
 
 
 def _check(types: Mapping[str, str], least: int, revocations: Sequence[Revocation], others: int) -> None:
@@ -340,15 +328,17 @@ def _announce(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: F
 
     variables = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
     words = shlex.join(torchrun(orders, "HEAD:PORT", "ID"))
-    told(f"Each node: {variables} stash spot guard CHECKPOINTS -- torchrun {words}", json)
-    told(f"A checkpoint every {format_seconds(orders.every)}, {why}; one more at a notice, if there is time.", json)
+    print_note(f"Each node: {variables} stash spot guard CHECKPOINTS -- torchrun {words}", json)
+    print_note(
+        f"A checkpoint every {format_seconds(orders.every)}, {why}; one more at a notice, if there is time.", json
+    )
     if links is None:
-        told("Every node is one process here; links are not shaped, so no speed is predicted.", json)
+        print_note("Every node is one process here; links are not shaped, so no speed is predicted.", json)
         return
     rate, planned = format_bytes(links.node_rate), format_bytes(plan.pool.worker_bytes_per_second)
     slow = f", {links.slower:g} times slower than the plan's {planned}/s" if links.slower != 1 else ", as planned"
-    told(f"Every node is an emulated host, its link {rate}/s each way{slow}.", json)
-    told("The script computes as fast as this machine does, so no speed is predicted.", json)
+    print_note(f"Every node is an emulated host, its link {rate}/s each way{slow}.", json)
+    print_note("The script computes as fast as this machine does, so no speed is predicted.", json)
 
 
 def _listeners(json: bool) -> Listeners:
@@ -358,7 +348,7 @@ def _listeners(json: bool) -> Listeners:
     def event(found: SpotEvent) -> None:
         text = line(found, 0.0)
         if text is not None:
-            told(text, json)
+            print_note(text, json)
 
     def output(name: str, text: str) -> None:
         print(printable_line(f"{name} | {text}"), file=sys.stderr if json else sys.stdout, flush=True)
@@ -400,12 +390,6 @@ def _log(rehearsal: SyncRehearsal, orders: SyncOrders, of: tuple[Path, str], why
     )
 
 
-# Rented together -------------------------------------------------------------------------------------------
-# ``stash spot run PLAN --infra … --bucket … --sync SCRIPT``: a synchronous script on rented machines.
-#
-# Parses, checks and shows; ``rent/spot`` rents, follows and ends.
-
-
 def run_rented_sync(options: RunOptions, script: Sequence[str]) -> None:
     """Print every YAML and command, and with ``yes`` run them until the script ends or the money is spent."""
     from stash import catalog
@@ -414,7 +398,7 @@ def run_rented_sync(options: RunOptions, script: Sequence[str]) -> None:
     from stash.spot.rented.replace_machines import GangPolicy
     from stash.spot.spot_files import read_plan
 
-    plan, infra, max_cost, bucket = options.plan, options.infra, options.max_cost, options.bucket
+    plan, infra, max_cost, bucket = options.plan, options.infra, options.max_cost, options.checkpoint_url
     least = options.min_nodes
     if infra is None:
         raise UserError(
@@ -425,7 +409,7 @@ def run_rented_sync(options: RunOptions, script: Sequence[str]) -> None:
     chosen = read_plan(plan)
     interval, why = checkpoint_interval(chosen, options.checkpoint_every)
     request = rent_request.gang(chosen, script, infra, folder, catalog.load(), date.today(), bucket, least, interval)
-    again = ["stash", "spot", "run", str(plan), "--infra", infra, "--bucket", str(bucket)]
+    again = ["stash", "spot", "run", str(plan), "--infra", infra, "--checkpoint-url", str(bucket)]
     again += options.retyped("checkpoint_every")
     again += [] if least == 1 else ["--min-nodes", str(least)]
     say(f"# A checkpoint every {format_seconds(interval)}, {why}; one more at a notice, if there is time.")

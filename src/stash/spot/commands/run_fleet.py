@@ -22,7 +22,7 @@ from stash.spot.commands.rented_fleet import (
     run_rented_sync,
     run_sync,
 )
-from stash.spot.commands.spot_options import told
+from stash.spot.commands.spot_options import print_note
 from stash.ui.options import Options, argument, option
 
 if TYPE_CHECKING:
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from stash.spot.records.fleets import FleetPlan
     from stash.spot.records.runs import SpotEvent
     from stash.spot.train.run_orders import TrainingOrders
-
-# Run -------------------------------------------------------------------------------------------------------
-# ``stash spot run``: trains as a plan says, on rented machines, or rehearses that here with revocations.
 
 _EVERY = 20.0
 """Seconds between checkpoints of a rehearsal, unless they are given."""
@@ -52,7 +49,7 @@ def run(options: RunOptions, context: typer.Context) -> None:
 
     stash spot run job.plan.json --on local --revoke worker2@40s --sync train.py --epochs 3
 
-    stash spot run job.plan.json --infra aws/us-east-1 --bucket s3://mine/run1 --sync train.py --epochs 3
+    stash spot run job.plan.json --infra aws/us-east-1 --checkpoint-url s3://mine/run1 --sync train.py --epochs 3
     """
     rented = options.on == "cloud"
     if options.sync:
@@ -96,7 +93,7 @@ def _rehearse(options: RunOptions) -> None:
     if rehearsal.account.error is not None:
         raise rehearsal.account.error
     if kept is not None:
-        told(f"The model is in {shlex.quote(str(kept / 'model.pt'))}; run it again to train on.", json)
+        print_note(f"The model is in {shlex.quote(str(kept / 'model.pt'))}; run it again to train on.", json)
 
 
 def _resume(options: RunOptions) -> str:
@@ -135,13 +132,13 @@ def _announce(plan: FleetPlan, chosen: Cast, bound: int | None, json: bool) -> N
     assert plan.chosen is not None
     speed = chosen.speed(plan, plan.chosen.workers, bound)
     who = f"{fleet(plan.chosen.workers)}, {counted(len(chosen.servers), 'server')}"
-    told(f"{who}; {format_bytes(chosen.exchange_bytes)} each way an update", json)
+    print_note(f"{who}; {format_bytes(chosen.exchange_bytes)} each way an update", json)
     if chosen.emulated is None:
-        told("On this machine alone: links are not shaped, so no speed is predicted.", json)
+        print_note("On this machine alone: links are not shaped, so no speed is predicted.", json)
     elif speed is not None:
         slow = chosen.emulated.slower
         played = f", played {slow:g} times slower" if slow != 1 else ""
-        told(f"Predicted: {speed * slow:.3g} updates/s{played}.", json)
+        print_note(f"Predicted: {speed * slow:.3g} updates/s{played}.", json)
 
 
 def _rehearsal(
@@ -153,22 +150,22 @@ def _rehearsal(
 
     taken = [sum(name.who in (each.name, each.type) for each in chosen.workers) or 1 for name in revocations]
     backend = TrainingBackend(orders, folder, chosen.emulated, sum(taken))
-    return Rehearsal(orders, backend, folder, moments(revocations), _teller(json))
+    return Rehearsal(orders, backend, folder, moments(revocations), _event_printer(json))
 
 
-def _teller(json: bool) -> Callable[[SpotEvent], None]:
+def _event_printer(json: bool) -> Callable[[SpotEvent], None]:
     from stash.spot.pages.run_report import line
 
     began: list[float] = []
 
-    def tell(event: SpotEvent) -> None:
+    def print_event(event: SpotEvent) -> None:
         if event.what == "began" and event.at is not None:
             began.append(event.at)
         text = line(event, began[0] if began else None)
         if text is not None:
-            told(text, json)
+            print_note(text, json)
 
-    return tell
+    return print_event
 
 
 def _keep(
@@ -178,24 +175,18 @@ def _keep(
     """Save the log, and show what there is; also of a run that was interrupted."""
     from stash.core.interrupts import postponed
     from stash.report.output import printed
-    from stash.spot.emulate.run_rehearsal import retold
+    from stash.spot.emulate.run_rehearsal import spot_log
     from stash.spot.pages.run_report import document, page
     from stash.spot.spot_files import save_spot_log
 
-    log = retold(rehearsal, named, plan, chosen, orders)
+    log = spot_log(rehearsal, named, plan, chosen, orders)
     with postponed():
         save_spot_log(log, target)
     if not json:
         print()
     if log.updates.seconds:
         printed(document(log) if json else page(log))
-    told(f"Saved {target}; draw it with `stash report {shlex.quote(str(target))}`.", json)
-
-
-# Guard -----------------------------------------------------------------------------------------------------
-# ``stash spot guard FOLDER -- torchrun …``: on a rented node, makes of a notice a checkpoint and an orderly end.
-#
-# Parses; ``spot/rented/notice_guard.py`` listens and asks.
+    print_note(f"Saved {target}; draw it with `stash report {shlex.quote(str(target))}`.", json)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from stash.spot.risk.fleet_risk import RiskOptions
     from stash.spot.risk.lifetimes import ChosenLaw
 
-# Dangers ---------------------------------------------------------------------------------------------------
 # The options of ``stash spot plan`` about revocations: what users say of them becomes a ``RiskOptions``.
 #
-# A type's lives are told by one of: a table of lives, a trace, ``--interruptions``, or its band in the pool.
+# A type's lives come from one of: a table of lives, a trace, ``--interruptions``, or its band in the pool.
 
 T = TypeVar("T")
 _PANEL = "Revocations"
@@ -199,16 +198,13 @@ def _one_source(known: Sequence[str], sources: Mapping[str, Collection[str]]) ->
             raise UserError(f"{given[0]} and {given[1]} both say how long {name} lives; give one of them")
 
 
-# Words -----------------------------------------------------------------------------------------------------
-# What the commands of ``stash spot`` share: notes beside what is printed, the name of a model.
-
 _EVERY = 20.0
 """Seconds between checkpoints, where neither the user nor the plan says."""
 MODELS: Mapping[str, SpeedModel] = {"queue": "queue", "paper": "paper"}
 MODEL_HELP = "queue (workers wait at the servers) or paper (equations 8 and 9 of spotDNN)"
 
 
-def told(note: str, json: bool) -> None:
+def print_note(note: str, json: bool) -> None:
     """Beside what was printed; where that is JSON, standard output holds nothing else."""
     print(printable_line(note), file=sys.stderr if json else sys.stdout)
 

@@ -186,7 +186,7 @@ class Rehearsal:
             self._backend.vanish(name)
 
 
-def retold(
+def spot_log(
     rehearsal: Rehearsal, named: tuple[Path, str, str], plan: FleetPlan, chosen: Cast, orders: TrainingOrders
 ) -> SpotLog:
     """The account of a run as the log that is kept of it, with what its plan predicts of each fleet that it had.

@@ -146,7 +146,7 @@ def _affordable(costs: dict[int, float], fleets: Sequence[Fleet], budget: float)
         raise UserError(
             f"an update of {slowest} samples takes {format_seconds(costs[slowest])} here, so --budget is enough for "
             f"{counted(updates, 'update')} of each of {len(fleets)} fleets, and {MIN_UPDATES} are the least that "
-            f"show a course; allow --budget {needed}min, or replay less, like --workers 1,4"
+            f"show a course; allow --budget {needed}min, or replay less, like --fleet-sizes 1,4"
         )
     return min(updates, MAX_UPDATES)
 
@@ -215,7 +215,7 @@ def _fitted(found: Sequence[LossReplay], left_out: Sequence[str], ended: Ended) 
         if left_out:
             raise UserError(
                 f"{counted(len(left_out), 'fleet')} did not learn ({left_out[0]}), and {error}; where stale "
-                "gradients make it diverge, a smaller learning rate or fewer workers help, like --workers 1,2"
+                "gradients make it diverge, a smaller learning rate or fewer workers help, like --fleet-sizes 1,2"
             ) from error
         if ended != "done":
             why = "interrupted" if ended == "interrupted" else "the budget ended"

@@ -58,7 +58,7 @@ def fitted_forms(replays: Sequence[LossReplay]) -> tuple[FittedLoss, ...]:
     if len(shapes) < MIN_SHAPES or len(sizes) < 2 or len(batches) < 2:
         raise UserError(
             f"{counted(len(shapes), 'kind')} of fleets cannot determine gamma1 to gamma5: {MIN_SHAPES} that differ "
-            "in workers and in mean batch are needed, like --workers 1,2,4 --batches 32,64"
+            "in workers and in mean batch are needed, like --fleet-sizes 1,2,4 --batches 32,64"
         )
     losses = common_losses(replays)
     rests = [[*replays[:number], *replays[number + 1 :]] for number in range(len(replays))]

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from stash.core.errors import StashError
 from stash.core.interrupts import interrupted_by
 from stash.core.membership import signature
-from stash.measure.host.notices import Notice, NoticeWatch, hearing_sigterm
+from stash.measure.host.notices import Notice, NoticeWatch, sigterm_as_notice
 from stash.measure.linux.processes import end_at_once
 from stash.spot.emulate.hosts import MARK, leftovers
 from stash.spot.emulate.hosts import started as processes
@@ -71,7 +71,7 @@ class RentedNode:
 
     def run(self, watch: NoticeWatch, connect: Callable[[], HeadLine]) -> int:
         """Until it is over, or the machine's time is; raises StashError where the head is not there, or no more."""
-        with hearing_sigterm(watch.hear, self._grace), interrupted_by(SIGHUP, SIGQUIT), watch:
+        with sigterm_as_notice(watch.receive, self._grace), interrupted_by(SIGHUP, SIGQUIT), watch:
             head = _reached(connect)
             try:
                 return self._live(watch, head)
@@ -112,8 +112,6 @@ class RentedNode:
             left = max(0.0, self._response.left(notice))
             head.post("notice", self._name, seconds=left, word=self._response.wanted.word)
 
-    # torchrun --------------------------------------------------------------------------------------------------
-
     def _follow(self, orders: GangOrders, head: HeadLine) -> None:
         """Be in the round that is called, and report in which group."""
         if orders.round != self._round and not self._response.ending:
@@ -144,8 +142,6 @@ class RentedNode:
             printed = self._errors.last()
             facts = {"code": self._code, "script": script_failed(printed), "why": complaint(printed)[:300]}
             head.post("ended", self._name, round=self._round, **facts)
-
-    # Requests for checkpoints ----------------------------------------------------------------------------------
 
     def _relay(self, orders: GangOrders, head: HeadLine) -> None:
         """Keep the two files on this disk alike with those on all others."""

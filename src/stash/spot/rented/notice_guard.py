@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stash.core.errors import UserError
 from stash.core.interrupts import interrupted_by
-from stash.measure.host.notices import Notice, NoticeWatch, hearing_sigterm
+from stash.measure.host.notices import Notice, NoticeWatch, sigterm_as_notice
 from stash.spot.sync.checkpoint_request import FOLDER, CheckpointRequest
 
 LOOK_SECONDS = 0.2
@@ -71,7 +71,7 @@ class NodeGuard:
 
     def run(self, watch: NoticeWatch) -> int:
         """Until the command ends; its exit status, as a shell has it. Raises UserError if it cannot be started."""
-        with hearing_sigterm(watch.hear, self._grace), interrupted_by(signal.SIGHUP, signal.SIGQUIT), watch:
+        with sigterm_as_notice(watch.receive, self._grace), interrupted_by(signal.SIGHUP, signal.SIGQUIT), watch:
             process = started(self._command, {FOLDER: str(self._folder)})
             try:
                 while process.poll() is None:

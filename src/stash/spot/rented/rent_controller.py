@@ -138,8 +138,6 @@ class RentController:
     def _now(self) -> float:
         return self.backend.programs.now()
 
-    # What is rented first ------------------------------------------------------------------------------------------
-
     def _take_on(self, open_leases: Sequence[OpenLease]) -> None:
         """What an earlier controller left: gone on with if its server is there, ended if not."""
         for lease in open_leases:
@@ -191,8 +189,6 @@ class RentController:
             if self._now >= until:
                 return None
             self.backend.programs.sleep(5.0)
-
-    # What happens --------------------------------------------------------------------------------------------------
 
     def _follow(self) -> str:
         """Until there is a reason to end."""
@@ -251,7 +247,7 @@ class RentController:
         fetched = self.request.folder.path / "trained" / "checkpoints"
         return (
             f"its last checkpoints are fetched to {fetched}; to resume, copy that folder into a bucket and run the "
-            "same command with --bucket, like --bucket s3://my-bucket"
+            "same command with --checkpoint-url, like --checkpoint-url s3://my-bucket"
         )
 
     def _decide(self) -> None:
@@ -312,8 +308,6 @@ class RentController:
         """Whether what is rented would pass the cap if it were asked to end at the next look only."""
         committed = self.backend.dollars_per_hour * (CHECK_SECONDS + ENDING_SECONDS) / HOUR
         return self.backend.dollars + committed >= self.cap
-
-    # Ends ----------------------------------------------------------------------------------------------------------
 
     def _save_and_fetch(self) -> None:
         """Have the head save and end, and fetch what there is."""

@@ -49,7 +49,7 @@ def request(
     if plan.pool.server.count > 1 and checkpoints is None:
         raise UserError(
             f"{plan.pool.server.count} servers keep their checkpoints where each of them finds those of all; name a "
-            "bucket, like --bucket s3://my-bucket"
+            "bucket, like --checkpoint-url s3://my-bucket"
         )
     check_optimizer(load_job(job))  # it has to be importable here, too
     path, _, name = job.rpartition(":")
@@ -80,10 +80,12 @@ def gang(
     if checkpoints is None:
         raise UserError(
             "with --sync every node has to find the checkpoints that another has saved; name a bucket for them, like "
-            "--bucket s3://my-bucket/run1"
+            "--checkpoint-url s3://my-bucket/run1"
         )
     if not _BUCKET.fullmatch(checkpoints):
-        raise UserError(f"--bucket {checkpoints!r}: write it like s3://my-bucket/run1, gs://… or https://… (Azure)")
+        raise UserError(
+            f"--checkpoint-url {checkpoints!r}: write it like s3://my-bucket/run1, gs://… or https://… (Azure)"
+        )
     if not Path(script[0]).is_file():
         raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
     inside = _inside(script[0], folder.work, f"--sync {Path(script[0]).name} …")

@@ -117,8 +117,6 @@ class RentRequest(ABC):
         """The line of shell that installs what every machine needs, the job's ``requirements.txt`` included."""
         return own_wheel().install(self.folder.work)
 
-    # How a task is made of the parts that jobs differ in ----------------------------------------------------------
-
     def server_submission(
         self, what: str, run: str, envs: Mapping[str, str], bucket: str | None = None, nodes: int | None = None
     ) -> Submission:
@@ -240,9 +238,6 @@ def _bucket(url: str) -> tuple[str, str]:
     parts = [part for part in path.split("/") if part]
     own = 2 if scheme in ("https", "cos") else 1  # an account's container, a region's bucket
     return f"{scheme}://{'/'.join(parts[:own])}", "/".join(parts[own:])
-
-
-# What is asked of clouds and of the head --------------------------------------------------------------------------
 
 
 def jobs() -> ProgramWords:

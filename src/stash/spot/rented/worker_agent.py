@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from stash.measure.host.notices import Notice, NoticeWatch, hearing_sigterm, services
+from stash.measure.host.notices import Notice, NoticeWatch, services, sigterm_as_notice
 from stash.spot.rented.job_tasks import PORT
 from stash.spot.rented.tasks import HERE
 
@@ -68,7 +68,7 @@ def main(name: str, kind: str, samples: int, ray: int, address: str) -> int:
         head = _HeadLine(address)
         if head.connect(lambda: _is_there(ray)):
             head.ask({"do": "worker", "who": name, "type": kind, "samples": samples})
-        with hearing_sigterm(watch.hear):  # not earlier: connecting, Ray takes SIGTERM for itself
+        with sigterm_as_notice(watch.receive):  # not earlier: connecting, Ray takes SIGTERM for itself
             for notice in watch:
                 print(f"{name}: {notice.kind} by {notice.source}, deadline {notice.deadline}", flush=True)
                 wish = wished(notice, name, time.time())

@@ -97,8 +97,6 @@ class SpotWorkers:
     def _now(self) -> float:
         return self.backend.programs.now()
 
-    # What is done ------------------------------------------------------------------------------------------------
-
     def rent(self, kind: WorkerType, head: str, on_demand: bool = False, patience: float = PATIENCE_SECONDS) -> None:
         """Ask for one more; returns at once."""
         self._number += 1
@@ -137,8 +135,6 @@ class SpotWorkers:
         worker.since = self._now
         self.backend.run(f"end-{worker.name}", worker.submission.release[0])
 
-    # What the head says --------------------------------------------------------------------------------------------
-
     def joined(self, name: str) -> None:
         before = self.members.get(name)
         first = before is not None and before.state is not MemberState.TRAINING and not before.adopted
@@ -170,8 +166,6 @@ class SpotWorkers:
     def _cool(self, worker: RentedWorker) -> None:
         self.cooling[str(worker.type), worker.on_demand] = self._now + self.cooldown_seconds
         self.changed = True
-
-    # What clouds say -----------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Whose launch has ended, and whose time is over."""

@@ -37,9 +37,6 @@ class SavedNote(NamedTuple):
     """That saving took."""
 
 
-# Who saves ------------------------------------------------------------------------------------------------------
-
-
 def notes(folder: Path) -> Path:
     """The folder of the two files, where checkpoints are in ``folder``."""
     return Path(os.environ.get(NOTES) or folder)
@@ -79,9 +76,6 @@ def last_saved(folder: Path) -> SavedNote | None:
         return SavedNote(found["word"], float(found["seconds"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-# Who asks -------------------------------------------------------------------------------------------------------
 
 
 def ask(folder: Path, word: str) -> None:

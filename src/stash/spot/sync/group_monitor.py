@@ -156,8 +156,6 @@ class GroupMonitor:
         """Who is there."""
         return self._members.there
 
-    # Events ----------------------------------------------------------------------------------------------------
-
     def on_message(self, message: Mapping[str, Any], now: float) -> None:
         """One message of a node's."""
         what, who = message["what"], message["who"]
@@ -212,8 +210,6 @@ class GroupMonitor:
             self._members.lose(who, now)
         self._excused = True
         self.emit(how, who)
-
-    # What follows ----------------------------------------------------------------------------------------------
 
     def look(self, beats: Mapping[str, int], now: float) -> None:
         """Judge what there is; ``beats`` of who is there."""

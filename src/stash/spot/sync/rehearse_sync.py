@@ -123,8 +123,6 @@ class SyncRehearsal:
             self._emit("wanted", name, instead_of=instead_of)
         self._agents.launch(name)
 
-    # The group -------------------------------------------------------------------------------------------------
-
     def _see_group(self) -> None:
         there = self._members.there
         found, now = self._agents.group(there), time.monotonic()
@@ -164,8 +162,6 @@ class SyncRehearsal:
             self._agents.launch(name)
         self._watch.together = time.monotonic()
 
-    # The end ---------------------------------------------------------------------------------------------------
-
     def _see_ends(self) -> None:
         codes = {name: code for name, code in self._agents.ended().items() if name in self._members.there}
         if 0 in codes.values():
@@ -175,8 +171,6 @@ class SyncRehearsal:
             if broken:
                 raise JobError(f"the script failed on {broken[0]}: {self._agents.complaint(broken[0])}")
             self._restart()
-
-    # Revocations -----------------------------------------------------------------------------------------------
 
     def _revoke(self, moment: RevocationMoment) -> None:
         if moment.what == "notice":

@@ -76,8 +76,6 @@ class Noticeboard:
         self._pulses: dict[str, int] = {}
         """Of each node; what was there before, and put back by a stranger, counts for nothing, as with orders."""
 
-    # Nodes -----------------------------------------------------------------------------------------------------
-
     def post(self, what: str, who: str, **facts: Any) -> None:
         number = self._store.add(_PREFIX + "messages", 1)
         self._put(f"messages/{number}", {"what": what, "who": who, **facts})
@@ -93,8 +91,6 @@ class Noticeboard:
             self._ordered, saved = number, found.pop("saved")
             self._orders = GangOrders(**found, saved=None if saved is None else (saved[0], float(saved[1])))
         return self._orders
-
-    # Head ------------------------------------------------------------------------------------------------------
 
     def order(self, orders: GangOrders) -> None:
         self._ordered += 1
@@ -118,8 +114,6 @@ class Noticeboard:
         found = self._get(f"pulse/{who}")
         self._pulses[who] = max(0 if found is None else int(found["at"]), self._pulses.get(who, 0))
         return self._pulses[who]
-
-    # Both ------------------------------------------------------------------------------------------------------
 
     def _put(self, place: str, message: dict[str, Any]) -> None:
         text = json.dumps(message)

@@ -81,9 +81,6 @@ def require_ray() -> Any:
         ) from error
 
 
-# In the actors' processes ---------------------------------------------------------------------------------
-
-
 class ServerActor:
     """A shard and those who ask it."""
 
@@ -156,9 +153,6 @@ class _RemoteCoordinator:
     def servers(self) -> tuple[Address, ...]:
         found: tuple[Address, ...] = self._ray.get(self._actor.servers.remote())
         return found
-
-
-# In the head's process ------------------------------------------------------------------------------------
 
 
 class ActorFleet:

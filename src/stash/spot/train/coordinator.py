@@ -98,8 +98,6 @@ class Coordinator:
         self._refused = self._stopped = False
         self._changed = threading.Condition()
 
-    # Asked by workers -------------------------------------------------------------------------------------
-
     def join(self, worker: str, samples: int) -> None:
         """A worker that will take leases of so many samples."""
         with self._changed:
@@ -183,8 +181,6 @@ class Coordinator:
         lost = self._ledger.lost(worker)
         self._changed.notify_all()
         return lost
-
-    # Asked by the head ------------------------------------------------------------------------------------
 
     def place(self, server: int, address: Address | None) -> None:
         """Where a server is from now on; ``None``: nowhere, until its successor is."""

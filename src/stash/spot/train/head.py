@@ -95,8 +95,6 @@ class TrainingHead:
                 self._begin_saving()
         self._finish(reason)
 
-    # What happens -----------------------------------------------------------------------------------------
-
     def _take(self, name: str, arrived: bool, answer: Any) -> None:
         if isinstance(answer, Exception) and not self._fleet.is_gone(answer):
             raise self._fleet.described(name, answer)
@@ -186,8 +184,6 @@ class TrainingHead:
 
     def _emit(self, what: str, who: str, **facts: Any) -> None:
         self._events.append(at=time.monotonic() - self._zero, what=what, who=who, **facts)
-
-    # What is done every time ------------------------------------------------------------------------------
 
     def _follow(self) -> None:
         rows, refused = self._fleet.ask("news")

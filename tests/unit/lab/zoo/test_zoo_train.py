@@ -29,6 +29,7 @@ def test_training_runs_on_synthetic_data(capsys: pytest.CaptureFixture[str]) -> 
     assert "step 2" in capsys.readouterr().out
 
 
+@pytest.mark.slow  # one process trains by day, and two ranks of every other script do
 def test_two_processes_train_one_model(images: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = "-m stash.lab.zoo.train --workload shufflenet_v2_x0_5 --batch 2 --workers 1 --image-size 32 --steps 2"

@@ -51,9 +51,6 @@ def test_a_tensor_that_is_there_twice_counts_once() -> None:
     assert batches.size([tensor, {"again": tensor}]) == 16
 
 
-# Another device -------------------------------------------------------------------------------------------
-
-
 @parametrised("array", "nested")
 def test_a_batch_is_moved_by_its_own_method_and_the_original_stays(batch: Any) -> None:
     there = batches.moved(batch, "meta")
@@ -77,8 +74,6 @@ def test_a_batch_is_moved_by_its_own_method_and_the_original_stays(batch: Any) -
 def test_what_cannot_be_moved_says_why(batch: Any, why: str) -> None:
     assert batches.why_immovable(batch, "meta") == why
 
-
-# Any nesting ----------------------------------------------------------------------------------------------
 
 leaf = st.one_of(
     st.lists(st.integers(-9, 9), max_size=3).map(lambda values: torch.tensor(values, dtype=torch.float32)),

@@ -130,9 +130,6 @@ def test_what_refuses_to_be_copied_is_replayed_as_it_is() -> None:
     assert block(ring_of(batch), 1) == [batch]
 
 
-# Another device -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def meta(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     """An accelerator that copies nothing, with 8,000 of 16,000 bytes free."""

@@ -24,9 +24,9 @@ from stash.measure.host.notices import (
     GcpNotices,
     Notice,
     NoticeWatch,
-    hearing_sigterm,
     news,
     services,
+    sigterm_as_notice,
 )
 
 NOW = 1_800_000_000.0
@@ -289,13 +289,13 @@ def test_the_first_sigterm_is_a_notice_and_the_next_does_what_it_did() -> None:
     ended: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: ended.append(number))
     try:
-        with NoticeWatch([], clock) as watch, hearing_sigterm(watch.hear, 60.0, clock):
+        with NoticeWatch([], clock) as watch, sigterm_as_notice(watch.receive, 60.0, clock):
             os.kill(os.getpid(), signal.SIGTERM)
             assert watch.next(5) == Notice("revoked", NOW, NOW + 60, "SIGTERM")
             assert ended == []
             os.kill(os.getpid(), signal.SIGTERM)
             assert ended == [signal.SIGTERM]
-        with hearing_sigterm(lambda notice: None):
+        with sigterm_as_notice(lambda notice: None):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
         assert len(ended) == 2

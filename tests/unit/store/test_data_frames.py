@@ -62,6 +62,6 @@ def test_a_library_that_is_missing_is_named(file: Path, monkeypatch: pytest.Monk
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name=name)
 
-    monkeypatch.setattr("stash.store.frames.import_module", missing)
+    monkeypatch.setattr("stash.store.data_frames.import_module", missing)
     with pytest.raises(UserError, match="pip install pandas"):
         stash.frame(file)

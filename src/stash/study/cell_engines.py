@@ -40,9 +40,6 @@ def describe(cell: Cell, folder: StudyFolder) -> Submission:
     return ENGINES[cell.place.target.engine](cell, folder)
 
 
-# The ``stash profile`` of a cell in words -------------------------------------------------------------------------
-
-
 def _profile(cell: Cell, output: Path | str, stash: ProgramWords = _OURS, devices: bool = True) -> ProgramWords:
     """``stash profile`` with the study's settings, up to the job; ``devices``: also how many ranks a node has."""
     how = cell.settings
@@ -96,9 +93,6 @@ def _head(cell: Cell) -> str:
     return f"# {cell.title}, repeat {cell.repeat + 1}"
 
 
-# This machine -----------------------------------------------------------------------------------------------------
-
-
 def _local(cell: Cell, folder: StudyFolder) -> Submission:
     """``stash profile`` in a process of its own."""
     own = folder.cell(cell.id)
@@ -131,7 +125,7 @@ def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
     quoted = {name: shlex.quote(str(path)) for name, path in parts.items()}
     first = _MAKE_ONCE.format(make=shlex.join(make), **quoted)
     testbed: ProgramWords = (*_OURS, "testbed", "run", "--nodes", str(cell.nodes), "--devices", str(bed.ranks))
-    testbed += () if bed.shaped is None else ("--interconnect", f"{math.floor(bed.shaped)}B/s")
+    testbed += () if bed.shaped is None else ("--loopback", f"{math.floor(bed.shaped)}B/s")
     testbed += () if bed.network is None else ("--network", f"{bed.network:.0f}B/s")
     job: ProgramWords = ("-m", "stash.lab.testbed.train_emulated", "--model", str(model), *batch)
     job += ("--size-scale", f"{bed.scale:.6g}", "--time-scale", f"{bed.time_scale:.6g}")
@@ -140,8 +134,6 @@ def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
     script = f"#!/bin/sh\n{_head(cell)}\n{first}\nexec {shlex.join(run)}\n"
     return Submission({"cell.sh": script}, ("sh", str(own.path / "cell.sh")), _HERE, cell.id)
 
-
-# Slurm ------------------------------------------------------------------------------------------------------------
 
 _ROOM = 3.0
 """The limit of a job's time, in times of what the cell is estimated to take."""
@@ -202,8 +194,6 @@ def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
     )
 
 
-# Machines that a hosts file names ---------------------------------------------------------------------------------
-
 _SSH_LOST = (
     r"(?i)connection to \S+ closed|client_loop: send disconnect|connection reset by|timeout, server .{1,80} not resp"
 )
@@ -262,8 +252,6 @@ def _hosts(cell: Cell, folder: StudyFolder) -> Submission:
         lost=_SSH_LOST,
     )
 
-
-# A cloud ----------------------------------------------------------------------------------------------------------
 
 _FIRST = '"$(echo "$SKYPILOT_NODE_IPS" | head -n1)":29500'
 """Where the nodes meet: the first one's address, which all of them have from SkyPilot."""
