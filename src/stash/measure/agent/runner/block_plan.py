@@ -145,8 +145,6 @@ _ACCELERATORS_SECONDS = 0.5
 _BURST = 8
 _FEWEST_ROUNDS = 3
 """As many as an interval needs."""
-_BURSTS_SHARE = 0.3
-"""Of the budget that whole bursts of the loader's workers may take in a round: of a part of one nothing is waited."""
 _BLOCK_SHARE = 0.8
 """Of the budget that blocks may take: second opinions need the rest."""
 
@@ -237,9 +235,11 @@ def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int
     fits = int(_BLOCK_SHARE * budget / _FEWEST_ROUNDS / (len(visits) * pace.step_seconds))
     fitting = min(max(1, fits - 1), steps)
     data = BlockSize(1 if fits > 1 or pace.workers else min(1, settle), fitting)
-    reading = sum(visit.reads_data for visit in visits)
-    if pace.workers and 2 * burst * reading * pace.step_seconds <= _BURSTS_SHARE * budget:  # else part of a burst
-        data = BlockSize(burst, burst)
+    if pace.workers:  # of a part of a burst nothing is waited: rather whole ones, and the shortest of all others
+        bursts = BlockSize(burst, burst)
+        whole = _planned(visits, pace, BlockSize(min(1, settle), 1), bursts, bursts, alone_rounds=1)
+        if whole.round_seconds * _FEWEST_ROUNDS <= _BLOCK_SHARE * budget:
+            return whole
     return _planned(visits, pace, BlockSize(min(1, settle), fitting), data, data, alone_rounds=1)
 
 
