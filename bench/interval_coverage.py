@@ -21,11 +21,11 @@ from scipy.special import betaincinv, stdtrit
 from bench.machine import arguments, machine
 from bench.noise.models import Factors, Hiccups, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
 from bench.table import show
+from stash.advice.stopping import decided
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
 from stash.core.ladder import CATCH_UP, NAMES, round_of_visits, rung, stall_names
 from stash.core.records.profile import Block, Profile, Rank, Settings, Workload
-from stash.core.rounds import precise_enough
 from stash.measure.agent.runner.block_plan import StepPace, plan
 
 STALLS = {
@@ -125,7 +125,8 @@ class Run:
         )  # fmt: skip
 
     def enough(self) -> bool:
-        return precise_enough(step_matrix(self.profile()).matrix, PRECISION)
+        profile = self.profile()
+        return bool(step_matrix(profile).rounds) and decided(attribute(profile))
 
 
 def ladder(noise: Noise) -> tuple[str, ...]:

@@ -16,9 +16,12 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from stash.advice.stopping import Standing, standing
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.analysis.stability import MIN_ROUNDS, MeasurementProgress, standing
+from stash.analysis.breakdown import Breakdown
+from stash.analysis.stability import MIN_ROUNDS
+from stash.analysis.step_times import step_matrix
 from stash.core.printable import printable_line
 from stash.core.units import counted
 from stash.report.profile_page import table_rows
@@ -60,7 +63,7 @@ class Progress:
         self._live: Live | None = None
         self._since = self._updated = clock()
         self._moment: Moment | None = None
-        self._standing = MeasurementProgress(0)
+        self._standing = Standing(0)
         self._table: RenderableType | None = None
         self._next_line = 0.0
 
@@ -87,12 +90,15 @@ class Progress:
         self._moment, self._updated = moment, self._clock()
         if moment.profile is None:
             return
-        now = standing(moment.profile)
+        if not step_matrix(moment.profile).rounds:
+            return
+        breakdown = attribute(moment.profile)
+        now = standing(breakdown, self._wishes.precision)
         if now.rounds <= self._standing.rounds:
             return
         self._standing = now
         if self._live is not None:
-            self._table = _breakdown(moment.profile, self._plain)
+            self._table = _table(breakdown, moment.profile, self._plain)
         elif moment.elapsed >= self._next_line:
             self._next_line = moment.elapsed + self._wishes.budget / _LINES
             far = plain_text(_how_far(now, moment.elapsed, self._wishes))
@@ -146,8 +152,8 @@ def _forecast(round_seconds: float | None, budget: float) -> str:
     return f"a round takes about {round_seconds:.0f} s, {reach}; --budget {enough} gives {MIN_ROUNDS} rounds"
 
 
-def _how_far(now: MeasurementProgress, elapsed: float, wishes: ProfileOptions) -> str:
-    """``21 s of 60 s, about 12 s left; widest interval ±4.2%, wanted ±2%``."""
+def _how_far(now: Standing, elapsed: float, wishes: ProfileOptions) -> str:
+    """``21 s of 60 s, about 12 s left; prep ±4.2% of the step, wanted ±2.2%``."""
     budget = wishes.budget
     time_spent = f"{elapsed:.0f} s" + (f" of {budget:.0f} s" if math.isfinite(budget) else "")
     left = now.seconds_left(elapsed, budget)
@@ -157,12 +163,11 @@ def _how_far(now: MeasurementProgress, elapsed: float, wishes: ProfileOptions) -
         ends = ""
     else:
         ends = f", {'at most' if left == budget - elapsed else 'about'} {math.ceil(left)} s left"
-    reached = "" if now.widest is None else f"widest interval ±{now.widest:.1%}, "
-    return f"{time_spent}{ends}; {reached}wanted ±{wishes.precision * 100:g}%"
+    far = "" if now.stall is None else f"; {now.stall} ±{now.reached:.1%} of the step, wanted ±{now.wanted:.1%}"
+    return f"{time_spent}{ends}{far}"
 
 
-def _breakdown(profile: Profile, plain: bool) -> RenderableType:
-    breakdown = attribute(profile)
+def _table(breakdown: Breakdown, profile: Profile, plain: bool) -> RenderableType:
     strong = verdict(breakdown, profile).stalls
     stalls, step = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step, strong)
     return StallTable(each_text(printable_line, (*stalls, step)), plain)
