@@ -41,19 +41,25 @@ def decided(breakdown: Breakdown, precision: float | None = None) -> bool:
     return precision is not None or claims.kind != "cannot tell" or not any(stall.narrows for stall in claims.open)
 
 
-def wanted(stall: Stall, step_seconds: float, precision: float | None = None) -> float:
-    """The half-width in seconds at which a stall is known well enough: so much noise, and what else there is."""
-    noise = max(KNOWN * step_seconds, KNOWN_OF_ITSELF * abs(stall.seconds))
-    return math.hypot(noise if precision is None else precision * step_seconds, stall.parts.besides_noise)
+def _wanted(stall: Stall, step_seconds: float, precision: float | None) -> float:
+    """Seconds of noise at which a stall is known well enough."""
+    if precision is not None:
+        return precision * step_seconds
+    return max(KNOWN * step_seconds, KNOWN_OF_ITSELF * abs(stall.seconds))
+
+
+def _noise(stall: Stall) -> float:
+    """The part of its interval that more rounds narrow, in seconds; infinite if that is unknown."""
+    if stall.low is None:
+        return math.inf
+    return math.sqrt(max(0.0, stall.width**2 - stall.parts.besides_noise**2))
 
 
 def _farthest(breakdown: Breakdown, precision: float | None) -> Stall | None:
     """The stall that is farthest from being known well enough; ``None`` if all are."""
-    step = breakdown.step_seconds
-    missing = [
-        stall for stall in breakdown.stalls if stall.low is None or stall.width > wanted(stall, step, precision)
-    ]
-    return max(missing, key=lambda stall: stall.width / wanted(stall, step, precision), default=None)
+    beyond = [(_noise(each) - _wanted(each, breakdown.step_seconds, precision), each) for each in breakdown.stalls]
+    most, stall = max(beyond, key=lambda pair: pair[0])
+    return stall if most > 0 else None
 
 
 # How far a measurement has come
@@ -89,7 +95,7 @@ def standing(breakdown: Breakdown, precision: float | None = None) -> Standing:
     stall, step = _farthest(breakdown, precision), breakdown.step_seconds
     if stall is None:
         return Standing(rounds, rounds_needed=max(sets, FIRST_ROUNDS) * rounds // sets)
-    goal = wanted(stall, step, precision)
+    goal = math.hypot(_wanted(stall, step, precision), stall.parts.besides_noise)
     needed = _rounds_for(stall, goal, sets)
     return Standing(
         rounds=rounds,
@@ -102,9 +108,7 @@ def standing(breakdown: Breakdown, precision: float | None = None) -> Standing:
 
 def _rounds_for(stall: Stall, goal: float, rounds: int) -> int | None:
     """How many rounds bring the interval down to ``goal``, beyond all but the noise; ``None`` if too many to name."""
-    rest = stall.parts.besides_noise
-    noise = math.sqrt(max(0.0, stall.width**2 - rest**2))
-    return rounds_needed(noise, math.sqrt(max(0.0, goal**2 - rest**2)), rounds)
+    return rounds_needed(_noise(stall), math.sqrt(max(0.0, goal**2 - stall.parts.besides_noise**2)), rounds)
 
 
 # What more measuring would bring
@@ -121,8 +125,11 @@ def budget_to_decide(breakdown: Breakdown, profile: Profile, claims: Claims) -> 
         return _seconds(profile, rounds, FIRST_ROUNDS)
     stalls = [(stall, decisive_width(stall, step)) for stall in claims.open]
     if not stalls and asked is not None:
-        goals = [(stall, wanted(stall, step, asked)) for stall in breakdown.stalls]
-        stalls = [(stall, goal) for stall, goal in goals if stall.width > goal]
+        stalls = [
+            (stall, math.hypot(asked * step, stall.parts.besides_noise))
+            for stall in breakdown.stalls
+            if _noise(stall) > asked * step
+        ]
     if not stalls or not all(goal > stall.parts.besides_noise for stall, goal in stalls):
         return None
     needed = [_rounds_for(stall, goal, rounds) for stall, goal in stalls]

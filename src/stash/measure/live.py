@@ -101,7 +101,7 @@ class Progress:
             self._table = _table(breakdown, moment.profile, self._plain)
         elif moment.elapsed >= self._next_line:
             self._next_line = moment.elapsed + self._wishes.budget / _LINES
-            far = plain_text(_how_far(now, moment.elapsed, self._wishes))
+            far = plain_text("; ".join(_how_far(now, moment.elapsed, self._wishes)))
             self._print(f"  round {now.rounds} done after {far}")
 
     def _print_forecast(self, moment: Moment) -> None:
@@ -130,12 +130,13 @@ class Progress:
             phase,
         )
         if moment is None or not moment.elapsed:
-            far = f"{now - self._since:.0f} s"  # no block has begun yet, from which the budget counts
+            far = [f"{now - self._since:.0f} s"]  # no block has begun yet, from which the budget counts
         else:
             rounds = f"{counted(self._standing.rounds, 'round')}, "
-            far = rounds + _how_far(self._standing, moment.elapsed + now - self._updated, self._wishes)
+            far = _how_far(self._standing, moment.elapsed + now - self._updated, self._wishes)
+            far[0] = rounds + far[0]
         forecast = _forecast(moment.round_seconds, self._wishes.budget) if moment else ""
-        lines = [head, *(Text(f"  {line}", style="dim") for line in (far, forecast) if line)]
+        lines = [head, *(Text(f"  {line}", style="dim") for line in (*far, forecast) if line)]
         return Group(*lines, *([] if self._table is None else [self._table]))
 
 
@@ -152,8 +153,8 @@ def _forecast(round_seconds: float | None, budget: float) -> str:
     return f"a round takes about {round_seconds:.0f} s, {reach}; --budget {enough} gives {MIN_ROUNDS} rounds"
 
 
-def _how_far(now: Standing, elapsed: float, wishes: ProfileOptions) -> str:
-    """``21 s of 60 s, about 12 s left; prep ±4.2% of the step, wanted ±2.2%``."""
+def _how_far(now: Standing, elapsed: float, wishes: ProfileOptions) -> list[str]:
+    """``21 s of 60 s, about 12 s left``, and of the stall known least ``prep ±4.2% of the step, wanted ±2.2%``."""
     budget = wishes.budget
     time_spent = f"{elapsed:.0f} s" + (f" of {budget:.0f} s" if math.isfinite(budget) else "")
     left = now.seconds_left(elapsed, budget)
@@ -163,8 +164,10 @@ def _how_far(now: Standing, elapsed: float, wishes: ProfileOptions) -> str:
         ends = ""
     else:
         ends = f", {'at most' if left == budget - elapsed else 'about'} {math.ceil(left)} s left"
-    far = "" if now.stall is None else f"; {now.stall} ±{now.reached:.1%} of the step, wanted ±{now.wanted:.1%}"
-    return f"{time_spent}{ends}{far}"
+    far = [f"{time_spent}{ends}"]
+    if now.stall is not None:
+        far.append(f"{now.stall} ±{now.reached:.1%} of the step, wanted ±{now.wanted:.1%}")
+    return far
 
 
 def _table(breakdown: Breakdown, profile: Profile, plain: bool) -> RenderableType:
