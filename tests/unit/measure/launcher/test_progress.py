@@ -86,7 +86,7 @@ def test_a_log_gets_the_first_round_and_then_a_few_dozen_at_most() -> None:
 
 
 def test_an_overdrawn_budget_is_called_ending() -> None:
-    assert "63 s of 60 s, ending " in rendered(screen(), Moment("crowd", 4, 63.0, rounds(4)))
+    assert "63 s of 60 s, ending" in rendered(screen(), Moment("crowd", 4, 63.0, rounds(4)))
 
 
 def test_a_budget_of_few_rounds_is_said_to_be_one_before_they_are_measured() -> None:
