@@ -20,7 +20,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 DATA := data/images
-# Seconds: as long as two cores without other work need until every stall is known to +/-2 % of the step.
+# Seconds at most: it ends as soon as the verdict holds.
 DEMO_BUDGET ?= 120
 
 # Every launch imports Stash again, and every session of tests rewrites its asserts unless it finds them rewritten.

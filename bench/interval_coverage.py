@@ -5,7 +5,8 @@ sizes, real rule of stopping, real estimators; only steps are drawn instead of t
 says how many of the intervals hold the truth, and half their width in the median, as a share of the step. Of noise
 made of rare events the profiles that met one have a row of their own, and so has fetch as it would be known to
 somebody who knows which blocks are longer and by how much, but not how often (``informed``).
-What real launches add is asked by ``bench.truth.interval_coverage``.
+Errors of the method and of the launch, of the sizes that Stash assumes, are drawn into the truth: this asks whether
+the whole interval is as wide as its parts say. What real launches add is asked by ``bench.truth.interval_coverage``.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from scipy.special import betaincinv, stdtrit
 from bench.machine import arguments, machine
 from bench.noise.models import Factors, Hiccups, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
 from bench.table import show
+from stash.advice.stopping import decided
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
+from stash.analysis.uncertainty import launch_error
+from stash.core.intervals import NORMAL
 from stash.core.ladder import CATCH_UP, NAMES, round_of_visits, rung, stall_names
 from stash.core.records.profile import Block, Profile, Rank, Settings, Workload
-from stash.core.rounds import precise_enough
 from stash.measure.agent.runner.block_plan import StepPace, plan
 
 STALLS = {
@@ -125,7 +128,8 @@ class Run:
         )  # fmt: skip
 
     def enough(self) -> bool:
-        return precise_enough(step_matrix(self.profile()).matrix, PRECISION)
+        profile = self.profile()
+        return bool(step_matrix(profile).rounds) and decided(attribute(profile))
 
 
 def ladder(noise: Noise) -> tuple[str, ...]:
@@ -205,15 +209,19 @@ def held(noise: Noise, seed: int) -> Held:
     true, found = truth(run), attribute(run.profile())
     rounds, step = found.rounds + found.rounds_dropped, found.step.value
     times = dict(zip((*stall_names(run.rungs), "step"), (*(s.time for s in found.stalls), found.step), strict=True))
+    known, fetch, noisy = None, true["fetch"], np.random.default_rng((seed, 1))
+    for name in times:
+        stall = found.stall(name)
+        errors = (launch_error(step), 0.0 if stall is None else stall.parts.method or 0.0)
+        true[name] += float(noisy.normal(0, math.hypot(*errors) / NORMAL))
     cells = {
         name: (time.low <= true[name] <= time.high, time.half_width / step)
         for name, time in times.items()
         if time.low is not None and time.high is not None and time.half_width is not None
     }
-    known = None
     if noise.hiccups is not None:
         low, high = informed(noise, run, rounds)
-        known = (low <= true["fetch"] <= high, (high - low) / 2 / step)
+        known = (low <= fetch <= high, (high - low) / 2 / step)
     return Held(rounds, run.met > 0, cells, known)
 
 

@@ -22,6 +22,7 @@ from bench.noise.steps import TWO_RANKS
 from bench.recorded import numbers
 from bench.table import show
 from stash.core import rounds as stats
+from stash.core.intervals import Interval
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent.runner.block_plan import BlockSize, Plan, StepPace, plan
 
@@ -91,6 +92,11 @@ class Machine:
         return float((laps + more) * moments[-1] + np.interp(rest, self.counts, moments))
 
 
+def widest(stalls: list[Interval]) -> float:
+    """The largest half-width in seconds; infinite if any interval is unknown."""
+    return max(math.inf if stall.half_width is None else stall.half_width for stall in stalls)
+
+
 @dataclass
 class Run:
     """One simulated profile: complete rounds ``[round, rung]`` in seconds, when each ended, and seconds measured."""
@@ -106,7 +112,8 @@ class Run:
     def precise_after(self) -> float:
         """Seconds until every interval is narrow enough, or infinity."""
         for count in range(3, len(self.ends) + 1, max(1, len(self.ends) // 60)):
-            if stats.precise_enough(np.array(self.matrix[:count]), PRECISION):
+            *stalls, step = stats.whole_estimate(np.array(self.matrix[:count]))
+            if widest(stalls) <= PRECISION * step.value:
                 return self.ends[count - 1]
         return math.inf
 
@@ -206,7 +213,7 @@ def row(job: Job, design: Design, runs: list[Run], truth: np.ndarray) -> list[st
         design.name,
         *(f"{size.settle} + {size.steps}" for size in (design.sizes.replay, design.sizes.data)),
         f"{after:.0f} s" if math.isfinite(after) else f"over {LIMIT:.0f} s",
-        f"{np.median([stats.widest(found) for found in early]) / step:.1%}",
+        f"{np.median([widest(found) for found in early]) / step:.1%}",
         f"{np.mean(errors) / step:.2%}",
         f"{np.mean(held):.0%}",
         f"{np.mean([run.measured / run.ends[-1] for run in runs]):.0%}",

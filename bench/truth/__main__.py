@@ -35,10 +35,11 @@ def per_stall(results: Sequence[Result]) -> str:
             f"{r.estimate * 1e3:.1f}", interval, f"{r.points:+.2f}",
             "" if r.timed_points is None else f"{r.timed_points:+.2f}", held(r, r.truth), held(r, r.timed),
             f"{r.used:.0f}", r.named or "nothing", "yes" if r.right else "**no**",
+            "" if r.noise is None else f"{r.noise * 1e3:.2f}",
         ])  # fmt: skip
     heads = (
         "case", "stall", "by hand (ms)", "stopwatch (ms)", "estimate (ms)", "95 % interval", "error (points)",
-        "error to stopwatch", "holds", "holds stopwatch", "s", "named", "right",
+        "error to stopwatch", "holds", "holds stopwatch", "s", "named", "right", "noise (ms)",
     )  # fmt: skip
     return table(heads, rows)
 
@@ -55,8 +56,7 @@ def summary(results: Sequence[Result]) -> str:
         f"Error against the stopwatch ({len({r.case for r in results if r.timed is not None})} cases): "
         f"{_errors([r.timed_points for r in results])}.",
         f"Error against the truth by hand in ms, median (range): {_by_stall(results)}.",
-        f"95 % intervals that hold the truth by hand: {_coverage([r.holds(r.truth) for r in results])}, "
-        f"with the method's own error {_coverage([r.explained for r in results])}; "
+        f"95 % intervals that hold the truth by hand: {_coverage([r.holds(r.truth) for r in results])}; "
         f"that hold the stopwatch's: {_coverage([r.holds(r.timed) for r in results])}.",
         f"Right causes, verdict and slow rank: {sum(r.right for r in runs)} of {len(runs)}.",
         f"Seconds per answer: median {np.median(used):.0f}, most {max(used):.0f}.",

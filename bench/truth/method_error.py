@@ -5,7 +5,7 @@ interpreter's work between layers, copies into buckets, bookkeeping of files. Wh
 beyond the noise gives a half-width per stall, in seconds and as a share of the stall; it is then checked on cases
 that were left out, and on a later run if there is one. RUN and LATER are files with the table that ``make truth``
 prints; the one fitted to is ``bench/truth/data/2026-11-22.md``, a later one lies beside it. The result is copied,
-with its date, to ``stash.analysis.attribution``.
+with its date, to ``stash.analysis.uncertainty``.
 """
 
 from __future__ import annotations
@@ -50,9 +50,13 @@ def residuals(path: Path) -> list[Residual]:
     found = []
     for line in path.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("| ").split("|")]
-        if len(cells) == 13 and " to " in cells[5]:
-            low, high = (float(end) / 1e3 for end in cells[5].split(" to "))
-            found.append(Residual(cells[0], cells[1], float(cells[2]) / 1e3, float(cells[4]) / 1e3, low, high))
+        if len(cells) not in (13, 14) or " to " not in cells[5]:
+            continue
+        truth, estimate = float(cells[2]) / 1e3, float(cells[4]) / 1e3
+        low, high = (float(end) / 1e3 for end in cells[5].split(" to "))  # until 2026-11-24 of the noise alone
+        if len(cells) == 14:
+            low, high = (estimate + sign * float(cells[13] or "nan") / 1e3 for sign in (-1, 1))
+        found.append(Residual(cells[0], cells[1], truth, estimate, low, high))
     return found
 
 

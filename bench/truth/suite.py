@@ -6,7 +6,6 @@ Knows what a right answer is; not how a case's truth is worked out (``cases``) o
 from __future__ import annotations
 
 import json
-import math
 import tempfile
 import time
 from collections.abc import Sequence
@@ -47,8 +46,8 @@ class Result:
     """The stalls that the answer ranks first, as many as there are causes."""
     right: bool
     """Whether those are the causes, in their order, and the slow rank is named if there is one."""
-    method: float | None = None
-    """Half-width of the method's own error."""
+    noise: float | None = None
+    """Half-width that rounds leave open, the part of the interval that ``bench.truth.method_error`` needs."""
 
     @property
     def points(self) -> float:
@@ -64,14 +63,6 @@ class Result:
         if self.low is None or self.high is None or truth is None:
             return None
         return self.low <= truth <= self.high
-
-    @property
-    def explained(self) -> bool | None:
-        """Whether noise and the method's own error together hold the truth by hand."""
-        if self.low is None or self.high is None or self.method is None:
-            return None
-        noise = self.estimate - self.low if self.estimate > self.truth else self.high - self.estimate
-        return abs(self.estimate - self.truth) <= math.hypot(noise, self.method)
 
 
 def run(case: Case, budget: float, precision: float = 1.0, timed: bool = False) -> list[Result]:
@@ -95,7 +86,7 @@ def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: P
             why = next((missing.why for missing in breakdown.skipped if missing.name == name), "left out")
             raise RuntimeError(f"{case.name}: {name} is unknown: {why}")
         answer = (stall.seconds, stall.low, stall.high, breakdown.step_seconds)
-        judged = (", ".join(ranked), right, stall.method)
+        judged = (", ".join(ranked), right, stall.parts.noise)
         results.append(Result(case.name, name, seconds, timed.get(name), *answer, used, *judged))
     return results
 

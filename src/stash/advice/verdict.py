@@ -8,106 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from stash.advice.case import Case, Remedy, reason
+from stash.advice.claims import Claims, Kind, may_claim
 from stash.advice.remedies import REMEDIES
-from stash.analysis.breakdown import (
-    SIGNIFICANT_SHARE,
-    SMALL_SHARE,
-    Breakdown,
-    Figures,
-    Missing,
-    Stall,
-    Surfacing,
-    figures,
-)
+from stash.advice.stopping import FIRST_ROUNDS, beyond_rounds, budget_to_decide, precision_asked
+from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Figures, Stall, Surfacing, figures
 from stash.analysis.findings.machine import Finding
-from stash.analysis.stability import FIRST_ROUNDS, MIN_ROUNDS, budget_for, more_time
 from stash.core.formatting import listed
 from stash.core.ladder import DATA_STALLS, NOT_ASKED
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
 from stash.core.units import format_seconds
-
-# What may be claimed
-
-Kind = Literal["stall", "tie", "compute", "cannot tell", "estimate"]
-
-
-class Claims(Record):
-    """What may be said of a breakdown; compute is never among its stalls."""
-
-    kind: Kind
-    """``estimate`` after fewer than three rounds: nothing is certain, and nothing is named."""
-    certain: tuple[Stall, ...] = ()
-    """Stalls that certainly matter, largest first: all for ``cannot tell``, else those that may be the largest."""
-    open: tuple[Stall, ...] = ()
-    """Not certain, and yet their intervals reach beyond 5 % of the step: the farthest first."""
-    disputed: tuple[Stall, ...] = ()
-    """Stalls of which two estimates contradict each other for no known cause; in neither of the above."""
-    unknown: tuple[Missing, ...] = ()
-    """Stalls that such a job can have and that were not measured."""
-
-    @property
-    def hidden(self) -> tuple[Missing, ...]:
-        """The unknown ones whose time is counted as compute."""
-        return tuple(missing for missing in self.unknown if missing.contained_in == "compute")
-
-
-def may_claim(breakdown: Breakdown) -> Claims:
-    """The claims that the breakdown's intervals allow.
-
-    A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. One of which
-    two estimates contradict each other is not certain. Certain stalls whose intervals overlap the largest one's tie:
-    intervals that do not overlap differ, however the errors of the two go together. Compute dominates where every
-    measured stall is small for certain and compute contains no unmeasured one.
-    """
-    unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
-    if breakdown.repetitions < MIN_ROUNDS:
-        return Claims(kind="estimate", unknown=unknown)
-    step = breakdown.step_seconds
-    every = [stall for stall in breakdown.stalls if stall.name != "compute"]
-    disputes = ((stall, breakdown.disputed(stall.name)) for stall in every)
-    # the larger of two estimates
-    most = {stall.name: max(_high(stall), dispute.waited) for stall, dispute in disputes if dispute is not None}
-    disputed = tuple(stall for stall in every if stall.name in most and most[stall.name] > SMALL_SHARE * step)
-    stalls = [stall for stall in every if stall not in disputed]
-    # significant, and known to within half of itself or 5 % of the step
-    certain = [s for s in stalls if s.significant and width(s) <= max(s.seconds / 2, SMALL_SHARE * step)]
-    certain.sort(key=lambda stall: -stall.seconds)
-    large = [s for s in stalls if s not in certain and _high(s) > SMALL_SHARE * step]
-    large.sort(key=lambda stall: -_high(stall))
-    found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), disputed=disputed, unknown=unknown)
-    may_be = max([*map(_high, large), *(most[stall.name] for stall in disputed)], default=0.0)
-    if certain and may_be <= _high(certain[0]):
-        leading = tuple(s for s in certain if _high(s) >= _low(certain[0]))
-        return found.model_copy(update={"kind": "tie" if len(leading) > 1 else "stall", "certain": leading})
-    if certain or large or disputed or found.hidden:
-        return found
-    return found.model_copy(update={"kind": "compute"})
-
-
-def width(stall: Stall) -> float:
-    """The longer arm of the stall's interval, in seconds; 0 if it has none."""
-    return max(_high(stall) - stall.seconds, stall.seconds - _low(stall))
-
-
-def decisive_width(stall: Stall, step_seconds: float) -> float:
-    """The width in seconds at which an open stall of this estimate is either certain or small."""
-    small = SMALL_SHARE * step_seconds
-    if stall.share < SIGNIFICANT_SHARE:
-        return small - stall.seconds
-    return min(stall.seconds, max(stall.seconds / 2, small))
-
-
-def _low(stall: Stall) -> float:
-    return stall.seconds if stall.low is None else stall.low
-
-
-def _high(stall: Stall) -> float:
-    return stall.seconds if stall.high is None else stall.high
-
 
 # What to do next
 
@@ -117,19 +29,15 @@ _WORTH_SAYING = 0.005
 
 
 def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]:
-    """At most three sentences; ``budget`` should decide what is open as ``--budget``, ``None`` beyond an hour."""
-    if claims.kind == "compute":
-        return _against(case, "compute")
-    if claims.kind == "stall":
-        return _against(case, claims.certain[0].name)
-    if claims.kind == "tie":
-        return _first_of_each(case, claims)
-    steps = []
-    if claims.open or claims.kind == "estimate":
-        gain = "intervals shrink with the root of the time"
-        if claims.kind == "estimate":
-            gain = f"{FIRST_ROUNDS} rounds or so"
-        steps.append(f"{_upper(more_time(budget))}." if budget is None else f"{_upper(more_time(budget))}: {gain}.")
+    """At most three sentences, of which the first is the one to take; ``budget`` is that of ``Advice``."""
+    if claims.kind in ("compute", "stall", "tie"):
+        name = "compute" if claims.kind == "compute" else claims.certain[0].name
+        steps = list(_first_of_each(case, claims) if claims.kind == "tie" else _against(case, name))
+        asked = precision_asked(case.profile)
+        if budget is not None and asked is not None:
+            steps[MAX_STEPS - 1 :] = [f"Profile again with --budget {budget:g} for the ±{asked:.1%} asked for."]
+        return tuple(steps)
+    steps = [_more_time(case, claims, budget)] if claims.open or claims.kind == "estimate" else []
     if claims.disputed:
         steps.append(
             "Profile again on a machine that does nothing else, and see what the script does with batches besides "
@@ -143,6 +51,22 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
         how = f"Tell {listed(names)} from compute: {why}."
         steps.append(f"Profile again without --rungs, which left out {listed(names)}." if why == NOT_ASKED else how)
     return (*steps, *_first_of_each(case, claims))[:MAX_STEPS]
+
+
+def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
+    """How to learn what is open: by measuring longer where that helps."""
+    if budget is not None:
+        gain = f"{FIRST_ROUNDS} rounds or so" if claims.kind == "estimate" else "that should decide it"
+        return f"Profile again with --budget {budget:g}: {gain}."
+    stall = beyond_rounds(case.breakdown, claims)
+    if stall is not None:
+        return (
+            "Profile again with a larger batch, if memory allows: however long it measures, Stash knows "
+            f"{stall.name} to ±{format_seconds(stall.parts.besides_noise)} at best, a smaller part of a longer step."
+        )
+    return (
+        "Stop other work on the machine and profile again: as it is, not even an hour of measuring would decide it."
+    )
 
 
 def hidden_behind(breakdown: Breakdown, name: str) -> Surfacing | None:
@@ -215,7 +139,7 @@ class Advice(Record):
     open: tuple[Stall, ...]
     """Not known to exist, and not known to be small."""
     budget_seconds: float | None
-    """The ``--budget`` that should decide about the open ones; ``None`` if nothing is open, or beyond an hour."""
+    """The ``--budget`` that should decide what is open, or reach the precision asked for; ``None`` if none would."""
     text: str
     next_steps: tuple[str, ...] = ()
 
@@ -223,13 +147,7 @@ class Advice(Record):
 def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     """What may be said about a breakdown, and what to do next."""
     claims, case = may_claim(breakdown), Case(breakdown, profile)
-    rounds, step = breakdown.repetitions, breakdown.step_seconds
-    # the budget that decides about every open stall; after one round, the one that gives intervals at all
-    wanted = [budget_for(profile, rounds, width(stall), decisive_width(stall, step)) for stall in claims.open]
-    if claims.kind == "estimate":
-        wanted = [budget_for(profile, rounds, None, 0.0)]
-    known = [budget for budget in wanted if budget is not None]
-    budget = max(known) if known and len(known) == len(wanted) else None
+    budget = budget_to_decide(breakdown, profile, claims)
     leading = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())
     stalls = tuple(stall.name for stall in leading) or (("compute",) if claims.kind == "compute" else ())
     if claims.kind == "compute":
@@ -265,8 +183,10 @@ def _stalls_text(case: Case, claims: Claims) -> str:
     """Of the stall that dominates, or of several that tie; and of others that may be larger."""
     written, leading = figures(case.breakdown.stalls), claims.certain
     if claims.kind == "stall":
-        (stall, *_), why = leading, reason(case, leading[0].name)
+        (stall, *_), why, compute = leading, reason(case, leading[0].name), _mostly_compute(case, claims)
         text = f"The {stall.name} stall takes {written.quantity(stall.name)} of every {written.step} step"
+        if compute:
+            text = f"{compute} The largest stall is {stall.name}, {written.quantity(stall.name)}"
         text += f" ({written.share(stall.name)}): {why}." if why else f" ({written.share(stall.name)})."
         hidden = hidden_behind(case.breakdown, stall.name)
         if hidden:
@@ -277,7 +197,9 @@ def _stalls_text(case: Case, claims: Claims) -> str:
     else:
         names = listed([stall.name for stall in leading])
         times = listed([f"{written.quantity(stall.name)} ({written.share(stall.name)})" for stall in leading])
-        text = f"The {names} stalls take {times} of every {written.step} step; which is the largest is not known yet."
+        compute = _mostly_compute(case, claims)
+        whole = "" if compute else f" of every {written.step} step"
+        text = f"{compute} The {names} stalls take {times}{whole}; which is the largest is not known yet.".lstrip()
         for stall in leading:
             why = reason(case, stall.name)
             text += f" {stall.name.capitalize()}: {why}." if why else ""
@@ -285,10 +207,30 @@ def _stalls_text(case: Case, claims: Claims) -> str:
     return f"{text} Others are not known well enough: {_upper_ends(written, rivals)}." if rivals else text
 
 
+def _mostly_compute(case: Case, claims: Claims) -> str:
+    """A sentence where compute is certainly half of the step at least, and nothing but compute; else empty."""
+    breakdown, written = case.breakdown, figures(case.breakdown.stalls)
+    compute, largest = breakdown.stall("compute"), max(stall.seconds for stall in breakdown.stalls)
+    if compute is None or compute.seconds < largest or claims.hidden:
+        return ""
+    if (compute.low or 0.0) < breakdown.step_seconds / 2:
+        return ""
+    return (
+        f"Compute is most of every {written.step} step: {written.quantity('compute')} ({written.share('compute')})."
+    )
+
+
 def _undecided_text(case: Case, claims: Claims) -> str:
     written, parts = figures(case.breakdown.stalls), []
+    compute = _mostly_compute(case, claims)
     if claims.open:
-        parts.append(f"Cannot tell yet what dominates a step of {written.step}: {_upper_ends(written, claims.open)}.")
+        what = (
+            f"{compute} Cannot tell yet which stall matters"
+            if compute
+            else "Cannot tell yet what dominates a step of"
+        )
+        what += "" if compute else f" {written.step}"
+        parts.append(f"{what}: {_upper_ends(written, claims.open)}.")
     for stall in claims.disputed:
         dispute = case.breakdown.disputed(stall.name)
         assert dispute is not None

@@ -1,4 +1,4 @@
-"""Profile in, breakdown out: stalls by paired differences, the method's own error, and remarks on the figures.
+"""Profile in, breakdown out: stalls by paired differences, and remarks on the figures.
 
 The stalls sum exactly to the step because they are differences of neighbouring rungs over the same kept rounds.
 What is only a second opinion (loader waits, rates, the exchange run by itself) stands beside the stalls and is
@@ -28,38 +28,13 @@ from stash.analysis.disturbance import disturbance, undisturbed
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
 from stash.analysis.stability import stability
 from stash.analysis.step_times import StepTimes, count_samples, rank_times, step_matrix
+from stash.analysis.uncertainty import launch_error, least_possible, whole_stall
 from stash.core.errors import ArtefactError, StashError
 from stash.core.ladder import stall_names
 from stash.core.levels import level
 from stash.core.records.profile import Profile
 from stash.core.rounds import increments, stands_out, whole_estimate
 from stash.core.units import format_seconds, pace
-
-MEASURED = "2026-11-22, 145 stalls of 40 emulated jobs on 2 cores of AMD EPYC over gloo"
-"""When and on what; ``python -m bench.truth.method_error bench/truth/data/2026-11-22.md`` fits it."""
-SECONDS = {
-    "compute": 0.68e-3,
-    "contention": 0.0,
-    "interconnect": 2.64e-3,
-    "network": 1.85e-3,
-    "prep": 0.83e-3,
-    "fetch": 1.03e-3,
-}
-"""Half of a 95 % interval per step; 0 where noise explained every error."""
-SHARE = 0.01
-"""Of the stall, besides."""
-
-
-def method_error(stall: str, seconds: float) -> float | None:
-    """Half of the method's own 95 % interval of a stall that takes ``seconds``; ``None`` if unknown.
-
-    An interval over rounds tells how far steps repeat themselves. It knows nothing of what is the same in every
-    round: the interpreter's work between layers, copies into buckets, bookkeeping of files. How large that is was
-    seen where truth is known; what could not be tried there (``transfer``) stays unknown.
-    """
-    fixed = SECONDS.get(stall)
-    return None if fixed is None else math.hypot(fixed, SHARE * seconds)
-
 
 SLOW_RANK_EXCESS = 0.05
 
@@ -92,8 +67,9 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
         raise StashError(f"{named} has no complete round: {reached}{ended}; profile again with a larger --budget")
     kept = every.calmed()
     *entries, step = whole_estimate(every.matrix)
+    least, seconds = least_possible(profile, kept), kept.step_seconds
     stalls = tuple(
-        Stall(name=name, time=time, share=time.value / kept.step_seconds, method=method_error(name, time.value))
+        whole_stall(name, time, seconds, least.get(name))
         for name, time in zip(stall_names(kept.rungs), entries, strict=True)
     )
     paper, samples = _paper(profile, kept), count_samples(profile, kept)
@@ -104,7 +80,7 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
     return Breakdown(
         source=named,
         step_seconds=kept.step_seconds,
-        step=step,
+        step=step.widened(launch_error(seconds)),
         samples=samples,
         waits=waited,
         rounds=len(kept.rounds),

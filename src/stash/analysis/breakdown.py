@@ -30,10 +30,35 @@ SIGNIFICANT_SHARE = 0.03
 SMALL_SHARE = 0.05
 """A stall whose interval stays below this share of the step is small for certain.
 
-It is ``SIGNIFICANT_SHARE`` and the default precision of 2 % together: a profile as precise as that can always tell.
+It is ``SIGNIFICANT_SHARE`` and 2 % together: a stall known to that is certain or small.
 """
+_HARDLY = 1.1
+"""An interval of so many times what is not noise in it is hardly narrowed by more rounds."""
 _ROUNDING = 1e-9
 """Of the largest stall: how exactly the stalls add up to the step."""
+
+
+class Parts(Record):
+    """What a stall's interval is made of: half-widths of 95 % intervals, in seconds; ``None`` if not known."""
+
+    noise: float | None = None
+    """Of rounds; the only part that more rounds narrow."""
+    method: float | None = None
+    """Of the method itself, as seen where truth is known; never known of transfer."""
+    launch: float = 0.0
+    """Of another launch of the same job."""
+    correction: float | None = None
+    """Of what was subtracted for other work on the machine."""
+
+    @property
+    def besides_noise(self) -> float:
+        """All but the noise together."""
+        return math.hypot(self.method or 0.0, self.launch, self.correction or 0.0)
+
+    @property
+    def common(self) -> float:
+        """What is the same in every launch of the job, so that several of them do not narrow it."""
+        return math.hypot(self.method or 0.0, self.correction or 0.0)
 
 
 class Stall(Record):
@@ -41,11 +66,11 @@ class Stall(Record):
 
     name: str
     time: Interval
-    """Seconds per step, with their interval; unknown after a single round."""
+    """Seconds per step, with the whole interval that is to hold the truth; unknown after a single round."""
     share: float
     """Of the step."""
-    method: float | None = None
-    """Half-width in seconds of the method's own error, which ``time`` does not contain; ``None`` if unknown."""
+    parts: Parts = Parts()
+    """What its interval is made of."""
 
     @property
     def seconds(self) -> float:
@@ -60,13 +85,25 @@ class Stall(Record):
         return self.time.high
 
     @property
+    def width(self) -> float:
+        """The longer arm of its interval, in seconds; 0 if it has none."""
+        return (
+            0.0 if self.low is None or self.high is None else max(self.high - self.seconds, self.seconds - self.low)
+        )
+
+    @property
+    def narrows(self) -> bool:
+        """Whether more rounds would narrow its interval by more than a tenth."""
+        return self.width > _HARDLY * self.parts.besides_noise
+
+    @property
     def within_noise(self) -> bool:
         """The interval contains zero: this stall may not exist."""
         return self.time.within_noise
 
     @property
     def significant(self) -> bool:
-        """Known to be outside the noise, and at least 3 % of the step."""
+        """Known not to be zero, and at least 3 % of the step."""
         return self.low is not None and not self.within_noise and self.share >= SIGNIFICANT_SHARE
 
 
@@ -211,7 +248,7 @@ class Breakdown(Record):
     """What it is a breakdown of, to be named in errors: a file, or a job."""
     step_seconds: float
     step: Interval
-    """The same with its interval, which is no sum of the stalls' intervals: those hold no slow noise."""
+    """The same with its whole interval, which is no sum of the stalls' intervals."""
     samples: SampleCounts | None
     waits: Waits
     rounds: int

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.step_times import step_matrix
+from stash.analysis.uncertainty import launch_error
 from stash.core.formatting import listed
-from stash.core.intervals import Interval, change, together
+from stash.core.intervals import NORMAL, Interval, change, together
 from stash.core.ladder import STALLS
 from stash.core.levels import level
 from stash.core.records.base import Record
@@ -23,8 +24,6 @@ from stash.core.records.profile import Profile
 
 SLOWER, FASTER, NOT_SHOWN, UNKNOWN = "slower", "faster", "no difference shown", "unknown"
 STEP, RATE = "step", "samples/s"
-LAUNCH_SPREAD = 0.005
-"""Standard deviation between launches of one job on one machine, as a share of its step (``bench/comparison.py``)."""
 
 
 class Difference(Record):
@@ -72,7 +71,7 @@ def compare(before: Sequence[Breakdown], after: Sequence[Breakdown]) -> RunCompa
     lines = []
     for name in (*both, STEP, *rates):
         first, second = measured(name, before), measured(name, after)
-        lines.append(Difference(name=name, before=first, after=second, change=change(first, second)))
+        lines.append(Difference(name=name, before=first, after=second, change=changed_by(name, before, after)))
     return RunComparison(
         lines=tuple(lines),
         only_before=tuple(name for name in has[0] if name not in both),
@@ -81,9 +80,41 @@ def compare(before: Sequence[Breakdown], after: Sequence[Breakdown]) -> RunCompa
 
 
 def measured(name: str, runs: Sequence[Breakdown]) -> Interval:
-    """A stall, the step or the rate of one side, with what its launches may differ by."""
-    whole = [(_of(RATE, run) if name == RATE else run.step).value for run in runs]
-    return together([_of(name, run) for run in runs], LAUNCH_SPREAD * sum(whole) / len(whole))
+    """A stall, the step or the rate of one side: of one run what that says of itself, of several their mean."""
+    if len(runs) == 1:
+        return _of(name, runs[0])
+    return _repeatable(name, runs).widened(_common(name, runs))
+
+
+def changed_by(name: str, before: Sequence[Breakdown], after: Sequence[Breakdown], factor: float = 1.0) -> Interval:
+    """What ``after`` has more than ``factor`` times ``before``.
+
+    What the method adds to a stall it adds on both sides: only the difference of its errors is left in a change.
+    """
+    found = change(_repeatable(name, before).scaled(factor), _repeatable(name, after))
+    return found.widened(abs(_common(name, after) - factor * _common(name, before)))
+
+
+def _repeatable(name: str, runs: Sequence[Breakdown]) -> Interval:
+    """The mean over the runs of a side, with what another launch would measure otherwise."""
+    spreads = [launch_error(_of(RATE if name == RATE else STEP, run).value) for run in runs]
+    rounds = [_noise_of(name, run, launch) for run, launch in zip(runs, spreads, strict=True)]
+    return together(rounds, sum(spreads) / len(runs) / NORMAL)
+
+
+def _noise_of(name: str, run: Breakdown, launch: float) -> Interval:
+    """What the rounds of one run tell by themselves."""
+    whole, stall = _of(name, run), run.stall(name)
+    if stall is None:
+        return whole.narrowed(launch)
+    arm = stall.parts.noise
+    return Interval(value=whole.value) if arm is None else Interval(value=whole.value).within(arm)
+
+
+def _common(name: str, runs: Sequence[Breakdown]) -> float:
+    """Half-width of what all runs of a side are off by together."""
+    parts = [stall.parts.common for run in runs if (stall := run.stall(name)) is not None]
+    return sum(parts) / len(parts) if parts else 0.0
 
 
 def _of(name: str, run: Breakdown) -> Interval:
@@ -226,4 +257,4 @@ def _replayed(runs: Sequence[Profile]) -> Interval | None:
         if times.top_replay is None:
             return None
         found.append(level(times.matrix, times.rungs.index(times.top_replay)))
-    return together(found, LAUNCH_SPREAD * sum(each.value for each in found) / len(found))
+    return together(found, launch_error(sum(each.value for each in found) / len(found)) / NORMAL)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.comparison import RATE, STEP, UNSAID, measured, recorded_facts
+from stash.analysis.comparison import RATE, STEP, UNSAID, changed_by, measured, recorded_facts
 from stash.core.errors import UnitError, UserError
 from stash.core.formatting import quantity
 from stash.core.intervals import Interval, change
@@ -113,12 +113,12 @@ def not_slower(tolerance: Tolerance, before: Sequence[Breakdown], after: Sequenc
     Raises UserError if a side does not have the stall.
     """
     _refuse_without(tolerance.name, tolerance.typed, [*before, *after])
-    first, second = measured(tolerance.name, before), measured(tolerance.name, after)
-    apart = change(first, second)
+    first = measured(tolerance.name, before)
+    apart = changed_by(tolerance.name, before, after)
     share = f" ({apart.value / first.value:+.1%})" if first.value > 0 else ""
     what = f"the {tolerance.name}" if tolerance.name == STEP else f"the {tolerance.name} stall"
     return Decision(
-        limit=tolerance.typed, verdict=_verdict(change(first.scaled(1 + tolerance.fraction), second)),
+        limit=tolerance.typed, verdict=_verdict(changed_by(tolerance.name, before, after, 1 + tolerance.fraction)),
         sentence=f"{what} changed by {quantity(apart, 'seconds')} from {format_seconds(first.value)}{share}; "
         f"asked for is at most {100 * tolerance.fraction:+g}%",
     )  # fmt: skip

@@ -7,6 +7,7 @@ stalls contradict each other. What follows from a contradiction is for the advic
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -23,8 +24,9 @@ from stash.analysis.breakdown import (
     Waits,
 )
 from stash.analysis.step_times import StepTimes, mean_over_rounds, rank_values, replicas_per_rank
+from stash.analysis.uncertainty import launch_error, method_error
 from stash.core.intervals import Interval, mean_interval
-from stash.core.ladder import DATA_STALLS, RUNGS, STALLS, rung
+from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, RUNGS, STALLS, rung, stall_names
 from stash.core.records.profile import Block, Profile
 from stash.core.rounds import increments
 from stash.core.units import format_seconds
@@ -84,7 +86,11 @@ def communication(profile: Profile, kept: StepTimes) -> Communication:
     # The top replay rung less the rung just below all exchange: interconnect and network stall together.
     without, top, exposed = [name for name in kept.rungs if not rung(name).exchanges], kept.top_replay, None
     if without and top is not None and rung(top).exchanges:
-        exposed = increments(np.column_stack([kept.of(without[-1]), kept.of(top)]))[0]
+        noise = increments(np.column_stack([kept.of(without[-1]), kept.of(top)]))[0]
+        errors = [
+            method_error(each, noise.value) or 0.0 for each in stall_names(kept.rungs) if each in EXCHANGE_STALLS
+        ]
+        exposed = noise.widened(math.hypot(launch_error(kept.step_seconds), *errors))
     return Communication(
         total_seconds=total,
         exposed_seconds=exposed.value if exposed else None,

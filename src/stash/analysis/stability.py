@@ -1,64 +1,19 @@
-"""Whether a profile's numbers deserve trust, how far a measurement has come, and what more of it would bring.
+"""Whether a profile's numbers deserve trust.
 
 Turns the checks of ``stash.core.rounds`` (drift, two modes, spread, rounds) and what hosts report of themselves
-(steal time) into warnings, each ending in advice. Changes no number; extrapolates from the rounds at hand, and
-believes that the machine goes on as it was.
+(steal time) into warnings. Changes no number; how much longer to measure is said by the verdict, once.
 """
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from dataclasses import dataclass
-
 import numpy as np
 
 from stash.analysis.breakdown import SampleCounts, Stability, Stall
-from stash.analysis.step_times import StepTimes, differ, step_matrix
+from stash.analysis.step_times import StepTimes, differ
 from stash.core.ladder import STALLS, stall_names
 from stash.core.records.profile import Profile
-from stash.core.rounds import drift, increments, rounds_needed, spread, two_modes, whole_estimate, widest
+from stash.core.rounds import drift, increments, spread, two_modes, warming_up
 from stash.core.units import format_seconds
-
-# What more measuring would bring
-
-FIRST_ROUNDS = 5
-"""Asked for at least, as fewer tell little of the spread: from here on Student's quantile is below 3."""
-LONGEST = 3600.0
-"""Seconds of ``--budget`` beyond which a calmer machine is the better advice."""
-
-
-def budget_for(profile: Profile, rounds: int, half_width: float | None, wanted: float) -> float | None:
-    """The ``--budget`` in seconds that should narrow ``half_width``, known from ``rounds``, to ``wanted``.
-
-    A half-width is t·s/√n for n rounds of spread s, so it shrinks with the root of the rounds, and a little more
-    while Student's quantile t still falls. Longer blocks instead of more rounds do the same, as their spread
-    shrinks with the root of their length. A round is taken to cost what it cost here. Never less than five
-    rounds, which are also asked for after a single one (``half_width`` is ``None``). ``None`` beyond an hour.
-    """
-    needed = FIRST_ROUNDS if half_width is None else rounds_needed(half_width, wanted, rounds)
-    seconds = math.inf if needed is None else max(FIRST_ROUNDS, needed) * spent_seconds(profile) / rounds
-    if seconds > LONGEST:
-        return None
-    unit = 10.0 ** max(1, math.floor(math.log10(max(1.0, seconds))) - 1)
-    return math.ceil(seconds / unit) * unit
-
-
-def spent_seconds(profile: Profile) -> float:
-    """What measuring took: the budget, or less if it ended before, or more if a round took longer than that."""
-    ends: dict[int, float] = defaultdict(float)
-    for block in profile.blocks:
-        ends[block.launch] = max(ends[block.launch], block.started + block.seconds)
-    measuring = profile.elapsed_seconds - (profile.seconds_before_blocks or 0.0)
-    return max(sum(ends.values()), min(profile.settings.budget_seconds, measuring))
-
-
-def more_time(budget: float | None) -> str:
-    """What to do for it: ``"profile again with --budget 270"``."""
-    if budget is None:
-        return "not even --budget 3600 would be enough as it is: stop other work on the machine and profile again"
-    return f"profile again with --budget {budget:g}"
-
 
 # Stability
 
@@ -88,7 +43,7 @@ def stability(
             warnings.append(
                 f"Steps on replayed batches take {format_seconds(-prep.value)} longer than on fresh ones, beyond the "
                 "noise: their batches differ, or the machine ran slower meanwhile: compute and exchange are said too "
-                "long by about that, and prep too short; profile with batches of one size, or longer."
+                "long by about that, and prep too short; profile with batches of one size."
             )
     if samples is not None and differ((samples.least, samples.most)):
         text = f"Steps differ in samples: {samples.least:.3g} to {samples.most:.3g} a device, and so does their time"
@@ -102,23 +57,23 @@ def stability(
 
 def _of_rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> list[str]:
     """Whether there are enough of them, and how many were disturbed."""
-    count, found = len(kept.sets), []
-    reached, wanted = widest([stall.time for stall in stalls]) / kept.step_seconds, profile.settings.precision
-    budget = more_time(budget_for(profile, count, reached if count > 1 else None, wanted))
-    if profile.settings.isolated and count < MIN_ROUNDS:
+    count, found, settings = len(kept.sets), [], profile.settings
+    if settings.isolated and count < MIN_ROUNDS:
         found.append(
             f"Only {count} of the {MIN_ROUNDS} sets of launches that an interval needs: rounds of one launch share "
-            f"what chance gave that launch; {budget}."
+            "what chance gave that launch."
         )
     elif count == 1:
-        found.append(f"Only one round was measured, so no interval is known; {budget}.")
+        found.append("Only one round was measured, so no interval is known.")
     elif count < MIN_ROUNDS:
-        found.append(f"Only {count} rounds were measured, so intervals are wide; {budget}.")
-    elif reached > 1.05 * wanted:
-        found.append(
-            f"The widest interval is ±{reached:.1%} of the step, not the ±{wanted:.1%} asked for; "
-            f"{budget}, or accept it with --precision."
-        )
+        found.append(f"Only {count} rounds were measured, so intervals are wide.")
+    elif not settings.until_decided:
+        noisiest = max(stalls, key=lambda stall: stall.parts.noise or 0.0)
+        if (noisiest.parts.noise or 0.0) > 1.05 * settings.precision * kept.step_seconds:
+            found.append(
+                f"{noisiest.name.capitalize()} is known to ±{noisiest.width / kept.step_seconds:.1%} of the step, "
+                f"and ±{settings.precision:.1%} was asked for."
+            )
     disturbed = len(kept.disturbed)
     if disturbed:
         found.append(
@@ -133,12 +88,16 @@ def _unsteady(kept: StepTimes) -> list[str]:
     found = []
     change = drift(kept.matrix[:, -1])
     if change is not None and abs(change) > DRIFT:
-        way, advice = "faster", "it was still warming up; profile longer"
-        if change > 0:
-            way, advice = "slower", "check for clock throttling, or a neighbour getting busy"
+        way, why = (
+            ("slower", "the machine got busier, or its clock lower")
+            if change > 0
+            else ("faster", "the machine got quieter")
+        )
+        if warming_up(kept.matrix[:, -1]):
+            why = "it was still warming up at first"
         found.append(
-            f"The step became {abs(change):.0%} {way} from the first round to the last; "
-            f"{advice} (differences inside a round hold, the total less)."
+            f"The step became {abs(change):.0%} {way} from the first round to the last: {why} (differences inside a "
+            "round hold, the total less)."
         )
     # The lowest rung holds all of compute: on CPUs that is the one which elsewhere adds the transfer.
     for name, adds, values in zip(kept.rungs, stall_names(kept.rungs), kept.matrix.T, strict=True):
@@ -157,43 +116,3 @@ def _unsteady(kept: StepTimes) -> list[str]:
             f"The step under {where} varies by {most:.0%} from round to round; stop other work on the machine."
         )
     return found
-
-
-# How far a measurement has come
-
-
-@dataclass(frozen=True)
-class MeasurementProgress:
-    """After some complete rounds, disturbed ones included; widths are half-widths as a fraction of the step."""
-
-    rounds: int
-    widest: float | None = None
-    """Of the widest interval; ``None`` before there are two rounds."""
-    rounds_needed: int | None = None
-    """In all, until the precision that is wanted, by the spread so far; ``None`` where that is unknown."""
-
-    def seconds_left(self, elapsed: float, budget: float) -> float:
-        """Until the budget ends (negative: it has), or the precision is expected earlier; infinite if neither."""
-        if self.rounds_needed is None:
-            return budget - elapsed
-        more = max(0, self.rounds_needed - self.rounds)
-        return min(budget - elapsed, more * elapsed / self.rounds)
-
-
-def standing(profile: Profile) -> MeasurementProgress:
-    """Where the measurement of ``profile`` stands against the precision in its settings.
-
-    Judges by the rule that ends the measurement (``core.rounds.precise_enough``), which it does not decide.
-    """
-    times = step_matrix(profile)
-    rounds, sets = len(times.rounds), len(times.sets)
-    if sets < 2:
-        return MeasurementProgress(rounds)
-    *entries, step = whole_estimate(times.matrix)
-    half_width = widest(entries) / step.value
-    needed = rounds_needed(half_width, profile.settings.precision, sets)
-    return MeasurementProgress(
-        rounds=rounds,
-        widest=half_width if math.isfinite(half_width) else None,
-        rounds_needed=None if needed is None else max(MIN_ROUNDS, needed) * rounds // sets,
-    )

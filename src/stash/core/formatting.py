@@ -45,14 +45,14 @@ def plus_minus(measured: Interval, scale: Scale) -> str:
     """The spread of a number shown on ``scale``: ``"± 0.30"``, without the unit.
 
     The half-width is the longer arm's; of a lopsided interval both are shown, ``"+0.37 −0.11"``, and where a single
-    one would let what is certainly positive seem to be negative. One too narrow for
+    one would let what is never negative seem to be. One too narrow for
     the decimals is ``"± <0.01"``, and one that is unknown ``"± unknown"``: neither is ever shown as zero.
     """
     if measured.low is None or measured.high is None:
         return _UNKNOWN
     above, below = measured.high - measured.value, measured.value - measured.low
     half, smallest = max(above, below), 10.0**-scale.decimals
-    lopsided = half > _LOPSIDED * min(above, below) or measured.low > 0 > measured.value - half
+    lopsided = half > _LOPSIDED * min(above, below) or measured.low >= 0 > measured.value - half
     if lopsided and half >= smallest * scale.size:
         return f"+{scale.number(above)} −{scale.number(below)}"
     if half < smallest * scale.size / 2:

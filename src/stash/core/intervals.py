@@ -61,6 +61,25 @@ class Interval(Record):
             return False
         return self.value * factor < other.value and self.high < other.low
 
+    def within(self, half_width: float) -> Interval:
+        """The value ± ``half_width``."""
+        return self.model_copy(update={"low": self.value - half_width, "high": self.value + half_width})
+
+    def widened(self, half_width: float) -> Interval:
+        """With another error of that ``half_width``, independent of this one: both arms grow in quadrature."""
+        if self.low is None or self.high is None:
+            return self
+        below, above = (math.hypot(arm, half_width) for arm in (self.value - self.low, self.high - self.value))
+        return self.model_copy(update={"low": self.value - below, "high": self.value + above})
+
+    def narrowed(self, half_width: float) -> Interval:
+        """Without an error of that ``half_width`` that it was widened by."""
+        if self.low is None or self.high is None:
+            return self
+        arms = (self.value - self.low, self.high - self.value)
+        below, above = (math.sqrt(max(0.0, arm**2 - half_width**2)) for arm in arms)
+        return self.model_copy(update={"low": self.value - below, "high": self.value + above})
+
     def scaled(self, factor: float) -> Interval:
         """The same measurement in another unit, or per something else; ``factor`` is positive."""
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
@@ -138,7 +157,7 @@ def unevenness(rates: Mapping[K, Interval], factor: float = UNEVEN) -> tuple[K, 
 
 TYPICAL_WEIGHT = 10
 """Degrees of freedom that the typical spread counts for beside the runs' own."""
-_NORMAL = 1.959964
+NORMAL = 1.959964
 """Half-width of a 95 % interval in standard errors."""
 
 
@@ -163,7 +182,7 @@ def together(runs: Sequence[Interval], spread: float) -> Interval:
     freedom = TYPICAL_WEIGHT + count - 1
 
     def arm(arms: Sequence[float]) -> float:
-        typical = sum((each / _NORMAL) ** 2 for each in arms) / count + spread**2
+        typical = sum((each / NORMAL) ** 2 for each in arms) / count + spread**2
         variance = (TYPICAL_WEIGHT * typical + found) / freedom
         return float(stdtrit(freedom, 0.975)) * math.sqrt(variance / count)
 

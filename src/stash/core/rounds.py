@@ -8,7 +8,6 @@ after every round of a live measurement, therefore plain numpy and a few millise
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -43,21 +42,16 @@ def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
 
 
 def whole_estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
-    """What ``stall_estimates`` says, and at last the last rung's own level."""
-    return _either(matrix, lambda rounds: [*estimate(rounds, confidence), level(rounds, -1, confidence)])
+    """What ``estimate`` says of the rounds once they are calmed, and at last the last rung's own level.
 
-
-def stall_estimates(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
-    """What ``estimate`` says of the rounds once they are calmed.
-
-    If a single block was disturbed in all, it is unknown whether an accident of the machine hit it, and its cost
-    is every rung's, or its rung is like that now and then, and the cost is its own. Intervals then hold both.
+    If a single block of several rungs was disturbed in all, it is unknown whether an accident of the machine hit it,
+    and its cost is every rung's, or its rung is like that now and then, and the cost is its own. Intervals then hold
+    both.
     """
-    return _either(matrix, lambda rounds: estimate(rounds, confidence))
 
+    def estimates(rounds: Matrix) -> list[Interval]:
+        return [*estimate(rounds, confidence), level(rounds, -1, confidence)]
 
-def _either(matrix: Matrix, estimates: Callable[[Matrix], list[Interval]]) -> list[Interval]:
-    """Of the calmed rounds; if one block of several rungs was disturbed, with intervals that hold those of both."""
     found = estimates(calmed(matrix))
     if matrix.shape[1] == 1 or int(_hit(matrix).sum()) != 1:  # what disturbs the only rung is its own in any case
         return found
@@ -151,24 +145,6 @@ def calmed(matrix: Matrix) -> Matrix:
     return np.where(calm[:, None], matrix, longer * typical)
 
 
-def precise_enough(matrix: Matrix, precision: float, min_rounds: int = 3, confidence: float = 0.95) -> bool:
-    """The stopping rule: every interval's half-width is at most ``precision`` of the last rung's mean.
-
-    Disturbed rounds are calmed first, as they will be when the profile is read. The step's own interval does
-    not count.
-    """
-    matrix = np.asarray(matrix, dtype=np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] < max(2, min_rounds):
-        return False
-    step = float(calmed(matrix)[:, -1].mean())
-    return widest(stall_estimates(matrix, confidence)) <= precision * step
-
-
-def widest(estimates: list[Interval]) -> float:
-    """The largest half-width in seconds; infinite if any interval is unknown."""
-    return max((math.inf if e.half_width is None else e.half_width for e in estimates), default=math.inf)
-
-
 def rounds_needed(half_width: float, wanted: float, rounds: int, confidence: float = 0.95) -> int | None:
     """How many rounds would bring a ``half_width`` after ``rounds`` (two at least) down to ``wanted``, by its spread.
 
@@ -203,6 +179,20 @@ def drift(values: Matrix, significance: float = 0.01) -> float | None:
     i, j = np.triu_indices(count, 1)
     slope = float(np.median((values[j] - values[i]) / (j - i)))
     return slope * (count - 1) / float(np.median(values))
+
+
+def warming_up(values: Matrix) -> bool:
+    """Whether ``values`` only fall, all at the beginning: the first third round by round, and hardly any after it.
+
+    Another job that ends makes steps faster, too, but at any time and at once.
+    """
+    first = max(2, len(values) // 3)
+    start, rest = values[:first], values[first:]
+    if len(rest) < 3:
+        return False
+    typical = float(np.median(rest))
+    falls = bool((np.diff(start) < 0).all()) and float(start[-1]) > typical
+    return falls and float(np.ptp(rest)) < (float(start[0]) - typical) / 2
 
 
 def two_modes(values: Matrix, relative: float = 0.05) -> tuple[float, float] | None:

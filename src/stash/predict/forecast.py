@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stash.analysis.attribution import method_error
 from stash.analysis.breakdown import (
     Breakdown,
     Communication,
@@ -167,7 +166,7 @@ def forecast(
         for each, spread in zip(ends, [*known, all(known)], strict=True)
     )
     stalls = tuple(
-        Stall(name=part.name, time=time, share=time.value / step.value, method=method_error(part.name, time.value))
+        Stall(name=part.name, time=time, share=time.value / step.value)
         for part, time in zip(ordered, times, strict=True)
     )
     # The rungs that would have measured these stalls: compute is the whole time of the lowest.

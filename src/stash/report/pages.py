@@ -43,13 +43,14 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
     """The report of one profile out of the file ``source``; with the ``reading`` of its hosts' links if any."""
     profile, breakdown = run.profile, run.breakdown
     brief = profile_page.page(breakdown, advice, profile)
-    details, words = brief.chapters
+    details, *explained = brief.chapters
     drawn = [*_measured(profile, breakdown), _hosts(profile, reading)]
     unknown = tuple(_unknown(breakdown, drawn)) or (("nothing", "all is"),)
     settings, step = profile.settings, brief.rows[-1]
+    asked = "a verdict" if settings.until_decided else f"±{settings.precision:.1%} of the step"
     how = (
         ("climbed", f"{', '.join(breakdown.rungs)}; {settings.why}"),
-        ("asked for", f"±{settings.precision:.1%} of the step, within {format_seconds(settings.budget_seconds)}"),
+        ("asked for", f"{asked}, within {format_seconds(settings.budget_seconds)}"),
         *sorted(profile.software.items()),
     )
     dropped = f", {breakdown.rounds_dropped} more disturbed" if breakdown.rounds_dropped else ""
@@ -66,7 +67,7 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
             Chapter("unknown", "What is not known", label="Unknown", facts=unknown),
             details,
             Chapter("how", "How it was measured", facts=how, folded=True),
-            words,
+            *explained,
         ),
         again=command(profile),
         made=f"{profile.created.replace('T', ' ')[:16]} UTC, Stash {profile.stash_version}",

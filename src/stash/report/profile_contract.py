@@ -33,7 +33,8 @@ def document(breakdown: Breakdown, advice: Advice) -> dict[str, Any]:
             "high": _rounded(stall.high, decimals),
             "share": share,
             "within_noise": stall.within_noise,
-            "method": _significant(stall.method),
+            "method": _significant(stall.parts.method),
+            "parts": _all_significant(stall.parts.model_dump()),
         }
         for stall, rounded, share in zip(breakdown.stalls, seconds, shares, strict=True)
     ]
@@ -113,7 +114,7 @@ ALWAYS = {
     "step": "one optimizer step of all ranks together, all its gradient accumulation included",
     "rung": "a condition under which the same step is timed; each of the ladder adds one thing to the one below",
     "stall": "what a rung makes a step longer; the stalls add up to the step",
-    "±": "half of the 95% interval that the noise of rounds leaves open; stalls without one were measured once",
+    "±": "half of the 95% interval that is to hold the truth; stalls without one were measured once",
     "unknown": "not measured, for the reason beside it, and not zero; contained in X: its time is part of row X",
     "within noise": "the interval contains zero: this stall may not exist; it may even be measured as negative",
     "saves about": "what a remedy gains by the forecast of `stash whatif`, not a promise",
@@ -142,9 +143,17 @@ LABELS = {
     "loader": "starting the loader's workers, once an epoch unless they persist; no part of a step",
     "paper's %": "the percentages of the Stash paper, to compare with its own: of the step under the rung named, not "
     "of the whole step, and with contention counted as interconnect",
-    "method": "half of the 95% interval of the method's own error, as seen on jobs whose stalls are known; "
-    "it comes on top of the noise behind each ±, and more rounds do not narrow it",
+    "by waits": "data stalls that were measured as what steps waited, and not as a difference of rungs",
     "measured": "rounds, each of one block of steps under every rung; time; why measuring ended",
+}
+
+
+PARTS = {
+    "noise": "what rounds leave open; the only part that measuring longer narrows",
+    "method": "the method's own error, as seen on jobs whose stalls are known; never known of transfer, whose ± is "
+    "noise and launch alone",
+    "launch": "what another launch of the same job may be longer or shorter by",
+    "correction": "how well the time that other work took is known, which was subtracted",
 }
 
 
@@ -167,7 +176,8 @@ def command(profile: Profile) -> str:
 
 def _options(profile: Profile) -> Iterator[str]:
     settings = profile.settings
-    yield f"--precision {100 * settings.precision:g}"
+    if not settings.until_decided:
+        yield f"--precision {100 * settings.precision:g}"
     yield f"--budget {settings.budget_seconds:g}"
     if any(skipped.why == NOT_ASKED for skipped in profile.skipped):
         yield f"--rungs {','.join(settings.rungs)}"

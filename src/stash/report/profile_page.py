@@ -15,7 +15,7 @@ from stash.core.intervals import Interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, STALLS
 from stash.core.records.profile import Profile
 from stash.core.units import counted, format_bits, format_bytes, format_seconds, pace
-from stash.report.profile_contract import words
+from stash.report.profile_contract import PARTS, words
 from stash.ui.page import Chapter, Page, Row
 
 UNKNOWN = "unknown"
@@ -28,6 +28,8 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
     """What is said first of one profile, and its details; with ``explain`` a terminal also shows what words mean."""
     stalls, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step, advice.stalls)
     facts = (*_facts(breakdown, advice), ("measured", how_measured(breakdown, profile)))
+    further = Chapter("further", "What else helps", points=advice.next_steps[1:], brief=explain, folded=True)
+    parts = Chapter("parts", "What each ± is made of", facts=_parts(breakdown.stalls), brief=explain, folded=True)
     return Page(
         title=profile.workload.name,
         subtitle=_subtitle(breakdown, profile),
@@ -35,9 +37,10 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
         bar=bar_of(stalls),
         rows=(*stalls, total),
         warnings=breakdown.stability.warnings,
-        next_steps=advice.next_steps,
+        next_steps=advice.next_steps[:1],
         chapters=(
             Chapter("details", "Details", facts=facts, brief=True),
+            *(chapter for chapter in (further, parts) if chapter.points or chapter.facts),
             Chapter("words", "Words", brief=explain, folded=True,
                     facts=words([row.name for row in stalls], [label for label, _ in facts])),
         ),
@@ -119,7 +122,7 @@ def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
         ),
         ("loader", f"{format_seconds(startup)} until the first batch" if startup is not None else ""),
         ("paper's %", _paper(breakdown.paper)),
-        ("method", _method(breakdown)),
+        ("by waits", _by_waits(breakdown)),
         *(("note", note) for note in breakdown.notes),
     ]
     return tuple((label, text) for label, text in facts if text)
@@ -188,18 +191,25 @@ def _paper(paper: Paper) -> str:
     return f"shares of other wholes than the table's: {', '.join(shares)}"
 
 
-def _method(breakdown: Breakdown) -> str:
-    """The method's own error of each stall, apart from the noise in the table."""
-    errors = [
-        f"{stall.name} ± {format_seconds(stall.method)}" for stall in breakdown.stalls if stall.method is not None
-    ]
-    known = f"besides noise, known to {listed(errors)}" if errors else ""
+def _by_waits(breakdown: Breakdown) -> str:
     if not breakdown.by_waits:
-        return known
+        return ""
     names = [stall.name for stall in breakdown.stalls if stall.name in DATA_STALLS]
     is_are = "is" if len(names) == 1 else "are"
-    by = f"{listed(names)} {is_are} what steps waited for the loader, which works in the training process itself"
-    return f"{known}; {by}" if known else by
+    return f"{listed(names)} {is_are} what steps waited for the loader, which works in the training process itself"
+
+
+def _parts(stalls: Sequence[Stall]) -> tuple[tuple[str, str], ...]:
+    """Of each stall with an interval the half-widths that make it up, and what they mean."""
+    found, used = [], dict[str, str]()
+    for stall in stalls:
+        if stall.low is None:
+            continue
+        known = {name: half for name, half in stall.parts.model_dump().items() if half is not None}
+        unknown = ", method unknown" if stall.parts.method is None else ""
+        found.append((stall.name, ", ".join(f"{n} ± {format_seconds(half)}" for n, half in known.items()) + unknown))
+        used |= {name: PARTS[name] for name in known}
+    return (*found, *((name, meaning) for name, meaning in used.items()))
 
 
 def how_measured(breakdown: Breakdown, profile: Profile) -> str:
@@ -208,6 +218,7 @@ def how_measured(breakdown: Breakdown, profile: Profile) -> str:
     launches = profile.settings.launches
     where = "one launch" if launches == 1 else f"{launches} launches"
     ended = {
+        "decided": "until the verdict held",
         "precision": "precise enough",
         "budget": "time budget spent",
         "script ended": "until the script ended",

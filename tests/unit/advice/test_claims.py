@@ -9,8 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profile_builder import build
 
-from stash.advice.verdict import decisive_width, may_claim, width
+from stash.advice.claims import decisive_width, may_claim
 from stash.analysis.attribution import attribute
+from stash.analysis.uncertainty import launch_error
 from stash.core.intervals import Interval
 from stash.core.records.profile import Profile
 
@@ -86,7 +87,7 @@ def test_as_narrow_as_is_decisive_every_open_stall_is_decided(profile):
     breakdown = attribute(profile)
     for stall in may_claim(breakdown).open:
         arm = decisive_width(stall, breakdown.step_seconds) * (1 - 1e-9)
-        assert 0 < arm <= width(stall)
+        assert 0 < arm <= stall.width
         narrow = stall.time.model_copy(update={"low": stall.seconds - arm, "high": stall.seconds + arm})
         decided = stall.model_copy(update={"time": narrow})
         stalls = tuple(decided if each == stall else each for each in breakdown.stalls)
@@ -100,10 +101,11 @@ def test_what_nobody_disputes_is_not_disputed_however_long_a_step_is(step):
     assert found.disputed == ()
 
 
-def test_the_precision_of_the_default_can_always_tell():
+def test_a_stall_known_to_two_percent_of_the_step_is_never_open():
     for share in np.linspace(-0.02, 0.12, 57):
         stall, arm = 0.1 * share, 0.1 * 0.0199
-        rounds = [stall - arm / 4.303 * 3**0.5, stall, stall + arm / 4.303 * 3**0.5]
+        noise = (arm**2 - launch_error(0.1) ** 2) ** 0.5 / 4.303 * 3**0.5
+        rounds = [stall - noise, stall, stall + noise]
         solo = [0.1 - each for each in rounds]
         profile = build({"solo": solo, "crowd": [0.1] * 3})
         (found,) = [each for each in attribute(profile).stalls if each.name == "contention"]

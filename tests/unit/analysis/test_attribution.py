@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_builder import build, own_launches
 
-from stash.analysis.attribution import SECONDS, SHARE, attribute
+from stash.analysis.attribution import attribute
 from stash.core.errors import ArtefactError, StashError
 from stash.core.ladder import STALLS
 
@@ -73,13 +73,6 @@ def test_launches_not_their_rounds_are_what_repeats_where_rungs_have_their_own()
     assert contention.time.repetitions == 3
     assert contention.time.half_width == pytest.approx(4.303 * 0.01 / math.sqrt(3), rel=0.15)
     assert attribute(own_launches(sets=3)).rounds == 9
-
-
-def test_the_step_has_an_interval_and_stalls_an_error_of_the_method():
-    breakdown = attribute(build(CALM))
-    assert breakdown.step.low <= breakdown.step_seconds <= breakdown.step.high
-    compute = breakdown.stall("compute")
-    assert compute.method == pytest.approx(math.hypot(SECONDS["compute"], SHARE * compute.seconds))
 
 
 def test_without_a_batch_size_the_rate_is_unknown():

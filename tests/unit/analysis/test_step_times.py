@@ -211,7 +211,7 @@ def test_a_rank_that_did_not_count_leaves_the_job_unknown():
 def test_steps_that_grow_are_warned_about_and_blamed_on_nobody_else():
     growing = {"solo": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]}
     profile = build(growing)
-    assert "neighbour" in " ".join(attribute(profile).stability.warnings)
+    assert "slower" in " ".join(attribute(profile).stability.warnings)
     breakdown = attribute(counted(profile, ramp))
     assert (breakdown.samples.least, breakdown.samples.most) == (16, 136)
     _, *others = breakdown.stability.warnings  # the first is about the width of intervals

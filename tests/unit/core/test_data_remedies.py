@@ -36,7 +36,7 @@ def test_prep_asks_for_cores_where_workers_have_none():
     )
     text = " ".join(advice_for(profile).next_steps)
     assert "Rent 5 cores per device instead of 3, for num_workers=4" in text
-    assert "Use num_workers=2 instead of 1, all that 3 cores per device allow; saves about 100 ms" in text
+    assert "Use num_workers=2 instead of 1, all that 3 cores per device allow; saves about 99.3 ms" in text
 
 
 def test_prep_with_workers_enough_asks_for_cores_of_their_own():
@@ -61,7 +61,7 @@ def test_without_workers_a_step_waits_for_all_the_work_and_workers_take_over_no_
     assert "the loader has no workers (num_workers=0), so nothing is read or prepared while" in advice.text
     text = " ".join(advice.next_steps)
     assert "Use num_workers=1 instead of 0 (preparing a step takes 90.5 ms of one worker, training it 100 ms)" in text
-    assert "saves about 89.7 ms a step (45%)" in text
+    assert "saves about 89.6 ms a step (45%)" in text
 
 
 def _loading(kind: str, workers: int):

@@ -20,12 +20,11 @@ from stash.core.rounds import (
     drift,
     estimate,
     increments,
-    precise_enough,
     rounds_needed,
     spread,
     two_modes,
+    warming_up,
     whole_estimate,
-    widest,
 )
 
 
@@ -59,7 +58,6 @@ def test_a_single_round_has_an_unknown_interval_not_a_narrow_one():
     assert only == Interval(value=1.5)
     assert only.half_width is None
     assert not only.within_noise
-    assert widest([only]) == math.inf
 
 
 def test_the_same_rounds_give_the_same_interval_twice():
@@ -98,17 +96,6 @@ def test_95_percent_intervals_cover_skewed_noise_in_90_to_99_percent_of_trials(r
     rng = np.random.default_rng(12)
     centre = math.exp(0.125)
     assert 0.90 <= _coverage(lambda shape: rng.lognormal(0, 0.5, shape) - centre, rounds) <= 0.99
-
-
-def test_coverage_survives_stopping_as_soon_as_it_is_precise_enough():
-    rng, hits, trials = np.random.default_rng(13), 0, 600
-    for _ in range(trials):
-        matrix = np.array([0.7, 1.0]) + 0.01 * rng.standard_normal((40, 2))
-        stop = next((n for n in range(3, 41) if precise_enough(matrix[:n], 0.02)), 40)
-        rounds = matrix[:stop]
-        second = estimate(calmed(rounds))[1]
-        hits += second.low <= 0.3 <= second.high
-    assert 0.90 <= hits / trials <= 0.99
 
 
 @given(
@@ -187,25 +174,6 @@ def test_more_than_half_of_outliers_are_no_outliers():
     assert calm_rounds(matrix).all()
 
 
-def test_precise_enough_wants_every_interval_narrow():
-    matrix = np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])
-    assert precise_enough(matrix, 0.02)
-    matrix[0, 0] = 1.1  # spoils the first stall and the second
-    assert not precise_enough(matrix, 0.02)
-
-
-def test_precise_enough_is_never_true_before_the_third_round():
-    assert not precise_enough(np.ones((2, 2)), 0.02)
-    assert not precise_enough(np.ones((1, 2)), 0.02, min_rounds=1)
-    assert not precise_enough(np.ones((0, 2)), 0.02)
-
-
-def test_precise_enough_is_not_spoilt_by_one_disturbed_round():
-    matrix = _steady(20)
-    matrix[4, :2] *= 1.2
-    assert precise_enough(matrix, 0.02)
-
-
 def test_a_single_disturbed_block_may_be_its_rungs_way_or_the_machines():
     matrix = _steady(20) * [1.0, 1.5, 2.0]
     matrix[4, 2] *= 1.6
@@ -216,7 +184,6 @@ def test_a_single_disturbed_block_may_be_its_rungs_way_or_the_machines():
     assert found.low == min(shared.low, last.low)
     assert found.high == last.high > shared.high
     assert whole.low < whole.value < step < whole.high
-    assert not precise_enough(matrix, 0.02)
     matrix[9, 0] *= 1.6  # a second one elsewhere: the machine's
     assert whole_estimate(matrix)[:-1] == estimate(calmed(matrix))
 
@@ -237,8 +204,16 @@ def test_the_same_number_of_rounds_is_resampled_once_and_for_all():
     matrix = 1 + 0.01 * np.random.default_rng(1).standard_normal((30, 7))
     statistics_of_rounds._weights.cache_clear()
     for _ in range(20):  # after every round of a live measurement, several times
-        precise_enough(matrix, 0.02)
+        whole_estimate(matrix)
     assert statistics_of_rounds._weights.cache_info().misses == 1
+
+
+def test_only_what_falls_at_the_beginning_and_then_stays_was_warming_up():
+    assert warming_up(np.array([1.5, 1.3, 1.1, 1.0, 1.01, 1.0, 0.99, 1.0, 1.01]))
+    assert not warming_up(np.array([1.5, 1.5, 1.5, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0]))  # another job that ended
+    assert not warming_up(np.linspace(1.5, 1.0, 9))  # falls all along
+    assert not warming_up(np.linspace(1.0, 1.5, 9))
+    assert not warming_up(np.array([1.5, 1.2, 1.0]))
 
 
 def test_the_module_loads_without_torch_and_without_scipy_stats():

@@ -73,9 +73,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
 def test_a_report_says_the_verdict_first_and_answers_in_the_order_of_questions(pages: dict[str, Page]) -> None:
     page = pages["probed"]
     assert page.verdict[0].startswith("The network stall takes ")
-    assert len(page.next_steps) == 3
+    assert len(page.next_steps) == 1
     assert [chapter.name for chapter in page.chapters] == [
-        "step", "rounds", "ranks", "exchange", "data", "usage", "hosts", "unknown", "details", "how", "words",
+        "step", "rounds", "ranks", "exchange", "data", "usage", "hosts", "unknown", "details", "how", "further",
+        "parts", "words",
     ]  # fmt: skip
     assert page.rows[-1].name == "step"
 

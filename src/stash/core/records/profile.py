@@ -326,6 +326,8 @@ class Settings(Record):
     why: Sentence
     """Why that way of climbing was chosen."""
     launches: Whole = 1
+    until_decided: bool = False
+    """Measuring ended as soon as the verdict held: no ``precision`` was asked for."""
 
 
 class Profile(Record):
@@ -348,7 +350,7 @@ class Profile(Record):
     notes: tuple[Sentence, ...] = ()
     """What was observed and matters to a reader, in sentences."""
     ended: str
-    """``precision``, ``budget``, ``script ended``, ``interrupted`` or ``failed``."""
+    """``decided``, ``precision``, ``budget``, ``script ended``, ``interrupted`` or ``failed``."""
     elapsed_seconds: Number
     """From the start of the first launch to the end of the last."""
     seconds_before_blocks: Number | None = None

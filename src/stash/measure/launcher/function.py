@@ -25,7 +25,7 @@ def profile(
     train: Callable[..., Any],
     *args: Any,
     nproc_per_node: int | None = None,
-    precision: float = 0.02,
+    precision: float | None = None,
     budget: float = 60.0,
     rungs: str | None = None,
     isolate: bool = False,
@@ -38,14 +38,15 @@ def profile(
     The function is what a script's ``main`` would be: it builds model and loader, and loops. It runs in one new
     process, or in ``nproc_per_node`` ranks; one that cannot start without ranks (it forms its process group from the
     environment, ``init_process_group()``) gets one per GPU, or 2 on CPUs. So it works from a notebook, and what it
-    returns is lost. ``precision`` is a fraction of the step (0.02 is the command's ``--precision 2``), ``budget`` in
-    seconds. Raises JobError with the function's own traceback when nothing could be measured, UserError for arguments
-    that do not fit.
+    returns is lost. Measuring ends when the verdict holds, or when noise leaves every stall ± ``precision``, a
+    fraction of the step (0.01 is the command's ``--precision 1``); in any case after ``budget`` seconds. Raises
+    JobError with the function's own traceback when nothing could be measured, UserError for arguments that do not
+    fit.
     """
     import cloudpickle
 
     require_linux("stash.profile")
-    if not 0 < precision < 1:
+    if precision is not None and not 0 < precision < 1:
         raise UserError(
             f"precision={precision:g}: it is a fraction of the step, more than 0 and less than 1; "
             "write 0.02 for the ±2 % that the command calls --precision 2"

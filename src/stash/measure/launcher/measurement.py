@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from stash.analysis.step_times import StepTimes, step_matrix
-from stash.core import rounds
+from stash.advice.stopping import KNOWN, decided
+from stash.analysis.attribution import attribute
+from stash.analysis.step_times import step_matrix
 from stash.core.records.host import Host
 from stash.core.records.profile import Profile, Settings, Workload
 from stash.measure.launcher.bystanders import Bystanders
@@ -57,7 +58,6 @@ class Result:
     """What was found of runs that were killed; a profile has it in its notes."""
 
 
-_MIN_ROUNDS = 3
 _OVERRUN = 0.1
 """Of the budget, for a round that would otherwise be given up half done."""
 
@@ -124,12 +124,13 @@ class Measurement:
     def profile(self, ended: str) -> Profile:
         """The artefact of everything gathered so far."""
         settings = Settings(
-            precision=self.wishes.precision,
+            precision=self.wishes.precision or KNOWN,
             budget_seconds=self.wishes.budget,
             rungs=self.gathered.rungs,
             isolated=self.isolated is not None,
             why=self.isolated or "scope switched inside one launch",
             launches=max(1, self.launches),
+            until_decided=self.wishes.precision is None,
         )
         workload = Workload(
             command=self.job.kept,
@@ -142,30 +143,27 @@ class Measurement:
         found = self.gathered.profile(settings, workload, ended, elapsed, before)
         return found.model_copy(update={"others": self.bystanders.programs()})
 
-    def step_times(self) -> StepTimes:
-        """Of the complete rounds so far."""
-        return step_matrix(self.profile("measuring"))
-
     def complete_rounds(self) -> int:
         """How many rounds every rank has finished."""
-        return len(self.step_times().rounds) if self.gathered.ranks else 0
+        return len(step_matrix(self.profile("measuring")).rounds) if self.gathered.ranks else 0
 
-    def precise(self) -> bool:
-        """Whether enough rounds were measured to know every stall as closely as was asked for."""
-        times = self.step_times()
-        return len(times.rounds) >= _MIN_ROUNDS and rounds.precise_enough(times.matrix, self.wishes.precision)
+    def decided(self) -> bool:
+        """Whether what was asked is known."""
+        return self.complete_rounds() > 0 and decided(attribute(self.profile("measuring")), self.wishes.precision)
 
     def enough(self) -> bool:
-        """Whether the budget is gone with a round at least, or every stall is known closely enough."""
+        """Whether the budget is gone with a round at least, or what was asked is known."""
         if self.out_of_budget or not self.room_for_another_round:
             return self.complete_rounds() > 0
-        return self.precise()
+        return self.decided()
 
     def ended(self) -> str:
         """How the measurement ended, as the artefact says it."""
         if self.gathered.end == "script ended":
             return "script ended"
-        return "precision" if self.precise() else "budget"
+        if not self.decided():
+            return "budget"
+        return "decided" if self.wishes.precision is None else "precision"
 
     def moment(self, round_finished: bool) -> Moment:
         """What there is to show now."""

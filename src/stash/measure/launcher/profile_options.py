@@ -15,12 +15,13 @@ _HOW = "How to measure"
 class ProfileOptions(Options):
     """What the user wants of the measurement."""
 
-    precision: float = option(
-        "PCT", "Stop when every stall is known to ± this % of a step.", parsers.percent, default="2", panel=_HOW
-    )
+    precision: float | None = option(
+        "PCT", "Measure until noise leaves every stall ± this % of a step; else until the verdict holds.",
+        parsers.percent, panel=_HOW,
+    )  # fmt: skip
     """A fraction of the step."""
     budget: float = option(
-        "SECONDS", "… or after so long, from the first block on.", parsers.seconds, default="60", panel=_HOW
+        "SECONDS", "At most so long, from the first block on.", parsers.seconds, default="60", panel=_HOW
     )
     rungs: tuple[str, ...] = option(
         "A,B,C", "Only these rungs of the ladder; else all.", parse_rungs, default=NAMES, panel=_HOW

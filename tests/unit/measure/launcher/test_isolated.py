@@ -54,7 +54,7 @@ def test_a_set_is_the_job_alone_then_side_by_side_then_whole():
     assert result.failure is None
     assert {block.rank for block in result.profile.blocks if block.rung == "crowd"} == {0, 1}
     assert result.profile.settings.why == "asked for (--isolate)"
-    assert result.profile.ended == "precision"
+    assert result.profile.ended == "decided"
     assert len(started) == 3 * 4  # however even its rounds are, one set of launches says nothing of the next
 
 

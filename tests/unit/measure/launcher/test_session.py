@@ -17,11 +17,11 @@ from stash.measure.protocol.orders import Orders
 pytestmark = pytest.mark.usefixtures("temporary")
 
 
-def test_three_even_rounds_are_enough_and_the_agents_are_told_to_stop():
+def test_five_even_rounds_are_enough_and_the_agents_are_told_to_stop():
     result, started = run(even())
     assert result.failure is None
-    assert result.profile.ended == "precision"
-    assert len({block.round for block in result.profile.blocks}) >= 3
+    assert result.profile.ended == "decided"
+    assert len({block.round for block in result.profile.blocks}) >= 5
     assert [process.stopped for process in started] == [True]
     assert not started[0].folder.path.exists()
 
@@ -73,10 +73,10 @@ def loop_of(rounds: int, steps: int):
 
 def test_a_loop_that_ends_early_is_started_again_until_its_rounds_suffice():
     result, started = run(loop_of(2, 60))
-    assert [process.orders.first_round for process in started] == [0, 2]
-    assert sorted({block.round for block in result.profile.blocks}) == [0, 1, 2, 3]
+    assert [process.orders.first_round for process in started] == [0, 2, 4]
+    assert sorted({block.round for block in result.profile.blocks}) == [0, 1, 2, 3, 4, 5]
     assert result.profile.ended == "script ended"
-    assert result.profile.settings.launches == 2
+    assert result.profile.settings.launches == 3
     assert "the job was started again" in result.profile.notes[0]
 
 
@@ -86,7 +86,7 @@ def test_where_the_scripts_own_epochs_are_too_short_its_loader_is_kept_from_endi
 
     result, started = run(agents)
     assert [process.orders.endless for process in started] == [False, True]
-    assert result.profile.ended == "precision"
+    assert result.profile.ended == "decided"
 
 
 def test_a_script_that_cannot_train_past_its_epochs_is_started_again_for_each():
@@ -101,9 +101,9 @@ def test_a_script_that_cannot_train_past_its_epochs_is_started_again_for_each():
         return 1
 
     result, started = run(agents)
-    assert [process.orders.endless for process in started] == [False, True, False]
+    assert [process.orders.endless for process in started] == [False, True, False, False]
     assert result.failure is None
-    assert sorted({block.round for block in result.profile.blocks}) == [0, 1, 2, 3]
+    assert sorted({block.round for block in result.profile.blocks}) == [0, 1, 2, 3, 4, 5]
     assert "longer than its own epochs the script cannot train" in result.profile.notes[1]
 
 

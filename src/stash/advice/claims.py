@@ -1,0 +1,83 @@
+"""What may be claimed of a breakdown, by its intervals alone: which stall dominates, which tie, which are open.
+
+Says nothing and advises nothing; the rules, with their thresholds, are those of ``docs/method.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Missing, Stall
+from stash.analysis.stability import MIN_ROUNDS
+from stash.core.records.base import Record
+
+Kind = Literal["stall", "tie", "compute", "cannot tell", "estimate"]
+
+
+class Claims(Record):
+    """What may be said of a breakdown; compute is never among its stalls."""
+
+    kind: Kind
+    """``estimate`` after fewer than three rounds: nothing is certain, and nothing is named."""
+    certain: tuple[Stall, ...] = ()
+    """Stalls that certainly matter, largest first: all for ``cannot tell``, else those that may be the largest."""
+    open: tuple[Stall, ...] = ()
+    """Not certain, and yet their intervals reach beyond 5 % of the step: the farthest first."""
+    disputed: tuple[Stall, ...] = ()
+    """Stalls of which two estimates contradict each other for no known cause; in neither of the above."""
+    unknown: tuple[Missing, ...] = ()
+    """Stalls that such a job can have and that were not measured."""
+
+    @property
+    def hidden(self) -> tuple[Missing, ...]:
+        """The unknown ones whose time is counted as compute."""
+        return tuple(missing for missing in self.unknown if missing.contained_in == "compute")
+
+
+def may_claim(breakdown: Breakdown) -> Claims:
+    """The claims that the breakdown's intervals allow.
+
+    A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. One of which
+    two estimates contradict each other is not certain. Certain stalls whose intervals overlap the largest one's tie:
+    intervals that do not overlap differ, however the errors of the two go together. Compute dominates where every
+    measured stall is small for certain and compute contains no unmeasured one.
+    """
+    unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
+    if breakdown.repetitions < MIN_ROUNDS:
+        return Claims(kind="estimate", unknown=unknown)
+    step = breakdown.step_seconds
+    every = [stall for stall in breakdown.stalls if stall.name != "compute"]
+    disputes = ((stall, breakdown.disputed(stall.name)) for stall in every)
+    # the larger of two estimates
+    most = {stall.name: max(_high(stall), dispute.waited) for stall, dispute in disputes if dispute is not None}
+    disputed = tuple(stall for stall in every if stall.name in most and most[stall.name] > SMALL_SHARE * step)
+    stalls = [stall for stall in every if stall not in disputed]
+    # significant, and known to within half of itself or 5 % of the step
+    certain = [s for s in stalls if s.significant and s.width <= max(s.seconds / 2, SMALL_SHARE * step)]
+    certain.sort(key=lambda stall: -stall.seconds)
+    large = [s for s in stalls if s not in certain and _high(s) > SMALL_SHARE * step]
+    large.sort(key=lambda stall: -_high(stall))
+    found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), disputed=disputed, unknown=unknown)
+    may_be = max([*map(_high, large), *(most[stall.name] for stall in disputed)], default=0.0)
+    if certain and may_be <= _high(certain[0]):
+        leading = tuple(s for s in certain if _high(s) >= _low(certain[0]))
+        return found.model_copy(update={"kind": "tie" if len(leading) > 1 else "stall", "certain": leading})
+    if certain or large or disputed or found.hidden:
+        return found
+    return found.model_copy(update={"kind": "compute"})
+
+
+def decisive_width(stall: Stall, step_seconds: float) -> float:
+    """The width in seconds at which an open stall of this estimate is either certain or small."""
+    small = SMALL_SHARE * step_seconds
+    if stall.share < SIGNIFICANT_SHARE:
+        return small - stall.seconds
+    return min(stall.seconds, max(stall.seconds / 2, small))
+
+
+def _low(stall: Stall) -> float:
+    return stall.seconds if stall.low is None else stall.low
+
+
+def _high(stall: Stall) -> float:
+    return stall.seconds if stall.high is None else stall.high

@@ -1,0 +1,156 @@
+"""When measuring ends, how far one has come, and what more of it would bring."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from breakdowns import CALM, advice_for
+from profile_builder import build, own_launches
+
+from stash.advice.claims import may_claim
+from stash.advice.stopping import Standing, budget_to_decide, decided, spent_seconds, standing
+from stash.analysis.attribution import attribute
+from stash.core.records.profile import Profile
+
+
+def around(rounds: int, noise: float, seed: int = 1, **means: float) -> Profile:
+    """Rounds of these means, and of that relative noise; how it ended is not asked."""
+    rng = np.random.default_rng(seed)
+    times = {name: (mean * (1 + noise * rng.standard_normal(rounds))).tolist() for name, mean in means.items()}
+    profile = build(times)
+    return profile.model_copy(update={"settings": profile.settings.model_copy(update={"until_decided": True})})
+
+
+QUIET = {"solo": 0.100, "crowd": 0.101, "node": 0.140, "warm": 0.200}
+
+
+def test_it_ends_once_the_cause_is_certain_and_every_stall_known():
+    assert decided(attribute(around(6, 0.002, **QUIET)))
+    assert not decided(attribute(around(6, 0.04, **QUIET)))
+
+
+def test_never_before_the_fifth_round_however_even_the_first_are():
+    assert [decided(attribute(around(rounds, 0.0, **QUIET))) for rounds in (1, 2, 3, 4, 5)] == [False] * 4 + [True]
+    assert decided(attribute(own_launches(sets=3)), precision=0.2)  # of sets three, of three rounds each
+
+
+def test_a_large_stall_is_known_to_a_tenth_of_itself_and_a_precision_asks_for_more():
+    breakdown = attribute(around(8, 0.02, solo=0.1, crowd=0.5))
+    assert decided(breakdown)
+    assert not decided(breakdown, precision=0.01)
+    assert decided(attribute(around(8, 0.001, solo=0.1, crowd=0.5)), precision=0.01)
+
+
+def test_what_no_round_narrows_is_not_waited_for():
+    # GIVEN a step of 10 ms, of whose exchange the method knows ±2.6 ms
+    breakdown = attribute(around(6, 0.001, solo=0.0080, crowd=0.0080, node=0.0090))
+    claims = may_claim(breakdown)
+    assert (claims.kind, [stall.name for stall in claims.open]) == ("cannot tell", ["interconnect"])
+    # THEN measuring ends, and the advice names no budget
+    assert decided(breakdown)
+    advice = advice_for(around(6, 0.001, solo=0.0080, crowd=0.0080, node=0.0090))
+    assert advice.budget_seconds is None
+    assert advice.next_steps[0].startswith("Profile again with a larger batch, if memory allows: however long")
+
+
+def test_coverage_survives_stopping_as_soon_as_it_is_decided():
+    rng, hits, trials = np.random.default_rng(13), [], 120
+    for _ in range(trials):
+        matrix = np.array([0.7, 1.0]) * (1 + 0.01 * rng.standard_normal((40, 2)))
+        for count in range(5, 41):
+            breakdown = attribute(build(dict(zip(("solo", "crowd"), matrix[:count].T.tolist(), strict=True))))
+            if decided(breakdown):
+                break
+        stall = breakdown.stall("contention")
+        hits.append(abs(stall.seconds - 0.3) <= stall.parts.noise)
+    assert 0.90 <= np.mean(hits) <= 0.99
+
+
+PROFILE = build({name: values * 4 for name, values in CALM.items()})
+"""12 rounds in 41.8 s of 120."""
+
+
+def budget(profile: Profile) -> float | None:
+    breakdown = attribute(profile)
+    return budget_to_decide(breakdown, profile, may_claim(breakdown))
+
+
+def test_after_one_round_it_is_what_five_take():
+    assert budget(build({name: values[:1] for name, values in CALM.items()})) == 210.0
+    assert budget(build({name: values[:2] for name, values in CALM.items()})) == 110.0
+
+
+def test_the_budget_that_is_asked_for_decides_where_the_machine_stays_as_it_is():
+    asked = [(seed, around(8, 0.05, seed, solo=0.1, crowd=0.1, warm=0.11)) for seed in range(20)]
+    kinds = []
+    for seed, profile in asked:
+        longer = budget(profile)
+        if longer is not None:
+            rounds = round(longer / 41.8 * 8)
+            again = attribute(around(rounds, 0.05, seed + 100, solo=0.1, crowd=0.1, warm=0.11))
+            kinds.append(bool(may_claim(again).open))
+    assert len(kinds) > 10
+    assert np.mean(kinds) < 0.4
+
+
+def test_beyond_an_hour_it_is_the_machine_that_has_to_change():
+    wild = around(4, 0.5, solo=0.1, crowd=0.104).model_copy(update={"elapsed_seconds": 3000.0})
+    slow = wild.model_copy(update={"settings": wild.settings.model_copy(update={"budget_seconds": 3000.0})})
+    assert budget(slow) is None
+    assert advice_for(slow).next_steps[0].startswith("Stop other work on the machine and profile again")
+
+
+def test_a_precision_that_was_missed_is_the_last_step_and_its_budget_the_only_one():
+    profile = build(
+        {name: [v * f for f in (0.94, 1.05, 0.97, 1.04, 1.0)] for v, name in ((0.1, "solo"), (0.3, "crowd"))}
+    )
+    advice = advice_for(profile)
+    assert advice.kind == "stall"
+    assert advice.next_steps[-1] == f"Profile again with --budget {advice.budget_seconds:g} for the ±2.0% asked for."
+
+
+def test_a_round_longer_than_the_budget_costs_what_it_took():
+    blocks = tuple(replace(b, started=100.0 * b.round) for b in PROFILE.blocks)
+    assert spent_seconds(PROFILE) == 41.8
+    assert spent_seconds(PROFILE.model_copy(update={"blocks": blocks})) == pytest.approx(1101.76)
+
+
+def test_before_the_second_round_no_interval_is_known() -> None:
+    assert standing(attribute(build({"solo": [0.1], "crowd": [0.2]}))) == Standing(1)
+    assert Standing(0).seconds_left(5.0, 60.0) == 55.0
+
+
+def test_it_stands_where_its_least_known_stall_stands() -> None:
+    found = standing(attribute(build({"solo": [0.1, 0.1, 0.1], "crowd": [0.2, 0.22, 0.18]})))
+    assert (found.rounds, found.stall) == (3, "contention")
+    assert found.reached == pytest.approx(4.303 * 0.02 / math.sqrt(3) / 0.2, rel=0.1)
+    assert found.wanted == pytest.approx(math.hypot(0.05, 0.0098), rel=0.01)  # a tenth of itself, and another launch
+
+
+def test_what_is_known_already_ends_at_the_fifth_round() -> None:
+    even = standing(attribute(build({"solo": [0.1, 0.1], "crowd": [0.2, 0.2]})))
+    assert (even.stall, even.rounds_needed) == (None, 5)
+    assert even.seconds_left(8.0, 60.0) == 12.0  # three more rounds of four seconds
+    assert standing(attribute(build({"solo": [0.1] * 5, "crowd": [0.2] * 5}))).seconds_left(8.0, 60.0) == 0.0
+
+
+def test_the_budget_ends_what_would_take_longer() -> None:
+    assert Standing(4, "prep", 0.1, 0.02, 400).seconds_left(20.0, 60.0) == 40.0
+    assert Standing(4, "prep", 0.1, 0.02, 6).seconds_left(20.0, 60.0) == 10.0
+    assert Standing(4, "prep", 0.1, 0.02, None).seconds_left(20.0, math.inf) == math.inf
+    assert Standing(4, "prep", 0.1, 0.02, 400).seconds_left(61.0, 60.0) == -1.0
+
+
+def test_a_disturbed_round_does_not_undo_the_others() -> None:
+    found = standing(attribute(build({"solo": [0.1] * 19 + [0.13], "crowd": [0.2, 0.201] * 10})))
+    assert (found.rounds, found.stall) == (20, None)
+
+
+def test_sets_of_launches_are_what_counts_where_rungs_have_launches_of_their_own() -> None:
+    found = standing(attribute(own_launches(sets=3)), precision=0.02)
+    assert found.rounds == 9
+    assert found.reached == pytest.approx(4.303 * 0.01 / math.sqrt(3) / 0.22, rel=0.15)
+    assert found.rounds_needed % 3 == 0
