@@ -28,6 +28,9 @@ class Claims(Record):
     unknown: tuple[Missing, ...] = ()
     """Stalls that such a job can have and that were not measured."""
 
+    other_job: bool = False
+    """What was measured is not the job that was typed: nothing is claimed of it."""
+
     @property
     def hidden(self) -> tuple[Missing, ...]:
         """The unknown ones whose time is counted as compute."""
@@ -40,9 +43,12 @@ def may_claim(breakdown: Breakdown) -> Claims:
     A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. One of which
     two estimates contradict each other is not certain. Certain stalls whose intervals overlap the largest one's tie:
     intervals that do not overlap differ, however the errors of the two go together. Compute dominates where every
-    measured stall is small for certain and compute contains no unmeasured one.
+    measured stall is small for certain and compute contains no unmeasured one. Of a job whose first steps, as it was
+    typed, took another time than what was measured nothing is claimed.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
+    if breakdown.as_typed is not None and breakdown.as_typed.contradicts:
+        return Claims(kind="cannot tell", other_job=True, unknown=unknown)
     if breakdown.repetitions < MIN_ROUNDS:
         return Claims(kind="estimate", unknown=unknown)
     step = breakdown.step_seconds

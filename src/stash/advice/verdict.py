@@ -15,6 +15,7 @@ from stash.advice.remedies import REMEDIES
 from stash.advice.stopping import FIRST_ROUNDS, beyond_rounds, budget_to_decide, precision_asked
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Figures, Stall, Surfacing, figures
 from stash.analysis.findings.machine import Finding
+from stash.analysis.stability import other_job
 from stash.core.formatting import listed
 from stash.core.ladder import DATA_STALLS, NOT_ASKED
 from stash.core.records.base import Record
@@ -37,6 +38,11 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
         if budget is not None and asked is not None:
             steps[MAX_STEPS - 1 :] = [f"Profile again with --budget {budget:g} for the ±{asked:.1%} asked for."]
         return tuple(steps)
+    if claims.other_job:
+        return (
+            "Profile the command that starts your training as it is, `stash profile -- COMMAND`; if that says the "
+            "same, please report it with the output of `stash show --json`.",
+        )
     steps = [_more_time(case, claims, budget)] if claims.open or claims.kind == "estimate" else []
     if claims.disputed:
         steps.append(
@@ -221,6 +227,8 @@ def _mostly_compute(case: Case, claims: Claims) -> str:
 
 
 def _undecided_text(case: Case, claims: Claims) -> str:
+    if claims.other_job and case.breakdown.as_typed is not None:
+        return f"Cannot tell: what was measured is not the job as it runs. {other_job(case.breakdown.as_typed)}"
     written, parts = figures(case.breakdown.stalls), []
     compute = _mostly_compute(case, claims)
     if claims.open:

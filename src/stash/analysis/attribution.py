@@ -24,7 +24,7 @@ from stash.analysis.breakdown import (
     missing_stalls,
     ranks_per_node,
 )
-from stash.analysis.disturbance import disturbance, undisturbed
+from stash.analysis.disturbance import disturbance, own_delays, undisturbed
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
 from stash.analysis.stability import stability
 from stash.analysis.step_times import StepTimes, count_samples, rank_times, step_matrix
@@ -68,13 +68,17 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
     kept = every.calmed()
     *entries, step = whole_estimate(every.matrix)
     least, seconds = least_possible(profile, kept), kept.step_seconds
+    disturbed = disturbance(measured, calm, kept.rungs, every.rounds)
+    doubts = disturbed.corrections() if disturbed is not None else {}
     stalls = tuple(
-        whole_stall(name, time, seconds, least.get(name))
+        whole_stall(name, time, seconds, least.get(name), doubts.get(name))
         for name, time in zip(stall_names(kept.rungs), entries, strict=True)
     )
     paper, samples = _paper(profile, kept), count_samples(profile, kept)
     speeds, waited = rates(profile, kept, samples), waits(profile, kept)
-    disputed = disputes(profile, kept, waited)
+    disputed = disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, every.rounds))
+    levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
+    typed = as_typed(measured, calm, levels, every.rounds)
     startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]
     in_step = samples.per_rung.get(kept.rungs[-1]) if samples is not None else None
     return Breakdown(
@@ -91,7 +95,7 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
         stalls=stalls,
         skipped=missing_stalls(profile, kept.rungs),
         paper=paper,
-        stability=stability(profile, kept, stalls, samples),
+        stability=stability(profile, kept, stalls, samples, typed),
         rates=speeds,
         communication=communication(profile, kept),
         slow_rank=_slow_rank(profile, kept),
@@ -99,10 +103,8 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
         disputes=disputed,
         surfacing=surfacing(kept.rungs, stalls, speeds, in_step),
         startup_seconds=sum(startups) if startups else None,
-        as_typed=as_typed(
-            measured, calm, {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}, every.rounds
-        ),
-        disturbed=disturbance(measured, calm, kept.rungs, every.rounds),
+        as_typed=typed,
+        disturbed=disturbed,
         notes=(*_remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
     )
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stash.core.intervals import Interval, mean_interval
-from stash.core.ladder import NAMES, UNTOUCHED, rung
+from stash.core.ladder import NAMES, UNTOUCHED, rung, stall_names
 from stash.core.records.base import Record
 from stash.core.records.profile import Block, OtherProgram, Profile
 
@@ -92,6 +92,12 @@ class Disturbance(Record):
     programs: tuple[OtherProgram, ...] = ()
     """Those that used most processor time meanwhile, the busiest first."""
 
+    def corrections(self) -> dict[str, float]:
+        """Half-widths in seconds by stall: the doubt of its rung, and of the one below."""
+        doubts = list(self.doubts.values())
+        both = [math.hypot(one, other) for one, other in zip(doubts, [0.0, *doubts], strict=False)]
+        return dict(zip(stall_names(tuple(self.doubts)), both, strict=True))
+
 
 def disturbance(
     profile: Profile, calm: Undisturbed, rungs: Sequence[str], rounds: Sequence[int]
@@ -111,6 +117,20 @@ def disturbance(
         steal=fmean(steals) if steals else None,
         programs=profile.others,
     )
+
+
+def own_delays(profile: Profile, calm: Undisturbed, rungs: Sequence[str], rounds: Sequence[int]) -> dict[str, float]:
+    """Seconds of a step by rung in which the training thread had no core because of the job itself.
+
+    Those of the rank with most; rungs where that is unknown are left out.
+    """
+    known: dict[str, dict[int, float]] = defaultdict(dict)
+    for block in profile.blocks:
+        lost = calm.lost.get((block.round, block.rung), {}).get(block.rank)
+        if lost is not None and block.rung in rungs and block.round in rounds:
+            own = max(0.0, sum(block.step_delays) / block.steps - lost.seconds)
+            known[block.rung][block.round] = max(own, known[block.rung].get(block.round, 0.0))
+    return {name: fmean(found.values()) for name, found in known.items()}
 
 
 # Ranks side by side

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -147,8 +147,15 @@ def surfacing(
     return tuple(found)
 
 
-def disputes(profile: Profile, kept: StepTimes, waited: Waits) -> tuple[Dispute, ...]:
-    """Where paired data stalls and the time steps waited disagree, beyond noise and 5 % of a step."""
+def disputes(
+    profile: Profile, kept: StepTimes, waited: Waits, own: Mapping[str, float] | None = None
+) -> tuple[Dispute, ...]:
+    """Where paired data stalls and the time steps waited disagree, beyond noise and 5 % of a step.
+
+    ``own``: by rung, what steps waited for cores that the job's own processes had. Where that makes up the
+    difference, the loader's workers slow the step itself, and the two agree.
+    """
+    own = own or {}
     replay = kept.top_replay
     if replay is None or kept.by_waits:
         return ()
@@ -158,6 +165,9 @@ def disputes(profile: Profile, kept: StepTimes, waited: Waits) -> tuple[Dispute,
         if wait is None:
             continue
         (paired,) = increments(np.column_stack([kept.of(replay), kept.of(each.name)]))
+        beside = max(0.0, own.get(each.name, 0.0) - own.get(replay, 0.0))
+        if abs(wait + beside - paired.value) <= DISAGREEMENT * kept.step_seconds:
+            continue
         apart = paired.above(wait) or paired.below(wait)
         if apart and abs(wait - paired.value) > DISAGREEMENT * kept.step_seconds:
             why, explained = _cause(profile, kept, each.name, paired, wait)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stash.analysis.as_typed import AsTyped
 from stash.analysis.breakdown import SampleCounts, Stability, Stall
 from stash.analysis.step_times import StepTimes, differ
 from stash.core.ladder import STALLS, stall_names
@@ -26,10 +27,15 @@ REPLAY = 0.02
 
 
 def stability(
-    profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...], samples: SampleCounts | None
+    profile: Profile,
+    kept: StepTimes,
+    stalls: tuple[Stall, ...],
+    samples: SampleCounts | None,
+    typed: AsTyped | None = None,
 ) -> Stability:
     """Warnings about the rounds that were measured."""
-    warnings = _of_rounds(profile, kept, stalls)
+    warnings = [] if typed is None or not typed.differs or typed.contradicts else [other_job(typed)]
+    warnings += _of_rounds(profile, kept, stalls)
     hosts = [host.steal_fraction for host in profile.hosts if host.steal_fraction is not None]
     blocks = [block.steal for block in profile.blocks if block.steal is not None]
     steal = max([*hosts, float(np.mean(blocks)) if blocks else 0.0])
@@ -53,6 +59,16 @@ def stability(
     else:  # steps of different size drift and vary by themselves
         warnings += _unsteady(kept)
     return Stability(ok=not warnings, warnings=tuple(warnings))
+
+
+def other_job(typed: AsTyped) -> str:
+    """A sentence on first steps that differ from what was measured."""
+    first, longer = typed.first, "longer" if typed.share > 0 else "less"
+    cause = f"; most of it is {typed.cause}" if typed.cause else ""
+    return (
+        f"The job as it was typed took {format_seconds(first.step.value)} a step in its first {first.steps}, before "
+        f"anything was changed: {abs(typed.share):.0%} {longer} than what was measured{cause}."
+    )
 
 
 def _of_rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> list[str]:
