@@ -134,9 +134,9 @@ def _finished(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def stall_row(found: Breakdown, name: str, truth: float, spread: float, what: str = "", share: float = 0.02) -> Row:
-    """A stall in ms: within its interval, the truth's own spread, and ``share`` of the step."""
+    """A stall in ms: within its noise, the truth's own spread, and ``share`` of the step."""
     stall = found.stall(name)
-    half = (stall.time.half_width or 0.0) if stall is not None else 0.0
+    half = (stall.parts.noise or 0.0) if stall is not None else 0.0
     within = 1e3 * (half + spread + share * found.step_seconds)
     return Row(what or name, "ms", 1e3 * truth, None if stall is None else 1e3 * stall.seconds, within)
 

@@ -90,7 +90,7 @@ def test_a_module_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert (gpu.why_not("cpu") or "").startswith("missing: no_such_module;")
 
 
-def test_a_stall_may_be_off_by_its_interval_the_truths_spread_and_a_share_of_the_step() -> None:
+def test_a_stall_may_be_off_by_its_noise_the_truths_spread_and_a_share_of_the_step() -> None:
     found = attribute(build(CALM))  # 176 ms, no noise; interconnect 36
     row = stall_row(found, "interconnect", 0.030, 0.001, share=0.02)
     assert (row.truth, round(row.found or 0, 6), round(row.within, 6)) == (30.0, 36.0, 4.52)

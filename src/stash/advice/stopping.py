@@ -71,7 +71,7 @@ class Standing:
 
     rounds: int
     stall: str | None = None
-    """The one that is farthest from being known well enough; ``None`` if all are, or before there are two rounds."""
+    """The one that is farthest from being known well enough; ``None`` if all are, or before there are three rounds."""
     reached: float = 0.0
     """Half-width of its interval, as a fraction of the step."""
     wanted: float = 0.0
@@ -90,7 +90,7 @@ class Standing:
 def standing(breakdown: Breakdown, precision: float | None = None) -> Standing:
     """Where a measurement stands against what would end it."""
     rounds, sets = breakdown.rounds + breakdown.rounds_dropped, breakdown.repetitions
-    if sets < 2:
+    if sets < MIN_ROUNDS:
         return Standing(rounds)
     stall, step = _farthest(breakdown, precision), breakdown.step_seconds
     if stall is None:

@@ -185,7 +185,8 @@ def _how_far(now: Standing, elapsed: float, wishes: ProfileOptions) -> list[str]
         ends = f", {'at most' if left == budget - elapsed else 'about'} {math.ceil(left)} s left"
     far = [f"{time_spent}{ends}"]
     if now.stall is not None:
-        far.append(f"{now.stall} ±{now.reached:.1%} of the step, wanted ±{now.wanted:.1%}")
+        reached = f"{now.stall} ±{now.reached:.1%} of the step" if now.reached < 1 else f"{now.stall} not known yet"
+        far.append(f"{reached}, wanted ±{now.wanted:.1%}")
     return far
 
 

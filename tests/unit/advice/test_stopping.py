@@ -118,8 +118,9 @@ def test_a_round_longer_than_the_budget_costs_what_it_took():
     assert spent_seconds(PROFILE.model_copy(update={"blocks": blocks})) == pytest.approx(1101.76)
 
 
-def test_before_the_second_round_no_interval_is_known() -> None:
+def test_before_the_third_round_nothing_is_said() -> None:
     assert standing(attribute(build({"solo": [0.1], "crowd": [0.2]}))) == Standing(1)
+    assert standing(attribute(build({"solo": [0.1, 0.4], "crowd": [0.2, 0.3]}))) == Standing(2)
     assert Standing(0).seconds_left(5.0, 60.0) == 55.0
 
 
@@ -131,9 +132,9 @@ def test_it_stands_where_its_least_known_stall_stands() -> None:
 
 
 def test_what_is_known_already_ends_at_the_fifth_round() -> None:
-    even = standing(attribute(build({"solo": [0.1, 0.1], "crowd": [0.2, 0.2]})))
+    even = standing(attribute(build({"solo": [0.1] * 4, "crowd": [0.2] * 4})))
     assert (even.stall, even.rounds_needed) == (None, 5)
-    assert even.seconds_left(8.0, 60.0) == 12.0  # three more rounds of four seconds
+    assert even.seconds_left(16.0, 60.0) == 4.0  # one more round of four seconds
     assert standing(attribute(build({"solo": [0.1] * 5, "crowd": [0.2] * 5}))).seconds_left(8.0, 60.0) == 0.0
 
 
