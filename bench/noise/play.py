@@ -20,13 +20,13 @@ from bench.noise.recordings import Folder, Recording
 from bench.noise.truths import Known, Outcome, Truth
 from bench.table import progress, table
 from bench.truth import suite
+from stash.advice import stopping
 from stash.advice.verdict import Advice, verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.step_times import step_matrix
 from stash.core.errors import StashError
 from stash.core.records.profile import Profile
-from stash.core.rounds import precise_enough
 
 OVERRUN = 0.1
 """Of the budget, for a round that would else be given up half done: as a measurement has."""
@@ -71,7 +71,9 @@ class Judged:
 
 def decided(profile: Profile) -> bool:
     """Whether a measurement with these rounds ends: what ``measure.launcher.measurement`` asks after each."""
-    return precise_enough(step_matrix(profile).matrix, profile.settings.precision)
+    return bool(step_matrix(profile).rounds) and stopping.decided(
+        attribute(profile), stopping.precision_asked(profile)
+    )
 
 
 def first_rounds(profile: Profile, count: int) -> Profile:

@@ -25,7 +25,7 @@ from stash.core.ladder import NAMES, UNTOUCHED, rung, stall_names
 from stash.core.records.base import Record
 from stash.core.records.profile import Block, OtherProgram, Profile
 
-Key = tuple[int, str]
+BlockKey = tuple[int, str]
 """Round and rung."""
 _KNOWN = (*NAMES, UNTOUCHED.name)
 DOUBT = 0.1
@@ -53,7 +53,7 @@ class Undisturbed(NamedTuple):
 
     profile: Profile
     """Its blocks have no delays any more: there is nothing left to subtract."""
-    lost: Mapping[Key, Mapping[int, Lost]]
+    lost: Mapping[BlockKey, Mapping[int, Lost]]
     """What was subtracted, by rank; nothing of blocks whose delays are unknown."""
 
 
@@ -63,7 +63,7 @@ def undisturbed(profile: Profile) -> Undisturbed:
     for place, block in enumerate(profile.blocks):
         if block.step_delays and len(block.step_delays) == len(block.step_seconds) == block.steps:
             together[block.round, block.rung, block.steps].append(place)
-    blocks, lost, job = list(profile.blocks), defaultdict[Key, dict[int, Lost]](dict), _Job.of(profile)
+    blocks, lost, job = list(profile.blocks), defaultdict[BlockKey, dict[int, Lost]](dict), _Job.of(profile)
     for (number, name, _), places in together.items():
         if name not in _KNOWN:
             continue
@@ -135,9 +135,9 @@ def own_delays(profile: Profile, calm: Undisturbed, rungs: Sequence[str], rounds
 
 # Ranks side by side
 
-Steps = NDArray[np.float64]
+StepArray = NDArray[np.float64]
 """A number for each step of a block, in seconds."""
-Ranks = NDArray[np.float64]
+RankArray = NDArray[np.float64]
 """A number for each of the ranks that ran a block side by side."""
 
 
@@ -169,8 +169,8 @@ class _Job(NamedTuple):
 class _Cost(NamedTuple):
     """What strangers cost one rank's block, in seconds."""
 
-    seconds: Steps
-    waits: Steps
+    seconds: StepArray
+    waits: StepArray
     """Of its waits for the loader."""
     making: float
     """Of making batches, all workers together."""
@@ -184,18 +184,18 @@ class _Delays:
 
     blocks: Sequence[Block]
     job: _Job
-    seconds: Steps
-    delays: Steps
-    windows: Steps
+    seconds: StepArray
+    delays: StepArray
+    windows: StepArray
     """From a rank's last gradient until its backward pass was over; zeros where that is unknown."""
-    within: Steps
+    within: StepArray
     """Of ``delays``, those in these windows."""
-    waiting: Steps
+    waiting: StepArray
     """Of ``delays``, those while it waited for its loader, or loaded itself."""
 
     @classmethod
     def of(cls, blocks: Sequence[Block], job: _Job) -> _Delays:
-        def steps(name: str) -> Steps:
+        def steps(name: str) -> StepArray:
             nothing = (0.0,) * blocks[0].steps
             rows = [getattr(block, name) for block in blocks]
             return np.array([row if len(row) == len(nothing) else nothing for row in rows], dtype=np.float64)
@@ -209,7 +209,7 @@ class _Delays:
         delays = np.minimum(delays, seconds)
         return cls(blocks, job, seconds, delays, windows, np.minimum(within, delays), np.minimum(waiting, delays))
 
-    def _of_blocks(self, name: str) -> Ranks:
+    def _of_blocks(self, name: str) -> RankArray:
         return np.array([getattr(block, name) or 0.0 for block in self.blocks], dtype=np.float64)
 
     def by_strangers(self) -> list[_Cost]:
@@ -234,7 +234,7 @@ class _Delays:
         doubts = DOUBT * np.maximum(costs.sum(axis=1), np.minimum(delay, wall)) / steps
         return [_Cost(*each) for each in zip(costs, waits, worker_lost.tolist(), doubts.tolist(), strict=True)]
 
-    def _in_loops(self) -> Steps:
+    def _in_loops(self) -> StepArray:
         """What each step waited for threads of parallel loops that were delayed while the training thread was not.
 
         A loop ends with its last thread. Of threads that are delayed at random one at least is for the time of
@@ -247,7 +247,7 @@ class _Delays:
                 undelayed[rank] *= 1 - min(1.0, delay / wall[rank])
         return np.asarray(((wall - local) * (1 - undelayed) / wall)[:, None] * self.seconds)
 
-    def _shares(self) -> tuple[Ranks, Ranks]:
+    def _shares(self) -> tuple[RankArray, RankArray]:
         """Strangers' share of the delays while a rank computes and loads, and while it exchanges.
 
         Who competes for cores gets delays in proportion to what it takes of them: the job's loaders, its threads that
@@ -256,7 +256,7 @@ class _Delays:
         names = [self.job.machines.get(block.rank, "") for block in self.blocks]
         _, machine = np.unique(names, return_inverse=True)
 
-        def on_machine(each: Ranks) -> Ranks:
+        def on_machine(each: RankArray) -> RankArray:
             return np.asarray(np.bincount(machine, each)[machine])
 
         wall, window = self.seconds.sum(axis=1), self.windows.sum(axis=1)
@@ -276,7 +276,7 @@ class _Delays:
         limited = np.maximum(0.0, 1 - _over(self._of_blocks("throttled_seconds"), self.delays.sum(axis=1)))
         return in_local * limited, in_window * limited
 
-    def _stolen(self) -> Steps:
+    def _stolen(self) -> StepArray:
         """What the machine's own host took of the time in which each thread seemed to run."""
         steal, busy = self._of_blocks("steal"), self._of_blocks("cpu")
         if not (steal >= _STEAL).any():
@@ -286,7 +286,7 @@ class _Delays:
         share = np.where((steal >= _STEAL) & (busy > 0), _over(steal, busy + steal), 0.0)
         return np.asarray((share * of_running)[:, None] * ran)
 
-    def _supply(self, wall: Ranks, own: Ranks, lost: Ranks) -> tuple[Ranks, Ranks]:
+    def _supply(self, wall: RankArray, own: RankArray, lost: RankArray) -> tuple[RankArray, RankArray]:
         """By how much samples would let each block be shorter, and what it waited only because they were late.
 
         ``own``: what strangers cost the training thread, ``lost``: what they cost its workers. Where workers are busy
@@ -300,7 +300,7 @@ class _Delays:
         late = bound * np.minimum(np.maximum(0.0, lost / workers - own), self._of_blocks("wait_seconds"))
         return np.maximum(0.0, wall - (making - lost) / workers), late
 
-    def _of_the_last(self, local: Steps, of_window: Steps, in_window: Ranks) -> Steps:
+    def _of_the_last(self, local: StepArray, of_window: StepArray, in_window: RankArray) -> StepArray:
         """Of each step that ranks take together, by how much its last rank would have come earlier, and the exchange.
 
         A step takes what its last rank takes until its last gradient, and what is left of the exchange then. The
@@ -318,7 +318,7 @@ class _Delays:
         return np.asarray(gained + np.minimum(own + helped, open_for))
 
 
-def _over(part: Ranks, whole: Ranks) -> Ranks:
+def _over(part: RankArray, whole: RankArray) -> RankArray:
     """``part / whole``; nothing where there is no whole."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 

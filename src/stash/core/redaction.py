@@ -50,6 +50,10 @@ def redacted(artefact: Profile | Probe) -> Profile | Probe:
     if isinstance(artefact, Profile):
         fields["workload"]["name"] = text(PurePath(artefact.workload.name).name)
         fields["blocks"] = artefact.blocks
+        machines = list(dict.fromkeys(rank.machine for rank in artefact.ranks))
+        for rank in fields["ranks"]:
+            rank["machine"] = rank["machine"] and f"machine{machines.index(rank['machine'])}"
+        fields["others"] = [{**each, "name": f"program{at}"} for at, each in enumerate(fields["others"])]
     return type(artefact).model_validate(fields)
 
 

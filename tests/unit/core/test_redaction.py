@@ -19,7 +19,7 @@ from stash.core import redaction
 from stash.core.artefact import load, save, to_bytes
 from stash.core.records.base import Record
 from stash.core.records.host import Host, Probe
-from stash.core.records.profile import Profile, Skipped
+from stash.core.records.profile import OtherProgram, Profile, Skipped
 from stash.core.redaction import redacted
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("home")
 KEPT = {
     "a", "backend", "bus", "cloud", "collective_bytes_per_step", "collectives_per_step", "cpu", "created",
     "device", "disk", "driver", "dtype", "ended", "exchange_hook", "feed", "gradients", "operator", "shapes",
-    "filesystem", "git_commit", "instance", "instance_source", "kernel", "kind", "link", "model", "name", "pattern",
+    "filesystem", "git_commit", "instance", "instance_source", "kernel", "kind", "link", "machine", "model", "name", "pattern",
     "pcie", "pcie_max", "precision", "rdma", "reader", "rung", "rungs", "scope", "software", "source",
     "stash_version", "target", "topology", "virtualization",
 }  # fmt: skip
@@ -76,6 +76,14 @@ HOSTS = (Host(hostname="gpu-7.corp.example"), Host(hostname="gpu-8.corp.example"
 def test_sentences(said: str, left: str) -> None:
     profile = build(CALM, hosts=HOSTS, notes=(said,))
     assert redacted(profile).notes == (left,)
+
+
+def test_programs_beside_the_job_and_machines_are_numbered() -> None:
+    profile = build(CALM, hosts=HOSTS, others=(OtherProgram(name="acme-miner", cores=0.5),))
+    ranks = tuple(rank.model_copy(update={"machine": "2f9d01aa"}) for rank in profile.ranks)
+    left = redacted(profile.model_copy(update={"ranks": ranks}))
+    assert [each.name for each in left.others] == ["program0"]
+    assert {rank.machine for rank in left.ranks} == {"machine0"}
 
 
 def test_names_paths_and_addresses_are_gone_and_numbers_stay() -> None:

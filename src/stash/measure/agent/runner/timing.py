@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from stash.core.ladder import UNTOUCHED
 from stash.measure.agent.data.reads import own_seconds, own_tally
+from stash.measure.agent.runner.block_usage import Usage
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
-from stash.measure.agent.runner.usage import Usage
 from stash.measure.linux.counters import gpu_utilisation
 from stash.measure.protocol.messages import BlockDone
 
