@@ -71,7 +71,7 @@ class Standing:
 
     rounds: int
     stall: str | None = None
-    """The one that is farthest from being known well enough; ``None`` if all are, or before three rounds."""
+    """The one that is farthest from being known well enough; ``None`` if all are, and before the third round."""
     reached: float = 0.0
     """Half-width of its interval, as a fraction of the step."""
     wanted: float = 0.0

@@ -134,8 +134,8 @@ def test_where_nothing_is_feasible_the_nearest_deadline_and_budget_are():
     assert plan.chosen is None
     # With the budget of $3 no deadline helps, nor any budget with a deadline of an hour.
     assert [each.to for each in plan.relaxations] == ["--deadline 2.1h --max-cost 5", "--deadline 1.4h --max-cost 7"]
-    assert [(each.option, each.to) for each in asked(deadline_seconds=HOUR).relaxations] == [("deadline", "1.3h")]
-    assert [(each.option, each.to) for each in asked(budget_dollars=3.0).relaxations] == [("budget", "4")]
+    assert [(each.option, each.to) for each in asked(deadline_seconds=HOUR).relaxations] == [("deadline", "1.4h")]
+    assert [(each.option, each.to) for each in asked(budget_dollars=3.0).relaxations] == [("budget", "5")]
 
 
 def test_a_constraint_that_is_in_the_way_is_named():
