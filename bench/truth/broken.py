@@ -1,8 +1,8 @@
-"""Show that the tests are not blind: break Stash in seven ways and see each break fail what CI runs.
+"""Show that the tests are not blind: break Stash in twelve ways and see each break fail what CI runs.
 
 Each break is one edit of a copy of the sources; the copy is what the profiles then run. A sound copy goes first, and
-must pass. Five are seen by truth cases; two by a test of their own, as no emulated job has what they are about
-(samples read by C code out of memory, launches that differ). Needs root.
+must pass. Five are seen by truth cases; the others by a test of their own, as no emulated job has what they are about
+(samples read by C code out of memory, launches that differ, other work on the machine). Needs root.
 """
 
 from __future__ import annotations
@@ -80,6 +80,35 @@ BREAKS = (
         "    if not profile.settings.isolated:\n", "    if True:\n",
         "tests/unit/analysis/test_attribution.py::"
         "test_launches_not_their_rounds_are_what_repeats_where_rungs_have_their_own",
+    ),
+    Break(
+        "what other work costs is not subtracted", "stash/analysis/disturbance.py",
+        "        local = in_local[:, None] * (", "        local = 0 * in_local[:, None] * (",
+        "tests/unit/analysis/test_disturbance.py::test_what_strangers_alone_can_have_caused_is_subtracted_whole",
+    ),
+    Break(
+        "the job's own delays are subtracted, too", "stash/analysis/disturbance.py",
+        "        own = loaders / wall + surplus\n", "        own = 0 * loaders / wall\n",
+        "tests/unit/analysis/test_disturbance.py::test_the_jobs_own_loaders_keep_their_share",
+    ),
+    Break(
+        "what the job's own limit costs is subtracted", "stash/analysis/disturbance.py",
+        "        limited = np.maximum(", "        limited = 1 + 0 * np.maximum(",
+        "tests/unit/analysis/test_disturbance.py::test_what_the_jobs_own_limit_caused_is_never_subtracted",
+    ),
+    Break(
+        "the mean rank arrives last", "stash/analysis/disturbance.py",
+        "        gained = before.max(axis=0) - (before - local).max(axis=0)\n",
+        "        gained = before.mean(axis=0) - (before - local).mean(axis=0)\n",
+        "tests/unit/analysis/test_disturbance.py::test_of_ranks_in_step_the_last_one_counts",
+    ),
+    Break(
+        "steps are judged by their length", "stash/analysis/step_times.py",
+        "    per_rank = rank_values(profile, lambda block: block.seconds)\n    everyone",
+        "    per_rank = rank_values(\n"
+        "        profile, lambda block: float(np.median(block.step_seconds or [block.seconds])) * block.steps\n"
+        "    )\n    everyone",
+        "tests/unit/analysis/test_disturbance.py::test_a_loader_that_stalls_every_fourth_step_is_a_stall",
     ),
 )  # fmt: skip
 

@@ -104,6 +104,23 @@ def test_samples_that_sleep_come_no_earlier() -> None:
     assert seconds(profile(sleeping, workers=1), "warm") == pytest.approx(0.095)
 
 
+def test_a_loader_that_stalls_every_fourth_step_is_a_stall() -> None:
+    """No step is an outlier by its own length: three of 60 ms and one of 140 are steps of 80."""
+    quick = block("solo", step=0.06)
+    steps = (0.06, 0.06, 0.06, 0.14)
+    waits = replace(block("warm", step=0.08), step_seconds=steps, wait_seconds=0.08, step_waits=(0.0, 0.0, 0.0, 0.08))
+    breakdown = attribute(profile(quick, waits, workers=1))
+    prep = breakdown.stall("prep")
+    assert prep is not None
+    assert prep.seconds == pytest.approx(0.02)
+
+
+def test_where_a_parallel_loop_ends_its_last_thread_counts() -> None:
+    """The training thread was never delayed, and a thread of its loops half of the time: half of a step was lost."""
+    busy = block(step=0.1, machine_cpu_seconds=STEPS * 0.3, loop_delays=(STEPS * 0.05,))
+    assert seconds(profile(busy)) == pytest.approx(0.05)
+
+
 def test_an_accelerators_host_may_be_delayed_at_no_cost() -> None:
     busy = block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2)
     assert seconds(profile(busy, device="cuda")) == pytest.approx(0.1)

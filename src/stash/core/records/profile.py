@@ -136,7 +136,8 @@ class Rank(Record):
     cores: Whole | None = None
     """Cores the process was pinned to."""
     machine: PlainName | None = None
-    """What ranks on one machine have in common, whatever node each is of: the beginning of its kernel's boot id."""
+    """What ranks that may run on the same cores have in common, whatever node each is of: the beginning of their
+    kernel's boot id, and those cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ class Block:
     thread_cpu_seconds: Number | None = None
     """Processor time of the training thread."""
     machine_cpu_seconds: Number | None = None
-    """Processor time that the whole machine used meanwhile, in ticks of a hundredth."""
+    """Processor time that everybody together used meanwhile of the cores the rank may run on, in hundredths."""
     worker_cpu_seconds: Number | None = None
     """Processor time of the loader's workers of this rank."""
     worker_delay_seconds: Number | None = None

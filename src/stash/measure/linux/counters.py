@@ -27,22 +27,36 @@ class Totals:
     steal: int | None
     sent: int | None
     read: int | None
+    allowed: int | None = None
+    """Of ``busy``, what fell to the cores that this thread may run on."""
 
 
 def totals() -> Totals:
     """Read the totals now; takes a fraction of a millisecond."""
-    busy = total = steal = sent = read = None
+    busy = total = steal = sent = read = allowed = None
     # Each fails by itself: not Linux, or a masked /proc.
     with suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
         ticks = [int(part) for part in file.readline().split()[1:9]]
         total, steal = sum(ticks), ticks[7]
-        busy = total - ticks[3] - ticks[4] - steal
+        busy, allowed = _busy(ticks), 0
+        cores = os.sched_getaffinity(0)
+        for line in file:
+            name, *parts = line.split(None, 9)
+            if not name.startswith("cpu"):
+                break
+            if int(name[3:]) in cores:
+                allowed += _busy([int(part) for part in parts[:8]])
     with suppress(OSError, ValueError, IndexError), open("/proc/net/dev") as file:
         sent = sum(int(line.split(":")[1].split()[8]) for line in file.readlines()[2:])
     with suppress(OSError, ValueError, IndexError), open("/proc/diskstats") as file:
         devices = set(os.listdir("/sys/block"))
         read = sum(int(row[5]) * 512 for row in map(str.split, file) if row[2] in devices)
-    return Totals(busy, total, steal, sent, read)
+    return Totals(busy, total, steal, sent, read, allowed)
+
+
+def _busy(ticks: list[int]) -> int:
+    """Neither idle, nor waiting for input, nor taken away by the host."""
+    return sum(ticks) - ticks[3] - ticks[4] - ticks[7]
 
 
 class Activity(NamedTuple):
@@ -55,7 +69,7 @@ class Activity(NamedTuple):
     disk_bytes: int | None
     """Read from all block devices."""
     cpu_seconds: float | None = None
-    """Of all its cores together, whoever used them; a guest that its host kept waiting used nothing then."""
+    """Of the cores that this thread may run on, whoever used them; what the machine's own host took is nobody's."""
 
 
 def since(before: Totals) -> Activity:
@@ -68,7 +82,7 @@ def since(before: Totals) -> Activity:
         steal=round(steal / ticks, 4) if ticks and steal is not None else None,
         network_bytes=_less(now.sent, before.sent),
         disk_bytes=_less(now.read, before.read),
-        cpu_seconds=None if busy is None else busy / _TICKS,
+        cpu_seconds=None if (allowed := _less(now.allowed, before.allowed)) is None else allowed / _TICKS,
     )
 
 

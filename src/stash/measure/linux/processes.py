@@ -6,10 +6,11 @@ library only, because a process of the user's job looks for the others with it.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +40,20 @@ def boot_id() -> str:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def shared_cores() -> str | None:
+    """What all threads have in common that may run on the same cores of the same machine; ``None`` where unknown."""
+    cores, boot = sorted(os.sched_getaffinity(0)), boot_id()
+    spans = [f"{first}-{last}" for first, last in _spans(cores)]
+    return f"{boot[:8]} {','.join(spans)}" if boot else None
+
+
+def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """First and last of every run of consecutive numbers."""
+    for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        found = [number for _, number in run]
+        yield found[0], found[-1]
 
 
 def carrying(variable: str, value: str, proc: Path = _PROC) -> list[int]:

@@ -19,7 +19,7 @@ from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.replicas import ranks_of_one_replica, sharded
 from stash.measure.agent.wraps.scope import Membership, default_group, make, membership, parts_on, scope
-from stash.measure.linux.processes import boot_id
+from stash.measure.linux.processes import shared_cores
 from stash.measure.protocol.messages import (
     HostsSeen,
     JobFacts,
@@ -187,7 +187,7 @@ def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
     used = [*scope.used.values(), *replicas.groups(), default_group()] if place.nodes > 1 else []
     return Introduction(
-        rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores, boot_id()[:8] or None),
+        rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores, shared_cores()),
         host=orders.host if place.local_rank == 0 else None,
         groups=tuple({membership(group) for group in used if group.rank() == 0 and scope.reaches(group)}),
         handed_on=tuple(sorted(scope.handed_on)),

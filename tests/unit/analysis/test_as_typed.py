@@ -1,0 +1,78 @@
+"""The first steps of a job against what was measured: alike, beyond both intervals, and between two data rungs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stash.advice.verdict import verdict
+from stash.analysis.attribution import attribute
+from stash.core.ladder import UNTOUCHED
+from stash.core.records.profile import Block, Profile
+from tests.support.profile_builder import build
+
+ROUNDS = 6
+
+
+def profile(first: float, warm: float = 0.1, cold: float | None = None, **fields: float) -> Profile:
+    """A job of one rank whose first ten steps took ``first`` seconds each."""
+    times = {
+        "solo": [0.08 + 0.0001 * at for at in range(ROUNDS)],
+        "warm": [warm + 0.0001 * at for at in range(ROUNDS)],
+    }
+    if cold is not None:
+        times["cold"] = [cold + 0.0001 * at for at in range(ROUNDS)]
+    made = build(times, ranks=1)
+    steps = tuple(first + 0.0002 * (at % 3) for at in range(10))
+    typed = Block(round=0, rung=UNTOUCHED.name, rank=0, steps=10, seconds=sum(steps), step_seconds=steps)
+    return made.model_copy(update={"blocks": (replace(typed, **fields), *made.blocks)})
+
+
+def test_steps_like_the_measured_ones_are_the_job() -> None:
+    found = attribute(profile(0.1)).as_typed
+    assert found is not None
+    assert found.share == 0.0
+    assert not found.differs
+
+
+def test_a_step_between_warm_and_cold_is_the_job() -> None:
+    found = attribute(profile(0.12, warm=0.1, cold=0.15)).as_typed
+    assert found is not None
+    assert found.share == 0.0
+
+
+@pytest.mark.parametrize(("first", "share"), [(0.13, 0.3), (0.07, -0.3)])
+def test_another_step_is_another_job_and_has_no_verdict(first: float, share: float) -> None:
+    made = profile(first)
+    breakdown = attribute(made)
+    assert breakdown.as_typed is not None
+    assert breakdown.as_typed.share == pytest.approx(share, abs=0.02)
+    advice = verdict(breakdown, made)
+    assert (advice.kind, advice.stall) == ("cannot tell", None)
+    assert "not the job as it runs" in advice.text
+
+
+def test_a_small_difference_is_a_warning() -> None:
+    made = profile(0.107)
+    breakdown = attribute(made)
+    assert verdict(breakdown, made).kind != "cannot tell" or breakdown.as_typed is None
+    assert any("as it was typed" in warning for warning in breakdown.stability.warnings)
+
+
+def test_the_cause_is_the_part_that_differs_most() -> None:
+    found = attribute(profile(0.13, wait_seconds=10 * 0.03)).as_typed
+    assert found is not None
+    assert found.cause == "waiting for the loader"
+
+
+def test_first_steps_that_read_from_a_disk_say_nothing_where_no_rung_does() -> None:
+    found = attribute(profile(0.13, disk_bytes=10 * 2**20)).as_typed
+    assert found is not None
+    assert found.share == 0.0
+
+
+def test_without_first_steps_nothing_is_held_against_anything() -> None:
+    made = profile(0.1)
+    blocks = tuple(block for block in made.blocks if block.rung != UNTOUCHED.name)
+    assert attribute(made.model_copy(update={"blocks": blocks})).as_typed is None

@@ -1,0 +1,59 @@
+"""Programs beside the job: named without their arguments, added up, and none that the job itself started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stash.measure.launcher.bystanders import Bystanders
+
+
+def process(proc: Path, number: int, ticks: int, *words: str, comm: str = "x", children: int = 0) -> None:
+    folder = proc / str(number)
+    folder.mkdir(exist_ok=True)
+    fields = ["S", "1", *["0"] * 9, str(ticks), "0", str(children), "0"]
+    (folder / "stat").write_text(f"{number} ({comm}) {' '.join(fields)}")
+    (folder / "comm").write_text(comm)
+    (folder / "cmdline").write_bytes(b"\0".join(word.encode() for word in words) + b"\0")
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [0.0]
+
+
+def seen(proc: Path, clock: list[float]) -> Bystanders:
+    return Bystanders(proc, lambda: clock[0])
+
+
+def test_programs_have_the_cores_they_used_between_looks(tmp_path: Path, clock: list[float]) -> None:
+    found = seen(tmp_path, clock)
+    process(tmp_path, 10, 1000, "/usr/bin/python3", "-m", "pip", "install", "secret")
+    process(tmp_path, 11, 0, "/usr/bin/cc1plus", "a.cpp")
+    found.look()
+    tick = os.sysconf("SC_CLK_TCK")
+    clock[0] = 2.0
+    process(tmp_path, 10, 1000 + tick, "/usr/bin/python3", "-m", "pip", "install", "secret")
+    process(tmp_path, 11, 0, "/usr/bin/cc1plus", "a.cpp", children=2 * tick)
+    found.look()
+    assert [(each.name, each.cores) for each in found.programs()] == [("cc1plus", 1.0), ("pip", 0.5)]
+
+
+def test_what_was_used_before_measuring_does_not_count(tmp_path: Path, clock: list[float]) -> None:
+    found = seen(tmp_path, clock)
+    process(tmp_path, 10, 0, "/opt/train.sh")
+    found.look()
+    clock[0] = 1.0
+    process(tmp_path, 10, 500, "/opt/train.sh")
+    found.look(count=False)
+    clock[0] = 2.0
+    found.look()
+    assert found.programs() == ()
+
+
+def test_nothing_is_known_before_two_looks(tmp_path: Path, clock: list[float]) -> None:
+    found = seen(tmp_path, clock)
+    found.look()
+    assert found.programs() == ()

@@ -1,0 +1,86 @@
+"""Delays as the kernel counts them: of this thread, of helpers that work, of processes; and limits of a group."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from stash.measure.linux.run_queue import Helpers, RunQueue, of_processes, throttled_seconds
+
+known = pytest.mark.skipif(not RunQueue().known, reason="this kernel counts no delays")
+
+
+def spin(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+@known
+def test_a_threads_delay_only_grows() -> None:
+    queue = RunQueue()
+    before = queue.delay()
+    spin(0.02)
+    assert 0 <= before <= queue.delay()
+
+
+@known
+def test_a_thread_that_shares_its_only_core_is_delayed() -> None:
+    """Two threads that never sleep on one core: each waits for about as long as the other runs."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        found: list[float] = []
+
+        def work() -> None:  # the interpreter lets one thread run at a time: the other process competes
+            queue = RunQueue()
+            before = queue.delay()
+            spin(0.2)
+            found.append(queue.delay() - before)
+
+        other = os.fork()
+        if other == 0:
+            spin(0.6)
+            os._exit(0)
+        work()
+        os.waitpid(other, 0)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert found[0] > 0.02
+
+
+@known
+def test_only_threads_that_work_are_followed() -> None:
+    helpers, go, done = Helpers(threading.get_native_id()), threading.Event(), threading.Event()
+
+    def work() -> None:
+        go.wait()
+        time.sleep(0.01)
+        done.set()
+        time.sleep(5)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    helpers.look()
+    assert helpers.loop_delays() == {}
+    go.set()
+    done.wait()
+    time.sleep(0.01)
+    helpers.look()
+    assert thread.native_id in helpers.loop_delays()
+    assert helpers.exchange_delay() >= 0
+
+
+@known
+def test_processes_that_are_gone_have_run_nothing() -> None:
+    own, gone = of_processes([os.getpid()]), of_processes([2**22 + 1])
+    assert own.ran > 0
+    assert (gone.ran, gone.delayed) == (0.0, 0.0)
+
+
+def test_what_no_limit_kept_from_running_is_nothing_or_unknown() -> None:
+    found = throttled_seconds()
+    assert found is None or found >= 0
