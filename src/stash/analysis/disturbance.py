@@ -160,7 +160,7 @@ class _Job(NamedTuple):
             cores[node] = min((float(each) for each in (host.cores, allowed) if each), default=math.inf)
         return cls(
             machines={rank.rank: rank.machine or str(rank.node) for rank in profile.ranks},
-            cores={rank.rank: cores.get(rank.node, math.inf) for rank in profile.ranks},
+            cores={rank.rank: min(cores.get(rank.node, math.inf), rank.cores or math.inf) for rank in profile.ranks},
             on_cpu=frozenset(rank.rank for rank in profile.ranks if rank.device == "cpu"),
             workers=sum(loader.workers or 0 for loader in profile.workload.loaders),
         )
