@@ -78,7 +78,7 @@ def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
         loading = max(loading, (after.wait_seconds or 0.0) / after.steps + max(0.0, helped))
     high = _end(step.high, step) + doubt
     if any(loader.workers for loader in profile.workload.loaders):  # samples that sleep may have come no earlier
-        high = max(high, max(block.seconds / block.steps for block in seen))
+        high = max(high, *(block.seconds / block.steps for block in seen))
     open_for = [sum(block.step_exchanges) / block.steps for block in seen if block.step_exchanges]
     return FirstSteps(
         step=step.model_copy(update={"low": _end(step.low, step) - doubt, "high": high}),
