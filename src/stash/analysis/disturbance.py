@@ -222,16 +222,16 @@ class _Delays:
         total = local.sum(axis=1)
         local *= np.minimum(1.0, np.divide(spare, total, out=np.ones_like(total), where=total > 0))[:, None]
         of_window = in_window[:, None] * self.within
-        delay = self.delays.sum(axis=1)
+        delay, unsure = self.delays.sum(axis=1), 0.0
         if rung(self.blocks[0].rung).exchanges and len(self.blocks) > 1:
             late = np.full_like(late, late.max())  # ranks wait for each other
             if self.windows.any(axis=1).all():
-                found = self._of_the_last(local, of_window, in_window)
+                found, unsure = self._of_the_last(local, of_window, in_window)
                 local, of_window = np.tile(found, (len(self.blocks), 1)), np.zeros_like(local)
                 delay = np.full_like(delay, delay.max())
         costs = np.minimum(local + of_window + late[:, None] / steps, _MOST * self.seconds)
         waits = in_local[:, None] * self.waiting + late[:, None] / steps
-        doubts = DOUBT * np.maximum(costs.sum(axis=1), np.minimum(delay, wall)) / steps
+        doubts = np.hypot(DOUBT * np.maximum(costs.sum(axis=1), np.minimum(delay, wall)), unsure) / steps
         return [_Cost(*each) for each in zip(costs, waits, worker_lost.tolist(), doubts.tolist(), strict=True)]
 
     def _in_loops(self) -> StepArray:
@@ -272,7 +272,7 @@ class _Delays:
         surplus = np.maximum(0.0, running - cores) * _over(ran, wanted)
         own = loaders / wall + surplus
         in_local = _over(strangers, strangers + own + helpers / wall * (1 - window / wall))
-        in_window = _over(strangers, strangers + own + _over(helpers, window))
+        in_window = _over(strangers, strangers + own + _over(on_machine(self._helpers_in_windows()), window))
         limited = np.maximum(0.0, 1 - _over(self._of_blocks("throttled_seconds"), self.delays.sum(axis=1)))
         return in_local * limited, in_window * limited
 
@@ -300,22 +300,36 @@ class _Delays:
         late = bound * np.minimum(np.maximum(0.0, lost / workers - own), self._of_blocks("wait_seconds"))
         return np.maximum(0.0, wall - (making - lost) / workers), late
 
-    def _of_the_last(self, local: StepArray, of_window: StepArray, in_window: RankArray) -> StepArray:
+    def _of_the_last(self, local: StepArray, of_window: StepArray, in_window: RankArray) -> tuple[StepArray, float]:
         """Of each step that ranks take together, by how much its last rank would have come earlier, and the exchange.
 
         A step takes what its last rank takes until its last gradient, and what is left of the exchange then. The
-        threads that exchange are delayed too, on each rank in turn. Several are at once, so no more than the delays'
-        share of the time they were ready is taken off what is left.
+        second value is the doubt of the latter.
         """
         before = self.seconds - self.windows
         gained = before.max(axis=0) - (before - local).max(axis=0)
         last, open_for = self.windows.argmin(axis=0), self.windows.min(axis=0)
         own = of_window[last, np.arange(len(last))]
-        delayed = self._of_blocks("helper_delay_seconds")
-        ran = self._of_blocks("helper_cpu_seconds")
+        helped, doubt = self._of_helpers(float(open_for.sum()), in_window)
+        return np.asarray(gained + np.minimum(own + helped / len(last), open_for)), doubt
+
+    def _of_helpers(self, open_for: float, in_window: RankArray) -> tuple[float, float]:
+        """What strangers cost the threads that exchange while last ranks wait ``open_for`` seconds; and its doubt.
+
+        Several may be delayed at once, so no more than the share of such delays in the time they were ready is taken
+        off. How many were shows nowhere: half of what they may have cost beyond that is doubt.
+        """
+        delayed, ran = self._of_blocks("helper_delay_seconds"), self._helpers_in_windows()
         strange, ready = float((in_window * delayed).sum()), float((ran + delayed).sum())
-        helped = min(strange, float(open_for.sum()) * strange / ready) / len(last) if ready else 0.0
-        return np.asarray(gained + np.minimum(own + helped, open_for))
+        if not strange:
+            return 0.0, 0.0
+        helped = min(strange, open_for * strange / ready)
+        return helped, (min(strange, open_for) - helped) / 2
+
+    def _helpers_in_windows(self) -> RankArray:
+        """Processor time of the threads that exchange, in their windows; in the whole block if that is unknown."""
+        known = all(block.helper_window_cpu_seconds is not None for block in self.blocks)
+        return self._of_blocks("helper_window_cpu_seconds" if known else "helper_cpu_seconds")
 
 
 def _over(part: RankArray, whole: RankArray) -> RankArray:

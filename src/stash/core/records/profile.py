@@ -211,6 +211,8 @@ class Block:
     """Run-queue delay of the process's threads that exchange (gloo's) in all of these windows together."""
     helper_cpu_seconds: Number | None = None
     """Processor time of these threads in the whole block."""
+    helper_window_cpu_seconds: Number | None = None
+    """Of that, in windows of exchange."""
     loop_delays: tuple[Number, ...] = ()
     """Run-queue delay in the block of each thread that shares the training thread's parallel loops (OpenMP's)."""
     thread_cpu_seconds: Number | None = None

@@ -26,6 +26,9 @@ class Scheduled(NamedTuple):
     def __sub__(self, before: Scheduled) -> Scheduled:
         return Scheduled(self.ran - before.ran, self.delayed - before.delayed)
 
+    def __add__(self, other: Scheduled) -> Scheduled:  # type: ignore[override]
+        return Scheduled(self.ran + other.ran, self.delayed + other.delayed)
+
 
 NOTHING = Scheduled(0.0, 0.0)
 
@@ -88,22 +91,23 @@ class Helpers:
                 if name.read() == own.read():
                     self._of_loops.add(thread)
 
-    def exchange_cpu(self) -> float:
-        """Seconds on a core so far, of those that exchange."""
-        return sum(self._counted(file, 0) for thread, file in self._files.items() if thread not in self._of_loops)
-
-    def exchange_delay(self) -> float:
-        """Seconds so far, of those that exchange; a thread that has ended keeps nothing."""
-        return sum(self._counted(file, 1) for thread, file in self._files.items() if thread not in self._of_loops)
+    def exchange(self) -> Scheduled:
+        """What those that exchange have run and been delayed so far; a thread that has ended keeps nothing."""
+        ran = delayed = 0
+        for thread, file in self._files.items():
+            if thread not in self._of_loops:
+                with suppress(OSError):
+                    words = os.pread(file, _BYTES, 0).split(None, 2)
+                    ran, delayed = ran + int(words[0]), delayed + int(words[1])
+        return Scheduled(ran * 1e-9, delayed * 1e-9)
 
     def loop_delays(self) -> dict[int, float]:
         """Seconds so far of each thread of parallel loops."""
-        return {thread: self._counted(file, 1) for thread, file in self._files.items() if thread in self._of_loops}
-
-    def _counted(self, file: int, place: int) -> float:
-        with suppress(OSError):
-            return int(os.pread(file, _BYTES, 0).split(None, 2)[place]) * 1e-9
-        return 0.0
+        found = {}
+        for thread in self._of_loops & self._files.keys():
+            with suppress(OSError):
+                found[thread] = int(os.pread(self._files[thread], _BYTES, 0).split(None, 2)[1]) * 1e-9
+        return found
 
     def __del__(self) -> None:
         for file in self._files.values():

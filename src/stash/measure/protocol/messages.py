@@ -161,6 +161,7 @@ class BlockDone(Message, kind="block"):
     step_exchange_delays: tuple[float, ...] = ()
     helper_delay_seconds: float | None = None
     helper_cpu_seconds: float | None = None
+    helper_window_cpu_seconds: float | None = None
     loop_delays: tuple[float, ...] = ()
     thread_cpu_seconds: float | None = None
     machine_cpu_seconds: float | None = None

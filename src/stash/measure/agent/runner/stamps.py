@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from stash.measure.linux.run_queue import Helpers, RunQueue
+from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue, Scheduled
 
 
 class Stamps:
@@ -25,8 +25,8 @@ class Stamps:
         self._handle: Any = None
         self._device: Any = None
         self._began = self._queue.delay()
-        self._ready: tuple[float, float, float] | None = None
-        """When the last gradient of a backward pass was ready, and the delays until then, of thread and helpers."""
+        self._ready: tuple[float, float, Scheduled] | None = None
+        """When the last gradient of a backward pass was ready, and until then the thread's delay, and its helpers."""
         self._event: Any = None
         self._window = [0.0, 0.0]
         self._events: list[tuple[int, Any, Any]] = []
@@ -38,8 +38,8 @@ class Stamps:
         self.exchange_delays: list[float] = []
         """Of ``delays``, what fell into these."""
         self._loops: dict[int, float] = {}
-        self._exchanged = 0.0
-        self.helper_delay = 0.0
+        self._exchanged = NOTHING
+        self.in_windows = NOTHING
         """Of the threads that exchange, in all windows of exchange."""
 
     @property
@@ -69,7 +69,7 @@ class Stamps:
         if self._device.type == "cuda":
             self._event = _event()
         else:
-            self._ready = (self._now(), self._queue.delay(), self._helpers.exchange_delay())
+            self._ready = (self._now(), self._queue.delay(), self._helpers.exchange())
 
     def backward_ended(self) -> None:
         """A backward pass returned: what it waited for is over."""
@@ -81,7 +81,7 @@ class Stamps:
             self._ready = None
             self._window[0] += self._now() - at
             self._window[1] += self._queue.delay() - delay
-            self.helper_delay += self._helpers.exchange_delay() - helpers
+            self.in_windows += self._helpers.exchange() - helpers
 
     def step_ends(self) -> None:
         """A step of the script ended; what follows until ``step_begins`` is Stash's own work."""
@@ -98,8 +98,8 @@ class Stamps:
         """Forget the steps so far: a block begins."""
         self._helpers.look()
         self.delays, self.exchanges, self.exchange_delays = [], [], []
-        self._events, self.helper_delay = [], 0.0
-        self._loops, self._exchanged = self._helpers.loop_delays(), self._helpers.exchange_cpu()
+        self._events, self.in_windows = [], NOTHING
+        self._loops, self._exchanged = self._helpers.loop_delays(), self._helpers.exchange()
 
     def loop_delays(self) -> tuple[float, ...]:
         """Since ``begin``, of each thread that shares the training thread's parallel loops."""
@@ -108,7 +108,7 @@ class Stamps:
 
     def helper_cpu(self) -> float:
         """Seconds on a core since ``begin`` of the threads that exchange."""
-        return self._helpers.exchange_cpu() - self._exchanged
+        return (self._helpers.exchange() - self._exchanged).ran
 
     def windows(self) -> tuple[float, ...]:
         """Seconds of each step in windows of exchange; by the device's own clock, whose queue is empty by now."""

@@ -71,7 +71,8 @@ def timed(
             block,
             step_exchanges=rank.stamps.windows(),
             step_exchange_delays=tuple(rank.stamps.exchange_delays),
-            helper_delay_seconds=rank.stamps.helper_delay,
+            helper_delay_seconds=rank.stamps.in_windows.delayed,
+            helper_window_cpu_seconds=rank.stamps.in_windows.ran,
         )
     if rank.feeds:
         block = replace(
