@@ -134,8 +134,11 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
     @functools.wraps(save)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         target = kwargs.get(name, args[position] if len(args) > position else None)
-        if not script.saves_drifted() or not isinstance(target, (str, os.PathLike)):
+        if not isinstance(target, (str, os.PathLike)):
             return save(*args, **kwargs)  # a file that is open already, or a buffer: what it replaces is kept
+        if not script.saves_drifted():
+            guard.about_to_write(os.fspath(target), truncates=True)
+            return save(*args, **kwargs)
         script.note(_NOT_WRITTEN)
         if not os.path.exists(target):
             _leave_placeholder(os.path.abspath(os.fspath(target)))
