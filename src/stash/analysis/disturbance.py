@@ -35,6 +35,9 @@ _BUSY = (0.6, 0.9)
 that they lose is lost to the step."""
 _MOST = 0.95
 """Of a step: what is left is time in which its thread ran, which nobody else can have had."""
+_SHARED = 0.15
+"""Of its processor time, what a thread may need more where others use all the machine: half of a 95 % interval, by
+recordings of known truth."""
 _STEAL = 0.01
 """Of the machine's time: less is not told from nothing, as the kernel tells it in hundredths of a second."""
 
@@ -92,10 +95,16 @@ class Disturbance(Record):
     programs: tuple[OtherProgram, ...] = ()
     """Those that used most processor time meanwhile, the busiest first."""
 
+    slowed: float = 0.0
+    """Half-width in seconds of what the lowest rung's threads may have run more slowly beside so much other work."""
+
     def corrections(self) -> dict[str, float]:
-        """Half-widths in seconds by stall: the doubt of its rung, and of the one below."""
+        """Half-widths in seconds by stall: the doubt of its rung, and of the one below.
+
+        What slows all running threads alike is the lowest rung's: it cancels where rungs are compared.
+        """
         doubts = list(self.doubts.values())
-        both = [math.hypot(one, other) for one, other in zip(doubts, [0.0, *doubts], strict=False)]
+        both = [math.hypot(one, other) for one, other in zip(doubts, [self.slowed, *doubts], strict=False)]
         return dict(zip(stall_names(tuple(self.doubts)), both, strict=True))
 
 
@@ -114,9 +123,22 @@ def disturbance(
     return Disturbance(
         time=mean_interval(top),
         doubts=doubts,
+        slowed=_slowed(profile, rungs[0], rounds),
         steal=fmean(steals) if steals else None,
         programs=profile.others,
     )
+
+
+def _slowed(profile: Profile, lowest: str, rounds: Sequence[int]) -> float:
+    """Half-width of what running beside others may add to a step's processor time: caches and memory are shared."""
+    cores = {rank.rank: profile.hosts[rank.node].cores for rank in profile.ranks if rank.node < len(profile.hosts)}
+    found = []
+    for block in profile.blocks:
+        of_machine = cores.get(block.rank)
+        if block.rung == lowest and block.round in rounds and block.cpu is not None and of_machine:
+            own = (block.cpu_seconds or 0.0) / block.seconds / of_machine
+            found.append(_SHARED * max(0.0, block.cpu - own) * (block.thread_cpu_seconds or 0.0) / block.steps)
+    return fmean(found) if found else 0.0
 
 
 def own_delays(profile: Profile, calm: Undisturbed, rungs: Sequence[str], rounds: Sequence[int]) -> dict[str, float]:
