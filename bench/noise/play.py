@@ -24,6 +24,7 @@ from stash.advice import stopping
 from stash.advice.verdict import Advice, verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
+from stash.analysis.disturbance import without_delays
 from stash.analysis.step_times import step_matrix
 from stash.core.errors import StashError
 from stash.core.records.profile import Profile
@@ -45,9 +46,7 @@ class Found:
     estimate: float
     points: float
     holds: bool | None
-    """By the interval of its noise."""
-    explained: bool | None
-    """By that and the method's own error."""
+    """By its interval."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +144,7 @@ def judge(recording: Recording, profile: Profile, truth: Truth, budget: float) -
             unknown.append(name)
             continue
         points = truths.error(truth, stall) / truth.step * 100
-        held = (truths.holds(truth, stall), truths.holds(truth, stall, method=True))
-        found.append(Found(name, known, stall.seconds, points, *held))
+        found.append(Found(name, known, stall.seconds, points, truths.holds(truth, stall)))
     answer = advice.kind if advice.kind in ("cannot tell", "estimate") else ", ".join(advice.stalls)
     value = truths.outcome(truth, advice.kind, [] if advice.kind == "compute" else advice.stalls, right)
     return Judged(recording, value, answer, seconds, breakdown.rounds, tuple(found), tuple(unknown))
@@ -160,8 +158,10 @@ def _right(recording: Recording, truth: Truth, breakdown: Breakdown, advice: Adv
     return truths.agrees(truth, truths.ranked(breakdown.stalls), advice.stall, rank)
 
 
-def play(folder: Folder, only: str = "", with_sealed: bool = False, budget: float | None = None) -> Iterator[Judged]:
-    """Judge all recordings that may be opened and whose truth is known."""
+def play(
+    folder: Folder, only: str = "", with_sealed: bool = False, budget: float | None = None, as_seen: bool = False
+) -> Iterator[Judged]:
+    """Judge all recordings that may be opened and whose truth is known; ``as_seen``: with nothing subtracted."""
     every = folder.recordings()
     for recording in sorted(every, key=lambda one: (one.job, one.disturbance)):
         if recording.reference or (recording.sealed and not with_sealed) or only not in label(recording):
@@ -174,7 +174,8 @@ def play(folder: Folder, only: str = "", with_sealed: bool = False, budget: floa
             why = "has no reference yet" if truth is None else "left out: its references were not quiet enough"
             progress(recording.name, why)
             continue
-        yield judge(recording, folder.profile(recording), truth, budget or recording.budget)
+        profile = folder.profile(recording)
+        yield judge(recording, without_delays(profile) if as_seen else profile, truth, budget or recording.budget)
 
 
 def label(recording: Recording) -> str:
@@ -210,7 +211,7 @@ def _known(truth: Known) -> str:
 
 SUMMARY = (
     "", "recordings", "right", "partly", "cannot tell", "wrong with confidence", "no answer", "error, mean (points)",
-    "largest error", "largest of all stalls, mean", "intervals hold", "with the method's error",
+    "largest error", "largest of all stalls, mean", "intervals hold",
     "rule fired", "seconds to it, median",
 )  # fmt: skip
 
@@ -222,12 +223,11 @@ def summary(name: str, group: Sequence[Judged]) -> list[object]:
     worst = [max(abs(found.points) for found in one.found) for one in group if one.found]
     fired = [one.seconds for one in group if one.seconds is not None]
     held = [found.holds for one in group for found in one.found if found.holds is not None]
-    explained = [found.explained for one in group for found in one.found if found.explained is not None]
     return [
         name, len(group), *(outcomes.count(outcome) for outcome in ("right", "partly", "cannot tell", "wrong", None)),
         f"{np.mean(errors):.1f}" if errors else "", f"{max(errors):.1f}" if errors else "",
         f"{np.mean(worst):.1f}" if worst else "", f"{np.mean(held):.0%}" if held else "",
-        f"{np.mean(explained):.0%}" if explained else "", f"{len(fired)} of {len(group)}",
+        f"{len(fired)} of {len(group)}",
         f"{np.median(fired):.0f}" if fired else "",
     ]  # fmt: skip
 
@@ -250,8 +250,9 @@ def main() -> None:
     parser.add_argument("--sealed", action="store_true", help="open the sealed half, too: for the last table only")
     parser.add_argument("--budget", type=float, help="seconds of each recording that count (default: all)")
     parser.add_argument("--brief", action="store_true", help="only the summaries")
+    parser.add_argument("--as-seen", action="store_true", help="subtract nothing of what other work cost")
     options = parser.parse_args()
-    judged = list(play(Folder(options.folder), options.only, options.sealed, options.budget))
+    judged = list(play(Folder(options.folder), options.only, options.sealed, options.budget, options.as_seen))
     if not options.brief:
         print(table(HEADS, map(line, judged)), end="\n\n")
     for by in (lambda one: "sealed" if one.sealed else "open", lambda one: one.disturbance, lambda one: one.job):

@@ -133,8 +133,8 @@ def error(truth: Truth, stall: Stall) -> float:
     return stall.seconds - truth.stalls[stall.name].seconds
 
 
-def holds(truth: Truth, stall: Stall, method: bool = False) -> bool | None:
-    """Whether the interval holds the truth, as far as that is known; ``method`` widens it by the method's own error.
+def holds(truth: Truth, stall: Stall) -> bool | None:
+    """Whether the interval holds the truth, as far as that is known.
 
     ``None`` if the stall has no interval.
     """
@@ -142,8 +142,7 @@ def holds(truth: Truth, stall: Stall, method: bool = False) -> bool | None:
         return None
     off = error(truth, stall)
     arm = stall.seconds - stall.low if off > 0 else stall.high - stall.seconds
-    own = (getattr(stall, "method", None) or 0.0) if method else 0.0
-    return abs(off) <= math.hypot(arm, own, truth.stalls[stall.name].half)
+    return abs(off) <= math.hypot(arm, truth.stalls[stall.name].half)
 
 
 def ranked(stalls: Sequence[Stall]) -> list[str]:

@@ -84,7 +84,7 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
     return Breakdown(
         source=named,
         step_seconds=kept.step_seconds,
-        step=step.widened(launch_error(seconds)),
+        step=step.widened(math.hypot(launch_error(seconds), disturbed.doubt if disturbed is not None else 0.0)),
         samples=samples,
         waits=waited,
         rounds=len(kept.rounds),

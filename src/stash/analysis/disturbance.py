@@ -98,6 +98,11 @@ class Disturbance(Record):
     slowed: float = 0.0
     """Half-width in seconds of what the lowest rung's threads may have run more slowly beside so much other work."""
 
+    @property
+    def doubt(self) -> float:
+        """Half-width in seconds of what was subtracted of the step, and of how much slower its threads may run."""
+        return math.hypot(list(self.doubts.values())[-1], self.slowed)
+
     def corrections(self) -> dict[str, float]:
         """Half-widths in seconds by stall: the doubt of its rung, and of the one below.
 

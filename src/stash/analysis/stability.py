@@ -94,7 +94,7 @@ def _of_rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> 
     if disturbed:
         found.append(
             f"{disturbed} of {disturbed + len(kept.rounds)} rounds {'was' if disturbed == 1 else 'were'} disturbed, "
-            "and what that cost is shared out among all rungs; look for other jobs on the machine."
+            "and what that cost is shared out among all rungs."
         )
     return found
 
@@ -128,7 +128,5 @@ def _unsteady(kept: StepTimes) -> list[str]:
             break
     most, where = max(zip(map(spread, kept.matrix.T), kept.rungs, strict=True), key=lambda pair: pair[0])
     if len(kept.sets) >= MIN_ROUNDS and most > SPREAD:
-        found.append(
-            f"The step under {where} varies by {most:.0%} from round to round; stop other work on the machine."
-        )
+        found.append(f"The step under {where} varies by {most:.0%} from round to round.")
     return found

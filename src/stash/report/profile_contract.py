@@ -78,7 +78,17 @@ def _beyond_the_contract(breakdown: Breakdown) -> dict[str, Any]:
         "samples_per_step": _significant(breakdown.samples_per_step),
         "waits": _all_significant(breakdown.waits.model_dump()),
         "disturbed": _disturbed(breakdown),
+        "as_typed": _as_typed(breakdown),
     }
+
+
+def _as_typed(breakdown: Breakdown) -> dict[str, Any] | None:
+    """A step of the job before anything was changed, and by which share it is longer than what was measured."""
+    found = breakdown.as_typed
+    if found is None:
+        return None
+    step = _significant(found.first.step.value, SECONDS_DIGITS)
+    return {"step_seconds": step, "steps": found.first.steps, "share": round(found.share, 4), "cause": found.cause}
 
 
 def _disturbed(breakdown: Breakdown) -> dict[str, Any] | None:

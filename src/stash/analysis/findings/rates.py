@@ -149,7 +149,7 @@ class RingFit(Record):
 class Curve(Record):
     """One all-reduce from small messages to large ones, and the ring's model of it where it is of that form.
 
-    The model is t(n) = 2(p−1)·α + 2(p−1)/p · n/β (docs/forecasts.md): latency α of one hop and bandwidth β of one link.
+    The model is t(n) = 2(p−1)·α + 2(p−1)/p · n/β (docs/forecasts.md): latency α of a hop, bandwidth β of a link.
     """
 
     backend: str
