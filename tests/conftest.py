@@ -1,7 +1,8 @@
 """What a test starts ends before it does: a thread that outlives its test writes into the next one's captured output.
 
 Asks only for what this process has: threads that Python knows, sockets that listen, child processes. What libraries
-keep for as long as the process lives is allowed by name. Also says how many examples property tests try.
+keep for as long as the process lives is allowed by name. Also says how many examples property tests try, and lets
+tests and what they start be interrupted, however the whole run was started.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import socket
 import threading
 import time
@@ -22,6 +24,13 @@ from hypothesis import settings
 settings.register_profile("ci", deadline=None, max_examples=25)
 settings.register_profile("nightly", deadline=None, max_examples=300)
 settings.load_profile("ci")
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # a shell's ``&`` has its commands ignore it, and so do children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+for _ignored in (signal.SIGHUP, signal.SIGQUIT):  # ``nohup`` does that
+    if signal.getsignal(_ignored) is signal.SIG_IGN:
+        signal.signal(_ignored, signal.SIG_DFL)
 
 LASTING_THREADS = re.compile(r"fsspecIO|Dummy-\d+|tqdm_monitor|asyncio_\d+|pydevd.*|ray_.*")
 """Of libraries: fsspec's event loop, native threads that called Python, progress bars."""
