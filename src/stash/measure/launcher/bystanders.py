@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from stash.core.records.profile import OtherProgram
 from stash.measure.linux.processes import descendants
@@ -23,12 +24,19 @@ _MAX_PROGRAMS = 3
 _INTERPRETERS = ("python", "node", "perl", "ruby", "java", "sh", "bash", "dash")
 
 
+class _Process(NamedTuple):
+    number: int
+    parent: int
+    ticks: int
+    """On cores: its own, and those of its children that have ended."""
+
+
 class Bystanders:
     """The programs that are no part of the processes below this one; ``look`` at them now and then."""
 
     def __init__(self, proc: Path = _PROC, clock: Callable[[], float] = time.monotonic) -> None:
         self._proc, self._clock = proc, clock
-        self._before: dict[int, int] = {}
+        self._before: dict[int, _Process] = {}
         self._used: dict[str, float] = defaultdict(float)
         self._looked: float | None = None
         self._seconds = 0.0
@@ -36,21 +44,25 @@ class Bystanders:
     def look(self, count: bool = True) -> None:
         """Add up what was used since the last look, unless it is not to ``count``."""
         now, own = self._clock(), {os.getpid(), *descendants(os.getpid(), self._proc)}
-        ticks = {number: used for number, used in self._ticks() if number not in own}
+        found = {each.number: each for each in self._processes() if each.number not in own}
         if count and self._looked is not None:
             self._seconds += now - self._looked
-            for number, used in ticks.items():
-                since = used - self._before.get(number, 0 if number not in self._before else used)
+            handed_on: dict[int, int] = defaultdict(int)
+            for number, gone in self._before.items():
+                if number not in found:  # its parent, which waited for it, has its ticks now
+                    handed_on[gone.parent] += gone.ticks
+            for number, process in found.items():
+                before = self._before[number].ticks if number in self._before else 0
+                since = process.ticks - before - handed_on[number]
                 if since > 0:
                     self._used[self._name(number)] += since / _TICKS
-        self._before, self._looked = ticks, now
+        self._before, self._looked = found, now
 
-    def _ticks(self) -> Iterable[tuple[int, int]]:
-        """Of every process: its own time on cores, and that of its children that have ended."""
+    def _processes(self) -> Iterable[_Process]:
         for folder in self._proc.glob("[0-9]*"):
             with suppress(OSError, ValueError, IndexError):
                 fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                yield int(folder.name), sum(map(int, fields[11:15]))
+                yield _Process(int(folder.name), int(fields[1]), sum(map(int, fields[11:15])))
 
     def _name(self, number: int) -> str:
         folder = self._proc / str(number)

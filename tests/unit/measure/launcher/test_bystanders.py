@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from stash.measure.launcher.bystanders import Bystanders
 
 
-def process(proc: Path, number: int, ticks: int, *words: str, comm: str = "x", children: int = 0) -> None:
+def process(
+    proc: Path, number: int, ticks: int, *words: str, comm: str = "x", children: int = 0, parent: int = 1
+) -> None:
     folder = proc / str(number)
     folder.mkdir(exist_ok=True)
-    fields = ["S", "1", *["0"] * 9, str(ticks), "0", str(children), "0"]
+    fields = ["S", str(parent), *["0"] * 9, str(ticks), "0", str(children), "0"]
     (folder / "stat").write_text(f"{number} ({comm}) {' '.join(fields)}")
     (folder / "comm").write_text(comm)
     (folder / "cmdline").write_bytes(b"\0".join(word.encode() for word in words) + b"\0")
@@ -39,6 +42,20 @@ def test_programs_have_the_cores_they_used_between_looks(tmp_path: Path, clock: 
     process(tmp_path, 11, 0, "/usr/bin/cc1plus", "a.cpp", children=2 * tick)
     found.look()
     assert [(each.name, each.cores) for each in found.programs()] == [("cc1plus", 1.0), ("pip", 0.5)]
+
+
+def test_what_a_child_used_counts_once_when_it_has_ended(tmp_path: Path, clock: list[float]) -> None:
+    found, tick = seen(tmp_path, clock), os.sysconf("SC_CLK_TCK")
+    process(tmp_path, 10, 0, "/usr/bin/make")
+    found.look()
+    clock[0] = 1.0
+    process(tmp_path, 11, tick, "/usr/bin/cc1plus", parent=10)
+    found.look()
+    clock[0] = 2.0
+    shutil.rmtree(tmp_path / "11")
+    process(tmp_path, 10, 0, "/usr/bin/make", children=tick + tick // 2)
+    found.look()
+    assert [(each.name, each.cores) for each in found.programs()] == [("cc1plus", 0.5), ("make", 0.25)]
 
 
 def test_what_was_used_before_measuring_does_not_count(tmp_path: Path, clock: list[float]) -> None:
