@@ -24,7 +24,7 @@ from stash.analysis.breakdown import (
     missing_stalls,
     ranks_per_node,
 )
-from stash.analysis.disturbance import disturbance, own_delays, undisturbed
+from stash.analysis.disturbance import Undisturbed, disturbance, own_delays, undisturbed
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
 from stash.analysis.stability import stability
 from stash.analysis.step_times import StepTimes, count_samples, rank_times, step_matrix
@@ -39,23 +39,17 @@ from stash.core.units import format_seconds, pace
 SLOW_RANK_EXCESS = 0.05
 
 
-def attribute(profile: Profile, source: str | None = None) -> Breakdown:
+def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | None = None) -> Breakdown:
     """The breakdown of the profile's mean step over its kept rounds, without what other work on its machines cost.
 
     That is subtracted, and told beside the stalls; ``without_delays(profile)`` has the stalls as they were seen.
-    ``source`` is the file it came from, to be named in errors. Raises StashError if no round is complete, and
-    ArtefactError if a block's time is no positive number, or of no rank.
+    ``source`` is the file it came from, to be named in errors; ``calm`` is ``undisturbed(profile)``, where that is
+    known already. Raises StashError if no round is complete, and ArtefactError if a block's time is no positive
+    number, or of no rank.
     """
     named = source or f"the profile of {profile.workload.name!r}"
-    if profile.blocks and not profile.ranks:
-        raise ArtefactError(f"{named} is damaged: it names no rank; profile again")
-    for block in profile.blocks:
-        if block.steps > 0 and not 0 < block.seconds < math.inf:
-            raise ArtefactError(
-                f"{named} is damaged: rank {block.rank}'s steps under {block.rung} in round {block.round} are said "
-                f"to take {block.seconds:g} s; profile again"
-            )
-    calm = undisturbed(profile)
+    _refuse_damaged(profile, named)
+    calm = calm or undisturbed(profile)
     measured, profile = profile, calm.profile
     every = step_matrix(profile)
     if not every.rounds:
@@ -107,6 +101,17 @@ def attribute(profile: Profile, source: str | None = None) -> Breakdown:
         disturbed=disturbed,
         notes=(*_remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
     )
+
+
+def _refuse_damaged(profile: Profile, named: str) -> None:
+    if profile.blocks and not profile.ranks:
+        raise ArtefactError(f"{named} is damaged: it names no rank; profile again")
+    for block in profile.blocks:
+        if block.steps > 0 and not 0 < block.seconds < math.inf:
+            raise ArtefactError(
+                f"{named} is damaged: rank {block.rank}'s steps under {block.rung} in round {block.round} are said "
+                f"to take {block.seconds:g} s; profile again"
+            )
 
 
 def _paper(profile: Profile, kept: StepTimes) -> Paper:

@@ -69,7 +69,7 @@ CATCH_UP = "catch-up"
 """What a visit of the followers is called: no rung, for nothing is measured."""
 NOT_ASKED = "not asked for (--rungs)"
 
-_BY_NAME: Mapping[str, Rung] = {rung.name: rung for rung in (*RUNGS, UNTOUCHED)}
+_BY_NAME: Mapping[str, Rung] = {rung.name: rung for rung in RUNGS}
 _BY_STALL: Mapping[str, Rung] = {rung.adds: rung for rung in RUNGS}
 
 

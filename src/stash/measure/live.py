@@ -19,11 +19,9 @@ from rich.text import Text
 from stash.advice.stopping import Standing, standing
 from stash.advice.verdict import verdict
 from stash.analysis.as_typed import first_steps
-from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.disturbance import undisturbed
 from stash.analysis.stability import MIN_ROUNDS
-from stash.analysis.step_times import step_matrix
 from stash.core.formatting import listed
 from stash.core.printable import printable_line
 from stash.core.units import counted, format_seconds
@@ -93,17 +91,15 @@ class Progress:
         self._moment, self._updated = moment, self._clock()
         if moment.profile is None:
             return
-        if not step_matrix(moment.profile).rounds:
-            if self._table is None:
-                self._print_above(_first_answer(moment.profile))
+        if moment.breakdown is None:
+            self._print_above(_first_answer(moment.profile))
             return
-        breakdown = attribute(moment.profile)
-        now = standing(breakdown, self._wishes.precision)
+        now = standing(moment.breakdown, self._wishes.precision)
         if now.rounds <= self._standing.rounds:
             return
         self._standing = now
         if self._live is not None:
-            self._table = _table(breakdown, moment.profile, self._plain)
+            self._table = _table(moment.breakdown, moment.profile, self._plain)
         elif moment.elapsed >= self._next_line:
             self._next_line = moment.elapsed + self._wishes.budget / _LINES
             far = plain_text("; ".join(_how_far(now, moment.elapsed, self._wishes)))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from stash.advice.verdict import Advice
 from stash.analysis.breakdown import Breakdown, Missing, Paper, Rates, SampleCounts, Stall, Waits, figures, slower
+from stash.analysis.disturbance import STEAL
 from stash.core.formatting import listed, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, STALLS
@@ -21,7 +22,6 @@ from stash.ui.page import Chapter, Page, Row
 UNKNOWN = "unknown"
 WORTH_SAYING = 0.01
 """Of the step: what was lost to other work, if less, is not mentioned."""
-STEAL = 0.01
 
 
 def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool = False) -> Page:

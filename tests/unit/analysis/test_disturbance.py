@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stash.analysis.attribution import attribute
-from stash.analysis.disturbance import undisturbed, without_delays
+from stash.analysis.disturbance import Calming, undisturbed, without_delays
 from stash.core.records.profile import Block, Loader, Profile
 from tests.support.profile_builder import build
 
@@ -122,8 +122,9 @@ def test_where_a_parallel_loop_ends_its_last_thread_counts() -> None:
 
 
 def test_an_accelerators_host_may_be_delayed_at_no_cost() -> None:
-    busy = block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2)
-    assert seconds(profile(busy, device="cuda")) == pytest.approx(0.1)
+    """Nor do its threads, or what the machine's own host takes of them."""
+    busy = {"machine_cpu_seconds": STEPS * 0.2, "loop_delays": (STEPS * 0.05,), "steal": 0.1, "cpu": 0.5}
+    assert seconds(profile(block(step=0.1, delay=0.04, **busy), device="cuda")) == pytest.approx(0.1)
 
 
 def test_a_thread_loses_what_its_machines_own_host_takes() -> None:
@@ -138,6 +139,20 @@ def test_what_was_subtracted_once_is_not_subtracted_again() -> None:
     again = undisturbed(calm.profile)
     assert again.profile.blocks == calm.profile.blocks
     assert not again.lost
+
+
+def test_while_it_is_measured_earlier_rounds_are_kept_and_nothing_else_differs() -> None:
+    rounds = [
+        replace(block(name, step=0.1 + at / 100, delay=0.04, machine_cpu_seconds=STEPS * 0.2), round=at)
+        for at in range(4)
+        for name in ("solo", "warm")
+    ]
+    calming, whole = Calming(), profile(*rounds)
+    for count in (1, 2, 5, 8, 8):
+        so_far = whole.model_copy(update={"blocks": tuple(rounds[:count])})
+        assert calming.of(so_far) == undisturbed(so_far)
+    left_out = whole.model_copy(update={"blocks": tuple(each for each in rounds if each.rung == "solo")})
+    assert calming.of(left_out) == undisturbed(left_out)
 
 
 def test_a_breakdown_tells_what_was_lost_beside_its_stalls() -> None:

@@ -95,6 +95,11 @@ def test_rungs_are_put_into_ladder_order():
     assert parse_rungs("warm, solo,cluster") == ("solo", "cluster", "warm")
 
 
+def test_the_first_steps_are_no_rung_to_ask_for():
+    with pytest.raises(UserError, match="unknown rung 'untouched'"):
+        parse_rungs("solo,untouched")
+
+
 @pytest.mark.parametrize("text", ["", " , "])
 def test_an_empty_list_of_rungs_is_refused(text):
     with pytest.raises(UserError, match="no rungs"):

@@ -86,7 +86,7 @@ def _renames(keeper: FileBackup, path: str, target: str) -> None:
 
 def _appears(keeper: FileBackup, path: str) -> None:
     if script.drifted() and not path.startswith(("/dev/", "/proc/", "/sys/")) and not path.endswith(_BY_THEMSELVES):
-        keeper.wrote_anew(path)
+        keeper.writes_new_file(path)
 
 
 def _place(path: Any, folder: int) -> str:

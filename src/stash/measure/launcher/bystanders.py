@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from stash.core.records.profile import OtherProgram
-from stash.measure.linux.processes import descendants
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -31,6 +30,17 @@ class _Process(NamedTuple):
     """On cores: its own, and those of its children that have ended."""
 
 
+def _is_ours(process: _Process, every: Mapping[int, _Process]) -> bool:
+    """Whether it is this very process, or below it."""
+    seen = {0}
+    while process.number not in seen:
+        if process.number == os.getpid():
+            return True
+        seen.add(process.number)
+        process = every.get(process.parent, process)
+    return False
+
+
 class Bystanders:
     """The programs that are no part of the processes below this one; ``look`` at them now and then."""
 
@@ -43,8 +53,8 @@ class Bystanders:
 
     def look(self, count: bool = True) -> None:
         """Add up what was used since the last look, unless it is not to ``count``."""
-        now, own = self._clock(), {os.getpid(), *descendants(os.getpid(), self._proc)}
-        found = {each.number: each for each in self._processes() if each.number not in own}
+        now, every = self._clock(), {each.number: each for each in self._processes()}
+        found = {number: each for number, each in every.items() if not _is_ours(each, every)}
         if count and self._looked is not None:
             self._seconds += now - self._looked
             handed_on: dict[int, int] = defaultdict(int)

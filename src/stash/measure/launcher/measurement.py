@@ -13,6 +13,8 @@ from typing import Protocol
 
 from stash.advice.stopping import KNOWN, decided
 from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Breakdown
+from stash.analysis.disturbance import Calming
 from stash.analysis.step_times import step_matrix
 from stash.core.records.host import Host
 from stash.core.records.profile import Profile, Settings, Workload
@@ -33,7 +35,9 @@ class Moment:
     round: int | None
     elapsed: float
     profile: Profile | None = None
-    """What was measured so far; only when a round has just been finished."""
+    """What was measured so far; only when a round has just been finished, or the first steps were timed."""
+    breakdown: Breakdown | None = None
+    """Of that; ``None`` before the first complete round."""
     round_seconds: float | None = None
     """What a round is expected to take, once the agents have planned it."""
     notice: str | None = None
@@ -94,6 +98,7 @@ class Measurement:
         """Unix time: what files were there before."""
         self._began = self.clock.monotonic()
         self._first_block: float | None = None
+        self._calming = Calming()
 
     @property
     def may_isolate(self) -> bool:
@@ -145,11 +150,18 @@ class Measurement:
 
     def complete_rounds(self) -> int:
         """How many rounds every rank has finished."""
-        return len(step_matrix(self.profile("measuring")).rounds) if self.gathered.ranks else 0
+        calm = self._calming.of(self.profile("measuring"))
+        return len(step_matrix(calm.profile).rounds) if self.gathered.ranks else 0
+
+    def _breakdown(self, profile: Profile) -> Breakdown | None:
+        """Of what was measured so far; ``None`` before the first complete round."""
+        calm = self._calming.of(profile)
+        return attribute(profile, calm=calm) if profile.ranks and step_matrix(calm.profile).rounds else None
 
     def decided(self) -> bool:
         """Whether what was asked is known."""
-        return self.complete_rounds() > 0 and decided(attribute(self.profile("measuring")), self.wishes.precision)
+        breakdown = self._breakdown(self.profile("measuring"))
+        return breakdown is not None and decided(breakdown, self.wishes.precision)
 
     def enough(self) -> bool:
         """Whether the budget is gone with a round at least, or what was asked is known."""
@@ -168,5 +180,8 @@ class Measurement:
     def moment(self, round_finished: bool) -> Moment:
         """What there is to show now."""
         phase = self.gathered.phase
-        profile = self.profile("measuring") if round_finished else None
-        return Moment(phase.name, phase.round, self.spent(), profile, self.gathered.round_seconds)
+        if not round_finished:
+            return Moment(phase.name, phase.round, self.spent(), round_seconds=self.gathered.round_seconds)
+        profile = self.profile("measuring")
+        breakdown, expected = self._breakdown(profile), self.gathered.round_seconds
+        return Moment(phase.name, phase.round, self.spent(), profile, breakdown, expected)

@@ -117,7 +117,7 @@ class FileBackup:
         if own:
             self._makes(_named(target))
 
-    def wrote_anew(self, path: str) -> None:
+    def writes_new_file(self, path: str) -> None:
         """It is about to be written by replicas that have trained apart, if it is not there yet."""
         path = os.path.abspath(path)
         if path in self._new or path.startswith(f"{self._run}{os.sep}") or os.path.lexists(path):

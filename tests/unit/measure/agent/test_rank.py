@@ -58,7 +58,7 @@ def test_the_node_is_the_world_on_one_node(tmp_path: Path, nodes: int, asked: st
 
 def test_collectives_are_counted_per_step_of_the_whole_world(tmp_path: Path) -> None:
     rank = rank_of(tmp_path)
-    rank.count_anew()
+    rank.reset_counts()
     assert rank.collectives_per_step() == {}
     for _ in range(4):
         scope.issued["all_reduce"] += 1
@@ -69,7 +69,7 @@ def test_collectives_are_counted_per_step_of_the_whole_world(tmp_path: Path) -> 
     scope.name = "world"
     assert rank.collectives_per_step() == {"all_reduce": 1.0}
     assert rank.collective_bytes_per_step() == {"all_reduce": 100.0}
-    rank.count_anew()
+    rank.reset_counts()
     assert rank.collectives_per_step() == {}
 
 

@@ -120,7 +120,7 @@ def test_counting_anew_forgets_numbers_and_not_what_was_seen(c10d):
     scope.name = "world"
     with pytest.raises(AssertionError):
         c10d.scatter(torch.ones(1), group=Group())
-    scope.count_anew()
+    scope.reset_counts()
     assert not scope.issued
     assert scope.beyond_node() == ["scatter"]
     scope.forget()

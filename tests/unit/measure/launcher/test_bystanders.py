@@ -58,6 +58,18 @@ def test_what_a_child_used_counts_once_when_it_has_ended(tmp_path: Path, clock: 
     assert [(each.name, each.cores) for each in found.programs()] == [("cc1plus", 0.5), ("make", 0.25)]
 
 
+def test_what_this_process_started_is_the_jobs(tmp_path: Path, clock: list[float]) -> None:
+    found, tick = seen(tmp_path, clock), os.sysconf("SC_CLK_TCK")
+    for used in (0, tick):
+        process(tmp_path, os.getpid(), used, "/usr/bin/stash")
+        process(tmp_path, 3, used, "/usr/bin/torchrun", parent=os.getpid())
+        process(tmp_path, 4, used, "/usr/bin/train.sh", parent=3)
+        process(tmp_path, 5, used, "/usr/bin/make", parent=6)
+        found.look()
+        clock[0] += 1.0
+    assert [each.name for each in found.programs()] == ["make"]
+
+
 def test_what_was_used_before_measuring_does_not_count(tmp_path: Path, clock: list[float]) -> None:
     found = seen(tmp_path, clock)
     process(tmp_path, 10, 0, "/opt/train.sh")

@@ -10,6 +10,7 @@ import pytest
 from profile_builder import build
 from rich.console import Console
 
+from stash.analysis.attribution import attribute
 from stash.core.records.profile import Profile
 from stash.measure.launcher.measurement import Moment
 from stash.measure.launcher.profile_options import ProfileOptions
@@ -25,6 +26,13 @@ def rounds(count: int) -> Profile:
     """Steps of 0.1 s and 0.2 s, of which every second round is slower by 10 %."""
     slower = [1.0 + 0.1 * (number % 2) for number in range(count)]
     return build({"solo": [0.1] * count, "crowd": [0.2 * factor for factor in slower]})
+
+
+def after(number: int, elapsed: float, count: int | None) -> Moment:
+    """While ``crowd`` is measured; a round has just finished, the ``count``-th, unless that is ``None``."""
+    if count is None:
+        return Moment("crowd", number, elapsed)
+    return Moment("crowd", number, elapsed, rounds(count), attribute(rounds(count)))
 
 
 def screen(width: int = 80, **settings: Any) -> Console:
@@ -43,7 +51,7 @@ def rendered(console: Console, *moments: Moment) -> str:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_terminal_shows_rounds_elapsed_remaining_and_the_least_known_stall(width: int) -> None:
-    shown = rendered(screen(width, color_system=None), Moment("crowd", 4, 21.0, rounds(4)))
+    shown = rendered(screen(width, color_system=None), after(4, 21.0, 4))
     assert "round 5: all devices, no exchange" in shown
     assert "4 rounds, 21 s of 60 s, at most 39 s left\n  contention ±8.8% of the step, wanted ±2.3%\n" in shown
     assert "contention" in shown  # the breakdown so far
@@ -51,7 +59,7 @@ def test_a_terminal_shows_rounds_elapsed_remaining_and_the_least_known_stall(wid
 
 
 def test_without_colour_stalls_are_told_apart_by_letters() -> None:
-    moment = Moment("crowd", 4, 21.0, rounds(4))
+    moment = after(4, 21.0, 4)
     assert "####xxxx" in rendered(screen(color_system="truecolor", no_color=True), moment)
     assert "####" not in rendered(screen(color_system="truecolor"), moment)
 
@@ -66,7 +74,7 @@ def test_a_terminal_that_cannot_be_updated_gets_lines(monkeypatch: pytest.Monkey
     monkeypatch.setenv("TERM", "dumb")
     console = screen()
     with Progress(EXPEDITION, console) as progress:
-        progress.show(Moment("crowd", 3, 21.0, rounds(3)))
+        progress.show(after(3, 21.0, 3))
     assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
         "profiling train.py ...",
         "  round 3 done after 21 s of 60 s, at most 39 s left; contention +/-13.9% of the step, wanted +/-2.3%",
@@ -77,8 +85,8 @@ def test_a_log_gets_the_first_round_and_then_a_few_dozen_at_most() -> None:
     console = Console(file=io.StringIO())
     with Progress(EXPEDITION, console) as progress:
         for number in range(1, 601):
-            progress.show(Moment("crowd", number, number / 10, rounds(min(number, 40)) if number <= 40 else None))
-        progress.show(Moment("crowd", 601, 59.9, rounds(41)))
+            progress.show(after(number, number / 10, min(number, 40) if number <= 40 else None))
+        progress.show(after(601, 59.9, 41))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert "round 1 done after 0 s of 60 s, at most 60 s left" in lines[1]
     assert 3 <= len(lines) <= 22
@@ -86,7 +94,7 @@ def test_a_log_gets_the_first_round_and_then_a_few_dozen_at_most() -> None:
 
 
 def test_an_overdrawn_budget_is_called_ending() -> None:
-    assert "63 s of 60 s, ending" in rendered(screen(), Moment("crowd", 4, 63.0, rounds(4)))
+    assert "63 s of 60 s, ending" in rendered(screen(), after(4, 63.0, 4))
 
 
 def test_a_budget_of_few_rounds_is_said_to_be_one_before_they_are_measured() -> None:

@@ -239,13 +239,13 @@ def test_a_folder_that_was_renamed_has_its_name_again(run: RunFolder, file: Path
 def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
     mine = tmp_path / "new.pt"
     keeps = keeper(run)
-    keeps.wrote_anew(str(mine))
+    keeps.writes_new_file(str(mine))
     mine.write_text("first")
     rewrite(keeps, mine)
     gone = tmp_path / "gone.pt"
-    keeps.wrote_anew(str(gone))
+    keeps.writes_new_file(str(gone))
     stashs = run.crash("0")
-    keeps.wrote_anew(str(stashs))
+    keeps.writes_new_file(str(stashs))
     stashs.touch()
     outcome = put_back(run.kept)
     assert (outcome.restored, outcome.new) == ((), (str(mine),))
@@ -336,7 +336,7 @@ def test_what_was_put_in_its_place_since_stays_whatever_the_time_of_its_content(
 
 def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run: RunFolder, tmp_path: Path):
     keeps, path = keeper(run), tmp_path / "last.pt"
-    keeps.wrote_anew(str(path))
+    keeps.writes_new_file(str(path))
     path.touch()
     assert put_back(run.kept).new == ()
     assert not path.exists()

@@ -203,7 +203,7 @@ class LadderRunner:
         rank.updating = first
         rank.stamps = Stamps(rank.clock.now)
         scope.forget()  # what came before the first step was setting up
-        rank.count_anew()
+        rank.reset_counts()
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
         if rank.device.type == "cpu":
             torch.set_flush_denormal(True)
@@ -300,7 +300,7 @@ class LadderRunner:
     def _choose_optimizer(self) -> bool:
         """With several optimizers, count steps at the one that steps least often; whether that is another one."""
         before, self.rank.updating = self.rank.updating, self._optimizers.rarest()
-        self.rank.count_anew()
+        self.rank.reset_counts()
         return self.rank.updating is not before
 
     def _succeeds(self) -> bool:

@@ -136,7 +136,7 @@ class Loops:
             self._let_stand(feed)
         feed = feed.stands_for or feed
         if feed.known_to is not self:
-            feed.known_to, feed.now, feed.delay = self, self._rank.clock.now, self._rank.stamps.delay
+            feed.known_to, feed.now, feed.delay = self, self._rank.clock.now, self._rank.delay
             self._read = [reference for reference in self._read if reference() is not None]
             self._read.append(weakref.ref(feed))
         if beside or (feed.trial is not None and not self._may_train(feed, feed.trial)):

@@ -61,7 +61,7 @@ class OwnRank:
         self.feeds: list[Feed] = []
         """Of the loaders that the training loop reads."""
         self.stamps = Stamps(clock.now)
-        """Of the thread that trains; made anew by the first step, which tells which one that is."""
+        """Of the thread that trains, which the first step tells."""
         self.updating: Updating | None = None
         """The optimizer whose steps are the job's."""
         self.phase: int | None = None
@@ -94,6 +94,10 @@ class OwnRank:
     @property
     def device(self) -> Any:
         return self.clock.device
+
+    def delay(self) -> float:
+        """Run-queue delay so far of the thread that trains, in seconds."""
+        return self.stamps.delay()
 
     def agree(self, report: Any, decide: Callable[[list[Any]], T]) -> T:
         """Exchange reports; raises LoopEndedError on every rank if any rank's loop is over."""
@@ -138,9 +142,9 @@ class OwnRank:
         """A step of the job ended."""
         self.steps_counted += scope.name == "world"
 
-    def count_anew(self) -> None:
+    def reset_counts(self) -> None:
         """Begin to count the script's own collectives, and the steps in which they are issued."""
-        scope.count_anew()
+        scope.reset_counts()
         self.steps_counted = 0
 
     def collectives_per_step(self) -> dict[str, float]:

@@ -156,14 +156,14 @@ class Scope:
         if group.group_name in self._far:
             self._beyond.add(name)
 
-    def count_anew(self) -> None:
+    def reset_counts(self) -> None:
         """Begin to count again; which groups and collectives were seen is not forgotten."""
         self.issued.clear()
         self.sent.clear()
 
     def forget(self) -> None:
         """Begin to look again: what was seen so far was no training step."""
-        self.count_anew()
+        self.reset_counts()
         self.used.clear()
         self.handed_on.clear()
         self._far.clear()
