@@ -20,7 +20,7 @@ from reported import probed_whole
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.cli.show_command import read_page
+from stash.cli.report_command import read_page
 from stash.core.artefact import load, save, to_bytes
 from stash.report import notebook
 from stash.report.profile_page import page as page_of_profile

@@ -34,7 +34,7 @@ PAGES = {
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(stash [^`]+)`")
 RUNNABLE = re.compile(
-    r"^stash( \w+)* --help$|^stash zoo\b|^stash show (tests/golden|docs/pictures)/\S+( --json| --explain)?$"
+    r"^stash( \w+)* --help$|^stash lab zoo\b|^stash show (tests/golden|docs/pictures)/\S+( --json| --explain)?$"
 )
 ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""

@@ -43,7 +43,7 @@ def recommend(options: PlanOptions) -> None:
 
         stash recommend train.stash.json --epochs 90 --samples 1281167 --deadline 24h
 
-        stash recommend train.stash.json --samples 50M --max-cost 300 --cloud aws,gcp
+        stash recommend train.stash.json --samples 50M --max-dollars 300 --cloud aws,gcp
 
         stash recommend --study runs/ --epochs 90 --dataset imagenet --pareto -o choice.html
     """

@@ -1,4 +1,4 @@
-"""``stash check-plan``: exit codes, what is printed, and what it refuses; and the words of ``--calibrate-with``."""
+"""``stash check``: exit codes, what is printed, and what it refuses; and the words of ``--calibrate-with``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def blind_plan() -> None:
 )
 def test_the_exit_code_is_the_answer(monkeypatch: Patch, capsys: Capture, plan: str, profile: str, code: int) -> None:
     blind_plan()
-    assert run(monkeypatch, "check-plan", plan, profile) == code
+    assert run(monkeypatch, "check", plan, profile) == code
     said = capsys.readouterr()
     assert len(said.err.strip().splitlines()) == (1 if code == 2 else 0)
 
@@ -59,7 +59,7 @@ def test_it_says_what_held_what_failed_and_how_to_give_it_back(
     monkeypatch: Patch, capsys: Capture, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    assert run(monkeypatch, "check-plan", "a.plan.json", "slow.stash.json") == 1
+    assert run(monkeypatch, "check", "a.plan.json", "slow.stash.json") == 1
     text = capsys.readouterr().out
     words = " ".join(text.split())
     assert "Slower than planned: the step is off by +71.0" in words
@@ -71,7 +71,7 @@ def test_it_says_what_held_what_failed_and_how_to_give_it_back(
 
 
 def test_json_has_every_line(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "check-plan", "a.plan.json", "slow.stash.json", "--json") == 1
+    assert run(monkeypatch, "check", "a.plan.json", "slow.stash.json", "--json") == 1
     document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == "fails"
     assert [line["name"] for line in document["lines"]] == [
@@ -92,7 +92,7 @@ def test_a_hostile_plan_is_shown_as_text(monkeypatch: Patch, capsys: Capture) ->
     choice = lost.model_copy(update={"stalls": stalls, "beyond": ("\x1b[2J",)})
     save_plan(plan_builder.plan(choices=(choice,)), "hostile.plan.json")
     for words in ((), ("--json",)):
-        run(monkeypatch, "check-plan", "hostile.plan.json", "slow.stash.json", *words)
+        run(monkeypatch, "check", "hostile.plan.json", "slow.stash.json", *words)
         assert "\x1b" not in capsys.readouterr().out
 
 
