@@ -149,7 +149,7 @@ def _run() -> int:
     """The command's exit code, its error printed."""
     completion.prepare()
     try:
-        return app(standalone_mode=False) or 0
+        return app(standalone_mode=False, complete_var=completion.ASKED) or 0
     except StashError as error:
         text = printable(masked_text(shortened(str(error), _MAX_CHARACTERS)))
         print(f"error: {text}", file=sys.stderr)

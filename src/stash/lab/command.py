@@ -290,7 +290,7 @@ def zoo(options: ZooOptions) -> None:
 
     \b
     stash profile --workload resnet18 --data DIR    measure one of them
-    stash lab dataset make images DIR                   make data it can read
+    stash lab dataset make images DIR               make data it can read
     """
     if options.json:
         print(_as_json())

@@ -117,7 +117,7 @@ def test_markdown_is_printed_and_nothing_is_written_unless_it_is_asked_for(
     assert run(monkeypatch, "report", str(GOLDEN / "one-node.stash.json"), "--format", "md", "-o", "pr.md") == 0
     assert Path("pr.md").read_text(encoding="utf-8") == (GOLDEN / "one-node.expected.md").read_text(encoding="utf-8")
     assert "shows a page of HTML" in refused(
-        monkeypatch, capsys, "report", "train.stash.json", "--markdown", "--open"
+        monkeypatch, capsys, "report", "train.stash.json", "--format", "md", "--open"
     )
 
 

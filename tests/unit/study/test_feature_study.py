@@ -1,4 +1,4 @@
-"""``stash characterize --features`` and ``stash whatif --by-features --from``: the study of models, and what it teaches."""
+"""``stash characterize --features`` and ``stash whatif --by-features --from``: the study of models."""
 
 from __future__ import annotations
 

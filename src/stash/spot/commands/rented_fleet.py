@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import typer
 
@@ -49,6 +49,10 @@ class RunCommand(OneCommand):
             if ctx.obj and not ctx.resilient_parsing:
                 note_strays(Split((), "script", ctx.obj), value_takers(self.params))
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """After ``--sync`` come a script's own words: the shell offers files."""
+        return [] if ctx.obj is not None else super().shell_complete(ctx, incomplete)
 
 
 RunPlace = Literal["cloud", "testbed", "local"]
