@@ -24,7 +24,7 @@ import stash
 from bench.docs import format as formats
 from stash.cli.main import app
 from stash.core.ladder import NAMES, STALLS
-from stash.ui.arguments import split, value_takers
+from stash.ui.arguments import split, strays, value_takers
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -142,7 +142,10 @@ def not_understood(line: str) -> str:
             return f"no command {rest[0]!r}"
         command, rest = command.commands[rest[0]], rest[1:]
     if command.name == "profile":
-        rest = split(rest, value_takers(command.params)).own
+        found = split(rest, value_takers(command.params))
+        if late := strays(found, value_takers(command.params)):
+            return f"{', '.join(late)} stands after the job's name"
+        rest = found.own
     for border in ("--", "--sync"):
         if border in rest:
             rest = rest[: rest.index(border)]  # what follows is another program's

@@ -12,8 +12,6 @@ import typer
 from stash.cli import completion
 from stash.core.errors import StashError
 from stash.core.printable import printable, printable_line, shortened
-from stash.core.secrets import masked_text
-from stash.measure.restore_command import restore_what_is_left
 from stash.ui.arguments import readers_may_leave
 from stash.ui.commands import App, LazyCommand, LazyGroup
 
@@ -130,6 +128,8 @@ def stash(
 ) -> None:
     """Where does my training time go? Profile a PyTorch job; every millisecond gets a name."""
     if ctx.invoked_subcommand != "restore":
+        from stash.measure.restore_command import restore_what_is_left
+
         restore_what_is_left()
 
 
@@ -151,6 +151,8 @@ def _run() -> int:
     try:
         return app(standalone_mode=False, complete_var=completion.ASKED) or 0
     except StashError as error:
+        from stash.core.secrets import masked_text
+
         text = printable(masked_text(shortened(str(error), _MAX_CHARACTERS)))
         print(f"error: {text}", file=sys.stderr)
         return error.exit_code

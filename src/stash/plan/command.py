@@ -17,7 +17,7 @@ from stash.core.errors import StashError, UserError
 from stash.core.printable import printable_line
 from stash.core.records.base import SUFFIX
 from stash.plan.candidates import refuse_different_jobs
-from stash.plan.check_command import read_residuals
+from stash.plan.earlier_plans import read_residuals
 from stash.plan.explained import type_of
 from stash.plan.plan_options import PlanOptions, TrainedJob, bill_facts, constraints, goal
 from stash.plan.recommend import recommend as planned_rental

@@ -92,3 +92,22 @@ def test_of_a_folder_profiles_that_exchange_nothing_are_left_out(monkeypatch: Pa
 def test_too_few_models_are_refused(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "whatif", "--by-features", "vgg16.stash.json") == 2
     assert "1 profile cannot determine 3 coefficients" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("vgg16.stash.json", "--zoo"), "--zoo belongs to --by-features"),
+        (("--from", "features.yaml"), "--from belongs to --by-features"),
+        (("--by-features", "--nodes", "4"), "--nodes is about the step of one profile, --by-features about many"),
+        (("--by-features", "--sweep", "nodes=1..4"), "--sweep is about the step of one profile"),
+        (("--by-features", "vgg16.stash.json", "--from", "features.yaml"), "leave out the files, or --from"),
+        ((), "no profile is given; type `stash whatif RUN --nodes 8`"),
+        (("a.stash.json", "b.stash.json"), "b.stash.json: a step is told of one profile"),
+    ],
+)
+def test_one_profile_and_many_are_kept_apart(
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+) -> None:
+    assert run(monkeypatch, "whatif", *words) == 2
+    assert said in capsys.readouterr().err

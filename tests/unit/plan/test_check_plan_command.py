@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import plan_builder
 import pytest
@@ -12,7 +13,7 @@ from commands import run
 
 from stash.core.artefact import save
 from stash.core.errors import UserError
-from stash.plan.check_command import read_residuals
+from stash.plan.earlier_plans import read_residuals
 from stash.plan.plan_options import PlanOptions
 from stash.plan.records import save_plan
 
@@ -106,3 +107,32 @@ def test_residuals_are_read_of_plans_and_runs() -> None:
 def test_a_pair_that_is_none_is_refused(word: str) -> None:
     with pytest.raises(UserError, match=r"give a plan and a profile, like train\.plan\.json:run\.stash\.json"):
         PlanOptions(calibrate=(word,))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("a.plan.json", "good.stash.json", "--max", "step=1s"), "--max is about profiles alone"),
+        (("a.plan.json", "good.stash.json", "--against", "slow.stash.json"), "--against is about profiles alone"),
+        (("good.stash.json", "a.plan.json"), "checked with one profile of what it rented: `stash check train.plan"),
+        (("a.plan.json",), "a plan is checked with one profile"),
+        (("a.plan.json", "good.stash.json", "slow.stash.json"), "a plan is checked with one profile"),
+        (
+            ("good.stash.json", "--max", "step=1s", "--instance", "p3.8xlarge"),
+            "--instance p3.8xlarge belongs to a plan",
+        ),
+    ],
+)
+def test_what_is_of_plans_and_what_of_profiles_is_kept_apart(
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+) -> None:
+    assert run(monkeypatch, "check", *words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_plan_has_junit_as_limits_have(monkeypatch: Patch) -> None:
+    assert run(monkeypatch, "check", "a.plan.json", "slow.stash.json", "--junit", "plan.xml") == 1
+    suite = ElementTree.parse("plan.xml").getroot()
+    cases = {case.get("name"): [part.tag for part in case] for case in suite.iter("testcase")}
+    assert len(cases) == 3
+    assert ["failure"] in cases.values()

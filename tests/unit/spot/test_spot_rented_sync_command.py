@@ -48,6 +48,16 @@ def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
     assert not (folder / "job.run").exists()
 
 
+def test_money_behind_the_script_is_told_of(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "spot", "run", "job.plan.json", *PLACE, *SCRIPT, "--max-dollars", "25") == 0
+    assert capsys.readouterr().err == (
+        "note: `--max-dollars` stands after train.py, so it goes to the script; if it is meant for Stash, put it "
+        "before\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -1,4 +1,4 @@
-"""What ``stash check PLAN RUN`` reads: a plan, and a later profile on what was rented, held against each other."""
+"""A plan and a later profile of what it rented, read and held against each other."""
 
 from __future__ import annotations
 
