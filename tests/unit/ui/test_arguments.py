@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from commands import run
 
 from stash.ui.arguments import split, strays
 
@@ -77,3 +78,19 @@ def test_who_has_more_beside_the_script_than_is_read_is_not_told(
     assert strays(split([str(script), "--isolate"], TAKES), TAKES) == ["--isolate"]
     (tmp_path / "large.py").write_text("#" * 30)
     assert strays(split([str(script), "--isolate"], TAKES), TAKES) == []
+
+
+def test_profile_says_so_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch\n")
+    assert run(monkeypatch, "profile", "--dry-run", "train.py", "--budget=60", "-o", "x.json") == 0
+    said = capsys.readouterr()
+    assert said.err == (
+        "note: `--budget` and `-o` stand after train.py, so they go to the script; if they are meant for Stash, put "
+        "them before\n"
+    )
+    assert "train.py --budget=60 -o x.json" in said.out
+    assert run(monkeypatch, "profile", "--dry-run", "-o", "x.json", "train.py") == 0
+    assert capsys.readouterr().err == ""
