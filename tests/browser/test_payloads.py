@@ -71,7 +71,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "query --store . --format json 'from profiles'", "query --store . 'select workload, command from profiles'",
         "report {} other.stash.json -o OUT-two.html",
     ),
-    "plan": ("show {}", "show {} --json", "check-plan {} other.stash.json"),
+    "plan": ("show {}", "show {} --json", "check {} other.stash.json"),
     "probe": ("show {}", "show {} --json"),
     "fleet": ("show {}", "show {} --json", "spot simulate {} --trace trace.json -o OUT-sim.html"),
     "log": ("show {}", "show {} --json"),
