@@ -6,6 +6,7 @@ says so instead. The rules, with their thresholds, are those of ``docs/method.md
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -273,11 +274,12 @@ def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
 def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
     written = figures(breakdown.stalls)
     text = f"Compute takes {written.quantity('compute')} of every {written.step} step ({written.share('compute')})"
+    stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
+    most = max((stall.high or 0.0 for stall in stalls), default=0.0) / breakdown.step_seconds
+    below = f"below {max(SMALL_SHARE, math.ceil(100 * most) / 100):.0%} of the step"
     if not claims.unknown:
-        return f"{text}: stalls are no obstacle here, each is below {SMALL_SHARE:.0%} of the step."
-    few = (
-        "no stall was measured" if len(breakdown.stalls) == 1 else f"every measured stall is below {SMALL_SHARE:.0%}"
-    )
+        return f"{text}: stalls are no obstacle here, each is {below}."
+    few = f"every measured stall is {below}" if stalls else "no stall was measured"
     return f"{text}: {few}. Unknown: {listed([missing.name for missing in claims.unknown])}."
 
 
