@@ -12,8 +12,8 @@ from stash.analysis.stability import MIN_ROUNDS
 from stash.core.records.base import Record
 
 MINOR_SHARE = 0.1
-"""Of the step: a stall that certainly takes less, and is not certain to take ``SIGNIFICANT_SHARE``, is minor: it keeps
-no verdict open."""
+"""Of the step: a stall that certainly takes less, and is not certain to take ``SIGNIFICANT_SHARE``, is minor: it
+keeps no verdict open."""
 Kind = Literal["stall", "tie", "compute", "cannot tell", "estimate"]
 
 
@@ -45,9 +45,9 @@ def may_claim(breakdown: Breakdown) -> Claims:
 
     A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. One of which
     two estimates contradict each other is not certain. Certain stalls whose intervals overlap the largest one's tie:
-    intervals that do not overlap differ, however the errors of the two go together. Compute dominates where nothing is
-    certain, every measured stall is minor, and compute contains no unmeasured one. Of a job whose first steps, as it was
-    typed, took another time than what was measured nothing is claimed.
+    intervals that do not overlap differ, however the errors of the two go together. Compute dominates where nothing
+    is certain, every measured stall is minor, and compute contains no unmeasured one. Of a job whose first steps, as
+    it was typed, took another time than what was measured nothing is claimed.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
     if breakdown.as_typed is not None and breakdown.as_typed.contradicts:

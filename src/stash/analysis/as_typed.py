@@ -20,7 +20,7 @@ WARNING, CONTRADICTION = 0.03, 0.10
 """Of the step: differences beyond both intervals that are worth a sentence, and that leave no verdict."""
 PACE = 0.5
 """Likewise where the difference is processor time of the training thread: the same work takes a third longer while
-others use the caches, or the other half of a core, and while the first steps touch their memory for the first time."""
+others use the caches, or the other half of a core, and while first steps touch their memory for the first time."""
 _PROCESSOR = "processor time of the training thread"
 _MIN_STEPS = 5
 _READ_BYTES = 2**16

@@ -24,7 +24,7 @@ def test_a_stall_that_nobody_measured_may_be_an_obstacle():
     why = "97% of the pages stayed in memory after eviction"
     advice = advice_for(build(flat(**SMALL), skipped={"cold": why}))
     assert advice.stall == "compute"
-    assert advice.text.endswith("(97.1%): every measured stall is below 5%. Unknown: fetch.")
+    assert advice.text.endswith("(97.1%): every measured stall is below 5% of the step. Unknown: fetch.")
 
 
 def test_without_a_loader_nobody_can_tell_what_compute_contains():

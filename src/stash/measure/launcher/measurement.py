@@ -146,7 +146,8 @@ class Measurement:
         elapsed = self.clock.monotonic() - self._began
         before = None if self._first_block is None else self._first_block - self._began
         found = self.gathered.profile(settings, workload, ended, elapsed, before)
-        return found.model_copy(update={"others": self.bystanders.programs()})
+        seen = {"others": self.bystanders.programs(), "gpu_states": self.bystanders.gpus.states()}
+        return found.model_copy(update=seen)
 
     def complete_rounds(self) -> int:
         """How many rounds every rank has finished."""
