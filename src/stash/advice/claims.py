@@ -36,8 +36,8 @@ class Claims(Record):
 
     @property
     def hidden(self) -> tuple[Missing, ...]:
-        """The unknown ones whose time is counted as compute."""
-        return tuple(missing for missing in self.unknown if missing.contained_in == "compute")
+        """The unknown ones whose time is counted as compute, unless it is too short to matter."""
+        return tuple(each for each in self.unknown if each.contained_in == "compute" and not each.small)
 
 
 def may_claim(breakdown: Breakdown) -> Claims:

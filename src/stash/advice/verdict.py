@@ -277,10 +277,14 @@ def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
     stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
     most = max((stall.high or 0.0 for stall in stalls), default=0.0) / breakdown.step_seconds
     below = f"below {max(SMALL_SHARE, math.ceil(100 * most) / 100):.0%} of the step"
-    if not claims.unknown:
-        return f"{text}: stalls are no obstacle here, each is {below}."
-    few = f"every measured stall is {below}" if stalls else "no stall was measured"
-    return f"{text}: {few}. Unknown: {listed([missing.name for missing in claims.unknown])}."
+    unknown = [missing.name for missing in claims.unknown if not missing.small]
+    found = [f"every measured stall is {below}" if unknown else f"stalls are no obstacle here, each is {below}"]
+    if not stalls:
+        found = ["no stall was measured"] if unknown else []
+    shares = [missing.share_at_most for missing in claims.unknown if missing.small and missing.share_at_most]
+    if shares:
+        found.append(f"what no loader prepares takes at most {max(shares):.1%}")
+    return text + (f": {listed(found)}." if found else ".") + (f" Unknown: {listed(unknown)}." if unknown else "")
 
 
 # Advice on a probe

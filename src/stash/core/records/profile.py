@@ -115,6 +115,9 @@ class Workload(Record):
     """Of one step of one device, the heaviest first; together all that the step did."""
     buckets: tuple[Bucket, ...] = ()
     """In the order in which they are reduced."""
+    before_forward: Number | None = None
+    """Of a step, the share until its first forward pass begins, on the host's clock: what batches take at most that
+    no loader makes; ``None`` if no module was called."""
     optimizer_bytes: Whole | None = None
     """Of the state that the optimizer keeps on one device."""
     unrecorded: dict[str, Sentence] = {}  # noqa: RUF012 - pydantic copies it
