@@ -362,14 +362,13 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, .
         possible, container = why_no_stall(name, situation) is None, None
         if name == "transfer" and any(loader.on_device for loader in profile.workload.loaders):
             adding = rung_adding("prep").name  # the loader itself copies: under the rung that reads from it
-        if possible and rung(adding).reads_data and not situation.loader:
+        unseen = possible and rung(adding).reads_data and not situation.loader
+        if unseen:
             container = present[0]  # batches from no loader that was seen are made again under every rung
         elif possible:
             above = zip(present, rungs, strict=True)
             container = next((s for s, climbed in above if NAMES.index(climbed) >= NAMES.index(adding)), None)
-        most = (
-            profile.workload.before_forward if possible and rung(adding).reads_data and not situation.loader else None
-        )
+        most = profile.workload.before_forward if unseen else None
         if most is not None and most < SIGNIFICANT_SHARE:
             why = f"no data loader was seen; {most:.1%} of a step passes before its first forward pass"
         if container is not None:
