@@ -1,4 +1,4 @@
-"""torch.func: gradients of a function of the parameters, which are updated by hand; no backward pass, no optimizer."""
+"""torch.func: gradients of a function of the parameters, updated by hand; no backward pass, no optimizer."""
 
 import sys
 
