@@ -355,7 +355,7 @@ def of_gradients(seen: list[GradientClock]) -> Learned:
 
 
 def together(rank: OwnRank, *learned: Learned) -> JobFacts:
-    """What all looks have told, and what the optimizer keeps."""
+    """What all looks have found, and what the optimizer keeps."""
     facts = {name: value for part in learned for name, value in part.items()}
     facts["unrecorded"] = {name: why for part in learned for name, why in part.get("unrecorded", {}).items()}
     return JobFacts(**{"optimizer_bytes": optimizer_bytes(rank.optimizer), **facts})
