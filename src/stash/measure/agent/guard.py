@@ -51,7 +51,7 @@ def protect_files(orders: Orders) -> None:
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
         "os.mkdir": lambda path, mode, folder: keeper.before_making(_place(path, folder)),
         "os.remove": lambda path, folder: keeper.before_removing(_place(path, folder)),
-        "os.rename": lambda path, to, folder, other: _renames(keeper, _place(path, folder), _place(to, other)),
+        "os.rename": lambda path, to, folder, other: _moves(keeper, _place(path, folder), _place(to, other)),
         "os.link": lambda path, to, folder, other: _appears(keeper, _place(to, other)),
         "os.truncate": lambda path, length: _opens(keeper, path, os.O_WRONLY),
         "sqlite3.connect": lambda path: _opens(keeper, path, os.O_RDWR),
@@ -79,7 +79,7 @@ def _opens(keeper: FileBackup, path: Any, flags: int) -> None:
     _appears(keeper, name)
 
 
-def _renames(keeper: FileBackup, path: str, target: str) -> None:
+def _moves(keeper: FileBackup, path: str, target: str) -> None:
     keeper.before_moving(path, target)
     _appears(keeper, target)
 

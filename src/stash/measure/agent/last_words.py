@@ -1,10 +1,8 @@
-"""How a process of the job ends: with an exception that it leaves for the launcher, or with the launcher that is
-gone.
+"""How a process of the job ends: with an exception left for the launcher, or with the launcher that is gone.
 
 One that is killed leaves nothing, and that tells it from those that notice its end. Nothing of a profile outlives its
 launcher, however that died: a thread looks once a second, which costs some microseconds. Code that holds Python's
-lock for long delays it for so long; a forked process has no such thread, and is ended with the one it was forked
-from.
+lock for long delays it for so long; a forked process has no such thread, and is ended with its parent.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class LoopListener:
-    """Told of loops over loaders; this one leaves them alone.
+    """Knows of loops over loaders; this one leaves them alone.
 
     A handle stands for the iterator that a loop took from a loader, a feed for the loader itself.
     """
@@ -41,12 +41,12 @@ class LoopListener:
 
 
 class Listener:
-    """Told of everything; this one does nothing about it."""
+    """Knows of everything; this one does nothing about it."""
 
     listens = False
     """Whether it is to know of anything but the script's exit."""
     loops = LoopListener()
-    """Told of loops."""
+    """Knows of loops."""
 
     def has_drifted(self) -> bool:
         """Whether the replicas of this process have trained apart; asked also once it listens no more."""

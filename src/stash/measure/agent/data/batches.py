@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from stash.measure.agent.private import dense_parts
+
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type, ModuleType)
 """What holds nothing."""
 Change = Callable[[Any], Any]
@@ -169,10 +171,8 @@ def _dense(tensor: Any) -> list[Any]:
     if tensor.layout is torch.sparse_coo:
         whole = tensor.coalesce()
         return [whole.indices(), whole.values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr, torch.sparse_csc, torch.sparse_bsc):
+        return dense_parts(tensor)
     if tensor.layout is torch.jagged:
         return [tensor.values(), tensor.offsets()]
     return list(tensor.unbind()) if tensor.is_nested else [tensor]
@@ -204,14 +204,11 @@ def _copied(leaf: Any) -> Any:
     if is_array(leaf):
         return leaf.copy()
     again = leaf.detach().clone()
-    return again.pin_memory() if _is_pinned(leaf) else again
-
-
-def _is_pinned(tensor: Any) -> bool:
     try:
-        return bool(tensor.is_pinned())
+        pinned = bool(leaf.is_pinned())
     except (RuntimeError, NotImplementedError):  # of a layout that cannot be
-        return False
+        pinned = False
+    return again.pin_memory() if pinned else again
 
 
 def samples(batch: Any) -> int | None:
@@ -234,24 +231,17 @@ def samples(batch: Any) -> int | None:
 
 def _counted(batch: Any) -> int | None:
     fields = isinstance(batch, (list, tuple)) and _own_count(batch) is None
-    return _only(_votes_of_fields(batch) if fields else _votes(batch, 0))
-
-
-def _only(votes: Votes) -> int | None:
+    votes = _votes_of_fields(batch) if fields else _votes(batch, 0)
     return next(iter(votes)) if len(votes) == 1 else None
 
 
 def _votes_of_fields(batch: list[Any] | tuple[Any, ...]) -> Votes:
     """Of a loader's list or tuple: nearly always the fields of a batch, but a collate function may leave a list."""
-    if batch and not any(map(_is_ordinary, batch)):
+    if batch and not any(is_tensor(part) or is_array(part) or isinstance(part, (list, tuple)) for part in batch):
         return _votes(batch, 1)
     if len(batch) > 2 and all(map(_is_picture, batch)):
         return SILENT
     return _agreed(_votes(part, 1) for part in batch)
-
-
-def _is_ordinary(part: Any) -> bool:
-    return is_tensor(part) or is_array(part) or isinstance(part, (list, tuple))
 
 
 def _votes(part: Any, depth: int, single: bool = False) -> Votes:

@@ -83,7 +83,8 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
     finally:
         ended, spent = time.perf_counter_ns(), time.process_time_ns() - spent
         _here.counts = None
-        slot, own, called, storage = _slot(), 0, 0, 0
+        worker = sys.modules["torch.utils.data"].get_worker_info()
+        slot, own, called, storage = 0 if worker is None else int(worker.id) + 1, 0, 0, 0
         after = bytes_read()
         if after is None or before is None:
             shared.add(slot, {"not_reported": 1})
@@ -111,11 +112,6 @@ def _first_of_block(mode: int, generation: int, maker: object) -> bool:
 def _audit_opened_files() -> None:
     """Once in a process: an audit hook cannot be removed."""
     sys.addaudithook(_on_event)
-
-
-def _slot() -> int:
-    worker = sys.modules["torch.utils.data"].get_worker_info()
-    return 0 if worker is None else int(worker.id) + 1
 
 
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:

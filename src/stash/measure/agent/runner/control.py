@@ -110,13 +110,13 @@ class Control:
             return decide([report])
         sent = Payload.of(report) if isinstance(report, Message) else report
         with scope.untouched():
-            decision, news = self._agree(sent, lambda reports: (decide(reports), self._news()))
-        if self._copy is not None:
-            self._copy.take(news.encode())
+            copy = self._copy
+            decision, news = self._agree(
+                sent, lambda reports: (decide(reports), "" if copy is None else copy.news().decode())
+            )
+        if copy is not None:
+            copy.take(news.encode())
         return decision  # type: ignore[no-any-return]
-
-    def _news(self) -> str:
-        return self._copy.news().decode() if self._copy is not None else ""
 
     def _agree(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
         """What the leader makes of all reports, on every rank."""

@@ -221,7 +221,9 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     groups' sequence numbers before any rank is left to step alone. In ``steps`` of them gradients are looked at.
     """
     if not rank.switches or sharded:
-        yield from _look_at_whole_steps(rank, steps)
+        # of a job whose exchange cannot be switched off: what its operators do, exchange and all
+        whole = (yield from survey.at_operators(rank)) if steps > 1 else survey.TOO_LONG
+        rank.publish(survey.together(rank, whole, survey.EXCHANGING))
     rank.drifted = True  # from here on batches are replayed and gradients not always exchanged
     if not rank.switches:
         return None
@@ -239,7 +241,9 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     ready = [(yield from survey.at_gradients(rank))]
     together = exchange.end()
     _note_unseen_input(rank, inputs.end())
-    _name_phase(rank, sum(parameter.numel() for parameter in inputs.parameters.values()))
+    whole_model = sum(parameter.numel() for parameter in inputs.parameters.values())
+    if rank.phase is not None and rank.phase < whole_model:  # first or only: it may train another part later
+        rank.note(f"measured: a phase of training in which {rank.phase:,} of {whole_model:,} parameters train")
     for _ in range(steps - 1):
         ready.append((yield from survey.at_gradients(rank)))
     moved = [n for n, count in private.sequence_numbers().items() if count != before.get(n, count)]
@@ -263,12 +267,6 @@ def follow_last_gradient(rank: OwnRank) -> Generator[None, None, None]:
     if rows and rows[-1]["ready_seconds"] is not None:
         known = dict(survey.trained_parameters(rank.optimizer))
         rank.stamps.follow(known[rows[-1]["name"]])
-
-
-def _look_at_whole_steps(rank: OwnRank, steps: int) -> Generator[None, None, None]:
-    """Of a job whose exchange cannot be switched off: what its operators do, exchange and all."""
-    operators = (yield from survey.at_operators(rank)) if steps > 1 else survey.TOO_LONG
-    rank.publish(survey.together(rank, operators, survey.EXCHANGING))
 
 
 def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tuple[str, ...]]:
@@ -304,12 +302,6 @@ def _note_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> None
         f"{seconds * 1e3:.3g} ms pass from the end of a step to the first forward pass of the next, on batches "
         f"from memory, {seen}: if batches are made or changed there, that time is part of compute"
     )
-
-
-def _name_phase(rank: OwnRank, whole: int) -> None:
-    """Of a script that trains a part of its model, first or only: it may train another part later."""
-    if rank.phase is not None and rank.phase < whole:
-        rank.note(f"measured: a phase of training in which {rank.phase:,} of {whole:,} parameters train")
 
 
 def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:

@@ -213,9 +213,9 @@ class Judge:
 
 def why_not_cold(ranks: Sequence[CacheEvidence]) -> str | None:
     """Why a cold block's time says nothing of storage; None if what it read came from there."""
-    foreign = next((each for each in ranks if _reads_foreign(each)), None)
-    if foreign is not None:
-        return f"the data lie on {foreign.file_system}, which has a cache of its own that Stash cannot empty"
+    for each in ranks:
+        if each.file_system is not None and each.foreign > _NEGLIGIBLE * max(each.called or 0, each.storage or 0):
+            return f"the data lie on {each.file_system}, which has a cache of its own that Stash cannot empty"
     worst = max((each.resident / each.pages for each in ranks if each.pages), default=0.0)
     if worst > _NEGLIGIBLE:
         return f"{worst:.0%} of the pages stayed in memory after eviction (a RAM disk, or other processes map them?)"
@@ -244,11 +244,6 @@ def why_not_warm(warm: Sequence[CacheEvidence], cold: Sequence[CacheEvidence]) -
         return None
     beside = "of what it fetched with files out of memory" if cold else "of all that it read"
     return f"the loader read {storage / whole:.0%} {beside} from storage: memory does not keep this job's data"
-
-
-def _reads_foreign(rank: CacheEvidence) -> bool:
-    read = max(rank.called or 0, rank.storage or 0)
-    return rank.file_system is not None and rank.foreign > _NEGLIGIBLE * read
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

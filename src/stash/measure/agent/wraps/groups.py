@@ -1,5 +1,4 @@
-"""The process groups of a job, and what a collective does in less of one: in its part on a node, or in a group of
-one.
+"""The process groups of a job, and what a collective does in a part of one: on a node, or in a group of one.
 
 A subgroup of the script's own (Megatron's data-parallel ranks) need not lie on a node or beyond it as a whole: those
 of its ranks that share a node go on exchanging under scope *node*, with own values in the other ranks' places. Under

@@ -1,5 +1,4 @@
-"""Files that C code opens by itself, noticed where libraries take their names; checkpoints of drifted replicas
-refused.
+"""Files that C code opens by itself, noticed where libraries take their names; drifted checkpoints are refused.
 
 ``guard`` learns what is about to be written, ``data/reads`` what is read, of libraries that save models or tables, or
 read samples. A checkpoint of drifted replicas is not written; a new path gets an empty placeholder, so that a script
@@ -136,12 +135,9 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
             return save(*args, **kwargs)
         script.note(_NOT_WRITTEN)
         if not os.path.exists(target):
-            _leave_placeholder(os.path.abspath(os.fspath(target)))
+            path = os.path.abspath(os.fspath(target))
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+            _placeholders.add(path)
         return None
 
     return guarded
-
-
-def _leave_placeholder(path: str) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    _placeholders.add(path)

@@ -1,5 +1,4 @@
-"""How far collectives of this process reach: the scope in force, and every call through ``torch.distributed`` under
-it.
+"""How far collectives of this process reach: the scope in force, and calls through ``torch.distributed`` under it.
 
 Under scope *world* a call is passed on untouched, and counted. Under *node* it runs over what of its group lies on
 the node; under *self* it does what a group of one would do (both ``wraps/groups``). Collectives that C++ code issues

@@ -1,5 +1,4 @@
-"""Where a script steps: optimizers, loss scalers, schedulers, updates without torch.optim; and ranks it starts
-itself.
+"""Where a script steps: optimizers, loss scalers, schedulers, updates without torch.optim; and starts ranks itself.
 
 A step ends where an optimizer steps, whatever the framework around it. Schedulers that count the job's steps are kept
 from failing over the extra ones a profile takes. Also where ``multiprocessing`` has the sockets of what a script
