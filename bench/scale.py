@@ -30,15 +30,15 @@ from stash.core.ladder import RUNGS, UNTOUCHED, rung
 from stash.core.pagecache import PAGE
 from stash.core.records.host import Gpu, Host
 from stash.core.records.profile import Loader, Profile, Rank, Rate, Settings, Workload
-from stash.measure.agent.runner.cache_check import CacheEvidence
-from stash.measure.agent.runner.control import Place, opened
-from stash.measure.agent.runner.discovery import FirstBatch, Introduction
-from stash.measure.agent.runner.judge import BlockReport
+from stash.measure.agent.runner.control import Control, Place, opened
+from stash.measure.agent.runner.discovery import Introduction
+from stash.measure.agent.runner.judge import BlockReport, CacheEvidence
+from stash.measure.agent.wraps.sharding import FirstBatch
 from stash.measure.launcher.gathered import Gathered
 from stash.measure.protocol.journal import Tail
 from stash.measure.protocol.messages import BlockDone, Message, Payload, RankSeen
 from stash.measure.protocol.wire import packed
-from tests.support.climbing import job, orders, reading
+from tests.support.ranks_in_memory import job, orders, reading
 
 PER_NODE = 8
 STEPS = {"warm": 6, "cold": 12}
@@ -120,7 +120,7 @@ def block(noise: np.random.Generator, number: int, name: str, rank: int) -> Bloc
     )
 
 
-class Crowd:
+class Crowd(Control):
     """The leader's place among many ranks that hand in what it does, with numbers of their own.
 
     Stands where ``Control`` does; keeps the seconds of processor time that the leader spends on what it was handed.

@@ -61,7 +61,7 @@ BREAKS = (
         "        time.sleep(1)\n",
     ),
     Break(
-        "queues keep what was fetched before", "stash/measure/agent/data/loader_feed.py",
+        "queues keep what was fetched before", "stash/measure/agent/wraps/loader.py",
         "    def drain(self) -> None:\n        if self.source is None or self._ended:\n            return\n",
         "    def drain(self) -> None:\n        return\n",
     ),
@@ -70,7 +70,7 @@ BREAKS = (
         "                self._refill(feed)\n", "                pass\n",
     ),
     Break(
-        "coldness is not proven", "stash/measure/agent/runner/cache_check.py",
+        "coldness is not proven", "stash/measure/agent/runner/judge.py",
         "    if called is None or storage is None:\n        return None if", "    if True:\n        return None if",
         "tests/integration/test_zoo_data.py::"
         "test_small_files_that_are_seen_do_not_prove_the_large_ones_that_are_not",

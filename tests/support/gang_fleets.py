@@ -1,4 +1,4 @@
-"""Rented gangs for tests: the clouds of ``spot_fleets``, a head that keeps a muster, a script that takes time."""
+"""Rented gangs for tests: clouds of ``spot_fleets``, a head with a list of members, a script that takes time."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Beat, Journal
 from stash.measure.protocol.messages import (
     BlockDone,
-    ClimbEnded,
     LadderChosen,
+    LadderEnded,
     Message,
     PhaseBegun,
     RankSeen,
@@ -104,7 +104,7 @@ class FakeProcess:
         self._beats[rank] = Beat(pid, steps, self.clock.now)
 
     def ladder(self, *rungs: str) -> None:
-        """The first words of a climb of one rank."""
+        """The first messages of a ladder of one rank."""
         self.step(1)
         self.tell(PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(rungs, {}), RoundsPlanned(1.0))
 
@@ -169,7 +169,7 @@ def even(seconds: float = 1.0, fails_after: int | None = None) -> Agents:
             process.step(10 * (number + 1))
             process.round(number, 1.0 + 0.001 * (number % 3), 1.5)
             number += 1
-        process.tell(ClimbEnded("stopped"))
+        process.tell(LadderEnded("stopped"))
         return 0
 
     return agents

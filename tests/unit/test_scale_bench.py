@@ -1,4 +1,4 @@
-"""The benchmark of large jobs still runs a whole climb: it stands in for code that nobody here can run."""
+"""The benchmark of large jobs still runs a whole ladder: it stands in for code that nobody here can run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ordinary_scope(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     scope.name, scope.node_ranks, scope.parts = "world", (), {}
 
 
-def test_a_leader_of_two_nodes_climbs_every_rung() -> None:
+def test_a_leader_of_two_nodes_measures_every_rung() -> None:
     seconds, followed = scale.led(2 * scale.PER_NODE, rounds=1)  # which counts the blocks itself
     assert len(seconds) == 1
     assert seconds[0] > 0

@@ -22,12 +22,12 @@ from stash.measure.linux.processes import pin
 from stash.measure.protocol.orders import current
 
 WRAPS: Mapping[str, str] = {
-    "torch.distributed.distributed_c10d": "wraps.collectives:wrap",
+    "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives",
     "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp",
-    "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.replicas:watch_fsdp",
-    "torch.distributed.fsdp._fully_shard._fully_shard": "wraps.replicas:watch_fully_shard",
-    "torch.distributed._composable.fsdp.fully_shard": "wraps.replicas:watch_fully_shard",
-    "deepspeed.runtime.engine": "wraps.replicas:watch_deepspeed",
+    "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.sharding:watch_fsdp",
+    "torch.distributed.fsdp._fully_shard._fully_shard": "wraps.sharding:watch_fully_shard",
+    "torch.distributed._composable.fsdp.fully_shard": "wraps.sharding:watch_fully_shard",
+    "deepspeed.runtime.engine": "wraps.sharding:watch_deepspeed",
     "torch.distributed.checkpoint.state_dict_saver": "wraps.opened_files:guard_distributed_checkpoint",
     "torch.utils.data.dataloader": "wraps.loader:wrap",
     "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers",

@@ -1,7 +1,7 @@
-"""Lets no profile change a file of the user's: hears of every file that a process is about to write, and keeps it.
+"""Lets no profile change a file of the user's: keeps every file that a process is about to write.
 
 Python tells of each open, rename and removal before it happens (PEP 578), whichever library asks for it. What C code
-opens by itself passes unheard: ``wraps.checkpoints`` guards PyTorch's own, ``wraps.files`` tells of some libraries'.
+opens by itself passes unnoticed but for what ``wraps/opened_files`` names. How files are kept is not known here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BY_THEMSELVES = (".pyc", ".lock")
 
 
 class _Busy(threading.local):
-    """Whether this thread is keeping a file, which opens and links files itself: those are not heard."""
+    """Whether this thread is keeping a file, which opens and links files itself: those do not count."""
 
     now = False
 
@@ -34,7 +34,7 @@ class _Own:
     busy = _Busy()
 
 
-def _unheard(act: Callable[..., None], *arguments: Any) -> None:
+def _unless_busy(act: Callable[..., None], *arguments: Any) -> None:
     if _Own.busy.now:
         return
     _Own.busy.now = True
@@ -47,28 +47,28 @@ def _unheard(act: Callable[..., None], *arguments: Any) -> None:
 def protect_files(orders: Orders) -> None:
     """From now on this process changes no file that is older than the run."""
     keeper = _Own.keeper = FileBackup(orders.files, orders.began)
-    heard: Mapping[str, Callable[..., None]] = {
+    actions: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
         "os.mkdir": lambda path, mode, folder: keeper.before_making(_place(path, folder)),
         "os.remove": lambda path, folder: keeper.before_removing(_place(path, folder)),
-        "os.rename": lambda path, to, folder, other: _renames(keeper, _place(path, folder), _place(to, other)),
+        "os.rename": lambda path, to, folder, other: _moves(keeper, _place(path, folder), _place(to, other)),
         "os.link": lambda path, to, folder, other: _appears(keeper, _place(to, other)),
         "os.truncate": lambda path, length: _opens(keeper, path, os.O_WRONLY),
         "sqlite3.connect": lambda path: _opens(keeper, path, os.O_RDWR),
     }
 
-    def hear(event: str, arguments: tuple[Any, ...]) -> None:
-        act = heard.get(event)
+    def on_event(event: str, arguments: tuple[Any, ...]) -> None:
+        act = actions.get(event)
         if act is not None:
-            _unheard(act, *arguments)
+            _unless_busy(act, *arguments)
 
-    sys.addaudithook(hear)
+    sys.addaudithook(on_event)
 
 
 def about_to_write(path: str, truncates: bool) -> None:
     """Tell of a file that C code is about to open by itself."""
     if _Own.keeper is not None:
-        _unheard(_opens, _Own.keeper, path, os.O_WRONLY | (os.O_TRUNC if truncates else 0))
+        _unless_busy(_opens, _Own.keeper, path, os.O_WRONLY | (os.O_TRUNC if truncates else 0))
 
 
 def _opens(keeper: FileBackup, path: Any, flags: int) -> None:
@@ -79,7 +79,7 @@ def _opens(keeper: FileBackup, path: Any, flags: int) -> None:
     _appears(keeper, name)
 
 
-def _renames(keeper: FileBackup, path: str, target: str) -> None:
+def _moves(keeper: FileBackup, path: str, target: str) -> None:
     keeper.before_moving(path, target)
     _appears(keeper, target)
 

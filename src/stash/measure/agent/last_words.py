@@ -1,4 +1,9 @@
-"""How a process of the job ends: its exception left for the launcher, or with the launcher that is gone."""
+"""How a process of the job ends: with an exception left for the launcher, or with the launcher that is gone.
+
+One that is killed leaves nothing, and that tells it from those that notice its end. Nothing of a profile outlives its
+launcher, however that died: a thread looks once a second, which costs some microseconds. Code that holds Python's
+lock for long delays it for so long; a forked process has no such thread, and is ended with its parent.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +23,19 @@ from stash.measure.linux.processes import carrying
 from stash.measure.protocol.folder import owned
 from stash.measure.protocol.orders import VARIABLE, Orders, current, without_wraps
 
-# Last words ------------------------------------------------------------------------------------------------
-# What a process that dies of an exception leaves in the run's folder, for the launcher to show.
-#
-# One that is killed leaves nothing, and that tells it from those that notice its end.
-
 _TORCHRUNS_OWN = "ChildFailedError"
 """The rank that failed has left its error already."""
+_PERIOD, _SWEEPS = 1.0, 3
 _MAX = 100_000
 """Characters of an exception; its begin says where and what it is, its end what the first cause was."""
 
 
 def report_crashes(orders: Orders) -> None:
-    """Leave word of an exception that nobody catches."""
+    """Leave an exception that is not caught in the run's folder."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        script.abandoned()
+        script.listener().abandoned()
         try:
             _leave(orders, error)
         finally:
@@ -72,17 +73,6 @@ def _leave(orders: Orders, error: BaseException) -> None:
         path.write_text(words, encoding="utf-8", errors="backslashreplace")
     except OSError as problem:
         print(f"stash: could not record the crash: {problem}", file=sys.stderr)
-
-
-# Lifeline --------------------------------------------------------------------------------------------------
-# Ends this process when its launcher is gone, however that died: nothing of a profile outlives it.
-#
-# A thread looks once a second, which costs some microseconds. Code that holds Python's lock for long (a library
-# that loads) delays it for so long; a forked process has no such thread, and is ended with the one it was forked
-# from.
-
-_PERIOD = 1.0
-_SWEEPS = 3
 
 
 def outlive_not(orders: Orders) -> None:

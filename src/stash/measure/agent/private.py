@@ -44,9 +44,6 @@ OF_WORKERS_ITERATORS = ("_task_info", "_workers", "_persistent_workers")
 """Attributes of a loader, of its iterator, and of an iterator with worker processes."""
 
 
-# Data loaders ---------------------------------------------------------------------------------------------
-
-
 def iterates(loader: Any) -> bool:
     """Whether its data set is an iterable one, without indices."""
     return bool(loader._dataset_kind == 1)
@@ -166,9 +163,6 @@ def fetchers(fetch: Any) -> tuple[Any, ...]:
     return fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher
 
 
-# Tensors and operators ------------------------------------------------------------------------------------
-
-
 def version(tensor: Any) -> int:
     """Goes up with every write into the tensor."""
     return int(tensor._version)
@@ -229,9 +223,6 @@ def has_compiled() -> bool:
     """Whether torch.compile has compiled anything in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return bool(dynamo is not None and dynamo.counters["stats"])
-
-
-# Process groups and DistributedDataParallel ---------------------------------------------------------------
 
 
 def sequence_numbers(among: Callable[[Any], bool] = lambda group: True) -> dict[str, int]:

@@ -46,15 +46,13 @@ class _Watched:
         self._batches = batches
 
     def __iter__(self) -> Any:
-        from stash.measure.agent.data.feeds import (
-            Handle,
-            Served,
-            watched_feed,  # outside a profile this costs nothing
-        )
+        from stash.measure.agent.data import feeds  # outside a profile this costs nothing
 
-        feed = watched_feed(self._batches)
+        feed = feeds.watched_feed(self._batches)
         feed.asked = None if feed.measured else feed.now()
-        return script.opened(Handle(feed, Served(feed), self._batches))
+        handle = feeds.Handle(feed, feeds.WatchedIterator(feed), self._batches)
+        script.listener().loops.opened(handle)
+        return handle
 
     def __len__(self) -> int:
         return len(self._batches)  # type: ignore[arg-type]

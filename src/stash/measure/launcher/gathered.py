@@ -25,11 +25,11 @@ from stash.core.records.profile import (
 from stash.core.version import __version__
 from stash.measure.protocol.messages import (
     BlockDone,
-    ClimbEnded,
     ExchangeTimed,
     HostsSeen,
     JobFacts,
     LadderChosen,
+    LadderEnded,
     LaunchSeen,
     LoaderTimed,
     MemorySeen,
@@ -134,7 +134,7 @@ class Gathered:
                 self.steps_of.setdefault(message.launch, Launch(**vars(message)))
             case RoundDone():
                 self.rounds += 1
-            case ClimbEnded():
+            case LadderEnded():
                 self.end, self.unsafe = message.reason, message.why
 
     def leave_out(self, rung: str, why: str) -> None:

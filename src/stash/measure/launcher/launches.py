@@ -34,7 +34,7 @@ from stash.measure.launcher.peers import Peers
 from stash.measure.launcher.process import Process, Request, on_terminal, request, threads_of_a_rank
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Beat, Tail
-from stash.measure.protocol.messages import BlockDone, ClimbEnded, Message, RoundDone
+from stash.measure.protocol.messages import BlockDone, LadderEnded, Message, RoundDone
 from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.put_back import put_back
 
@@ -265,7 +265,7 @@ class Launches:
     def _take(self, each: _Running) -> list[Message]:
         m, messages = self._measurement, each.journal.messages()
         for message in messages:
-            if isinstance(message, ClimbEnded):
+            if isinstance(message, LadderEnded):
                 each.ended = m.clock.time()
             m.take(message, each.offset)
         return messages

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from stash.measure.protocol.folder import RunFolder, lock
-from stash.measure.protocol.messages import ClimbEnded, Message, Payload, decode, encode
+from stash.measure.protocol.messages import LadderEnded, Message, Payload, decode, encode
 
 
 class Journal:
@@ -74,7 +74,7 @@ class Tail:
 
 def ended(folder: RunFolder) -> bool:
     """Whether the leader has written its last message."""
-    return any(isinstance(message, ClimbEnded) for message in Tail(folder.journal).messages())
+    return any(isinstance(message, LadderEnded) for message in Tail(folder.journal).messages())
 
 
 class JournalCopy:

@@ -238,7 +238,7 @@ class RoundDone(Message, kind="round"):
 
 
 @dataclass(frozen=True)
-class ClimbEnded(Message, kind="end"):
+class LadderEnded(Message, kind="end"):
     """The last one: ``stopped``, ``rounds done``, ``script ended``, ``no rungs``, ``no process group`` (of a
     job that was started as ranks), or ``unsafe`` and why."""
 

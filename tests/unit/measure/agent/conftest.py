@@ -1,4 +1,4 @@
-"""What tests of the agent share: a profile of this very process, with data on a real disk; the end of a climb."""
+"""What tests of the agent share: a profile of this very process, with data on a real disk; the end of a ladder."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import data_folder
 import pytest
 import torch
-from climbing import silence
+from ranks_in_memory import silence
 
 from stash.measure.agent.data import reads
-from stash.measure.agent.data.reads import Tally, _Own
+from stash.measure.agent.data.tally import Tally, _Own
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol import orders as the_orders
 from stash.measure.protocol.orders import Orders
@@ -40,7 +40,7 @@ def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tally]:
 
 @pytest.fixture
 def one_process_after_the_other() -> Iterator[None]:
-    """What a climb leaves in this process is gone when its test is."""
+    """What a ladder leaves in this process is gone when its test is."""
     yield
     silence()
     scope.name = "world"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from climbing import SetClock
+from ranks_in_memory import SetClock
 
-from stash.measure.agent.runner.clock import BlockClock
+from stash.measure.agent.runner.stamps import BlockClock
 
 
 def test_a_blocks_steps_are_what_lies_between_its_ticks():

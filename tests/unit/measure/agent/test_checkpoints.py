@@ -10,16 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from climbing import silence
-from listening import Heard
+from listening import Recorder
+from ranks_in_memory import silence
 
 from stash.measure.agent import script
 from stash.measure.agent.wraps import opened_files
 
 
 @pytest.fixture
-def heard() -> Iterator[Heard]:
-    listener = Heard(drifted=True)
+def listener() -> Iterator[Recorder]:
+    listener = Recorder(drifted=True)
     script.subscribe(listener)
     yield listener
     silence()
@@ -34,15 +34,19 @@ def guarded() -> SimpleNamespace:
     return module
 
 
-def test_a_good_file_is_not_replaced_and_the_profile_says_so(heard: Heard, guarded: SimpleNamespace, tmp_path: Path):
+def test_a_good_file_is_not_replaced_and_the_profile_says_so(
+    listener: Recorder, guarded: SimpleNamespace, tmp_path: Path
+):
     path = tmp_path / "last.pt"
     path.write_bytes(b"a good model")
     guarded.save({"weights": torch.zeros(3)}, path)
     assert path.read_bytes() == b"a good model"
-    assert any("a checkpoint was not written" in word for word in heard.words)
+    assert any("a checkpoint was not written" in event for event in listener.events)
 
 
-def test_a_script_that_saves_beside_renames_and_links_goes_on(heard: Heard, guarded: SimpleNamespace, tmp_path: Path):
+def test_a_script_that_saves_beside_renames_and_links_goes_on(
+    listener: Recorder, guarded: SimpleNamespace, tmp_path: Path
+):
     beside, path = tmp_path / "last.pt.tmp", tmp_path / "last.pt"
     guarded.save({"weights": torch.zeros(3)}, beside)
     os.replace(beside, path)
@@ -50,7 +54,7 @@ def test_a_script_that_saves_beside_renames_and_links_goes_on(heard: Heard, guar
     assert path.read_bytes() == b""
 
 
-def test_placeholders_are_swept(heard: Heard, guarded: SimpleNamespace, tmp_path: Path):
+def test_placeholders_are_swept(listener: Recorder, guarded: SimpleNamespace, tmp_path: Path):
     path = tmp_path / "new.pt"
     guarded.save({}, path)
     assert path.read_bytes() == b""
@@ -58,13 +62,13 @@ def test_placeholders_are_swept(heard: Heard, guarded: SimpleNamespace, tmp_path
     assert not path.exists()
 
 
-def test_a_save_into_memory_is_the_scripts_own_business(heard: Heard, guarded: SimpleNamespace):
+def test_a_save_into_memory_is_the_scripts_own_business(listener: Recorder, guarded: SimpleNamespace):
     buffer = io.BytesIO()
     guarded.save(torch.ones(2), buffer)
     assert len(buffer.getvalue()) > 0
 
 
-def test_before_replicas_drift_a_checkpoint_is_written(heard: Heard, guarded: SimpleNamespace, tmp_path: Path):
-    heard.drifted = False
+def test_before_replicas_drift_a_checkpoint_is_written(listener: Recorder, guarded: SimpleNamespace, tmp_path: Path):
+    listener.drifted = False
     guarded.save(torch.ones(2), tmp_path / "first.pt")
     assert torch.load(tmp_path / "first.pt").tolist() == [1, 1]

@@ -14,7 +14,7 @@ from data_folder import FILES, PAGES
 
 from stash.core import pagecache
 from stash.measure.agent.data import reads
-from stash.measure.agent.data.reads import COLD, WARM, Tally
+from stash.measure.agent.data.tally import COLD, WARM, Tally
 from stash.measure.protocol import orders as the_orders
 from stash.measure.protocol.orders import Orders
 
@@ -124,4 +124,4 @@ def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_wh
     totals = tally.totals()
     assert (totals["files"], totals["bytes"], totals["resident"]) == (5, 2 * PAGES * pagecache.PAGE, 0)
     # and before the next block it is to be dropped together with what is held open
-    assert reads.files_of_many_samples() == {str(big)}
+    assert reads._Seen.shared == {str(big)}

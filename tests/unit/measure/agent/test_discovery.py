@@ -7,14 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from climbing import Seat, SetClock, Table, orders
+from ranks_in_memory import Seat, SetClock, Table, orders
 
 from stash.measure.agent import private
 from stash.measure.agent.runner import discovery
 from stash.measure.agent.runner.control import Place
-from stash.measure.agent.runner.discovery import FirstBatch, Introduction, Ladder
+from stash.measure.agent.runner.discovery import Introduction, Ladder
 from stash.measure.agent.runner.rank import OwnRank
-from stash.measure.agent.wraps.scope import Membership, scope
+from stash.measure.agent.wraps.groups import Membership
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.agent.wraps.sharding import FirstBatch
 from stash.measure.protocol.journal import Journal, Tail
 from stash.measure.protocol.messages import JobFacts, LadderChosen, Noted, RankSeen, RungSkipped
 
@@ -67,11 +69,11 @@ def introduced(
 
 
 def chosen(rank: OwnRank, reports: list[Introduction]) -> tuple[Ladder, dict[str, str], list[object]]:
-    """The ladder, why rungs were skipped, and everything that was told."""
+    """The ladder, why rungs were skipped, and everything that was published."""
     ladder = discovery._choose(rank, reports)
-    told = Tail(rank.orders.files.journal).messages()
-    skipped = next(message.skipped for message in told if isinstance(message, LadderChosen))
-    return ladder, skipped, told
+    published = Tail(rank.orders.files.journal).messages()
+    skipped = next(message.skipped for message in published if isinstance(message, LadderChosen))
+    return ladder, skipped, published
 
 
 def test_every_group_across_nodes_is_cut_for_the_rung_node(tmp_path: Path) -> None:
@@ -87,11 +89,13 @@ def test_nothing_is_cut_where_the_rung_node_is_not_asked_for(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("rungs", "said"), [(("node", "cluster"), True), (("node",), False)])
-def test_where_interconnect_and_network_are_told_apart_their_sum_is_what_is_certain(
+def test_where_interconnect_and_network_are_kept_apart_their_sum_is_what_is_certain(
     tmp_path: Path, rungs: tuple[str, ...], said: bool
 ) -> None:
-    _, _, told = chosen(leader(tmp_path, rungs=rungs), introduced(groups=(EVEN,)))
-    assert any("only the sum of interconnect and network" in m.text for m in told if isinstance(m, Noted)) is said
+    _, _, published = chosen(leader(tmp_path, rungs=rungs), introduced(groups=(EVEN,)))
+    assert (
+        any("only the sum of interconnect and network" in m.text for m in published if isinstance(m, Noted)) is said
+    )
 
 
 def test_where_any_rank_hands_data_on_only_the_whole_step_is_measured(tmp_path: Path) -> None:
@@ -107,13 +111,13 @@ def test_where_parameters_are_divided_among_ranks_only_the_whole_job_is_measured
 ) -> None:
     # GIVEN DTensors divided among pairs of ranks, whatever each of them reads
     rank = leader(tmp_path, nodes=1, isolated=isolated, rungs=("node",) if isolated else ("solo", "crowd", "node"))
-    ladder, skipped, told = chosen(rank, introduced(nodes=1, together=2))
+    ladder, skipped, published = chosen(rank, introduced(nodes=1, together=2))
     # THEN no rank is measured alone, and samples are counted for each pair
     assert ladder.rungs == ("node",)
     assert ladder.whole_only
     why = "the model is divided among ranks (replicas: 4, ranks: 8), so one by itself would do another job"
     assert skipped["solo"] == skipped["crowd"] == why
-    assert JobFacts(replicas=4) in told
+    assert JobFacts(replicas=4) in published
 
 
 def test_no_rung_takes_the_place_of_the_whole_job(tmp_path: Path) -> None:
@@ -128,11 +132,11 @@ def test_what_any_rank_calls_across_nodes_may_forbid_the_rung_node(tmp_path: Pat
 
 
 def test_ranks_that_share_a_replica_cannot_be_started_alone(tmp_path: Path) -> None:
-    ladder, _, told = chosen(leader(tmp_path), introduced(batches=4))
+    ladder, _, published = chosen(leader(tmp_path), introduced(batches=4))
     assert ladder.inseparable == (
         "the model is divided among ranks (replicas: 4, ranks: 8), so one by itself would do another job"
     )
-    assert JobFacts(replicas=4) in told
+    assert JobFacts(replicas=4) in published
 
 
 def test_a_launch_of_the_whole_job_says_so_of_the_launches_alone(tmp_path: Path) -> None:
@@ -157,5 +161,7 @@ def test_the_rung_node_is_given_up_where_something_goes_beyond_it(
         next(trial)
     assert ended.value.value == left
     assert scope.name == "world"
-    told = Tail(rank.orders.files.journal).messages()
-    assert [m.rung for m in told if isinstance(m, RungSkipped)] == [name for name in ("node",) if name not in left]
+    published = Tail(rank.orders.files.journal).messages()
+    assert [m.rung for m in published if isinstance(m, RungSkipped)] == [
+        name for name in ("node",) if name not in left
+    ]

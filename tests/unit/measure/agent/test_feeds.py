@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
 
 from stash.measure.agent import private
 from stash.measure.agent.data.feeds import WatchedFeed
-from stash.measure.agent.data.loader_feed import LoaderFeed
 from stash.measure.agent.wraps import loader
+from stash.measure.agent.wraps.loader import LoaderFeed
 
 
 class Numbers(Dataset):

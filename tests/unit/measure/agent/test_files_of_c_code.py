@@ -28,32 +28,32 @@ class Writer:
 
 @pytest.fixture(autouse=True)
 def read(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Files that were told to be read."""
+    """Files that were about to be read."""
     words: list[object] = []
-    monkeypatch.setattr(reads, "heard", words.append)
+    monkeypatch.setattr(reads, "about_to_read", words.append)
     return words
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     words: list[tuple[str, bool]] = []
     monkeypatch.setattr(guard, "about_to_write", lambda path, truncates: words.append((path, truncates)))
     return words
 
 
-def test_a_file_of_hdf5_is_told_as_it_is_opened(told: list[tuple[str, bool]], read: list[object]):
+def test_a_file_of_hdf5_is_named_as_it_is_opened(written: list[tuple[str, bool]], read: list[object]):
     own = type("File", (File,), {"__init__": File.__init__})
     opened_files.wrap_h5py(SimpleNamespace(File=own))
     for mode in ("r", "w", "a"):
         assert own(Path("weights.h5"), mode).mode == mode
     own("weights.h5")
-    assert told == [("weights.h5", True), ("weights.h5", False)]
+    assert written == [("weights.h5", True), ("weights.h5", False)]
     assert read == [Path("weights.h5"), "weights.h5"]
     with pytest.raises(TypeError):
         own()
 
 
-def test_pictures_and_tables_are_told(told: list[tuple[str, bool]], read: list[object]):
+def test_pictures_and_tables_are_named(written: list[tuple[str, bool]], read: list[object]):
     cv2 = SimpleNamespace(imwrite=lambda filename, image: filename, imread=lambda filename, flags=1: flags)
     opened_files.wrap_cv2(cv2)
     assert cv2.imwrite("a.png", None) == "a.png"
@@ -72,4 +72,4 @@ def test_pictures_and_tables_are_told(told: list[tuple[str, bool]], read: list[o
     assert read == ["c.png", "d.png"]
     opened_files.wrap_parquet(SimpleNamespace(ParquetWriter=Writer))
     assert Writer("c.parquet").where == "c.parquet"
-    assert told == [("a.png", True), ("b.png", True), ("c.parquet", True)]
+    assert written == [("a.png", True), ("b.png", True), ("c.parquet", True)]

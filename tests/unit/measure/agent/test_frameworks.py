@@ -8,8 +8,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from climbing import silence
-from listening import Heard
+from listening import Recorder
+from ranks_in_memory import silence
 
 from stash.measure.agent import script
 from stash.measure.agent.wraps import frameworks
@@ -17,8 +17,8 @@ from stash.measure.agent.wraps.frameworks import PLENTY
 
 
 @pytest.fixture
-def heard() -> Iterator[Heard]:
-    listener = Heard()
+def listener() -> Iterator[Recorder]:
+    listener = Recorder()
     script.subscribe(listener)
     yield listener
     silence()
@@ -35,7 +35,7 @@ class LightningTrainer:
 
 
 def test_lightning_has_no_limit_a_batch_of_validation_no_checkpoint_and_no_service(
-    heard: Heard, monkeypatch: pytest.MonkeyPatch
+    listener: Recorder, monkeypatch: pytest.MonkeyPatch
 ):
     dummies = ModuleType("lit.loggers.logger")
     dummies.DummyLogger = type("DummyLogger", (), {})
@@ -50,7 +50,7 @@ def test_lightning_has_no_limit_a_batch_of_validation_no_checkpoint_and_no_servi
     assert trainer.fit_loop.epoch_loop.max_steps == -1
     assert (trainer.num_sanity_val_steps, trainer.limit_val_batches, trainer.callbacks) == (0, 1, ["progress"])
     assert [type(logger).__name__ for logger in trainer.loggers] == ["DummyLogger"]
-    heard.listens = False
+    listener.listens = False
     untouched = LightningTrainer()
     untouched.fit("it")
     assert (untouched.fit_loop.max_epochs, untouched.limit_val_batches) == (2, 1.0)
@@ -88,7 +88,7 @@ class HfTrainer:
         return control
 
 
-def test_hf_trainer_neither_evaluates_nor_saves_nor_stops_and_keeps_its_strategies(heard: Heard):
+def test_hf_trainer_neither_evaluates_nor_saves_nor_stops_and_keeps_its_strategies(listener: Recorder):
     module = SimpleNamespace(Trainer=type("Trainer", (HfTrainer,), {}), TrainerCallback=TrainerCallback)
     frameworks.wrap_transformers(module)
     trainer = module.Trainer()
@@ -100,5 +100,5 @@ def test_hf_trainer_neither_evaluates_nor_saves_nor_stops_and_keeps_its_strategi
         "Deciding",
         "OnlyTraining",
     ]
-    heard.listens = False
+    listener.listens = False
     assert module.Trainer().train().should_training_stop

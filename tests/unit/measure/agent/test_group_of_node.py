@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from stash.measure.agent.wraps.collectives import within_node
-from stash.measure.agent.wraps.scope import NodePart
+from stash.measure.agent.wraps.groups import NodePart, within_node
 
 NODE = "the node's group"
 RANKS, WORLD = (2, 3), (0, 1, 2, 3)

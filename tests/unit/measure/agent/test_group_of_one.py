@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stash.measure.agent.wraps.group_of_one import Call, answer
+from stash.measure.agent.wraps.groups import Call, answer
 
 
 def of_four(name, **arguments):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stash.measure.agent.wraps.scope import Membership, parts_on
+from stash.measure.agent.wraps.groups import Membership, parts_on
 
 NODES = {rank: rank // 4 for rank in range(8)}
 

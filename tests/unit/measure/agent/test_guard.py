@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from climbing import orders
+from ranks_in_memory import orders
 
 import stash
 from stash.measure.protocol.orders import Orders

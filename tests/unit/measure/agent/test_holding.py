@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from data_folder import PAGES
 
-from stash.measure.agent.data import holding, reads
-from stash.measure.agent.data.reads import COLD, WARM, Tally, _Own
+from stash.measure.agent.data import reads
+from stash.measure.agent.data.tally import COLD, WARM, Tally, _Own
 
 PATIENCE = 60
 
@@ -36,7 +36,7 @@ def counted(paths: list[str]) -> tuple[int, int]:
 def _work(tally: Tally, path: Path, answers: bool, ends: Any, ready: Any) -> None:
     kept = mapped(path)
     if answers:
-        holding.answer_calls(tally)
+        reads.answer_calls(tally)
     ready.set()
     ends.wait(PATIENCE)
     kept.close()
@@ -69,7 +69,7 @@ def test_a_file_that_a_worker_maps_too_is_dropped_when_both_have_let_go(
     with worker(tally, path, answers):
         # GIVEN that both map it WHEN a cold block begins
         tally.set_mode(COLD)
-        held = holding.let_go_everywhere(tally)
+        held = reads.let_go_everywhere(tally)
         # THEN it leaves the cache if the worker answers, and is seen to stay if not
         assert held == [str(path)]
         assert counted(held) == (PAGES, 0 if answers else PAGES)
@@ -79,10 +79,10 @@ def test_a_file_that_a_worker_maps_too_is_dropped_when_both_have_let_go(
 def test_a_file_that_only_a_worker_holds_is_known(tally: Tally, tmp_path: Path) -> None:
     with worker(tally, tmp_path / "data" / "1.bin", answers=True):
         tally.set_mode(COLD)
-        assert holding.let_go_everywhere(tally) == [str(tmp_path / "data" / "1.bin")]
+        assert reads.let_go_everywhere(tally) == [str(tmp_path / "data" / "1.bin")]
     # and nobody waits for one that has ended
     tally.set_mode(COLD)
-    assert holding.let_go_everywhere(tally) == []
+    assert reads.let_go_everywhere(tally) == []
 
 
 def test_workers_keep_their_mappings_in_a_warm_block(tally: Tally, tmp_path: Path) -> None:
@@ -96,4 +96,4 @@ def test_no_code_and_nothing_tiny_is_dropped(tally: Tally, tmp_path: Path) -> No
     (tmp_path / "data" / "code.py").write_text("#" * 10_000)
     tally.set_mode(COLD)
     with (tmp_path / "data" / "small.txt").open(), (tmp_path / "data" / "code.py").open():
-        assert holding.let_go_everywhere(tally) == []
+        assert reads.let_go_everywhere(tally) == []

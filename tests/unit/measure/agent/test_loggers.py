@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from climbing import orders, silence
-from listening import Heard
+from listening import Recorder
+from ranks_in_memory import orders, silence
 
 from stash.measure.agent import script
 from stash.measure.agent.wraps import frameworks
@@ -17,9 +17,9 @@ from stash.measure.protocol import orders as the_orders
 
 
 @pytest.fixture
-def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
+def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     monkeypatch.setattr(frameworks, "current", lambda: orders(tmp_path))
-    listener = Heard()
+    listener = Recorder()
     script.subscribe(listener)
     yield listener
     silence()
@@ -37,14 +37,16 @@ class Writer:
         self.log_dir, self.comment = log_dir, comment
 
 
-def test_a_mode_the_script_asks_for_is_overruled_and_said_once_each_time(heard: Heard):
+def test_a_mode_the_script_asks_for_is_overruled_and_said_once_each_time(listener: Recorder):
     module = SimpleNamespace(init=init)
     frameworks.wrap_wandb(module)
     assert module.init("mine", mode="online") == {"project": "mine", "mode": "disabled"}
-    assert heard.words == ["W&B was switched off for the profile (--keep-logging keeps it): steps lack its own time"]
+    assert listener.events == [
+        "W&B was switched off for the profile (--keep-logging keeps it): steps lack its own time"
+    ]
 
 
-def test_event_files_go_where_they_are_thrown_away(heard: Heard, tmp_path: Path):
+def test_event_files_go_where_they_are_thrown_away(listener: Recorder, tmp_path: Path):
     module = SimpleNamespace(SummaryWriter=type("SummaryWriter", (Writer,), {"__init__": Writer.__init__}))
     frameworks.wrap_tensorboard(module)
     writer = module.SummaryWriter("runs/mine", comment="best")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from climbing import Seat, SetClock, Table, orders
+from ranks_in_memory import Seat, SetClock, Table, orders
 from torch import nn
 
 from stash.measure.agent.runner import survey

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from climbing import BATCHES, Job, ended, epoch, job, orders, seconds_of
+from ranks_in_memory import BATCHES, Job, ended, epoch, job, orders, seconds_of
 from torch.utils.data import DataLoader, TensorDataset
 
 from stash.measure.agent import private, script
 from stash.measure.agent.data.feeds import WatchedFeed
-from stash.measure.agent.data.loader_feed import LoaderFeed, Tap
+from stash.measure.agent.wraps.loader import LoaderFeed, Tap
 
 pytestmark = pytest.mark.usefixtures("one_process_after_the_other")
 
@@ -32,7 +32,7 @@ def evaluate(one: Job, feed: WatchedFeed) -> int:
 def without_gradients(one: Job, feed: WatchedFeed) -> None:
     with torch.no_grad():
         got = evaluate(one, feed)
-    if one.climber.rank.feeds and one.climber.listens:
+    if one.runner.rank.feeds and one.runner.listens:
         assert got == 1  # as of a validation's loader
 
 
@@ -62,7 +62,7 @@ def alike(one: Job, samples: int = 4) -> None:
     for block in one.blocks():
         assert block.step_seconds == pytest.approx((1.0 if block.rung == "solo" else 3.5,) * block.steps)
         assert block.step_samples == (samples,) * block.steps
-    (feed,) = one.climber.rank.feeds
+    (feed,) = one.runner.rank.feeds
     assert feed.per_step == samples / 4
 
 
@@ -71,7 +71,7 @@ def test_an_evaluation_over_the_training_loader_between_epochs_is_no_steps(
     tmp_path: Path, evaluation: Evaluation
 ) -> None:
     one, feed = job(orders(tmp_path, rounds=6)), WatchedFeed(BATCHES[:5])
-    while one.climber.listens:
+    while one.runner.listens:
         for _, mode in epoch(one, feed):
             one.step(seconds_of(mode))
         evaluation(one, feed)
@@ -85,13 +85,13 @@ def test_an_evaluation_within_an_epoch_is_no_steps_and_leaves_the_epoch_as_long_
     tmp_path: Path, evaluation: Evaluation
 ) -> None:
     one, feed = job(orders(tmp_path, rounds=6)), Shared(BATCHES)
-    while one.climber.listens:
+    while one.runner.listens:
         begun = one.steps
         for _, mode in epoch(one, feed):
             one.step(seconds_of(mode))
-            if one.steps % 3 == 0 and one.climber.listens:
+            if one.steps % 3 == 0 and one.runner.listens:
                 evaluation(one, feed)
-        assert one.steps - begun == len(BATCHES) or not one.climber.listens
+        assert one.steps - begun == len(BATCHES) or not one.runner.listens
     alike(one)
 
 
@@ -111,7 +111,7 @@ class Shared(WatchedFeed):
 
 def test_batches_that_are_skipped_within_a_training_loop_are_its_own(tmp_path: Path) -> None:
     one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
-    while one.climber.listens:
+    while one.runner.listens:
         for number, (_, mode) in enumerate(epoch(one, feed)):
             if number % 4 != 1:  # the first of an epoch is trained on
                 one.step(seconds_of(mode))
@@ -120,7 +120,7 @@ def test_batches_that_are_skipped_within_a_training_loop_are_its_own(tmp_path: P
 
 def test_a_loop_that_skips_its_first_batches_trains_all_the_same(tmp_path: Path) -> None:
     one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
-    while one.climber.listens:
+    while one.runner.listens:
         for number, (_, mode) in enumerate(epoch(one, feed)):
             if number >= 2:
                 one.step(seconds_of(mode))
@@ -129,9 +129,9 @@ def test_a_loop_that_skips_its_first_batches_trains_all_the_same(tmp_path: Path)
 
 def test_accumulated_batches_are_all_a_steps(tmp_path: Path) -> None:
     one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
-    while one.climber.listens:
+    while one.runner.listens:
         for number, (_, mode) in enumerate(epoch(one, feed)):
-            script.passed()
+            script.backward_begins()
             if number % 2:
                 one.step(seconds_of(mode))
         with_gradients(one, feed)
@@ -140,14 +140,14 @@ def test_accumulated_batches_are_all_a_steps(tmp_path: Path) -> None:
 
 def test_batches_of_a_loop_that_reads_one_ahead_are_its_steps(tmp_path: Path) -> None:
     one, feed = job(orders(tmp_path, rounds=4)), WatchedFeed(BATCHES)
-    while one.climber.listens:
+    while one.runner.listens:
         modes: list[str] = []
         for _, mode in epoch(one, feed):
             if modes:
                 one.step(seconds_of(modes[-1]))
             modes.append(mode)
         one.step(seconds_of(modes[-1]))
-        if one.climber.listens:
+        if one.runner.listens:
             without_gradients(one, feed)
     assert ended(one) == "rounds done"
     assert {round(t, 6) for block in one.blocks() for t in block.step_seconds} == {1.0, 3.5}
@@ -155,7 +155,7 @@ def test_batches_of_a_loop_that_reads_one_ahead_are_its_steps(tmp_path: Path) ->
 
 def test_a_new_iterator_for_every_step_is_no_evaluation(tmp_path: Path) -> None:
     one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
-    while one.climber.listens:
+    while one.runner.listens:
         loop = epoch(one, feed)
         _, mode = next(loop)
         loop.close()
@@ -166,7 +166,7 @@ def test_a_new_iterator_for_every_step_is_no_evaluation(tmp_path: Path) -> None:
 def test_a_job_that_reads_what_it_trains_on_without_gradients_has_a_loader_all_the_same(tmp_path: Path) -> None:
     one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
     with torch.no_grad():
-        while one.climber.listens:
+        while one.runner.listens:
             for _, mode in epoch(one, feed):
                 one.step(seconds_of(mode))
     alike(one)
@@ -174,19 +174,19 @@ def test_a_job_that_reads_what_it_trains_on_without_gradients_has_a_loader_all_t
 
 def test_a_job_whose_gradients_come_from_elsewhere_is_not_judged_by_backward_passes(tmp_path: Path) -> None:
     one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
-    while one.climber.listens:
+    while one.runner.listens:
         for _, mode in epoch(one, feed):
             one.clock.seconds += seconds_of(mode)
             one.steps += 1
-            if one.climber.listens:
-                one.climber.stepped(one.optimizer)
+            if one.runner.listens:
+                one.runner.stepped(one.optimizer)
     alike(one)
 
 
 def test_a_batch_that_is_read_ahead_counts_for_the_step_that_trains_on_it(tmp_path: Path) -> None:
     # GIVEN blocks of single steps, whose first step of an epoch reads two batches and whose last one none
     one, feed = job(orders(tmp_path, rounds=8, most_steps=1)), WatchedFeed(BATCHES[:5])
-    while one.climber.listens:
+    while one.runner.listens:
         modes: list[str] = []
         for _, mode in epoch(one, feed):
             if modes:

@@ -1,4 +1,4 @@
-"""The most memory that a rank held: told when it grows, of an accelerator anew with every block."""
+"""The most memory that a rank held: handed in when it grew, of an accelerator from each block's begin on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from stash.measure.agent.runner import rank
-from stash.measure.agent.runner.rank import MemoryWatch
+from stash.measure.agent.runner.timed_steps import MemoryWatch
+from stash.measure.linux import counters
 
 
 def watch(device: str) -> MemoryWatch:
@@ -17,9 +17,9 @@ def watch(device: str) -> MemoryWatch:
     return MemoryWatch(SimpleNamespace(device=torch.device(device), place=place, feeds=[SimpleNamespace(ring=kept)]))
 
 
-def test_a_cpus_memory_is_the_hosts_and_is_told_when_it_grew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpus_memory_is_the_hosts_and_is_handed_in_when_it_grew(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([1000, 1000, 1005, 1100])
-    monkeypatch.setattr(rank, "peak_resident_bytes", lambda: next(readings))
+    monkeypatch.setattr(counters, "peak_resident_bytes", lambda: next(readings))
     watched = watch("cpu")
     watched.begin()
     first = watched.end()
@@ -33,7 +33,7 @@ def test_a_cpus_memory_is_the_hosts_and_is_told_when_it_grew(monkeypatch: pytest
     assert last.resident_bytes == 1100
 
 
-def test_an_accelerators_peaks_begin_anew_with_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accelerators_peaks_begin_again_with_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
     resets: list[object] = []
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", resets.append)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 70)

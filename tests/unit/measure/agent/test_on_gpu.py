@@ -11,7 +11,7 @@ from torch import nn
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.data.ring import Ring
 from stash.measure.agent.runner import survey
-from stash.measure.agent.runner.clock import Clock
+from stash.measure.agent.runner.stamps import Clock
 from stash.measure.linux import counters
 from stash.measure.probe import copies
 

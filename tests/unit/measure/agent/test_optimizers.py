@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from climbing import BATCHES, Job, ended, job, orders, reading, seconds_of
+from ranks_in_memory import BATCHES, Job, ended, job, orders, reading, seconds_of
 from torch import nn
 
 from stash.measure.agent import script
@@ -72,7 +72,7 @@ def test_no_replaced_optimizer_is_kept_alive(tmp_path: Path) -> None:
     replacing(one, 3, make, most=30)
     gc.collect()
     assert [each() for each in made[:-1]] == [None] * (len(made) - 1)
-    assert one.climber.rank.optimizer is made[-1]() is not None
+    assert one.runner.rank.optimizer is made[-1]() is not None
 
 
 def test_another_phase_of_training_is_not_mixed_with_the_one_that_was_measured(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_another_phase_of_training_is_not_mixed_with_the_one_that_was_measured(t
         if one.steps == 30:
             one.optimizer = optimizer_of(rest, head)
         one.step(seconds_of(mode))
-    # THEN the climb ends with the phase, as at the end of a script, and says which it was
+    # THEN the ladder ends with the phase, as at the end of a script, and says which it was
     assert (one.steps, ended(one), one.left) == (31, "script ended", ["left"])
     notes = [message.text for message in one.messages() if isinstance(message, Noted)]
     assert (
@@ -101,26 +101,26 @@ def pair() -> tuple[Optimizers, torch.optim.Optimizer, torch.optim.Optimizer]:
 def test_a_second_optimizer_beside_the_first_does_not_take_its_place(pair) -> None:
     known, generator, critic = pair
     for _ in range(5):
-        script.passed()
+        script.backward_begins()
         known.stepped(critic)
     counted = known.stepped(generator)
     for _ in range(20):
         for _ in range(5):
-            script.passed()
+            script.backward_begins()
             known.stepped(critic)
             assert known.rarest() is counted
-            assert known.heir(counted) is None
-        script.passed()
+            assert known.successor(counted) is None
+        script.backward_begins()
         known.stepped(generator)
-        known.counts()
+        known.count_step()
 
 
 def test_an_optimizer_within_another_is_no_successor() -> None:
     # GIVEN one that steps by another of the same parameters, as SAM does
     parameter, known = nn.Parameter(torch.zeros(2)), Optimizers()
     inner, outer = optimizer_of(parameter), optimizer_of(parameter)
-    script.passed()
+    script.backward_begins()
     counted = known.stepped(inner)
-    known.counts()
+    known.count_step()
     known.stepped(outer)
-    assert known.heir(counted) is None
+    assert known.successor(counted) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from climbing import Seat, SetClock, Table, orders
+from ranks_in_memory import Seat, SetClock, Table, orders
 
 from stash.measure.agent.runner.control import Control, Place
 from stash.measure.agent.runner.discovery import without_switching
@@ -36,7 +36,7 @@ def test_everybody_leaves_where_one_loop_has_ended(tmp_path: Path) -> None:
         rank_of(tmp_path).agree(LoopEnded(), lambda reports: "never asked")
 
 
-def test_only_the_leader_writes_and_a_note_is_told_once(tmp_path: Path) -> None:
+def test_only_the_leader_writes_and_a_note_is_published_once(tmp_path: Path) -> None:
     follower = rank_of(tmp_path, Seat(Table(2), 1))
     follower.note("of a follower")
     leader = rank_of(tmp_path, Seat(Table(2), 0))
@@ -63,9 +63,9 @@ def test_collectives_are_counted_per_step_of_the_whole_world(tmp_path: Path) -> 
     for _ in range(4):
         scope.issued["all_reduce"] += 1
         scope.sent["all_reduce"] += 100
-        rank.counts_step()
+        rank.count_step()
     scope.name = "self"
-    rank.counts_step()
+    rank.count_step()
     scope.name = "world"
     assert rank.collectives_per_step() == {"all_reduce": 1.0}
     assert rank.collective_bytes_per_step() == {"all_reduce": 100.0}
@@ -79,6 +79,6 @@ def test_without_switching_the_top_of_the_ladder_is_left(tmp_path: Path, nodes: 
     left = without_switching(rank, ("solo", "crowd", top, "warm", "cold"), "it shards")
     assert left == (top, "warm", "cold")
     assert not rank.switches
-    told = Tail(rank.orders.files.journal).messages()
-    assert [m.rung for m in told if isinstance(m, RungSkipped)] == ["solo", "crowd"]
-    assert all(m.why == "it shards, and this job cannot be started in other sizes" for m in told)
+    published = Tail(rank.orders.files.journal).messages()
+    assert [m.rung for m in published if isinstance(m, RungSkipped)] == ["solo", "crowd"]
+    assert all(m.why == "it shards, and this job cannot be started in other sizes" for m in published)

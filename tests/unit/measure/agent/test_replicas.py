@@ -14,7 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from stash.measure.agent import private
 from stash.measure.agent.wraps import replicas
-from stash.measure.agent.wraps.scope import NodePart, scope
+from stash.measure.agent.wraps.groups import NodePart
+from stash.measure.agent.wraps.scope import scope
 
 
 @pytest.fixture(scope="module")

@@ -115,7 +115,7 @@ def test_clones_are_made_before_the_block(monkeypatch: pytest.MonkeyPatch) -> No
         write(ring.next())
 
 
-def test_clones_that_find_no_room_are_made_one_by_one_and_that_is_told() -> None:
+def test_clones_that_find_no_room_are_made_one_by_one_and_that_is_said() -> None:
     ring = ring_of(torch.ones(100), limit=800)
     assert ring.begin(5, 0)  # it is not known yet whether clones are needed
     write(ring.next())
@@ -133,8 +133,8 @@ def test_what_refuses_to_be_copied_is_replayed_as_it_is() -> None:
 @pytest.fixture
 def meta(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     """An accelerator that copies nothing, with 8,000 of 16,000 bytes free."""
-    told = SimpleNamespace(mem_get_info=lambda device: (8_000, 16_000))
-    monkeypatch.setattr(torch, "meta", told, raising=False)
+    device = SimpleNamespace(mem_get_info=lambda device: (8_000, 16_000))
+    monkeypatch.setattr(torch, "meta", device, raising=False)
     return torch.device("meta")
 
 

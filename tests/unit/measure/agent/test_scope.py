@@ -7,8 +7,7 @@ import types
 import pytest
 import torch
 
-from stash.measure.agent.wraps import collectives
-from stash.measure.agent.wraps.scope import scope
+from stash.measure.agent.wraps.scope import _scoped, payload, scope
 
 
 class Group:
@@ -57,7 +56,7 @@ def c10d(monkeypatch):
         all_gather_object,
         scatter,
     ):
-        setattr(module, function.__name__, collectives._scoped(function.__name__, function))
+        setattr(module, function.__name__, _scoped(function.__name__, function))
     monkeypatch.setattr("stash.measure.agent.wraps.scope.ranks_of", lambda group: (0, 1, 2, 3))
     scope.name = "self"
     yield module
@@ -116,7 +115,7 @@ def test_what_cannot_be_confined_matters_only_to_groups_that_reach_beyond_the_no
     assert scope.beyond_node() == beyond
 
 
-def test_counting_anew_forgets_numbers_and_not_what_was_seen(c10d):
+def test_reset_counts_forget_numbers_and_not_what_was_seen(c10d):
     scope.name = "world"
     with pytest.raises(AssertionError):
         c10d.scatter(torch.ones(1), group=Group())
@@ -130,9 +129,9 @@ def test_counting_anew_forgets_numbers_and_not_what_was_seen(c10d):
 def test_a_collective_is_as_large_as_the_largest_thing_it_is_given():
     part, whole = torch.zeros(2), torch.zeros(8)
     operation = types.SimpleNamespace(tensor=whole)
-    assert collectives.payload([part, None, 0]) == 8
-    assert collectives.payload([part, whole]) == 32
-    assert collectives.payload([[part] * 4, part]) == 32
-    assert collectives.payload([[[part, part], [part]], part]) == 24
-    assert collectives.payload([[operation, operation]]) == 64
-    assert collectives.payload([]) == 0
+    assert payload([part, None, 0]) == 8
+    assert payload([part, whole]) == 32
+    assert payload([[part] * 4, part]) == 32
+    assert payload([[[part, part], [part]], part]) == 24
+    assert payload([[operation, operation]]) == 64
+    assert payload([]) == 0

@@ -6,63 +6,69 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from climbing import silence
-from listening import Heard
+from listening import Recorder
+from ranks_in_memory import silence
 
 from stash.measure.agent import script
-from stash.measure.agent.data.feeds import Handle, Served, WatchedFeed
+from stash.measure.agent.data.feeds import Handle, WatchedFeed, WatchedIterator
 
-TELL = (script.world_formed, script.acted, script.ended, script.abandoned, script.alive)
+
+def tell() -> None:
+    """Tell whoever listens of everything that returns nothing."""
+    listener = script.listener()
+    listener.world_formed()
+    listener.loops.acted()
+    listener.loop_ended()
+    listener.abandoned()
+    listener.beat()
+    listener.stepped("optimizer")
+    listener.backward_ended()
+    script.note("a note")
 
 
 def handle_of(batches: list[int]) -> Handle:
     feed = WatchedFeed(batches)
-    return Handle(feed, Served(feed))
+    return Handle(feed, WatchedIterator(feed))
 
 
 @pytest.fixture
-def heard() -> Iterator[Heard]:
-    listener = Heard()
+def listener() -> Iterator[Recorder]:
+    listener = Recorder()
     script.subscribe(listener)
     yield listener
     silence()
 
 
-def test_every_word_is_heard(heard: Heard):
-    for tell in TELL:
-        tell()
-    script.stepped("optimizer")
-    script.note("a note")
-    assert heard.words == ["world formed", "acted", "ended", "abandoned", "beat", "stepped", "a note"]
+def test_every_event_reaches_the_listener(listener: Recorder):
+    tell()
+    assert listener.events == ["world formed", "acted", "ended", "abandoned", "beat", "stepped", "a note"]
     assert script.active()
 
 
 def test_backward_passes_are_counted():
     before = script.passes()
-    script.passed()
+    script.backward_begins()
     assert script.passes() == before + 1
 
 
 def test_without_a_listener_the_script_goes_on_as_if_nothing_were_there():
     silence()
-    for tell in TELL:
-        tell()
-    script.note("nobody hears")
+    tell()
     handle = handle_of([1, 2])
-    assert script.opened(handle) is handle
+    script.listener().loops.opened(handle)
     assert [next(handle), next(handle)] == [1, 2]
     assert not script.active()
     assert not script.saves_drifted()
 
 
-def test_a_listener_that_has_had_enough_hears_nothing_more(heard: Heard):
-    heard.listens = False
-    script.acted()
-    assert heard.words == []
+def test_a_listener_that_is_done_gets_nothing_more(listener: Recorder):
+    listener.listens = False
+    tell()
+    assert listener.events == []
     assert not script.active()
 
 
-def test_a_forked_worker_is_not_the_job(heard: Heard):
+def test_a_forked_worker_is_not_the_job(listener: Recorder):
     child = os.fork()
     if child == 0:
         os._exit(script.active())
@@ -70,21 +76,24 @@ def test_a_forked_worker_is_not_the_job(heard: Heard):
     assert script.active()
 
 
-def test_saving_is_heard_whatever_is_saved(heard: Heard):
+def test_the_listener_knows_of_every_save(listener: Recorder):
     assert not script.saves_drifted()
-    heard.drifted = True
+    listener.drifted = True
     assert script.saves_drifted()
-    assert heard.words == ["saved", "saved"]
+    assert listener.events == ["saved", "saved"]
 
 
-def test_replicas_that_drifted_stay_drifted_when_nobody_listens_any_more(heard: Heard):
-    heard.drifted, heard.listens = True, False
+def test_replicas_that_drifted_stay_drifted_when_nobody_listens_any_more(listener: Recorder):
+    listener.drifted, listener.listens = True, False
     assert script.saves_drifted()
     assert script.drifted()
 
 
-def test_a_loops_iterator_tells_when_it_is_dropped(heard: Heard):
-    for batch in script.opened(handle_of([1, 2, 3])):
+def test_a_loops_iterator_tells_when_it_is_dropped(listener: Recorder):
+    handle = handle_of([1, 2, 3])
+    script.listener().loops.opened(handle)
+    for batch in handle:
         if batch == 2:
             break
-    assert heard.words == ["opened", "served", "served", "closed"]
+    del handle
+    assert listener.events == ["opened", "next batch", "next batch", "closed"]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps import sharding
 
 Names = dict[str, tuple[int, ...] | None]
 
@@ -14,14 +14,14 @@ Names = dict[str, tuple[int, ...] | None]
 @pytest.fixture(autouse=True)
 def sharded(monkeypatch: pytest.MonkeyPatch) -> Names:
     names: Names = {}
-    monkeypatch.setattr(replicas, "sharded", names)
+    monkeypatch.setattr(sharding, "sharded", names)
     return names
 
 
 def test_fully_shard_is_noticed_once(sharded: Names) -> None:
     module = SimpleNamespace(fully_shard=lambda model: model)
-    replicas.watch_fully_shard(module)
-    replicas.watch_fully_shard(module)
+    sharding.watch_fully_shard(module)
+    sharding.watch_fully_shard(module)
     assert module.fully_shard("a model") == "a model"
     assert sharded == {"fully_shard": None}
 
@@ -57,13 +57,13 @@ def divided(mesh: Mesh, *shards: bool) -> SimpleNamespace:
 
 @pytest.fixture
 def _ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "ranks_of", lambda group: group.ranks)
-    monkeypatch.setattr(replicas, "_of_replicas", set())
+    monkeypatch.setattr(sharding, "ranks_of", lambda group: group.ranks)
+    monkeypatch.setattr(sharding, "_of_replicas", set())
 
 
 def shard(**how: object) -> None:
     module = SimpleNamespace(fully_shard=lambda model, **given: model)
-    replicas.watch_fully_shard(module)
+    sharding.watch_fully_shard(module)
     module.fully_shard("a model", **how)
 
 
@@ -78,23 +78,23 @@ def test_fully_shard_tells_its_place_among_the_replicas(sharded: Names) -> None:
 @pytest.mark.usefixtures("_ranks")
 def test_parameters_divided_over_a_mesh_are_of_one_replica(sharded: Names) -> None:
     whole = [SimpleNamespace(), divided(Mesh(tp=TP), False), divided(Mesh(tp=(0, (3,))), True)]
-    assert replicas.ranks_of_one_replica(whole) == ()
-    assert replicas.ranks_of_one_replica([*whole, divided(Mesh(tp=TP), True)]) == (2, 3)
+    assert sharding.ranks_of_one_replica(whole) == ()
+    assert sharding.ranks_of_one_replica([*whole, divided(Mesh(tp=TP), True)]) == (2, 3)
 
 
 @pytest.mark.usefixtures("_ranks")
 def test_what_fully_shard_divides_among_replicas_is_no_part_of_one(sharded: Names) -> None:
     parameters = [divided(Mesh(dp=DP, tp=TP), True, True)]
     shard(mesh=Mesh(dp=DP))
-    assert replicas.ranks_of_one_replica(parameters) == (2, 3)
+    assert sharding.ranks_of_one_replica(parameters) == (2, 3)
     shard(mesh=Mesh(dp=DP, tp=TP))  # both are replicas of FSDP's, as in hybrid sharding
-    assert replicas.ranks_of_one_replica(parameters) == ()
+    assert sharding.ranks_of_one_replica(parameters) == ()
 
 
 @pytest.mark.usefixtures("_ranks")
 def test_fully_shard_without_a_mesh_has_replicas_only(sharded: Names) -> None:
     shard()
-    assert replicas.ranks_of_one_replica([divided(Mesh(dp=DP), True)]) == ()
+    assert sharding.ranks_of_one_replica([divided(Mesh(dp=DP), True)]) == ()
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,6 @@ def test_deepspeed_shards_from_its_first_stage_on(sharded: Names, stage: int, na
         def zero_optimization_stage(self) -> int:
             return self.config["stage"]
 
-    replicas.watch_deepspeed(SimpleNamespace(DeepSpeedEngine=Engine))
+    sharding.watch_deepspeed(SimpleNamespace(DeepSpeedEngine=Engine))
     Engine({"stage": stage})
     assert list(sharded) == names

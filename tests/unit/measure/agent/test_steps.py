@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from climbing import silence
-from listening import Heard
+from listening import Recorder
+from ranks_in_memory import silence
 
 from stash.measure.agent import script
 from stash.measure.agent.wraps import steps
 
 
 @pytest.fixture
-def heard() -> Iterator[Heard]:
-    listener = Heard()
+def listener() -> Iterator[Recorder]:
+    listener = Recorder()
     script.subscribe(listener)
     yield listener
     silence()
@@ -33,15 +33,15 @@ def optimizers(hooks: list) -> SimpleNamespace:
     return SimpleNamespace(register_optimizer_step_post_hook=hooks.append, Optimizer=type("Optimizer", (), {}))
 
 
-def test_every_optimizer_step_is_heard(heard: Heard):
+def test_every_optimizer_step_is_noticed(listener: Recorder):
     hooks = []
     steps.wrap_optimizer(optimizers(hooks))
     (hook,) = hooks
     hook(sgd(), (), {})
-    assert heard.words == ["stepped"]
-    heard.listens = False
+    assert listener.events == ["stepped"]
+    listener.listens = False
     hook(sgd(), (), {})
-    assert heard.words == ["stepped"]
+    assert listener.events == ["stepped"]
 
 
 class Scaler:
@@ -55,7 +55,7 @@ class Scaler:
         return "result"
 
 
-def test_a_step_that_loss_scaling_skips_is_a_step_of_the_loop_all_the_same(heard: Heard):
+def test_a_step_that_loss_scaling_skips_is_a_step_of_the_loop_all_the_same(listener: Recorder):
     module = SimpleNamespace(GradScaler=type("GradScaler", (Scaler,), {"step": Scaler.step}))
     steps.wrap_scaler(module)
     hooks = []
@@ -63,23 +63,23 @@ def test_a_step_that_loss_scaling_skips_is_a_step_of_the_loop_all_the_same(heard
     scaler, optimizer = module.GradScaler(), sgd()
     optimizer.register_step_post_hook(hooks[0])  # PyTorch's own is for all optimizers
     assert scaler.step(optimizer) == "result"
-    assert heard.words == ["stepped"]
-    heard.words.clear()
+    assert listener.events == ["stepped"]
+    listener.events.clear()
     scaler.overflows = True
     assert scaler.step(optimizer) == "result"
-    assert heard.words == [
+    assert listener.events == [
         "loss scaling skipped optimizer steps; those steps lack the optimizer's own time",
         "stepped",
     ]
 
 
-def test_a_schedule_that_is_over_is_passed_over_while_a_profile_is_taken(heard: Heard):
+def test_a_schedule_that_is_over_is_passed_over_while_a_profile_is_taken(listener: Recorder):
     class OneCycleLR:
         def step(self) -> None:
             raise ValueError("Tried to step 3 times")
 
     steps.wrap_schedulers(SimpleNamespace(OneCycleLR=OneCycleLR))
     OneCycleLR().step()
-    heard.listens = False
+    listener.listens = False
     with pytest.raises(ValueError, match="Tried to step"):
         OneCycleLR().step()

@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader, Dataset, dataloader
 
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent import private
-from stash.measure.agent.data.loader_feed import LoaderFeed
 from stash.measure.agent.runner.block_plan import BlockSize, Plan
 from stash.measure.agent.runner.blocks import Supply
 from stash.measure.agent.wraps import loader as wrap
+from stash.measure.agent.wraps.loader import LoaderFeed
 
 
 class Numbers(Dataset):
@@ -37,7 +37,7 @@ def _tapped(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(base, name, wrap._tapped(getattr(base, name)))
 
 
-class Climb:
+class RoundsOfOneRank:
     """One rank's blocks, without clocks: which batches each measured step trained on."""
 
     def __init__(
@@ -83,8 +83,8 @@ class Climb:
 
 
 ORDERS = {
-    "climbing": round_of_visits(("solo", "crowd", "warm", "cold"), 0, 2),
-    "descending": round_of_visits(("solo", "crowd", "warm", "cold"), 1, 2),
+    "upwards": round_of_visits(("solo", "crowd", "warm", "cold"), 0, 2),
+    "downwards": round_of_visits(("solo", "crowd", "warm", "cold"), 1, 2),
     "replays first": round_of_visits(("solo", "crowd", "warm"), 0, 2),
     "warm first": round_of_visits(("solo", "warm"), 1, 1),
     "without data": round_of_visits(("solo", "crowd"), 0, 2),
@@ -102,19 +102,19 @@ SIZES = {"even": EVEN, "short replays": SHORT_REPLAYS, "long settle": LONG_SETTL
 def test_every_block_of_a_round_trains_on_the_same_batches_and_no_two_rounds_do(
     order: tuple[Visit, ...], sizes: tuple[BlockSize, ...], per_step: int
 ) -> None:
-    climb, seen = Climb(*sizes, per_step=per_step), set[float]()
+    one, seen = RoundsOfOneRank(*sizes, per_step=per_step), set[float]()
     for number in range(3):
-        trained = [climb.block(visit, number) for visit in order]
+        trained = [one.block(visit, number) for visit in order]
         shortest = min(map(len, trained))
         assert len({tuple(steps[:shortest]) for steps in trained}) == 1
         assert not seen & set(trained[0])
         seen |= set(trained[0])
-    assert climb.met == 3
+    assert one.met == 3
 
 
 def test_ranks_that_wait_for_the_largest_batch_of_a_step_are_told_apart_from_a_slow_exchange() -> None:
     (visit,) = round_of_visits(("solo",), 0, 1)
-    even, uneven = Climb(*EVEN), Climb(*EVEN)
+    even, uneven = RoundsOfOneRank(*EVEN), RoundsOfOneRank(*EVEN)
     uneven.others = 3
     for number in range(2):
         even.block(visit, number)
@@ -126,24 +126,24 @@ def test_ranks_that_wait_for_the_largest_batch_of_a_step_are_told_apart_from_a_s
 
 @pytest.mark.timeout(120)
 def test_batches_of_workers_are_the_same_too() -> None:
-    climb, visits = (
-        Climb(BlockSize(1, 3), BlockSize(2, 4), workers=2),
+    one, visits = (
+        RoundsOfOneRank(BlockSize(1, 3), BlockSize(2, 4), workers=2),
         round_of_visits(("solo", "cold", "warm"), 0, 1),
     )
     try:
         for number in range(2):
-            trained = {visit.rung: climb.block(visit, number) for visit in visits}
+            trained = {visit.rung: one.block(visit, number) for visit in visits}
             assert trained["cold"] == trained["warm"]
             assert trained["solo"] == trained["warm"][:3]
     finally:
-        private.shut_down(climb.feed.source)
+        private.shut_down(one.feed.source)
 
 
 def test_what_a_warm_block_reads_was_read_before_though_there_is_no_cold_one() -> None:
-    climb = Climb(BlockSize(1, 2), BlockSize(3, 4))
+    one = RoundsOfOneRank(BlockSize(1, 2), BlockSize(3, 4))
     (visit,) = round_of_visits(("warm",), 0, 1)
     for number in range(2):
-        climb.supply.gather(visit, number, climb.plan)
-        before = set(climb.data.read)
-        climb.block(visit, number)
-        assert set(climb.data.read) <= before
+        one.supply.gather(visit, number, one.plan)
+        before = set(one.data.read)
+        one.block(visit, number)
+        assert set(one.data.read) <= before

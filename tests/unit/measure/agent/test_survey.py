@@ -141,7 +141,7 @@ def test_a_step_that_calls_no_module_has_no_known_input():
 
 
 @pytest.mark.parametrize(("in_forward", "in_backward", "found"), [(1, 0, True), (0, 1, False), (0, 0, False)])
-def test_what_modules_exchange_in_their_forward_pass_is_told_from_what_gradients_do(
+def test_what_modules_exchange_in_their_forward_pass_is_kept_apart_from_what_gradients_do(
     monkeypatch: pytest.MonkeyPatch, in_forward: int, in_backward: int, found: bool
 ) -> None:
     issued = {"0": 7}

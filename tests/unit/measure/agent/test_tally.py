@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stash.measure.agent.data.reads import COLD, WARM, Tally
+from stash.measure.agent.data.tally import COLD, WARM, Tally
 
 
 def test_a_tally_sums_the_workers_counters_and_a_new_mode_zeroes_them(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Steps of loops without torch.optim: told apart from accumulation by what became of the gradients."""
+"""Steps of loops without torch.optim: distinguished from accumulation by what became of the gradients."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from climbing import silence
-from listening import Heard
+from listening import Recorder
+from ranks_in_memory import silence
 from torch.utils.checkpoint import checkpoint
 
 from stash.measure.agent import script
@@ -16,8 +16,8 @@ from stash.measure.agent.wraps import steps
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
-    listener = Heard()
+def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    listener = Recorder()
     script.subscribe(listener)
     monkeypatch.setattr(steps, "own_update", steps.OwnUpdate())
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
@@ -50,49 +50,49 @@ def train(cycles: int, passes: int = 1, end: Callable[[torch.Tensor], None] = cl
     return weight
 
 
-def steps_heard(heard: Heard) -> int:
-    return heard.words.count("stepped")
+def steps_counted(listener: Recorder) -> int:
+    return listener.events.count("stepped")
 
 
 @pytest.mark.parametrize("end", [clear, zero, zero_unnoticed])
 @pytest.mark.parametrize("passes", [1, 4])
-def test_a_step_is_counted_for_every_update_once_three_were_alike(heard: Heard, passes: int, end: Callable):
+def test_a_step_is_counted_for_every_update_once_three_were_alike(listener: Recorder, passes: int, end: Callable):
     train(8, passes, end)
-    assert steps_heard(heard) == 5
-    (note,) = [word for word in heard.words if word != "stepped"]
+    assert steps_counted(listener) == 5
+    (note,) = [event for event in listener.events if event != "stepped"]
     assert ("every backward pass" if passes == 1 else "4 backward passes") in note
 
 
-def test_passes_that_only_accumulate_are_no_steps(heard: Heard):
+def test_passes_that_only_accumulate_are_no_steps(listener: Recorder):
     train(1, passes=20)
-    assert heard.words == []
+    assert listener.events == []
 
 
-def test_a_pass_inside_another_is_part_of_it(heard: Heard):
+def test_a_pass_inside_another_is_part_of_it(listener: Recorder):
     weight = torch.ones(3, requires_grad=True)
     for _ in range(8):
         checkpoint(lambda w: w * w, weight * 1, use_reentrant=True).sum().backward()
         weight.grad = None
-    assert steps_heard(heard) == 5
+    assert steps_counted(listener) == 5
 
 
-def test_the_stand_in_holds_what_is_trained(heard: Heard):
+def test_the_stand_in_holds_what_is_trained(listener: Recorder):
     weight = train(1)
     (group,) = steps.own_update.param_groups
     assert [id(parameter) for parameter in group["params"]] == [id(weight)]
 
 
-def test_where_there_is_an_optimizer_backward_is_no_step(heard: Heard, monkeypatch: pytest.MonkeyPatch):
+def test_where_there_is_an_optimizer_backward_is_no_step(listener: Recorder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(steps, "own_update", steps.own_update)
     module = SimpleNamespace(register_optimizer_step_post_hook=lambda hook: None, Optimizer=type("Optimizer", (), {}))
     steps.wrap_optimizer(module)
     module.Optimizer()
     train(8)
-    assert heard.words == []
+    assert listener.events == []
 
 
-def test_a_marked_step_is_the_only_one(heard: Heard):
+def test_a_marked_step_is_the_only_one(listener: Recorder):
     train(1)
     steps.own_update.marked()
     train(8)
-    assert heard.words == ["stepped"]
+    assert listener.events == ["stepped"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from climbing import orders, silence
-from listening import Heard
+from listening import Recorder
+from ranks_in_memory import orders, silence
 from torch.utils.data import DataLoader
 
 import stash
@@ -17,11 +17,11 @@ from stash.measure.protocol import orders as the_orders
 
 
 @pytest.fixture
-def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
+def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     """A profile of this process is under way."""
     monkeypatch.setenv(the_orders.VARIABLE, str(orders(tmp_path).write()))
     the_orders.current.cache_clear()
-    listener = Heard()
+    listener = Recorder()
     script.subscribe(listener)
     yield listener
     silence()
@@ -34,26 +34,26 @@ def test_outside_a_profile_the_argument_comes_back():
     assert stash.watch(batches) is batches
 
 
-def test_inside_one_the_loop_is_heard_and_everything_else_passes_through(heard: Heard):
+def test_inside_one_the_loop_is_noticed_and_everything_else_passes_through(listener: Recorder):
     class Batches(list):
         about = "numbers"
 
     watched = stash.watch(Batches([1, 2]))
     assert (len(watched), watched.about) == (2, "numbers")
     assert list(watched) == [1, 2]
-    assert heard.words == ["opened", "served", "served", "served", "closed"]
+    assert listener.events == ["opened", "next batch", "next batch", "next batch", "closed"]
 
 
-def test_a_loader_that_stash_sees_anyway_comes_back(heard: Heard):
+def test_a_loader_that_stash_sees_anyway_comes_back(listener: Recorder):
     loader = DataLoader([1, 2])
     assert stash.watch(loader) is loader
 
 
-def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(heard: Heard, monkeypatch: pytest.MonkeyPatch):
+def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(listener: Recorder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(steps, "own_update", steps.OwnUpdate())
     stash.step()
-    assert heard.words == ["stepped"]
+    assert listener.events == ["stepped"]
     monkeypatch.delenv(the_orders.VARIABLE)
     the_orders.current.cache_clear()
     stash.step()
-    assert heard.words == ["stepped"]
+    assert listener.events == ["stepped"]

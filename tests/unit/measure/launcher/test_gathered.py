@@ -6,11 +6,11 @@ from stash.core.records.profile import Block, Memory, Settings, WorkerTimes, Wor
 from stash.measure.launcher.gathered import Gathered, on_disk, samples_per_step
 from stash.measure.protocol.messages import (
     BlockDone,
-    ClimbEnded,
     ExchangeTimed,
     HostsSeen,
     JobFacts,
     LadderChosen,
+    LadderEnded,
     LoaderTimed,
     MemorySeen,
     Noted,
@@ -49,7 +49,7 @@ def test_every_message_finds_its_place_in_the_profile():
         Noted("odd"),
         JobFacts(batch=9),
         RoundDone(0),
-        ClimbEnded("stopped"),
+        LadderEnded("stopped"),
     )
     profile = gathered.profile(SETTINGS, JOB, "budget", 9.0)
     assert (profile.workload.batch, profile.workload.parameters) == (9, 5)

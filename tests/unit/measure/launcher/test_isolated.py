@@ -10,7 +10,7 @@ from launching import FakeProcess, expedition
 
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
-from stash.measure.protocol.messages import ClimbEnded, LadderChosen, LaunchSeen, RankSeen, RungSkipped
+from stash.measure.protocol.messages import LadderChosen, LadderEnded, LaunchSeen, RankSeen, RungSkipped
 from stash.measure.protocol.orders import Orders
 
 
@@ -28,7 +28,7 @@ def agents(
         for rank in ranks:
             process.round(number, *(1.0 + 0.1 * place for place in range(len(orders.rungs))), rank=rank)
     which = 0 if orders.gang else 1
-    process.tell(LaunchSeen(orders.launch, len(ranks), batch[which], accumulated[which]), ClimbEnded("rounds done"))
+    process.tell(LaunchSeen(orders.launch, len(ranks), batch[which], accumulated[which]), LadderEnded("rounds done"))
     yield
     return 0
 
@@ -70,7 +70,7 @@ def test_of_ranks_that_are_no_job_one_process_is_measured():
         if "--nproc-per-node=2" not in process.command:
             return (yield from agents(replace(orders, gang=(0, 1)), process))
         process.step(1)
-        process.tell(ClimbEnded("no process group"))
+        process.tell(LadderEnded("no process group"))
         yield
         return 0
 

@@ -11,7 +11,7 @@ from stash.measure.launcher import launches, session
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
 from stash.measure.launcher.measurement import Moment
-from stash.measure.protocol.messages import ClimbEnded, LadderChosen, PhaseBegun, RankSeen, RoundGivenUp
+from stash.measure.protocol.messages import LadderChosen, LadderEnded, PhaseBegun, RankSeen, RoundGivenUp
 from stash.measure.protocol.orders import Orders
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -36,7 +36,7 @@ def test_uneven_rounds_go_on_until_the_budget_is_spent():
             process.step(10 * number + 10)
             process.round(number, 1.0 + 0.5 * (number % 2), 3.0 - 0.8 * (number % 3))
             number += 1
-        process.tell(ClimbEnded("stopped"))
+        process.tell(LadderEnded("stopped"))
         return 0
 
     result, _ = run(uneven, budget=30.0)
@@ -64,7 +64,7 @@ def loop_of(rounds: int, steps: int):
             process.clock.now += 1.0
             process.round(number, 1.0, 1.5)
         process.step(steps)
-        process.tell(ClimbEnded("script ended"))
+        process.tell(LadderEnded("script ended"))
         yield
         return 0
 
@@ -127,7 +127,7 @@ def test_fewer_rungs_are_named_that_are_fewer(climbed, hint):
     def short(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         process.ladder(*climbed)
         process.step(48)
-        process.tell(ClimbEnded("script ended"))
+        process.tell(LadderEnded("script ended"))
         yield
         return 0
 
@@ -138,7 +138,7 @@ def test_fewer_rungs_are_named_that_are_fewer(climbed, hint):
 def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
     def unsafe(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         process.ladder(*orders.rungs)
-        process.tell(ClimbEnded("unsafe", "it shards"))
+        process.tell(LadderEnded("unsafe", "it shards"))
         yield
         return 0
 
@@ -147,7 +147,7 @@ def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
         process.tell(PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(orders.rungs, {}))
         for number in range(orders.first_round, orders.first_round + (orders.rounds or 0)):
             process.round(number, *(1.0 for _ in orders.rungs))
-        process.tell(ClimbEnded("rounds done"))
+        process.tell(LadderEnded("rounds done"))
         yield
         return 0
 
@@ -230,7 +230,7 @@ def test_ranks_that_ask_for_cuda_were_asked_for():
 def no_group(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
     """Ranks that are jobs of their own: the first says so, and all wait to be ended."""
     process.step(1)
-    process.tell(PhaseBegun("warm-up"), ClimbEnded("no process group"))
+    process.tell(PhaseBegun("warm-up"), LadderEnded("no process group"))
     while True:
         orders.files.parked().touch()
         yield
@@ -380,7 +380,7 @@ def test_silence_is_judged_by_the_longest_step_that_was_seen(then, words):
 def test_a_round_that_was_given_up_is_told_with_what_was_expected():
     def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         process.ladder("solo", "warm", "cold")
-        process.tell(RoundGivenUp(99.0, 9.0), ClimbEnded("stopped"))
+        process.tell(RoundGivenUp(99.0, 9.0), LadderEnded("stopped"))
         yield
         return 0
 
@@ -406,7 +406,7 @@ def test_nothing_to_measure_is_the_users_mistake():
     def none(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         process.step(5)
         process.tell(RankSeen(0, 0, 0, "cpu"), LadderChosen((), {"warm": "no data loader was seen"}))
-        process.tell(ClimbEnded("no rungs"))
+        process.tell(LadderEnded("no rungs"))
         yield
         return 0
 

@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 from launching import Agents, FakeProcess, run
 
-from stash.measure.protocol.messages import ClimbEnded
+from stash.measure.protocol.messages import LadderEnded
 from stash.measure.protocol.orders import Orders
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -27,7 +27,7 @@ def exits(code: int, together: bool = True) -> Agents:
         if not together:
             process.step(30, rank=1, pid=2)
         else:
-            process.tell(ClimbEnded("script ended"))
+            process.tell(LadderEnded("script ended"))
         process.exit_codes = {1: code}
         (process.folder.path / "exiting.1").touch()
         os.utime(process.folder.path / "exiting.1", (process.clock.now, process.clock.now))

@@ -12,7 +12,7 @@ import pytest
 from stash.measure.protocol import orders as the_orders
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Heart, Journal, JournalCopy, Tail, beats, ended
-from stash.measure.protocol.messages import ClimbEnded, Noted, RoundDone
+from stash.measure.protocol.messages import LadderEnded, Noted, RoundDone
 from stash.measure.protocol.orders import Invitation, Neighbours, Orders
 
 
@@ -35,7 +35,7 @@ def test_the_last_message_tells_that_the_climb_is_over(tmp_path: Path):
     journal = Journal(folder)
     journal.write(Noted("the end is near"))
     assert not ended(folder)
-    journal.write(ClimbEnded("stopped"))
+    journal.write(LadderEnded("stopped"))
     assert ended(folder)
 
 
@@ -105,11 +105,11 @@ import sys
 from pathlib import Path
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Journal
-from stash.measure.protocol.messages import ClimbEnded
+from stash.measure.protocol.messages import LadderEnded
 journal = Journal(RunFolder(Path(sys.argv[1])))
 print(journal.claim())
 if sys.argv[2:]:
-    journal.write(ClimbEnded("stopped"))
+    journal.write(LadderEnded("stopped"))
 """
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from stash.measure.agent.runner import cache_check
 from stash.measure.agent.runner.block_plan import BlockSize, Plan, StepPace
-from stash.measure.agent.runner.discovery import FirstBatch, Introduction, Ladder
-from stash.measure.agent.runner.judge import BlockReport, Outcome
+from stash.measure.agent.runner.discovery import Introduction, Ladder
+from stash.measure.agent.runner.judge import BlockReport, CacheEvidence, Outcome
 from stash.measure.agent.runner.rank import LoopEnded
-from stash.measure.agent.wraps.scope import Membership
+from stash.measure.agent.wraps.groups import Membership
+from stash.measure.agent.wraps.sharding import FirstBatch
 from stash.measure.protocol import wire
 from stash.measure.protocol.messages import BlockDone, Payload, RankSeen
 from stash.measure.protocol.wire import WireError, made, packed, unpacked
@@ -25,7 +25,7 @@ SAID: list[Any] = [
     None, True, 3, 0.1, 1e-300, "a\n\u202e\x00 \ud7ff", [], [[1, 2], []], (), (1, [0.5], [2.0]), {"a": (1,), 2: None},
     "x" * 200, ["y" * 150, "\"" * 150, " " * 150, "z\n" * 100], {"k" * 120: "é\r\t" * 60},
     {"record": "Plan", "fields": []}, LoopEnded(), PLAN, StepPace(0.1, 2), Outcome(True, "cold", plan=PLAN),
-    BlockReport(BLOCK, 0.5, cache_check.CacheEvidence(batches=2, file_system="nfs"), 0.5, (BLOCK,)),
+    BlockReport(BLOCK, 0.5, CacheEvidence(batches=2, file_system="nfs"), 0.5, (BLOCK,)),
     Ladder(("solo", "crowd"), (GROUP,), None, False, 3),
     Introduction(
         RankSeen(0, 0, 0, "cpu", 1), {"cores": 2, "gpus": []}, (GROUP,), ("send",), (), FirstBatch(7, (1,)), 0.2

@@ -1,22 +1,37 @@
-"""Batches as values: the tensors inside them, how many samples they hold, and safe copies."""
+"""Batches as values: the tensors and arrays inside them, their size, safe copies, and how many samples they hold.
+
+A batch is whatever a loader yields: tensors and arrays in tuples, lists, mappings, or objects of any class, at any
+depth. Samples are counted by what a batch's parts agree on; None rather than a guess. Which copies are replayed is
+``ring``'s to say.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-# Batches ---------------------------------------------------------------------------------------------------
-# Batches as values: the tensors and arrays inside them, their size, and safe copies.
-#
-# A batch is whatever a loader yields: tensors and arrays in tuples, lists, mappings, or objects of any class, at
-# any depth. How many samples a batch holds is ``samples``' to say, which copies are replayed is ``ring``'s.
+from stash.measure.agent.private import dense_parts
 
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type, ModuleType)
 """What holds nothing."""
 Change = Callable[[Any], Any]
+_COUNTS = ("num_graphs", "batch_size")
+"""Attributes by which containers say so: PyG's batches, TensorDict."""
+_FIRST = ("input_ids", "inputs_embeds", "pixel_values", "input_values", "input_features")
+"""Keys of Hugging Face's batches that have a row a sample, whatever else is beside them."""
+_PICTURE = (1, 3, 4)
+"""Channels of a single picture: in a sample, a first of three dimensions that is one of these says nothing."""
+_DEEP = 8
+
+Votes = frozenset[int]
+SILENT: Votes = frozenset()
+_of_shapes: dict[tuple[Any, ...], int | None] = {}
+"""What was found of plain lists and tuples of tensors, whose votes depend on nothing but their shapes."""
+_MAX_SHAPES = 4096
 
 
 def is_tensor(value: Any) -> bool:
@@ -79,12 +94,8 @@ def fresh(batch: Any) -> Any:
 
     def copied(container: Any) -> Any:
         if callable(getattr(container, "clone", None)):
-            try:
-                return container.clone(
-                    recurse=False
-                )  # TensorDict, whose deep copies are never around the same tensors
-            except TypeError:
-                pass
+            with contextlib.suppress(TypeError):  # TensorDict, whose deep copies are never around the same tensors
+                return container.clone(recurse=False)
         return rebuilt(container, _same)
 
     return _through(batch, _same, copied)
@@ -160,10 +171,8 @@ def _dense(tensor: Any) -> list[Any]:
     if tensor.layout is torch.sparse_coo:
         whole = tensor.coalesce()
         return [whole.indices(), whole.values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr, torch.sparse_csc, torch.sparse_bsc):
+        return dense_parts(tensor)
     if tensor.layout is torch.jagged:
         return [tensor.values(), tensor.offsets()]
     return list(tensor.unbind()) if tensor.is_nested else [tensor]
@@ -195,40 +204,20 @@ def _copied(leaf: Any) -> Any:
     if is_array(leaf):
         return leaf.copy()
     again = leaf.detach().clone()
-    return again.pin_memory() if _is_pinned(leaf) else again
-
-
-def _is_pinned(tensor: Any) -> bool:
     try:
-        return bool(tensor.is_pinned())
+        pinned = bool(leaf.is_pinned())
     except (RuntimeError, NotImplementedError):  # of a layout that cannot be
-        return False
-
-
-# Samples ---------------------------------------------------------------------------------------------------
-# How many samples a batch holds, by what its parts agree on; None rather than a guess.
-#
-# Containers that count themselves are asked. Else each part votes for the lengths that it could mean, and the one
-# that all agree on counts: a tensor's first dimension; a list's elements, as fields of one batch or as samples of
-# it.
-
-_COUNTS = ("num_graphs", "batch_size")
-"""Attributes by which containers tell: PyG's batches, TensorDict."""
-_FIRST = ("input_ids", "inputs_embeds", "pixel_values", "input_values", "input_features")
-"""Keys of Hugging Face's batches that have a row a sample, whatever else is beside them."""
-_PICTURE = (1, 3, 4)
-"""Channels of a single picture: in a sample, a first of three dimensions that is one of these says nothing."""
-_DEEP = 8
-
-Votes = frozenset[int]
-SILENT: Votes = frozenset()
-_of_shapes: dict[tuple[Any, ...], int | None] = {}
-"""What was found of plain lists and tuples of tensors, whose votes depend on nothing but their shapes."""
-_MAX_SHAPES = 4096
+        pinned = False
+    return again.pin_memory() if pinned else again
 
 
 def samples(batch: Any) -> int | None:
-    """How many samples a batch holds, or None if that cannot be told; asked in every step, so quick for most."""
+    """How many samples a batch holds, or None if that is unknown; asked in every step, so quick for most.
+
+    Containers that count themselves are asked. Else each part votes for the lengths that it could mean, and the one
+    that all agree on counts: a tensor's first dimension; a list's elements, as fields of one batch or as samples of
+    it.
+    """
     if type(batch) not in (list, tuple) or not all(map(is_tensor, batch)):
         return _counted(batch)
     shapes = tuple([part.shape for part in batch])
@@ -241,25 +230,18 @@ def samples(batch: Any) -> int | None:
 
 
 def _counted(batch: Any) -> int | None:
-    fields = isinstance(batch, (list, tuple)) and _told(batch) is None
-    return _only(_votes_of_fields(batch) if fields else _votes(batch, 0))
-
-
-def _only(votes: Votes) -> int | None:
+    fields = isinstance(batch, (list, tuple)) and _own_count(batch) is None
+    votes = _votes_of_fields(batch) if fields else _votes(batch, 0)
     return next(iter(votes)) if len(votes) == 1 else None
 
 
 def _votes_of_fields(batch: list[Any] | tuple[Any, ...]) -> Votes:
     """Of a loader's list or tuple: nearly always the fields of a batch, but a collate function may leave a list."""
-    if batch and not any(map(_is_ordinary, batch)):
+    if batch and not any(is_tensor(part) or is_array(part) or isinstance(part, (list, tuple)) for part in batch):
         return _votes(batch, 1)
     if len(batch) > 2 and all(map(_is_picture, batch)):
         return SILENT
     return _agreed(_votes(part, 1) for part in batch)
-
-
-def _is_ordinary(part: Any) -> bool:
-    return is_tensor(part) or is_array(part) or isinstance(part, (list, tuple))
 
 
 def _votes(part: Any, depth: int, single: bool = False) -> Votes:
@@ -269,9 +251,8 @@ def _votes(part: Any, depth: int, single: bool = False) -> Votes:
         return SILENT if silent else frozenset({int(part.shape[0])})
     if isinstance(part, PLAIN) or depth > _DEEP:
         return SILENT
-    told = _told(part)
-    if told is not None:
-        return frozenset({told})
+    if (count := _own_count(part)) is not None:
+        return frozenset({count})
     if isinstance(part, Mapping):
         rows = [part[name] for name in _FIRST if name in part and is_tensor(part[name]) and part[name].dim() > 1]
         return _agreed(_votes(value, depth + 1, single) for value in rows or part.values())
@@ -282,8 +263,8 @@ def _votes(part: Any, depth: int, single: bool = False) -> Votes:
     return _agreed(_votes(value, depth + 1, single) for value in held(part))
 
 
-def _told(part: Any) -> int | None:
-    """What a container says of itself."""
+def _own_count(part: Any) -> int | None:
+    """The samples of a container that counts them itself."""
     running: Any = getattr(part, "batch_sizes", None) if isinstance(part, tuple) else None
     if is_tensor(running):  # a PackedSequence: at the first moment all of its sequences run
         return int(running[0])

@@ -1,4 +1,8 @@
-"""What a training loop iterates over: its loader's batches passed on, replayed, or read from drained queues."""
+"""What a training loop iterates over: its loader's batches passed on, replayed, or read again from drained queues.
+
+Epochs stay as long as the script's own: a feed knows how many batches it has handed out since a loop began, and how
+many there are. Which loader trains, and what a loop gets, is for ``runner/loops`` to say.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,9 @@ from typing import Any
 
 from stash.measure.agent import script
 from stash.measure.agent.data.batches import samples
-from stash.measure.agent.data.reads import own_tally, recorded
+from stash.measure.agent.data.reads import recorded
 from stash.measure.agent.data.ring import Ring
-
-# Feeds -----------------------------------------------------------------------------------------------------
-# What a loader hands out: its batches passed on, replayed, or read again from drained queues.
-#
-# Epochs stay as long as the script's own: a feed knows how many batches it has handed out since a loop began, and
-# how many there are. Which loader trains, and what a loop gets, is for the climber to say.
+from stash.measure.agent.data.tally import own_tally
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Feed:
         self._in_hand: list[int] = []
         """Samples of the batches handed out that no step has trained on yet."""
         self.uncounted = False
-        """Among the batches handed out was one whose samples cannot be told."""
+        """Among the batches handed out was one whose samples cannot be counted."""
         self.startup: float | None = None
         self.asked: float | None = None
         self.training = False
@@ -102,8 +101,6 @@ class Feed:
         self._batches = self._steps_of_epoch = 0
         self.seen_length: int | None = None
         """Batches in an epoch that was read to its end."""
-
-    # What differs between kinds of loader -----------------------------------------------------------
 
     def real(self) -> Any:
         """The next batch of the real pipeline; StopIteration at its end."""
@@ -138,8 +135,6 @@ class Feed:
         """Batches in an epoch; ``None`` if unknown."""
         return self.seen_length
 
-    # What all of them share ---------------------------------------------------------------------------
-
     @property
     def measured(self) -> bool:
         """Whether what it hands out is a block's choice, and no longer the script's."""
@@ -161,7 +156,7 @@ class Feed:
         self.since_step, self.wait, self.uncounted = before.since_step, before.wait, before.uncounted
         del self._in_hand[max(0, len(self._in_hand) - read) :]
 
-    def takes_over(self, other: Feed) -> None:
+    def take_over(self, other: Feed) -> None:
         """What the other one has handed out counts as this one's."""
         self.samples, other.samples = self.samples + other.samples, 0
         self._in_hand, other._in_hand = self._in_hand + other._in_hand, []
@@ -288,7 +283,7 @@ class Feed:
                 batch = self.endless()
             except StopIteration:  # of an iterable that cannot be iterated twice
                 return
-            script.alive()
+            script.listener().beat()
             yield batch
 
     def consume(self, count: int) -> int:
@@ -340,25 +335,21 @@ def watched_feed(iterable: Any) -> WatchedFeed:
     return _watched.setdefault(id(iterable), WatchedFeed(iterable))  # which holds the iterable: no id comes twice
 
 
-# Handles ---------------------------------------------------------------------------------------------------
-# What a training loop iterates over; it tells when a loop begins, and when it ends or lets go.
-
-
-class Served:
+class WatchedIterator:
     """An iterator over a feed, for loops over what is no ``DataLoader``."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
 
-    def __iter__(self) -> Served:
+    def __iter__(self) -> WatchedIterator:
         return self
 
     def __next__(self) -> Any:
-        return script.served(self._feed)
+        return script.listener().loops.next_batch(self._feed)
 
 
 class Handle:
-    """Stands for an iterator in one loop. The batches come from the iterator, which asks the feed for them."""
+    """Stands for an iterator in one loop, and tells when it ends. The iterator itself asks the feed for batches."""
 
     def __init__(self, feed: Feed, iterator: Iterator[Any], owner: Any = None) -> None:
         self.feed, self._iterator = feed, iterator
@@ -376,7 +367,7 @@ class Handle:
     def __next__(self) -> Any:
         self.taken += 1
         try:
-            if script.enough(self):
+            if script.listener().loops.should_stop(self):
                 raise StopIteration
             return next(self._iterator)
         except StopIteration:
@@ -399,4 +390,4 @@ class Handle:
         if self._open:
             self._open = False
             self.feed.loops -= 1
-            script.closed(self)
+            script.listener().loops.closed(self)

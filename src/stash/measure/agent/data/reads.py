@@ -1,162 +1,41 @@
-"""What the processes that make batches read, how cold it was, and how long it took; in shared counters."""
+"""What the processes that make batches read, and dropping it from the page cache before a cold block reads it.
+
+Runs in a DataLoader's worker, or in the training process without workers. In a cold block every data file is dropped
+at the moment it is opened, so whatever the samples are, they are read from storage; in a warm block only the files of
+a process's first batch are looked at, which is never timed. What any process maps stays in the cache, so before a
+cold block all of them let go of their mappings first: workers are idle then and would run nothing before their next
+batch, so a thread in each of them answers. Agreeing with other ranks is not known here.
+"""
 
 from __future__ import annotations
 
 import io
 import itertools
-import mmap
+import json
 import os
 import stat
-import struct
 import sys
 import sysconfig
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from stash.core import pagecache
-from stash.measure.linux import procfs
+from stash.measure.agent.data.tally import COLD, IDLE, Tally, makes_for_another, tally
+from stash.measure.linux import mappings, procfs
 from stash.measure.linux.counters import bytes_read
-from stash.measure.protocol.folder import TALLY
+from stash.measure.protocol.folder import HELD
 from stash.measure.protocol.orders import current
 
-# Tally -----------------------------------------------------------------------------------------------------
-# Counters shared by a training process and its loader's workers: what making batches read, and how long it took.
-#
-# A page of memory in the run's folder; each process adds to a slot of its own. Knows nothing of files or batches.
-
-IDLE, WARM, COLD = 0, 1, 2
-"""Modes: nothing is counted; counted; counted, and files are dropped from the page cache when they are opened."""
-_NAME_BYTES = 32
-VARIABLE = "STASH_TALLY"
-"""The environment variable by which workers find the tally of their training process."""
-_OF_EVERY_BATCH = ("batches", "making_ns", "cpu_ns", "own_ns", "called", "storage")
-FIELDS = (
-    *_OF_EVERY_BATCH, "not_reported", "looked", "files", "bytes", "heads", "pages", "resident", "foreign", "held",
-)  # fmt: skip
-"""What is counted; ``data/reading`` says of what."""
-_SLOTS = 128
-_HEADER = struct.Struct(f"qq{_NAME_BYTES}s")
-_SLOT = struct.Struct("q" * len(FIELDS))
-_BATCH = struct.Struct("q" * len(_OF_EVERY_BATCH))
-_FIRST = _HEADER.size // struct.calcsize("q")
-"""Where the slots begin among the page's numbers."""
-_PLACES = {name: _FIRST + place for place, name in enumerate(FIELDS)}
-
-
-class Tally:
-    """The mode in force, and the counters of every process since it was set."""
-
-    def __init__(self, path: str) -> None:
-        size = _HEADER.size + _SLOTS * _SLOT.size
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        os.ftruncate(descriptor, size)
-        self.path = path
-        self._memory = mmap.mmap(descriptor, size)
-        self._numbers = memoryview(self._memory).cast("q")
-        os.close(descriptor)
-
-    def set_mode(self, mode: int) -> None:
-        """Begin a block: zero the counters, then publish the mode under a new generation."""
-        self._memory[_HEADER.size :] = bytes(len(self._memory) - _HEADER.size)
-        _, generation = self.mode()
-        _HEADER.pack_into(self._memory, 0, mode, generation + 1, b"")
-
-    def mode(self) -> tuple[int, int]:
-        """(mode, generation) in force."""
-        return self._numbers[0], self._numbers[1]
-
-    def name_file_system(self, kind: str) -> None:
-        """Say which file system with a cache of its own holds files of this block; the last one named stays."""
-        mode, generation = self.mode()
-        _HEADER.pack_into(self._memory, 0, mode, generation, kind.encode()[:_NAME_BYTES])
-
-    @property
-    def file_system(self) -> str | None:
-        """The one named since the mode was last set."""
-        name: bytes = _HEADER.unpack_from(self._memory, 0)[2]
-        return name.rstrip(b"\0").decode() or None
-
-    def add(self, slot: int, amounts: Mapping[str, int]) -> None:
-        """Add to one process's counters; each slot has a single writer."""
-        numbers, at = self._numbers, (slot % _SLOTS) * len(FIELDS)
-        for name, amount in amounts.items():
-            numbers[at + _PLACES[name]] += amount
-
-    def add_batch(self, slot: int, making_ns: int, cpu_ns: int, own_ns: int, called: int, storage: int) -> None:
-        """The same for a batch that was made."""
-        at = _HEADER.size + (slot % _SLOTS) * _SLOT.size
-        made, making, cpu, own, read, fetched = _BATCH.unpack_from(self._memory, at)
-        after = (made + 1, making + making_ns, cpu + cpu_ns, own + own_ns, read + called, fetched + storage)
-        _BATCH.pack_into(self._memory, at, *after)
-
-    @property
-    def own_ns(self) -> int:
-        """What counting has taken in the training process itself, whose slot is the first."""
-        return self._numbers[_PLACES["own_ns"]]
-
-    def totals(self) -> dict[str, int]:
-        """The counters summed over all processes since the mode was last set."""
-        slots = _SLOT.iter_unpack(self._memory[_HEADER.size :])
-        return dict(zip(FIELDS, map(sum, zip(*slots, strict=True)), strict=True))
-
-    def makers(self) -> list[dict[str, int]]:
-        """The counters of each process that made batches since the mode was last set, the training process first."""
-        slots = (dict(zip(FIELDS, slot, strict=True)) for slot in _SLOT.iter_unpack(self._memory[_HEADER.size :]))
-        return [counts for counts in slots if counts["batches"]]
-
-
-class _Own:
-    """The tally of this process, and the process that made it."""
-
-    tally: Tally | None = None
-    maker: int | None = None
-
-
-def tally() -> Tally | None:
-    """The tally of the training process this process makes batches for; None outside a profile."""
-    if _Own.tally is None:
-        path = os.environ.get(VARIABLE)
-        if path is not None and os.path.exists(path):
-            _Own.tally = Tally(path)
-    return _Own.tally
-
-
-def own_seconds(shared: Tally | None) -> float:
-    """What counting has taken in the training process itself since the mode was set, where it makes batches."""
-    return 0.0 if shared is None else shared.own_ns * 1e-9
-
-
-def makes_for_another() -> bool:
-    """Whether this process makes batches for a training process that it is not: it is a loader's worker."""
-    return _Own.maker != os.getpid()
-
-
-def own_tally() -> Tally | None:
-    """The tally of this training process, created on first use and inherited by its workers."""
-    orders = current()
-    if orders is not None and _Own.maker != os.getpid():
-        handle, path = tempfile.mkstemp(prefix=TALLY, dir=orders.folder)
-        os.close(handle)
-        os.environ[VARIABLE] = path
-        _Own.tally, _Own.maker = Tally(path), os.getpid()
-    return _Own.tally
-
-
-# Reading ---------------------------------------------------------------------------------------------------
-# What the processes that make batches read, and how cold it was.
-#
-# Runs in the process that makes batches: a DataLoader worker, or the training process itself without workers. In a
-# cold block every data file is dropped from the page cache at the moment it is opened, so whatever the samples are,
-# they are read from storage. In a warm block only the files of a process's first batch are looked at, which is
-# never timed: looking takes longer than reading a small file out of memory. Files that stay open or mapped are
-# ``holding``'s.
-
 T = TypeVar("T")
+_PERIOD = 0.05
+"""Seconds between two looks of a worker's thread at the tally: 20 times 10 microseconds a second."""
+_MAX_ANSWER_SECONDS = 2.0
+"""For workers to answer; a cold block that one of them keeps from being cold says so by itself."""
 
 
 class _Here(threading.local):
@@ -165,7 +44,7 @@ class _Here(threading.local):
     counts: Counter[str] | None = None
     """What was found of the files of the batch under way, if they are looked at."""
     adding_ns = 0
-    """What it took to add up the last batch's counts, which is told with the next one's."""
+    """What it took to add up the last batch's counts, which is added with the next one's."""
 
 
 _here = _Here()
@@ -193,7 +72,7 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
     mode, generation = shared.mode() if shared is not None else (IDLE, 0)
     if shared is None or mode == IDLE:
         return make(*arguments)
-    _hear_of_opened_files()
+    _audit_opened_files()
     before = bytes_read()
     looks = _first_of_block(mode, generation, maker) or mode == COLD
     counts = _here.counts = Counter(looked=1) if looks else None
@@ -204,7 +83,8 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
     finally:
         ended, spent = time.perf_counter_ns(), time.process_time_ns() - spent
         _here.counts = None
-        slot, own, called, storage = _slot(), 0, 0, 0
+        worker = sys.modules["torch.utils.data"].get_worker_info()
+        slot, own, called, storage = 0 if worker is None else int(worker.id) + 1, 0, 0, 0
         after = bytes_read()
         if after is None or before is None:
             shared.add(slot, {"not_reported": 1})
@@ -229,14 +109,9 @@ def _first_of_block(mode: int, generation: int, maker: object) -> bool:
 
 
 @cache
-def _hear_of_opened_files() -> None:
+def _audit_opened_files() -> None:
     """Once in a process: an audit hook cannot be removed."""
     sys.addaudithook(_on_event)
-
-
-def _slot() -> int:
-    worker = sys.modules["torch.utils.data"].get_worker_info()
-    return 0 if worker is None else int(worker.id) + 1
 
 
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
@@ -245,10 +120,10 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
         return
     path, _, flags = arguments
     if (flags or 0) & os.O_ACCMODE == os.O_RDONLY:
-        heard(path)
+        about_to_read(path)
 
 
-def heard(path: object) -> None:
+def about_to_read(path: object) -> None:
     """A file is about to be opened for reading; ``path`` as whoever opens it has it."""
     counts, _here.counts = _here.counts, None  # opening the file ourselves must not be counted
     if counts is None:
@@ -294,11 +169,6 @@ def _was_read_in_part(descriptor: int, size: int) -> bool:
     """
     found = pagecache.resident_pages(descriptor, size)
     return found is not None and found[0] * pagecache.PAGE < size / 2
-
-
-def files_of_many_samples() -> frozenset[str]:
-    """Those that this process opens again and again."""
-    return frozenset(_Seen.shared)
 
 
 def examine(descriptor: int, path: str, cold: bool) -> dict[str, int]:
@@ -359,3 +229,86 @@ def files_below(root: str, limit: int = 200_000) -> Iterator[str]:
     """At most ``limit`` files under ``root``: data read by C code, of which no audit event tells."""
     found = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
     return itertools.islice(found, limit)
+
+
+class _Listening:
+    """The process that has a thread which answers; a fork inherits the variable and not the thread."""
+
+    pid = -1
+
+
+def answer_calls(shared: Tally) -> None:
+    """From now on this worker lets go of its mappings whenever a cold block begins; called with its first batch."""
+    if _Listening.pid == os.getpid():
+        return
+    _Listening.pid = os.getpid()
+    if makes_for_another():
+        _answer(shared, -1, [])  # whoever calls must know whom to wait for
+        threading.Thread(target=_answer_for_ever, args=(shared,), daemon=True, name="stash").start()
+
+
+def _answer_for_ever(shared: Tally) -> None:
+    answered = -1
+    while os.path.exists(shared.path):  # the run's folder goes with the run
+        mode, generation = shared.mode()
+        if mode == COLD and generation != answered:
+            _answer(shared, generation, _let_go())
+            answered = generation
+        time.sleep(_PERIOD)
+
+
+def _answer(shared: Tally, generation: int, held: list[str]) -> None:
+    own = _answers(shared, os.getpid())
+    fresh = own.with_name(f"new.{own.name}")
+    try:
+        fresh.write_text(json.dumps([generation, held]))
+        fresh.replace(own)
+    except FileNotFoundError:
+        pass  # the run is over, and its folder gone
+
+
+def _answers(shared: Tally, process: int | str) -> Path:
+    path = Path(shared.path)
+    return path.with_name(f"{HELD}{path.name}.{process}")
+
+
+def let_go_everywhere(shared: Tally) -> list[str]:
+    """Of a training process: it and its workers let go; the value is the data files that any of them holds.
+
+    The tally must be in a cold block's mode, and the workers idle.
+    """
+    held = set(_let_go())
+    _, generation = shared.mode()
+    pattern = _answers(shared, "*")
+    deadline = time.monotonic() + _MAX_ANSWER_SECONDS
+    for path in pattern.parent.glob(pattern.name):
+        while _runs(path.suffix.removeprefix(".")) and time.monotonic() < deadline:
+            answered, files = json.loads(path.read_text())
+            if answered == generation:
+                held.update(files)
+                break
+            time.sleep(_PERIOD / 10)
+    return sorted(held)
+
+
+def _runs(process: str) -> bool:
+    """Whether a process exists and has not ended; one that has maps nothing."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def _let_go() -> list[str]:
+    """Empty this process's tables of the data files that it holds; the value is their paths.
+
+    Files of many samples that it opens again with each of them are listed too.
+    """
+
+    def is_worth_it(path: str) -> bool:
+        return is_data(path) and os.path.isfile(path) and os.path.getsize(path) >= pagecache.PAGE
+
+    held = [file for file in mappings.held_files() if is_worth_it(file.path)]
+    mappings.let_go([region for file in held for region in file.regions])
+    return [*_Seen.shared, *(file.path for file in held)]

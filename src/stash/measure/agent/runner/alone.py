@@ -1,4 +1,8 @@
-"""Second opinions, taken while nobody trains: the loaders by themselves, and the gradient exchange by itself."""
+"""Second opinions, taken while nobody trains: the loaders by themselves, and the gradient exchange by itself.
+
+Blocks tell what a stall costs a step; these tell what a loader or a network can do. When there is time for them, only
+``judge`` knows.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,14 @@ from typing import Any
 
 from stash.core.ladder import Visit
 from stash.measure.agent.data.feeds import Feed
-from stash.measure.agent.data.reads import IDLE, Tally, own_seconds, own_tally
-from stash.measure.agent.runner import cache_check
-from stash.measure.agent.runner.block_plan import BlockSize
+from stash.measure.agent.data.tally import IDLE, Tally, own_seconds, own_tally
+from stash.measure.agent.runner.block_plan import EXCHANGES_ALONE, Plan
+from stash.measure.agent.runner.judge import begin_data_block
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.messages import ExchangeTimed, LoaderTimed
 
-_TRIES = 3
-"""Of the exchange; the first one makes connections and does not count."""
 _PARTS = 4
 """Of the timing of a loader: as many as tell its spread."""
 _MIN_SECONDS = 0.03
@@ -25,21 +27,21 @@ _MIN_BYTES = 4
 """Of a bucket that tells what an all-reduce takes whatever its size: one number."""
 
 
-def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: bool, size: BlockSize) -> None:
-    """How fast the loaders of every rank deliver when no training waits for them; the tally counts in ``mode``.
+def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: bool, plan: Plan) -> None:
+    """Time how fast the loaders of every rank deliver when no training waits for them; the tally counts in ``mode``.
 
-    ``size``: of the visit's block. What reads on credit at first does so here too.
+    As much runs in as in a block of ``plan``: what reads on credit at first does so here too.
     """
     feeds, tally = rank.feeds, own_tally()
-    lead_in, steps = _steps(feeds, size)
+    size = plan.reading_alone(visit, max(feed.workers for feed in feeds))
     for feed in feeds:
         feed.drain()
     if tally is not None:
-        cache_check.begin(rank, tally, mode, sweeping)
+        begin_data_block(rank, tally, mode, sweeping)
     for feed in feeds:
-        feed.begin(visit.feed, (lead_in + steps) * feed.per_step + feed.depth)
-    _consume(feeds, lead_in)
-    samples, parts = _timed(rank, feeds, steps, tally)
+        feed.begin(visit.feed, size.together * feed.per_step + feed.depth)
+    _consume(feeds, size.settle)
+    samples, parts = _timed(rank, feeds, size.steps, tally)
     for feed in feeds:
         feed.drain()
     if tally is not None:
@@ -52,7 +54,7 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
         if samples and seconds >= 0
         else None
     )
-    rank.agree(own, lambda reports: rank.tell(*(report for report in reports if report is not None)))
+    rank.agree(own, lambda reports: rank.publish(*(report for report in reports if report is not None)))
 
 
 def _timed(rank: OwnRank, feeds: list[Feed], steps: int, tally: Tally | None) -> tuple[int, tuple[float, ...]]:
@@ -77,40 +79,27 @@ def _timed(rank: OwnRank, feeds: list[Feed], steps: int, tally: Tally | None) ->
     return samples, tuple(parts)
 
 
-def _steps(feeds: list[Feed], size: BlockSize) -> tuple[int, int]:
-    """Steps' worth of batches until the first burst of the workers is over, and those that are timed."""
-    workers = max(feed.workers for feed in feeds)
-    return max(size.settle, workers), max(2 * workers, 2)
-
-
-def expected_steps(rank: OwnRank, visit: Visit, size: BlockSize) -> int:
-    """How many steps of such a block a second opinion takes at most."""
-    if not visit.reads_data:
-        return 2 * _TRIES
-    return sum(_steps(rank.feeds, size)) + max(feed.depth // feed.per_step for feed in rank.feeds)
-
-
 def _consume(feeds: list[Feed], steps: int) -> int:
     """Read what ``steps`` steps would from all training loaders; the value counts samples."""
     return sum(feed.consume(feed.per_step) for _ in range(steps) for feed in feeds)
 
 
 def time_exchange(rank: OwnRank, visit: Visit) -> None:
-    """How long a step's gradients take to exchange, in the scope in force, when nothing else goes on: the slowest."""
+    """Time a step's gradients' exchange, in the scope in force, when nothing else goes on: the slowest rank's."""
     sizes, _ = replicas.gradient_facts()
     if not sizes:
         return
     group = replicas.group_in_scope(replicas.modules()[0])
     empty = [_MIN_BYTES] * len(sizes)
-    whole = [0.0 if group is None else _all_reduce(sizes, rank, group) for _ in range(_TRIES)]
-    latency = [0.0 if group is None else _all_reduce(empty, rank, group) for _ in range(_TRIES)]
+    whole = [0.0 if group is None else _all_reduce(sizes, rank, group) for _ in range(EXCHANGES_ALONE)]
+    latency = [0.0 if group is None else _all_reduce(empty, rank, group) for _ in range(EXCHANGES_ALONE)]
 
     def write(reports: list[tuple[int, list[float], list[float]]]) -> None:
         ranks = max(size for size, _, _ in reports)
         slowest, least = ([max(each) for each in zip(*(r[i] for r in reports), strict=True)] for i in (1, 2))
         for seconds, without_bytes in list(zip(slowest, least, strict=True))[1:]:
             if ranks > 1:
-                rank.tell(ExchangeTimed(visit.scope, ranks, sum(sizes), seconds, without_bytes))
+                rank.publish(ExchangeTimed(visit.scope, ranks, sum(sizes), seconds, without_bytes))
 
     rank.agree((1 if group is None else group.size(), whole, latency), write)
 

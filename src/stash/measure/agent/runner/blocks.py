@@ -1,4 +1,8 @@
-"""Running one block: its batches, settling, timed steps, counters, and what all ranks agree is next."""
+"""Run the blocks of a round: supply their batches, settle, time steps, read counters, agree on what is next.
+
+All blocks of a round train on the same batches, step for step; every round draws others. What a block adds up to
+(``timed_steps``), whether it was what it claims (``judge``) and how long it is (``block_plan``) others know.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +13,181 @@ from dataclasses import replace
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
-from stash.measure.agent.data.reads import COLD, IDLE, WARM, Tally, own_tally
-from stash.measure.agent.runner import alone, cache_check
+from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_tally
+from stash.measure.agent.runner import alone
 from stash.measure.agent.runner.block_plan import BlockSize, Plan, StepPace, plan, slowest
-from stash.measure.agent.runner.cache_check import CacheEvidence
-from stash.measure.agent.runner.judge import BlockReport, Judge, Outcome
+from stash.measure.agent.runner.judge import BlockReport, CacheEvidence, Judge, Outcome, begin_data_block, evidence_of
 from stash.measure.agent.runner.loops import Loops
-from stash.measure.agent.runner.rank import MemoryWatch, OwnRank
-from stash.measure.agent.runner.timing import timed
+from stash.measure.agent.runner.rank import OwnRank
+from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
 from stash.measure.protocol.messages import BlockDone, Message, Payload, PhaseBegun, RoundsPlanned, WorkersTimed
 from stash.measure.protocol.orders import Orders
 
-# Supply ----------------------------------------------------------------------------------------------------
-# What batches the blocks of a round get: all the same ones, step for step, drawn again for every round.
-#
-# The data blocks read them from the script's loaders. Replays get copies, made once a round in a pass that is not
-# timed; the same pass brings into memory what a warm block reads, if no cold block has. So what differs between two
-# rungs is never what they trained on. How batches are read and kept is the feeds' to know.
-
+_MODES = {"warm": WARM, "cold": COLD}
 _UNEVEN = 0.05
 """By how much the largest batch of a step may exceed the mean of all ranks without a word."""
 
 
+class BlockRunner:
+    """Runs the visits of rounds of ``rungs`` on this rank; ``step_seconds`` sizes the blocks, alike on every rank."""
+
+    def __init__(self, rank: OwnRank, loops: Loops, step_seconds: float, rungs: tuple[str, ...]) -> None:
+        self._rank, self._loops = rank, loops
+        visits = round_of_visits(rungs, 0, rank.place.world_size)
+        own = StepPace(
+            step_seconds=step_seconds,
+            workers=max((feed.workers for feed in rank.feeds), default=0),
+            batches_per_step=max((feed.per_step for feed in rank.feeds), default=1),
+            accelerator=rank.device.type != "cpu",
+            reads_ahead=any(feed.reads_ahead for feed in rank.feeds),
+            agreement_seconds=_agreement_seconds(rank),
+            reading_seconds=max((feed.wait_of_a_step for feed in rank.feeds), default=0.0),
+            ahead=max((feed.depth // feed.per_step for feed in rank.feeds), default=0),
+        )
+        self._plan = self._learned = rank.agree(
+            own, lambda paces: plan(visits, slowest(paces), rank.orders.budget, rank.orders.most_steps)
+        )
+        """In this round, and what holds from the next one on."""
+        self._round: int | None = None
+        self._supply = Supply(rank, on_device="resident" in rungs)
+        self._judge = Judge(rank, self._plan)
+        self._memory = MemoryWatch(rank)
+        self._sweeping = False
+        """All files known to hold many samples are dropped before a cold block."""
+        self._after_warm: Visit | None = None
+        """A cold one whose second opinion has to wait."""
+        self._began = rank.clock.settled()
+        rank.publish(PhaseBegun("blocks"))
+        rank.publish(RoundsPlanned(self._plan.expected_seconds))
+
+    def visit(self, visit: Visit, number: int) -> Generator[None, None, Outcome]:
+        """Run one block (or sit it out) and learn what to do next."""
+        rank = self._rank
+        rank.publish(PhaseBegun(visit.rung, number))
+        if number != self._round:
+            self._round, self._plan = number, self._learned
+        self._supply.gather(visit, number, self._plan)
+        takes_part = visit.active == "all" or rank.leads == (visit.active == "leader")
+        began = rank.clock.now()
+        report = (yield from self._run(visit, number)) if takes_part else None
+        step = (rank.clock.now() - began) / (visit.lead_in + self._plan.size(visit).together)
+        outcome = rank.agree(report, lambda reports: self._judge.decide(visit, number, reports, step))
+        self._learned = outcome.plan or self._learned
+        if outcome.again:
+            self._plan, self._sweeping = self._learned, self._sweeping or outcome.sweep
+            return (yield from self.visit(visit, number))
+        if visit.measured:
+            self._memory.written_down()
+        if outcome.alone:
+            self._alone(visit, number)
+        return outcome
+
+    def _run(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:
+        rank = self._rank
+        size = self._plan.size(visit)
+        if rank.switches:
+            rank.set_scope(visit.scope)
+        tally = own_tally()
+        for feed in rank.feeds:
+            feed.drain()
+        if visit.reads_data and tally is not None:  # with empty queues and fresh counters
+            begin_data_block(rank, tally, _MODES[visit.feed], self._sweeping)
+        self._supply.serve(visit)
+        barrier(rank.orders, f"{number}.{visit.rung}")
+        for _ in range(visit.lead_in + size.settle):
+            yield
+        if visit.rung != "resident":
+            self._memory.begin()
+        block = yield from timed(rank, self._loops, visit.rung, number, size.steps, self._began)
+        beside = [] if visit.rung == "resident" else [self._memory.end()]
+        return self._drained(tally, block, beside) if visit.reads_data else _report(block, beside)
+
+    def _drained(self, tally: Tally | None, block: BlockDone, beside: Sequence[Message | None]) -> BlockReport:
+        """Empty the queues, untimed, and add what the loader's processes counted over the whole block."""
+        for feed in self._rank.feeds:
+            feed.drain()
+        if tally is None:
+            return _report(block, beside)
+        totals, found = tally.totals(), evidence_of(tally)
+        workers_took = _times_of_workers(tally, block) if self._rank.leads else None
+        tally.set_mode(IDLE)
+        if totals["batches"] == 0:
+            return _report(block, beside, found)
+        made = block.steps * sum(feed.per_step for feed in self._rank.feeds)
+        share = made / totals["batches"]  # of the block's batches that the measured steps used
+        looked = made / totals["looked"] if totals["looked"] else 0.0  # of those whose files were looked at
+        making = totals["making_ns"] * 1e-9 * share
+        workers = sum(feed.workers for feed in self._rank.feeds)
+        busy = making / block.seconds / workers if workers else None
+        block = replace(
+            block,
+            fetch_seconds=making,
+            fetch_cpu_seconds=float(f"{totals['cpu_ns'] * 1e-9 * share:.3g}"),
+            resident=found.resident / found.pages if found.pages else None,
+            files=round(totals["files"] * looked),
+            file_bytes=round(totals["bytes"] * looked),
+            storage_bytes=None if found.storage is None else round(found.storage * share),
+            read_bytes=None if found.called is None else round(found.called * share),
+            held_bytes=totals["held"],
+        )
+        return _report(block, [*beside, workers_took], found, busy)
+
+    def _alone(self, visit: Visit, number: int) -> None:
+        """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
+        if visit.feed == "cold" and "warm" in self._rank.orders.rungs:
+            self._after_warm = visit  # by itself it would empty the cache of what the warm block is about to read
+        elif visit.reads_data:
+            for each in filter(None, (visit, self._after_warm)):
+                alone.time_loader(self._rank, each, number, _MODES[each.feed], self._sweeping, self._plan)
+            self._after_warm = None
+        elif visit.scope != "self":
+            alone.time_exchange(self._rank, visit)
+
+
+def _report(
+    block: BlockDone,
+    beside: Sequence[Message | None],
+    evidence: CacheEvidence | None = None,
+    busy: float | None = None,
+) -> BlockReport:
+    others = tuple(Payload.of(message) for message in beside if message is not None)
+    return BlockReport(Payload.of(block), block.seconds, evidence or CacheEvidence(), busy, others)
+
+
+def _times_of_workers(tally: Tally, block: BlockDone) -> WorkersTimed | None:
+    makers = tally.makers()
+    if not makers:
+        return None
+    made, seconds = tuple(each["batches"] for each in makers), tuple(each["making_ns"] * 1e-9 for each in makers)
+    return WorkersTimed(block.rung, block.rank, block.round, made, seconds)
+
+
+def _agreement_seconds(rank: OwnRank) -> float:
+    """What ranks need to agree on something, once all are there."""
+    rank.agree(None, lambda reports: None)
+    began = time.perf_counter()
+    rank.agree(None, lambda reports: None)
+    return time.perf_counter() - began
+
+
+def barrier(orders: Orders, label: str, seconds: float = 120.0) -> None:
+    """Wait until all launches that run side by side have come to the same block."""
+    if orders.crowd == 1 or orders.gang is None:
+        return
+    orders.files.barrier(orders.launch, label, orders.gang[0]).touch()
+    everyone = orders.files.barrier(orders.launch, label, "*")
+    deadline = time.monotonic() + seconds
+    while len(list(everyone.parent.glob(everyone.name))) < orders.crowd and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
 class Supply:
-    """Sets this rank's feeds to what a block is to get; ``on_device``: a rung replays from the device."""
+    """Sets this rank's feeds to what a block is to get; ``on_device``: a rung replays from the device.
+
+    The data blocks read their batches from the script's loaders. Replays get copies, made once a round in a pass that
+    is not timed; the same pass brings into memory what a warm block reads, if no cold block has. So what differs
+    between two rungs is never what they trained on.
+    """
 
     def __init__(self, rank: OwnRank, on_device: bool) -> None:
         self._rank = rank
@@ -116,177 +271,3 @@ class Supply:
 def _batches(size: BlockSize, feed: Feed) -> int:
     """A block's batches, and one more of a loop that reads a batch ahead."""
     return size.together * feed.per_step + 1
-
-
-# Blocks ----------------------------------------------------------------------------------------------------
-# Running one block: settle, time the steps, read the counters, and agree with the other ranks what is next.
-
-_MODES = {"warm": WARM, "cold": COLD}
-
-
-class BlockRunner:
-    """Runs the visits of a round on this rank; ``step_seconds`` sizes the blocks."""
-
-    def __init__(self, rank: OwnRank, loops: Loops, step_seconds: float) -> None:
-        self.rank, self._loops = rank, loops
-        self._step_seconds = step_seconds
-        self._began = 0.0
-        self._plan: Plan
-        self._learned: Plan
-        """What holds from the next round on."""
-        self._round: int | None = None
-        self._supply: Supply
-        self._judge: Judge
-        self._sweeping = False
-        """All files known to hold many samples are dropped before a cold block."""
-        self._after_warm: Visit | None = None
-        self._memory = MemoryWatch(rank)
-
-    def start(self, rungs: tuple[str, ...]) -> None:
-        """Size the blocks of rounds of these rungs, the same on every rank; the run's clock starts."""
-        rank = self.rank
-        visits = round_of_visits(rungs, 0, rank.place.world_size)
-        own = StepPace(
-            step_seconds=self._step_seconds,
-            workers=max((feed.workers for feed in rank.feeds), default=0),
-            batches_per_step=max((feed.per_step for feed in rank.feeds), default=1),
-            accelerator=rank.device.type != "cpu",
-            reads_ahead=any(feed.reads_ahead for feed in rank.feeds),
-            agreement_seconds=self._agreement(),
-            reading_seconds=max((feed.wait_of_a_step for feed in rank.feeds), default=0.0),
-            ahead=max((feed.depth // feed.per_step for feed in rank.feeds), default=0),
-        )
-
-        def decide(reports: list[StepPace]) -> Plan:
-            return plan(visits, slowest(reports), rank.orders.budget, rank.orders.most_steps)
-
-        self._plan = self._learned = rank.agree(own, decide)
-        self._supply = Supply(rank, on_device="resident" in rungs)
-        self._judge = Judge(rank, self._plan)
-        self._began = rank.clock.settled()
-        rank.tell(PhaseBegun("blocks"))
-        rank.tell(RoundsPlanned(self._plan.expected_seconds))
-
-    def _agreement(self) -> float:
-        """Seconds that ranks need to agree on something, once all are there."""
-        self.rank.agree(None, lambda reports: None)
-        began = time.perf_counter()
-        self.rank.agree(None, lambda reports: None)
-        return time.perf_counter() - began
-
-    def visit(self, visit: Visit, number: int) -> Generator[None, None, Outcome]:
-        """Run one block (or sit it out) and learn what to do next."""
-        rank = self.rank
-        rank.tell(PhaseBegun(visit.rung, number))
-        if number != self._round:
-            self._round, self._plan = number, self._learned
-        self._supply.gather(visit, number, self._plan)
-        takes_part = visit.active == "all" or rank.leads == (visit.active == "leader")
-        began = rank.clock.now()
-        report = (yield from self._run(visit, number)) if takes_part else None
-        step = (rank.clock.now() - began) / (visit.lead_in + self._plan.size(visit).together)
-        outcome = rank.agree(report, lambda reports: self._judge.decide(visit, number, reports, step))
-        self._learned = outcome.plan or self._learned
-        if outcome.again:
-            self._plan, self._sweeping = self._learned, self._sweeping or outcome.sweep
-            return (yield from self.visit(visit, number))
-        if visit.measured:
-            self._memory.written_down()
-        if outcome.alone:
-            self._alone(visit, number)
-        return outcome
-
-    def _run(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:
-        rank = self.rank
-        size = self._plan.size(visit)
-        if rank.switches:
-            rank.set_scope(visit.scope)
-        tally = own_tally()
-        self._prepare(visit, tally)
-        barrier(rank.orders, f"{number}.{visit.rung}")
-        for _ in range(visit.lead_in + size.settle):
-            yield
-        if visit.rung != "resident":
-            self._memory.begin()
-        block = yield from timed(rank, self._loops, visit.rung, number, size.steps, self._began)
-        beside = [] if visit.rung == "resident" else [self._memory.end()]
-        return self._drained(tally, block, beside) if visit.reads_data else _report(block, beside)
-
-    def _prepare(self, visit: Visit, tally: Tally | None) -> None:
-        """Set every loader to the block's feed; a data block starts with empty queues and fresh counters."""
-        for feed in self.rank.feeds:
-            feed.drain()
-        if visit.reads_data and tally is not None:
-            cache_check.begin(self.rank, tally, _MODES[visit.feed], self._sweeping)
-        self._supply.serve(visit)
-
-    def _drained(self, tally: Tally | None, block: BlockDone, beside: Sequence[Message | None]) -> BlockReport:
-        """Empty the queues, untimed, and add what the loader's processes counted over the whole block."""
-        for feed in self.rank.feeds:
-            feed.drain()
-        if tally is None:
-            return _report(block, beside)
-        totals, found = tally.totals(), cache_check.testimony(tally)
-        workers_took = _times_of_workers(tally, block) if self.rank.leads else None
-        tally.set_mode(IDLE)
-        if totals["batches"] == 0:
-            return _report(block, beside, found)
-        made = block.steps * sum(feed.per_step for feed in self.rank.feeds)
-        share = made / totals["batches"]  # of the block's batches that the measured steps used
-        looked = made / totals["looked"] if totals["looked"] else 0.0  # of those whose files were looked at
-        making = totals["making_ns"] * 1e-9 * share
-        workers = sum(feed.workers for feed in self.rank.feeds)
-        busy = making / block.seconds / workers if workers else None
-        block = replace(
-            block,
-            fetch_seconds=making,
-            fetch_cpu_seconds=float(f"{totals['cpu_ns'] * 1e-9 * share:.3g}"),
-            resident=found.resident / found.pages if found.pages else None,
-            files=round(totals["files"] * looked),
-            file_bytes=round(totals["bytes"] * looked),
-            storage_bytes=None if found.storage is None else round(found.storage * share),
-            read_bytes=None if found.called is None else round(found.called * share),
-            held_bytes=totals["held"],
-        )
-        return _report(block, [*beside, workers_took], found, busy)
-
-    def _alone(self, visit: Visit, number: int) -> None:
-        """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
-        if visit.feed == "cold" and "warm" in self.rank.orders.rungs:
-            self._after_warm = visit  # by itself it would empty the cache of what the warm block is about to read
-        elif visit.reads_data:
-            for each in filter(None, (visit, self._after_warm)):
-                size = self._plan.size(each)
-                alone.time_loader(self.rank, each, number, _MODES[each.feed], self._sweeping, size)
-            self._after_warm = None
-        elif visit.scope != "self":
-            alone.time_exchange(self.rank, visit)
-
-
-def _report(
-    block: BlockDone,
-    beside: Sequence[Message | None],
-    testimony: CacheEvidence | None = None,
-    busy: float | None = None,
-) -> BlockReport:
-    told = tuple(Payload.of(message) for message in beside if message is not None)
-    return BlockReport(Payload.of(block), block.seconds, testimony or CacheEvidence(), busy, told)
-
-
-def _times_of_workers(tally: Tally, block: BlockDone) -> WorkersTimed | None:
-    makers = tally.makers()
-    if not makers:
-        return None
-    made, seconds = tuple(each["batches"] for each in makers), tuple(each["making_ns"] * 1e-9 for each in makers)
-    return WorkersTimed(block.rung, block.rank, block.round, made, seconds)
-
-
-def barrier(orders: Orders, label: str, patience: float = 120.0) -> None:
-    """Wait until all launches that run side by side have come to the same block."""
-    if orders.crowd == 1 or orders.gang is None:
-        return
-    orders.files.barrier(orders.launch, label, orders.gang[0]).touch()
-    everybody = orders.files.barrier(orders.launch, label, "*")
-    deadline = time.monotonic() + patience
-    while len(list(everybody.parent.glob(everybody.name))) < orders.crowd and time.monotonic() < deadline:
-        time.sleep(0.005)

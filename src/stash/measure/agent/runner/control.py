@@ -1,4 +1,9 @@
-"""How the ranks of a job agree on the next block, over a gloo group of Stash's own; and how a rank leaves."""
+"""How the ranks of a job agree on what is next, over a gloo group of Stash's own; and how a rank leaves its job.
+
+What crosses is data, never pickles (``protocol/wire``): gloo believes whoever says to be a rank. The group never
+carries training traffic and waits for days, so ranks that sit a block out may wait on it: that a node is gone is for
+the launchers to notice. Rank 0 leads: it gets every rank's report, decides, and sends all of them its decision.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +28,13 @@ from stash.measure.protocol.messages import Message, Payload
 from stash.measure.protocol.orders import Invitation, Neighbours
 from stash.measure.protocol.wire import MAX_BYTES, WireError, packed, unpacked
 
-# Control ---------------------------------------------------------------------------------------------------
-# How the ranks of a job agree on the next block: one exchange over a gloo group of Stash's own.
-#
-# What crosses is data, never pickles (``run/wire``): gloo believes whoever says to be a rank. The group never
-# carries training traffic and waits for days, so ranks that sit a block out may wait on it: that a node is gone is
-# for the launchers to notice. Rank 0 leads: it hears every rank's report, decides, and tells all.
-
 T = TypeVar("T")
 _PATIENCE = timedelta(days=2)
 _MEETING = timedelta(minutes=5)
-_ANSWER = 10.0
+_MAX_ANSWER_SECONDS = 10.0
 """Seconds for the launcher to answer; it looks ten times a second."""
 _INTERFACE = "GLOO_SOCKET_IFNAME"
+_SHUTDOWN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,9 @@ class Place:
 
 
 class Control:
-    """Exchanges between the ranks; a job of one process needs none and talks to itself.
+    """Exchanges between the ranks; a job of one process needs none and decides alone.
 
-    ``supervised``: the launcher listens for those of other nodes as soon as it hears of such.
+    ``supervised``: the launcher listens for those of other nodes as soon as this rank says that there are any.
     """
 
     def __init__(self, folder: RunFolder, supervised: bool = False) -> None:
@@ -109,15 +108,15 @@ class Control:
         """
         if self._group is None:
             return decide([report])
-        told = Payload.of(report) if isinstance(report, Message) else report
+        sent = Payload.of(report) if isinstance(report, Message) else report
         with scope.untouched():
-            decision, news = self._agree(told, lambda reports: (decide(reports), self._news()))
-        if self._copy is not None:
-            self._copy.take(news.encode())
+            copy = self._copy
+            decision, news = self._agree(
+                sent, lambda reports: (decide(reports), "" if copy is None else copy.news().decode())
+            )
+        if copy is not None:
+            copy.take(news.encode())
         return decision  # type: ignore[no-any-return]
-
-    def _news(self) -> str:
-        return self._copy.news().decode() if self._copy is not None else ""
 
     def _agree(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
         """What the leader makes of all reports, on every rank."""
@@ -126,12 +125,12 @@ class Control:
 
         reports = self._gather(packed(report))
         decision = None if reports is None else decide(reports)
-        words = b"" if reports is None else packed(decision)
-        size = torch.tensor([len(words)])
+        data = b"" if reports is None else packed(decision)
+        size = torch.tensor([len(data)])
         dist.broadcast(size, src=0, group=self._group)
-        told = torch.zeros(_bounded(int(size)), dtype=torch.uint8) if reports is None else _tensor(words)
-        dist.broadcast(told, src=0, group=self._group)
-        return unpacked(told.numpy().tobytes()) if reports is None else decision
+        sent = torch.zeros(_bounded(int(size)), dtype=torch.uint8) if reports is None else _tensor(data)
+        dist.broadcast(sent, src=0, group=self._group)
+        return unpacked(sent.numpy().tobytes()) if reports is None else decision
 
     def _gather(self, report: bytes) -> list[Any] | None:
         """Every rank's report, on the leader.
@@ -156,11 +155,11 @@ class Control:
 def opened(reports: Any) -> list[Any]:
     """Reports out of a tensor of bytes, a row for each rank; blanks behind them do not matter.
 
-    What many ranks say alike is read once: most have nothing to say but that they are there.
+    What many ranks send alike is read once: most have nothing to report but that they are there.
     """
     rows = [row.tobytes() for row in reports.numpy()]
-    said = {row: unpacked(row) for row in set(rows)}
-    return [said[row] for row in rows]
+    distinct = {row: unpacked(row) for row in set(rows)}
+    return [distinct[row] for row in rows]
 
 
 def _tensor(data: bytes) -> Any:
@@ -191,15 +190,15 @@ def _own_address() -> str:
 
 
 def _invitation(folder: RunFolder) -> Invitation | None:
-    """The launcher's answer to what it was told; None if it gives none."""
-    deadline = time.monotonic() + _ANSWER
+    """The launcher's answer to ``Neighbours``; None if it gives none."""
+    deadline = time.monotonic() + _MAX_ANSWER_SECONDS
     while (invitation := Invitation.of(folder)) is None and time.monotonic() < deadline:
         time.sleep(0.02)
     return invitation
 
 
 def _gloo_group() -> Any:
-    """A gloo group of all ranks, also in jobs that use NCCL and never had to set gloo up.
+    """Form a gloo group of all ranks, also in jobs that use NCCL and never had to set gloo up.
 
     Gloo takes the address the host's name resolves to, often 127.0.1.1; where nobody chose an interface, the
     one that reaches MASTER_ADDR is right. Forming the group must not take long; waiting in it may.
@@ -235,33 +234,27 @@ def node_name() -> str:
     return f"{socket.gethostname()} {boot_id()} {network}"
 
 
-# Parting ---------------------------------------------------------------------------------------------------
-# How a rank parts from its job: it waits to be ended, so that nothing that comes after it begins unnoticed.
-#
-# What a shell script or another launcher does once training has ended is not known here; the launcher ends all of
-# it together with the ranks. Waiting has an end of its own, for ranks that no launcher can reach.
-
-_PARTING_PATIENCE = 60.0
-_TICK = 0.02
-
-
 class Shutdown:
-    """One rank's way out of the launch in ``folder``."""
+    """Ends one rank of the launch in ``folder``: it waits to be ended, so that nothing after it begins unnoticed.
+
+    What a shell script or another launcher does once training has ended is not known here; the launcher ends all of
+    it together with the ranks. Waiting has an end of its own, for ranks that no launcher can reach.
+    """
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
 
     def here(self) -> None:
-        """Part in the middle of the script, before it could evaluate or save what was trained; never returns."""
+        """Leave in the middle of the script, before it could evaluate or save what was trained; never returns."""
         sys.stdout.flush()
         sys.stderr.flush()
         self._folder.parked().touch()
-        time.sleep(_PARTING_PATIENCE)
+        time.sleep(_SHUTDOWN_SECONDS)
         os._exit(1)  # a command that is to follow only a success does not
 
     def at_exit(self) -> None:
-        """Part where the script has ended by itself; returns once nothing else of the job can act on that."""
+        """Leave where the script has ended by itself; returns once nothing else of the job can act on that."""
         self._folder.exiting().touch()
-        deadline = time.monotonic() + _PARTING_PATIENCE
+        deadline = time.monotonic() + _SHUTDOWN_SECONDS
         while not self._folder.released.exists() and time.monotonic() < deadline:
-            time.sleep(_TICK)
+            time.sleep(0.02)

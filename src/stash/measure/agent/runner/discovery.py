@@ -1,24 +1,26 @@
-"""What the job is, which rungs it has, how many replicas it trains, whether scopes can be switched inside it."""
+"""What the job is, which rungs it has, and whether scopes can be switched inside it.
+
+Runs between warm-up and the first block, on every rank; the leader decides and publishes what was found. What steps
+do is ``survey``'s to learn, how blocks run not known here.
+"""
 
 from __future__ import annotations
 
 import os
-import zlib
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
 from stash.core.ladder import Situation, reachable, rung
 from stash.measure.agent import private
-from stash.measure.agent.data import batches
 from stash.measure.agent.data.batches import why_immovable
-from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner import survey
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
-from stash.measure.agent.wraps.replicas import ranks_of_one_replica, sharded
-from stash.measure.agent.wraps.scope import Membership, default_group, make, membership, parts_on, scope
+from stash.measure.agent.wraps.groups import Membership, default_group, make, membership, parts_on
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.agent.wraps.sharding import FirstBatch, count_replicas, of_this_rank, sharded
 from stash.measure.linux.processes import shared_cores
 from stash.measure.protocol.messages import (
     HostsSeen,
@@ -30,99 +32,6 @@ from stash.measure.protocol.messages import (
     SoftwareSeen,
 )
 from stash.measure.protocol.wire import crosses
-
-# Replica ---------------------------------------------------------------------------------------------------
-# How many replicas of the model a job trains: as many as train on samples of their own.
-#
-# The ranks of a tensor parallel group read the same samples, those of a data-parallel one different samples. So
-# ranks whose first batches are equal are parts of one replica, unless DistributedDataParallel or a sharding
-# wrapper, which are made for replicas, says otherwise. Ranks that read nothing are parts of somebody's, and those
-# among which parameters are divided (DTensors) hold one replica whatever they read.
-
-_LOOKED_AT = 1 << 16
-"""Values of each tensor of a batch: enough to tell batches apart."""
-
-
-@crosses
-@dataclass(frozen=True)
-class FirstBatch:
-    """What one rank tells of the first samples that it trains on."""
-
-    checksum: int | None
-    """None if there is no loader, or nothing in its batch to compare."""
-    place: tuple[int, ...] | None
-    """Among the ranks that the job itself takes for replicas of each other, if it says."""
-    together: tuple[int, ...] = ()
-    """The ranks among which its parameters are divided, itself included; none if it has whole ones."""
-
-
-def of_this_rank(feeds: list[Feed], parameters: Iterable[Any] = ()) -> FirstBatch:
-    """For the ranks to compare."""
-    return FirstBatch(_checksum(feeds), next(_places(), None), ranks_of_one_replica(parameters))
-
-
-def _places() -> Iterator[tuple[int, ...]]:
-    import torch.distributed as dist
-
-    for place in sharded.values():
-        yield (dist.get_rank(),) if place is None else place
-    for group in replicas.groups():
-        yield (group.rank(),)
-
-
-def count_replicas(ranks: list[FirstBatch]) -> int | None:
-    """The replicas of a job with these ranks; ``None`` if none of them tells."""
-    firsts = _first_of_each_replica(ranks)
-    for told in (
-        {(each.checksum, each.place) for each in firsts if each.checksum is not None},
-        {each.place for each in firsts if each.place is not None},
-    ):
-        if told:
-            return len(told)
-    return len(firsts) if len(firsts) < len(ranks) else None
-
-
-def _first_of_each_replica(ranks: list[FirstBatch]) -> list[FirstBatch]:
-    """One rank of those that divide parameters among each other, which reads if any of them does.
-
-    Ranks at different places are replicas of the job's own making, as where experts are divided among them.
-    """
-    replica_of = list(range(len(ranks)))
-    for number, each in enumerate(ranks):
-        for other in each.together:
-            own, theirs = sorted((replica_of[number], replica_of[other]))
-            if own != theirs and ranks[other].place == each.place:
-                replica_of = [own if found == theirs else found for found in replica_of]
-    firsts: dict[int, FirstBatch] = {}
-    for number, each in zip(replica_of, ranks, strict=True):
-        if number not in firsts or firsts[number].checksum is None:
-            firsts[number] = each
-    return list(firsts.values())
-
-
-def _checksum(feeds: list[Feed]) -> int | None:
-    found = [leaf for feed in feeds for leaf in batches.leaves(feed.ring.kept[0])]
-    total = 0
-    for leaf in found:
-        total = zlib.adler32(_some_bytes(leaf), total)
-    return total if found else None
-
-
-def _some_bytes(leaf: Any) -> bytes:
-    """The first values of a tensor or array; nothing of a sparse, nested or meta tensor."""
-    import torch
-
-    if not batches.is_tensor(leaf):
-        return bytes(leaf.reshape(-1)[:_LOOKED_AT].tobytes())
-    if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_meta:
-        return b""
-    return bytes(leaf.detach().flatten()[:_LOOKED_AT].cpu().view(torch.uint8).numpy())
-
-
-# Discovery -------------------------------------------------------------------------------------------------
-# Discovery: what the job is, which rungs it has, and whether scopes can be switched inside it.
-#
-# Runs between warm-up and the first block, on every rank; the leader decides and writes down what was found.
 
 _ONLY_THE_SUM = (
     "interconnect is what exchanging inside each node takes by itself, and the whole exchange takes other routes: "
@@ -140,12 +49,12 @@ _UNSEEN_INPUT = 0.05
 @crosses
 @dataclass(frozen=True)
 class Introduction:
-    """What every rank tells the leader of itself; the first of each node also of its host."""
+    """What every rank reports of itself; the first of each node also of its host."""
 
     rank: RankSeen
     host: dict[str, Any] | None
     groups: tuple[Membership, ...]
-    """Those across nodes that the job's steps exchange over, told by the first rank of each."""
+    """Those across nodes that the job's steps exchange over, named by the first rank of each."""
     handed_on: tuple[str, ...]
     """Collectives by which it hands data to single other ranks."""
     beyond_node: tuple[str, ...]
@@ -171,7 +80,7 @@ class Ladder:
 
 
 def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
-    """Tell the leader what each rank is; agree on the rungs."""
+    """Report to the leader what each rank is; agree on the rungs."""
     place, orders = rank.place, rank.orders
     ladder = rank.agree(_introduce(rank, step_seconds), lambda reports: _choose(rank, reports))
     rank.inseparable = ladder.inseparable
@@ -225,7 +134,7 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
         rungs, skipped = tuple(name for name in rungs if name != "node"), {**skipped, "node": why}
     _write_survey(rank, reports, rungs, skipped)
     if place.world_size > 1:
-        rank.tell(JobFacts(replicas=count))
+        rank.publish(JobFacts(replicas=count))
     groups = {group for report in reports for group in report.groups}
     parts = parts_on(nodes, groups) if "node" in rungs else []
     if parts and "cluster" in rungs:
@@ -235,7 +144,7 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
 
 
 def _pipelined(reports: list[Introduction]) -> str | None:
-    """Why what ranks wait for each other cannot be told from what their exchange takes, if it cannot."""
+    """Why waiting for each other cannot be separated from what the ranks' exchange takes, if it cannot."""
     names = sorted({name for report in reports for name in report.handed_on})
     if not names:
         return None
@@ -249,8 +158,8 @@ def _shared(count: int | None, world: int, divided: bool) -> str | None:
     """``divided``: parameters are, by DTensor, among ranks that are no replicas of each other by a wrapper's word."""
     if not divided and count in (None, world):
         return None
-    told = "" if count == world else f" (replicas: {count}, ranks: {world})"
-    return f"the model is divided among ranks{told}, so one by itself would do another job"
+    counts = "" if count == world else f" (replicas: {count}, ranks: {world})"
+    return f"the model is divided among ranks{counts}, so one by itself would do another job"
 
 
 def _of_whole_job(rungs: tuple[str, ...], nodes: int) -> tuple[str, ...]:
@@ -279,12 +188,12 @@ def _write_survey(
 ) -> None:
     hosts = {r.rank.node: r.host for r in reports if r.host is not None}
     for report in reports:
-        rank.tell(report.rank)
-    rank.tell(HostsSeen([hosts[n] for n in sorted(hosts)]))
-    rank.tell(JobFacts(**survey.workload_facts(rank.optimizer)))
-    rank.tell(standing_facts(rank))
-    rank.tell(SoftwareSeen(survey.software()))
-    rank.tell(LadderChosen(rungs, skipped))
+        rank.publish(report.rank)
+    rank.publish(HostsSeen([hosts[n] for n in sorted(hosts)]))
+    rank.publish(JobFacts(**survey.workload_facts(rank.optimizer)))
+    rank.publish(standing_facts(rank))
+    rank.publish(SoftwareSeen(survey.software()))
+    rank.publish(LadderChosen(rungs, skipped))
 
 
 def standing_facts(rank: OwnRank) -> JobFacts:
@@ -312,7 +221,9 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     groups' sequence numbers before any rank is left to step alone. In ``steps`` of them gradients are looked at.
     """
     if not rank.switches or sharded:
-        yield from _look_at_whole_steps(rank, steps)
+        # of a job whose exchange cannot be switched off: what its operators do, exchange and all
+        whole = (yield from survey.at_operators(rank)) if steps > 1 else survey.TOO_LONG
+        rank.publish(survey.together(rank, whole, survey.EXCHANGING))
     rank.drifted = True  # from here on batches are replayed and gradients not always exchanged
     if not rank.switches:
         return None
@@ -329,14 +240,16 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     exchange.begin()
     ready = [(yield from survey.at_gradients(rank))]
     together = exchange.end()
-    _tell_of_unseen_input(rank, inputs.end())
-    _name_phase(rank, sum(parameter.numel() for parameter in inputs.parameters.values()))
+    _note_unseen_input(rank, inputs.end())
+    whole_model = sum(parameter.numel() for parameter in inputs.parameters.values())
+    if rank.phase is not None and rank.phase < whole_model:  # first or only: it may train another part later
+        rank.note(f"measured: a phase of training in which {rank.phase:,} of {whole_model:,} parameters train")
     for _ in range(steps - 1):
         ready.append((yield from survey.at_gradients(rank)))
     moved = [n for n, count in private.sequence_numbers().items() if count != before.get(n, count)]
     for feed in rank.feeds:
         feed.ring.judge()
-    rank.tell(survey.together(rank, operators, survey.of_gradients(ready)))
+    rank.publish(survey.together(rank, operators, survey.of_gradients(ready)))
 
     def judge(reports: list[tuple[bool, bool]]) -> tuple[str | None, str | None]:
         if any(in_forward for _, in_forward in reports):
@@ -356,12 +269,6 @@ def follow_last_gradient(rank: OwnRank) -> Generator[None, None, None]:
         rank.stamps.follow(known[rows[-1]["name"]])
 
 
-def _look_at_whole_steps(rank: OwnRank, steps: int) -> Generator[None, None, None]:
-    """Of a job whose exchange cannot be switched off: what its operators do, exchange and all."""
-    operators = (yield from survey.at_operators(rank)) if steps > 1 else survey.TOO_LONG
-    rank.tell(survey.together(rank, operators, survey.EXCHANGING))
-
-
 def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tuple[str, ...]]:
     """Two steps under scope node: the value is the rungs, less ``node`` if something still went beyond the nodes."""
     rank.set_scope("node")
@@ -373,7 +280,9 @@ def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tup
     def judge(reports: list[bool]) -> tuple[str, ...]:
         if not any(reports):
             return rungs
-        rank.tell(RungSkipped("node", "collectives that Stash cannot intercept reach beyond the node in every step"))
+        rank.publish(
+            RungSkipped("node", "collectives that Stash cannot intercept reach beyond the node in every step")
+        )
         return tuple(name for name in rungs if name != "node")
 
     left = rank.agree(moved, judge)
@@ -381,7 +290,7 @@ def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tup
     return left
 
 
-def _tell_of_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> None:
+def _note_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> None:
     """Batches come from memory in this step, so what still runs before its forward pass makes them elsewhere."""
     if times is None:
         return
@@ -395,12 +304,6 @@ def _tell_of_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> N
     )
 
 
-def _name_phase(rank: OwnRank, whole: int) -> None:
-    """Of a script that trains a part of its model, first or only: it may train another part later."""
-    if rank.phase is not None and rank.phase < whole:
-        rank.note(f"measured: a phase of training in which {rank.phase:,} of {whole:,} parameters train")
-
-
 def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:
     """The rungs left when neither the scope can be switched nor the job started in other sizes."""
     rank.switches = False
@@ -408,5 +311,5 @@ def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[
     for name in rungs:
         if name not in left:
             other_size = rank.inseparable or "this job cannot be started in other sizes"
-            rank.tell(RungSkipped(name, f"{why}, and {other_size}"))
+            rank.publish(RungSkipped(name, f"{why}, and {other_size}"))
     return left

@@ -1,16 +1,23 @@
-"""The leader's part after a block: whether it was what it claims, whether to go on, and how to size the next ones.
+"""Whether a block was what its rung says, and what follows from it: going on, dropping a rung, better sizes.
 
-It hears every rank's report, and its outcome holds on all of them. How blocks are run is not known here.
+Each rank reports; only the leader judges, and its outcome holds on all of them. A cold block must have read from
+storage, a warm one from memory. Two witnesses say so in every round: the page cache, what was resident of the files
+that were seen being opened or held, and the kernel's counters of the processes, how much they read and how much of it
+came from storage, whoever opened the files. What C code maps again for each sample, out of the cache, neither shows.
+How blocks are run is not known here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from stash.core.ladder import Visit
-from stash.measure.agent.runner import alone, block_plan, cache_check
-from stash.measure.agent.runner.block_plan import Plan
-from stash.measure.agent.runner.cache_check import CacheEvidence
+from stash.core.pagecache import PAGE
+from stash.measure.agent.data import reads
+from stash.measure.agent.data.tally import COLD, Tally
+from stash.measure.agent.runner import block_plan
+from stash.measure.agent.runner.block_plan import EXCHANGES_ALONE, Plan
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.protocol.messages import BlockDone, Payload, RoundGivenUp, RungSkipped
 from stash.measure.protocol.wire import crosses
@@ -23,6 +30,36 @@ _ALWAYS = 30.0
 """Seconds that anybody waits for a first round, whatever was asked for."""
 _NEXT_TO_NOTHING = 2.0
 """Seconds of a second opinion that are worth it whatever the budget is."""
+_NEGLIGIBLE = 0.1
+"""Of what was read, or of the pages: less than that from the wrong place changes no stall that matters."""
+_UNSEEN = (
+    "no file was seen being read by the loader (data in memory, an object store, or C code "
+    "that opens files itself: then pass --data-root)"
+)
+
+
+@crosses
+@dataclass(frozen=True)
+class CacheEvidence:
+    """What the processes that made one rank's batches counted over a whole data block."""
+
+    batches: int = 0
+    files: int = 0
+    """Seen being opened."""
+    heads: int = 0
+    """Bytes at the beginning of those, as many as readers buffer: what is often read twice."""
+    pages: int = 0
+    """Of files seen whose residency is known."""
+    resident: int = 0
+    """Of those pages, in memory before they were read."""
+    foreign: int = 0
+    """Bytes of files on a file system with a cache of its own."""
+    file_system: str | None = None
+    """The name of that."""
+    called: int | None = None
+    """Bytes read through system calls; None where the kernel does not tell."""
+    storage: int | None = None
+    """Bytes fetched from storage."""
 
 
 @crosses
@@ -34,7 +71,7 @@ class BlockReport:
     """Written down by the rank itself: the leader of many has enough to do."""
     seconds: float = 0.0
     """Of the block, so that the slowest is found without reading any."""
-    testimony: CacheEvidence = field(default_factory=CacheEvidence)
+    evidence: CacheEvidence = field(default_factory=CacheEvidence)
     """Of a data block: what it read, and from where."""
     busy: float | None = None
     """Share of the time in which the loader's workers made batches, if it has any."""
@@ -61,7 +98,7 @@ class Outcome:
 
 
 class Judge:
-    """Only the leader asks it; it goes by ``plan`` until blocks teach a better one."""
+    """The leader's; it goes by ``plan`` until blocks teach a better one."""
 
     def __init__(self, rank: OwnRank, plan: Plan) -> None:
         self._rank, self._first_plan, self._plan = rank, plan, plan
@@ -73,13 +110,13 @@ class Judge:
         self._swept = False
         self._steady = False
         """Storage was seen to go on as it begins."""
-        self._credit_told = self._reading_told = False
+        self._credit_noted = self._reading_noted = False
 
     def decide(self, visit: Visit, number: int, reports: list[BlockReport | None], step: float) -> Outcome:
         """Write the block down, unless it is to be run again; each of its steps took ``step`` seconds."""
         rank = self._rank
         done = [report for report in reports if report is not None]
-        why = self._disproved(visit, [report.testimony for report in done])
+        why = self._disproved(visit, [report.evidence for report in done])
         first = number == rank.orders.first_round
         stop = rank.orders.files.stop.exists() or (first and self._is_hopeless())
         before = self._plan
@@ -89,10 +126,10 @@ class Judge:
         sweep = visit.feed == "cold" and why is not None and self._may_sweep(done)
         again = first and not stop and (longer or sweep)
         if visit.measured and not again:
-            rank.tell(*(told for report in done for told in (report.block, *report.beside)))
+            rank.publish(*(each for report in done for each in (report.block, *report.beside)))
         drop = "cold" if why is not None and not again else None
         if drop is not None:
-            rank.tell(RungSkipped(drop, str(why)))
+            rank.publish(RungSkipped(drop, str(why)))
         self._swept = self._swept or (again and sweep)
         better = None if self._plan == before else self._plan
         opinions = not (stop or again or drop) and self._has_time_for_second_opinions(visit, number, step)
@@ -111,7 +148,7 @@ class Judge:
         limit = max(_ALWAYS, _PATIENCE * max(self._rank.orders.budget, self._first_plan.expected_seconds))
         if self._rank.orders.rounds is not None or self._spent() <= limit:
             return False
-        self._rank.tell(RoundGivenUp(self._spent(), self._first_plan.expected_seconds))
+        self._rank.publish(RoundGivenUp(self._spent(), self._first_plan.expected_seconds))
         return True
 
     def _has_time_for_second_opinions(self, visit: Visit, number: int, step: float) -> bool:
@@ -119,29 +156,33 @@ class Judge:
         early = number < self._rank.orders.first_round + self._plan.alone_rounds
         if not early or not (visit.reads_data or visit.scope != "self"):
             return False
-        wanted = alone.expected_steps(self._rank, visit, self._plan.size(visit)) * step
+        steps, feeds = 2 * EXCHANGES_ALONE, self._rank.feeds
+        if visit.reads_data:
+            alone = self._plan.reading_alone(visit, max(feed.workers for feed in feeds))
+            steps = alone.together + max(feed.depth // feed.per_step for feed in feeds)
+        wanted = steps * step
         if visit.feed == "warm" and "cold" in self._rank.orders.rungs:
             wanted *= 2  # the cold one, which was put off
         return wanted <= max(_NEXT_TO_NOTHING, self._rank.orders.budget - self._spent())
 
     def _disproved(self, visit: Visit, ranks: list[CacheEvidence]) -> str | None:
-        """Why ``fetch`` cannot be told any more: this block was not cold, or it was to be warm and was not."""
+        """Why ``fetch`` is unknown from now on: this block was not cold, or it was to be warm and was not."""
         if visit.feed == "cold":
             self._cold = ranks
-            return cache_check.why_not_cold(ranks)
+            return why_not_cold(ranks)
         if visit.feed != "warm":
             return None
-        why = cache_check.why_not_warm(ranks, self._cold)
-        if why is not None and not self._reading_told:
-            self._reading_told = True
+        why = why_not_warm(ranks, self._cold)
+        if why is not None and not self._reading_noted:
+            self._reading_noted = True
             self._rank.note(f"prep contains reading from storage: in a warm block {why}")
-        compared = bool(self._cold) or self._rank.orders.isolated  # else nobody tells fetch anyway
+        compared = bool(self._cold) or self._rank.orders.isolated  # else fetch is unknown anyway
         self._cold = []
         return why if compared else None
 
     def _may_sweep(self, done: list[BlockReport]) -> bool:
-        """Whether this attempt told which files hold many samples; of a folder's, all are dropped from now on."""
-        seen = any(report.testimony.pages for report in done)
+        """Whether this attempt showed which files hold many samples; of a folder's, all are dropped from now on."""
+        seen = any(report.evidence.pages for report in done)
         return not self._swept and (seen or bool(self._rank.orders.data_root))
 
     def _learn_of_workers(self, done: list[BlockReport]) -> None:
@@ -160,11 +201,86 @@ class Judge:
             return False
         if block_plan.proves_steady(plan.cold, plan.data, seen):
             self._steady = True
-            self._plan = plan.with_cold(plan.data)
+            self._plan = replace(plan, cold=plan.data)
             return False
         better = block_plan.better(plan.cold, seen, plan.data, orders.budget, orders.most_steps)
-        self._plan = plan.with_cold(better)
-        if seen.on_credit and not self._credit_told:
-            self._credit_told = True
+        self._plan = replace(plan, cold=better)
+        if seen.on_credit and not self._credit_noted:
+            self._credit_noted = True
             self._rank.note(block_plan.remark(seen, lengthened=better != plan.cold))
         return better != plan.cold
+
+
+def why_not_cold(ranks: Sequence[CacheEvidence]) -> str | None:
+    """Why a cold block's time says nothing of storage; None if what it read came from there."""
+    for each in ranks:
+        if each.file_system is not None and each.foreign > _NEGLIGIBLE * max(each.called or 0, each.storage or 0):
+            return f"the data lie on {each.file_system}, which has a cache of its own that Stash cannot empty"
+    worst = max((each.resident / each.pages for each in ranks if each.pages), default=0.0)
+    if worst > _NEGLIGIBLE:
+        return f"{worst:.0%} of the pages stayed in memory after eviction (a RAM disk, or other processes map them?)"
+    called, storage = _sum([each.called for each in ranks]), _sum([each.storage for each in ranks])
+    if called is None or storage is None:
+        return None if any(each.pages for each in ranks) else _UNSEEN
+    cached = called - storage - sum(each.heads for each in ranks)
+    if cached > max(_NEGLIGIBLE * called, PAGE * sum(each.batches for each in ranks)):
+        return (
+            f"{cached / called:.0%} of the bytes that the loader read came from memory, although every file that "
+            "was seen was out of it (does C code open others? Then pass --data-root)"
+        )
+    known = any(each.files or each.pages for each in ranks)
+    least = 1 if known else max(1, PAGE * sum(each.batches for each in ranks))
+    return None if storage >= least else _UNSEEN
+
+
+def why_not_warm(warm: Sequence[CacheEvidence], cold: Sequence[CacheEvidence]) -> str | None:
+    """Why a warm block's time contains reading; None if what it read was in memory.
+
+    Beside the ``cold`` block of the same samples, if there was one: of what is mapped, nothing is called.
+    """
+    storage = _sum([each.storage for each in warm])
+    whole = _sum([each.storage for each in cold] if cold else [each.called for each in warm])
+    if storage is None or whole is None or storage <= max(_NEGLIGIBLE * whole, PAGE * sum(e.batches for e in warm)):
+        return None
+    beside = "of what it fetched with files out of memory" if cold else "of all that it read"
+    return f"the loader read {storage / whole:.0%} {beside} from storage: memory does not keep this job's data"
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    """None if any is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def begin_data_block(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool) -> None:
+    """Begin to count what a data block reads, a cold one with its files out of the page cache.
+
+    Collective over the ranks, whose queues must be drained. Files opened again for each batch are dropped when they
+    are opened (``data/reads``). Those that stay open or mapped are dropped here: no page leaves the cache while any
+    process maps it, and none may be read before all are gone. ``whole_folder``: also all below ``--data-root``.
+    """
+    tally.set_mode(mode)
+    held = reads.let_go_everywhere(tally) if mode == COLD else []
+    rank.agree(None, lambda reports: None)
+    if whole_folder and rank.orders.data_root and rank.place.local_rank == 0:
+        held = [*reads.files_below(rank.orders.data_root), *held]
+    counts = reads.examine_files(held, cold=mode == COLD)
+    tally.add(0, {**counts, "held": counts["pages"] * PAGE})
+    rank.agree(None, lambda reports: None)
+
+
+def evidence_of(tally: Tally) -> CacheEvidence:
+    """What was counted since the tally's mode was set."""
+    totals = tally.totals()
+    reported = not totals["not_reported"]
+    return CacheEvidence(
+        batches=totals["batches"],
+        files=totals["files"],
+        heads=totals["heads"],
+        pages=totals["pages"],
+        resident=totals["resident"],
+        foreign=totals["foreign"],
+        file_system=tally.file_system,
+        called=totals["called"] if reported else None,
+        storage=totals["storage"] if reported else None,
+    )

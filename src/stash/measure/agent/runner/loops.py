@@ -2,8 +2,9 @@
 
 Epochs stay the script's own. Between two of them nothing is measured: validation gets one batch of each loader, and
 the clock of the block under way stands still until the training loop asks for its next batch. If it never does,
-training is over, and whoever made this object is told. A loop over a training loader need not train: batches read
-while gradients are off, or by a loop that no backward pass follows, are no step's.
+training is over, and ``over`` is called. A loop over a training loader need not train: batches read while gradients
+are off, or by a loop that no backward pass follows, are no step's. Which batch a loader hands out is its feed's
+choice.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any
 
 from stash.measure.agent import script
 from stash.measure.agent.data.feeds import Feed, Handed, Handle
-from stash.measure.agent.runner.clock import BlockClock
 from stash.measure.agent.runner.rank import OwnRank
+from stash.measure.agent.runner.stamps import BlockClock
 
 PATIENCE = 20.0
 """Seconds without any sign of training after an epoch: it is over."""
@@ -44,8 +45,8 @@ class Trial:
     """It read too much to be training; it gets no more."""
 
 
-class Loops:
-    """The loops of one process; ``over`` is called, from a thread of its own, when nothing came after an epoch."""
+class Loops(script.LoopListener):
+    """The loops of one process; ``over`` is called, from a timer's thread, when nothing came after an epoch."""
 
     def __init__(self, rank: OwnRank, over: Callable[[], None]) -> None:
         self.between = False
@@ -95,7 +96,8 @@ class Loops:
     def opened(self, handle: Handle) -> None:
         """A loop took an iterator: the next epoch begins, or something other than training."""
         feed, beside = handle.feed, self._beside(handle.feed)
-        if self.between and self._loaders_are_remade and self._resembles_training(feed) and not beside:
+        may_replace = self.between and self._loaders_are_remade and not (feed.training or beside)
+        if may_replace and any(feed.like == known.like for known in self._rank.feeds):
             self._let_stand(feed)
         feed = feed.stands_for or feed
         before = feed.account()
@@ -112,7 +114,7 @@ class Loops:
         """Whether what is read now is no step's: gradients are off, and this loader's batches do not come so."""
         return not sys.modules["torch"].is_grad_enabled() and not (feed.stands_for or feed).without_gradients
 
-    def enough(self, handle: Handle) -> bool:
+    def should_stop(self, handle: Handle) -> bool:
         """Whether a loop gets no more: one that does not train gets a single batch."""
         if not self._rank.feeds:
             return False
@@ -126,7 +128,7 @@ class Loops:
         handle.trains = True
         return False
 
-    def served(self, feed: Feed) -> Any:
+    def next_batch(self, feed: Feed) -> Any:
         """The next batch; a training loader's as the block asks, up to the end of the script's own epoch."""
         since, beside = self._rank.clock.now(), self._beside(feed)
         if feed.turn == 0:
@@ -140,7 +142,7 @@ class Loops:
             self._read = [reference for reference in self._read if reference() is not None]
             self._read.append(weakref.ref(feed))
         if beside or (feed.trial is not None and not self._may_train(feed, feed.trial)):
-            return self._served_beside(feed)
+            return self._batch_beside(feed)
         if feed.training:
             self._goes_on()
         try:
@@ -156,7 +158,7 @@ class Loops:
         feed.own += feed.now() - since - feed.took
         return batch
 
-    def _served_beside(self, feed: Feed) -> Any:
+    def _batch_beside(self, feed: Feed) -> Any:
         """A batch that no step trains on; while blocks are measured, a copy of one that they leave alone."""
         self._read_beside = True
         feed.beside_since_step += 1
@@ -219,7 +221,7 @@ class Loops:
 
         What follows may take long, of a rank that sits a block out; after ``step_begins`` time counts again.
         """
-        self.forget()
+        self.stop_waiting()
         self._steps += 1
         self._hears_passes &= script.passes() > self._passes
         self._passes = script.passes()
@@ -259,8 +261,8 @@ class Loops:
         if self.between:
             self._wait(PATIENCE_AFTER_SAVING if saved else PATIENCE)
 
-    def forget(self) -> None:
-        """Nobody waits for the next epoch any more."""
+    def stop_waiting(self) -> None:
+        """Wait no more for the next epoch."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -281,7 +283,7 @@ class Loops:
     def _goes_on(self) -> None:
         if self.between:
             self.between = False
-            self.forget()
+            self.stop_waiting()
         self._resume()
 
     def _pause(self) -> None:
@@ -293,30 +295,21 @@ class Loops:
             self.clock.resume(self._rank.clock.settled())
 
     def _wait(self, seconds: float) -> None:
-        self.forget()
-        self._timer = threading.Timer(seconds, self._nothing_came)
+        self.stop_waiting()
+        self._timer = threading.Timer(seconds, lambda: self._over() if self.between else None)
         self._timer.daemon = True
         self._timer.start()
-
-    def _nothing_came(self) -> None:
-        if self.between:
-            self._over()
-
-    # Loaders that the script makes again for every epoch -----------------------------------------------
 
     def _trains_after_all(self, feed: Feed) -> bool:
         """Whether a loader that looked like a validation's is read while the job trains."""
         may = bool(self._rank.feeds) and not (feed.training or feed.stands_for)
         return may and feed.first_at_pass < script.passes()
 
-    def _resembles_training(self, feed: Feed) -> bool:
-        return not feed.training and any(feed.like == known.like for known in self._rank.feeds)
-
     def _let_stand(self, feed: Feed) -> None:
-        """From now on this loop reads what blocks ask of the loader that it takes the place of."""
+        """From now on a loader that was made again for an epoch reads what blocks ask of the one that it replaces."""
         free = [known for known in self._rank.feeds if not known.loops and known is not feed]
         if free:
             feed.stands_for = next((known for known in free if known.like == feed.like), free[0])
             feed.stands_for.begin_epoch()
             feed.stands_for.turn = feed.turn
-            feed.stands_for.takes_over(feed)
+            feed.stands_for.take_over(feed)

@@ -64,7 +64,7 @@ class Optimizers:
         self._now = self._passes = 0
 
     def stepped(self, optimizer: Any) -> Updating:
-        """Hear of a step, and know whose it is."""
+        """Note a step; the value says whose it is."""
         self._now += 1
         own = self._latest
         if own is None or own.optimizer is not optimizer:  # nearly always it is the same one
@@ -81,8 +81,8 @@ class Optimizers:
     def _current(self) -> list[Updating]:
         return [each for each in self._known if not each.overdue(self._now)]
 
-    def counts(self) -> None:
-        """The step just heard of is one of the job."""
+    def count_step(self) -> None:
+        """The step just noted is one of the job."""
         self.counted, self._passes = self.counted + 1, script.passes()
 
     def rarest(self) -> Updating:
@@ -94,7 +94,7 @@ class Optimizers:
         all_of_them = (parameter for each in self._current() for parameter in each.parameters)
         return sum({id(one): one.numel() for one in all_of_them if one.requires_grad}.values())
 
-    def heir(self, counted: Updating) -> Updating | None:
+    def successor(self, counted: Updating) -> Updating | None:
         """Which one takes the place of the one whose steps were counted, now that another has stepped; often none.
 
         A new one of the same parameters does so at once, unless both step after one backward pass (an optimizer

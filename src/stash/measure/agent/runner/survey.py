@@ -176,8 +176,8 @@ def readiness(looks: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     times = [{row["name"]: row["ready_seconds"] for row in look} for look in looks]
     rows = []
     for row in looks[0] if looks else []:
-        seconds = [each.get(row["name"]) for each in times]
-        rows.append({**row, "ready_steps": [] if None in seconds else list(map(_microseconds, seconds))})
+        seconds = [round(ready, 6) for each in times if (ready := each.get(row["name"])) is not None]
+        rows.append({**row, "ready_steps": seconds if len(seconds) == len(times) else []})
     return rows
 
 
@@ -190,10 +190,6 @@ def bucketed(gradients: list[dict[str, Any]]) -> list[dict[str, Any]]:
         last = [max(each) for each in zip(*known, strict=True)] if len(set(map(len, known))) == 1 else []
         rows.append({"bytes": size, "gradients": list(names), "ready_steps": last})
     return rows
-
-
-def _microseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 6)
 
 
 def optimizer_bytes(optimizer: Any) -> int | None:
@@ -355,7 +351,7 @@ def of_gradients(seen: list[GradientClock]) -> Learned:
 
 
 def together(rank: OwnRank, *learned: Learned) -> JobFacts:
-    """What all looks have told, and what the optimizer keeps."""
+    """What all looks have found, and what the optimizer keeps."""
     facts = {name: value for part in learned for name, value in part.items()}
     facts["unrecorded"] = {name: why for part in learned for name, why in part.get("unrecorded", {}).items()}
     return JobFacts(**{"optimizer_bytes": optimizer_bytes(rank.optimizer), **facts})

@@ -1,4 +1,10 @@
-"""Training frameworks that count their own steps, and experiment trackers, which a profile switches off."""
+"""Training frameworks that count their own steps, kept training; experiment trackers, switched off in a profile.
+
+A plain loop goes on as long as its loader delivers. HF ``Trainer`` and Lightning know their own limits, and evaluate,
+save and stop early in between: they get to know that there is always another epoch, and to do little but train. What
+is logged of that is meaningless, and what was uploaded cannot be taken back, so trackers are quiet unless
+``--keep-logging``, by a variable where one has it; calls that could overrule it are wrapped. Others are not known.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +17,6 @@ from typing import Any
 
 from stash.measure.agent import script
 from stash.measure.protocol.orders import current
-
-# Frameworks ------------------------------------------------------------------------------------------------
-# Training frameworks that count their own steps: keep them training until the profile is done.
-#
-# A plain loop goes on as long as its loader delivers. HF ``Trainer`` and Lightning know their own limits, and
-# evaluate, save and stop early in between. While a profile is taken they are told that there is always another
-# epoch, and to do little but train.
 
 PLENTY = 1_000_000
 """Steps or epochs: more than any profile takes."""
@@ -89,13 +88,6 @@ def _saves_or_stops(callback: Any) -> bool:
     return hasattr(callback, "best_model_path") or hasattr(callback, "stopped_epoch")
 
 
-# Loggers ---------------------------------------------------------------------------------------------------
-# Experiment trackers: switched off in a profile, or writing where it is thrown away, unless ``--keep-logging``.
-#
-# What is logged then is meaningless, and what was uploaded cannot be taken back. Variables do where a tracker has
-# one; the calls that could overrule those are wrapped. Others than the five named here are not known.
-
-
 def variables(discarded: Path) -> Mapping[str, str]:
     """What keeps trackers quiet in all processes of a job; what must be written goes to the folder ``discarded``."""
     return {
@@ -113,7 +105,7 @@ def wrap_wandb(module: ModuleType) -> None:
 
 
 def wrap_neptune(module: ModuleType) -> None:
-    """Neptune: runs keep what they are told to themselves."""
+    """Neptune: runs keep to themselves what is logged."""
     module.Run.__init__ = _forced(module.Run.__init__, "Neptune", mode="debug")
 
 

@@ -1,4 +1,10 @@
-"""Files that C code would open unheard: libraries' doors in Python, and checkpoints of drifted replicas."""
+"""Files that C code opens by itself, noticed where libraries take their names; drifted checkpoints are refused.
+
+``guard`` learns what is about to be written, ``data/reads`` what is read, of libraries that save models or tables, or
+read samples. A checkpoint of drifted replicas is not written; a new path gets an empty placeholder, so that a script
+which saves beside its checkpoint and then renames, links or copies goes on. It is removed when the profile ends,
+under whatever name (``protocol/file_backup``). Files that Python opens are noticed there anyway.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +20,6 @@ from typing import Any
 from stash.measure.agent import guard, script
 from stash.measure.agent.data import reads
 
-# Files -----------------------------------------------------------------------------------------------------
-# Libraries whose C code opens files unheard: their doors in Python tell of them beforehand.
-#
-# ``guard`` hears of what is written, ``reading`` of what is read. Only libraries that save models or tables, or
-# read samples. Where none is in the way, a file is opened by Python and heard anyway.
-
 
 def wrap_h5py(module: ModuleType) -> None:
     """``h5py.File``, which Keras saves weights with."""
@@ -31,16 +31,16 @@ def wrap_cv2(module: ModuleType) -> None:
     write, read = module.imwrite, module.imread
 
     @functools.wraps(write)
-    def told(filename: Any, *args: Any, **kwargs: Any) -> Any:
+    def writing(filename: Any, *args: Any, **kwargs: Any) -> Any:
         guard.about_to_write(os.fspath(filename), truncates=True)
         return write(filename, *args, **kwargs)
 
     @functools.wraps(read)
-    def heard(filename: Any, *args: Any, **kwargs: Any) -> Any:
-        reads.heard(filename)
+    def reading(filename: Any, *args: Any, **kwargs: Any) -> Any:
+        reads.about_to_read(filename)
         return read(filename, *args, **kwargs)
 
-    module.imwrite, module.imread = told, heard  # type: ignore[attr-defined]
+    module.imwrite, module.imread = writing, reading  # type: ignore[attr-defined]
 
 
 def wrap_torchvision_io(module: ModuleType) -> None:
@@ -60,11 +60,11 @@ def wrap_parquet(module: ModuleType) -> None:
 def _telling(
     function: Callable[..., Any], path: str, mode: str | None = None, writes: bool = True
 ) -> Callable[..., Any]:
-    """``function``, which first tells of the file in its argument ``path``; of ``mode`` "r" it only reads."""
+    """``function``, which first names the file in its argument ``path``; of ``mode`` "r" it only reads."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def told(*args: Any, **kwargs: Any) -> Any:
+    def telling(*args: Any, **kwargs: Any) -> Any:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:
@@ -76,17 +76,11 @@ def _telling(
         if isinstance(name, (str, bytes, os.PathLike)) and how != "r":
             guard.about_to_write(os.fsdecode(name), truncates=how == "w")
         elif how == "r":
-            reads.heard(name)
+            reads.about_to_read(name)
         return function(*args, **kwargs)
 
-    return told
+    return telling
 
-
-# Checkpoints -----------------------------------------------------------------------------------------------
-# Checkpoints of drifted replicas are not written where C code would open the file, unheard by ``guard``.
-#
-# Saving to a new path leaves an empty placeholder, so that a script which saves beside its checkpoint and then
-# renames, links or copies goes on. It is removed when the profile ends, under whatever name (``run.kept``).
 
 _NOT_WRITTEN = "a checkpoint was not written: what trains during a profile is not a model to keep"
 _placeholders: set[str] = set()
@@ -141,12 +135,9 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
             return save(*args, **kwargs)
         script.note(_NOT_WRITTEN)
         if not os.path.exists(target):
-            _leave_placeholder(os.path.abspath(os.fspath(target)))
+            path = os.path.abspath(os.fspath(target))
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+            _placeholders.add(path)
         return None
 
     return guarded
-
-
-def _leave_placeholder(path: str) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    _placeholders.add(path)

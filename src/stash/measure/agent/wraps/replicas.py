@@ -1,24 +1,23 @@
-"""Gradient exchange of DistributedDataParallel under a scope; and models that are sharded instead."""
+"""Gradient exchange of DistributedDataParallel, switched with the scope; and what can be known of its buckets.
+
+Scope *self* bypasses DDP's reducer (what ``no_sync()`` does) and its buffer broadcast; a hook that hands its bucket
+back would not be enough, because the C++ reducer has collectives of its own. Under scope *node* the reducer gets
+another process group and goes on as under *world*, where all is as the script made it. Models that are sharded
+instead are ``wraps/sharding``'s.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import weakref
-from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
 from stash.core.ladder import ScopeName
 from stash.measure.agent import private
-from stash.measure.agent.wraps.scope import ranks_of, scope
-
-# Replicas --------------------------------------------------------------------------------------------------
-# Gradient exchange: switching the scope of DistributedDataParallel.
-#
-# Scope *self* bypasses DDP's reducer (what ``no_sync()`` does) and its buffer broadcast; a hook that hands its
-# bucket back would not be enough, because the C++ reducer has collectives of its own. Under scope *node* the
-# reducer gets another process group and goes on as under *world*, where all is as the script made it.
+from stash.measure.agent.wraps.groups import ranks_of
+from stash.measure.agent.wraps.scope import scope
 
 _made: list[weakref.ref[Any]] = []
 """DDP instances in the order they were made, which is the same on every rank."""
@@ -69,7 +68,7 @@ def _may_exchange(ddp: Any) -> bool:
 
 def _choose_exchange(ddp: Any, exchanges: bool) -> None:
     ddp.__dict__[_SYNC] = exchanges
-    if not exchanges and _may_exchange(ddp):  # elsewhere the script restores what it was told
+    if not exchanges and _may_exchange(ddp):  # elsewhere the script restores what it read
         _skipping.add(ddp)
 
 
@@ -173,92 +172,3 @@ def reduced_bytes() -> int:
     """Bytes that the reducers themselves exchange in a step; what a user's hook exchanges is seen as it calls."""
     exchanging = [ddp for ddp in modules() if ddp not in _hooked and _whole_group(ddp).size() > 1]
     return sum(sum(private.bucket_bytes(ddp)) for ddp in exchanging)
-
-
-# Sharding --------------------------------------------------------------------------------------------------
-# Noticing models that are divided among ranks: by replicas that shard what each has (FSDP, DeepSpeed), or by ranks
-# that hold one replica together (tensor parallelism by DTensor).
-#
-# What the former gather belongs to the step: it cannot be switched off, only left out by starting the job alone. A
-# rank of the latter has nothing to do alone.
-
-sharded: dict[str, tuple[int, ...] | None] = {}
-"""Names of the wrappers the script used, with this rank's place among the replicas; None if that is all ranks."""
-_of_replicas: set[str] = set()
-"""Names of process groups that wrappers shard over whose ranks are replicas."""
-
-
-def ranks_of_one_replica(parameters: Iterable[Any]) -> tuple[int, ...]:
-    """The global ranks over which these parameters are divided, this one among them; none if they are whole.
-
-    DTensors say so. What fully_shard divides among replicas, which it makes DTensors of too, does not count; nor does
-    anything where a wrapper takes all ranks for replicas.
-    """
-    if None in sharded.values():
-        return ()
-    groups: dict[str, Any] = {}
-    for parameter in parameters:
-        mesh: Any = getattr(parameter, "device_mesh", None)
-        for dimension, placement in enumerate(getattr(parameter, "placements", ()) if mesh is not None else ()):
-            if placement.is_shard() and mesh.size(dimension) > 1:
-                group = mesh.get_group(dimension)
-                groups[group.group_name] = group
-    return tuple(
-        sorted({rank for name, group in groups.items() if name not in _of_replicas for rank in ranks_of(group)})
-    )
-
-
-def _place(mesh: Any, dimensions: Any = None) -> tuple[int, ...] | None:
-    """This rank's place in a mesh of replicas; ``dimensions`` names its own, where others share the mesh."""
-    if mesh is None:
-        return None
-    told = [getattr(dimensions, name, None) or () for name in ("shard", "replicate")]
-    names = {name for value in told for name in ((value,) if isinstance(value, str) else value)}
-    own = [at for at in range(mesh.ndim) if not names or mesh.mesh_dim_names[at] in names]
-    _of_replicas.update(mesh.get_group(at).group_name for at in own)
-    return tuple(mesh.get_coordinate()[at] for at in own)
-
-
-def watch_fsdp(module: ModuleType) -> None:
-    """FullyShardedDataParallel."""
-    cls = module.FullyShardedDataParallel
-    init = cls.__init__
-
-    @functools.wraps(init)
-    def noticing_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        group: Any = kwargs.get("process_group")
-        place = (group.rank(),) if hasattr(group, "rank") else _place(kwargs.get("device_mesh"))
-        sharded["FullyShardedDataParallel"] = place
-        init(self, *args, **kwargs)
-
-    cls.__init__ = noticing_init
-
-
-def watch_fully_shard(module: ModuleType) -> None:
-    """FSDP2's ``fully_shard``."""
-    original = module.fully_shard
-    if getattr(original, "noticed_by_stash", False):
-        return
-
-    @functools.wraps(original)
-    def noticing(*args: Any, **kwargs: Any) -> Any:
-        sharded["fully_shard"] = _place(kwargs.get("mesh"), kwargs.get("dp_mesh_dims"))
-        return original(*args, **kwargs)
-
-    noticing.noticed_by_stash = True  # type: ignore[attr-defined]
-    module.fully_shard = noticing  # type: ignore[attr-defined]
-
-
-def watch_deepspeed(module: ModuleType) -> None:
-    """DeepSpeed's engine, from the first stage of ZeRO on."""
-    cls = module.DeepSpeedEngine
-    init = cls.__init__
-
-    @functools.wraps(init)
-    def noticing_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        stage = int(self.zero_optimization_stage())
-        if stage > 0:
-            sharded[f"DeepSpeed ZeRO stage {stage}"] = None
-
-    cls.__init__ = noticing_init

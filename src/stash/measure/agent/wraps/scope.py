@@ -1,96 +1,24 @@
-"""The scope of this process's collectives, world, node or self; and what of each group lies on one node."""
+"""How far collectives of this process reach: the scope in force, and calls through ``torch.distributed`` under it.
+
+Under scope *world* a call is passed on untouched, and counted. Under *node* it runs over what of its group lies on
+the node; under *self* it does what a group of one would do (both ``wraps/groups``). Collectives that C++ code issues
+by itself never come here: ``private.sequence_numbers`` shows that they happened.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from stash.core.ladder import ScopeName
-from stash.measure.protocol.wire import crosses
-
-# Groups ----------------------------------------------------------------------------------------------------
-# The process groups of a job and what of each lies on one node.
-#
-# A subgroup of the script's own (Megatron's data-parallel ranks) need not lie on a node or beyond it as a whole:
-# those of its ranks that share a node go on exchanging under scope *node*. Which groups a job uses is known only
-# from its steps, so their parts are made when those were seen, by all ranks in one order: ``new_group`` is a
-# collective.
-
-
-@dataclass(frozen=True)
-class NodePart:
-    """What of a process group lies on this rank's node; ``group`` is None where that is this rank alone."""
-
-    group: Any
-    ranks: tuple[int, ...]
-    """Global, in the order of the whole group."""
-
-
-@crosses
-@dataclass(frozen=True)
-class Membership:
-    """A process group as its ranks tell each other of it."""
-
-    name: str
-    ranks: tuple[int, ...]
-    """Global, in the group's order."""
-    backend: str
-
-
-def ranks_of(group: Any) -> tuple[int, ...]:
-    """Its global ranks."""
-    from torch.distributed import distributed_c10d as c10d
-
-    return tuple(c10d.get_process_group_ranks(group))
-
-
-def default_group() -> Any:
-    """The one of all ranks."""
-    from torch.distributed import distributed_c10d as c10d
-
-    return c10d.group.WORLD
-
-
-def membership(group: Any) -> Membership:
-    """What the other ranks must know of a group that this one is in."""
-    from torch.distributed import distributed_c10d as c10d
-
-    return Membership(group.group_name, ranks_of(group), str(c10d.get_backend_config(group)))
-
-
-def parts_on(nodes: Mapping[int, int], groups: Iterable[Membership]) -> list[Membership]:
-    """The parts, of two ranks or more, that groups reaching beyond a node fall into; ``nodes``: of each rank.
-
-    Each part has the name of its whole. The order is the same whoever asks first.
-    """
-    found = []
-    for group in sorted(set(groups), key=lambda each: (each.name, each.ranks)):
-        homes = list(dict.fromkeys(nodes[rank] for rank in group.ranks))
-        cut = [tuple(rank for rank in group.ranks if nodes[rank] == home) for home in homes]
-        found += [Membership(group.name, ranks, group.backend) for ranks in cut if 1 < len(ranks) < len(group.ranks)]
-    return found
-
-
-def make(parts: Iterable[Membership], own_rank: int) -> dict[str, NodePart]:
-    """Form these groups, with all other ranks; the value holds this rank's, by the names of their wholes."""
-    import torch.distributed as dist
-
-    usual, own = membership(default_group()).backend, {}
-    for part in parts:
-        group = dist.new_group(list(part.ranks), backend=None if part.backend == usual else part.backend)
-        if own_rank in part.ranks:
-            own[part.name] = NodePart(group, part.ranks)
-    return own
-
-
-# Scope -----------------------------------------------------------------------------------------------------
-# The scope of the collectives of this process: world, node or self, and what the script issued under scope world.
-#
-# One object holds it all; ``wraps.collectives`` asks it at every call, and the climb switches it between blocks.
-# How a group is cut at a node's edge, ``wraps.groups`` knows.
+from stash.measure.agent import script
+from stash.measure.agent.wraps.groups import LOCAL, Call, NodePart, answer, default_group, ranks_of, within_node
 
 NODE_CAPABLE = frozenset({
     "all_reduce", "broadcast", "reduce", "barrier", "monitored_barrier", "all_gather", "all_gather_into_tensor",
@@ -180,3 +108,94 @@ class Scope:
 
 scope = Scope()
 """Of this process."""
+
+
+def wrap_collectives(c10d: ModuleType) -> None:
+    """Wrap the collectives of ``torch.distributed.distributed_c10d`` before anyone copies their names."""
+    for name in LOCAL:
+        original = getattr(c10d, name, None)
+        if original is not None:
+            setattr(c10d, name, _scoped(name, original))
+    c10d.destroy_process_group = _ending(c10d.destroy_process_group)  # type: ignore[attr-defined]
+    c10d.init_process_group = script.followed_by(c10d.init_process_group, lambda: script.listener().world_formed())  # type: ignore[attr-defined]
+
+
+def _ending(destroy: Callable[..., None]) -> Callable[..., None]:
+    """The script destroys its process group because it is done, or on its way out under an exception."""
+
+    @functools.wraps(destroy)
+    def ending(group: Any = None) -> None:
+        from torch.distributed import distributed_c10d as c10d
+
+        if group is None or group is c10d.GroupMember.WORLD:
+            error = sys.exc_info()[1]
+            if error is None:
+                script.listener().loop_ended()
+            elif isinstance(error, SystemExit):
+                script.exits(last=False)
+            else:
+                script.listener().abandoned()
+        destroy(group)
+
+    return ending
+
+
+def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if scope.passes:
+            return original(*args, **kwargs)
+        script.listener().loops.acted()
+        given = signature.bind(*args, **kwargs)
+        group = _group_of(given.arguments)
+        if not hasattr(group, "rank"):
+            return original(*args, **kwargs)  # not a member: PyTorch's own warning
+        if scope.name == "world":
+            scope.count(name, group, 0 if "object" in name else payload(given.arguments.values()))
+            with scope.untouched():  # object collectives call tensor ones: count and map only the outer call
+                return original(*args, **kwargs)
+        given.apply_defaults()
+        return _confined(name, original, given.arguments, group)
+
+    return call
+
+
+def _group_of(arguments: dict[str, Any]) -> Any:
+    operations = arguments.get("p2p_op_list")
+    group = operations[0].group if operations else arguments.get("group")
+    return default_group() if group is None else group
+
+
+def _confined(name: str, original: Callable[..., Any], arguments: dict[str, Any], group: Any) -> Any:
+    """What the caller gets under a scope below world."""
+    if scope.name == "node":
+        ranks, part = ranks_of(group), scope.parts.get(group.group_name)
+        with scope.untouched():
+            if scope.holds(ranks):
+                return original(**arguments)
+            if part is not None and name in NODE_CAPABLE:
+                return within_node(name, original, arguments, part, ranks)
+        if part is None and len(set(ranks) & set(scope.node_ranks)) > 1:
+            script.note("a process group that no step of the warm-up used is not exchanged over under the rung node")
+    return answer(name, Call(arguments, max(group.rank(), 0), group.size()))
+
+
+def payload(arguments: Iterable[Any]) -> int:
+    """Bytes of the largest argument: what is reduced, all that is gathered, all that is scattered.
+
+    That is the size by which nccl-tests calls a collective.
+    """
+    return max(map(_bytes, arguments), default=0)
+
+
+def _bytes(value: Any) -> int:
+    """Of a tensor, of lists of them, and of the operations of ``batch_isend_irecv``."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, (list, tuple)):
+        return sum(map(_bytes, value))
+    return _bytes(getattr(value, "tensor", ()))

@@ -1,6 +1,8 @@
-"""Where a script steps: optimizers, loss scalers, schedulers, updates without torch.optim, ranks it starts itself.
+"""Where a script steps: optimizers, loss scalers, schedulers, updates without torch.optim; and starts ranks itself.
 
-Also where ``multiprocessing`` has the sockets of what a script starts.
+A step ends where an optimizer steps, whatever the framework around it. Schedulers that count the job's steps are kept
+from failing over the extra ones a profile takes. Also where ``multiprocessing`` has the sockets of what a script
+starts. What a step is measured for is not known here.
 """
 
 from __future__ import annotations
@@ -16,13 +18,6 @@ from stash.measure.agent import private, script
 from stash.measure.agent.last_words import report_crashes_of_ranks
 from stash.measure.protocol.journal import ended
 from stash.measure.protocol.orders import current
-
-# Updates ---------------------------------------------------------------------------------------------------
-# Steps of scripts that update their parameters without torch.optim: by hand, or by a framework's own optimizer.
-#
-# A gradient that is not what the last backward pass left was used in between: so passes that accumulate are told
-# apart from passes that end a step. After a few like cycles, a step ends where the last pass of a cycle does,
-# before any collective or forward pass of the next one. ``stash.step()`` says it outright.
 
 _LIKE_CYCLES = 3
 
@@ -54,12 +49,18 @@ class _Watched:
 
 
 class OwnUpdate:
-    """Stands in for the optimizer of a script that has none; ``param_groups`` are the leaves of its loss."""
+    """Stands in for the optimizer of a script that has none; ``param_groups`` are the leaves of its loss.
+
+    Such a script updates its parameters by hand, or by a framework's own optimizer. A gradient that is not what the
+    last backward pass left was used in between: so passes that accumulate differ from passes that end a step. After a
+    few like cycles, a step ends where the last pass of a cycle does, before any collective or forward pass of the
+    next one. ``stash.step()`` says it outright.
+    """
 
     def __init__(self) -> None:
         self.param_groups: list[dict[str, Any]] = []
-        self.told = False
-        """A torch.optim optimizer, or the script itself, tells where steps end."""
+        self.unneeded = False
+        """A torch.optim optimizer, or the script itself, marks where steps end."""
         self._passes = 0
         self._cycles: list[int] = []
         self._cycle: int | None = None
@@ -68,10 +69,10 @@ class OwnUpdate:
 
     def marked(self) -> None:
         """The script says that its step ended here."""
-        self.told = True
-        script.stepped(self)
+        self.unneeded = True
+        script.listener().stepped(self)
 
-    def meet(self, tensors: Any) -> None:
+    def _learn_parameters(self, tensors: Any) -> None:
         """Learn from the first loss what is trained."""
         if self.param_groups:
             return
@@ -87,7 +88,7 @@ class OwnUpdate:
             return
         self._running = True
         try:
-            self.meet(tensors)
+            self._learn_parameters(tensors)
             if self._cycle is None:
                 self._judge()
             run(tensors, *args, **kwargs)
@@ -113,7 +114,7 @@ class OwnUpdate:
                 self._watched.remember()
         elif self._passes == self._cycle:
             self._passes = 0
-            script.stepped(self)
+            script.listener().stepped(self)
 
 
 def _how_counted(passes: int) -> str:
@@ -150,22 +151,15 @@ def wrap_backward(module: ModuleType) -> None:
     backward = module.backward
 
     @functools.wraps(backward)
-    def heard(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        script.passed()
-        if own_update.told:
+    def counted(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        script.backward_begins()
+        if own_update.unneeded:
             backward(tensors, *args, **kwargs)
         else:
             own_update.backward(backward, tensors, *args, **kwargs)
-        script.backward_ended()
+        script.listener().backward_ended()
 
-    module.backward = heard  # type: ignore[attr-defined]
-
-
-# Steps -----------------------------------------------------------------------------------------------------
-# Where a script steps: its optimizers, AMP's loss scaler, its schedulers; and where it starts ranks itself.
-#
-# A step ends where an optimizer steps, whatever the framework around it. Schedulers that count the job's steps are
-# kept from failing over the extra ones a profile takes.
+    module.backward = counted  # type: ignore[attr-defined]
 
 
 class _Taken:
@@ -175,12 +169,12 @@ class _Taken:
 
 
 def wrap_optimizer(module: ModuleType) -> None:
-    """Hear of every optimizer step of this process."""
+    """Notice every optimizer step of this process."""
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
         _Taken.steps += 1
-        listener = script.current_listener()
-        if listener is not None and not _captured():
+        listener = script.listener()
+        if listener.listens and not _captured():
             listener.stepped(optimizer)
 
     module.register_optimizer_step_post_hook(stepped)
@@ -188,7 +182,7 @@ def wrap_optimizer(module: ModuleType) -> None:
 
     @functools.wraps(begin)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        own_update.told = True  # its steps will be heard
+        own_update.unneeded = True  # its steps will be noticed
         begin(self, *args, **kwargs)
 
     module.Optimizer.__init__ = made
@@ -215,7 +209,7 @@ def wrap_scaler(module: ModuleType) -> None:
         result = step(self, optimizer, *args, **kwargs)
         if _Taken.steps == before:
             script.note("loss scaling skipped optimizer steps; those steps lack the optimizer's own time")
-            script.stepped(optimizer)
+            script.listener().stepped(optimizer)
         return result
 
     module.GradScaler.step = counted
@@ -223,13 +217,8 @@ def wrap_scaler(module: ModuleType) -> None:
 
 def wrap_schedulers(module: ModuleType) -> None:
     """Let schedulers that count the job's steps pass over the extra ones a profile takes."""
-    for name in (
-        "LRScheduler",
-        "OneCycleLR",
-        "ReduceLROnPlateau",
-        "CosineAnnealingWarmRestarts",
-        "SequentialLR",
-    ):
+    names = ("LRScheduler", "OneCycleLR", "ReduceLROnPlateau", "CosineAnnealingWarmRestarts", "SequentialLR")
+    for name in names:
         cls = getattr(module, name, None)
         if cls is not None and "step" in vars(cls):
             cls.step = _tolerant(cls.step)
@@ -250,8 +239,8 @@ def _tolerant(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrap_spawn(module: ModuleType) -> None:
     """After ``mp.spawn`` the ranks have been profiled: the parent must not go on to use their results."""
-    module.spawn = script.then(module.spawn, _leave_if_measured)  # type: ignore[attr-defined]
-    module.start_processes = script.then(module.start_processes, _leave_if_measured)  # type: ignore[attr-defined]
+    module.spawn = script.followed_by(module.spawn, _leave_if_measured)  # type: ignore[attr-defined]
+    module.start_processes = script.followed_by(module.start_processes, _leave_if_measured)  # type: ignore[attr-defined]
 
 
 def wrap_processes(module: ModuleType) -> None:

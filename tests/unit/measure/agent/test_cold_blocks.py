@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from climbing import job
 from data_folder import FILES, PAGES
+from ranks_in_memory import job
 
-from stash.measure.agent.data.reads import COLD, WARM, Tally
-from stash.measure.agent.runner import cache_check
+from stash.measure.agent.data.tally import COLD, WARM, Tally
+from stash.measure.agent.runner.judge import begin_data_block
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.protocol.orders import current
 
@@ -19,7 +19,7 @@ def rank(tally: Tally) -> OwnRank:
     """The only one of a job whose data lie in ``data``."""
     given = current()
     assert given is not None
-    return job(given).climber.rank
+    return job(given).runner.rank
 
 
 def counted(tally: Tally) -> tuple[int, int]:
@@ -29,13 +29,13 @@ def counted(tally: Tally) -> tuple[int, int]:
 def test_a_cold_block_begins_with_held_files_out_of_the_cache(rank: OwnRank, tally: Tally, tmp_path: Path) -> None:
     with (tmp_path / "data" / "0.bin").open("rb") as held:
         held.read()
-        cache_check.begin(rank, tally, COLD, whole_folder=False)
+        begin_data_block(rank, tally, COLD, whole_folder=False)
     assert counted(tally) == (PAGES, 0)
 
 
 def test_a_warm_block_leaves_them_there(rank: OwnRank, tally: Tally, tmp_path: Path) -> None:
     (tmp_path / "data" / "0.bin").read_bytes()
-    cache_check.begin(rank, tally, WARM, whole_folder=True)
+    begin_data_block(rank, tally, WARM, whole_folder=True)
     assert counted(tally) == (FILES * PAGES, PAGES)
 
 
@@ -44,5 +44,5 @@ def test_the_whole_folder_is_dropped_where_nobody_tells_what_is_opened(
 ) -> None:
     for path in (tmp_path / "data").iterdir():
         path.read_bytes()
-    cache_check.begin(rank, tally, COLD, whole_folder=True)
+    begin_data_block(rank, tally, COLD, whole_folder=True)
     assert counted(tally) == (FILES * PAGES, 0)

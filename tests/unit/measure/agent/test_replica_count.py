@@ -1,4 +1,4 @@
-"""How many replicas of the model the ranks train, told from the samples that they read."""
+"""How many replicas of the model the ranks train, by the samples that they read."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from stash.measure.agent.runner import discovery
-from stash.measure.agent.runner.discovery import FirstBatch
+from stash.measure.agent.wraps import sharding
+from stash.measure.agent.wraps.sharding import FirstBatch
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ from stash.measure.agent.runner.discovery import FirstBatch
     ],
 )
 def test_ranks_that_read_the_same_samples_share_a_replica(ranks: list[FirstBatch], replicas: int | None) -> None:
-    assert discovery.count_replicas(ranks) == replicas
+    assert sharding.count_replicas(ranks) == replicas
 
 
 def feed(batch: object) -> SimpleNamespace:
@@ -50,11 +50,11 @@ def feed(batch: object) -> SimpleNamespace:
 
 def test_batches_are_told_apart_by_what_is_in_them() -> None:
     one, other = (torch.tensor([[1.0, 2.0]], dtype=torch.bfloat16), 3), (torch.tensor([[1.0, 2.5]]).bfloat16(), 3)
-    sums = [discovery.of_this_rank([feed(batch)]).checksum for batch in (one, one, other, np.arange(3))]
+    sums = [sharding.of_this_rank([feed(batch)]).checksum for batch in (one, one, other, np.arange(3))]
     assert sums[0] == sums[1]
     assert len(set(sums)) == 3
 
 
 def test_batches_that_hold_nothing_tell_nothing() -> None:
-    assert discovery.of_this_rank([feed("text")]) == FirstBatch(None, None)
-    assert discovery.of_this_rank([]) == FirstBatch(None, None)
+    assert sharding.of_this_rank([feed("text")]) == FirstBatch(None, None)
+    assert sharding.of_this_rank([]) == FirstBatch(None, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from stash.measure.agent.data.loader_feed import Tap
+from stash.measure.agent.wraps.loader import Tap
 
 
 def test_a_tap_passes_a_samplers_indices_on_and_ends_with_it():

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.agent.data.reads import COLD, Tally
-from stash.measure.agent.runner import cache_check
-from stash.measure.agent.runner.cache_check import CacheEvidence, why_not_cold, why_not_warm
+from stash.measure.agent.data.tally import COLD, Tally
+from stash.measure.agent.runner.judge import CacheEvidence, evidence_of, why_not_cold, why_not_warm
 
 SAMPLES, LABEL, PICTURE = 80, 4096, 100_000
 COLD_READ = CacheEvidence(
@@ -98,7 +97,7 @@ def test_one_batch_without_counters_leaves_them_unknown(tmp_path: Path) -> None:
     tally = Tally(str(tmp_path / "tally"))
     tally.set_mode(COLD)
     tally.add(1, {"batches": 1, "called": 10, "storage": 20, "files": 3})
-    assert cache_check.testimony(tally) == CacheEvidence(batches=1, files=3, called=10, storage=20)
+    assert evidence_of(tally) == CacheEvidence(batches=1, files=3, called=10, storage=20)
     tally.add(2, {"batches": 1, "not_reported": 1})
     tally.name_file_system("zfs")
-    assert cache_check.testimony(tally) == CacheEvidence(batches=2, files=3, file_system="zfs")
+    assert evidence_of(tally) == CacheEvidence(batches=2, files=3, file_system="zfs")

@@ -1,4 +1,4 @@
-"""The climber beside an accelerator: which batches are handed out where, and what of them can be told."""
+"""The ladder beside an accelerator: which batches are handed out where, and what of them is known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from climbing import BATCHES, Job, job, orders, reading
+from ranks_in_memory import BATCHES, Job, job, orders, reading
 
 from stash.measure.protocol.messages import JobFacts, LadderChosen
 

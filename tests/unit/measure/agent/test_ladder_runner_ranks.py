@@ -1,4 +1,4 @@
-"""Climbers of several ranks in threads, on clocks of their own: they part together, and take the same steps."""
+"""Ladders of several ranks in threads, on clocks of their own: they leave together, and take the same steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from climbing import PATIENCE, Job, Seat, Table, ended, job, orders, train
+from ranks_in_memory import PATIENCE, Job, Seat, Table, ended, job, orders, train
 
 from stash.measure.protocol.messages import PhaseBegun
 
@@ -21,8 +21,8 @@ def run_together(tmp_path: Path, loops: list[int], **changes: object) -> list[Jo
 
     def loop(one: Job, most: int) -> None:
         train(one, most)
-        if one.climber.listens:
-            one.climber.loop_ended()
+        if one.runner.listens:
+            one.runner.loop_ended()
 
     threads = [threading.Thread(target=loop, args=pair, daemon=True) for pair in zip(ranks, loops, strict=True)]
     for thread in threads:
@@ -58,8 +58,8 @@ def test_a_trainer_that_comes_second_and_knows_nothing_of_the_first_trains_on_un
     for one in (first, second):
         one.step(1.0)
         one.step(1.0)
-    assert first.climber.listens
-    assert not second.climber.listens
-    assert not second.climber.drifted
+    assert first.runner.listens
+    assert not second.runner.listens
+    assert not second.runner.has_drifted()
     assert second.left == []
     assert given.files.besides() == 1

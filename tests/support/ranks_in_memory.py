@@ -1,4 +1,4 @@
-"""A climb without processes: ranks on fake clocks that agree in memory, and loops that train when told to."""
+"""The ladder without processes: ranks on set clocks that agree in memory, and loops that train when asked to."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch
 
 from stash.measure.agent import script
 from stash.measure.agent.data.feeds import Feed, WatchedFeed
-from stash.measure.agent.runner.clock import Clock
-from stash.measure.agent.runner.control import Control, Place
+from stash.measure.agent.runner.control import Control, Place, Shutdown
 from stash.measure.agent.runner.ladder_runner import LadderRunner
 from stash.measure.agent.runner.rank import OwnRank
+from stash.measure.agent.runner.stamps import Clock
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Journal, Tail
-from stash.measure.protocol.messages import BlockDone, ClimbEnded, Message, Payload
+from stash.measure.protocol.messages import BlockDone, LadderEnded, Message, Payload
 from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.wire import packed, unpacked
 
@@ -27,7 +27,7 @@ PATIENCE = 60.0
 
 
 class SetClock(Clock):
-    """Time that passes only when told, on a CPU."""
+    """Time that passes only when it is set, on a CPU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Table:
         self.decision: Any = None
 
 
-class Seat:
+class Seat(Control):
     """One rank's place at a table."""
 
     def __init__(self, table: Table, rank: int) -> None:
@@ -74,10 +74,10 @@ class Seat:
 
 @dataclass
 class Job:
-    """One rank that trains: its climber, its clock, and how it left."""
+    """One rank that trains: its runner, its clock, and how it left."""
 
     folder: RunFolder
-    climber: LadderRunner
+    runner: LadderRunner
     clock: SetClock
     left: list[str] = field(default_factory=list)
     steps: int = 0
@@ -89,9 +89,9 @@ class Job:
         """One step of the training loop."""
         self.clock.seconds += seconds
         self.steps += 1
-        script.passed()
-        if self.climber.listens:
-            self.climber.stepped(self.optimizer)
+        script.backward_begins()
+        if self.runner.listens:
+            self.runner.stepped(self.optimizer)
 
     def messages(self) -> list[Message]:
         return Tail(self.folder.journal).messages()
@@ -111,14 +111,14 @@ def job(given: Orders, seat: Seat | None = None) -> Job:
     clock, left = SetClock(), []
     control = seat or Control(given.files)
     rank = OwnRank(given, clock, control, Journal(given.files))
-    return Job(given.files, LadderRunner(rank, Way(left)), clock, left)
+    return Job(given.files, LadderRunner(rank, RecordedShutdown(left)), clock, left)
 
 
-@dataclass
-class Way:
-    """Notes how a rank parted, instead of waiting to be ended."""
+class RecordedShutdown(Shutdown):
+    """Records how a rank left, instead of waiting to be ended."""
 
-    left: list[str]
+    def __init__(self, left: list[str]) -> None:
+        self.left = left
 
     def here(self) -> None:
         self.left.append("left")
@@ -129,7 +129,7 @@ class Way:
 
 @dataclass
 class Loop:
-    """What the climber is told of a loop over a feed: as little as a handle knows."""
+    """What the runner knows of a loop over a feed: as little as a handle does."""
 
     feed: Feed
     taken: int = 0
@@ -137,36 +137,34 @@ class Loop:
 
 
 def reading(job: Job, batches: Iterable[Any]) -> Iterator[tuple[Any, str]]:
-    """What a script does, epoch after epoch: each batch, and its feed's mode; ends when the climber has left."""
+    """What a script does, epoch after epoch: each batch, and its feed's mode; ends when the runner has left."""
     feed = WatchedFeed(batches)
-    while job.climber.listens:
+    while job.runner.listens:
         yield from epoch(job, feed)
 
 
 def epoch(job: Job, feed: Feed) -> Iterator[tuple[Any, str]]:
-    """One loop over a feed, told to the climber as a handle would."""
+    """One loop over a feed, passed on to the runner as a handle would."""
     loop = Loop(feed)
     feed.loops += 1
-    job.climber.opened(loop)
+    job.runner.loops.opened(loop)
     try:
-        while job.climber.listens:
+        while job.runner.listens:
             loop.taken += 1
-            if job.climber.enough(loop):
+            if job.runner.loops.should_stop(loop):
                 return
             try:
-                batch = job.climber.served(feed)
+                batch = job.runner.loops.next_batch(feed)
             except StopIteration:
                 return
             yield batch, feed.mode
     finally:
         feed.loops -= 1
-        if job.climber.listens:
-            job.climber.closed(loop)
+        if job.runner.listens:
+            job.runner.loops.closed(loop)
 
 
-def silence() -> None:
-    """Nobody listens to this process's script any more."""
-    script._EventBus.listener = None
+silence = script.unsubscribe
 
 
 BATCHES = [torch.full((4, 2), float(number)) for number in range(8)]
@@ -178,13 +176,13 @@ def seconds_of(feed: str) -> float:
 
 
 def train(one: Job, most: int = 500) -> None:
-    """Train until the climber leaves."""
+    """Train until the runner leaves."""
     for _, feed in reading(one, BATCHES):
         one.step(seconds_of(feed))
         if one.steps >= most:
             return
-    one.climber._loops.forget()  # a real process is gone by now, and its timer with it
+    one.runner.loops.stop_waiting()  # a real process is gone by now, and its timer with it
 
 
 def ended(one: Job) -> str:
-    return next(message.reason for message in one.messages() if isinstance(message, ClimbEnded))
+    return next(message.reason for message in one.messages() if isinstance(message, LadderEnded))

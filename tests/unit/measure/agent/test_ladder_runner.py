@@ -1,4 +1,4 @@
-"""The climber without a process: whole climbs on fake clocks, and everything a loop can do in between."""
+"""The ladder's runner without a process: whole ladders on set clocks, and everything a loop can do in between."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from climbing import BATCHES, PATIENCE, Job, ended, epoch, job, orders, reading, seconds_of, train
+from ranks_in_memory import BATCHES, PATIENCE, Job, ended, epoch, job, orders, reading, seconds_of, train
 
 from stash.measure.agent.data import feeds
 from stash.measure.agent.data.feeds import WatchedFeed
-from stash.measure.agent.runner import cache_check, loops
+from stash.measure.agent.runner import judge, loops
 from stash.measure.agent.runner.ladder_runner import State
 from stash.measure.protocol.messages import (
-    ClimbEnded,
     JobFacts,
     LadderChosen,
+    LadderEnded,
     LoaderTimed,
     Noted,
     PhaseBegun,
@@ -39,7 +39,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_climb_measures_every_rung_of_every_round_and_leaves(tmp_path: Path) -> None:
+def test_a_ladder_measures_every_rung_of_every_round_and_leaves(tmp_path: Path) -> None:
     one = job(orders(tmp_path))
     train(one)
     assert one.left == ["left"]
@@ -90,7 +90,7 @@ def test_cold_blocks_are_measured_after_what_storage_lends_at_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN storage that lends the first five steps of every cold block half of their time
-    monkeypatch.setattr(cache_check, "why_not_cold", lambda ranks: None)
+    monkeypatch.setattr(judge, "why_not_cold", lambda ranks: None)
     one = job(orders(tmp_path, budget=90.0))
     begun = lent = 0
     for _, feed in reading(one, BATCHES):
@@ -106,10 +106,10 @@ def test_cold_blocks_are_measured_after_what_storage_lends_at_first(
     assert any("storage lends credit" in text for text in notes)
 
 
-def test_the_stop_file_ends_the_climb_after_the_block_under_way(tmp_path: Path) -> None:
+def test_the_stop_file_ends_the_ladder_after_the_block_under_way(tmp_path: Path) -> None:
     one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=30)
-    assert one.climber.listens
+    assert one.runner.listens
     rounds = sum(isinstance(m, RoundDone) for m in one.messages())
     one.folder.stop.touch()
     train(one)
@@ -117,10 +117,10 @@ def test_the_stop_file_ends_the_climb_after_the_block_under_way(tmp_path: Path) 
     assert sum(isinstance(m, RoundDone) for m in one.messages()) <= rounds + 1
 
 
-def test_without_a_word_from_the_launcher_the_climb_ends_by_itself_past_the_budget(tmp_path: Path) -> None:
+def test_without_a_word_from_the_launcher_the_ladder_ends_by_itself_past_the_budget(tmp_path: Path) -> None:
     one = job(orders(tmp_path, rounds=None, budget=1000.0))
     train(one, most=30)
-    assert one.climber.listens
+    assert one.runner.listens
     one.clock.seconds += 1700.0  # suspended, or its launcher hangs
     train(one)
     assert ended(one) == "stopped"
@@ -135,7 +135,7 @@ def test_a_round_that_would_end_well_after_the_budget_is_not_begun(tmp_path: Pat
     # GIVEN rounds of solo (1 s a step), warm and cold (3.5 s a step)
     one = job(orders(tmp_path, rounds=None, budget=30.0))
     train(one)
-    # THEN the climb ends by itself, and the next round would have passed the budget by more than a tenth
+    # THEN the ladder ends by itself, and the next round would have passed the budget by more than a tenth
     assert ended(one) == "stopped"
     blocks = one.blocks()
     spent = blocks[-1].started + blocks[-1].seconds
@@ -171,31 +171,31 @@ def test_a_first_round_that_becomes_far_slower_than_was_expected_is_given_up(tmp
 def test_a_loop_that_ends_early_keeps_what_was_measured(tmp_path: Path) -> None:
     one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=20)
-    one.climber.loop_ended()
+    one.runner.loop_ended()
     assert ended(one) == "script ended"
     assert one.left == ["left"]
-    assert one.climber.state is State.FINISHED
+    assert one.runner.state is State.FINISHED
 
 
 def test_a_script_that_exits_by_itself_is_let_go_with_its_own_exit_code(tmp_path: Path) -> None:
     one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=20)
-    one.climber.exits(last=False)  # it destroys its process group under SystemExit
+    one.runner.exits(last=False)  # it destroys its process group under SystemExit
     assert (ended(one), one.left) == ("script ended", [])
-    one.climber.exits(last=True)
+    one.runner.exits(last=True)
     assert one.left == ["exited"]
 
 
 def test_a_script_that_exits_before_anything_was_measured_is_not_held(tmp_path: Path) -> None:
     one = job(orders(tmp_path))
-    one.climber.exits(last=True)
+    one.runner.exits(last=True)
     assert one.left == []
 
 
 def test_epochs_stay_as_long_as_the_scripts_own_and_what_lies_between_them_is_not_measured(tmp_path: Path) -> None:
     one = job(orders(tmp_path))
     feed, lengths = WatchedFeed(BATCHES), []
-    while one.climber.listens:
+    while one.runner.listens:
         steps = one.steps
         for _, mode in epoch(one, feed):
             one.step(seconds_of(mode))
@@ -210,7 +210,7 @@ def test_epochs_stay_as_long_as_the_scripts_own_and_what_lies_between_them_is_no
 def test_a_loop_that_reads_a_batch_ahead_ends_before_its_last_step(tmp_path: Path) -> None:
     one = job(orders(tmp_path))
     feed = WatchedFeed(BATCHES)
-    while one.climber.listens:
+    while one.runner.listens:
         modes = []
         for _, mode in epoch(one, feed):
             if modes:
@@ -237,7 +237,7 @@ def test_when_nothing_comes_after_an_epoch_training_is_over(tmp_path: Path, monk
     for _ in range(3):
         for _, mode in epoch(one, feed):
             one.step(seconds_of(mode))
-    wait_until(lambda: not one.climber.listens)
+    wait_until(lambda: not one.runner.listens)
     assert ended(one) == "script ended"
     assert one.left == ["left"]
 
@@ -264,29 +264,29 @@ def test_a_save_shortens_the_wait_for_another_epoch(tmp_path: Path, monkeypatch:
     for _ in range(3):
         for _, mode in epoch(one, feed):
             one.step(seconds_of(mode))
-    one.climber.saved()
-    wait_until(lambda: not one.climber.listens)
+    one.runner.loops.acted(saved=True)
+    wait_until(lambda: not one.runner.listens)
     assert ended(one) == "script ended"
 
 
-def test_a_loader_made_anew_for_every_epoch_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+def test_a_loader_made_again_for_every_epoch_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     one = job(orders(tmp_path))
     made = []
-    while one.climber.listens:
+    while one.runner.listens:
         made.append(WatchedFeed(BATCHES))
         steps = one.steps
         for _, mode in epoch(one, made[-1]):
             one.step(seconds_of(mode))
-        if one.climber.listens:
+        if one.runner.listens:
             assert one.steps - steps == len(BATCHES)
     assert ended(one) == "rounds done"
-    assert one.climber.rank.feeds[0] in made[:3]
+    assert one.runner.rank.feeds[0] in made[:3]
 
 
 def test_a_validation_loader_ends_after_one_batch_and_its_time_is_not_the_steps(tmp_path: Path) -> None:
     one = job(orders(tmp_path, rounds=1))
     for _, feed in reading(one, BATCHES):
-        if one.climber.rank.feeds:
+        if one.runner.rank.feeds:
             batches = 0
             for _ in epoch(one, WatchedFeed(BATCHES)):
                 batches += 1
@@ -304,23 +304,23 @@ def test_steps_are_counted_at_the_optimizer_that_steps_least_often(tmp_path: Pat
     other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1)
     for _, feed in reading(one, BATCHES):
         one.step(seconds_of(feed))
-        if one.steps % 2 == 0 and one.climber.listens:
-            one.climber.stepped(other)
-    assert one.climber.rank.optimizer is other
+        if one.steps % 2 == 0 and one.runner.listens:
+            one.runner.stepped(other)
+    assert one.runner.rank.optimizer is other
     assert {block.step_seconds[0] for block in one.blocks() if block.rung == "solo"} == {2.0}
 
 
-def test_an_exception_of_the_script_ends_the_climb_without_a_word(tmp_path: Path) -> None:
+def test_an_exception_of_the_script_ends_the_ladder_without_a_word(tmp_path: Path) -> None:
     one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=20)
-    one.climber.abandoned()
+    one.runner.abandoned()
     one.step(1.0)
-    assert not one.climber.listens
+    assert not one.runner.listens
     assert one.left == []
-    assert not any(isinstance(m, ClimbEnded) for m in one.messages())
+    assert not any(isinstance(m, LadderEnded) for m in one.messages())
 
 
-def test_facts_of_the_loader_and_the_model_are_told(tmp_path: Path) -> None:
+def test_facts_of_the_loader_and_the_model_are_published(tmp_path: Path) -> None:
     one = job(orders(tmp_path))
     train(one)
     facts: dict[str, object] = {}
@@ -336,7 +336,7 @@ def test_facts_of_the_loader_and_the_model_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "may_isolate", "told", "left"),
+    ("number", "may_isolate", "published", "left"),
     [
         ("0", True, ["no process group"], ["left"]),  # the launcher starts it as one process
         ("1", True, [], ["left"]),
@@ -345,15 +345,20 @@ def test_facts_of_the_loader_and_the_model_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_copies_that_form_no_group_are_no_job_of_several(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, may_isolate: bool, told: list[str], left: list[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: str,
+    may_isolate: bool,
+    published: list[str],
+    left: list[str],
 ) -> None:
     for name, value in {"RANK": number, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
     one = job(orders(tmp_path, rungs=("solo",), may_isolate=may_isolate))
     train(one)
-    assert [m.reason for m in one.messages() if isinstance(m, ClimbEnded)] == told
+    assert [m.reason for m in one.messages() if isinstance(m, LadderEnded)] == published
     assert one.left == left
-    assert bool(one.blocks()) is (told == ["rounds done"])
+    assert bool(one.blocks()) is (published == ["rounds done"])
 
 
 def test_a_number_left_from_somewhere_else_makes_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

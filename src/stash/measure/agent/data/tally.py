@@ -1,0 +1,132 @@
+"""Counters shared by a training process and its loader's workers: what making batches read, and how long it took.
+
+A page of memory in the run's folder; each process adds to a slot of its own. Knows nothing of files or batches:
+``data/reads`` says what is counted.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import tempfile
+from collections.abc import Mapping
+
+from stash.measure.protocol.folder import TALLY
+from stash.measure.protocol.orders import current
+
+IDLE, WARM, COLD = 0, 1, 2
+"""Modes: nothing is counted; counted; counted, and files are dropped from the page cache when they are opened."""
+_NAME_BYTES = 32
+VARIABLE = "STASH_TALLY"
+"""The environment variable by which workers find the tally of their training process."""
+_OF_EVERY_BATCH = ("batches", "making_ns", "cpu_ns", "own_ns", "called", "storage")
+FIELDS = (
+    *_OF_EVERY_BATCH, "not_reported", "looked", "files", "bytes", "heads", "pages", "resident", "foreign", "held",
+)  # fmt: skip
+_SLOTS = 128
+_HEADER = struct.Struct(f"qq{_NAME_BYTES}s")
+_SLOT = struct.Struct("q" * len(FIELDS))
+_BATCH = struct.Struct("q" * len(_OF_EVERY_BATCH))
+_FIRST = _HEADER.size // struct.calcsize("q")
+"""Where the slots begin among the page's numbers."""
+_PLACES = {name: _FIRST + place for place, name in enumerate(FIELDS)}
+
+
+class Tally:
+    """The mode in force, and the counters of every process since it was set."""
+
+    def __init__(self, path: str) -> None:
+        size = _HEADER.size + _SLOTS * _SLOT.size
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(descriptor, size)
+        self.path = path
+        self._memory = mmap.mmap(descriptor, size)
+        self._numbers = memoryview(self._memory).cast("q")
+        os.close(descriptor)
+
+    def set_mode(self, mode: int) -> None:
+        """Begin a block: zero the counters, then publish the mode under a new generation."""
+        self._memory[_HEADER.size :] = bytes(len(self._memory) - _HEADER.size)
+        _, generation = self.mode()
+        _HEADER.pack_into(self._memory, 0, mode, generation + 1, b"")
+
+    def mode(self) -> tuple[int, int]:
+        """(mode, generation) in force."""
+        return self._numbers[0], self._numbers[1]
+
+    def name_file_system(self, kind: str) -> None:
+        """Name the file system with a cache of its own that holds files of this block; the last one named stays."""
+        mode, generation = self.mode()
+        _HEADER.pack_into(self._memory, 0, mode, generation, kind.encode()[:_NAME_BYTES])
+
+    @property
+    def file_system(self) -> str | None:
+        """The one named since the mode was last set."""
+        name: bytes = _HEADER.unpack_from(self._memory, 0)[2]
+        return name.rstrip(b"\0").decode() or None
+
+    def add(self, slot: int, amounts: Mapping[str, int]) -> None:
+        """Add to one process's counters; each slot has a single writer."""
+        numbers, at = self._numbers, (slot % _SLOTS) * len(FIELDS)
+        for name, amount in amounts.items():
+            numbers[at + _PLACES[name]] += amount
+
+    def add_batch(self, slot: int, making_ns: int, cpu_ns: int, own_ns: int, called: int, storage: int) -> None:
+        """The same for a batch that was made."""
+        at = _HEADER.size + (slot % _SLOTS) * _SLOT.size
+        made, making, cpu, own, read, fetched = _BATCH.unpack_from(self._memory, at)
+        after = (made + 1, making + making_ns, cpu + cpu_ns, own + own_ns, read + called, fetched + storage)
+        _BATCH.pack_into(self._memory, at, *after)
+
+    @property
+    def own_ns(self) -> int:
+        """What counting has taken in the training process itself, whose slot is the first."""
+        return self._numbers[_PLACES["own_ns"]]
+
+    def totals(self) -> dict[str, int]:
+        """The counters summed over all processes since the mode was last set."""
+        slots = _SLOT.iter_unpack(self._memory[_HEADER.size :])
+        return dict(zip(FIELDS, map(sum, zip(*slots, strict=True)), strict=True))
+
+    def makers(self) -> list[dict[str, int]]:
+        """The counters of each process that made batches since the mode was last set, the training process first."""
+        slots = (dict(zip(FIELDS, slot, strict=True)) for slot in _SLOT.iter_unpack(self._memory[_HEADER.size :]))
+        return [counts for counts in slots if counts["batches"]]
+
+
+class _Own:
+    """The tally of this process, and the process that made it."""
+
+    tally: Tally | None = None
+    maker: int | None = None
+
+
+def tally() -> Tally | None:
+    """The tally of the training process this process makes batches for; None outside a profile."""
+    if _Own.tally is None:
+        path = os.environ.get(VARIABLE)
+        if path is not None and os.path.exists(path):
+            _Own.tally = Tally(path)
+    return _Own.tally
+
+
+def own_seconds(shared: Tally | None) -> float:
+    """What counting has taken in the training process itself since the mode was set, where it makes batches."""
+    return 0.0 if shared is None else shared.own_ns * 1e-9
+
+
+def makes_for_another() -> bool:
+    """Whether this process makes batches for a training process that it is not: it is a loader's worker."""
+    return _Own.maker != os.getpid()
+
+
+def own_tally() -> Tally | None:
+    """The tally of this training process, created on first use and inherited by its workers."""
+    orders = current()
+    if orders is not None and _Own.maker != os.getpid():
+        handle, path = tempfile.mkstemp(prefix=TALLY, dir=orders.folder)
+        os.close(handle)
+        os.environ[VARIABLE] = path
+        _Own.tally, _Own.maker = Tally(path), os.getpid()
+    return _Own.tally

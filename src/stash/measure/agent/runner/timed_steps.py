@@ -1,0 +1,205 @@
+"""Some steps of the script, timed one by one: what they waited for, what kept them, and what they used.
+
+The same for every block of the ladder and for the first steps of a job, which are as they were typed. What feeds hand
+out meanwhile, and how far collectives reach, is set by whoever calls.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import sys
+import time
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
+
+from stash.core.ladder import UNTOUCHED
+from stash.measure.agent import private
+from stash.measure.agent.data import batches
+from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.data.tally import own_seconds, own_tally
+from stash.measure.agent.runner.loops import Loops
+from stash.measure.agent.runner.rank import OwnRank
+from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.linux import counters, run_queue
+from stash.measure.protocol.messages import BlockDone, MemorySeen
+
+N = TypeVar("N", int, float)
+_UNTOUCHED_SECONDS = 2.0
+_UNTOUCHED_SHARE = 0.05
+"""Of the budget, at most, that a job's first steps are timed for."""
+_UNTOUCHED_STEPS = (5, 20)
+_GROWTH = 1.01
+"""By how much a peak must exceed the last one that was written down."""
+
+
+def timed(
+    rank: OwnRank, loops: Loops, rung: str, number: int, steps: int, began: float
+) -> Generator[None, None, BlockDone]:
+    """Time the next ``steps`` of the script, with the devices' queues empty at both ends; ``began``: the run."""
+    tally = own_tally()
+
+    def own() -> float:
+        """What Stash itself took within steps so far; where devices run ahead, handing out costs none."""
+        handing_out = 0.0 if rank.clock.runs_ahead else sum([feed.own for feed in rank.feeds])
+        return own_seconds(tally) + handing_out
+
+    def waited() -> float:
+        return sum([feed.wait for feed in rank.feeds]) - own_seconds(tally)
+
+    waits, wait_delays, taken = [waited()], [_wait_delay(rank)], [own()]
+    served = [sum(feed.samples for feed in rank.feeds)]
+    rank.stamps.begin()
+    usage = Usage(rank.feeds)
+    clock = loops.begin_block()
+    for index in range(steps):
+        yield
+        now = rank.clock.end_of_step(settled=index == steps - 1)
+        taken.append(own())
+        clock.step(now, loops.between, taken[-1] - taken[-2])
+        served.append(sum([feed.samples for feed in rank.feeds]))
+        waits.append(waited())
+        wait_delays.append(_wait_delay(rank))
+    loops.clock = None
+    gpu = counters.gpu_utilisation(rank.clock.gpu)
+    found = usage.until_now() | _stamped(rank.stamps)
+    if rank.feeds:
+        found |= {
+            "wait_seconds": waits[-1] - waits[0],
+            "step_waits": _differences(waits),
+            "step_wait_delays": _differences(wait_delays),
+        }
+    if rank.feeds and not any(feed.uncounted for feed in rank.feeds):
+        each = _differences(served)
+        found |= {"samples": sum(each) or None, "step_samples": each}
+    return BlockDone(
+        round=number, rung=rung, rank=rank.place.rank, steps=steps, seconds=sum(clock.steps),
+        step_seconds=tuple(clock.steps), interrupted_seconds=clock.interrupted, started=clock.started - began,
+        launch=rank.orders.launch, gpu=gpu, **found,
+    )  # fmt: skip
+
+
+def _stamped(stamps: Stamps) -> dict[str, Any]:
+    """Fields of ``BlockDone`` that follow from the stamps of its steps."""
+    found: dict[str, Any] = {}
+    if stamps.known:
+        found["step_delays"] = tuple(stamps.delays)
+        found["loop_delays"] = stamps.loop_delays()
+        found["helper_cpu_seconds"] = stamps.helper_cpu()
+    if stamps.sees_exchange:
+        found["step_exchanges"] = stamps.windows()
+        found["step_exchange_delays"] = tuple(stamps.exchange_delays)
+        found["helper_delay_seconds"] = stamps.in_windows.delayed
+        found["helper_window_cpu_seconds"] = stamps.in_windows.ran
+    return found
+
+
+def _wait_delay(rank: OwnRank) -> float:
+    return sum([feed.wait_delay for feed in rank.feeds])
+
+
+def _differences(totals: Sequence[N]) -> tuple[N, ...]:
+    return tuple(after - before for before, after in itertools.pairwise(totals))
+
+
+def untouched(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, None, BlockDone | None]:
+    """Time the job's first steps, as typed, which the ladder's highest rung is held against; none if few fit."""
+    fewest, most = _UNTOUCHED_STEPS
+    seconds = min(_UNTOUCHED_SECONDS, _UNTOUCHED_SHARE * rank.orders.budget)
+    spare = seconds / step_seconds if step_seconds > 0 else most
+    ahead = max((feed.depth // feed.per_step for feed in rank.feeds), default=0)
+    steps, settle = rank.agree(
+        (min(most, int(spare)), min(most, ahead)),
+        lambda reports: (min(steps for steps, _ in reports), max(settle for _, settle in reports)),
+    )
+    if rank.orders.isolated or steps < fewest:
+        return None
+    for _ in range(settle):
+        yield
+    return (yield from timed(rank, loops, UNTOUCHED.name, rank.orders.first_round, steps, rank.clock.now()))
+
+
+class Usage:
+    """What a block, which begins as this object is made, uses of the machine; in CPU seconds.
+
+    Its own process, its loader's workers, and everybody together.
+    """
+
+    def __init__(self, feeds: Sequence[Feed]) -> None:
+        self._workers = [
+            process.pid for feed in feeds for process in private.worker_processes(getattr(feed, "source", None))
+        ]
+        self._throttled = run_queue.throttled_seconds()
+        self._of_workers = run_queue.of_processes(self._workers)
+        self._machine = counters.totals()
+        self._process, self._thread = time.process_time(), time.thread_time()
+
+    def until_now(self) -> dict[str, Any]:
+        """Fields of ``BlockDone``: what was used, and what the machine did meanwhile."""
+        process, thread = time.process_time() - self._process, time.thread_time() - self._thread
+        machine = counters.since(self._machine)
+        workers = run_queue.of_processes(self._workers) - self._of_workers
+        throttled = run_queue.throttled_seconds()
+        limited = None if throttled is None or self._throttled is None else throttled - self._throttled
+        return {
+            "cpu": machine.cpu,
+            "steal": machine.steal,
+            "network_bytes": machine.network_bytes,
+            "disk_bytes": machine.disk_bytes,
+            "cpu_seconds": _digits(process),
+            "thread_cpu_seconds": _digits(thread),
+            "machine_cpu_seconds": machine.cpu_seconds,
+            "worker_cpu_seconds": _digits(workers.ran) if self._workers else None,
+            "worker_delay_seconds": _digits(workers.delayed) if self._workers else None,
+            "throttled_seconds": limited,
+        }
+
+
+def _digits(seconds: float) -> float:
+    return float(f"{seconds:.4g}")
+
+
+class MemoryWatch:
+    """The most memory that a rank holds while blocks are measured, of its accelerator and the host; new if it grew.
+
+    An accelerator's peaks are those of blocks whose batches come from the host, as the job's own do; they start again
+    with every block. The host's is the kernel's, of the training process since it began: it cannot start again.
+    """
+
+    def __init__(self, rank: OwnRank) -> None:
+        self._rank = rank
+        self._written: MemorySeen | None = None
+        self._handed_in: MemorySeen | None = None
+
+    def begin(self) -> None:
+        """Before the timed steps of a block."""
+        self._ask_allocator("reset_peak_memory_stats")
+
+    def end(self) -> MemorySeen | None:
+        """After them; None if nothing grew beyond what was ``written_down``."""
+        seen = MemorySeen(
+            rank=self._rank.place.rank,
+            allocated_bytes=self._ask_allocator("max_memory_allocated"),
+            reserved_bytes=self._ask_allocator("max_memory_reserved"),
+            resident_bytes=counters.peak_resident_bytes(),
+            replayed_bytes=sum(batches.size(kept) for feed in self._rank.feeds for kept in feed.ring.kept),
+        )
+        before, now = (dataclasses.astuple(each)[1:] for each in (self._written or seen, seen))
+        pairs = zip(before, now, strict=True)
+        grew = self._written is None or any(b is not None and b > _GROWTH * (a or 0) for a, b in pairs)
+        self._handed_in = seen if grew else None
+        return self._handed_in
+
+    def written_down(self) -> None:
+        """The block counts, and with it what was handed in beside it."""
+        self._written = self._handed_in or self._written
+
+    def _ask_allocator(self, function: str) -> int | None:
+        """What PyTorch's allocator of this rank's device answers; None where there is none that counts."""
+        if self._rank.device.type != "cuda":
+            return None
+        try:
+            answer: int | None = getattr(sys.modules["torch"].cuda, function)(self._rank.device)
+        except RuntimeError:  # of an allocator of the user's own
+            return None
+        return answer

@@ -1,0 +1,317 @@
+"""The process groups of a job, and what a collective does in a part of one: on a node, or in a group of one.
+
+A subgroup of the script's own (Megatron's data-parallel ranks) need not lie on a node or beyond it as a whole: those
+of its ranks that share a node go on exchanging under scope *node*, with own values in the other ranks' places. Under
+scope *self* each rank gets identity and replication, in the shapes that the caller expects. Which calls are to be
+confined, only ``wraps/scope`` knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stash.measure.protocol.wire import crosses
+
+Original = Callable[..., Any]
+Arguments = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class NodePart:
+    """What of a process group lies on this rank's node; ``group`` is None where that is this rank alone."""
+
+    group: Any
+    ranks: tuple[int, ...]
+    """Global, in the order of the whole group."""
+
+
+@crosses
+@dataclass(frozen=True)
+class Membership:
+    """A process group as its ranks describe it to each other."""
+
+    name: str
+    ranks: tuple[int, ...]
+    """Global, in the group's order."""
+    backend: str
+
+
+def ranks_of(group: Any) -> tuple[int, ...]:
+    """Its global ranks."""
+    from torch.distributed import distributed_c10d as c10d
+
+    return tuple(c10d.get_process_group_ranks(group))
+
+
+def default_group() -> Any:
+    """The one of all ranks."""
+    from torch.distributed import distributed_c10d as c10d
+
+    return c10d.group.WORLD
+
+
+def membership(group: Any) -> Membership:
+    """What the other ranks must know of a group that this one is in."""
+    from torch.distributed import distributed_c10d as c10d
+
+    return Membership(group.group_name, ranks_of(group), str(c10d.get_backend_config(group)))
+
+
+def parts_on(nodes: Mapping[int, int], groups: Iterable[Membership]) -> list[Membership]:
+    """The parts, of two ranks or more, that groups reaching beyond a node fall into; ``nodes``: of each rank.
+
+    Each part has the name of its whole. The order is the same whoever asks first.
+    """
+    found = []
+    for group in sorted(set(groups), key=lambda each: (each.name, each.ranks)):
+        homes = list(dict.fromkeys(nodes[rank] for rank in group.ranks))
+        cut = [tuple(rank for rank in group.ranks if nodes[rank] == home) for home in homes]
+        found += [Membership(group.name, ranks, group.backend) for ranks in cut if 1 < len(ranks) < len(group.ranks)]
+    return found
+
+
+def make(parts: Iterable[Membership], own_rank: int) -> dict[str, NodePart]:
+    """Form these groups, with all other ranks; the value holds this rank's, by the names of their wholes."""
+    import torch.distributed as dist
+
+    usual, own = membership(default_group()).backend, {}
+    for part in parts:
+        group = dist.new_group(list(part.ranks), backend=None if part.backend == usual else part.backend)
+        if own_rank in part.ranks:
+            own[part.name] = NodePart(group, part.ranks)
+    return own
+
+
+def within_node(name: str, original: Original, arguments: Arguments, part: NodePart, ranks: tuple[int, ...]) -> Any:
+    """Run a collective over ``part`` of a group whose global ranks are ``ranks``."""
+    arguments = {**arguments, "group": part.group}
+    for root in ("src", "dst"):
+        _move_root(arguments, root, part, ranks)
+    places = [ranks.index(rank) for rank in part.ranks]
+    return _RESHAPED.get(name, _as_it_is)(original, arguments, places, len(ranks))
+
+
+def _move_root(arguments: Arguments, root: str, part: NodePart, ranks: tuple[int, ...]) -> None:
+    """A root on another node is replaced by the part's first rank; PyTorch takes it by global rank or by place."""
+    place = arguments.pop(f"group_{root}", None)
+    if place is None and root not in arguments:
+        return
+    asked = arguments.get(root) if place is None else ranks[place]
+    arguments[root] = part.ranks[0] if asked not in part.ranks else asked
+
+
+def _as_it_is(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
+    return original(**arguments)
+
+
+def _gather_list(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
+    key = "tensor_list" if "tensor_list" in arguments else "object_list"
+    everyone = arguments[key]
+    own = arguments.get("tensor", arguments.get("obj"))
+    mine = [everyone[place] for place in places]
+    for place in set(range(size)) - set(places):
+        if key == "tensor_list":
+            everyone[place].copy_(own)
+        else:
+            everyone[place] = own
+    result = original(**{**arguments, key: mine})
+    if key == "object_list":
+        for place, item in zip(places, mine, strict=True):
+            everyone[place] = item
+    return result
+
+
+def _gather_tensor(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
+    key = "output_tensor" if "output_tensor" in arguments else "output"
+    given = arguments.get("input_tensor", arguments.get("input"))
+    assert given is not None
+    everyone = arguments[key].view(size, -1)
+    everyone.copy_(given.reshape(1, -1))
+    return original(**{**arguments, key: _side_by_side(everyone, places).view(-1)})
+
+
+def _scatter_tensor(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
+    """Of the whole, as many chunks as the node has ranks."""
+    key = "input" if "input" in arguments else "input_tensor"
+    chunks = _side_by_side(arguments[key].reshape(size, -1), places)
+    return original(**{**arguments, key: chunks.reshape(-1)})
+
+
+def _side_by_side(everyone: Any, places: list[int]) -> Any:
+    """Rows for the node's ranks without a copy: their own places where those are neighbours."""
+    first = min(places[0], len(everyone) - len(places))
+    return everyone[first : first + len(places)]
+
+
+_RESHAPED = {
+    "all_gather": _gather_list,
+    "all_gather_object": _gather_list,
+    "all_gather_into_tensor": _gather_tensor,
+    "all_gather_single": _gather_tensor,
+    "reduce_scatter_tensor": _scatter_tensor,
+}
+"""Those whose arguments have a place for every rank."""
+
+
+class Done:
+    """A finished ``Work``: what an asynchronous collective of a group of one returns."""
+
+    def __init__(self, result: Any = None) -> None:
+        self._result = result
+
+    def wait(self, timeout: Any = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def result(self) -> Any:
+        return self._result
+
+    def get_future(self) -> Any:
+        import torch
+
+        future: Any = torch.futures.Future()
+        future.set_result(self._result if isinstance(self._result, list) else [self._result])
+        return future
+
+
+class Call:
+    """The bound arguments of a collective, with its group's size and this rank's place in it."""
+
+    def __init__(self, arguments: Mapping[str, Any], rank: int, size: int) -> None:
+        self.arguments, self.rank, self.size = arguments, rank, size
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments.get(name)
+
+    def first(self, *names: str) -> Any:
+        """The first argument that exists among ``names``: PyTorch has renamed some over time."""
+        return next((self.arguments[n] for n in names if n in self.arguments), None)
+
+
+def _identity(call: Call) -> Any:
+    return call.first("tensor", "tensors", "object_list")
+
+
+def _nothing(call: Call) -> Any:
+    return None
+
+
+def _fill_list(call: Call) -> Any:
+    outputs, tensor = call["tensor_list"], call["tensor"]
+    for output in outputs:
+        output.copy_(tensor)
+    return outputs
+
+
+def _fill_lists(call: Call) -> Any:
+    for outputs, tensor in zip(call["output_tensor_lists"], call["input_tensor_list"], strict=False):
+        for output in outputs:
+            output.copy_(tensor)
+    return call["output_tensor_lists"]
+
+
+def _replicate(call: Call) -> Any:
+    output = call.first("output_tensor", "output")
+    given = call.first("input_tensor", "input")
+    output.view(call.size, -1).copy_(given.reshape(1, -1))
+    return output
+
+
+def _own_chunk(call: Call) -> Any:
+    output = call["output"]
+    given = call.first("input", "input_tensor")
+    output.view(-1).copy_(given.reshape(call.size, -1)[call.rank])
+    return output
+
+
+def _own_of_list(call: Call) -> Any:
+    call["output"].copy_(call["input_list"][call.rank])
+    return call["output"]
+
+
+def _gather(call: Call) -> Any:
+    for output in call["gather_list"] or ():
+        output.copy_(call["tensor"])
+    return call["tensor"]
+
+
+def _scatter(call: Call) -> Any:
+    if call["scatter_list"]:
+        call["tensor"].copy_(call["scatter_list"][call.rank])
+    return call["tensor"]
+
+
+def _exchange_lists(call: Call) -> Any:
+    for output, given in zip(call["output_tensor_list"], call["input_tensor_list"], strict=False):
+        if output.shape == given.shape:
+            output.copy_(given)
+    return call["output_tensor_list"]
+
+
+def _exchange(call: Call) -> Any:
+    output, given = call["output"], call["input"]
+    if output.numel() == given.numel():
+        output.view(-1).copy_(given.reshape(-1))
+    return output
+
+
+def _fill_objects(call: Call) -> None:
+    outputs = call["object_list"] if call["object_list"] is not None else call["object_gather_list"]
+    if outputs is not None:
+        outputs[:] = [call["obj"]] * len(outputs)
+
+
+def _scatter_objects(call: Call) -> None:
+    given = call["scatter_object_input_list"]
+    if given:
+        call["scatter_object_output_list"][0] = given[call.rank]
+
+
+LOCAL: Mapping[str, Callable[[Call], Any]] = {
+    "all_reduce": _identity,
+    "all_reduce_coalesced": _identity,
+    "broadcast": _identity,
+    "reduce": _identity,
+    "barrier": _nothing,
+    "monitored_barrier": _nothing,
+    "all_gather": _fill_list,
+    "all_gather_coalesced": _fill_lists,
+    "all_gather_into_tensor": _replicate,
+    "all_gather_single": _replicate,
+    "_all_gather_base": _replicate,
+    "reduce_scatter": _own_of_list,
+    "reduce_scatter_tensor": _own_chunk,
+    "reduce_scatter_single": _own_chunk,
+    "_reduce_scatter_base": _own_chunk,
+    "gather": _gather,
+    "scatter": _scatter,
+    "all_to_all": _exchange_lists,
+    "all_to_all_single": _exchange,
+    "all_gather_object": _fill_objects,
+    "gather_object": _fill_objects,
+    "broadcast_object_list": _nothing,
+    "scatter_object_list": _scatter_objects,
+    "send": _nothing,
+    "recv": _nothing,
+    "isend": _nothing,
+    "irecv": _nothing,
+    "batch_isend_irecv": _nothing,
+}
+"""By name; PyTorch has renamed some of them over time."""
+ALWAYS_WORK = frozenset({"isend", "irecv"})
+"""Asynchronous without being asked to be."""
+
+
+def answer(name: str, call: Call) -> Any:
+    """What the caller of the collective ``name`` gets back in a group of one."""
+    if name == "batch_isend_irecv":
+        return []
+    result = LOCAL[name](call)
+    return Done(result) if call["async_op"] or name in ALWAYS_WORK else None

@@ -1,0 +1,181 @@
+"""Models that are divided among ranks, and how many replicas of its model a job trains all in all.
+
+Wrappers shard what each of several replicas has (FSDP, DeepSpeed); what they gather belongs to the step, and can only
+be left out by starting the job alone. Ranks of a tensor-parallel group hold one replica together (DTensors), and read
+the same samples. So ranks whose first batches are equal are parts of one replica, unless DistributedDataParallel or a
+sharding wrapper, which are made for replicas, says otherwise; ranks that read nothing are parts of some other rank's.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from stash.measure.agent.data import batches
+from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps.groups import ranks_of
+from stash.measure.protocol.wire import crosses
+
+_LOOKED_AT = 1 << 16
+"""Values of each tensor of a batch: enough to tell batches apart."""
+sharded: dict[str, tuple[int, ...] | None] = {}
+"""Names of the wrappers the script used, with this rank's place among the replicas; None if that is all ranks."""
+_of_replicas: set[str] = set()
+"""Names of process groups that wrappers shard over whose ranks are replicas."""
+
+
+def watch_fsdp(module: ModuleType) -> None:
+    """FullyShardedDataParallel."""
+    cls = module.FullyShardedDataParallel
+    init = cls.__init__
+
+    @functools.wraps(init)
+    def noticing_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        group: Any = kwargs.get("process_group")
+        place = (group.rank(),) if hasattr(group, "rank") else _place(kwargs.get("device_mesh"))
+        sharded["FullyShardedDataParallel"] = place
+        init(self, *args, **kwargs)
+
+    cls.__init__ = noticing_init
+
+
+def watch_fully_shard(module: ModuleType) -> None:
+    """FSDP2's ``fully_shard``."""
+    original = module.fully_shard
+    if getattr(original, "noticed_by_stash", False):
+        return
+
+    @functools.wraps(original)
+    def noticing(*args: Any, **kwargs: Any) -> Any:
+        sharded["fully_shard"] = _place(kwargs.get("mesh"), kwargs.get("dp_mesh_dims"))
+        return original(*args, **kwargs)
+
+    noticing.noticed_by_stash = True  # type: ignore[attr-defined]
+    module.fully_shard = noticing  # type: ignore[attr-defined]
+
+
+def watch_deepspeed(module: ModuleType) -> None:
+    """DeepSpeed's engine, from the first stage of ZeRO on."""
+    cls = module.DeepSpeedEngine
+    init = cls.__init__
+
+    @functools.wraps(init)
+    def noticing_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        stage = int(self.zero_optimization_stage())
+        if stage > 0:
+            sharded[f"DeepSpeed ZeRO stage {stage}"] = None
+
+    cls.__init__ = noticing_init
+
+
+def _place(mesh: Any, dimensions: Any = None) -> tuple[int, ...] | None:
+    """This rank's place in a mesh of replicas; ``dimensions`` names its own, where others share the mesh."""
+    if mesh is None:
+        return None
+    given = [getattr(dimensions, name, None) or () for name in ("shard", "replicate")]
+    names = {name for value in given for name in ((value,) if isinstance(value, str) else value)}
+    own = [at for at in range(mesh.ndim) if not names or mesh.mesh_dim_names[at] in names]
+    _of_replicas.update(mesh.get_group(at).group_name for at in own)
+    return tuple(mesh.get_coordinate()[at] for at in own)
+
+
+def ranks_of_one_replica(parameters: Iterable[Any]) -> tuple[int, ...]:
+    """The global ranks over which these parameters are divided, this one among them; none if they are whole.
+
+    DTensors say so. What fully_shard divides among replicas, which it makes DTensors of too, does not count; nor does
+    anything where a wrapper takes all ranks for replicas.
+    """
+    if None in sharded.values():
+        return ()
+    groups: dict[str, Any] = {}
+    for parameter in parameters:
+        mesh: Any = getattr(parameter, "device_mesh", None)
+        for dimension, placement in enumerate(getattr(parameter, "placements", ()) if mesh is not None else ()):
+            if placement.is_shard() and mesh.size(dimension) > 1:
+                group = mesh.get_group(dimension)
+                groups[group.group_name] = group
+    return tuple(
+        sorted({rank for name, group in groups.items() if name not in _of_replicas for rank in ranks_of(group)})
+    )
+
+
+@crosses
+@dataclass(frozen=True)
+class FirstBatch:
+    """What one rank knows of the first samples that it trains on."""
+
+    checksum: int | None
+    """None if there is no loader, or nothing in its batch to compare."""
+    place: tuple[int, ...] | None
+    """Among the ranks that the job itself takes for replicas of each other, if it says."""
+    together: tuple[int, ...] = ()
+    """The ranks among which its parameters are divided, itself included; none if it has whole ones."""
+
+
+def of_this_rank(feeds: list[Feed], parameters: Iterable[Any] = ()) -> FirstBatch:
+    """For the ranks to compare."""
+    return FirstBatch(_checksum(feeds), next(_places(), None), ranks_of_one_replica(parameters))
+
+
+def _places() -> Iterator[tuple[int, ...]]:
+    import torch.distributed as dist
+
+    for place in sharded.values():
+        yield (dist.get_rank(),) if place is None else place
+    for group in replicas.groups():
+        yield (group.rank(),)
+
+
+def count_replicas(ranks: list[FirstBatch]) -> int | None:
+    """The replicas of a job with these ranks; ``None`` if none of them knows."""
+    firsts = _first_of_each_replica(ranks)
+    for named in (
+        {(each.checksum, each.place) for each in firsts if each.checksum is not None},
+        {each.place for each in firsts if each.place is not None},
+    ):
+        if named:
+            return len(named)
+    return len(firsts) if len(firsts) < len(ranks) else None
+
+
+def _first_of_each_replica(ranks: list[FirstBatch]) -> list[FirstBatch]:
+    """One rank of those that divide parameters among each other, which reads if any of them does.
+
+    Ranks at different places are replicas of the job's own making, as where experts are divided among them.
+    """
+    replica_of = list(range(len(ranks)))
+    for number, each in enumerate(ranks):
+        for other in each.together:
+            own, theirs = sorted((replica_of[number], replica_of[other]))
+            if own != theirs and ranks[other].place == each.place:
+                replica_of = [own if found == theirs else found for found in replica_of]
+    firsts: dict[int, FirstBatch] = {}
+    for number, each in zip(replica_of, ranks, strict=True):
+        if number not in firsts or firsts[number].checksum is None:
+            firsts[number] = each
+    return list(firsts.values())
+
+
+def _checksum(feeds: list[Feed]) -> int | None:
+    found = [leaf for feed in feeds for leaf in batches.leaves(feed.ring.kept[0])]
+    total = 0
+    for leaf in found:
+        total = zlib.adler32(_some_bytes(leaf), total)
+    return total if found else None
+
+
+def _some_bytes(leaf: Any) -> bytes:
+    """The first values of a tensor or array; nothing of a sparse, nested or meta tensor."""
+    import torch
+
+    if not batches.is_tensor(leaf):
+        return bytes(leaf.reshape(-1)[:_LOOKED_AT].tobytes())
+    if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_meta:
+        return b""
+    return bytes(leaf.detach().flatten()[:_LOOKED_AT].cpu().view(torch.uint8).numpy())
