@@ -116,8 +116,8 @@ class Workload(Record):
     buckets: tuple[Bucket, ...] = ()
     """In the order in which they are reduced."""
     before_forward: Number | None = None
-    """Of a step, the share until its first forward pass begins, on the host's clock: what batches take at most that
-    no loader makes; ``None`` if no module was called."""
+    """Of a step on batches from memory, the share until its first forward pass begins, on the host's clock: what
+    batches take at most that no loader makes; ``None`` if no module was called."""
     optimizer_bytes: Whole | None = None
     """Of the state that the optimizer keeps on one device."""
     unrecorded: dict[str, Sentence] = {}  # noqa: RUF012 - pydantic copies it

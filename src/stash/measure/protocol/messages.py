@@ -58,6 +58,7 @@ class JobFacts(Message, kind="workload"):
     optimizer_bytes: int | None = None
     unrecorded: dict[str, str] = field(default_factory=dict)
     bucket_view: bool | None = None
+    before_forward: float | None = None
 
     def known(self) -> dict[str, Any]:
         """The fields that were learned."""

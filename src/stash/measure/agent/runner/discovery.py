@@ -295,6 +295,7 @@ def _note_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> None
     if times is None:
         return
     seconds, step = times
+    rank.publish(JobFacts(before_forward=round(seconds / step, 4)))
     if seconds < _UNSEEN_INPUT * step:
         return
     seen = "beside the loader that Stash sees" if rank.feeds else "which Stash sees no loader for"
