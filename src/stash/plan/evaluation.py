@@ -20,6 +20,7 @@ from stash.plan.candidates import Rentable
 from stash.plan.hourly_prices import kept, quantile_at
 from stash.plan.records import Goal, Rental, Setting, Unranked
 from stash.plan.settings import Shape
+from stash.predict.cluster import Transport
 from stash.predict.draws import Array, Draws
 from stash.predict.forecast import StallDraws
 from stash.predict.forecasting import lost, stall_draws
@@ -111,8 +112,10 @@ class Evaluator:
         floors: Floors,
         bases: Sequence[Base],
         calibrate: Calibration | None,
+        transport: Transport | None,
     ) -> None:
         self.goal, self._facts, self._floors, self._calibrate = goal, facts, floors, calibrate
+        self._transport = transport
         self._forecasts: dict[tuple[object, ...], StallDraws] = {}
         self._evaluated: dict[tuple[int, int], Evaluation] = {}
         self._cached = [None if base.loading is None else dataset_bytes(base.profile) for base in bases]
@@ -208,7 +211,7 @@ class Evaluator:
             update: dict[str, object] = {"workers": workers, "cache": share}
             if not (chain.own and nodes == chain.shape.base.target.nodes):  # what was measured stays so
                 kind = "instance" if chain.rentable.machine is None else "cluster"
-                update |= {"nodes": nodes, kind: chain.rentable.key}
+                update |= {"nodes": nodes, kind: chain.rentable.key, "transport": self._transport}
             base = chain.shape.base
             drawn = stall_draws(base, altered(chain.shape).changed(**update))
             self._forecasts[key] = drawn if self._calibrate is None else self._calibrate(drawn, base.draws)

@@ -244,8 +244,9 @@ def _budget(wanted: float) -> str:
 
 
 def where(choice: Choice) -> str:
-    """``"aws us-east-1, on-demand at $12.24/h"``."""
-    return f"{place(choice)}, {choice.rented.price.paid_as} at {dollars(choice.rented.dollars_per_hour)}/h"
+    """``"aws us-east-1, on-demand at $12.24/h, over sockets"``."""
+    over = f", over {choice.transport}" if choice.transport else ""
+    return f"{place(choice)}, {choice.rented.price.paid_as} at {dollars(choice.rented.dollars_per_hour)}/h{over}"
 
 
 def _why(choice: Choice) -> str:

@@ -162,7 +162,7 @@ def recommend(
     other ways to choose would have rented is in the plan too. Raises UserError.
     """
     plan = step_plan(bases, goal)
-    problem = PlanProblem(bases, plan, catalog, bill, machines or {}, now, calibrate)
+    problem = PlanProblem(bases, plan, catalog, bill, machines or {}, now, calibrate, constraints.transport)
     candidates = problem.candidates(constraints)
     standings = ranking.standings(problem, candidates, goal, listed)
     taken, warned = policy_notes(plan)
@@ -225,6 +225,7 @@ def _choice(goal: Goal, evaluation: Evaluation, standing: ChoiceStanding, why: s
         dollars=evaluation.billed.dollars_interval,
         on_time=None if revocable else evaluation.on_time(goal),
         within_budget=None if revocable else evaluation.within_budget(goal),
+        transport=evaluation.drawn.target.talks_over,
         origin=worst(part.origin for part in parts),
         beyond=tuple(dict.fromkeys(sentence for part in parts for sentence in part.beyond)),
     )

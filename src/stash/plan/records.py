@@ -73,6 +73,8 @@ class Constraints(Record):
     """Instances at most, by type."""
     spot: Literal["never", "allow"] = "never"
     oldest_price_days: int | None = Field(None, ge=0)
+    transport: Literal["sockets", "rdma"] | None = None
+    """Between nodes; ``None``: what the profile used, else sockets."""
 
 
 class HourlyPrice(Record):
@@ -182,6 +184,8 @@ class Choice(Record):
     """Probability that the deadline is kept; ``None`` without one, and of machines that may be interrupted."""
     within_budget: float | None = None
     """Likewise."""
+    transport: PlainName | None = None
+    """How its nodes talk: ``sockets``, ``EFA``, ``InfiniBand``; ``None`` of one node, and where it is unknown."""
     origin: PlainName
     """Of the forecast: its least certain part's."""
     beyond: tuple[Sentence, ...] = ()

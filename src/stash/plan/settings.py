@@ -21,7 +21,7 @@ from stash.core.errors import UserError
 from stash.plan.candidates import Rentable
 from stash.plan.records import Goal
 from stash.predict.changes import Alteration
-from stash.predict.cluster import Target
+from stash.predict.cluster import Target, Transport, transport_used
 from stash.predict.cluster_sources import of_instance
 from stash.predict.draws import Array
 from stash.predict.memory import RESERVE, job_footprint
@@ -267,7 +267,9 @@ def profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> boo
     return same_cloud and (not all_devices or base.target.device is None or base.target.devices == instance.devices)
 
 
-def measured_machines(bases: Sequence[Base], catalog: Catalog) -> dict[str, Target]:
+def measured_machines(
+    bases: Sequence[Base], catalog: Catalog, transport: Transport | None = None
+) -> dict[str, Target]:
     """One node of each type that was profiled, by name: as measured, and of the data sheet what was not."""
     machines: dict[str, Target] = {}
     for all_devices in (True, False):
@@ -275,7 +277,7 @@ def measured_machines(bases: Sequence[Base], catalog: Catalog) -> dict[str, Targ
             names = {host.instance.lower() for host in base.profile.hosts if host.instance}
             for instance in catalog.instances:
                 if instance.name.lower() in names and profiled_on(base, instance, all_devices):
-                    sheet = of_instance(instance, 1)
+                    sheet = of_instance(instance, 1, transport or transport_used(base.target.network))
                     if (base.target.device is None) is (sheet.device is None):
                         completed = base.target.completed_by(sheet).model_copy(update={"nodes": 1})
                         machines.setdefault(instance.name, completed)

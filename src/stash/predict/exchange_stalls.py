@@ -109,10 +109,11 @@ class ExchangeModel:
             part = Predicted(
                 name=name,
                 seconds=waits,
-                origin=worst([*(fact.quantity.origin for fact in facts), "measured" if same else "scaled"]),
+                origin="measured" if same else worst([*(fact.quantity.origin for fact in facts), "scaled"]),
                 facts=facts,
                 beyond=tuple(self._beyond(name, target, changes)),
-                spread_known=all(fact.quantity.spread_known for fact in facts),
+                # What stays as it was has the interval that was measured, whatever is known of its links.
+                spread_known=same or all(fact.quantity.spread_known for fact in facts),
             )
             parts.append(part)
         if [part.name for part in parts] == ["network"]:
@@ -152,6 +153,12 @@ class ExchangeModel:
             else:
                 spread = HELD_SPREAD if work.ready else UNREADY_SPREAD
             return self._held(seen, reach, target.backend, changes, spread) + later
+        within = self._calibrating("interconnect", apart=False)
+        if not work.ready and within is not None and changes.sharding is None:
+            # Between nodes nothing was measured: of their exchange hides what did inside a node.
+            hidden = within.hidden * changes.compute ** self._draws.uniforms("growth of what is hidden")
+            error = np.exp(UNREADY_SPREAD * self._draws.normals("error of the exchange model"))
+            return self._modelled(reach, target.backend, changes, hidden, hidden) * error + later
         if not work.ready:
             raise UnknownFactError(
                 "the profile tells neither when gradients are ready nor what their exchange costs "

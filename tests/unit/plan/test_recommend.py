@@ -15,7 +15,7 @@ from stash.catalog.facts import Price
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog, Columns
 from stash.core.errors import UserError
-from stash.core.records.host import Gpu, Host
+from stash.core.records.host import Gpu, Host, Limits
 from stash.core.records.profile import Profile
 from stash.plan.bill import BillFacts
 from stash.plan.page import page, verdict
@@ -257,8 +257,21 @@ def test_profiles_of_different_jobs_are_refused():
 
 
 def test_a_job_of_cpus_needs_a_profile_of_a_gpu():
-    with pytest.raises(UserError, match="nothing that may be rented can be forecast"):
+    with pytest.raises(UserError) as refused:
         asked(cpu_job(), merge(None, None))
+    assert str(refused.value) == (
+        "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; to "
+        "rent GPUs, profile it once on any GPU (`stash profile train.py` there), and to rent CPUs, on the type that "
+        "you would rent"
+    )
+
+
+def test_a_job_of_cpus_is_recommended_the_type_that_it_was_profiled_on():
+    host = Host(hostname="c", instance="c5.4xlarge", cores=16, memory_bytes=32 * 10**9, limits=Limits())
+    plan = asked(cpu_job(hosts=(host,)), merge(None, None), samples=1e6)
+    assert plan.chosen is not None
+    assert (plan.chosen.rented.instance, plan.chosen.rented.device) == ("c5.4xlarge", None)
+    assert {choice.rented.instance for choice in plan.choices} == {"c5.4xlarge"}
 
 
 def test_old_prices_come_with_the_command_that_renews_them():
