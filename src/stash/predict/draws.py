@@ -94,6 +94,18 @@ class Used(Record):
     quantity: Quantity
 
 
+def without_interval(facts: Iterable[tuple[str, str, bool, str]]) -> str | None:
+    """Why a number has no interval, and what gives it one: from (about, origin, whether its spread is known, source).
+
+    A clause that names the first fact without ends; ``None`` if all have them.
+    """
+    for about, origin, known, source in facts:
+        if not known and origin != "given":
+            what = "was measured once" if origin in ("measured", "scaled") else "was published without a spread"
+            return f"no interval, as {about} {what} ({source}): profile there"
+    return None
+
+
 # Draws
 
 Array: TypeAlias = NDArray[np.float64]

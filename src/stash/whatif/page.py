@@ -21,8 +21,8 @@ from stash.core.units import (
     scale_for,
 )
 from stash.predict.changes import document_name
-from stash.predict.draws import Used
-from stash.predict.forecast import Forecast
+from stash.predict.draws import Used, without_interval
+from stash.predict.forecast import Forecast, Grounds
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 from stash.whatif.answers import Diminishing, WhatIf
@@ -93,11 +93,22 @@ def _forecast(answer: WhatIf, scale: Scale) -> Grid:
         before, after = answer.measured.stall(name), answer.told.breakdown.stall(name)
         if before is not None or after is not None or name in lost:
             origin = parts[name].origin if name in parts else reasons.get(name, "")
+            if after is not None and after.time.low is None and name in parts:
+                origin = "; ".join(filter(None, (origin, _blind(parts[name]))))
             rows.append(_row(name, before.time if before else None, after.time if after else None, origin, scale))
     origin = "at least" if answer.lost else ""
+    if answer.told.breakdown.step.low is None:
+        origin = "; ".join(filter(None, (origin, "no interval, as one above has none")))
     rows.append(_row("step", answer.measured.step, answer.told.breakdown.step, origin, scale))
     head = ("measured", f"predicted, {scale.unit}", "change", "from")
     return Grid("", head, tuple(rows), frozenset({0, 4}), prose=True, total=True, first="stall")
+
+
+def _blind(part: Grounds) -> str | None:
+    """Why a stall's forecast has no interval, and what gives it one."""
+    return without_interval(
+        (fact.about, fact.quantity.origin, fact.quantity.spread_known, fact.quantity.source) for fact in part.facts
+    )
 
 
 def _row(name: str, before: Interval | None, after: Interval | None, origin: str, scale: Scale) -> tuple[str, ...]:

@@ -209,7 +209,7 @@ def test_hours_dollars_and_chances_are_written_with_few_digits() -> None:
         "30 s", "5 min", "24 h", "20.7 h", "4.63 days",
     ]  # fmt: skip
     assert [dollars(value) for value in (0.468, 338.2, -12.3, 1234)] == ["$0.47", "$338", "−$12.30", "$1,234"]
-    assert span_interval(Interval(value=3600.0)) == "1.00 ± ? h"
+    assert span_interval(Interval(value=3600.0)) == "1.00 ± unknown h"
     assert dollars_interval(Interval(value=338.0, low=330.0, high=346.0)) == "$338 ± 8"
     assert [chance(value) for value in (None, 0.0, 0.123, 1.0)] == ["", "< 1%", "12%", "> 99%"]
 

@@ -15,6 +15,7 @@ from stash.catalog.facts import Price
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog, Columns
 from stash.core.errors import UserError
+from stash.core.intervals import Interval
 from stash.core.records.host import Gpu, Host, Limits
 from stash.core.records.profile import Profile
 from stash.plan.bill import BillFacts
@@ -209,16 +210,33 @@ def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
     plan = asked(gpu_job(), merge(None, None), samples=90 * 1_281_167, deadline_seconds=24 * HOUR)
     assert plan.tied
     assert plan.experiment.command[1] in ("probe", "profile")
-    assert plan.experiment.on in {choice.rented.instance for choice in (plan.chosen, *plan.tied)}
-    assert plan.experiment.text.startswith("one 5-minute ")
+    assert plan.experiment.worth > plan.experiment.dollars
+    assert f"{plan.experiment.on} for 40 s before renting: choosing after it saves $" in plan.experiment.text
     for tie in plan.tied:
-        assert tie.dollars.value <= 1.1 * plan.chosen.dollars.value
+        assert tie.dollars.value <= 1.1 * plan.chosen.dollars.value or tie.best >= plan.chosen.best
+    assert plan.risk.regret.value > plan.experiment.worth  # a measurement never saves more than knowing all would
+    assert sum(each.best or 0.0 for each in plan.choices) == pytest.approx(1.0)
 
 
 def test_equal_offers_are_tied_and_no_experiment_can_tell():
     plan = asked(catalog=three(dearer=2.0))
     assert [choice.name for choice in plan.tied] == ["1 × dearer"]
     assert plan.experiment is None
+    assert [plan.chosen.best, plan.tied[0].best] == [0.5, 0.5]
+    assert plan.risk.regret == Interval(value=0.0, low=0.0, high=0.0)
+    assert "rent any of those that are tied" in page(plan).next_steps[-1]
+
+
+def test_what_nothing_keeps_is_told_with_what_would_have_to_change():
+    # The pair takes 1.3 h for $6.50, the single 2 h for $4.00; of the pair's 130 ms a step 30 are stalls.
+    hour = asked(deadline_seconds=HOUR)
+    assert hour.chosen is None
+    assert (hour.relaxations[0].option, hour.relaxations[0].to) == ("deadline", "1.3h")
+    assert "for 1.0 h it would have to be 1.3 times as fast, which its stalls could give" in hour.relaxations[0].text
+    half = asked(deadline_seconds=HOUR / 2)
+    assert "would have to be 2.6 times as fast, and without any stall it is 1.3 times" in half.relaxations[0].text
+    cheap = asked(budget_dollars=2.0)
+    assert "for $2.00 at this price it would have to be 2 times as fast, and without" in cheap.relaxations[0].text
 
 
 def test_calibrated_forecasts_are_what_is_chosen_by():
