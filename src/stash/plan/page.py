@@ -147,7 +147,8 @@ def _choices(plan: RentalPlan, shown: Sequence[Choice], pareto: bool) -> tuple[G
         rows.append((
             WORDS[item.standing], label(item), span_interval(item.seconds, scale), dollars_interval(item.dollars),
             chance(item.on_time, goal.deadline_seconds), chance(item.within_budget, goal.budget_dollars),
-            chance(item.best), f"{name} {share:.0%}" if name else "", "" if pareto and item.standing == "front" else _why(item),
+            chance(item.best), f"{name} {share:.0%}" if name else "",
+            "" if pareto and item.standing == "front" else _why(item),
         ))  # fmt: skip
     head = ("what", "time", "cost", "on time", "in budget", superlative(goal), "largest stall", "why")
     kept = [0, *(at for at in range(1, len(head) + 1) if any(row[at] for row in rows))]

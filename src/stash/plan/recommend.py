@@ -146,8 +146,8 @@ def _loosened_to(option: str, nearest: Evaluation) -> tuple[str, str]:
 def _hours_up(seconds: float) -> str:
     """As it is typed, rounded up to a tenth of an hour, or to a minute below one."""
     if seconds < 3600:
-        return f"{math.ceil(seconds / 60 - 1e-9)}m"
-    return f"{math.ceil(seconds / 360 - 1e-9) / 10:g}h"
+        return f"{math.ceil(seconds / 60)}m"
+    return f"{math.ceil(seconds / 360) / 10:g}h"
 
 
 # The plan

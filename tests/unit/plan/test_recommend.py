@@ -229,10 +229,10 @@ def test_equal_offers_are_tied_and_no_experiment_can_tell():
 
 def test_what_nothing_keeps_is_told_with_what_would_have_to_change():
     # The pair takes 1.3 h for $6.50, the single 2 h for $4.00; of the pair's 130 ms a step 30 are stalls.
-    hour = asked(deadline_seconds=HOUR)
+    hour = asked(deadline_seconds=1.1 * HOUR)
     assert hour.chosen is None
-    assert (hour.relaxations[0].option, hour.relaxations[0].to) == ("deadline", "1.3h")
-    assert "for 1.0 h it would have to be 1.3 times as fast, which its stalls could give" in hour.relaxations[0].text
+    assert (hour.relaxations[0].option, hour.relaxations[0].to) == ("deadline", "1.4h")
+    assert "for 1.1 h it would have to be 1.2 times as fast, which its stalls could give" in hour.relaxations[0].text
     half = asked(deadline_seconds=HOUR / 2)
     assert "would have to be 2.6 times as fast, and without any stall it is 1.3 times" in half.relaxations[0].text
     cheap = asked(budget_dollars=2.0)
