@@ -62,6 +62,8 @@ def read(
     makes = Used(about="one worker's seconds per sample", unit="seconds", quantity=base.loading.make)
     other_cores = target.cores is not None and base.target.cores is not None and target.cores.origin == "data sheet"
     beyond: tuple[str, ...] = ("cores are taken to be as fast as those measured",) if other_cores else ()
+    if target.cores is None and target != base.target:
+        beyond = ("how many cores a node has is unknown: they are taken to be enough for every worker",)
     same = wanted == Alteration()
     origin: Origin = "measured" if same else "scaled"
     parts = [Predicted("prep", prep, origin, (makes,), beyond)]
@@ -73,6 +75,11 @@ def read(
         beyond = () if same else ("storage kept up with the workers, so what it can do is not known",)
     else:
         facts, beyond = storage.facts, storage.beyond
+        if not wanted.disk_times and _unpublished(base, target, wanted):
+            beyond = (
+                *beyond,
+                "what its storage does is not published: it is taken to be as fast as the profiled one",
+            )
     parts.append(Predicted("fetch", fetch, origin, facts, beyond, all(fact.quantity.spread_known for fact in facts)))
     return PredictedStalls(tuple(parts), tuple(missing))
 
@@ -117,6 +124,13 @@ def _storage(base: Base, target: Target, wanted: Alteration) -> NodeStorage | No
         if there is not None:
             return there
     return None if as_it_did is None else served(Storage(bytes_per_second=as_it_did), None, base.draws)
+
+
+def _unpublished(base: Base, target: Target, wanted: Alteration) -> bool:
+    """Whether another machine's storage is described, and not how fast it is."""
+    if target.storage is None or target.storage == base.target.storage:
+        return False
+    return served(target.storage, wanted.duration, base.draws) is None
 
 
 # What trains, and the exchange

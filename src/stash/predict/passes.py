@@ -80,6 +80,8 @@ def records(profile: Profile) -> str:
 
 # Compute
 
+_TENSOR_CORES = frozenset({"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"})
+"""Architectures that have them."""
 _LARGE_CHANGE = 4.0
 """Times the batch: published speeds at two batches seldom lie farther apart."""
 
@@ -147,6 +149,11 @@ def compute_scale(
     if target.device != measured.device:
         first, second = known.gpu(measured.device or ""), named_gpu(target.device or "", known)
         batch = None if before is None else before.batch
+        beyond += [
+            f"the rate of {gpu.name}'s tensor cores is in no table: data sheets' ratios count its others only"
+            for gpu in (first, second)
+            if gpu.architecture in _TENSOR_CORES and gpu.tensor_fp16_flops_per_second is None
+        ]
         if wanted.gpu is not None and wanted.gpu.lower() == second.model.lower() != second.name.lower():
             beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
         roofline = roofline_ratio(profile.workload.operators, first, second)
