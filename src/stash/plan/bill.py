@@ -23,7 +23,7 @@ from stash.core.formatting import listed, span
 from stash.core.intervals import Interval
 from stash.core.records.base import Number, Record
 from stash.core.units import MONTH_HOURS
-from stash.plan.records import BillItem, PlanFact, Rental, StallShare
+from stash.plan.records import BillItem, HourlyPrice, PlanFact, Rental, StallShare
 from stash.predict.draws import OUTSIDE, Array, Draws, Used, intervals
 from stash.predict.forecast import Predicted, StallDraws
 
@@ -154,7 +154,7 @@ def bill(
     ``first_epoch_seconds`` are those that the first epoch takes more than the others, ``[draws]``: its data are not
     in memory yet. ``None``: not counted.
     """
-    per_second = hourly(rental, draws) * rental.nodes / HOUR
+    per_second = hourly(rental.price, f"{rental.cloud}/{rental.instance}", draws) * rental.nodes / HOUR
     parts = []
 
     def lasts(name: ItemName, seconds: Array, text: str, known: bool) -> None:
@@ -178,16 +178,16 @@ def bill(
     )
 
 
-def hourly(rental: Rental, draws: Draws) -> Array:
-    """Dollars of one instance for an hour, ``[draws]``: the same however many are rented.
+def hourly(asked: HourlyPrice, of: str, draws: Draws) -> Array:
+    """Dollars of one instance for an hour, ``[draws]``: the same however many are rented. ``of`` names the type.
 
     A list price holds or it has changed; it does not drift. So the draws beyond the ends of its interval are at the
     ends, and all others at the price. Where nothing says how it moves, the bill is that at the listed price.
     """
-    price = rental.price.dollars_per_hour
-    if price.low is None or price.high is None:
+    price = asked.dollars_per_hour
+    if price.low is None or price.high is None or price.low == price.high:
         return np.full(draws.count, price.value)
-    drawn = draws.uniforms(f"price of {rental.cloud}/{rental.instance}")
+    drawn = draws.uniforms(f"price of {of}")
     # One draw more than lies outside, so that the interval of the draws has these ends again.
     outside = (int(OUTSIDE * draws.count) + 1) / draws.count
     return np.where(drawn < outside, price.low, np.where(drawn > 1 - outside, price.high, price.value))

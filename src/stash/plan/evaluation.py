@@ -124,7 +124,7 @@ class Evaluator:
 
     def chain(self, rentable: Rentable, shape: Shape, own: bool) -> CandidateChain:
         """At its floor; raises UserError where nothing is known of the device's speed."""
-        price = hourly(rentable.rental(1), shape.base.draws)
+        price = hourly(rentable.price, rentable.key, shape.base.draws)
         supply = None if own else _supply(rentable, shape, _most_workers(rentable, shape.base))
         floor = self._floors.row(shape, price, supply)
         if self._calibrate is not None:

@@ -259,8 +259,8 @@ def _assumed(
 ) -> Iterator[str]:
     """What was taken for granted, besides the policy of scaling."""
     yield "steps are those of the profile's rung cold in the first epoch, and then as memory caches the data"
-    rentals = [rentable.rental(1) for rentable in candidates.market.rentables]
-    yield from not_counted(bill, rentals, first_epoch=True)
+    alike = {(each.instance.cloud, each.price.paid_as): each for each in candidates.market.rentables}
+    yield from not_counted(bill, [each.rental(1) for each in alike.values()], first_epoch=True)
     if len(problem.bases) > 1:
         used = {chain.rentable.key: chain.shape.key.base for chain in candidates.chains}
         for number, file in enumerate(files):

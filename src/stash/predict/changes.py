@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from stash.catalog.facts import GpuFacts
@@ -165,8 +166,12 @@ class Alteration(Options):
         return {each.name: value for each in fields(Alteration) if (value := getattr(self, each.name)) is not None}
 
     def changed(self, **facts: Any) -> Alteration:
-        """The same but for these fields."""
-        return replace(self, **facts)
+        """The same but for these fields, which are no texts to be read but what reading them gives."""
+        other = copy(self)
+        for name, value in facts.items():
+            object.__setattr__(other, name, value)
+        other.check()
+        return other
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from pydantic import model_validator
 from scipy.special import ndtri
 
 from stash.core.errors import StashError
-from stash.core.intervals import Interval
+from stash.core.intervals import Interval, within
 from stash.core.records.base import Record
 
 Origin = Literal["given", "measured", "scaled", "data sheet"]
@@ -41,7 +41,7 @@ class Quantity(Record):
 
     @model_validator(mode="after")
     def _within_its_ends(self) -> Quantity:
-        if not self.interval.holds_itself:
+        if not within(self.value, self.low, self.high):
             raise StashError(f"{self.value:g} is not between {self.low} and {self.high} ({self.source})")
         return self
 

@@ -159,7 +159,8 @@ def sweep(base: Base, wanted: Alteration, over: Sequence[SweptOption]) -> tuple[
     _refuse_unknown_names(base, over)
     points = []
     for texts in itertools.product(*(axis.texts for axis in over)):
-        here = {field_of(axis.option): text for axis, text in zip(over, texts, strict=True)}
+        fields = [field_of(axis.option) for axis in over]
+        here = {name: parse(name, text) for name, text in zip(fields, texts, strict=True)}
         points.append(_point(base, texts, wanted.changed(**here)))
     if all(point.told is None for point in points):
         raise UserError(points[0].why or "no point of that sweep can be predicted")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from forecast_profiles import cpu_job, gpu_job
@@ -58,7 +60,7 @@ def test_faster_links_inside_a_node_are_never_slower(base: Base, rate: float, ti
                 "network": Network(bytes_per_second=rates[1]), "machine": None, "name": "described",
             }
         )  # fmt: skip
-        described = Base(**{**base.__dict__, "clusters": lambda name: target})
+        described = replace(base, clusters=lambda name: target)
         return steps(described, cluster="described.yaml")
 
     never_slower(on(rate * times), on(rate))
@@ -80,7 +82,7 @@ def test_a_smaller_part_of_a_gpu_is_never_faster(one: float, other: float, gpu: 
             name="slices", nodes=1, devices=1, backend="nccl", device=gpu, device_share=share,
             cores=Quantity(value=16, origin="given", source="x"),
         )  # fmt: skip
-        return steps(Base(**{**BASES[0].__dict__, "clusters": lambda name: target}), cluster="slices.yaml")
+        return steps(replace(BASES[0], clusters=lambda name: target), cluster="slices.yaml")
 
     never_slower(on(large), on(small))
 
