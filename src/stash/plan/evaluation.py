@@ -20,7 +20,7 @@ from stash.plan.candidates import Rentable
 from stash.plan.hourly_prices import kept, quantile_at
 from stash.plan.records import Goal, Rental, Setting, Unranked
 from stash.plan.settings import Shape
-from stash.predict.cluster import Transport
+from stash.predict.cluster import NodeTransport
 from stash.predict.draws import Array, Draws
 from stash.predict.forecast import StallDraws
 from stash.predict.forecasting import lost, stall_draws
@@ -112,7 +112,7 @@ class Evaluator:
         floors: Floors,
         bases: Sequence[Base],
         calibrate: Calibration | None,
-        transport: Transport | None,
+        transport: NodeTransport | None,
     ) -> None:
         self.goal, self._facts, self._floors, self._calibrate = goal, facts, floors, calibrate
         self._transport = transport

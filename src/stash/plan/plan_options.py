@@ -24,7 +24,7 @@ from stash.core.intervals import Interval
 from stash.core.units import nearest, parse_dollars
 from stash.plan.bill import BillFacts
 from stash.plan.records import PLAN_SUFFIX, Constraints, Goal, ScalingPolicy, TrainingWork
-from stash.predict.cluster import TRANSPORTS, Transport
+from stash.predict.cluster import TRANSPORTS, NodeTransport
 from stash.store.storing import store_option
 from stash.ui.options import Options, argument, flag, json_flag, option
 
@@ -131,7 +131,7 @@ class PlanOptions(Options):
         "FILE", "Your own machines and prices (docs/how-to/own-instances.md); else the usual file.", Path, panel=_MAY
     )
 
-    transport: Transport | None = option(
+    transport: NodeTransport | None = option(
         "HOW", "Between nodes: sockets, or efa or infiniband where a type has it; else as profiled, or sockets.",
         parsers.one_of(TRANSPORTS, shown=("sockets", "efa", "infiniband")), panel=_HOW,
     )  # fmt: skip

@@ -49,7 +49,7 @@ def of_chosen(goal: Goal, evaluation: Evaluation) -> str:
         return f"the fastest that stays within {dollars(goal.budget_dollars or 0.0)} {sure}"
     kept = [hours(goal.deadline_seconds)] if goal.deadline_seconds is not None else []
     kept += [dollars(goal.budget_dollars)] if goal.budget_dollars is not None else []
-    return f"the cheapest that keeps {' and '.join(kept)} {sure}" if kept else "the cheapest of all"
+    return f"the cheapest that keeps {' and '.join(kept)} {sure}" if kept else "the cheapest in the mean"
 
 
 def of_tied(goal: Goal, chosen: Evaluation, better: float) -> str:

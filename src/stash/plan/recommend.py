@@ -261,6 +261,8 @@ def _assumed(
     yield "steps are those of the profile's rung cold in the first epoch, and then as memory caches the data"
     alike = {(each.instance.cloud, each.price.paid_as): each for each in candidates.market.rentables}
     yield from not_counted(bill, [each.rental(1) for each in alike.values()], first_epoch=True)
+    if any(chain.shape.nodes[-1] > 1 for chain in candidates.chains):
+        yield problem.talk
     if len(problem.bases) > 1:
         used = {chain.rentable.key: chain.shape.key.base for chain in candidates.chains}
         for number, file in enumerate(files):

@@ -24,7 +24,7 @@ from stash.plan.candidates import Market, Rentable, market
 from stash.plan.evaluation import FLOOR, WHOLE, Calibration, CandidateChain, Evaluation, Evaluator
 from stash.plan.records import Constraints, Goal, Unranked
 from stash.plan.settings import Nearest, Shapes, StepPlan, measured_machines, profiled_on, room, with_machines
-from stash.predict.cluster import Target, Transport
+from stash.predict.cluster import NodeTransport, Target, transport_used
 from stash.predict.passes import Base, command
 
 _FROM_CPUS = "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that"
@@ -72,9 +72,9 @@ class PlanProblem:
         machines: Mapping[str, Target],
         now: date,
         calibrate: Calibration | None = None,
-        transport: Transport | None = None,
+        transport: NodeTransport | None = None,
     ) -> None:
-        self._given, self._now = frozenset(machines), now
+        self._given, self._now, self._transport = frozenset(machines), now, transport
         self._machines = {**measured_machines(bases, catalog, transport), **machines}
         self.bases = tuple(with_machines(base, catalog, self._machines) for base in bases)
         self._catalog = catalog
@@ -82,6 +82,14 @@ class PlanProblem:
         self._shapes = Shapes(self.bases, plan)
         floors = Floors(self.bases, catalog, plan.goal.confidence)
         self.evaluator = Evaluator(plan.goal, facts, floors, self.bases, calibrate, transport)
+
+    @property
+    def talk(self) -> str:
+        """How several machines are taken to talk, in a sentence."""
+        used = self._transport or transport_used(self.bases[0].target.network)
+        if used == "rdma":
+            return "machines talk over EFA or InfiniBand where a type has it, else over sockets (--transport sockets)"
+        return "machines talk over sockets, which need no set-up (--transport efa: where a type has it)"
 
     def candidates(self, constraints: Constraints) -> CandidateSet:
         """Every candidate; raises UserError if there is none."""

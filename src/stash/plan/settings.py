@@ -20,7 +20,7 @@ from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.plan.candidates import Rentable
 from stash.plan.records import Goal
-from stash.predict.cluster import Target, Transport, transport_used
+from stash.predict.cluster import NodeTransport, Target, transport_used
 from stash.predict.cluster_sources import of_instance
 from stash.predict.draws import Array
 from stash.predict.forecasting import AS_IT_IS
@@ -268,7 +268,7 @@ def profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> boo
 
 
 def measured_machines(
-    bases: Sequence[Base], catalog: Catalog, transport: Transport | None = None
+    bases: Sequence[Base], catalog: Catalog, transport: NodeTransport | None = None
 ) -> dict[str, Target]:
     """One node of each type that was profiled, by name: as measured, and of the data sheet what was not."""
     machines: dict[str, Target] = {}

@@ -18,9 +18,9 @@ from stash.predict.cluster import (
     TRANSPORTS,
     Network,
     NetworkKind,
+    NodeTransport,
     Storage,
     Target,
-    Transport,
     transport_used,
 )
 from stash.predict.cluster_sources import network_rate, of_instance
@@ -98,7 +98,7 @@ class Alteration(Options):
     gpu: str | None = option("NAME", "Another GPU, like A100-SXM4-80GB.", _name, panel=_MACHINES)
     network: float | None = option("RATE", "Of a node, like 100gbit.", _rate, panel=_MACHINES)
     """Bytes per second, one direction, as it is sold."""
-    transport: Transport | None = option(
+    transport: NodeTransport | None = option(
         "HOW", "Between nodes: sockets, or efa or infiniband where a type has it; else as profiled, or sockets.",
         parsers.one_of(TRANSPORTS, shown=("sockets", "efa", "infiniband")), panel=_MACHINES,
     )  # fmt: skip
@@ -293,7 +293,7 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     return target.model_copy(update=update)
 
 
-def _otherwise_linked(measured: Target, nodes: int, transport: Transport, known: Catalog) -> Target:
+def _otherwise_linked(measured: Target, nodes: int, transport: NodeTransport, known: Catalog) -> Target:
     """Machines like those measured, talking over what they did not; raises UserError where their type is unknown."""
     type_ = next((each for each in known.instances if each.name.lower() == measured.machine), None)
     if type_ is None:
@@ -368,7 +368,7 @@ def named_gpu(name: str, known: Catalog) -> GpuFacts:
     return variants[0] if variants else known.gpu(name)
 
 
-def _network(target: Target, rate: float, transport: Transport | None) -> Network:
+def _network(target: Target, rate: float, transport: NodeTransport | None) -> Network:
     """A line of that rate: what collectives reach of it is published for NCCL; gloo's sockets fill what they get."""
     old = target.network or Network()
     kind: NetworkKind | None = old.transport

@@ -20,9 +20,9 @@ Wiring = Literal["nvswitch", "nvlink", "pcie", "host"]
 """Between devices of a node: through switches, direct pairs, PCIe and its switches, or host memory (CPUs)."""
 NetworkKind = Literal["tcp", "efa", "infiniband"]
 """How nodes talk: sockets, AWS's EFA, or InfiniBand and RoCE."""
-Transport = Literal["sockets", "rdma"]
+NodeTransport = Literal["sockets", "rdma"]
 """What is asked for: TCP sockets, or what the machine has that passes the kernel by, EFA or InfiniBand."""
-TRANSPORTS: dict[str, Transport] = {
+TRANSPORTS: dict[str, NodeTransport] = {
     "sockets": "sockets", "tcp": "sockets", "efa": "rdma", "infiniband": "rdma", "ib": "rdma", "roce": "rdma",
     "rdma": "rdma",
 }  # fmt: skip
@@ -229,7 +229,7 @@ def published_shares(without: str | None = None) -> tuple[Share, ...]:
     )
 
 
-def transport_used(network: Network | None) -> Transport:
+def transport_used(network: Network | None) -> NodeTransport:
     """How profiled nodes talked: over sockets, unless they were faster than any sockets are said to be."""
     if network is None:
         return "sockets"

@@ -20,11 +20,14 @@ from stash.core.intervals import Interval, median_interval
 from stash.core.records.host import Host, Probe
 from stash.core.records.profile import Collective, Profile
 from stash.predict import cluster
-from stash.predict.cluster import Backend, Network, NetworkKind, NodeLinks, Storage, Target, Transport, Wiring
+from stash.predict.cluster import Backend, Network, NetworkKind, NodeLinks, NodeTransport, Storage, Target, Wiring
 from stash.predict.draws import Quantity, measured
 
+_LEAST_OF_STORAGE = 0.5
+"""Of a rate that storage is sold with."""
 
-def of_instance(instance: Instance, nodes: int, transport: Transport = "sockets") -> Target:
+
+def of_instance(instance: Instance, nodes: int, transport: NodeTransport = "sockets") -> Target:
     """``nodes`` of this type: what its data sheet claims times what collectives were seen to reach of such claims.
 
     Over sockets, which need no set-up; with ``rdma`` over EFA or InfiniBand where the type has one.
@@ -60,8 +63,8 @@ def _one_of(instance: Instance, remote: bool) -> Target:
         cores=sheet.fact(instance.vcpus),
         memory_bytes=sheet.fact(instance.memory_bytes),
         storage=Storage(
-            bytes_per_second=sheet.fact(instance.remote_disk_bytes_per_second),
-            burst_bytes_per_second=sheet.fact(instance.remote_disk_burst_bytes_per_second),
+            bytes_per_second=sheet.storage(instance.remote_disk_bytes_per_second),
+            burst_bytes_per_second=sheet.storage(instance.remote_disk_burst_bytes_per_second),
             remote=True,
             burst_seconds=burst_seconds,
         ),
@@ -78,6 +81,14 @@ class _Sheet:
         if value is None:
             return None
         return Quantity(value=value, origin="data sheet", as_of=self._instance.as_of, source=self._instance.source)
+
+    def storage(self, claimed: float | None) -> Quantity | None:
+        """A rate that is sold: loaders get from half of it to all, which is an assumption, as nobody published it."""
+        fact = self.fact(claimed)
+        if fact is None:
+            return None
+        ends = {"low": _LEAST_OF_STORAGE * fact.value, "high": fact.value}
+        return fact.model_copy(update={**ends, "source": f"{fact.source}; from half of it to all: an assumption"})
 
     def inside(self) -> NodeLinks | None:
         """Links between devices; where only pairs are known, anything between the slowest and the fastest pair."""

@@ -131,7 +131,7 @@ def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
         yield item.name, f"unknown: {item.why}"
     over = answer.told.target.talks_over
     if over is not None:
-        others = "" if over != "sockets" else "; `--transport efa` or `infiniband` where it is set up"
+        others = "" if over != "sockets" else "; `--transport efa` or `infiniband` where they have it"
         yield "transport", f"between nodes over {over}{others}"
     yield "next", _next(answer)
     for stop in answer.enough:
