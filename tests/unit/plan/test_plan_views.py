@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import plan_builder
 import pytest
@@ -202,6 +203,14 @@ def test_a_note_escapes_what_comes_from_elsewhere_and_keeps_its_tables_whole() -
 def test_control_characters_of_an_artefact_never_reach_a_terminal() -> None:
     shown = page(plan_builder.plan(workload="evil\x1b[31m"))
     assert "\x1b[31m" not in render(shown, 80)
+
+
+def test_no_number_stands_beside_a_question_mark() -> None:
+    commands = Path(__file__).parents[2] / "golden/commands"
+    for file in commands.glob("*.txt"):
+        text = file.read_text()
+        assert "± ?" not in text, file.name
+        assert "+/- ?" not in text, file.name
 
 
 def test_hours_dollars_and_chances_are_written_with_few_digits() -> None:
