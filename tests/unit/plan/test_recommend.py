@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import date
 
@@ -17,7 +18,7 @@ from stash.catalog.offers import Catalog, Columns
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.core.records.host import Gpu, Host, Limits
-from stash.core.records.profile import Profile
+from stash.core.records.profile import Memory, Profile
 from stash.plan.bill import BillFacts
 from stash.plan.page import page, verdict
 from stash.plan.recommend import recommend
@@ -225,6 +226,18 @@ def test_equal_offers_are_tied_and_no_experiment_can_tell():
     assert [plan.chosen.best, plan.tied[0].best] == [0.5, 0.5]
     assert plan.risk.regret == Interval(value=0.0, low=0.0, high=0.0)
     assert "rent any of those that are tied" in page(plan).next_steps[-1]
+
+
+def test_a_type_that_not_even_one_sample_fits_into_is_left_out_with_the_numbers():
+    # 64 samples take 100 GB, so one takes about 1.5 GiB: of 16 GiB ten fit, in seven passes or more, of 1 GiB none.
+    tiny = box("tiny", gpu_count=1, **{**V100, "gpu_memory_bytes": 2**30})
+    found = small((SINGLE, 2.0), (tiny, 0.1))
+    job = gpu_job(memory=(Memory(rank=0, allocated_bytes=100 * 10**9),))
+    plan = asked(job, Catalog(GPUS, found.instances, found.columns), samples=1e6, most_nodes=1)
+    assert [choice.rented.instance for choice in plan.choices] == ["single"]
+    assert plan.chosen.setting.accumulate >= 7
+    (why,) = (each.why for each in plan.unranked if each.instance == "tiny")
+    assert re.fullmatch(r"a single sample needs 1\.[5-9] GiB of its 1 GiB", why)
 
 
 def test_what_nothing_keeps_is_told_with_what_would_have_to_change():
