@@ -16,7 +16,7 @@ from stash.catalog import shipped
 from stash.catalog.facts import Date, GpuFacts, Instance, Price, PriceKind, tokens
 from stash.catalog.machines import Ownership
 from stash.core import units
-from stash.core.units import nearest
+from stash.core.units import format_rate, nearest
 from stash.core.user_files import UserFile, load, loads, quantity
 
 ON_PREMISE = "on-premise"
@@ -160,6 +160,7 @@ def _checked(path: Path, file: UserFile[_Content]) -> OwnFile:
             raise file.mistake(("instances", number, "name"), f"there are two instances called {entry.name!r}")
         seen.add((entry.cloud, entry.name))
         _check_money(entry, number, file)
+        _check_order(entry, number, file)
         if entry.gpu is not None and not _variants(entry.gpu, known):
             alike = nearest(entry.gpu, known)
             hint = f"did you mean {', '.join(alike)}? Otherwise " if alike else ""
@@ -199,6 +200,19 @@ def _check_money(entry: OwnInstance, number: int, file: UserFile[_Content]) -> N
     if entry.price is not None and entry.purchase is not None:
         why = "purchase says already what an hour costs; leave one of them out"
         raise file.mistake(("instances", number, "price"), why)
+
+
+_ORDERED = (("pair_min", "pair_max"), ("network", "network_burst"))
+"""Fields of which the first is never above the second."""
+
+
+def _check_order(entry: OwnInstance, number: int, file: UserFile[_Content]) -> None:
+    """Raise UserError for fields that contradict each other."""
+    for less, more in _ORDERED:
+        low, high = getattr(entry, less), getattr(entry, more)
+        if low is not None and high is not None and low > high:
+            why = f"is above {more} ({format_rate(low)} and {format_rate(high)}); swap them, or leave one out"
+            raise file.mistake(("instances", number, less), why)
 
 
 def _variants(name: str, known: Mapping[str, GpuFacts]) -> list[GpuFacts]:
@@ -260,7 +274,8 @@ def _instance(entry: OwnInstance, cloud: str, path: Path, known: Mapping[str, Gp
         given.setdefault("gpu_count", 1.0)
         sizes = {gpu.memory_bytes for gpu in variants}
         if len(sizes) == 1 and None not in sizes:
-            given.setdefault("gpu_memory_bytes", sizes.pop())
+            # A part of a GPU has that part of its memory.
+            given.setdefault("gpu_memory_bytes", sizes.pop() * min(1.0, given["gpu_count"]))
     about = {"as_of": entry.as_of or "undated", "source": entry.source or str(path), "layer": "user"}
     return Instance(cloud=cloud, name=entry.name, **about, **given)
 

@@ -138,7 +138,7 @@ def span(seconds: float) -> str:
 def span_interval(time: Interval, scale: Scale | None = None) -> str:
     """``"20.7 ± 0.8 h"``, on ``scale`` if one is given."""
     size = span_scale(time.value) if scale is None else scale
-    return f"{size.number(time.value)} {spread(time, size)} {size.unit}"
+    return f"{size.number(time.value)} {plus_minus(time, size)} {size.unit}"
 
 
 def dollars(value: float, decimals: int | None = None) -> str:
@@ -149,12 +149,7 @@ def dollars(value: float, decimals: int | None = None) -> str:
 
 def dollars_interval(money: Interval) -> str:
     """``"$338 ± 14"``."""
-    return f"{dollars(money.value)} {spread(money, Scale('$', 1.0, money_decimals(money.value)))}"
-
-
-def spread(measured: Interval, scale: Scale) -> str:
-    """``"± 0.8"``; ``"± ?"`` of one that is unknown."""
-    return "± ?" if measured.half_width is None else plus_minus(measured, scale)
+    return f"{dollars(money.value)} {plus_minus(money, Scale('$', 1.0, money_decimals(money.value)))}"
 
 
 def chance(probability: float | None, limit: float | None = None) -> str:

@@ -43,9 +43,7 @@ class Interval(Record):
     @property
     def holds_itself(self) -> bool:
         """Whether the value is a finite number inside its interval, or its interval is wholly unknown."""
-        if self.low is None or self.high is None:
-            return self.low is self.high and math.isfinite(self.value)
-        return -math.inf < self.low <= self.value <= self.high < math.inf
+        return within(self.value, self.low, self.high)
 
     def below(self, fact: float, tolerance: float = 0.0) -> bool:
         """Whether the whole interval lies below ``fact`` less its ``tolerance``; never if it is unknown."""
@@ -84,6 +82,13 @@ class Interval(Record):
         """The same measurement in another unit, or per something else; ``factor`` is positive."""
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
         return Interval(value=self.value * factor, low=low, high=high, repetitions=self.repetitions)
+
+
+def within(value: float, low: float | None, high: float | None) -> bool:
+    """Whether a value is a finite number between its ends, or both of them are unknown."""
+    if low is None or high is None:
+        return low is high and math.isfinite(value)
+    return -math.inf < low <= value <= high < math.inf
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:

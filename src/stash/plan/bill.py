@@ -23,7 +23,7 @@ from stash.core.formatting import listed, span
 from stash.core.intervals import Interval
 from stash.core.records.base import Number, Record
 from stash.core.units import MONTH_HOURS
-from stash.plan.records import BillItem, PlanFact, Rental, StallShare
+from stash.plan.records import BillItem, HourlyPrice, PlanFact, Rental, StallShare
 from stash.predict.draws import OUTSIDE, Array, Draws, Used, intervals
 from stash.predict.forecast import Predicted, StallDraws
 
@@ -80,8 +80,6 @@ class Bill:
     stall_dollars: tuple[Array, ...]
     """Of each of those over the whole training."""
     step: Array
-    price_known: bool
-    """Whether the draws of the price hold all there is to be uncertain about."""
 
     @cached_property
     def seconds(self) -> Array:
@@ -135,7 +133,7 @@ class Bill:
                 name=part.name,
                 seconds=_interval(part.seconds, part.spread_known),
                 share=float(part.seconds.mean()) / step,
-                dollars=_interval(dollars, part.spread_known and self.price_known),
+                dollars=_interval(dollars, part.spread_known),
                 origin=part.origin,
                 facts=tuple(map(plan_fact, part.facts)),
             )
@@ -156,12 +154,11 @@ def bill(
     ``first_epoch_seconds`` are those that the first epoch takes more than the others, ``[draws]``: its data are not
     in memory yet. ``None``: not counted.
     """
-    per_second = hourly(rental, draws) * rental.nodes / HOUR
-    price_known = rental.price.dollars_per_hour.low is not None
+    per_second = hourly(rental.price, f"{rental.cloud}/{rental.instance}", draws) * rental.nodes / HOUR
     parts = []
 
     def lasts(name: ItemName, seconds: Array, text: str, known: bool) -> None:
-        parts.append(BillPart(name, seconds, seconds * per_second, text, known, known and price_known))
+        parts.append(BillPart(name, seconds, seconds * per_second, text, known, known))
 
     known = all(part.spread_known for part in stalls.parts)
     start = _start(stalls, facts, draws)
@@ -172,26 +169,25 @@ def bill(
     at = f"{rental.nodes} × ${rental.price.dollars_per_hour.value:,.4g}/h"
     lasts("training", steps * stalls.step, f"{steps:,.0f} steps of {stalls.step.mean():,.4g} s at {at}", known)
     wall: Array = np.sum([part.seconds for part in parts], axis=0)
-    parts += _timeless_items(wall, all(part.seconds_known for part in parts), per_second, price_known, rental, facts)
+    parts += _timeless_items(wall, all(part.seconds_known for part in parts), per_second, rental, facts)
     return Bill(
         parts=tuple(parts),
         predicted=stalls.parts,
         stall_dollars=tuple(steps * part.seconds * per_second for part in stalls.parts),
         step=stalls.step,
-        price_known=price_known,
     )
 
 
-def hourly(rental: Rental, draws: Draws) -> Array:
-    """Dollars of one instance for an hour, ``[draws]``: the same however many are rented.
+def hourly(asked: HourlyPrice, of: str, draws: Draws) -> Array:
+    """Dollars of one instance for an hour, ``[draws]``: the same however many are rented. ``of`` names the type.
 
     A list price holds or it has changed; it does not drift. So the draws beyond the ends of its interval are at the
-    ends, and all others at the price.
+    ends, and all others at the price. Where nothing says how it moves, the bill is that at the listed price.
     """
-    price = rental.price.dollars_per_hour
-    if price.low is None or price.high is None:
+    price = asked.dollars_per_hour
+    if price.low is None or price.high is None or price.low == price.high:
         return np.full(draws.count, price.value)
-    drawn = draws.uniforms(f"price of {rental.cloud}/{rental.instance}")
+    drawn = draws.uniforms(f"price of {of}")
     # One draw more than lies outside, so that the interval of the draws has these ends again.
     outside = (int(OUTSIDE * draws.count) + 1) / draws.count
     return np.where(drawn < outside, price.low, np.where(drawn > 1 - outside, price.high, price.value))
@@ -215,7 +211,7 @@ def _start(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, s
 
 
 def _timeless_items(
-    wall: Array, wall_known: bool, per_second: Array, price_known: bool, rental: Rental, facts: BillFacts
+    wall: Array, wall_known: bool, per_second: Array, rental: Rental, facts: BillFacts
 ) -> list[BillPart]:
     """Items that take no time: what rounding, disks and data that leave add to ``wall`` seconds."""
     nothing = np.zeros_like(wall)
@@ -230,7 +226,7 @@ def _timeless_items(
         least = 0.0 if tariff.least_seconds is None else tariff.least_seconds.value
         idle = rounded_up(wall, by, least) - wall
         text = f"{rental.cloud} bills by {by:,.0f} s, {least:,.0f} s at least"
-        costs("rounding", idle * per_second, text, wall_known and price_known)
+        costs("rounding", idle * per_second, text, wall_known)
     disk = _disk(rental, facts)
     if disk is not None:
         size, rate = disk

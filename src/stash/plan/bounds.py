@@ -39,6 +39,7 @@ from stash.plan.settings import Shape
 from stash.predict.changes import Alteration
 from stash.predict.cluster import Target
 from stash.predict.draws import Array
+from stash.predict.forecasting import AS_IT_IS
 from stash.predict.passes import Base, Passes, compute_scale
 
 
@@ -64,7 +65,7 @@ def altered(shape: Shape) -> Alteration:
     before = shape.base.passes
     assert before is not None, "a step's samples are counted"
     batch, accumulate = shape.key.batch, shape.key.accumulate
-    return Alteration(
+    return AS_IT_IS.changed(
         batch=None if batch == before.batch else batch,
         accumulate=None if accumulate == before.accumulated else accumulate,
     )

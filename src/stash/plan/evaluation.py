@@ -20,6 +20,7 @@ from stash.plan.candidates import Rentable
 from stash.plan.hourly_prices import kept, quantile_at
 from stash.plan.records import Goal, Rental, Setting, Unranked
 from stash.plan.settings import Shape
+from stash.predict.cluster import NodeTransport
 from stash.predict.draws import Array, Draws
 from stash.predict.forecast import StallDraws
 from stash.predict.forecasting import lost, stall_draws
@@ -111,8 +112,10 @@ class Evaluator:
         floors: Floors,
         bases: Sequence[Base],
         calibrate: Calibration | None,
+        transport: NodeTransport | None,
     ) -> None:
         self.goal, self._facts, self._floors, self._calibrate = goal, facts, floors, calibrate
+        self._transport = transport
         self._forecasts: dict[tuple[object, ...], StallDraws] = {}
         self._evaluated: dict[tuple[int, int], Evaluation] = {}
         self._cached = [None if base.loading is None else dataset_bytes(base.profile) for base in bases]
@@ -121,7 +124,7 @@ class Evaluator:
 
     def chain(self, rentable: Rentable, shape: Shape, own: bool) -> CandidateChain:
         """At its floor; raises UserError where nothing is known of the device's speed."""
-        price = hourly(rentable.rental(1), shape.base.draws)
+        price = hourly(rentable.price, rentable.key, shape.base.draws)
         supply = None if own else _supply(rentable, shape, _most_workers(rentable, shape.base))
         floor = self._floors.row(shape, price, supply)
         if self._calibrate is not None:
@@ -208,7 +211,7 @@ class Evaluator:
             update: dict[str, object] = {"workers": workers, "cache": share}
             if not (chain.own and nodes == chain.shape.base.target.nodes):  # what was measured stays so
                 kind = "instance" if chain.rentable.machine is None else "cluster"
-                update |= {"nodes": nodes, kind: chain.rentable.key}
+                update |= {"nodes": nodes, kind: chain.rentable.key, "transport": self._transport}
             base = chain.shape.base
             drawn = stall_draws(base, altered(chain.shape).changed(**update))
             self._forecasts[key] = drawn if self._calibrate is None else self._calibrate(drawn, base.draws)

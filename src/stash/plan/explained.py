@@ -18,9 +18,8 @@ from stash.core.formatting import (
     plus_minus,
     span,
     span_interval,
-    spread,
 )
-from stash.core.units import SECONDS, Scale, nearest, scale_for
+from stash.core.units import SECONDS, nearest, scale_for
 from stash.plan.plan_charts import WORDS, label
 from stash.plan.records import Choice, Goal, PlanFact, RentalPlan, Unranked
 from stash.ui.charts.chart import Grid
@@ -137,7 +136,7 @@ def _bill(choice: Choice) -> Iterator[Line]:
     rented, price = choice.rented, choice.rented.price
     origin = [price.paid_as, price.region or "any region", price.as_of or "undated", price.source, price.moved]
     cost = price.dollars_per_hour
-    each = f"{dollars(cost.value)} {spread(cost, Scale('$', 1.0, 2))}" if cost.half_width else dollars(cost.value)
+    each = dollars_interval(cost) if cost.half_width else dollars(cost.value)
     yield "price", f"{each}/h", ", ".join(filter(None, origin))
     if rented.nodes > 1:
         yield "of all nodes", f"{dollars(rented.dollars_per_hour)}/h", f"{rented.nodes} of them"

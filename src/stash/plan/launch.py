@@ -212,7 +212,7 @@ def _not_for_rent(choice: Choice, profile: Profile) -> str:
 def _resources(choice: Choice, instance: Instance, facts: BillFacts) -> dict[str, object]:
     rented = choice.rented
     wanted = resources(instance, rented.cloud, rented.price.region, rented.price.paid_as == "spot")
-    if rented.nodes > 1 and instance.rdma:
+    if choice.transport not in (None, "sockets"):
         wanted["network_tier"] = "best"
     held = (facts.dataset_bytes or 0.0) + (facts.image_bytes or 0.0)
     needed = math.ceil(held / 2**30) + _SYSTEM

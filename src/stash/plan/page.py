@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from stash.core.formatting import chance, dollars, dollars_interval, listed, money_decimals, span, span_interval
+from stash.core.intervals import Interval
 from stash.core.units import counted, round_to_sum
 from stash.plan.explained import derivation, settings
 from stash.plan.plan_charts import (
@@ -19,6 +20,7 @@ from stash.plan.plan_charts import (
     table_scale,
 )
 from stash.plan.records import Choice, Goal, RentalPlan, RuleChoice, Unranked
+from stash.predict.draws import without_interval
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
 
@@ -29,6 +31,8 @@ _MAX_INFEASIBLE = 6
 _MAX_REASONS, _MAX_UNRANKED, _MAX_ASSUMED = 2, 30, 2
 _DAY = 10
 """Letters of a date."""
+_HEAVY = 0.05
+"""Of the median: a mean farther from it than this is shown with it."""
 _SMALL = 0.005
 """Of a bill."""
 _OTHER = "plain"
@@ -57,12 +61,14 @@ def page(plan: RentalPlan, pareto: bool = False) -> Page:
 
 def _numbers(best: Choice, goal: Goal) -> Iterator[tuple[str, str]]:
     yield "rent", label(best)
-    yield "time", span_interval(best.seconds)
-    yield "cost", dollars_interval(best.dollars)
+    yield "time", f"{span_interval(best.seconds)}{_median(best.seconds, best.median_seconds, span)}"
+    yield "cost", f"{dollars_interval(best.dollars)}{_median(best.dollars, best.median_dollars, dollars)}"
     if goal.deadline_seconds is not None:
         yield "on time", chance(best.on_time, goal.deadline_seconds)
     if goal.budget_dollars is not None:
         yield "in budget", chance(best.within_budget, goal.budget_dollars)
+    if best.best is not None:
+        yield superlative(goal), chance(best.best)
     yield "price", f"{dollars(best.rented.dollars_per_hour)}/h"
     yield "where", place(best)
 
@@ -71,7 +77,21 @@ def _next(plan: RentalPlan) -> tuple[str, ...]:
     steps = [f"`{wish.typed}`: {wish.text}" for wish in plan.relaxations]
     if plan.experiment is not None:
         steps.append(f"{plan.experiment.text}: `{' '.join(plan.experiment.command)}`")
+    elif plan.tied:
+        steps.append("rent any of those that are tied: no measurement beforehand saves what it costs")
     return tuple(steps)
+
+
+def superlative(goal: Goal) -> str:
+    """What the best is called: ``"fastest"`` where only a budget is said, else ``"cheapest"``."""
+    return "fastest" if goal.budget_dollars is not None and goal.deadline_seconds is None else "cheapest"
+
+
+def _median(interval: Interval, median: float | None, text: Callable[[float], str]) -> str:
+    """The median beside a mean that a heavy tail draws away from it; empty where the two are alike."""
+    if median is None or abs(interval.value - median) <= _HEAVY * median:
+        return ""
+    return f" (median {text(median)})"
 
 
 def money_parts(choice: Choice) -> tuple[Row, ...]:
@@ -127,9 +147,10 @@ def _choices(plan: RentalPlan, shown: Sequence[Choice], pareto: bool) -> tuple[G
         rows.append((
             WORDS[item.standing], label(item), span_interval(item.seconds, scale), dollars_interval(item.dollars),
             chance(item.on_time, goal.deadline_seconds), chance(item.within_budget, goal.budget_dollars),
-            f"{name} {share:.0%}" if name else "", "" if pareto and item.standing == "front" else _why(item),
+            chance(item.best), f"{name} {share:.0%}" if name else "",
+            "" if pareto and item.standing == "front" else _why(item),
         ))  # fmt: skip
-    head = ("what", "time", "cost", "on time", "in budget", "largest stall", "why")
+    head = ("what", "time", "cost", "on time", "in budget", superlative(goal), "largest stall", "why")
     kept = [0, *(at for at in range(1, len(head) + 1) if any(row[at] for row in rows))]
     hidden = len(plan.choices) - len(shown)
     beside = "beside the front" if pareto else "more"
@@ -139,10 +160,10 @@ def _choices(plan: RentalPlan, shown: Sequence[Choice], pareto: bool) -> tuple[G
             title="",
             head=tuple(head[at - 1] for at in kept[1:]),
             rows=tuple(tuple(row[at] for at in kept) for row in rows),
-            texts=frozenset(number for number, at in enumerate(kept) if at in (0, 1, 6, 7)),
+            texts=frozenset(number for number, at in enumerate(kept) if at in (0, 1, 7, 8)),
             below=below if hidden > 0 else "",
-            ranks=tuple(int(at == 6) for at in kept),
-            prose=7 in kept,
+            ranks=tuple(int(at in (6, 7)) for at in kept),
+            prose=8 in kept,
         ),
     )
 
@@ -244,14 +265,26 @@ def _budget(wanted: float) -> str:
 
 
 def where(choice: Choice) -> str:
-    """``"aws us-east-1, on-demand at $12.24/h"``."""
-    return f"{place(choice)}, {choice.rented.price.paid_as} at {dollars(choice.rented.dollars_per_hour)}/h"
+    """``"aws us-east-1, on-demand at $12.24/h, over sockets"``."""
+    over = f", over {choice.transport}" if choice.transport else ""
+    return f"{place(choice)}, {choice.rented.price.paid_as} at {dollars(choice.rented.dollars_per_hour)}/h{over}"
 
 
 def _why(choice: Choice) -> str:
-    """The reason, and settings that change; of what nobody would rent only the reason."""
+    """The reason, and settings that change; of what nobody would rent only the reason. Why there is no interval."""
     changed = settings(choice) if choice.standing in ("chosen", "tied", "front") else ""
-    return f"{choice.why} (with {changed})" if changed else choice.why
+    text = f"{choice.why} (with {changed})" if changed else choice.why
+    unknown = None if choice.seconds.half_width is not None else blind(choice)
+    return text if unknown is None else f"{text}; {unknown}"
+
+
+def blind(choice: Choice) -> str | None:
+    """Why its time and bill have no interval, and what to do; ``None`` where they have one."""
+    return without_interval(
+        (fact.about, fact.origin, fact.low is not None, fact.source)
+        for stall in choice.stalls
+        for fact in stall.facts
+    )
 
 
 def verdict(plan: RentalPlan) -> str:
@@ -260,8 +293,9 @@ def verdict(plan: RentalPlan) -> str:
     if best is None:
         return _nothing(plan)
     text = (
-        f"Rent {best.name} ({where(best)}): done in {span_interval(best.seconds)} for "
-        f"{dollars_interval(best.dollars)}{_chances(best, plan.goal)}."
+        f"Rent {best.name} ({where(best)}): done in {span_interval(best.seconds)}"
+        f"{_median(best.seconds, best.median_seconds, span)} for {dollars_interval(best.dollars)}"
+        f"{_median(best.dollars, best.median_dollars, dollars)}{_chances(best, plan.goal)}."
     )
     lost = stall_dollars(best)
     name, share = largest_stall(best)
@@ -275,7 +309,21 @@ def verdict(plan: RentalPlan) -> str:
     if plan.tied:
         names = listed([label(item) for item in plan.tied], most=3)
         text += f" {names} {'is' if len(plan.tied) == 1 else 'are'} as good within the intervals."
-    return text
+    return f"{text}{_risked(plan)}"
+
+
+def _risked(plan: RentalPlan) -> str:
+    """How probably the choice is the best, and what it costs where it is not."""
+    found = plan.risk
+    if found is None or found.among < 2 or found.regret.value <= 0:
+        return ""
+    more = span(found.regret.value) if found.unit == "seconds" else dollars(found.regret.value)
+    most = found.regret.high or 0.0
+    worst = span(most) if found.unit == "seconds" else dollars(most)
+    return (
+        f" Of {found.among} types it is the {superlative(plan.goal)} in {chance(found.best)} of draws; not knowing "
+        f"better costs {more} in the mean, and no more than {worst} in 97.5% of draws."
+    )
 
 
 def _chances(choice: Choice, goal: Goal) -> str:
@@ -306,11 +354,11 @@ def _footer(plan: RentalPlan, shown: Sequence[Choice]) -> str:
     if len(dates) > 1:
         priced += f" to {dates[-1][:_DAY]}"
     bound = f", {plan.pruned:,} of them ruled out by a bound" if plan.pruned else ""
-    blind = any(None in (item.seconds.half_width, item.dollars.half_width) for item in shown)
-    spread = ", ± ? where that of a fact is not known" if blind else ""
+    unmoved = any(item.rented.price.dollars_per_hour.low is None for item in shown)
+    at = "; how some prices move is unknown: their bills are at the listed ones" if unmoved else ""
     return (
         f"{plan.weighed:,} combinations of offer, nodes and settings weighed{bound}; {priced}; 95% intervals from "
-        f"{plan.draws:,} draws{spread}"
+        f"{plan.draws:,} draws{at}"
     )
 
 

@@ -185,6 +185,7 @@ def choices_table(plan: RentalPlan, title: str) -> Grid:
         ("cost", lambda item: dollars_interval(item.dollars), False),
         ("on time", lambda item: chance(item.on_time, goal.deadline_seconds), False),
         ("in budget", lambda item: chance(item.within_budget, goal.budget_dollars), False),
+        ("best", lambda item: chance(item.best), False),
         ("$/h", lambda item: dollars(item.rented.dollars_per_hour), False),
         ("where", place, True),
         ("why", lambda item: item.why, True),

@@ -24,6 +24,7 @@ from stash.core.intervals import Interval
 from stash.core.units import nearest, parse_dollars
 from stash.plan.bill import BillFacts
 from stash.plan.records import PLAN_SUFFIX, Constraints, Goal, ScalingPolicy, TrainingWork
+from stash.predict.cluster import TRANSPORTS, NodeTransport
 from stash.store.storing import store_option
 from stash.ui.options import Options, argument, flag, json_flag, option
 
@@ -130,6 +131,10 @@ class PlanOptions(Options):
         "FILE", "Your own machines and prices (docs/how-to/own-instances.md); else the usual file.", Path, panel=_MAY
     )
 
+    transport: NodeTransport | None = option(
+        "HOW", "Between nodes: sockets, or efa or infiniband where a type has it; else as profiled, or sockets.",
+        parsers.one_of(TRANSPORTS, shown=("sockets", "efa", "infiniband")), panel=_HOW,
+    )  # fmt: skip
     scaling: ScalingPolicy = option(
         "per-device|global",
         "What more devices do: each trains the profiled batch (per-device), or they share it (global).",
@@ -345,6 +350,7 @@ def constraints(asked: PlanOptions, catalog: Catalog) -> Constraints:
         quotas={_known("instance type", name, types, "quota"): most for name, most in asked.quota},
         spot="allow" if asked.allow_spot or asked.spot else "never",
         oldest_price_days=asked.max_age,
+        transport=asked.transport,
     )
 
 

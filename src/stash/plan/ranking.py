@@ -3,25 +3,23 @@
 The front of all that keeps deadline and budget is exact, and so is the choice, which is one of its ends. Of every
 other type its best is looked at, as it may be tied, and as people want to know why it lost. Two choices are tied if
 the difference of what is to be least, in paired draws, has zero within its 95 % interval, and their means lie within
-``NEAR``: as uncertain as a forecast may be, one that is much worse on average is no equal (``docs/decisions/0016``).
+``NEAR``, or the other is the best of all in as many draws (``docs/decisions/0016``, ``0028``).
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from stash.core.ladder import EXCHANGE_STALLS
 from stash.core.units import format_seconds
 from stash.plan.evaluation import FLOOR, CandidateChain, Evaluation, Evaluator
 from stash.plan.hourly_prices import apart
-from stash.plan.records import Experiment, Goal
+from stash.plan.records import Goal
+from stash.plan.regret import chances, objective
 from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, aim, front, least, limits_of
 from stash.predict.draws import Array
-from stash.predict.passes import command
 
 # Why each choice stands where it does
 
@@ -51,7 +49,7 @@ def of_chosen(goal: Goal, evaluation: Evaluation) -> str:
         return f"the fastest that stays within {dollars(goal.budget_dollars or 0.0)} {sure}"
     kept = [hours(goal.deadline_seconds)] if goal.deadline_seconds is not None else []
     kept += [dollars(goal.budget_dollars)] if goal.budget_dollars is not None else []
-    return f"the cheapest that keeps {' and '.join(kept)} {sure}" if kept else "the cheapest of all"
+    return f"the cheapest that keeps {' and '.join(kept)} {sure}" if kept else "the cheapest in the mean"
 
 
 def of_tied(goal: Goal, chosen: Evaluation, better: float) -> str:
@@ -121,19 +119,10 @@ def _dollar_parts(evaluation: Evaluation) -> Mapping[str, float]:
     }
 
 
-# Ties, and the experiment that would settle one
+# Ties
 
 NEAR = 0.10
 """Of the chosen one's mean: what is farther is no tie, however uncertain."""
-SECONDS = 300.0
-"""Of an experiment: a probe's or a profile's budget with room for its start."""
-_SETTLES = 0.5
-"""Of the difference's variance: what leaves less than this is said to settle a tie."""
-
-
-def objective(goal: Goal, evaluation: Evaluation) -> Array:
-    """What is to be least, ``[draws]``."""
-    return evaluation.billed.seconds if aim(goal) == "seconds" else evaluation.billed.dollars
 
 
 def difference(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> Array:
@@ -145,75 +134,6 @@ def tied(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> bool:
     mean = float(objective(goal, chosen).mean())
     less = difference(goal, evaluation, chosen)
     return float(less.mean()) <= NEAR * mean and not apart(less)
-
-
-@dataclass(frozen=True, eq=False)
-class _Trial:
-    """One experiment on one candidate's machine, and what it leaves of the difference's variance."""
-
-    words: tuple[str, ...]
-    on: Evaluation
-    left: float
-    text: str
-
-    @property
-    def price(self) -> float:
-        return self.on.rental.dollars_per_hour * SECONDS / 3600
-
-
-def experiment(goal: Goal, chosen: Evaluation, ties: Sequence[Evaluation]) -> Experiment | None:
-    """The cheapest that settles the tie with the closest rival, else what tells most; ``None`` if nothing can."""
-    if not ties:
-        return None
-    rival = min(ties, key=lambda each: abs(float(difference(goal, each, chosen).mean())))
-    trials = list(_trials(goal, chosen, rival))
-    if not trials:
-        return None
-    settling = [each for each in trials if each.left <= _SETTLES]
-    best = min(settling, key=lambda each: each.price) if settling else min(trials, key=lambda each: each.left)
-    verdict = "settles this" if settling else f"tells {1 - best.left:.0%} of what is uncertain about this"
-    what = "probe" if best.words[1] == "probe" else "profile"
-    return Experiment(
-        command=best.words,
-        on=best.on.rental.instance,
-        seconds=SECONDS,
-        dollars=best.price,
-        text=f"one {SECONDS / 60:.0f}-minute {what} of {name(best.on)} {verdict}: it {best.text}; it costs "
-        f"{dollars(best.price)}",
-    )
-
-
-def _trials(goal: Goal, chosen: Evaluation, rival: Evaluation) -> Iterator[_Trial]:
-    """Every experiment on either machine that would tell anything."""
-    whole = float(np.var(difference(goal, rival, chosen)))
-    if whole <= 0:
-        return
-    for on, other, sign in ((rival, chosen, 1.0), (chosen, rival, -1.0)):
-        against = objective(goal, other)
-        if aim(goal) == "seconds":
-            of_stall = {part.name: on.steps * part.seconds for part in on.billed.predicted}
-        else:
-            spent = zip(on.billed.predicted, on.billed.stall_dollars, strict=True)
-            of_stall = {part.name: dollars_of for part, dollars_of in spent}
-        for words, parts, text in _experiments(on):
-            known = sum((of_stall[each] for each in parts), np.zeros_like(against))
-            settled = objective(goal, on) - known + known.mean()
-            left = float(np.var(sign * (settled - against))) / whole
-            if left < 1:
-                yield _Trial(words, on, left, text)
-
-
-def _experiments(on: Evaluation) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], str]]:
-    """Commands, the stalls that each would tell, and what it does."""
-    published = tuple(
-        part.name for part in on.drawn.parts if part.name in EXCHANGE_STALLS and part.origin == "data sheet"
-    )
-    if published:
-        yield ("stash", "probe"), published, f"measures the links that {' and '.join(published)} are forecast from"
-    forecast = tuple(part.name for part in on.drawn.parts if part.origin != "measured")
-    profile = tuple(shlex.split(command(on.shape.base.profile)))
-    if forecast:
-        yield profile, forecast, "measures the step that is forecast"
 
 
 # Standings
@@ -237,6 +157,11 @@ class Standings:
     infeasible: tuple[Evaluation, ...]
     unlisted: int
     """Types that are proven worse and not shown."""
+
+    @property
+    def feasible(self) -> tuple[Evaluation, ...]:
+        """Every one that keeps the limits, the chosen one first."""
+        return () if self.chosen is None else (self.chosen, *self.ties, *self.front, *self.lost)
 
 
 def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
@@ -270,8 +195,17 @@ def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed
             lost.append(evaluation)
         else:
             infeasible += _nearest_miss(evaluator, chains)
-    rest = tuple(each for each in best if each is not chosen and each not in ties)
-    return Standings(chosen, tuple(ties), rest, tuple(lost), tuple(infeasible), unlisted)
+    rest = [each for each in best if each is not chosen and each not in ties]
+    if chosen is not None:
+        # Where a tail is heavy the mean hides it: what is best as often as the chosen one is no loser.
+        found = (chosen, *ties, *rest, *lost)
+        shares = dict(zip(found, chances(goal, found).tolist(), strict=True))
+        alike = [
+            each for each in lost if shares[each] >= shares[chosen] and not apart(difference(goal, each, chosen))
+        ]
+        ties += alike
+        lost = [each for each in lost if each not in alike]
+    return Standings(chosen, tuple(ties), tuple(rest), tuple(lost), tuple(infeasible), unlisted)
 
 
 def _bound(chains: Sequence[CandidateChain], measure: Measure, limits: GoalLimits) -> float:

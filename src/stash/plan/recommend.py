@@ -13,11 +13,11 @@ from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.core.version import __version__
-from stash.plan import ranking
+from stash.plan import ranking, regret
 from stash.plan.bill import BillFacts, not_counted
 from stash.plan.candidates import old_prices
 from stash.plan.evaluation import Calibration, Evaluation
-from stash.plan.ranking import Standings, difference, dollars, experiment, hours, name
+from stash.plan.ranking import Standings, difference, dollars, hours, name
 from stash.plan.records import CALLED, Choice, ChoiceStanding, Constraints, Goal, Relaxation, RentalPlan
 from stash.plan.rules import ruled
 from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, aim, least, limits_of
@@ -52,14 +52,28 @@ def _of_goal(problem: PlanProblem, candidates: CandidateSet, goal: Goal) -> Iter
             to = _hours_up(nearest.sure_seconds)
             within = "" if goal.budget_dollars is None else f" within {dollars(goal.budget_dollars)}"
             text = f"the nearest deadline that anything keeps{within} is {to}"
-            yield Relaxation(option="deadline", to=to, text=f"{text}: {name(nearest)}, {hours(nearest.seconds)}")
+            needed = _faster(nearest, nearest.sure_seconds / goal.deadline_seconds, hours(goal.deadline_seconds))
+            text = f"{text}: {name(nearest)}, {hours(nearest.seconds)}; {needed}"
+            yield Relaxation(option="deadline", to=to, text=text)
     if goal.budget_dollars is not None:
         nearest = least(evaluator, chains, "sure_dollars", GoalLimits(seconds=goal.deadline_seconds))
         if nearest is not None:
             to = f"{math.ceil(nearest.sure_dollars)}"
             within = "" if goal.deadline_seconds is None else f" in {hours(goal.deadline_seconds)}"
             text = f"the least budget that does it{within} is ${int(to):,}"
-            yield Relaxation(option="budget", to=to, text=f"{text}: {name(nearest)}, {dollars(nearest.dollars)}")
+            times = nearest.sure_dollars / goal.budget_dollars
+            needed = _faster(nearest, times, f"{dollars(goal.budget_dollars)} at this price")
+            text = f"{text}: {name(nearest)}, {dollars(nearest.dollars)}; {needed}"
+            yield Relaxation(option="budget", to=to, text=text)
+
+
+def _faster(nearest: Evaluation, times: float, limit: str) -> str:
+    """What would have to change for the nearest to keep ``limit``, and whether its stalls could give it."""
+    step = float(nearest.drawn.step.mean())
+    compute = sum(float(part.seconds.mean()) for part in nearest.drawn.parts if part.name == "compute")
+    without = step / compute if compute > 0 else math.inf
+    can = "which its stalls could give" if times <= without else f"and without any stall it is {without:.2g} times"
+    return f"for {limit} it would have to be {times:.2g} times as fast, {can}"
 
 
 def _of_both(problem: PlanProblem, candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
@@ -162,7 +176,7 @@ def recommend(
     other ways to choose would have rented is in the plan too. Raises UserError.
     """
     plan = step_plan(bases, goal)
-    problem = PlanProblem(bases, plan, catalog, bill, machines or {}, now, calibrate)
+    problem = PlanProblem(bases, plan, catalog, bill, machines or {}, now, calibrate, constraints.transport)
     candidates = problem.candidates(constraints)
     standings = ranking.standings(problem, candidates, goal, listed)
     taken, warned = policy_notes(plan)
@@ -179,7 +193,10 @@ def recommend(
         constraints=constraints,
         choices=tuple(_choices(goal, standings)),
         unranked=(*candidates.unranked, *problem.evaluator.unknown.values()),
-        experiment=None if standings.chosen is None else experiment(goal, standings.chosen, standings.ties),
+        risk=None if standings.chosen is None else regret.risk(goal, standings.chosen, standings.feasible),
+        experiment=None
+        if standings.chosen is None
+        else regret.experiment(goal, standings.chosen, standings.feasible),
         relaxations=() if standings.chosen else relaxations(problem, candidates, goal, constraints),
         assumptions=(*taken, *_assumed(problem, candidates, bill, files, standings.unlisted)),
         warnings=(*warned, *(() if old is None else (old,))),
@@ -195,19 +212,22 @@ def _choices(goal: Goal, standings: Standings) -> Iterator[Choice]:
     """In the order of a plan."""
     chosen = standings.chosen
     if chosen is not None:
-        yield _choice(goal, chosen, "chosen", ranking.of_chosen(goal, chosen))
+        best = dict(zip(standings.feasible, regret.chances(goal, standings.feasible).tolist(), strict=True))
+        yield _choice(goal, chosen, "chosen", ranking.of_chosen(goal, chosen), best[chosen])
         for each in standings.ties:
             better = float(np.mean(difference(goal, each, chosen) < 0))
-            yield _choice(goal, each, "tied", ranking.of_tied(goal, chosen, better))
+            yield _choice(goal, each, "tied", ranking.of_tied(goal, chosen, better), best[each])
         for each in standings.front:
-            yield _choice(goal, each, "front", ranking.of_front(each, chosen))
+            yield _choice(goal, each, "front", ranking.of_front(each, chosen), best[each])
         for each in standings.lost:
-            yield _choice(goal, each, "lost", ranking.of_loser(goal, each, chosen))
+            yield _choice(goal, each, "lost", ranking.of_loser(goal, each, chosen), best[each])
     for each in standings.infeasible:
         yield _choice(goal, each, "infeasible", ranking.of_infeasible(goal, each))
 
 
-def _choice(goal: Goal, evaluation: Evaluation, standing: ChoiceStanding, why: str) -> Choice:
+def _choice(
+    goal: Goal, evaluation: Evaluation, standing: ChoiceStanding, why: str, best: float | None = None
+) -> Choice:
     parts = evaluation.drawn.parts
     (step,) = intervals(evaluation.drawn.step[np.newaxis])
     revocable = evaluation.rental.price.paid_as == "spot"  # how often it is interrupted, no source of a plan says
@@ -225,6 +245,10 @@ def _choice(goal: Goal, evaluation: Evaluation, standing: ChoiceStanding, why: s
         dollars=evaluation.billed.dollars_interval,
         on_time=None if revocable else evaluation.on_time(goal),
         within_budget=None if revocable else evaluation.within_budget(goal),
+        best=best,
+        median_seconds=float(np.median(evaluation.billed.seconds)),
+        median_dollars=float(np.median(evaluation.billed.dollars)),
+        transport=evaluation.drawn.target.talks_over,
         origin=worst(part.origin for part in parts),
         beyond=tuple(dict.fromkeys(sentence for part in parts for sentence in part.beyond)),
     )
@@ -235,8 +259,10 @@ def _assumed(
 ) -> Iterator[str]:
     """What was taken for granted, besides the policy of scaling."""
     yield "steps are those of the profile's rung cold in the first epoch, and then as memory caches the data"
-    rentals = [rentable.rental(1) for rentable in candidates.market.rentables]
-    yield from not_counted(bill, rentals, first_epoch=True)
+    alike = {(each.instance.cloud, each.price.paid_as): each for each in candidates.market.rentables}
+    yield from not_counted(bill, [each.rental(1) for each in alike.values()], first_epoch=True)
+    if any(chain.shape.nodes[-1] > 1 for chain in candidates.chains):
+        yield problem.talk
     if len(problem.bases) > 1:
         used = {chain.rentable.key: chain.shape.key.base for chain in candidates.chains}
         for number, file in enumerate(files):

@@ -73,6 +73,8 @@ class Constraints(Record):
     """Instances at most, by type."""
     spot: Literal["never", "allow"] = "never"
     oldest_price_days: int | None = Field(None, ge=0)
+    transport: Literal["sockets", "rdma"] | None = None
+    """Between nodes; ``None``: what the profile used, else sockets."""
 
 
 class HourlyPrice(Record):
@@ -182,6 +184,13 @@ class Choice(Record):
     """Probability that the deadline is kept; ``None`` without one, and of machines that may be interrupted."""
     within_budget: float | None = None
     """Likewise."""
+    best: float | None = None
+    """Probability that nothing else ranked is better in what is to be least; ``None`` of what is infeasible."""
+    median_seconds: Number | None = None
+    """Half of the draws take less: far below the mean where a tail is heavy."""
+    median_dollars: Number | None = None
+    transport: PlainName | None = None
+    """How its nodes talk: ``sockets``, ``EFA``, ``InfiniBand``; ``None`` of one node, and where it is unknown."""
     origin: PlainName
     """Of the forecast: its least certain part's."""
     beyond: tuple[Sentence, ...] = ()
@@ -215,7 +224,23 @@ class Experiment(Record):
     """Instance type."""
     seconds: Duration
     dollars: Number
+    """That it costs."""
+    worth: Number = 0.0
+    """What choosing after it is expected to save, in the unit of ``Risk``."""
     text: Sentence
+
+
+class Risk(Record):
+    """What the choice risks, over draws that all candidates share."""
+
+    best: Number
+    """Probability that nothing else ranked is better in what is to be least."""
+    regret: Interval
+    """What the choice costs beyond the best of each draw: the mean, and the ends that hold 95 % of the draws."""
+    unit: PlainName
+    """``dollars``, or ``seconds`` where only a budget was given."""
+    among: Count
+    """Types ranked, each by its best."""
 
 
 class Relaxation(Record):
@@ -269,7 +294,10 @@ class RentalPlan(Record):
     """The chosen one first if there is one, then those tied with it, the front by cost, and one (the best setting and
     node count) for every other offered type."""
     unranked: tuple[Unranked, ...] = ()
+    risk: Risk | None = None
+    """``None`` where nothing was chosen."""
     experiment: Experiment | None = None
+    """Worth more than it costs; ``None`` where guessing is cheaper."""
     relaxations: tuple[Relaxation, ...] = ()
     """Where nothing is feasible: the nearest wishes that are."""
     rules: tuple[RuleChoice, ...] = ()

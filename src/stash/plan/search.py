@@ -24,13 +24,10 @@ from stash.plan.candidates import Market, Rentable, market
 from stash.plan.evaluation import FLOOR, WHOLE, Calibration, CandidateChain, Evaluation, Evaluator
 from stash.plan.records import Constraints, Goal, Unranked
 from stash.plan.settings import Nearest, Shapes, StepPlan, measured_machines, profiled_on, room, with_machines
-from stash.predict.cluster import Target
-from stash.predict.passes import Base
+from stash.predict.cluster import NodeTransport, Target, transport_used
+from stash.predict.passes import Base, command
 
-_FROM_CPUS = (
-    "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; profile "
-    "it there, or once on any GPU: `stash profile`"
-)
+_FROM_CPUS = "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that"
 
 
 @dataclass(frozen=True)
@@ -75,21 +72,31 @@ class PlanProblem:
         machines: Mapping[str, Target],
         now: date,
         calibrate: Calibration | None = None,
+        transport: NodeTransport | None = None,
     ) -> None:
-        self._given, self._now = frozenset(machines), now
-        self._machines = {**measured_machines(bases, catalog), **machines}
+        self._given, self._now, self._transport = frozenset(machines), now, transport
+        self._machines = {**measured_machines(bases, catalog, transport), **machines}
         self.bases = tuple(with_machines(base, catalog, self._machines) for base in bases)
         self._catalog = catalog
         self._nearest = Nearest(self.bases, catalog)
         self._shapes = Shapes(self.bases, plan)
         floors = Floors(self.bases, catalog, plan.goal.confidence)
-        self.evaluator = Evaluator(plan.goal, facts, floors, self.bases, calibrate)
+        self.evaluator = Evaluator(plan.goal, facts, floors, self.bases, calibrate, transport)
+
+    @property
+    def talk(self) -> str:
+        """How several machines are taken to talk, in a sentence."""
+        used = self._transport or transport_used(self.bases[0].target.network)
+        if used == "rdma":
+            return "machines talk over EFA or InfiniBand where a type has it, else over sockets (--transport sockets)"
+        return "machines talk over sockets, which need no set-up (--transport efa: where a type has it)"
 
     def candidates(self, constraints: Constraints) -> CandidateSet:
         """Every candidate; raises UserError if there is none."""
         left = market(self._catalog, constraints, self._machines, self._now)
         chains: list[CandidateChain] = []
         unranked = list(left.unranked)
+        self._refuse_unknown_cpus(left)
         for rentable in left.rentables:
             if rentable.device is None and self.bases[0].target.device is not None:
                 continue  # a job of GPUs, and a machine without
@@ -102,6 +109,16 @@ class PlanProblem:
             why = f"{unranked[-1].instance}: {unranked[-1].why}" if unranked else "none of it has a GPU"
             raise UserError(f"nothing that may be rented can be forecast: {why}")
         return CandidateSet(left, tuple(chains), tuple(unranked))
+
+    def _refuse_unknown_cpus(self, left: Market) -> None:
+        """Raise UserError where all profiles are of CPUs, and none is of a type that may be rented."""
+        on_cpus = all(base.target.device is None for base in self.bases)
+        if on_cpus and not any(each.device is None and each.machine is not None for each in left.rentables):
+            again = command(self.bases[0].profile)
+            raise UserError(
+                f"{_FROM_CPUS}; to rent GPUs, profile it once on any GPU (`{again}` there), and to rent CPUs, on the "
+                "type that you would rent"
+            )
 
     def _chains(self, rentable: Rentable) -> list[CandidateChain]:
         number = self._nearest.to(rentable)

@@ -20,10 +20,10 @@ from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.plan.candidates import Rentable
 from stash.plan.records import Goal
-from stash.predict.changes import Alteration
-from stash.predict.cluster import Target
+from stash.predict.cluster import NodeTransport, Target, transport_used
 from stash.predict.cluster_sources import of_instance
 from stash.predict.draws import Array
+from stash.predict.forecasting import AS_IT_IS
 from stash.predict.memory import RESERVE, job_footprint
 from stash.predict.passes import Base, compute_scale, records
 
@@ -168,7 +168,7 @@ def room(base: Base, rentable: Rentable) -> Room:
 
     Without a measured peak, a batch is taken to fit where it was profiled, and in any memory as large as that.
     """
-    line = job_footprint(base, Alteration(), rentable.devices * rentable.most_nodes)
+    line = job_footprint(base, AS_IT_IS, rentable.devices * rentable.most_nodes)
     memory = rentable.device_memory_bytes
     if rentable.device is None or base.passes is None:
         return Room(None if base.passes is None else base.passes.batch)
@@ -250,7 +250,7 @@ class Nearest:
             passes, draws = base.passes, base.draws
             try:
                 factor = compute_scale(
-                    base.profile, base.target, target, Alteration(), passes, passes, draws, self._catalog
+                    base.profile, base.target, target, AS_IT_IS, passes, passes, draws, self._catalog
                 ).factor
                 self._doubts[number, device] = float(np.std(factor) / np.mean(factor))
             except UserError:
@@ -267,7 +267,9 @@ def profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> boo
     return same_cloud and (not all_devices or base.target.device is None or base.target.devices == instance.devices)
 
 
-def measured_machines(bases: Sequence[Base], catalog: Catalog) -> dict[str, Target]:
+def measured_machines(
+    bases: Sequence[Base], catalog: Catalog, transport: NodeTransport | None = None
+) -> dict[str, Target]:
     """One node of each type that was profiled, by name: as measured, and of the data sheet what was not."""
     machines: dict[str, Target] = {}
     for all_devices in (True, False):
@@ -275,7 +277,7 @@ def measured_machines(bases: Sequence[Base], catalog: Catalog) -> dict[str, Targ
             names = {host.instance.lower() for host in base.profile.hosts if host.instance}
             for instance in catalog.instances:
                 if instance.name.lower() in names and profiled_on(base, instance, all_devices):
-                    sheet = of_instance(instance, 1)
+                    sheet = of_instance(instance, 1, transport or transport_used(base.target.network))
                     if (base.target.device is None) is (sheet.device is None):
                         completed = base.target.completed_by(sheet).model_copy(update={"nodes": 1})
                         machines.setdefault(instance.name, completed)

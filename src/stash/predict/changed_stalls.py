@@ -16,8 +16,8 @@ from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS
 from stash.predict.changes import Alteration, named_gpu, stage_of
 from stash.predict.cluster import Storage, Target
 from stash.predict.compute_ratios import crowded, crowding
-from stash.predict.draws import Array, Draws, Origin, Used, measured
-from stash.predict.exposure import AS_MEASURED, ExchangeChanges, exchanged
+from stash.predict.draws import Array, Draws, Origin, Used
+from stash.predict.exposure import AS_MEASURED, ExchangeChanges
 from stash.predict.forecast import Predicted, PredictedStalls
 from stash.predict.loading import Loading, cores_worth, lacks, predicted, rented
 from stash.predict.passes import Base, ComputeScale, Passes, as_measured, more_passes, records
@@ -62,6 +62,8 @@ def read(
     makes = Used(about="one worker's seconds per sample", unit="seconds", quantity=base.loading.make)
     other_cores = target.cores is not None and base.target.cores is not None and target.cores.origin == "data sheet"
     beyond: tuple[str, ...] = ("cores are taken to be as fast as those measured",) if other_cores else ()
+    if target.cores is None and target != base.target:
+        beyond = ("how many cores a node has is unknown: they are taken to be enough for every worker",)
     same = wanted == Alteration()
     origin: Origin = "measured" if same else "scaled"
     parts = [Predicted("prep", prep, origin, (makes,), beyond)]
@@ -73,6 +75,11 @@ def read(
         beyond = () if same else ("storage kept up with the workers, so what it can do is not known",)
     else:
         facts, beyond = storage.facts, storage.beyond
+        if not wanted.disk_times and _unpublished(base, target, wanted):
+            beyond = (
+                *beyond,
+                "what its storage does is not published: it is taken to be as fast as the profiled one",
+            )
     parts.append(Predicted("fetch", fetch, origin, facts, beyond, all(fact.quantity.spread_known for fact in facts)))
     return PredictedStalls(tuple(parts), tuple(missing))
 
@@ -117,6 +124,13 @@ def _storage(base: Base, target: Target, wanted: Alteration) -> NodeStorage | No
         if there is not None:
             return there
     return None if as_it_did is None else served(Storage(bytes_per_second=as_it_did), None, base.draws)
+
+
+def _unpublished(base: Base, target: Target, wanted: Alteration) -> bool:
+    """Whether another machine's storage is described, and not how fast it is."""
+    if target.storage is None or target.storage == base.target.storage:
+        return False
+    return served(target.storage, wanted.duration, base.draws) is None
 
 
 # What trains, and the exchange
@@ -169,7 +183,6 @@ def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array
     origins: list[Origin] = [fact.quantity.origin for fact in scale.facts] if name != "transfer" else []
     origin: Origin = "data sheet" if "data sheet" in origins else "measured" if same else "scaled"
     beyond = list(scale.beyond) if name == "compute" else []
-    stall = base.breakdown.stall(name)
     contained = [item.name for item in base.breakdown.skipped if item.contained_in == name and item.possible]
     if contained and not same:
         beyond.append(f"{name} contains {' and '.join(contained)}, which was not measured separately")
@@ -180,9 +193,8 @@ def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array
     if name == "contention" and target.devices != base.target.devices:
         beyond.append(f"contention was measured with {base.target.devices} ranks on a node, and is taken over")
     facts = scale.facts if name == "compute" else ()
-    if stall is not None:
-        as_measured = measured(stall.time, base.profile.created[:10], base.source)
-        facts = (Used(about=f"{name} as it was", unit="seconds", quantity=as_measured), *facts)
+    if name in base.as_it_was:
+        facts = (base.as_it_was[name], *facts)
     known = all(fact.quantity.spread_known for fact in facts)
     return Predicted(name, seconds * factor, origin, facts, tuple(beyond), known)
 
@@ -201,7 +213,7 @@ def _unmeasured(base: Base, target: Target, name: str) -> Missing:
 def _exchange_changes(
     base: Base, target: Target, wanted: Alteration, after: Passes | None, scale: ComputeScale
 ) -> ExchangeChanges:
-    work, stage = exchanged(base.profile), stage_of(wanted)
+    work, stage = base.exchange.work, stage_of(wanted)
     once_already = work is None or work.times == 1.0
     was = base.profile.workload.bucket_view
     now = was if wanted.bucket_view is None else wanted.bucket_view

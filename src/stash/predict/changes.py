@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from stash.catalog.facts import GpuFacts
@@ -12,7 +13,16 @@ from stash.catalog.offers import Catalog
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.units import nearest
-from stash.predict.cluster import SOCKETS_FOLLOW, Network, NetworkKind, Storage, Target
+from stash.predict.cluster import (
+    SOCKETS_FOLLOW,
+    TRANSPORTS,
+    Network,
+    NetworkKind,
+    NodeTransport,
+    Storage,
+    Target,
+    transport_used,
+)
 from stash.predict.cluster_sources import network_rate, of_instance
 from stash.predict.collective_times import Algorithm
 from stash.predict.draws import Quantity, given
@@ -88,6 +98,10 @@ class Alteration(Options):
     gpu: str | None = option("NAME", "Another GPU, like A100-SXM4-80GB.", _name, panel=_MACHINES)
     network: float | None = option("RATE", "Of a node, like 100gbit.", _rate, panel=_MACHINES)
     """Bytes per second, one direction, as it is sold."""
+    transport: NodeTransport | None = option(
+        "HOW", "Between nodes: sockets, or efa or infiniband where a type has it; else as profiled, or sockets.",
+        parsers.one_of(TRANSPORTS, shown=("sockets", "efa", "infiniband")), panel=_MACHINES,
+    )  # fmt: skip
     cpus: int | None = option("N", "Hardware threads of a node.", parsers.whole(1, 4096), panel=_MACHINES)
     memory: float | None = option(
         "SIZE", "Of a node; what of the data it caches follows.", parsers.size_above_zero, panel=_MACHINES
@@ -152,8 +166,12 @@ class Alteration(Options):
         return {each.name: value for each in fields(Alteration) if (value := getattr(self, each.name)) is not None}
 
     def changed(self, **facts: Any) -> Alteration:
-        """The same but for these fields."""
-        return replace(self, **facts)
+        """The same but for these fields, which are no texts to be read but what reading them gives."""
+        other = copy(self)
+        for name, value in facts.items():
+            object.__setattr__(other, name, value)
+        other.check()
+        return other
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -224,11 +242,16 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     """What ``wanted`` makes of the profiled cluster; raises UserError for unknown names, and if it is too large."""
     other = None if wanted.cluster is None else clusters(wanted.cluster)
     nodes = wanted.nodes or (other or measured).nodes
+    used = transport_used(measured.network)
+    transport = wanted.transport or used
     if wanted.instance is not None:
-        other = of_instance(known.instance(wanted.instance), nodes)
+        other = of_instance(known.instance(wanted.instance), nodes, transport)
+    elif transport != used and wanted.network is None and other is None:
+        other = _otherwise_linked(measured, nodes, transport, known)
     if other is not None and measured.is_of_machines_like(other):
-        other = measured.completed_by(other)
-        if (nodes, other.devices) == (measured.nodes, measured.devices):
+        seen = measured if transport == used else measured.model_copy(update={"network": None})
+        other = seen.completed_by(other)
+        if (nodes, other.devices, transport) == (measured.nodes, measured.devices, used):
             other = measured
     target = other or measured
     if wanted.cluster is not None and target.device is None and measured.device is not None:
@@ -246,7 +269,7 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
                 f"--instance {wanted.instance} has no GPU, and the job was profiled on {measured.device}; a step on "
                 "its CPUs can only be measured: run `stash profile` there"
             )
-    if wanted.gpu is None and _one_gpu(target, measured, known):
+    if wanted.gpu is None and one_gpu(target, measured, known):
         target = target.model_copy(update={"device": measured.device})
     if wanted.gpu is not None or target.device != measured.device:
         target = _with_gpu(target, wanted, measured, known)
@@ -255,7 +278,7 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     if devices > 1 and target.devices == 1:
         update["inside"] = None
     if wanted.network is not None:
-        update["network"] = _network(target, wanted.network)
+        update["network"] = _network(target, wanted.network, wanted.transport)
     if wanted.network_times is not None:
         update["network"] = _faster(target, wanted.network_times)
     if wanted.disk is not None:
@@ -270,7 +293,33 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     return target.model_copy(update=update)
 
 
-def _one_gpu(target: Target, measured: Target, known: Catalog) -> bool:
+def _otherwise_linked(measured: Target, nodes: int, transport: NodeTransport, known: Catalog) -> Target:
+    """Machines like those measured, talking over what they did not; raises UserError where their type is unknown."""
+    type_ = next((each for each in known.instances if each.name.lower() == measured.machine), None)
+    if type_ is None:
+        raise UserError(
+            "--transport: what the profiled machines would reach over another one is unknown, as their type is in no "
+            "catalog; name it with --instance, or say a rate with --network"
+        )
+    return of_instance(type_, nodes, transport).model_copy(update={"devices": measured.devices})
+
+
+_NEAR = 0.05
+"""Of a machine's memory: firmware and hypervisors keep some of what is sold."""
+
+
+def looks_like(measured: Target, sheet: Target, known: Catalog) -> bool:
+    """Whether a machine whose type was not recorded has the GPUs, the threads and the memory of ``sheet``'s."""
+    if any(measured.machine == each.name.lower() for each in known.instances):
+        return False
+    if measured.cores is None or sheet.cores is None or measured.memory_bytes is None or sheet.memory_bytes is None:
+        return False
+    alike = one_gpu(sheet, measured, known) and measured.devices == sheet.devices
+    share = measured.memory_bytes.value / sheet.memory_bytes.value
+    return alike and measured.cores.value == sheet.cores.value and 1 - _NEAR <= share <= 1.0
+
+
+def one_gpu(target: Target, measured: Target, known: Catalog) -> bool:
     """Whether both have one GPU under two names, as a driver and the catalog write them."""
     if target.device is None or measured.device is None:
         return False
@@ -319,9 +368,13 @@ def named_gpu(name: str, known: Catalog) -> GpuFacts:
     return variants[0] if variants else known.gpu(name)
 
 
-def _network(target: Target, rate: float) -> Network:
+def _network(target: Target, rate: float, transport: NodeTransport | None) -> Network:
     """A line of that rate: what collectives reach of it is published for NCCL; gloo's sockets fill what they get."""
     old = target.network or Network()
+    kind: NetworkKind | None = old.transport
+    if transport is not None and transport != transport_used(old):
+        kind = "tcp" if transport == "sockets" else "infiniband"
+        old = old.model_copy(update={"transport": kind, "latency_seconds": None})
     claimed = given(rate, "--network")
-    reached = claimed if target.backend == "gloo" else _reached(claimed, old.transport or "tcp")
+    reached = claimed if target.backend == "gloo" else _reached(claimed, kind or "tcp")
     return old.model_copy(update={"bytes_per_second": reached, "nics": 1})

@@ -20,6 +20,13 @@ Wiring = Literal["nvswitch", "nvlink", "pcie", "host"]
 """Between devices of a node: through switches, direct pairs, PCIe and its switches, or host memory (CPUs)."""
 NetworkKind = Literal["tcp", "efa", "infiniband"]
 """How nodes talk: sockets, AWS's EFA, or InfiniBand and RoCE."""
+NodeTransport = Literal["sockets", "rdma"]
+"""What is asked for: TCP sockets, or what the machine has that passes the kernel by, EFA or InfiniBand."""
+TRANSPORTS: dict[str, NodeTransport] = {
+    "sockets": "sockets", "tcp": "sockets", "efa": "rdma", "infiniband": "rdma", "ib": "rdma", "roce": "rdma",
+    "rdma": "rdma",
+}  # fmt: skip
+CALLED: dict[NetworkKind, str] = {"tcp": "sockets", "efa": "EFA", "infiniband": "InfiniBand"}
 Backend = Literal["nccl", "gloo"]
 
 
@@ -94,6 +101,12 @@ class Target(Record):
     @property
     def ranks(self) -> int:
         return self.nodes * self.devices
+
+    @property
+    def talks_over(self) -> str | None:
+        """How its nodes talk, as people call it; ``None`` of one node, and where it is unknown."""
+        kind = None if self.network is None or self.nodes == 1 else self.network.transport
+        return None if kind is None else CALLED[kind]
 
     def is_of_machines_like(self, other: Target) -> bool:
         """Whether both are made of one machine, or type of machine, and train on the same kind of device."""
@@ -214,6 +227,17 @@ def published_shares(without: str | None = None) -> tuple[Share, ...]:
         Share(rate.link, _on_the_wire(rate) / rate.claimed_bytes_per_second, _on_the_wire(rate), rate)
         for rate in large
     )
+
+
+def transport_used(network: Network | None) -> NodeTransport:
+    """How profiled nodes talked: over sockets, unless they were faster than any sockets are said to be."""
+    if network is None:
+        return "sockets"
+    if network.transport is not None:
+        return "sockets" if network.transport == "tcp" else "rdma"
+    rate, limit = network.bytes_per_second, socket_limit()
+    least = None if rate is None else rate.low or rate.value
+    return "rdma" if least is not None and limit is not None and least > (limit.high or limit.value) else "sockets"
 
 
 def _on_the_wire(rate: CollectiveRate) -> float:

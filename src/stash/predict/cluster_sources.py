@@ -20,18 +20,24 @@ from stash.core.intervals import Interval, median_interval
 from stash.core.records.host import Host, Probe
 from stash.core.records.profile import Collective, Profile
 from stash.predict import cluster
-from stash.predict.cluster import Backend, Network, NetworkKind, NodeLinks, Storage, Target, Wiring
+from stash.predict.cluster import Backend, Network, NetworkKind, NodeLinks, NodeTransport, Storage, Target, Wiring
 from stash.predict.draws import Quantity, measured
 
+_LEAST_OF_STORAGE = 0.5
+"""Of a rate that storage is sold with."""
 
-def of_instance(instance: Instance, nodes: int) -> Target:
-    """``nodes`` of this type: what its data sheet claims times what collectives were seen to reach of such claims."""
+
+def of_instance(instance: Instance, nodes: int, transport: NodeTransport = "sockets") -> Target:
+    """``nodes`` of this type: what its data sheet claims times what collectives were seen to reach of such claims.
+
+    Over sockets, which need no set-up; with ``rdma`` over EFA or InfiniBand where the type has one.
+    """
     name = f"{nodes} × {instance.cloud}/{instance.name}"
-    return _one_of(instance).model_copy(update={"name": name, "nodes": nodes})
+    return _one_of(instance, transport == "rdma").model_copy(update={"name": name, "nodes": nodes})
 
 
 @lru_cache(maxsize=4096)
-def _one_of(instance: Instance) -> Target:
+def _one_of(instance: Instance, remote: bool) -> Target:
     sheet, devices = _Sheet(instance), instance.devices
     burst_seconds = next(
         (
@@ -53,12 +59,12 @@ def _one_of(instance: Instance) -> Target:
         device_share=instance.gpu_share,
         device_memory_bytes=sheet.fact(instance.gpu_memory_bytes),
         inside=sheet.inside() if devices > 1 else None,
-        network=sheet.network(),
+        network=sheet.network(remote),
         cores=sheet.fact(instance.vcpus),
         memory_bytes=sheet.fact(instance.memory_bytes),
         storage=Storage(
-            bytes_per_second=sheet.fact(instance.remote_disk_bytes_per_second),
-            burst_bytes_per_second=sheet.fact(instance.remote_disk_burst_bytes_per_second),
+            bytes_per_second=sheet.storage(instance.remote_disk_bytes_per_second),
+            burst_bytes_per_second=sheet.storage(instance.remote_disk_burst_bytes_per_second),
             remote=True,
             burst_seconds=burst_seconds,
         ),
@@ -75,6 +81,14 @@ class _Sheet:
         if value is None:
             return None
         return Quantity(value=value, origin="data sheet", as_of=self._instance.as_of, source=self._instance.source)
+
+    def storage(self, claimed: float | None) -> Quantity | None:
+        """A rate that is sold: loaders get from half of it to all, which is an assumption, as nobody published it."""
+        fact = self.fact(claimed)
+        if fact is None:
+            return None
+        ends = {"low": _LEAST_OF_STORAGE * fact.value, "high": fact.value}
+        return fact.model_copy(update={**ends, "source": f"{fact.source}; from half of it to all: an assumption"})
 
     def inside(self) -> NodeLinks | None:
         """Links between devices; where only pairs are known, anything between the slowest and the fastest pair."""
@@ -95,11 +109,11 @@ class _Sheet:
             rate = rate.model_copy(update={"low": min(worst.low, rate.value)})
         return NodeLinks(wiring=wiring, bytes_per_second=rate)
 
-    def network(self) -> Network | None:
+    def network(self, remote: bool) -> Network | None:
         type_ = self._instance
-        remote = type_.rdma_bytes_per_second if type_.rdma else None
-        transport: NetworkKind = "tcp" if remote is None else "efa" if type_.cloud == "aws" else "infiniband"
-        rate = network_rate(self.fact(remote or type_.network_bytes_per_second), transport)
+        direct = type_.rdma_bytes_per_second if remote and type_.rdma else None
+        transport: NetworkKind = "tcp" if direct is None else "efa" if type_.cloud == "aws" else "infiniband"
+        rate = network_rate(self.fact(direct or type_.network_bytes_per_second), transport)
         return None if rate is None else Network(transport=transport, bytes_per_second=rate)
 
     def _shared(self, claimed: float | None, wiring: Wiring) -> Quantity | None:

@@ -11,6 +11,7 @@ for its hops and its choice. Known error: ``docs/how-we-know.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -225,6 +226,11 @@ def _hops(target: Target, draws: Draws) -> tuple[Hops, Hops]:
     inside = target.inside.latency_seconds if target.inside is not None else None
     between = target.network.latency_seconds if target.network is not None else None
     wiring = "pcie" if target.inside is not None and target.inside.wiring in ("pcie", "host") else "nvlink"
+    return _hops_of(inside, between, wiring, draws)
+
+
+@lru_cache(maxsize=64)
+def _hops_of(inside: Quantity | None, between: Quantity | None, wiring: str, draws: Draws) -> tuple[Hops, Hops]:
     factor = draws.of("latency of published machines", latency_factor())
     any_measured = inside is not None or between is not None
     rings, trees = [], []

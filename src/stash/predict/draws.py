@@ -14,7 +14,7 @@ from pydantic import model_validator
 from scipy.special import ndtri
 
 from stash.core.errors import StashError
-from stash.core.intervals import Interval
+from stash.core.intervals import Interval, within
 from stash.core.records.base import Record
 
 Origin = Literal["given", "measured", "scaled", "data sheet"]
@@ -41,7 +41,7 @@ class Quantity(Record):
 
     @model_validator(mode="after")
     def _within_its_ends(self) -> Quantity:
-        if not self.interval.holds_itself:
+        if not within(self.value, self.low, self.high):
             raise StashError(f"{self.value:g} is not between {self.low} and {self.high} ({self.source})")
         return self
 
@@ -92,6 +92,18 @@ class Used(Record):
     unit: str
     """``bytes/s``, ``1/s``, ``seconds``, ``bytes``, ``samples/s``, ``fraction`` or ``count``."""
     quantity: Quantity
+
+
+def without_interval(facts: Iterable[tuple[str, str, bool, str]]) -> str | None:
+    """Why a number has no interval, and what gives it one: from (about, origin, whether its spread is known, source).
+
+    A clause that names the first fact without ends; ``None`` if all have them.
+    """
+    for about, origin, known, source in facts:
+        if not known and origin != "given":
+            what = "was measured once" if origin in ("measured", "scaled") else "was published without a spread"
+            return f"no interval, as {about} {what} ({source}): profile there"
+    return None
 
 
 # Draws

@@ -70,10 +70,10 @@ class ExchangeModel:
     def __init__(self, profile: Profile, breakdown: Breakdown, base: Target, draws: Draws) -> None:
         self._base, self._draws = base, draws
         self._stalls = {name: breakdown.stall(name) for name in EXCHANGE_STALLS}
-        self._work = exchanged(profile)
+        self.work = exchanged(profile)
         self._looks = None
-        if self._work is not None and self._work.ready:
-            self._looks = draws.weights("steps whose readiness was recorded", self._work.looks)
+        if self.work is not None and self.work.ready:
+            self._looks = draws.weights("steps whose readiness was recorded", self.work.looks)
         self._steps = stragglers.single_steps(profile)
         self._slower: dict[tuple[int, int], Array] = {}
         self._seen = {
@@ -109,10 +109,11 @@ class ExchangeModel:
             part = Predicted(
                 name=name,
                 seconds=waits,
-                origin=worst([*(fact.quantity.origin for fact in facts), "measured" if same else "scaled"]),
+                origin="measured" if same else worst([*(fact.quantity.origin for fact in facts), "scaled"]),
                 facts=facts,
                 beyond=tuple(self._beyond(name, target, changes)),
-                spread_known=all(fact.quantity.spread_known for fact in facts),
+                # What stays as it was has the interval that was measured, whatever is known of its links.
+                spread_known=same or all(fact.quantity.spread_known for fact in facts),
             )
             parts.append(part)
         if [part.name for part in parts] == ["network"]:
@@ -152,6 +153,12 @@ class ExchangeModel:
             else:
                 spread = HELD_SPREAD if work.ready else UNREADY_SPREAD
             return self._held(seen, reach, target.backend, changes, spread) + later
+        within = self._calibrating("interconnect", apart=False)
+        if not work.ready and within is not None and changes.sharding is None:
+            # Between nodes nothing was measured: of their exchange hides what did inside a node.
+            hidden = within.hidden * changes.compute ** self._draws.uniforms("growth of what is hidden")
+            error = np.exp(UNREADY_SPREAD * self._draws.normals("error of the exchange model"))
+            return self._modelled(reach, target.backend, changes, hidden, hidden) * error + later
         if not work.ready:
             raise UnknownFactError(
                 "the profile tells neither when gradients are ready nor what their exchange costs "
@@ -227,11 +234,11 @@ class ExchangeModel:
         return waits
 
     def _job(self, changes: ExchangeChanges = AS_MEASURED) -> Exchanged:
-        if self._work is None:
+        if self.work is None:
             raise UnknownFactError("the profile holds neither gradients nor buckets; profile again with this Stash")
-        if changes.sharding is not None and not self._work.ready:
+        if changes.sharding is not None and not self.work.ready:
             raise UnknownFactError("a sharded model needs to know when gradients are ready; profile it unsharded")
-        return self._work
+        return self.work
 
     def _calibration(self, name: str, apart: bool) -> _Seen | None:
         """Of the profile's own scope; ``None`` where it exchanges nothing there, or its links are unknown.
@@ -239,17 +246,17 @@ class ExchangeModel:
         ``apart`` is as of ``_waits``; of a profile without an interconnect stall the whole is all there is.
         """
         apart = apart and self._stalls["interconnect"] is not None
-        if self._work is None or self._stalls[name] is None:
+        if self.work is None or self._stalls[name] is None:
             return None
         try:
             reach = self._reach(name, self._base, apart)
         except UnknownFactError:
             return None
         backend, waited = self._base.backend, self._waited(name, apart)
-        whole = alone(reach.whole, self._work, backend, AS_MEASURED)
+        whole = alone(reach.whole, self.work, backend, AS_MEASURED)
         hidden, hidden_within = np.maximum(0.0, whole - self._waited(name, apart=False)), np.zeros_like(whole)
         if reach.within is not None:
-            inside = alone(reach.within, self._work, backend, AS_MEASURED)
+            inside = alone(reach.within, self.work, backend, AS_MEASURED)
             hidden_within = np.maximum(0.0, inside - self._waited("interconnect", apart=False))
         modelled = self._modelled(reach, backend, AS_MEASURED, hidden, hidden_within)
         return _Seen(waited, modelled, whole, hidden, hidden_within)
@@ -277,7 +284,7 @@ class ExchangeModel:
         seen = self._calibrating(name, apart=False)
         if seen is None and not self._unchanged(name, target):
             yield f"the profile has no exchange {_PLACES[name]} to hold the prediction to"
-        if self._work is not None and not self._work.ready:
+        if self.work is not None and not self.work.ready:
             yield "the profile does not tell when gradients are ready: as much of their exchange hides as did"
         before, after = _ranks(self._base, name), _ranks(target, name)
         if after > before and len(self._steps) < stragglers.MIN_STEPS:

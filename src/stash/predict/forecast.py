@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -61,7 +62,7 @@ class StallDraws:
     missing: tuple[Missing, ...]
     samples: float | None
 
-    @property
+    @cached_property
     def step(self) -> Array:
         """Seconds of a step, ``[draws]``; a lower bound while a part of it is missing that is possible."""
         total: Array = np.sum([part.seconds for part in self.parts], axis=0)

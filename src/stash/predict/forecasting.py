@@ -32,6 +32,7 @@ from stash.predict.passes import Base, as_measured, compute_scale, passes, refus
 AS_IT_IS = Alteration()
 _OF_MACHINES = (
     "network", "network_times", "nodes", "gpus", "gpu", "cpus", "disk", "memory", "instance", "cluster",
+    "transport",
 )  # fmt: skip
 
 

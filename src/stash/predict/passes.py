@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -80,6 +81,8 @@ def records(profile: Profile) -> str:
 
 # Compute
 
+_TENSOR_CORES = frozenset({"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"})
+"""Architectures that have them."""
 _LARGE_CHANGE = 4.0
 """Times the batch: published speeds at two batches seldom lie farther apart."""
 
@@ -147,6 +150,11 @@ def compute_scale(
     if target.device != measured.device:
         first, second = known.gpu(measured.device or ""), named_gpu(target.device or "", known)
         batch = None if before is None else before.batch
+        beyond += [
+            f"the rate of {gpu.name}'s tensor cores is in no table: data sheets' ratios count its others only"
+            for gpu in (first, second)
+            if gpu.architecture in _TENSOR_CORES and gpu.tensor_fp16_flops_per_second is None
+        ]
         if wanted.gpu is not None and wanted.gpu.lower() == second.model.lower() != second.name.lower():
             beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
         roofline = roofline_ratio(profile.workload.operators, first, second)
@@ -215,21 +223,34 @@ class Base:
     def source(self) -> str:
         return f"the profile of {self.profile.created[:10]}"
 
+    @cached_property
+    def as_it_was(self) -> Mapping[str, Used]:
+        """Every measured stall, as a fact that forecasts rest on."""
+        found = {}
+        for stall in self.breakdown.stalls:
+            fact = measured(stall.time, self.profile.created[:10], self.source)
+            found[stall.name] = Used(about=f"{stall.name} as it was", unit="seconds", quantity=fact)
+        return found
+
+    @cached_property
+    def _stalls(self) -> Mapping[str, Array]:
+        drawn = {each.name: self.draws.around(f"measured {each.name}", each.time) for each in self.breakdown.stalls}
+        for seconds in drawn.values():
+            seconds.setflags(write=False)
+        return drawn
+
     def stall(self, name: str) -> Array | None:
-        """A measured stall, ``[draws]``."""
-        stall = self.breakdown.stall(name)
-        return None if stall is None else self.draws.around(f"measured {name}", stall.time)
+        """A measured stall, ``[draws]``, not to be written to."""
+        return self._stalls.get(name)
 
 
 def as_measured(base: Base, names: Iterable[str]) -> list[Predicted]:
     """Those of these stalls that were measured, as they were: no model has a part in them."""
     parts = []
     for name in names:
-        stall, seconds = base.breakdown.stall(name), base.stall(name)
-        if stall is not None and seconds is not None:
-            fact = measured(stall.time, base.profile.created[:10], base.source)
-            used = Used(about=f"{name} as it was", unit="seconds", quantity=fact)
-            parts.append(Predicted(name, seconds, "measured", (used,)))
+        seconds = base.stall(name)
+        if seconds is not None:
+            parts.append(Predicted(name, seconds, "measured", (base.as_it_was[name],)))
     return parts
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Missing, Stall
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
-from stash.predict.changes import MAX_NODES, Alteration, option_name
+from stash.predict.changes import MAX_NODES, Alteration, looks_like, option_name
+from stash.predict.cluster import CALLED
+from stash.predict.cluster_sources import of_instance
 from stash.predict.forecast import Forecast
 from stash.predict.forecasting import lost, what_if
 from stash.predict.memory import Fit, memory_fit
@@ -215,11 +217,31 @@ class WhatIf:
     """Questions that this profile lacks a fact for."""
     as_measured: bool
     """Whether what was asked for is what was measured, so that there is nothing to predict."""
+    devices: tuple[int, int]
+    """Of a node, as they were profiled and as they are asked about."""
+    taken_for: str | None
+    """The type that the profiled machines are taken for, where it was not recorded."""
+
+
+def taken_for(base: Base, wanted: Alteration) -> Base:
+    """The same, of the type asked about where the profile records none and its machines have that one's facts."""
+    if wanted.instance is None:
+        return base
+    instance = base.catalog().instance(wanted.instance)
+    if not looks_like(base.target, of_instance(instance, 1), base.catalog()):
+        return base
+    return replace(base, target=base.target.model_copy(update={"machine": instance.name.lower()}))
 
 
 def answered(base: Base, wanted: Alteration) -> WhatIf:
     """The whole answer to one question; raises UserError."""
+    profiled, base = base, taken_for(base, wanted)
     told = what_if(base, wanted)
+    if wanted.transport == "rdma" and told.target.talks_over == CALLED["tcp"]:
+        raise UserError(
+            f"--transport {wanted.texts['transport']}: {told.target.name} has neither EFA nor InfiniBand in the "
+            "catalog; leave it out for sockets"
+        )
     unknown = lost(base, told)
     return WhatIf(
         workload=base.profile.workload.name,
@@ -237,4 +259,6 @@ def answered(base: Base, wanted: Alteration) -> WhatIf:
         as_measured=bool(wanted.names)
         and told.target == base.target
         and all(part.origin == "measured" for part in told.grounds),
+        devices=(base.target.devices, told.target.devices),
+        taken_for=base.target.machine if base is not profiled else None,
     )

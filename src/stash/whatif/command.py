@@ -65,13 +65,14 @@ def _answer(base: Base, wanted: Alteration, json: bool) -> None:
 
 def _sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool) -> None:
     from stash.report.output import file_of, output_file, printed, write_output
+    from stash.whatif.answers import taken_for
     from stash.whatif.page import sweep_document
     from stash.whatif.sweep import axes, sweep
     from stash.whatif.sweep_page import page, swept
 
     found = axes(over)
     target = None if output is None else output_file(output, "", output.suffix)
-    points = sweep(base, wanted, found)
+    points = sweep(taken_for(base, wanted), wanted, found)
     name, measured = base.profile.workload.name, base.breakdown
     shown = page(swept(name, wanted.texts, found, points, measured.samples_per_second, measured.step_seconds))
     if target is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stash.analysis.breakdown import Breakdown
+from stash.analysis.breakdown import SMALL_SHARE, Breakdown
 from stash.core.formatting import Unit, listed, plain, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
@@ -21,12 +21,12 @@ from stash.core.units import (
     scale_for,
 )
 from stash.predict.changes import document_name
-from stash.predict.draws import Used
-from stash.predict.forecast import Forecast
+from stash.predict.draws import Used, without_interval
+from stash.predict.forecast import Forecast, Grounds
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 from stash.whatif.answers import Diminishing, WhatIf
-from stash.whatif.sweep import Point, SweptOption
+from stash.whatif.sweep import Point, Suffices, SweptOption
 
 UNKNOWN = "unknown"
 _MAX_SOURCE = 90
@@ -62,7 +62,10 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
     if answer.as_measured:
         pace_now = answer.measured.samples_per_second
         rate = f", {pace(pace_now)} samples/s" if pace_now else ""
-        return f"That is what was measured: a step of {_number(before, scale)} {scale.unit}{rate}."
+        text = f"That is what was measured: a step of {_number(before, scale)} {scale.unit}{rate}"
+        if answer.taken_for is None:
+            return f"{text}."
+        return f"{text}, on machines with the GPUs, threads and memory of {answer.taken_for} (no type was recorded)."
     text = (
         f"The step would take {_number(after, scale)} {scale.unit} instead of {_number(before, scale)} {scale.unit} "
         f"({after.value / before.value - 1:+.1%})"
@@ -70,6 +73,9 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
     was, would = answer.measured.samples_per_second, answer.told.breakdown.samples_per_second
     if was and would:
         text += f": {pace(would)} samples/s instead of {pace(was)}, {_times(would / was)}"
+    profiled, asked = answer.devices
+    if profiled != asked and "gpus" not in answer.typed:
+        text += f"; that is with {counted(asked, 'device')} a node, and {profiled} were profiled"
     return f"{text}."
 
 
@@ -87,11 +93,22 @@ def _forecast(answer: WhatIf, scale: Scale) -> Grid:
         before, after = answer.measured.stall(name), answer.told.breakdown.stall(name)
         if before is not None or after is not None or name in lost:
             origin = parts[name].origin if name in parts else reasons.get(name, "")
+            if after is not None and after.time.low is None and name in parts:
+                origin = "; ".join(filter(None, (origin, _blind(parts[name]))))
             rows.append(_row(name, before.time if before else None, after.time if after else None, origin, scale))
     origin = "at least" if answer.lost else ""
+    if answer.told.breakdown.step.low is None:
+        origin = "; ".join(filter(None, (origin, "no interval, as one above has none")))
     rows.append(_row("step", answer.measured.step, answer.told.breakdown.step, origin, scale))
     head = ("measured", f"predicted, {scale.unit}", "change", "from")
     return Grid("", head, tuple(rows), frozenset({0, 4}), prose=True, total=True, first="stall")
+
+
+def _blind(part: Grounds) -> str | None:
+    """Why a stall's forecast has no interval, and what gives it one."""
+    return without_interval(
+        (fact.about, fact.quantity.origin, fact.quantity.spread_known, fact.quantity.source) for fact in part.facts
+    )
 
 
 def _row(name: str, before: Interval | None, after: Interval | None, origin: str, scale: Scale) -> tuple[str, ...]:
@@ -112,6 +129,10 @@ def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
     yield from _whys(answer)
     for item in answer.lost:
         yield item.name, f"unknown: {item.why}"
+    over = answer.told.target.talks_over
+    if over is not None:
+        others = "" if over != "sockets" else "; `--transport efa` or `infiniband` where they have it"
+        yield "transport", f"between nodes over {over}{others}"
     yield "next", _next(answer)
     for stop in answer.enough:
         yield "enough", _enough(stop)
@@ -199,7 +220,14 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
     if found.workers is not None:
         masks = f"{counted(found.workers, 'worker')} a device"
     cores = "" if not found.cores_per_rank else f" on {found.cores_per_rank:.2g} cores"
-    parts = [f"{masks}{cores} hide making samples"]
+    makes = "makes" if found.workers == 1 else "make"
+    parts = [f"{masks}{cores} {makes} samples as fast as devices train"]
+    prep = answer.told.breakdown.stall("prep")
+    if prep is not None and prep.share >= SMALL_SHARE and _enough_workers(found):
+        parts.append(
+            f"it has {found.workers_now}, so the {format_seconds(prep.seconds)} of prep are what loading slows "
+            "training by: cheaper samples take that away, and more workers do not"
+        )
     if found.disk_bytes_per_second is not None:
         parts.append(f"a disk faster than {format_rate(found.disk_bytes_per_second)} for each node does not help")
         cached = "no part" if found.cached is None else f"{found.cached:.0%}"
@@ -209,6 +237,11 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
             else f"with {cached} of the data in memory storage keeps up"
         )
     yield "suffices", "; ".join(parts)
+
+
+def _enough_workers(found: Suffices) -> bool:
+    """Whether the loader has workers enough, so that waiting for samples is not what prep is."""
+    return found.workers is not None and 0 < found.workers <= found.workers_now
 
 
 def _memory(answer: WhatIf) -> Iterator[tuple[str, str]]:

@@ -32,6 +32,8 @@ class Suffices:
     """Cores that make samples as fast as devices train them: c per sample over t per sample."""
     workers: int | None
     """Workers of a rank that do, if there are cores for them."""
+    workers_now: int
+    """That it has, with the changes."""
     cached: float | None
     """Least share of the data set in memory at which storage keeps up with the rest; 0: it does without."""
     disk_bytes_per_second: float | None
@@ -98,6 +100,7 @@ def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, nodes
     return Suffices(
         cores_per_rank=core / per_sample,
         workers=workers if workers <= _MAX_WORKERS else None,
+        workers_now=pipeline.workers,
         cached=cached,
         disk_bytes_per_second=needed,
         device_rate=everyone / per_sample,
@@ -156,7 +159,8 @@ def sweep(base: Base, wanted: Alteration, over: Sequence[SweptOption]) -> tuple[
     _refuse_unknown_names(base, over)
     points = []
     for texts in itertools.product(*(axis.texts for axis in over)):
-        here = {field_of(axis.option): text for axis, text in zip(over, texts, strict=True)}
+        fields = [field_of(axis.option) for axis in over]
+        here = {name: parse(name, text) for name, text in zip(fields, texts, strict=True)}
         points.append(_point(base, texts, wanted.changed(**here)))
     if all(point.told is None for point in points):
         raise UserError(points[0].why or "no point of that sweep can be predicted")

@@ -92,6 +92,12 @@ def test_a_model_with_several_variants_leaves_the_variant_unknown(home: Path) ->
     assert known.search(OfferFilter(cloud="on-premise", gpu="A100")).left_out == {"price": 1}
 
 
+def test_half_a_gpu_has_half_of_its_memory(home: Path) -> None:
+    write(home, "instances:\n  - {name: half, gpu: V100-SXM2-16GB, gpu_count: 0.5, price: $1/h}\n")
+    item = layers.load().instance("half")
+    assert (item.gpu_share, item.gpu_memory_bytes) == (0.5, 8 * 2**30)
+
+
 BOUGHT = """\
 instances:
   - name: dgx
@@ -152,6 +158,8 @@ def test_an_empty_file_adds_nothing(home: Path, text: str) -> None:
 
 
 def entry(lines: str) -> str:
+    if lines.startswith("{"):
+        return f"instances:\n  -\n    {lines.replace('{', '{name: box, ')}\n"
     return f"instances:\n  - name: box\n    {lines}\n"
 
 
@@ -196,6 +204,8 @@ def entry(lines: str) -> str:
         ("power_price: $0.12/h", "power_price", "not per kWh"),
         ("reserved_price: $7/h", "reserved_price", "needs reserved_count as well"),
         ("reserved_count: 4", "reserved_count", "needs reserved_price as well"),
+        ("{pair_min: 50GB/s, pair_max: 10GB/s}", "pair_min", "is above pair_max (50.0 GB/s and 10.0 GB/s)"),
+        ("{network: 10gbit, network_burst: 1gbit}", "network", "is above network_burst"),
     ],
 )
 def test_a_mistake_is_shown_with_line_and_field(lines: str, field: str, message: str | None) -> None:

@@ -191,24 +191,11 @@ def test_an_unknown_spread_leaves_no_ends() -> None:
     facts = BillFacts(start_seconds=Interval(value=60))
     unknown_price = bill(stalls(), 9000, rental(dollars_per_hour=Interval(value=7.2)), BillFacts(), None, DRAWS)
     assert unknown_price.seconds_interval == exact(HOUR)
-    assert unknown_price.dollars_interval.low is None
-    assert all(stall.dollars.low is None for stall in unknown_price.stalls)
+    assert unknown_price.dollars_interval.low == pytest.approx(7.2)  # at the listed price: how it moves is said apart
     unknown_start = made(facts)
     assert unknown_start.seconds_interval.low is None
     assert unknown_start.dollars_interval.low is None
     assert unknown_start.items[1].dollars.low == pytest.approx(7.2)  # the training's is known all the same
-
-
-def test_what_a_price_does_not_move_has_ends_without_it() -> None:
-    facts = BillFacts(
-        dataset_bytes=100e9,
-        egress_dollars_per_gb=0.09,
-        disk_dollars_per_gb_month=0.1,
-        tariffs=tariff(billed_by_seconds=1),
-    )
-    found = made(facts, dollars_per_hour=Interval(value=7.2))
-    ends = {item.name: item.dollars.low is not None for item in found.items}
-    assert ends == {"training": False, "rounding": False, "disk": True, "egress": True}
 
 
 def test_what_is_not_counted_is_said() -> None:

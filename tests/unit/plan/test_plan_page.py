@@ -8,9 +8,10 @@ import plan_builder
 import pytest
 
 from stash.core.errors import UserError
+from stash.core.intervals import Interval
 from stash.plan.page import page, shown_choices
 from stash.plan.plan_charts import cost_against_time, dollars_by_stall
-from stash.plan.records import RentalPlan
+from stash.plan.records import RentalPlan, Risk
 from stash.report.output import file_of
 from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Rule, Tag
 from stash.ui.charts.svg import svg
@@ -87,3 +88,41 @@ def test_a_plan_without_choices_has_a_page_and_no_picture() -> None:
     assert isinstance(file_of(page(empty), ".html"), str)
     with pytest.raises(UserError, match="there is nothing to draw, because of no offer"):
         file_of(page(empty), ".svg")
+
+
+def best_of(plan: RentalPlan, **changes: object) -> RentalPlan:
+    """The same with these fields of the chosen one."""
+    chosen = plan.choices[0].model_copy(update=changes)
+    return plan.model_copy(update={"choices": (chosen, *plan.choices[1:])})
+
+
+def test_the_verdict_says_how_probably_it_is_the_best_and_what_not_knowing_costs() -> None:
+    risk = Risk(best=0.41, regret=Interval(value=4.5, low=0.0, high=31.2), unit="dollars", among=12)
+    plan = best_of(plan_builder.plan(risk=risk), best=0.41)
+    said = page(plan).verdict[0]
+    assert "Of 12 types it is the cheapest in 41% of draws; not knowing better costs $4.50 in the mean" in said
+    assert said.endswith("no more than $31.20 in 97.5% of draws.")
+    assert dict(page(plan).numbers)["cheapest"] == "41%"
+    hours = plan.model_copy(update={"risk": risk.model_copy(update={"unit": "seconds"})})
+    assert "costs 4.50 s in the mean" in page(hours).verdict[0]
+
+
+def test_a_median_stands_beside_a_mean_that_a_heavy_tail_moves() -> None:
+    plan = plan_builder.plan()
+    mean = plan.choices[0].seconds.value
+    assert "median" not in page(best_of(plan, median_seconds=0.97 * mean)).verdict[0]
+    assert "(median " in page(best_of(plan, median_seconds=0.8 * mean)).verdict[0]
+
+
+def test_a_number_without_an_interval_says_why_and_what_gives_it_one() -> None:
+    plan = plan_builder.plan()
+    seconds = Interval(value=plan.choices[0].seconds.value)
+    stalls = tuple(stall.model_copy(update={"facts": (plan_builder.NETWORK,)}) for stall in plan.choices[0].stalls)
+    (table,) = page(best_of(plan, seconds=seconds, stalls=stalls)).grids[:1]
+    assert "no interval, as what a node's interface carries was published without a spread (" in table.rows[0][-1]
+    assert table.rows[0][-1].endswith("): profile there")
+    assert "no interval" not in page(plan).grids[0].rows[0][-1]
+
+
+def test_how_nodes_talk_stands_with_where_they_are() -> None:
+    assert ", over EFA)" in page(best_of(plan_builder.plan(), transport="EFA")).verdict[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import plan_builder
 import pytest
@@ -204,12 +205,20 @@ def test_control_characters_of_an_artefact_never_reach_a_terminal() -> None:
     assert "\x1b[31m" not in render(shown, 80)
 
 
+def test_no_number_stands_beside_a_question_mark() -> None:
+    commands = Path(__file__).parents[2] / "golden/commands"
+    for file in commands.glob("*.txt"):
+        text = file.read_text()
+        assert "± ?" not in text, file.name
+        assert "+/- ?" not in text, file.name
+
+
 def test_hours_dollars_and_chances_are_written_with_few_digits() -> None:
     assert [span(seconds) for seconds in (30, 300, 86400, 74_520, 400_000)] == [
         "30 s", "5 min", "24 h", "20.7 h", "4.63 days",
     ]  # fmt: skip
     assert [dollars(value) for value in (0.468, 338.2, -12.3, 1234)] == ["$0.47", "$338", "−$12.30", "$1,234"]
-    assert span_interval(Interval(value=3600.0)) == "1.00 ± ? h"
+    assert span_interval(Interval(value=3600.0)) == "1.00 ± unknown h"
     assert dollars_interval(Interval(value=338.0, low=330.0, high=346.0)) == "$338 ± 8"
     assert [chance(value) for value in (None, 0.0, 0.123, 1.0)] == ["", "< 1%", "12%", "> 99%"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import date
 
@@ -15,8 +16,9 @@ from stash.catalog.facts import Price
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog, Columns
 from stash.core.errors import UserError
-from stash.core.records.host import Gpu, Host
-from stash.core.records.profile import Profile
+from stash.core.intervals import Interval
+from stash.core.records.host import Gpu, Host, Limits
+from stash.core.records.profile import Memory, Profile
 from stash.plan.bill import BillFacts
 from stash.plan.page import page, verdict
 from stash.plan.recommend import recommend
@@ -212,16 +214,45 @@ def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
     plan = asked(gpu_job(), merge(None, None), samples=90 * 1_281_167, deadline_seconds=24 * HOUR)
     assert plan.tied
     assert plan.experiment.command[1] in ("probe", "profile")
-    assert plan.experiment.on in {choice.rented.instance for choice in (plan.chosen, *plan.tied)}
-    assert plan.experiment.text.startswith("one 5-minute ")
+    assert plan.experiment.worth > plan.experiment.dollars
+    assert f"{plan.experiment.on} for 40 s before renting: choosing after it saves $" in plan.experiment.text
     for tie in plan.tied:
-        assert tie.dollars.value <= 1.1 * plan.chosen.dollars.value
+        assert tie.dollars.value <= 1.1 * plan.chosen.dollars.value or tie.best >= plan.chosen.best
+    assert plan.risk.regret.value > plan.experiment.worth  # a measurement never saves more than knowing all would
+    assert sum(each.best or 0.0 for each in plan.choices) == pytest.approx(1.0)
 
 
 def test_equal_offers_are_tied_and_no_experiment_can_tell():
     plan = asked(catalog=three(dearer=2.0))
     assert [choice.name for choice in plan.tied] == ["1 × dearer"]
     assert plan.experiment is None
+    assert [plan.chosen.best, plan.tied[0].best] == [0.5, 0.5]
+    assert plan.risk.regret == Interval(value=0.0, low=0.0, high=0.0)
+    assert "rent any of those that are tied" in page(plan).next_steps[-1]
+
+
+def test_a_type_that_not_even_one_sample_fits_into_is_left_out_with_the_numbers():
+    # 64 samples take 100 GB, so one takes about 1.5 GiB: of 16 GiB ten fit, in seven passes or more, of 1 GiB none.
+    tiny = box("tiny", gpu_count=1, **{**V100, "gpu_memory_bytes": 2**30})
+    found = small((SINGLE, 2.0), (tiny, 0.1))
+    job = gpu_job(memory=(Memory(rank=0, allocated_bytes=100 * 10**9),))
+    plan = asked(job, Catalog(GPUS, found.instances, found.columns), samples=1e6, most_nodes=1)
+    assert [choice.rented.instance for choice in plan.choices] == ["single"]
+    assert plan.chosen.setting.accumulate >= 7
+    (why,) = (each.why for each in plan.unranked if each.instance == "tiny")
+    assert re.fullmatch(r"a single sample needs 1\.[5-9] GiB of its 1 GiB", why)
+
+
+def test_what_nothing_keeps_is_told_with_what_would_have_to_change():
+    # The pair takes 1.3 h for $6.50, the single 2 h for $4.00; of the pair's 130 ms a step 30 are stalls.
+    hour = asked(deadline_seconds=1.1 * HOUR)
+    assert hour.chosen is None
+    assert (hour.relaxations[0].option, hour.relaxations[0].to) == ("deadline", "1.4h")
+    assert "for 1.1 h it would have to be 1.2 times as fast, which its stalls could give" in hour.relaxations[0].text
+    half = asked(deadline_seconds=HOUR / 2)
+    assert "would have to be 2.6 times as fast, and without any stall it is 1.3 times" in half.relaxations[0].text
+    cheap = asked(budget_dollars=2.0)
+    assert "for $2.00 at this price it would have to be 2 times as fast, and without" in cheap.relaxations[0].text
 
 
 def test_calibrated_forecasts_are_what_is_chosen_by():
@@ -260,8 +291,21 @@ def test_profiles_of_different_jobs_are_refused():
 
 
 def test_a_job_of_cpus_needs_a_profile_of_a_gpu():
-    with pytest.raises(UserError, match="nothing that may be rented can be forecast"):
+    with pytest.raises(UserError) as refused:
         asked(cpu_job(), merge(None, None))
+    assert str(refused.value) == (
+        "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; to "
+        "rent GPUs, profile it once on any GPU (`stash profile train.py` there), and to rent CPUs, on the type that "
+        "you would rent"
+    )
+
+
+def test_a_job_of_cpus_is_recommended_the_type_that_it_was_profiled_on():
+    host = Host(hostname="c", instance="c5.4xlarge", cores=16, memory_bytes=32 * 10**9, limits=Limits())
+    plan = asked(cpu_job(hosts=(host,)), merge(None, None), samples=1e6)
+    assert plan.chosen is not None
+    assert (plan.chosen.rented.instance, plan.chosen.rented.device) == ("c5.4xlarge", None)
+    assert {choice.rented.instance for choice in plan.choices} == {"c5.4xlarge"}
 
 
 def test_old_prices_come_with_the_command_that_renews_them():

@@ -127,10 +127,11 @@ def test_every_instance_of_every_cloud_makes_a_task_with_known_keys() -> None:
 
 
 def test_the_best_network_is_asked_for_where_nodes_use_it() -> None:
-    many, _ = task(chosen(instance="p4d.24xlarge"))
-    alone, _ = task(chosen(instance="p4d.24xlarge", nodes=1))
+    sockets = chosen(instance="p4d.24xlarge")
+    many, _ = task(sockets.model_copy(update={"transport": "EFA"}))
     assert many["resources"]["network_tier"] == "best"
-    assert "network_tier" not in alone["resources"]
+    for each in (sockets.model_copy(update={"transport": "sockets"}), chosen(instance="p4d.24xlarge", nodes=1)):
+        assert "network_tier" not in task(each)[0]["resources"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from forecast_profiles import cpu_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_builder import build
@@ -14,12 +15,14 @@ from profile_builder import build
 from stash import catalog
 from stash.analysis.attribution import attribute
 from stash.core.records.profile import Bucket, Collective, Gradient, Loader, Profile
+from stash.predict.changes import Alteration
 from stash.predict.cluster import Network, Target
 from stash.predict.cluster_sources import of_instance, of_profile
 from stash.predict.draws import Draws, Quantity
 from stash.predict.draws import given as wished
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.exposure import AS_MEASURED, ExchangeChanges, exchanged
+from stash.predict.forecasting import base_of, what_if
 
 DRAWS = Draws()
 WIGGLE = (-0.001, 0.001, -0.0005, 0.0005)
@@ -352,3 +355,31 @@ def test_a_job_that_shards_its_model_itself_is_predicted_on_another_network() ->
     (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).on(at(0.5e8, base)).parts
     assert part.seconds.mean() == pytest.approx(0.090 - 0.025, rel=0.06)
     assert "as much of their exchange hides as did" in part.beyond[0]
+
+
+def test_what_stays_inside_a_node_keeps_its_measured_interval_though_its_links_have_none() -> None:
+    """One exchange was timed, so its rate has no ends; what steps waited for it has, and stays on more nodes."""
+    once = cpu_job(collectives=(Collective(scope="node", ranks=2, bytes=46_758_048, seconds=0.048),))
+    base = base_of(once, draws=Draws(64))
+    was, told = base.breakdown.stall("interconnect"), what_if(base, Alteration(nodes=2, network=1.25e9))
+    now = told.breakdown.stall("interconnect")
+    assert was is not None
+    assert now is not None
+    assert now.time.low is not None
+    assert now.seconds == pytest.approx(was.seconds)
+    assert {part.stall: part.origin for part in told.grounds}["interconnect"] == "measured"
+
+
+def test_between_nodes_as_much_hides_as_did_inside_one_where_readiness_is_unknown() -> None:
+    """By hand: 36 of 48 ms were exposed, so 12 hide. On two nodes of two, all four ranks at the rate of the slower
+    link: nothing below zero, and a faster line exposes no more."""
+    work = {"name": "resnet18", "parameter_bytes": 46_758_048, "bucket_bytes": (46_758_048,), "gradients": ()}
+    base = base_of(cpu_job(workload=work), draws=Draws(64))
+    waited = []
+    for rate in (1e8, 1e9, 1e10):
+        told = what_if(base, Alteration(nodes=2, network=rate))
+        assert not told.unknown
+        waited.append(told.breakdown.seconds("network"))
+    assert waited[0] > waited[1] >= waited[2] >= 0
+    # 2·3/4 of 46.8 MB at 100 MB/s take 701 ms alone; 12 of them hide, and 36 are inside the node.
+    assert waited[0] == pytest.approx(0.701 - 0.012 - 0.036, rel=0.2)

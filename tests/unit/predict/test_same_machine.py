@@ -95,6 +95,25 @@ def test_the_gpu_that_was_measured_is_no_other_under_the_catalogs_name() -> None
     assert not any("was measured on Tesla" in each for each in told.beyond)
 
 
+@pytest.mark.parametrize(
+    ("cores", "memory", "same"), [(32, 240 * 2**30, True), (16, 240 * 2**30, False), (32, 64 * 10**9, False)]
+)
+def test_machines_without_a_recorded_type_are_that_type_where_all_their_facts_are_its(
+    cores: int, memory: float, same: bool
+) -> None:
+    like = tuple(
+        host.model_copy(update={"cores": cores, "memory_bytes": round(memory)}) for host in hosts(None, gpus=4)
+    )
+    found = answered(base_of(gpu_job(ranks=8, hosts=like), draws=Draws(64)), Alteration(instance="p3.8xlarge"))
+    assert found.as_measured is same
+    assert ("with the GPUs, threads and memory of p3.8xlarge (no type was" in page(found).verdict[0]) is same
+
+
+def test_more_devices_than_were_profiled_are_said_beside_the_answer() -> None:
+    found = answered(job(ranks=4), Alteration(instance="p3.8xlarge"))
+    assert page(found).verdict[0].endswith("that is with 4 devices a node, and 2 were profiled.")
+
+
 def test_another_type_is_forecast() -> None:
     told = what_if(job(), Alteration(instance="g5.12xlarge"))
     assert {part.origin for part in told.grounds if part.stall == "compute"} == {"data sheet"}

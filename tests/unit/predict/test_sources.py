@@ -104,7 +104,7 @@ def test_a_control_group_s_limit_is_the_disk_s_rate() -> None:
 
 
 def test_an_instance_s_claims_are_multiplied_by_what_is_reached_of_such() -> None:
-    found = of_instance(catalog.instance("p4d.24xlarge"), 2)
+    found = of_instance(catalog.instance("p4d.24xlarge"), 2, "rdma")
     share, wires = cluster.reached("nvswitch"), cluster.reached("efa")
     assert share is not None
     assert wires is not None

@@ -1,0 +1,136 @@
+"""What a choice risks: how probably it is the best, what being wrong costs, and what one more measurement is worth.
+
+All candidates are compared in the same draws, so that an error that several share (the speed of one model of GPU, the
+links, the exchange's model) counts once. The chance to be best is the share of draws in which nothing ranked does
+better; regret is what the choice costs beyond the best of each draw. A measurement is worth what choosing after it is
+expected to save: the value of partial information by regression (Strong, Oakley, Brennan 2014), a candidate's
+bill on what the measurement tells. Of each type the best setting and node count stands for all. What a forecast does
+not draw (interruptions, queues) is in none of it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stash.core.formatting import dollars, span
+from stash.core.ladder import EXCHANGE_STALLS
+from stash.plan.evaluation import Evaluation
+from stash.plan.records import Experiment, Goal, Risk
+from stash.plan.search import aim
+from stash.predict.draws import Array, intervals
+from stash.predict.passes import command
+
+SECONDS = 300.0
+"""That a machine is rented for an experiment: its start, and the seconds below."""
+PROFILED = 40.0
+"""Of those, what a probe or a short profile takes."""
+_TRIED = 6
+"""Candidates on whose machines an experiment is considered: those that are most probably the best."""
+_SEEN = 2.0
+"""Standard errors that a correlation has to differ from none by, to be taken for more than chance of the draws."""
+
+
+def objective(goal: Goal, evaluation: Evaluation) -> Array:
+    """What is to be least, ``[draws]``."""
+    return evaluation.billed.seconds if aim(goal) == "seconds" else evaluation.billed.dollars
+
+
+def chances(goal: Goal, evaluations: Sequence[Evaluation]) -> Array:
+    """How probably each is the best of them, ``[evaluations]``; those that are equal in a draw share it."""
+    every = np.array([objective(goal, each) for each in evaluations])
+    best = every <= every.min(axis=0)
+    shares: Array = (best / best.sum(axis=0)).mean(axis=1)
+    return shares
+
+
+def risk(goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation]) -> Risk:
+    """Of choosing that one of them now."""
+    every = np.array([objective(goal, each) for each in evaluations])
+    (regret,) = intervals((objective(goal, chosen) - every.min(axis=0))[np.newaxis])
+    return Risk(
+        best=float(chances(goal, evaluations)[[each is chosen for each in evaluations].index(True)]),
+        regret=regret,
+        unit=_unit(goal),
+        among=len(evaluations),
+    )
+
+
+def _unit(goal: Goal) -> str:
+    return "seconds" if aim(goal) == "seconds" else "dollars"
+
+
+# The experiment that is worth its price
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """One experiment on one candidate's machine."""
+
+    words: tuple[str, ...]
+    on: Evaluation
+    worth: float
+    """Seconds or dollars, as ``_unit`` says."""
+
+    @property
+    def price(self) -> float:
+        return self.on.rental.dollars_per_hour * SECONDS / 3600
+
+    def gain(self, goal: Goal) -> float:
+        return self.worth - (SECONDS if aim(goal) == "seconds" else self.price)
+
+
+def worth(goal: Goal, evaluations: Sequence[Evaluation], told: Array) -> float:
+    """What knowing ``told``, ``[draws]``, before choosing is expected to save, in what is to be least; 0 or more."""
+    spread = float(told.std())
+    every = np.array([objective(goal, each) for each in evaluations])
+    means = every.mean(axis=1, keepdims=True)
+    if not spread:
+        return 0.0
+    away = (told - told.mean()) / spread
+    slopes = (every - means) @ away / len(away)
+    chance = _SEEN * every.std(axis=1) / np.sqrt(len(away))
+    expected = means + np.where(np.abs(slopes) > chance, slopes, 0.0)[:, np.newaxis] * away
+    return max(0.0, float(means.min() - expected.min(axis=0).mean()))
+
+
+def experiment(goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation]) -> Experiment | None:
+    """What to measure before renting: whatever saves most beyond its price; ``None`` where guessing is cheaper."""
+    probable = np.argsort(-chances(goal, evaluations), kind="stable")[:_TRIED]
+    tried = dict.fromkeys((chosen, *(evaluations[int(each)] for each in probable)))
+    trials = [
+        _Trial(words, on, worth(goal, evaluations, told)) for on in tried for words, told in _experiments(goal, on)
+    ]
+    best = max(trials, key=lambda each: each.gain(goal), default=None)
+    if best is None or best.gain(goal) <= 0:
+        return None
+    saved = span(best.worth) if aim(goal) == "seconds" else dollars(best.worth)
+    machine = f"{best.on.rental.nodes} × {best.on.rental.instance}"
+    what = "probe" if best.words[1] == "probe" else "profile"
+    return Experiment(
+        command=best.words,
+        on=best.on.rental.instance,
+        seconds=SECONDS,
+        dollars=best.price,
+        worth=best.worth,
+        text=f"{what} {machine} for {PROFILED:.0f} s before renting: choosing after it saves {saved} in the mean, "
+        f"and {SECONDS / 60:.0f} minutes of it cost {dollars(best.price)}",
+    )
+
+
+def _experiments(goal: Goal, on: Evaluation) -> Iterator[tuple[tuple[str, ...], Array]]:
+    """Commands, and what each would tell of this candidate, ``[draws]``, in what is to be least."""
+    if aim(goal) == "seconds":
+        of_stall = {part.name: on.steps * part.seconds for part in on.billed.predicted}
+    else:
+        spent = zip(on.billed.predicted, on.billed.stall_dollars, strict=True)
+        of_stall = {part.name: dollars_of for part, dollars_of in spent}
+    published = [part.name for part in on.drawn.parts if part.name in EXCHANGE_STALLS and part.origin == "data sheet"]
+    forecast = [part.name for part in on.drawn.parts if part.origin != "measured"]
+    profile = tuple(shlex.split(command(on.shape.base.profile)))
+    for words, parts in ((("stash", "probe"), published), (profile, forecast)):
+        if parts:
+            yield words, np.sum([of_stall[each] for each in parts], axis=0)

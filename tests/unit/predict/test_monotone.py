@@ -1,0 +1,101 @@
+"""What holds of every forecast, draw by draw: more bandwidth is never slower, and half a GPU never faster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from forecast_profiles import cpu_job, gpu_job
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stash.predict.changes import Alteration
+from stash.predict.cluster import Network, NodeLinks, Target
+from stash.predict.cluster_sources import of_instance
+from stash.predict.draws import Array, Draws, Quantity
+from stash.predict.forecasting import base_of, shipped_catalog, stall_draws
+from stash.predict.passes import Base
+
+DRAWS = Draws(32)
+BASES = [base_of(each, draws=DRAWS) for each in (gpu_job(), gpu_job(nodes=1, ranks=2), cpu_job())]
+"""Of two nodes of two GPUs, of one node of two, and of one node of two CPU ranks."""
+FEW = settings(max_examples=40, deadline=None)
+JOBS = st.sampled_from(BASES)
+RATES = st.floats(1e7, 2e11)
+TIMES = st.floats(1.0, 50.0)
+NODES = st.integers(2, 16)
+ROUNDING = 1e-9
+
+
+def steps(base: Base, **wanted: object) -> Array:
+    """Seconds, ``[draws]``."""
+    return stall_draws(base, Alteration(**wanted)).step  # type: ignore[arg-type]
+
+
+def never_slower(fast: Array, slow: Array) -> None:
+    assert np.all(fast <= slow * (1 + ROUNDING)), float(np.max(fast / slow))
+
+
+@FEW
+@given(JOBS, RATES, TIMES, NODES, st.sampled_from(["sockets", "ib"]))
+def test_a_faster_line_between_nodes_is_never_slower(
+    base: Base, rate: float, times: float, nodes: int, transport: str
+) -> None:
+    slow, fast = (steps(base, network=each, nodes=nodes, transport=transport) for each in (rate, rate * times))
+    never_slower(fast, slow)
+
+
+@FEW
+@given(JOBS, RATES, TIMES, st.integers(2, 8))
+def test_faster_links_inside_a_node_are_never_slower(base: Base, rate: float, times: float, devices: int) -> None:
+    def on(inside: float) -> Array:
+        rates = [
+            Quantity(value=each, low=each / 1.5, high=each * 1.5, origin="measured", source="x")
+            for each in (inside, 1e9)
+        ]
+        target = base.target.model_copy(
+            update={
+                "nodes": 2, "devices": devices, "inside": NodeLinks(bytes_per_second=rates[0]),
+                "network": Network(bytes_per_second=rates[1]), "machine": None, "name": "described",
+            }
+        )  # fmt: skip
+        described = replace(base, clusters=lambda name: target)
+        return steps(described, cluster="described.yaml")
+
+    never_slower(on(rate * times), on(rate))
+
+
+@FEW
+@given(RATES, TIMES)
+def test_a_faster_disk_is_never_slower(rate: float, times: float) -> None:
+    never_slower(steps(BASES[0], disk=rate * times), steps(BASES[0], disk=rate))
+
+
+@FEW
+@given(st.floats(0.05, 1.0), st.floats(0.05, 1.0), st.sampled_from(["V100-SXM2-16GB", "A10", "L4"]))
+def test_a_smaller_part_of_a_gpu_is_never_faster(one: float, other: float, gpu: str) -> None:
+    small, large = sorted((one, other))
+
+    def on(share: float) -> Array:
+        target = Target(
+            name="slices", nodes=1, devices=1, backend="nccl", device=gpu, device_share=share,
+            cores=Quantity(value=16, origin="given", source="x"),
+        )  # fmt: skip
+        return steps(replace(BASES[0], clusters=lambda name: target), cluster="slices.yaml")
+
+    never_slower(on(large), on(small))
+
+
+@pytest.mark.parametrize(
+    ("part", "whole"), [("g6f.4xlarge", "g6.4xlarge"), ("Standard_NV6ads_A10_v5", "Standard_NV36ads_A10_v5")]
+)
+def test_no_slice_that_is_sold_is_faster_or_has_more_than_the_whole(part: str, whole: str) -> None:
+    never_slower(steps(BASES[0], instance=whole, nodes=1), steps(BASES[0], instance=part, nodes=1))
+    less, more = (of_instance(shipped_catalog().instance(each), 1) for each in (part, whole))
+    assert less.device_share < more.device_share == 1.0
+    for name in ("device_memory_bytes", "cores", "memory_bytes"):
+        have = [getattr(each, name) for each in (less, more)]
+        assert have[0].value <= have[1].value
+    rates = [None if each.network is None else each.network.bytes_per_second.value for each in (less, more)]
+    assert None in rates or rates[0] <= rates[1]

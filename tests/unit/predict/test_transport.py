@@ -1,0 +1,101 @@
+"""Sockets and EFA are different machines: which is forecast is asked for, or is what the profile used."""
+
+from __future__ import annotations
+
+import pytest
+from forecast_profiles import gpu_job
+
+from stash.core.errors import UserError
+from stash.core.records.host import Gpu, Host, Limits
+from stash.core.records.profile import Collective
+from stash.predict.changes import Alteration
+from stash.predict.cluster import Network, socket_limit, transport_used
+from stash.predict.cluster_sources import of_instance
+from stash.predict.draws import Draws, Quantity
+from stash.predict.forecasting import base_of, shipped_catalog, what_if
+from stash.predict.passes import Base
+from stash.whatif.answers import answered
+
+CATALOG = shipped_catalog()
+
+
+def base(seconds: float = 0.130, instance: str | None = None) -> Base:
+    """Two nodes of four T4s each, whose exchange of 102 MB takes ``seconds``."""
+    cards = tuple(Gpu(index=j, name="Tesla T4", memory_bytes=15 * 2**30) for j in range(4))
+    hosts = tuple(
+        Host(hostname=f"h{i}", instance=instance, cores=48, memory_bytes=190 * 2**30, gpus=cards, limits=Limits())
+        for i in range(2)
+    )
+    runs = tuple(
+        Collective(scope="world", ranks=8, bytes=102_228_128, seconds=seconds * k, latency_seconds=0.0001)
+        for k in (0.99, 1.0, 1.01)
+    )
+    return base_of(gpu_job(ranks=8, hosts=hosts, collectives=runs), draws=Draws(64))
+
+
+def test_without_set_up_nodes_talk_over_sockets() -> None:
+    plain, quick = (of_instance(CATALOG.instance("g4dn.12xlarge"), 2, each) for each in ("sockets", "rdma"))
+    assert (plain.talks_over, quick.talks_over) == ("sockets", "EFA")
+    limit = socket_limit()
+    assert limit is not None
+    assert plain.network is not None
+    assert plain.network.bytes_per_second is not None
+    assert plain.network.bytes_per_second.value == pytest.approx(limit.value)  # a line of 6.25 GB/s, and sockets
+    assert of_instance(CATALOG.instance("p3.8xlarge"), 2, "rdma").talks_over == "sockets"  # it has nothing else
+    assert of_instance(CATALOG.instance("p3.8xlarge"), 1).talks_over is None
+
+
+def test_what_the_profile_used_is_told_by_its_rate() -> None:
+    def network(rate: float, **more: object) -> Network:
+        known = Quantity(value=rate, low=0.98 * rate, high=1.02 * rate, origin="measured", source="x")
+        return Network(bytes_per_second=known, **more)
+
+    limit = socket_limit()
+    assert limit is not None
+    assert limit.high is not None
+    assert transport_used(None) == "sockets"
+    assert transport_used(network(1.1e9)) == "sockets"
+    assert transport_used(network(1.1 * limit.high)) == "rdma"
+    assert transport_used(network(1.1e9, transport="efa")) == "rdma"
+
+
+@pytest.mark.parametrize(("seconds", "kind"), [(0.130, "sockets"), (0.012, "EFA")])
+def test_other_machines_talk_as_the_profiled_ones_did(seconds: float, kind: str) -> None:
+    told = what_if(base(seconds), Alteration(instance="g4dn.metal", nodes=4))
+    assert told.target.talks_over == kind
+
+
+def test_the_option_decides_and_sockets_are_never_faster() -> None:
+    asked = base()
+    slow, fast = (
+        what_if(asked, Alteration(instance="p4d.24xlarge", nodes=4, transport=each)) for each in ("sockets", "efa")
+    )
+    assert (slow.target.talks_over, fast.target.talks_over) == ("sockets", "EFA")
+    assert slow.breakdown.step_seconds > fast.breakdown.step_seconds
+
+
+def test_the_profiled_machines_over_another_transport_need_their_type() -> None:
+    there = base(instance="g4dn.12xlarge")
+    told = what_if(there, Alteration(transport="efa"))
+    assert told.target.talks_over == "EFA"
+    assert {part.stall: part.origin for part in told.grounds}["compute"] == "measured"
+    assert what_if(there, Alteration(transport="sockets")).breakdown.step == what_if(there).breakdown.step
+    with pytest.raises(UserError, match="name it with --instance, or say a rate with --network"):
+        what_if(base(), Alteration(transport="efa"))
+
+
+def test_what_a_type_does_not_have_is_refused() -> None:
+    with pytest.raises(UserError, match=r"p3\.8xlarge has neither EFA nor InfiniBand in the catalog"):
+        answered(base(), Alteration(instance="p3.8xlarge", nodes=2, transport="efa"))
+
+
+def test_a_given_line_is_reached_over_what_is_asked_for() -> None:
+    asked = base()
+    sockets, direct = (what_if(asked, Alteration(network=50e9, transport=each)) for each in (None, "ib"))
+    assert direct.target.talks_over == "InfiniBand"
+    assert sockets.target.network is not None
+    assert direct.target.network is not None
+    slow, fast = sockets.target.network.bytes_per_second, direct.target.network.bytes_per_second
+    assert slow is not None
+    assert fast is not None
+    assert slow.value < fast.value < 50e9
