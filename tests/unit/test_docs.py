@@ -21,7 +21,9 @@ import typer
 from typer.testing import CliRunner
 
 import stash
+from bench.docs import commands as command_line
 from bench.docs import format as formats
+from bench.docs import site
 from stash.cli.main import app
 from stash.core.ladder import NAMES, STALLS
 from stash.ui.arguments import split, value_takers
@@ -31,15 +33,16 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = {
     str(page.relative_to(ROOT)): page.read_text() for page in (ROOT / "README.md", ROOT / "examples/README.md", *DOCS)
 }
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FLAGS = re.MULTILINE | re.DOTALL
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", FLAGS)
 INLINE = re.compile(r"`(stash [^`]+)`")
 RUNNABLE = re.compile(
     r"^stash( \w+)* --help$|^stash zoo\b|^stash show (tests/golden|docs/pictures)/\S+( --json| --explain)?$"
 )
 ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""
-MOST_WORDS = 50_000
-"""Of all pages: what is longer is read by nobody."""
+MOST_PAGES, MOST_WORDS, MOST_WORDS_OF_README = 40, 50_000, 700
+"""What is longer is read by nobody."""
 
 
 class Found(NamedTuple):
@@ -183,9 +186,11 @@ def test_the_method_explains_every_rung_and_stall() -> None:
     assert [name for name in (*NAMES, *STALLS) if not re.search(rf"[`*]{name}[`*]", text)] == []
 
 
-def test_every_page_is_on_the_map() -> None:
+def test_every_page_is_on_the_map_and_on_the_site() -> None:
     names = [page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")]
     assert [name for name in names if name != "index.md" and f"({name})" not in PAGES["docs/index.md"]] == []
+    listed = re.findall(r"^ *- [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(names)
 
 
 def test_every_how_to_begins_with_its_command() -> None:
@@ -194,18 +199,22 @@ def test_every_how_to_begins_with_its_command() -> None:
 
 
 def test_pages_stay_short() -> None:
+    assert len(DOCS) <= MOST_PAGES
     assert sum(len(text.split()) for page, text in PAGES.items() if page != "examples/README.md") <= MOST_WORDS
-    assert len(PAGES["README.md"].split()) <= 1200
+    assert len(PAGES["README.md"].split()) <= MOST_WORDS_OF_README
+    assert [page for page, text in PAGES.items() if "<details" in text] == []
 
 
-def test_readme_opens_with_a_breakdown() -> None:
-    opening = PAGES["README.md"].partition("## ")[0]
-    assert re.search(r"^    step  +[\d.,]+ (s|ms|us) \+/- [\d.,]+ +100\.0%$", opening, re.MULTILINE)
+def test_readme_shows_a_breakdown_of_the_profile_that_is_kept() -> None:
+    """That it is what the command prints, another test says, of every console block."""
+    (shown,) = [session.text for session in sessions() if session.page == "README.md"]
+    assert shown.startswith("stash show docs/pictures/squeezenet1_0.stash.json\n")
+    assert re.search(r"^    step  +[\d.,]+ (s|ms|us) \+/- [\d.,]+ +100\.0%$", shown, re.MULTILINE)
 
 
 def test_links_of_the_readme_work_on_another_page_that_shows_it() -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", PAGES["README.md"]))
-    assert len(links) > 20
+    assert len(links) > 10
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
 
 
@@ -253,6 +262,33 @@ def test_sentences_explained_are_sentences_printed() -> None:
     assert len(quotes) > 60
     pieces = {quote: longest_piece(quote) for quote in quotes}
     assert [quote for quote, piece in pieces.items() if len(piece) <= 4 or piece not in sentences()] == []
+
+
+def test_the_reference_has_every_command_and_option() -> None:
+    page = command_line.page()
+    sections = {title: body for _, title, body in re.findall(r"^(##+) `([^`]+)`\n(.*?)(?=^##+ `|\Z)", page, FLAGS)}
+    shown = list(command_line.every_command(command_line.root()))[1:]
+    assert [" ".join(words) for words, _ in shown] == list(sections)
+    for words, command in shown:
+        names = {max(p.opts, key=len) for p in command.params if p.param_type_name == "option" and not p.hidden}
+        assert {name for name in names if f"{name}" not in sections[" ".join(words)]} == set(), words
+
+
+def test_links_out_of_the_documentation_lead_to_the_repository() -> None:
+    text = "[a](../SECURITY.md) [b](method.md#the-ladder) [c](https://pytorch.org) [d](#here)"
+    assert site.outward(text, "") == text.replace("../SECURITY.md", f"{site.ON_THE_WEB}SECURITY.md")
+    assert site.outward("[e](../../examples/ddp.py)", "how-to") == f"[e]({site.ON_THE_WEB}examples/ddp.py)"
+    assert site.outward("[f](../method.md)", "how-to") == "[f](../method.md)"
+
+
+def test_generated_parts_of_pages_are_filled_in() -> None:
+    marks = {mark for text in PAGES.values() for mark in site.MARK.findall(text)}
+    assert marks == set(site.GENERATED)
+
+
+def test_anchors_of_the_site_are_those_of_github() -> None:
+    assert site.anchor("`stash compare`, `check`, and more") == "stash-compare-check-and-more"
+    assert site.anchor("The paper's percentages: G & P") == "the-papers-percentages-g--p"
 
 
 def test_the_reference_has_every_field_of_every_document() -> None:
