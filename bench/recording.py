@@ -106,10 +106,8 @@ def drawing(command: str, frames: Sequence[Frame]) -> str:
         style.append(f"#f{number}{{visibility:hidden;animation:f{number} {whole:.1f}s step-end infinite}}")
         lines = (line for at, row in enumerate(frame[:SHOWN]) for line in _row(row, _MARGIN + (at + 2) * _HEIGHT))
         cut = any(cell.data.strip() for row in frame[SHOWN:] for cell in row)
-        more = [
-            f'<text x="{_MARGIN}" y="{_MARGIN + rows * _HEIGHT + _HEIGHT}" fill="{_COLOURS["default"]}">…</text>'
-        ] * cut
-        groups.append(f'<g id="f{number}">' + "\n".join([*lines, *more]) + "</g>")
+        below = f'<text x="{_MARGIN}" y="{_MARGIN + (rows + 1) * _HEIGHT}" fill="{_COLOURS["default"]}">…</text>'
+        groups.append(f'<g id="f{number}">' + "\n".join([*lines, *[below] * cut]) + "</g>")
     last = len(frames) - 1
     style.append(f"@media(prefers-reduced-motion){{g{{animation:none!important}}#f{last}{{visibility:visible}}}}")
     prompt = f'<text x="{_MARGIN}" y="{_MARGIN + _HEIGHT - 4}" fill="{_COLOURS["white"]}">$ {escape(command)}</text>'

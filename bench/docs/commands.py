@@ -17,10 +17,9 @@ _MARKUP = re.compile(r"\[/?(?:bold|italic|dim|b|i)\]")
 def _cell(text: str) -> str:
     """Text for a table: one line, nothing in it taken for Markdown or HTML."""
     line = re.sub(r"\s+", " ", _MARKUP.sub("", text)).strip()
-    parts = re.split(r"(`[^`]+`)", line)  # what stands between backticks stays as it is, but for the table's own sign
-    return "".join(
-        re.sub(r"([\\|<>*_\[\]])", r"\\\1", p) if i % 2 == 0 else p.replace("|", "\\|") for i, p in enumerate(parts)
-    )
+    parts = re.split(r"(`[^`]+`)", line)  # what stands between backticks stays as it is, but for the table's sign
+    parts[::2] = [re.sub(r"([\\<>*_\[\]])", r"\\\1", part) for part in parts[::2]]
+    return "".join(parts).replace("|", "\\|")
 
 
 def prose(text: str) -> str:

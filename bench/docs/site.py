@@ -1,7 +1,7 @@
-"""What makes pages of ``docs/`` into pages of the site: mkdocs calls the functions here (``hooks:`` of mkdocs.yml).
+"""What makes pages of ``docs/`` into pages of the site: mkdocs calls what is here (``hooks:`` in mkdocs.yml).
 
-Pages are written for GitHub, where they are read too. Links out of ``docs/`` lead to the repository, and the reference
-pages get what stands nowhere but in the source.
+Pages are written for GitHub, where they are read too. Links out of ``docs/`` lead to the repository, and pages of the
+reference get what stands nowhere but in the source.
 """
 
 from __future__ import annotations

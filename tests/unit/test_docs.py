@@ -1,7 +1,8 @@
 """The documentation keeps its promises: commands parse, options exist, examples work, quoted sentences are printed.
 
-Each test looks at every page and reports all that is wrong together. ``python tests/unit/test_docs.py`` writes the
-outputs shown under commands again (look at the diff).
+Each test looks at every page and reports all that is wrong together. This file run by itself
+(``PYTHONPATH=tests/support:. python tests/unit/test_docs.py``) writes the outputs shown under commands again; look at
+the diff.
 """
 
 from __future__ import annotations
@@ -9,33 +10,19 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
-import os
 import re
 import shlex
-from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
 
-import typer
-from typer.testing import CliRunner
+from documentation import DOCS, FENCE, FLAGS, PAGES, ROOT, blocks, commands, inside, root_command, run, sessions
 
 import stash
 from bench.docs import commands as command_line
 from bench.docs import format as formats
 from bench.docs import site
-from stash.cli.main import app
 from stash.core.ladder import NAMES, STALLS
 from stash.ui.arguments import split, value_takers
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = {
-    str(page.relative_to(ROOT)): page.read_text() for page in (ROOT / "README.md", ROOT / "examples/README.md", *DOCS)
-}
-FLAGS = re.MULTILINE | re.DOTALL
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", FLAGS)
-INLINE = re.compile(r"`(stash [^`]+)`")
 RUNNABLE = re.compile(
     r"^stash( \w+)* --help$|^stash zoo\b|^stash show (tests/golden|docs/pictures)/\S+( --json| --explain)?$"
 )
@@ -43,62 +30,6 @@ ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""
 MOST_PAGES, MOST_WORDS, MOST_WORDS_OF_README = 40, 50_000, 700
 """What is longer is read by nobody."""
-
-
-class Found(NamedTuple):
-    """Something quoted in a page."""
-
-    page: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.page}: {self.text.splitlines()[0]}"
-
-
-def blocks(*languages: str) -> list[Found]:
-    """The fenced blocks of all pages in one of ``languages``."""
-    return [
-        Found(page, body) for page, text in PAGES.items() for kind, body in FENCE.findall(text) if kind in languages
-    ]
-
-
-def commands() -> list[Found]:
-    """Every ``stash`` command line shown in a block or in the text, without what stands before ``stash``."""
-    found = []
-    for page, body in blocks("bash", "console"):
-        for line in body.splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True) if "stash" in line else []
-            if "stash" in words:
-                found.append(Found(page, shlex.join(words[words.index("stash") :])))
-    return found + [Found(page, line) for page, text in PAGES.items() for line in INLINE.findall(FENCE.sub("", text))]
-
-
-def sessions() -> list[Found]:
-    """Each command of the console blocks together with the output shown under it."""
-    parts = [(page, part) for page, body in blocks("console") for part in re.split(r"^\$ ", body, flags=re.MULTILINE)]
-    return [Found(page, part) for page, part in parts if part.strip()]
-
-
-@contextlib.contextmanager
-def inside_root() -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(ROOT)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-
-
-@cache
-def root_command() -> Any:
-    return typer.main.get_command(app)
-
-
-@cache
-def run(line: str) -> str:
-    with inside_root():
-        result = CliRunner(env={"COLUMNS": "80"}).invoke(app, shlex.split(line)[1:])
-    return result.output if result.exit_code == 0 else f"exit code {result.exit_code}: {result.output}"
 
 
 def rewrite() -> None:
@@ -132,7 +63,7 @@ def test_output_shown_is_the_output() -> None:
         if not RUNNABLE.match(line):
             wrong.append(f"{session}: cannot be run by a test; show it in a bash block")
         elif not re.fullmatch(rf"\n*{pattern}\n*", run(line)):
-            wrong.append(f"{session}: prints something else; python tests/unit/test_docs.py writes it again")
+            wrong.append(f"{session}: prints something else; tests/unit/test_docs.py, run by itself, writes it again")
     assert wrong == []
 
 
@@ -169,7 +100,7 @@ def test_python_examples_run() -> None:
     failed = []
     for block in blocks("python"):
         try:
-            with inside_root(), contextlib.redirect_stdout(io.StringIO()):
+            with inside(ROOT), contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(block.text, block.page, "exec"), {"__name__": "__example__"})
         except Exception as error:
             failed.append(f"{block}: {error!r}")
