@@ -136,7 +136,7 @@ compat: $(BIN)/stash
 	$(BIN)/python -m tests.compat $(if $(ONLY),--only $(ONLY))
 
 docs: $(BIN)/stash
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 house:
 	$(PYTHON) bench/house.py
