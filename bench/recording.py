@@ -49,18 +49,17 @@ def recorded(command: Sequence[str]) -> Iterator[tuple[float, Frame]]:
         command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     ) as job:
         os.close(theirs)
-        begun, shown = time.monotonic(), None
-        while True:
+        begun, shown, going = time.monotonic(), (), True
+        while going:
             ready = select.select([ours], [], [], 0.2)[0]
             try:
                 said = os.read(ours, 65536) if ready else b""
             except OSError:  # the last one that had the terminal open has closed it
-                break
-            if not said and job.poll() is not None:
-                break
+                said, going = b"", False
+            going = going and (bool(said) or job.poll() is None)
             stream.feed(said)
             now = tuple(tuple(screen.buffer[row][column] for column in range(COLUMNS)) for row in range(ROWS))
-            if now != shown and not select.select([ours], [], [], 0.02)[0]:
+            if now != shown and not (going and select.select([ours], [], [], 0.02)[0]):
                 shown = now
                 yield time.monotonic() - begun, now
     os.close(ours)
