@@ -36,7 +36,7 @@ $(BIN)/stash: pyproject.toml constraints-dev.txt
 	@touch $@
 
 $(DATA)/stash-dataset.json: | $(BIN)/stash
-	$(BIN)/stash dataset make images $(DATA) --count 600
+	$(BIN)/stash lab dataset make images $(DATA) --count 600
 
 demo: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/stash profile --workload squeezenet1_0 --data $(DATA) --batch 8 --budget $(DEMO_BUDGET) \

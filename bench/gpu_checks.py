@@ -277,7 +277,7 @@ def zoo(ground: Ground) -> list[Row]:
 def _of_zoo(ground: Ground, kind: str, words: list[str], steps: int = 60) -> list[Row]:
     data, out = ground.folder / kind, ground.folder / f"{kind}.stash.json"
     if not data.exists():
-        _run([*_STASH, "dataset", "make", kind, str(data), "--count", "1024" if ground.on_gpu else "64"])
+        _run([*_STASH, "lab", "dataset", "make", kind, str(data), "--count", "1024" if ground.on_gpu else "64"])
     job = ["stash.lab.zoo.train", *words, "--data", str(data)]
     before = _untouched(ground, job, steps)
     profile = ["--rungs", "solo,warm", "--budget", str(ground.budget), "--precision", "1", "-o", str(out)]

@@ -22,7 +22,7 @@ from scipy.special import betaincinv, stdtrit
 from bench.machine import arguments, machine
 from bench.noise.models import Factors, Hiccups, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
 from bench.table import show
-from stash.advice.stopping import decided
+from stash.advice.stopping import FIRST_SECONDS, decided
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
 from stash.analysis.uncertainty import launch_error
@@ -129,7 +129,7 @@ class Run:
 
     def enough(self) -> bool:
         profile = self.profile()
-        return bool(step_matrix(profile).rounds) and decided(attribute(profile))
+        return self.seconds >= FIRST_SECONDS and bool(step_matrix(profile).rounds) and decided(attribute(profile))
 
 
 def ladder(noise: Noise) -> tuple[str, ...]:

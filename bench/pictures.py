@@ -1,7 +1,7 @@
 """The pictures of the documentation: every chart of a report, and the report itself as a browser shows it.
 
 Made from a profile that is kept beside them, by default that of `make demo`. Drawings carry no font, to stay small;
-`stash figures` writes the same ones with theirs. Pictures of the browser need Debian's Chromium.
+`stash report --format svg` writes the same ones with theirs. Pictures of the browser need Debian's Chromium.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from PIL import Image
 
 from bench.machine import ROOT
-from stash.cli.show_command import read_page
+from stash.cli.report_command import read_page
 from stash.ui.charts.svg import svg
 from stash.ui.html import render
 from tests.support.chromium import CHROMIUM, Chromium

@@ -15,7 +15,7 @@ from statistics import median
 
 from bench.machine import STASH, arguments, cost, timed
 from bench.table import report, table
-from stash.cli.show_command import read_page
+from stash.cli.report_command import read_page
 from stash.ui.charts.svg import svg
 from tests.support.chromium import CHROMIUM, Chromium
 

@@ -48,7 +48,7 @@ TASKS = {
 def make_data(task: Task) -> None:
     """Make the task's data set if it is not there yet."""
     if not (task.data / "stash-dataset.json").exists():
-        command = [*STASH, "dataset", "make", task.kind, str(task.data), "--count", str(task.count)]
+        command = [*STASH, "lab", "dataset", "make", task.kind, str(task.data), "--count", str(task.count)]
         subprocess.run(command, check=True)
 
 

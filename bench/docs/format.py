@@ -98,17 +98,18 @@ def type_of(annotation: Any) -> str:
     return _WORDS.get(annotation, getattr(annotation, "__name__", str(annotation)))
 
 
-def _line(text: str) -> str:
+def line(text: str) -> str:
+    """Text that fits into a cell of a table."""
     return re.sub(r"\s+", " ", text).replace("``", "`").replace("|", "\\|")
 
 
 def section(record: type) -> str:
     """One record as a heading, a sentence and a table."""
     texts = docstrings(record)
-    lines = [f"### {record.__name__}", "", _line(inspect.getdoc(record) or ""), ""]
+    lines = [f"### {record.__name__}", "", line(inspect.getdoc(record) or ""), ""]
     lines += ["| field | type | meaning |", "|---|---|---|"]
     for name, kind in annotations(record).items():
-        lines.append(f"| `{name}` | {type_of(kind)} | {_line(texts.get(name, ''))} |")
+        lines.append(f"| `{name}` | {type_of(kind)} | {line(texts.get(name, ''))} |")
     return "\n".join([*lines, ""])
 
 
@@ -116,7 +117,7 @@ def _tables() -> str:
     parts = ["## the tables of a store", ""]
     for name, columns in TABLES.items():
         parts += [f"### `{name}`", "", "| column | type | meaning |", "|---|---|---|"]
-        parts += [f"| `{column.name}` | {column.kind} | {_line(column.meaning)} |" for column in columns] + [""]
+        parts += [f"| `{column.name}` | {column.kind} | {line(column.meaning)} |" for column in columns] + [""]
     return "\n".join(parts)
 
 

@@ -10,11 +10,11 @@ import os
 import re
 from typing import Any
 
-from bench.docs import commands
 from bench.docs import format as formats
+from bench.docs import options
 
 ON_THE_WEB = "https://github.com/stash-ddl/stash/blob/main/"
-GENERATED = {"commands": commands.page, "fields": formats.page}
+GENERATED = {"commands": options.page, "fields": formats.page}
 """What a page has in place of ``<!-- generated: NAME -->``."""
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)

@@ -84,8 +84,11 @@ def white(sigma: float) -> Callable[[np.random.Generator, tuple[int, int]], Seri
 
 
 def heavy(sigma: float) -> Callable[[np.random.Generator, tuple[int, int]], Series]:
-    """Every step by itself, one in a hundred five times as far: Student's distribution with 3 degrees of freedom."""
-    return lambda rng, shape: 1 + sigma * rng.standard_t(3, shape)
+    """Every step by itself, one in a hundred five times as far: Student's distribution with 3 degrees of freedom.
+
+    No step takes less than a tenth.
+    """
+    return lambda rng, shape: np.maximum(0.1, 1 + sigma * rng.standard_t(3, shape))
 
 
 def drifting(size: float) -> Callable[[np.random.Generator, int], Series]:

@@ -94,15 +94,18 @@ def measured(profile: Profile) -> float:
 def stopped(
     profile: Profile, budget: float, rule: Callable[[Profile], bool] = decided
 ) -> tuple[Profile, float | None]:
-    """The measurement as it is when the rule fires, and after how many seconds; else with what the budget allows."""
-    kept = profile
-    for count in range(1, len({block.round for block in profile.blocks}) + 1):
+    """The measurement as it is when the rule fires, and after how many seconds; else with what the budget allows.
+
+    A recording that was itself ended before ``FIRST_SECONDS``, by an older rule, ends as it did.
+    """
+    kept, rounds = profile, len({block.round for block in profile.blocks})
+    for count in range(1, rounds + 1):
         so_far = first_rounds(profile, count)
         seconds = measured(so_far)
         if count > 1 and seconds > (1 + OVERRUN) * budget:
             break
         kept = so_far
-        if rule(so_far):
+        if (seconds >= stopping.FIRST_SECONDS or count == rounds) and rule(so_far):
             return so_far, seconds
     return kept, None
 

@@ -1,12 +1,14 @@
 """Side by side: the same faulty jobs given to Stash and to what people use today; prints Markdown tables.
 
-For every fault the untouched job is run first and last, and the tools in between. Needs root, for the testbed. Judges
+For every fault the untouched job is run first and last, and the tools in between, on request beside other work on the
+machine, which the job's truth does not contain. Needs root, for the testbed. Judges
 nothing itself: ``answers`` holds the rules, ``jobs`` the truth.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import sys
 import tempfile
@@ -15,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.noise import disturbances
 from bench.peers import lightning_simple, original, spdl_headspace, stash_tool, torch_profiler_hta, traceml
 from bench.peers.answers import Answer, Reading, error, right_cause, right_rank
 from bench.peers.jobs import FAULTS, Fault, Truth, make_files
@@ -61,17 +64,20 @@ class Result:
 def main(arguments: Sequence[str] | None = None) -> int:
     names = [fault.name for fault in FAULTS]
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
-    parser.add_argument("--only", choices=TOOLS, metavar="TOOL", help=f"one tool: {', '.join(TOOLS)}")
+    parser.add_argument(
+        "--only", choices=TOOLS, action="append", metavar="TOOL", help=f"one tool or more of {', '.join(TOOLS)}"
+    )
     parser.add_argument("--fault", choices=names, metavar="NAME", help=f"one fault: {', '.join(names)}")
+    parser.add_argument("--beside", choices=disturbances.OTHERS, help="other work while the tools watch")
     parser.add_argument("--steps", type=_steps, default=60, metavar="N", help="steps of every launch (default 60)")
     options = parser.parse_args(arguments)
-    tools = [TOOLS[options.only]] if options.only else list(TOOLS.values())
+    tools = [TOOLS[name] for name in options.only or TOOLS]
     faults = [fault for fault in FAULTS if options.fault in (None, fault.name)]
     results: list[Result] = []
     missing: list[str] = []
     for fault in faults:
         try:
-            results += measure(fault, tools, options.steps)
+            results += measure(fault, tools, options.steps, options.beside)
         except StashError as problem:
             missing.append(f"- {fault.name} was not run: {problem}")
         except KeyboardInterrupt:
@@ -79,11 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             break
     results_table = table(HEADS, [row(result) for result in results])
     remarks = "\n".join([*notes(results), *missing])
-    report(f"{options.steps} steps a launch", table(SUMMARY, summary(results)), results_table, remarks)
+    beside = f", beside {options.beside}" if options.beside else ""
+    report(f"{options.steps} steps a launch{beside}", table(SUMMARY, summary(results)), results_table, remarks)
     return 1 if missing else 0
 
 
-def measure(fault: Fault, tools: Sequence[Tool], steps: int) -> list[Result]:
+def measure(fault: Fault, tools: Sequence[Tool], steps: int, beside: str | None = None) -> list[Result]:
     """Every tool on one fault, on one testbed, between two runs of each untouched script."""
     scripts = {PLAIN: sys.executable}
     if any(tool.SCRIPT == lightning_simple.SCRIPT for tool in tools):
@@ -95,7 +102,9 @@ def measure(fault: Fault, tools: Sequence[Tool], steps: int) -> list[Result]:
             make_files(data, steps)
         place = Place(fault, bed, data, Path(folder), steps)
         untouched = {script: [_plain(place, scripts[script], script)] for script in scripts}
-        answers = [(tool, *_answer(tool, place)) for tool in tools]
+        others = disturbances.beside(beside, Path(folder) / beside) if beside else contextlib.nullcontext()
+        with others:
+            answers = [(tool, *_answer(tool, place)) for tool in tools]
         for script, seconds in untouched.items():
             seconds.append(_plain(place, scripts[script], script))
         truth = fault.truth(bed.links)

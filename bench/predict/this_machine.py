@@ -202,7 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.predict.this_machine", description=__doc__)
     parser.add_argument("--plan", action="store_true", help="print what would be run")
     parser.add_argument("--only", metavar="WORDS", default="", help="changes whose name contains this, again")
-    parser.add_argument("--data", type=Path, default=DATA, help="images of `stash dataset make images` (make demo)")
+    parser.add_argument("--data", type=Path, default=DATA, help="of `stash lab dataset make images` (make demo)")
     parser.add_argument(
         "--budget", type=float, default=BUDGET, metavar="SECONDS", help="of each profile (default 40)"
     )
@@ -217,7 +217,7 @@ def main() -> None:
         return
     if not options.data.is_dir():
         parser.error(
-            f"{options.data} does not exist; `stash dataset make images {options.data} --count 600` makes it"
+            f"{options.data} does not exist; `stash lab dataset make images {options.data} --count 600` makes it"
         )
     compare(wanted, options.data, options.budget)
     print(f"kept in {RESULTS.relative_to(ROOT)}; `python -m bench.predict` writes the page")

@@ -138,7 +138,7 @@ def _key(cell: Cell) -> tuple[object, ...]:
 
 
 def model(cell: Cell) -> Emulation:
-    """What the cell trains, unscaled, as ``stash testbed model`` makes it."""
+    """What the cell trains, unscaled, as ``stash lab testbed model`` makes it."""
     bed = cell.emulated
     assert bed is not None
     assert cell.zoo is not None

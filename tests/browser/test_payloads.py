@@ -20,7 +20,7 @@ from reported import probed_whole
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.cli.show_command import read_page
+from stash.cli.report_command import read_page
 from stash.core.artefact import load, save, to_bytes
 from stash.report import notebook
 from stash.report.profile_page import page as page_of_profile
@@ -71,7 +71,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "query --store . --format json 'from profiles'", "query --store . 'select workload, command from profiles'",
         "report {} other.stash.json -o OUT-two.html",
     ),
-    "plan": ("show {}", "show {} --json", "check-plan {} other.stash.json"),
+    "plan": ("show {}", "show {} --json", "check {} other.stash.json"),
     "probe": ("show {}", "show {} --json"),
     "fleet": ("show {}", "show {} --json", "spot simulate {} --trace trace.json -o OUT-sim.html"),
     "log": ("show {}", "show {} --json"),

@@ -41,6 +41,9 @@ class Row:
     profiled: float | None = None
     half_width: float | None = None
     """Of the profiled step: two standard errors of its blocks' means."""
+    typed: float | None = None
+    """By how much of a measured step the first steps, as typed, were longer; 0 within both intervals."""
+    verdict: str = ""
     rungs: tuple[str, ...] = ()
     unknown: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -160,6 +163,8 @@ def _read(row: Row, where: Environment, profile: Path) -> Row:
             **vars(row),
             "profiled": _trimmed(steps),
             "half_width": 2 * stdev(means) / len(means) ** 0.5 if len(means) > 1 else None,
+            "typed": told["as_typed"] and told["as_typed"]["share"],
+            "verdict": told["verdict"]["stall"] or "cannot tell",
             "rungs": tuple(told["rungs"]),
             "unknown": {skipped["name"]: skipped["why"] for skipped in told["skipped"]},
             "notes": tuple(told["notes"]),

@@ -14,6 +14,8 @@ _HEAD = (
     "plain step",
     "profiled step",
     "",
+    "as typed",
+    "verdict",
     "unknown, and why",
     "trouble",
     "on",
@@ -33,6 +35,7 @@ def line(row: Row) -> str:
     unknown = {name: why for name, why in row.unknown.items() if not why.startswith(_OF_THE_MACHINE)}
     what = (row.project, row.version, f"`{row.command}`", ", ".join(row.rungs))
     steps = (" / ".join(map(_ms, row.plain)), _ms(row.profiled) if row.profiled is not None else "", _verdict(row))
+    steps += ("" if row.typed is None else f"{row.typed:+.0%}", row.verdict)
     why = "; ".join(f"{name}: {reason}" for name, reason in unknown.items())
     return _line((*what, *steps, why, "; ".join(row.trouble), row.day))
 

@@ -85,7 +85,7 @@ def everything(run: Started) -> None:
     gone(run)
     folder = run.log.parent
     subprocess.run(
-        [sys.executable, "-m", "stash", "zoo"], check=True, capture_output=True, cwd=folder / "work",
+        [sys.executable, "-m", "stash", "lab", "zoo"], check=True, capture_output=True, cwd=folder / "work",
         env={**os.environ, "XDG_STATE_HOME": str(folder / "state"), "TMPDIR": str(folder / "other")},
     )  # fmt: skip
 

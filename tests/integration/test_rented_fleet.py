@@ -49,7 +49,8 @@ job = stash.spot.Job(model, loss, optimizer, Data, batch=64)
 RUN = """
 from pathlib import Path
 from stash.spot.commands.rented_fleet import RunOptions, run_rented
-run_rented(RunOptions(plan=Path("job.plan.json"), job="job.py:job", infra="aws/us-east-1", max_cost=25.0, yes=True))
+place = {"infra": "aws/us-east-1", "max_dollars": 25.0, "yes": True}
+run_rented(RunOptions(plan=Path("job.plan.json"), job="job.py:job", **place))
 """
 
 pytestmark = [

@@ -40,7 +40,7 @@ RUN = """
 from pathlib import Path
 from stash.spot.commands.rented_fleet import RunOptions, run_rented_sync
 options = RunOptions(
-    plan=Path("job.plan.json"), job="train.py", sync=True, infra="aws/us-east-1", max_cost=25.0,
+    plan=Path("job.plan.json"), job="train.py", sync=True, infra="aws/us-east-1", max_dollars=25.0,
     bucket="s3://mine/run1", yes=True, checkpoint_every="{every}",
 )
 run_rented_sync(options, ("train.py", "700"))

@@ -219,7 +219,7 @@ def test_ctrl_c_leaves_nothing(holder: tuple[subprocess.Popen[str], str, int]) -
     ],
 )
 def test_an_interrupted_set_up_says_so_and_leaves_nothing(request_to_end: int, things: int) -> None:
-    command = ["testbed", "run", "--nodes", "4", "--network", "1gbit", "--cpus", "1", "--", "sleep", "600"]
+    command = ["lab", "testbed", "run", "--nodes", "4", "--network", "1gbit", "--cpus", "1", "--", "sleep", "600"]
     process = subprocess.Popen([sys.executable, "-m", "stash", *command], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + PATIENCE
     while len(made := names(f"stash-tb-{process.pid}")) < things:  # 9: all is set up, links are being measured

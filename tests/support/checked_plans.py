@@ -1,4 +1,4 @@
-"""Profiles that were measured after a plan, for ``stash check-plan``: of its 2 × p3.8xlarge, and of others."""
+"""Profiles that were measured after a plan, for ``stash check PLAN RUN``: of its 2 × p3.8xlarge, and of others."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from profile_builder import build
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.cli.show_command import read_page
+from stash.cli.report_command import read_page
 from stash.core.artefact import load, save
 from stash.core.records.host import Gpu, Host
 from stash.core.records.profile import (

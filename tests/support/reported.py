@@ -8,7 +8,7 @@ from pathlib import Path
 import probe_builder
 from profile_builder import build
 
-from stash.cli.show_command import read_page
+from stash.cli.report_command import read_page
 from stash.core.artefact import save
 from stash.core.records.host import Gpu
 from stash.core.records.profile import Collective, Gradient, Loader, Profile, Rate

@@ -17,14 +17,14 @@ from functools import cache
 from documentation import DOCS, FENCE, FLAGS, PAGES, ROOT, blocks, commands, inside, root_command, run, sessions
 
 import stash
-from bench.docs import commands as command_line
 from bench.docs import format as formats
+from bench.docs import options as reference
 from bench.docs import site
 from stash.core.ladder import NAMES, STALLS
-from stash.ui.arguments import split, value_takers
+from stash.ui.arguments import split, strays, value_takers
 
 RUNNABLE = re.compile(
-    r"^stash( \w+)* --help$|^stash zoo\b|^stash show (tests/golden|docs/pictures)/\S+( --json| --explain)?$"
+    r"^stash( \w+)* --help$|^stash lab zoo\b|^stash show (tests/golden|docs/pictures)/\S+( --json| --explain)?$"
 )
 ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""
@@ -76,7 +76,10 @@ def not_understood(line: str) -> str:
             return f"no command {rest[0]!r}"
         command, rest = command.commands[rest[0]], rest[1:]
     if command.name == "profile":
-        rest = split(rest, value_takers(command.params)).own
+        found = split(rest, value_takers(command.params))
+        if late := strays(found, value_takers(command.params)):
+            return f"{', '.join(late)} stands after the job's name"
+        rest = found.own
     for border in ("--", "--sync"):
         if border in rest:
             rest = rest[: rest.index(border)]  # what follows is another program's
@@ -196,13 +199,11 @@ def test_sentences_explained_are_sentences_printed() -> None:
 
 
 def test_the_reference_has_every_command_and_option() -> None:
-    page = command_line.page()
-    sections = {title: body for _, title, body in re.findall(r"^(##+) `([^`]+)`\n(.*?)(?=^##+ `|\Z)", page, FLAGS)}
-    shown = list(command_line.every_command(command_line.root()))[1:]
-    assert [" ".join(words) for words, _ in shown] == list(sections)
-    for words, command in shown:
-        names = {max(p.opts, key=len) for p in command.params if p.param_type_name == "option" and not p.hidden}
-        assert {name for name in names if f"{name}" not in sections[" ".join(words)]} == set(), words
+    found = re.findall(r"^## `([^`]+)`\n(.*?)(?=^##+ |\Z)", reference.page(), FLAGS)
+    sections, shown = dict(found), dict(reference.commands())
+    assert list(sections) == list(shown)
+    for words, command in shown.items():
+        assert {name for name, _ in reference.options(command) if name not in sections[words]} == set(), words
 
 
 def test_links_out_of_the_documentation_lead_to_the_repository() -> None:

@@ -24,16 +24,15 @@ from typer.testing import CliRunner
 
 from stash.cli.main import app
 from stash.core.artefact import save
-from stash.ui.arguments import split, value_takers
 
 DESCRIBED = {
-    "profile": "--dry-run", "characterize": "--dry-run", "testbed run": "--dry-run", "probe": "--no-measure",
+    "profile": "--dry-run", "characterize": "--dry-run", "lab testbed run": "--dry-run", "probe": "--no-measure",
 }  # fmt: skip
 """The option with which a command starts nothing."""
 PARSED = (
-    r"dataset make|catalog refresh|testbed doctor|store add .*s3:|export .*--to (mlflow|wandb|openmetrics)|"
+    r"lab dataset make|catalog refresh|lab testbed doctor|store add .*s3:|export .*--to (mlflow|wandb|openmetrics)|"
     r"probe .*--nnodes|spot (learn|guard|run)|"
-    r".*--(probe|calibrate-with) |check-plan|spot (fit|predict|plan --pool)|features|list grid"
+    r".*--(probe|calibrate-with) |check .*plan|spot (fit|predict|plan --pool)|whatif .*--by-features|list grid"
 )
 """What would change something, takes minutes, or needs files that only a run on those machines makes."""
 STAND_INS = {
@@ -83,17 +82,6 @@ def words_of(line: str) -> tuple[click.Command, str, list[str]]:
     return command, " ".join(names), rest
 
 
-def stands_too_late(line: str) -> str:
-    """An option of Stash's that stands after the script, and so goes to it."""
-    command, name, rest = words_of(line)
-    if name != "profile":
-        return ""
-    takes = value_takers(command.params)
-    parts = split(rest, takes)
-    late = [word for word in parts.words if parts.kind != "command" and word.partition("=")[0] in takes]
-    return f"{line}: {late[0]} goes to the script" if late else ""
-
-
 def wrong_with(shown: Found, ids: list[str]) -> str:
     """What is wrong with a command when it is run in the current folder; nothing, if it answers."""
     command, name, rest = words_of(shown.text)
@@ -110,11 +98,6 @@ def wrong_with(shown: Found, ids: list[str]) -> str:
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         return f"{shown}: {done.exception}"
     return "" if done.exit_code in EXIT_CODES else f"{shown}: exit code {done.exit_code}: {done.output}"
-
-
-def test_options_of_stash_stand_before_the_script() -> None:
-    assert stands_too_late("stash profile train.py -o a.stash.json").endswith("-o goes to the script")
-    assert [late for late in (stands_too_late(shown.text) for shown in commands_to_copy()) if late] == []
 
 
 @pytest.fixture

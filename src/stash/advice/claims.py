@@ -11,6 +11,9 @@ from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, 
 from stash.analysis.stability import MIN_ROUNDS
 from stash.core.records.base import Record
 
+MINOR_SHARE = 0.1
+"""Of the step: a stall that certainly takes less, and is not certain to take ``SIGNIFICANT_SHARE``, is minor: it
+keeps no verdict open."""
 Kind = Literal["stall", "tie", "compute", "cannot tell", "estimate"]
 
 
@@ -22,7 +25,7 @@ class Claims(Record):
     certain: tuple[Stall, ...] = ()
     """Stalls that certainly matter, largest first: all for ``cannot tell``, else those that may be the largest."""
     open: tuple[Stall, ...] = ()
-    """Not certain, and yet their intervals reach beyond 5 % of the step: the farthest first."""
+    """Neither certain nor minor: the farthest first."""
     disputed: tuple[Stall, ...] = ()
     """Stalls of which two estimates contradict each other for no known cause; in neither of the above."""
     unknown: tuple[Missing, ...] = ()
@@ -33,8 +36,8 @@ class Claims(Record):
 
     @property
     def hidden(self) -> tuple[Missing, ...]:
-        """The unknown ones whose time is counted as compute."""
-        return tuple(missing for missing in self.unknown if missing.contained_in == "compute")
+        """The unknown ones whose time is counted as compute, unless it is too short to matter."""
+        return tuple(each for each in self.unknown if each.contained_in == "compute" and not each.small)
 
 
 def may_claim(breakdown: Breakdown) -> Claims:
@@ -42,9 +45,9 @@ def may_claim(breakdown: Breakdown) -> Claims:
 
     A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. One of which
     two estimates contradict each other is not certain. Certain stalls whose intervals overlap the largest one's tie:
-    intervals that do not overlap differ, however the errors of the two go together. Compute dominates where every
-    measured stall is small for certain and compute contains no unmeasured one. Of a job whose first steps, as it was
-    typed, took another time than what was measured nothing is claimed.
+    intervals that do not overlap differ, however the errors of the two go together. Compute dominates where nothing
+    is certain, every measured stall is minor, and compute contains no unmeasured one. Of a job whose first steps, as
+    it was typed, took another time than what was measured nothing is claimed.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
     if breakdown.as_typed is not None and breakdown.as_typed.contradicts:
@@ -56,12 +59,13 @@ def may_claim(breakdown: Breakdown) -> Claims:
     disputes = ((stall, breakdown.disputed(stall.name)) for stall in every)
     # the larger of two estimates
     most = {stall.name: max(_high(stall), dispute.waited) for stall, dispute in disputes if dispute is not None}
-    disputed = tuple(stall for stall in every if stall.name in most and most[stall.name] > SMALL_SHARE * step)
+    disputed = tuple(stall for stall in every if stall.name in most and most[stall.name] > MINOR_SHARE * step)
     stalls = [stall for stall in every if stall not in disputed]
-    # significant, and known to within half of itself or 5 % of the step
-    certain = [s for s in stalls if s.significant and s.width <= max(s.seconds / 2, SMALL_SHARE * step)]
+    # worth a sentence at its lower end too, and known to within half of itself or 5 % of the step
+    certain = [s for s in stalls if s.significant and _low(s) >= SIGNIFICANT_SHARE * step]
+    certain = [s for s in certain if s.width <= max(s.seconds / 2, SMALL_SHARE * step)]
     certain.sort(key=lambda stall: -stall.seconds)
-    large = [s for s in stalls if s not in certain and _high(s) > SMALL_SHARE * step]
+    large = [s for s in stalls if s not in certain and _high(s) > MINOR_SHARE * step]
     large.sort(key=lambda stall: -_high(stall))
     found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), disputed=disputed, unknown=unknown)
     may_be = max([*map(_high, large), *(most[stall.name] for stall in disputed)], default=0.0)
@@ -74,11 +78,11 @@ def may_claim(breakdown: Breakdown) -> Claims:
 
 
 def decisive_width(stall: Stall, step_seconds: float) -> float:
-    """The width in seconds at which an open stall of this estimate is either certain or small."""
-    small = SMALL_SHARE * step_seconds
-    if stall.share < SIGNIFICANT_SHARE:
-        return small - stall.seconds
-    return min(stall.seconds, max(stall.seconds / 2, small))
+    """The width in seconds at which an open stall of this estimate is either certain or minor."""
+    certain = min(
+        stall.seconds - SIGNIFICANT_SHARE * step_seconds, max(stall.seconds / 2, SMALL_SHARE * step_seconds)
+    )
+    return max(certain, MINOR_SHARE * step_seconds - stall.seconds)
 
 
 def _low(stall: Stall) -> float:

@@ -24,6 +24,9 @@ KNOWN_OF_ITSELF = 0.1
 FIRST_ROUNDS = 5
 """Fewer do not end a measurement, and are asked for at least: only from here on is a disturbed round told from
 others, and Student's quantile is below 3; who looks after every round finds intervals that are narrow by luck."""
+FIRST_SECONDS = 5.0
+"""Of measuring: nothing ends earlier, since the pace of a machine that is shared wanders within seconds, which the
+noise of a shorter time does not know of."""
 LONGEST = 3600.0
 """Seconds of ``--budget`` beyond which a calmer machine is the better advice."""
 

@@ -6,6 +6,7 @@ says so instead. The rules, with their thresholds, are those of ``docs/method.md
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -273,12 +274,17 @@ def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
 def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
     written = figures(breakdown.stalls)
     text = f"Compute takes {written.quantity('compute')} of every {written.step} step ({written.share('compute')})"
-    if not claims.unknown:
-        return f"{text}: stalls are no obstacle here, each is below {SMALL_SHARE:.0%} of the step."
-    few = (
-        "no stall was measured" if len(breakdown.stalls) == 1 else f"every measured stall is below {SMALL_SHARE:.0%}"
-    )
-    return f"{text}: {few}. Unknown: {listed([missing.name for missing in claims.unknown])}."
+    stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
+    most = max((stall.high or 0.0 for stall in stalls), default=0.0) / breakdown.step_seconds
+    below = f"below {max(SMALL_SHARE, math.ceil(100 * most) / 100):.0%} of the step"
+    unknown = [missing.name for missing in claims.unknown if not missing.small]
+    found = [f"every measured stall is {below}" if unknown else f"stalls are no obstacle here, each is {below}"]
+    if not stalls:
+        found = ["no stall was measured"] if unknown else []
+    shares = [missing.share_at_most for missing in claims.unknown if missing.small and missing.share_at_most]
+    if shares:
+        found.append(f"what no loader prepares takes at most {max(shares):.1%}")
+    return text + (f": {listed(found)}." if found else ".") + (f" Unknown: {listed(unknown)}." if unknown else "")
 
 
 # Advice on a probe

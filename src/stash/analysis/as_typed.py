@@ -18,6 +18,10 @@ from stash.core.records.profile import Block, Profile
 
 WARNING, CONTRADICTION = 0.03, 0.10
 """Of the step: differences beyond both intervals that are worth a sentence, and that leave no verdict."""
+PACE = 0.5
+"""Likewise where the difference is processor time of the training thread: the same work takes a third longer while
+others use the caches, or the other half of a core, and while first steps touch their memory for the first time."""
+_PROCESSOR = "processor time of the training thread"
 _MIN_STEPS = 5
 _READ_BYTES = 2**16
 """A step: who reads more from disks may have waited for them in these steps only."""
@@ -47,7 +51,7 @@ class AsTyped(Record):
     @property
     def contradicts(self) -> bool:
         """Whether what was measured is another job than what was typed."""
-        return abs(self.share) > CONTRADICTION
+        return abs(self.share) > (PACE if self.cause == _PROCESSOR else CONTRADICTION)
 
     @property
     def differs(self) -> bool:
@@ -124,7 +128,7 @@ def _cause(profile: Profile, share: float, name: str, rounds: Sequence[int]) -> 
     later = [block for block in profile.blocks if block.rung == name and block.round in rounds]
     parts: dict[str, Callable[[Block], float]] = {
         "waiting for the loader": lambda block: block.wait_seconds or 0.0,
-        "processor time of the training thread": lambda block: block.thread_cpu_seconds or 0.0,
+        _PROCESSOR: lambda block: block.thread_cpu_seconds or 0.0,
         "processor time of other threads of the process": lambda block: (
             (block.cpu_seconds or 0.0) - (block.thread_cpu_seconds or 0.0)
         ),

@@ -116,6 +116,13 @@ class Missing(Record):
     """Whether a job of this shape can have such a stall at all."""
     contained_in: str | None = None
     """The measured stall that its time is part of."""
+    share_at_most: float | None = None
+    """Of the step; ``None`` if unknown."""
+
+    @property
+    def small(self) -> bool:
+        """Whether it certainly takes too little to matter."""
+        return self.share_at_most is not None and self.share_at_most < SIGNIFICANT_SHARE
 
 
 class Paper(Record):
@@ -355,14 +362,18 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, .
         possible, container = why_no_stall(name, situation) is None, None
         if name == "transfer" and any(loader.on_device for loader in profile.workload.loaders):
             adding = rung_adding("prep").name  # the loader itself copies: under the rung that reads from it
-        if possible and rung(adding).reads_data and not situation.loader:
+        unseen = possible and rung(adding).reads_data and not situation.loader
+        if unseen:
             container = present[0]  # batches from no loader that was seen are made again under every rung
         elif possible:
             above = zip(present, rungs, strict=True)
             container = next((s for s, climbed in above if NAMES.index(climbed) >= NAMES.index(adding)), None)
+        most = profile.workload.before_forward if unseen else None
+        if most is not None and most < SIGNIFICANT_SHARE:
+            why = f"no data loader was seen; {most:.1%} of a step passes before its first forward pass"
         if container is not None:
             why = f"{why}; contained in {container}"
-        missing.append(Missing(name=name, why=why, possible=possible, contained_in=container))
+        missing.append(Missing(name=name, why=why, possible=possible, contained_in=container, share_at_most=most))
     return tuple(missing)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from stash.analysis.as_typed import AsTyped
 from stash.analysis.breakdown import SampleCounts, Stability, Stall
 from stash.analysis.step_times import StepTimes, differ
+from stash.core.formatting import listed
 from stash.core.ladder import STALLS, stall_names
 from stash.core.records.profile import Profile
 from stash.core.rounds import drift, increments, spread, two_modes, warming_up
@@ -22,6 +23,10 @@ MIN_ROUNDS = 3
 STEAL = 0.02
 DRIFT = 0.05
 SPREAD = 0.10
+GPU_OTHERS = 0.02
+"""Of a GPU's time."""
+CLOCK_HELD, SLOW_CLOCK = 0.1, 0.8
+"""Of the looks at a GPU; and of its highest clock: a power cap is usual under full load, and worth saying below."""
 REPLAY = 0.02
 """Of the step: replayed batches that are slower than fresh ones by less are no matter."""
 
@@ -42,6 +47,7 @@ def stability(
     if steal > STEAL:
         advice = "profile on a dedicated machine or at a calmer hour"
         warnings.append(f"Other tenants took {steal:.0%} of the CPU time (steal); {advice}.")
+    warnings += _of_gpus(profile)
     if kept.top_replay is not None and "warm" in kept.rungs:
         # Replayed batches that take longer than fresh ones, beyond the noise, are not the job's.
         (prep,) = increments(np.column_stack([kept.of(kept.top_replay), kept.of("warm")]))
@@ -59,6 +65,24 @@ def stability(
     else:  # steps of different size drift and vary by themselves
         warnings += _unsteady(kept)
     return Stability(ok=not warnings, warnings=tuple(warnings))
+
+
+def _of_gpus(profile: Profile) -> list[str]:
+    """What held GPUs back, which no stall shows: all rungs are slower alike."""
+    warnings = [
+        f"Other processes took {state.others:.0%} of GPU {state.index}'s time; stop them and profile again."
+        for state in profile.gpu_states
+        if state.others is not None and state.others > GPU_OTHERS
+    ]
+    for state in profile.gpu_states:
+        held = {why: share for why, share in state.held_by.items() if share > CLOCK_HELD}
+        slow = state.clock is not None and state.clock < SLOW_CLOCK
+        if held and (slow or held.keys() & {"heat", "hardware"}):
+            at = f" at {state.clock:.0%} of its highest clock" if state.clock is not None else " at a lower clock"
+            warnings.append(
+                f"GPU {state.index} ran{at}, held down by {listed(sorted(held))}; compute is longer by that."
+            )
+    return warnings
 
 
 def other_job(typed: AsTyped) -> str:

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from stash.cli import completion
 from stash.core.errors import StashError
 from stash.core.printable import printable, printable_line, shortened
-from stash.core.secrets import masked_text
-from stash.measure.restore_command import restore_what_is_left
 from stash.ui.arguments import readers_may_leave
 from stash.ui.commands import App, LazyCommand, LazyGroup
 
@@ -21,8 +20,9 @@ _ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.
 _MAX_CHARACTERS = 4_000
 """Of an error: a job's exception can be any length; the log that is named beside it has the whole."""
 
-_MEASURE, _LOOK, _CHOOSE, _KEEP, _AROUND = (
-    "Measure", "Look at what was measured", "Predict, and choose what to rent", "Keep and hand on", "Around it",
+_MEASURE, _READ, _CHOOSE, _SHARE, _AROUND = (
+    "Measure", "Read what was measured", "Predict, and choose what to rent", "Keep and share",
+    "Experiment, and clean up",
 )  # fmt: skip
 COMMANDS: Mapping[str, LazyCommand] = {
     name: LazyCommand(f"stash.{module}", function, panel, help)
@@ -33,49 +33,50 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "Find out what this machine really has: its links measured, beside what its type should have."),
         ("characterize", "study.command", "characterize", _MEASURE,
          "Measure workloads × batches × machines: one study file in, profiles in a store out."),
-        ("show", "cli.show_command", "show", _LOOK,
+        ("show", "cli.show_command", "show", _READ,
          "Show where a step's time goes: every stall with its interval, what dominates, what to do next."),
-        ("report", "cli.show_command", "report", _LOOK,
-         "Write a report to forward: one HTML file that needs nothing beside it, with every chart's table."),
-        ("figures", "cli.show_command", "figures", _LOOK,
-         "Write every chart of a report, ready for paper: fonts embedded, colours that the colour-blind tell apart."),
-        ("compare", "report.command", "compare", _LOOK,
+        ("report", "cli.report_command", "report", _READ,
+         "Write a report to forward: one HTML file that needs nothing beside it, or Markdown, or each chart as a "
+         "picture."),
+        ("compare", "report.command", "compare", _READ,
          "Say what differs between runs of a job, stall by stall, and whether more than chance is shown."),
-        ("check", "report.command", "check", _LOOK,
-         "Check that a job keeps its limits: exit code 0 if it does, 1 if it does not, 3 if unknown."),
+        ("check", "cli.check_command", "check", _READ,
+         "Check that a job keeps its limits, or its plan: exit code 0 if it does, 1 if it does not, 3 if unknown."),
         ("recommend", "plan.command", "recommend", _CHOOSE,
          "Say what to rent for a job: the cheapest in time, or the fastest for the money, and which dollars are "
          "stalls."),
-        ("check-plan", "plan.check_command", "check_plan", _CHOOSE,
-         "Hold a plan against what was measured later: which intervals held, and which assumption failed."),
-        ("whatif", "whatif.command", "whatif", _CHOOSE,
+        ("whatif", "cli.whatif_command", "whatif", _CHOOSE,
          "Say what a step would be on machines never touched, beside what was measured, and how sure that is."),
-        ("features", "study.features_command", "features", _CHOOSE,
-         "Say how the communication stall grows with a model's layers and gradients, and how wrong that is."),
+        ("catalog", "catalog.command", "app", _CHOOSE,
+         "List what can be rented, cheapest first, with the price, its date and its source."),
         ("spot", "spot.commands.app", "app", _CHOOSE,
          "Training on rented machines through parameter servers: how fast, how long, and which are cheapest."),
-        ("list", "store.command", "list_command", _KEEP,
+        ("list", "store.command", "list_command", _SHARE,
          "List the profiles and probes of a store, or of any folder, the newest first."),
-        ("query", "store.command", "query", _KEEP, "Ask a store, or a folder of profiles, a question in SQL."),
-        ("export", "report.command", "export", _KEEP,
+        ("query", "store.command", "query", _SHARE, "Ask a store, or a folder of profiles, a question in SQL."),
+        ("export", "report.command", "export", _SHARE,
          "Hand profiles to another tool: what was measured, on what, and the verdict."),
-        ("store", "store.command", "app", _KEEP,
+        ("store", "store.command", "app", _SHARE,
          "Keep profiles and probes in a folder, or wherever fsspec reaches: add, compact, verify."),
-        ("catalog", "catalog.command", "app", _AROUND,
-         "List what can be rented, cheapest first, with the price, its date and its source."),
+        ("lab", "lab.command", "app", _AROUND,
+         "Workloads, data sets and an emulated cluster: what experiments on this machine need."),
         ("restore", "measure.restore_command", "restore", _AROUND,
          "Put back the files that a profile had replaced when it was killed."),
-        ("zoo", "lab.command", "zoo", _AROUND, "List the workloads that come with Stash."),
-        ("dataset", "lab.command", "dataset_app", _AROUND,
-         "Make data sets that are as large, and as slow to read, as real ones."),
-        ("testbed", "lab.command", "testbed_app", _AROUND,
-         "An emulated cluster on this machine: namespaces as hosts, links with set rates."),
     )
 }  # fmt: skip
+WAS: Mapping[str, tuple[str, ...]] = {
+    "figures": ("report", "--format", "pdf"),
+    "check-plan": ("check",),
+    "features": ("whatif", "--by-features"),
+    "testbed": ("lab", "testbed"),
+    "dataset": ("lab", "dataset"),
+    "zoo": ("lab", "zoo"),
+}
+"""Commands of an earlier release, and what they are called now."""
 
 
 class _Commands(LazyGroup):
-    table = COMMANDS
+    table, was = COMMANDS, WAS
 
 
 app = App(
@@ -102,9 +103,33 @@ def stash(
     version: Annotated[
         bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    install_completion: Annotated[
+        bool,
+        typer.Option(
+            "--install-completion",
+            metavar="",
+            callback=completion.install,
+            is_eager=True,
+            expose_value=False,
+            help="Let the Tab key of this shell (bash, zsh, fish) complete commands and options.",
+        ),
+    ] = False,
+    show_completion: Annotated[
+        bool,
+        typer.Option(
+            "--show-completion",
+            metavar="",
+            callback=completion.show,
+            is_eager=True,
+            expose_value=False,
+            help="Print the script that does.",
+        ),
+    ] = False,
 ) -> None:
     """Where does my training time go? Profile a PyTorch job; every millisecond gets a name."""
     if ctx.invoked_subcommand != "restore":
+        from stash.measure.restore_command import restore_what_is_left
+
         restore_what_is_left()
 
 
@@ -122,9 +147,12 @@ def main() -> None:
 
 def _run() -> int:
     """The command's exit code, its error printed."""
+    completion.prepare()
     try:
-        return app(standalone_mode=False) or 0
+        return app(standalone_mode=False, complete_var=completion.ASKED) or 0
     except StashError as error:
+        from stash.core.secrets import masked_text
+
         text = printable(masked_text(shortened(str(error), _MAX_CHARACTERS)))
         print(f"error: {text}", file=sys.stderr)
         return error.exit_code

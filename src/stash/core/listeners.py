@@ -109,7 +109,7 @@ LISTENERS = (
         "all interfaces",
     ),
     ListeningSocket(
-        "`stash testbed`, and whatever is emulated", "a transfer that checks a link's rate", NOBODY_ASKED,
+        "`stash lab testbed`, and whatever is emulated", "a transfer that checks a link's rate", NOBODY_ASKED,
         "inside the emulated network", "seconds", "the run's interface", ("stash.lab.testbed.transfer",),
     ),
     ListeningSocket(

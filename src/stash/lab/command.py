@@ -1,4 +1,4 @@
-"""``stash testbed``, ``stash zoo`` and ``stash dataset``: parse, call the lab, show."""
+"""``stash lab``, of ``testbed``, ``dataset`` and ``zoo``: parse, call the lab, show."""
 
 from __future__ import annotations
 
@@ -26,9 +26,17 @@ if TYPE_CHECKING:
     from stash.lab.zoo.datasets import Made
     from stash.ui.charts.chart import Grid
 
-testbed_app = App(no_args_is_help=True)
+app = App(no_args_is_help=True)
+testbed_app, dataset_app = App(no_args_is_help=True), App(no_args_is_help=True)
+app.add_typer(testbed_app, name="testbed")
+app.add_typer(dataset_app, name="dataset")
 PORT = 29500
 _WITH_RANKS = ("profile", "probe")
+
+
+@app.callback()
+def lab() -> None:
+    """Workloads, data sets and an emulated cluster: what experiments on this machine need."""
 
 
 @testbed_app.callback()
@@ -38,7 +46,7 @@ def testbed() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TestbedOptions(Options):
-    """One call of ``stash testbed run``."""
+    """One call of ``stash lab testbed run``."""
 
     command: tuple[str, ...] = argument("COMMAND…", "What to run on every node.", many=True)
     nodes: int = option("N", "Hosts.", parsers.whole(1, MAX_NODES), default="2")
@@ -62,8 +70,8 @@ def run(options: TestbedOptions) -> None:
     are given their node rank and meeting point.
 
     \b
-    stash testbed run --network 1gbit -- stash profile train.py
-    stash testbed run --nodes 3 --node 1:network=100mbit -- python work.py {head}
+    stash lab testbed run --network 1gbit -- stash profile train.py
+    stash lab testbed run --nodes 3 --node 1:network=100mbit -- python work.py {head}
     """
     from stash.lab.testbed.bed import Testbed
     from stash.lab.testbed.topology import Wish, parse_override
@@ -120,7 +128,7 @@ def clean() -> None:
     if others := elsewhere():
         print(
             f"left alone {', '.join(others)}: only in the container (PID namespace) that made them can be seen "
-            "whether they are in use; run `stash testbed clean` there, or remove them with `ip netns del NAME`"
+            "whether they are in use; run `stash lab testbed clean` there, or remove them with `ip netns del NAME`"
         )
     left = leftovers()
     if left:
@@ -132,9 +140,9 @@ _DTYPES = ("fp32", "fp16")
 
 @dataclass(frozen=True, kw_only=True)
 class TestbedModelOptions(Options):
-    """One call of ``stash testbed model``."""
+    """One call of ``stash lab testbed model``."""
 
-    name: str = argument("WORKLOAD", "A workload of the zoo; see `stash zoo`.")
+    name: str = argument("WORKLOAD", "A workload of the zoo; see `stash lab zoo`.")
     gpu: str | None = option("NAME", 'A GPU of the catalog, like "V100".')
     dtype: str = option(
         "HOW",
@@ -269,11 +277,12 @@ _GROUPS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ZooOptions(Options):
-    """One call of ``stash zoo``."""
+    """One call of ``stash lab zoo``."""
 
     json: bool = json_flag("Print the list as JSON for other programs.")
 
 
+@app.command()
 def zoo(options: ZooOptions) -> None:
     """List the workloads that come with Stash.
 
@@ -281,7 +290,7 @@ def zoo(options: ZooOptions) -> None:
 
     \b
     stash profile --workload resnet18 --data DIR    measure one of them
-    stash dataset make images DIR                   make data it can read
+    stash lab dataset make images DIR               make data it can read
     """
     if options.json:
         print(_as_json())
@@ -321,9 +330,6 @@ def _as_json() -> str:
     return json.dumps([{key: getattr(item, key) for key in keys} for item in WORKLOADS.values()], indent=2)
 
 
-dataset_app = App(no_args_is_help=True)
-
-
 @dataset_app.callback()
 def dataset() -> None:
     """Make data sets that are as large, and as slow to read, as real ones."""
@@ -331,7 +337,7 @@ def dataset() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetOptions(Options):
-    """One call of ``stash dataset make``."""
+    """One call of ``stash lab dataset make``."""
 
     kind: str = argument("KIND", "images, text, audio or clicks.")
     path: Path = argument("PATH", "A new or empty folder, or one to continue.", Path)
@@ -355,8 +361,8 @@ def make(options: DatasetOptions) -> None:
     clicks: Criteo-like records of 13 counters and 26 categories.
 
     \b
-    stash dataset make images /data/images --size 2GB
-    stash dataset make text /data/text --count 100000
+    stash lab dataset make images /data/images --size 2GB
+    stash lab dataset make text /data/text --count 100000
     """
     from stash.lab.zoo.datasets import dataset_kind
 

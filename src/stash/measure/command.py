@@ -47,7 +47,7 @@ def _output_option(what: str) -> Any:
 class _JobOptions(Options):
     """What is profiled, and where the profile goes."""
 
-    workload: str | None = option("NAME", "A workload of the zoo; see `stash zoo`.", panel=_JOB)
+    workload: str | None = option("NAME", "A workload of the zoo; see `stash lab zoo`.", panel=_JOB)
     data: str | None = option("PATH", "The workload's data; without it, data in memory.", panel=_JOB)
     batch: int | None = option("N", "The workload's batch per device.", parsers.whole(1), panel=_JOB)
     output: Path | None = _output_option("Where the profile goes; else named after the job.")
@@ -127,7 +127,7 @@ def _job(words: Split, workload: str | None, data: str | None, batch: int | None
     if words.kind == "none" or (words.kind != "none" and not words.words):
         raise UserError(
             "nothing to profile; type `stash profile train.py`, or `stash profile --workload resnet18` "
-            "(`stash zoo` lists workloads, `stash profile --help` shows all ways)"
+            "(`stash lab zoo` lists workloads, `stash profile --help` shows all ways)"
         )
     first, rest = words.words[0], words.words[1:]
     if words.kind == "script":

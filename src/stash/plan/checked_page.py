@@ -120,7 +120,7 @@ def _again(check: PlanCheck, files: tuple[str, str]) -> tuple[str, ...]:
     return (f"Measured over planned: {how}; give this to later forecasts with --calibrate-with {pair}",)
 
 
-# The document that ``stash check-plan --json`` prints: a contract, see docs/format.md.
+# The document that ``stash check PLAN RUN --json`` prints: a contract, see docs/format.md.
 
 SCHEMA = 1
 

@@ -17,7 +17,7 @@ from stash.core.errors import StashError, UserError
 from stash.core.printable import printable_line
 from stash.core.records.base import SUFFIX
 from stash.plan.candidates import refuse_different_jobs
-from stash.plan.check_command import read_residuals
+from stash.plan.earlier_plans import read_residuals
 from stash.plan.explained import type_of
 from stash.plan.plan_options import PlanOptions, TrainedJob, bill_facts, constraints, goal
 from stash.plan.recommend import recommend as planned_rental
@@ -43,7 +43,7 @@ def recommend(options: PlanOptions) -> None:
 
         stash recommend train.stash.json --epochs 90 --samples 1281167 --deadline 24h
 
-        stash recommend train.stash.json --samples 50M --max-cost 300 --cloud aws,gcp
+        stash recommend train.stash.json --samples 50M --max-dollars 300 --cloud aws,gcp
 
         stash recommend --study runs/ --epochs 90 --dataset imagenet --pareto -o choice.html
     """

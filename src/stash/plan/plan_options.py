@@ -100,8 +100,8 @@ class PlanOptions(Options):
     deadline: float | datetime | None = option(
         "TIME", "By when: like 24h or 3d from now, or a date like 2027-01-31T18:00.", _deadline, panel=_GOAL
     )
-    max_cost: float | None = option(
-        "DOLLARS", "At most so much, for all of it.", parsers.dollars, panel=_GOAL, was=("--budget",)
+    max_dollars: float | None = option(
+        "DOLLARS", "At most so much, for all of it.", parsers.dollars, panel=_GOAL, was=("--budget", "--max-cost")
     )
     confidence: float = option(
         "P", "How probable it has to be that deadline and cost are kept.", parsers.probability, default="0.9",
@@ -308,7 +308,7 @@ def goal(asked: PlanOptions, job: TrainedJob, now: datetime) -> Goal:
     return Goal(
         work=work(asked, job),
         deadline_seconds=_seconds_left(asked, now),
-        budget_dollars=asked.max_cost,
+        budget_dollars=asked.max_dollars,
         confidence=asked.confidence,
         scaling=asked.scaling,
         efficiency=asked.efficiency,

@@ -71,7 +71,7 @@ def _of_both(problem: PlanProblem, candidates: CandidateSet, goal: Goal) -> Iter
         nearest = least(problem.evaluator, candidates.chains, measure)
         if nearest is not None:
             budget = math.ceil(nearest.sure_dollars)
-            to = f"--deadline {_hours_up(nearest.sure_seconds)} --max-cost {budget}"
+            to = f"--deadline {_hours_up(nearest.sure_seconds)} --max-dollars {budget}"
             text = f"neither helps alone; {to} is kept by the {what}, {name(nearest)}"
             yield Relaxation(option="deadline and budget", to=to, text=text)
 

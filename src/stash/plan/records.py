@@ -17,13 +17,13 @@ from stash.core.records.base import CommandWords, Count, Duration, Number, Plain
 # A plan: what is to be trained and by when, every machine that was weighed for it, and which one to rent.
 #
 # Written by ``stash recommend`` as ``*.plan.json``, shown in many ways, and held against what was measured later by
-# ``stash check-plan``. Holds answers, not how they were found. Times are in
+# ``stash check PLAN RUN``. Holds answers, not how they were found. Times are in
 # seconds, sizes in bytes, money in US dollars; ``None`` means "not known" and is never written as zero. Every
 # interval holds 95 %.
 
 PLAN_SCHEMA = 1
 PLAN_SUFFIX = documents.PLAN.suffix
-CALLED = {"budget": "max-cost", "min-memory": "min-gpu-memory"}
+CALLED = {"budget": "max-dollars", "min-memory": "min-gpu-memory"}
 """Options by the names that they have in plans, where those of the command line have changed since."""
 
 ScalingPolicy = Literal["per device", "global"]

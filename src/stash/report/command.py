@@ -1,13 +1,11 @@
-"""``stash compare``, ``stash check`` and ``stash export``: profiles held against each other, limits, other tools."""
+"""``stash compare`` and ``stash export``: profiles held against each other, and handed to other tools."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import typer
 
 from stash.core import parsers
 from stash.core.errors import StashError, UserError, one_line
@@ -17,8 +15,6 @@ from stash.ui.options import Options, argument, flag, json_flag, option, public_
 
 if TYPE_CHECKING:
     from stash.analysis.comparison import DifferingFact
-    from stash.analysis.limits import Decision, Limit, Requirement, Tolerance
-    from stash.core.records.profile import Profile
     from stash.report.export.exported_runs import ExportedRun
 
 
@@ -95,84 +91,6 @@ def _refuse_itself(names: Side, places: Sequence[str]) -> None:
 def _refusal(pair: tuple[Side, Side], facts: Sequence[DifferingFact]) -> str:
     told = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
     return f"{pair[0][0]} and {pair[1][0]} are different jobs, in {told}; compare them all the same with --force"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckOptions(Options):
-    """One call of ``stash check``."""
-
-    files: tuple[str, ...] = argument(
-        "FILE...", "Profiles of one job, of `stash profile`; several tell how launches differ.", many=True
-    )
-    max: tuple[str, ...] = option("NAME=VALUE", "A limit: network=15%, step=250ms.", many=True)
-    min: tuple[str, ...] = option("NAME=VALUE", "A limit from below: samples/s=90.", many=True)
-    against: tuple[str, ...] = option("FILE", "A baseline's profile; may be repeated.", many=True)
-    slower: tuple[str, ...] = option(
-        "[NAME=]PERCENT", "How much longer than its the step, or a stall, may be.", many=True
-    )
-    require: tuple[str, ...] = option("NAME=VALUE", "A fact that must be so: ranks=8, precision=bfloat16.", many=True)
-    junit: Path | None = option("FILE", "Write the decisions as JUnit XML, for a pipeline's report.", Path)
-    json: bool = json_flag("Print the decisions as JSON.")
-    store: str | None = store_option()
-
-
-def check(options: CheckOptions) -> None:
-    """Check that a job keeps its limits: exit code 0 if it does, 1 if it does not, 3 if unknown.
-
-    A limit passes or fails only if the whole 95 % interval does; where it holds the limit, a longer profile tells.
-
-    Examples:
-
-        stash check today.stash.json --max network=15% --max step=250ms
-
-        stash check today.stash.json --against monday.stash.json --slower 5% --junit stash.xml
-
-        stash check today.stash.json --require ranks=8 --require precision=bfloat16 --min samples/s=900
-    """
-    from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall, parse, parse_requirement, parse_slower
-    from stash.report.output import print_decisions, save_junit
-    from stash.store.storing import profile_of
-
-    limits = [parse("--max", text) for text in options.max] + [parse("--min", text) for text in options.min]
-    tolerances = [parse_slower(text) for text in options.slower]
-    requirements = [parse_requirement(text) for text in options.require]
-    if bool(options.against) is not bool(tolerances):
-        raise UserError("--against FILE and --slower PERCENT belong together: give both, or neither")
-    if not (limits or tolerances or requirements):
-        raise UserError(
-            "stash check needs a limit, like --max network=15% or --against monday.stash.json --slower 5%"
-        )
-    profiles = {name: profile_of(name, options.store)[0] for name in options.files}
-    baseline = {name: profile_of(name, options.store)[0] for name in options.against}
-    decisions = _decided(profiles, limits, requirements, baseline, tolerances)
-    print_decisions(decisions, options.json)
-    if options.junit is not None:
-        save_junit(decisions, next(iter(profiles.values())).workload.name, options.junit)
-    raise typer.Exit({PASSES: 0, FAILS: 1, CANNOT_TELL: 3}[overall(decisions)])
-
-
-def _decided(
-    profiles: Mapping[str, Profile],
-    limits: Sequence[Limit],
-    requirements: Sequence[Requirement],
-    baseline: Mapping[str, Profile],
-    tolerances: Sequence[Tolerance],
-) -> list[Decision]:
-    """What becomes of every limit, in the order of the options; raises UserError if the baseline is another job."""
-    from stash.analysis.attribution import attribute
-    from stash.analysis.comparison import incomparable
-    from stash.analysis.limits import held, not_slower, required
-
-    facts = incomparable(list(baseline.values()), list(profiles.values())) if baseline else ()
-    if facts:
-        differing = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
-        raise UserError(f"--against {next(iter(baseline))}: it is another job, in {differing}")
-    before, after = ([attribute(profile, name) for name, profile in side.items()] for side in (baseline, profiles))
-    return [
-        *(required(requirement, profiles) for requirement in requirements),
-        *(held(limit, after) for limit in limits),
-        *(not_slower(tolerance, before, after) for tolerance in tolerances),
-    ]
 
 
 TOOLS = {"mlflow": "MLflow", "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "openmetrics": "OpenMetrics"}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 PICTURES = (".png", ".svg", ".pdf")
-_WIDTH_MM = 170
+WIDTH_MM = 170
 """Of a page."""
 
 
@@ -239,7 +239,7 @@ def file_of(page: Page, ending: str) -> str | bytes:
     drawn = next(chart for chapter in page.chapters for chart in chapter.charts)
     if isinstance(drawn, Blank):
         raise UserError(f"--output *{ending}: there is nothing to draw, because {drawn.why}")
-    return content(drawn, ending.removeprefix("."), _WIDTH_MM)
+    return content(drawn, ending.removeprefix("."), WIDTH_MM)
 
 
 def save_junit(decisions: Sequence[Decision], workload: str, target: Path) -> None:

@@ -109,9 +109,9 @@ _MAKE_ONCE = "[ -s {model} ] || {{ mkdir -p {folder} && {make} >{own} && mv {own
 def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
     """An instance of the catalog on this machine's testbed: its links scaled, its devices taking known times.
 
-    The model is made by ``stash testbed model``, which reads the catalog's GPU, once for all cells that train it on
-    that GPU; each cell scales it. The buckets of its gradients shrink as its gradients do, so that as many of them
-    overlap with the backward pass.
+    The model is made by ``stash lab testbed model``, which reads the catalog's GPU, once for all cells that train it
+    on that GPU; each cell scales it. The buckets of its gradients shrink as its gradients do, so that as many of
+    them overlap with the backward pass.
     """
     bed, own = cell.emulated, folder.cell(cell.id)
     if bed is None or cell.zoo is None:
@@ -119,12 +119,12 @@ def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
     batch = () if cell.batch is None else ("--batch", str(cell.batch))
     made = f"{cell.zoo}-{cell.batch or 'own'}-{bed.gpu}-{bed.precision}-{bed.samples_per_second:.6g}.yaml"
     model = folder.models / made.replace(" ", "-").replace("/", "-")
-    make = (*_OURS, "testbed", "model", cell.zoo, "--gpu", bed.gpu, "--precision", bed.precision, *batch)
+    make = (*_OURS, "lab", "testbed", "model", cell.zoo, "--gpu", bed.gpu, "--precision", bed.precision, *batch)
     make += ("--speed", f"{bed.samples_per_second:.6g}")
     parts = {"model": model, "folder": folder.models, "own": own.path / "model.yaml"}
     quoted = {name: shlex.quote(str(path)) for name, path in parts.items()}
     first = _MAKE_ONCE.format(make=shlex.join(make), **quoted)
-    testbed: ProgramWords = (*_OURS, "testbed", "run", "--nodes", str(cell.nodes), "--devices", str(bed.ranks))
+    testbed: ProgramWords = (*_OURS, "lab", "testbed", "run", "--nodes", str(cell.nodes), "--devices", str(bed.ranks))
     testbed += () if bed.shaped is None else ("--loopback", f"{math.floor(bed.shaped)}B/s")
     testbed += () if bed.network is None else ("--network", f"{bed.network:.0f}B/s")
     job: ProgramWords = ("-m", "stash.lab.testbed.train_emulated", "--model", str(model), *batch)

@@ -265,7 +265,7 @@ def _check(
     if workload.zoo is not None and workload.zoo not in zoo:
         near = nearest(workload.zoo, zoo)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
-        why = f"no workload is called {workload.zoo!r}; {hint}`stash zoo` lists all {len(zoo)}"
+        why = f"no workload is called {workload.zoo!r}; {hint}`stash lab zoo` lists all {len(zoo)}"
         raise file.mistake((*where, "zoo"), why)
     if names.index(name) != number:
         why = f"there are two workloads called {name!r}; give one another `name:`"

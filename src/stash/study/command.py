@@ -46,8 +46,11 @@ class CharacterizeOptions(Options):
     study: Path | None = argument("STUDY", "A study file, like study.yaml.", Path, default=None)
     dry_run: bool = flag("Print the matrix, what it takes and all that would be run, and stop.")
     json: bool = json_flag("With --dry-run: print it as JSON for other programs.")
-    max_cost: float | None = option(
-        "DOLLARS", "A hard stop; counts what is running, and earlier runs of the study.", parsers.dollars
+    max_dollars: float | None = option(
+        "DOLLARS",
+        "A hard stop; counts what is running, and earlier runs of the study.",
+        parsers.dollars,
+        was=("--max-cost",),
     )
     max_hours: float | None = option("HOURS", "A hard stop of this run.", parsers.hours)
     """In seconds."""
@@ -77,7 +80,7 @@ def characterize(options: CharacterizeOptions) -> None:
     [bold]Examples[/bold]
 
       stash characterize study.yaml --dry-run
-      stash characterize study.yaml --max-cost 40
+      stash characterize study.yaml --max-dollars 40
       stash characterize study.yaml --dry-run --json | jq '.cells[].state'
       stash characterize --features --on p3.8xlarge
     """
@@ -97,11 +100,11 @@ def characterize(options: CharacterizeOptions) -> None:
         preview.print_all(options.json)
         return
     require_linux("stash characterize")
-    if reading.paid and options.max_cost is None:
-        raise UserError(f"{preview.price()}; say what the study may cost at most with --max-cost DOLLARS")
+    if reading.paid and options.max_dollars is None:
+        raise UserError(f"{preview.price()}; say what the study may cost at most with --max-dollars DOLLARS")
     preview.print_head()
     with folder.held(), interrupted_by(*REQUESTS):
-        outcome, reading = _run(file, folder, cells, (options.max_cost, options.max_hours), options.retry)
+        outcome, reading = _run(file, folder, cells, (options.max_dollars, options.max_hours), options.retry)
     _finish(outcome, reading)
 
 

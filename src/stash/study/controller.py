@@ -274,7 +274,7 @@ class StudyController:
                 until_now = (running.cell.dollars_per_hour or 0.0) * (now - running.began) / HOUR
                 to_come += max(0.0, whole - until_now)
         if self.backend.dollars + to_come + price * seconds / HOUR > dollars:
-            return f"--max-cost {dollars:g} leaves no money for more on {cell.place.name}"
+            return f"--max-dollars {dollars:g} leaves no money for more on {cell.place.name}"
         return None
 
     def _begin(self, cell: Cell, submission: Submission) -> None:
@@ -303,7 +303,7 @@ class StudyController:
             self._end_all(f"--max-hours {seconds / HOUR:g} was reached")
         elif dollars is not None and self.backend.dollars >= dollars:
             paid = [lane for lane, each in self._running.items() if each.cell.dollars_per_hour is not None]
-            self._end_all(f"--max-cost {dollars:g} was reached", paid)
+            self._end_all(f"--max-dollars {dollars:g} was reached", paid)
 
     def _end_all(self, why: str, lanes: Sequence[str] | None = None) -> None:
         """End what runs in these lanes (all), in order if it can, and write down that it is to be run again."""

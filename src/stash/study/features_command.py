@@ -1,19 +1,16 @@
-"""``stash features``: the paper's macroscopic model, fitted to profiles of several models on one machine.
+"""What ``stash whatif --by-features`` does: the paper's macroscopic model, fitted to profiles of several models.
 
-Parses, loads, shows; the regression is ``stash.study.regression``.
+Loads and shows; the regression is ``stash.study.regression``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from stash.core.errors import UserError
 from stash.core.units import counted
-from stash.store.storing import store_option
-from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.core.records.profile import Profile
@@ -22,52 +19,20 @@ if TYPE_CHECKING:
     from stash.study.regression import Features, Regression
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeaturesOptions(Options):
-    """One call of ``stash features``."""
+def features(
+    files: Sequence[str], study: Path | None, job: str | None, zoo: bool, json: bool, store: str | None
+) -> None:
+    """Print the line through the profiles of these ``files``, or of all here, or one for each place of a ``study``.
 
-    files: tuple[str, ...] = argument(
-        "FILE", "Profiles of different models on the same machines; without any, all of this folder.", many=True,
-        default=None,
-    )  # fmt: skip
-    study: Path | None = option(
-        "STUDY",
-        "Instead of files: a study, like that of `stash characterize --features`; a line for each of its places.",
-        Path, "--from",
-    )  # fmt: skip
-    job: str | None = option(
-        "FILE", "Also this profile's model, by the fitted line: it may be of another machine, or of one device."
-    )
-    zoo: bool = flag("Also every zoo model that was not profiled, by the fitted line.")
-    json: bool = json_flag("Print coefficients and errors as JSON (docs/format.md).")
-    store: str | None = store_option()
-
-    def check(self) -> None:
-        if self.study is not None and self.files:
-            raise UserError("--from takes the profiles of a study; leave out the files, or --from")
-
-
-def features(options: FeaturesOptions) -> None:
-    """Say how the communication stall grows with a model's layers and gradients, and how wrong that is.
-
-    Examples:
-
-        stash features resnet*.stash.json vgg*.stash.json
-
-        stash features --from features.yaml --job train.stash.json
-
-        stash features --zoo
+    It says also what the model of the profile ``job`` would stall, and those of the ``zoo``. Raises UserError.
     """
-    store, asked = (
-        options.store,
-        _Asked(None if options.job is None else _model_of(options.job, options.store), options.zoo),
-    )
-    if options.study is not None:
-        _print_places(options.study, asked, options.json)
+    asked = _Asked(None if job is None else _model_of(job, store), zoo)
+    if study is not None:
+        _print_places(study, asked, json)
         return
     found_here = sorted(str(path) for path in Path().glob("*.stash.json"))
-    models = _models(options.files or found_here, store, named=bool(options.files))
-    _print_line(_line(models, asked), options.json)
+    models = _models(files or found_here, store, named=bool(files))
+    _print_line(_line(models, asked), json)
 
 
 class _Asked(NamedTuple):
@@ -149,7 +114,8 @@ def _models(names: Sequence[str], store: str | None, named: bool) -> list[Featur
         profiles = {name: profile for name, profile in profiles.items() if profile.world_size > 1}
     if not profiles:
         raise UserError(
-            "no profile of several ranks is in this folder; name some, like `stash features runs/*.stash.json`"
+            "no profile of several ranks is in this folder; name some, like `stash whatif --by-features "
+            "runs/*.stash.json`"
         )
     _refuse_different_machines(profiles)
     return [

@@ -61,7 +61,7 @@ class StudyWorkload(StudyField):
     """A workload of the zoo (``zoo``), or the user's own job (``command``)."""
 
     zoo: str | None = None
-    """Its name in ``stash zoo``."""
+    """Its name in ``stash lab zoo``."""
     command: JobWords = ()
     """What stands after ``stash profile``: ``[train.py, --batch, "{batch}"]``, ``[-m, my.job]``, ``[--, mpirun …]``;
     ``{batch}``, ``{nodes}`` and ``{data}`` are filled in.

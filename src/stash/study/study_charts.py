@@ -268,5 +268,5 @@ def line_grids(found: Sequence[StudyResult]) -> tuple[Grid, ...]:
     )
     head = ("batch", "models", "always", "per layer", "per MB", "explained", "off, unseen")
     title = "The paper's line: the stall as a sum of what layers and gradients cost"
-    below = "`stash features --from STUDY --job PROFILE` tells by it what another model would stall there."
+    below = "`stash whatif --by-features --from STUDY --job PROFILE` tells by it what another model would stall."
     return (Grid(title, head, rows, frozenset({0}), below, "place"),) if rows else ()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import errno
 import io
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import typer
 
-from stash.ui.commands import OneCommand
+from stash.core.files import read_up_to
+from stash.ui.commands import OneCommand, note
 
 # Telling Stash's own options from the job's: options before the target are ours, all after it is the job's.
 
@@ -51,12 +54,82 @@ def value_takers(parameters: Iterable[Any]) -> dict[str, bool]:
     return {name: not p.is_flag and not p.count for p in options for name in (*p.opts, *p.secondary_opts)}
 
 
+def note_strays(found: Split, known: Iterable[str]) -> None:
+    """Say which options of Stash, of all that are ``known``, stand after the job's name and are hardly the job's.
+
+    The job may well have a ``--batch`` or an ``-o`` of its own, and whoever is told so each time stops reading notes.
+    So one is told only where the job cannot have it: nothing of that name stands in the script, nor in the files
+    beside it that the script may take its parser from. Of a launcher or a package, whose source is not looked for,
+    only the value tells: nothing else writes profiles.
+    """
+    names = strays(found, known)
+    if names:
+        one = len(names) == 1
+        stand, go, are, them = (
+            ("stands", "it goes", "it is", "it") if one else ("stand", "they go", "they are", "them")
+        )
+        note(
+            f"{' and '.join(f'`{name}`' for name in names)} {stand} after {found.words[0]}, so {go} to the "
+            f"{found.kind}; if {are} meant for Stash, put {them} before"
+        )
+
+
+def strays(found: Split, known: Iterable[str]) -> list[str]:
+    """Those options, each once."""
+    ours, words = set(known) - {"-h", "--help"}, found.words[1:]
+    given = [word.partition("=") for word in words]
+    values = [value if equals else after for (_, equals, value), after in zip(given, [*words, ""][1:], strict=True)]
+    named = {name: value for (name, _, _), value in zip(given, values, strict=True) if name in ours}
+    text = _source(found) if named else None
+    return [
+        name
+        for name, value in named.items()
+        if value.endswith(_PROFILE) or (text is not None and not _stands_in(name, text))
+    ]
+
+
+_PROFILE = ".stash.json"
+_MOST_SOURCE = 4 << 20
+"""Bytes that are read: who has more beside his script is not told."""
+
+
+def _source(found: Split) -> str | None:
+    """The script with what lies beside it; ``None`` if it is no file of Python, or too much to read."""
+    script = Path(found.words[0])
+    if found.kind != "script" or script.suffix != ".py":
+        return None
+    texts, left = [], _MOST_SOURCE
+    try:
+        for path in (script, *sorted(script.parent.glob("*.py")), *sorted(script.parent.glob("*/*.py"))):
+            texts.append(read_up_to(path, left))
+            left -= len(texts[-1])
+            if left < 0:
+                return None
+    except OSError:
+        return None
+    return b"\n".join(texts).decode(errors="replace")
+
+
+def _stands_in(name: str, text: str) -> bool:
+    """Whether an option, one that it abbreviates, or a field that it is made of stands in a source."""
+    if not name.startswith("--"):
+        return f'"{name}"' in text or f"'{name}'" in text
+    return re.search(rf"\b{'[-_]'.join(map(re.escape, name[2:].split('-')))}", text) is not None
+
+
 class ProfileCommand(OneCommand):
     """Takes the job's words off the command line before typer parses the rest; ``ctx.obj`` is the ``Split``."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        ctx.obj = split(args, value_takers(self.params))
+        takes_value = value_takers(self.params)
+        ctx.obj = split(args, takes_value)
+        if not ctx.resilient_parsing and not any(word.startswith("--workload") for word in ctx.obj.own):
+            note_strays(ctx.obj, takes_value)
         return super().parse_args(ctx, list(ctx.obj.own))
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """After the job's name come its own words: the shell offers files."""
+        return super().shell_complete(ctx, incomplete) if ctx.obj.kind == "none" else []
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return ["[OPTIONS]", "(SCRIPT [ARGS…] | -m MODULE [ARGS…] | --workload NAME | -- COMMAND…)"]

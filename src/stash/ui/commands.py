@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
@@ -72,13 +73,13 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
         given = {name: value for name, value in texts.items() if value is not None and name in declared}
         for name, one in declared.items():
             if one.instead and given.get(name):
-                _note(f"{one.name(name)} is going; type {one.instead}")
+                note(f"{one.name(name)} is going; type {one.instead}")
             for number, old in enumerate(one.was):
                 text = texts[f"{_OLD_NAME}{number}_{name}"]
                 if text not in (None, False, []):
                     if _is_typed(context, name):
                         raise UserError(f"{old} is the old name of {one.name(name)}; give one of them")
-                    _note(f"{old} is called {one.name(name)} now; the next release will not know {old}")
+                    note(f"{old} is called {one.name(name)} now; the next release will not know {old}")
                     given[name] = text
             if one.default is ... and name not in given:
                 raise UserError(f"{one.name(name)} {one.metavar} is missing")
@@ -139,7 +140,8 @@ def _is_typed(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _note(text: str) -> None:
+def note(text: str) -> None:
+    """One line on standard error that changes nothing."""
     print(printable_line(f"note: {text}"), file=sys.stderr)
 
 
@@ -188,6 +190,8 @@ class LazyGroup(CommandGroup):
     """A group that imports a command's module when the command is used, or its help is shown."""
 
     table: ClassVar[Mapping[str, LazyCommand]] = {}
+    was: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Names that an earlier release used, and the words now: understood with a note, and not in the help."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -196,12 +200,31 @@ class LazyGroup(CommandGroup):
     def list_commands(self, context: Any) -> list[str]:
         return list(self.table)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        now = self.was.get(args[0])
+        if now is not None:
+            if not ctx.resilient_parsing:  # completion, whose screen is no place for notes
+                old, new = f"`{ctx.info_name} {args[0]}`", f"`{ctx.info_name} {' '.join(now)}`"
+                note(f"{old} is called {new} now; the next release will not know {old}")
+            args = [*now, *args[1:]]
+        return super().resolve_command(ctx, args)
+
     def format_help(self, context: Any, formatter: Any) -> None:
+        with self._as_listed():
+            super().format_help(context, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        with self._as_listed():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _as_listed(self) -> Iterator[None]:
+        """Within the block the commands are no more than their names and what the list says of them."""
         loaded = self.commands
         self.commands = {
             name: TyperCommand(name, help=each.help, rich_help_panel=each.panel) for name, each in self.table.items()
         }
         try:
-            super().format_help(context, formatter)
+            yield
         finally:
             self.commands = loaded

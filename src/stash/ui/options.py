@@ -60,9 +60,12 @@ def option(
     return _declared(Option(metavar, help, read, names, panel, was, instead, many, default=default))
 
 
-def flag(help: str, *names: str, panel: str | None = None, was: tuple[str, ...] = ()) -> Any:
+def flag(
+    help: str, *names: str, panel: str | None = None, was: tuple[str, ...] = (), instead: str = ""
+) -> Any:  # fmt: skip
     """An option that is given or not."""
-    return _declared(Option("", help, names=names, panel=panel, was=was, kind="flag", default=False))
+    one = Option("", help, names=names, panel=panel, was=was, instead=instead, kind="flag", default=False)
+    return _declared(one)
 
 
 def argument(

@@ -1,70 +1,30 @@
-"""``stash whatif``: what a profiled job's step would be with other machines or settings.
+"""What ``stash whatif`` does with one profile: what its step would be with other machines or settings.
 
-Parses, loads, shows: what it says comes from ``stash.predict`` and ``stash.whatif``.
+Loads and shows: what it says comes from ``stash.predict`` and ``stash.whatif``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stash.core.errors import UserError
-from stash.predict.changes import Alteration
-from stash.store.storing import store_option
-from stash.ui.options import argument, json_flag, option
 
 if TYPE_CHECKING:
+    from stash.predict.changes import Alteration
     from stash.predict.cluster import Target
     from stash.predict.passes import Base
 
-_SHOWN = "What is shown"
 
-
-@dataclass(frozen=True, kw_only=True)
-class WhatIfOptions(Alteration):
-    """One call of ``stash whatif``."""
-
-    run: str = argument("RUN", "A profile, of `stash profile`.")
-    sweep: tuple[str, ...] = option(
-        "A=1..64",
-        "A curve over a range, like nodes=1..64, or a list, like gpu=V100,T4; give it twice for two dimensions.",
-        panel=_SHOWN, many=True,
-    )  # fmt: skip
-    output: Path | None = option(
-        "FILE", "Draw the sweep's curve into this file: .png, .svg, .pdf or .html.", Path, "--output", "-o",
-        panel=_SHOWN,
-    )  # fmt: skip
-    json: bool = json_flag("Print the answer as JSON; its keys are a contract (docs/format.md).", _SHOWN)
-    store: str | None = store_option()
-
-    def check(self) -> None:
-        super().check()
-        if self.output is not None and not self.sweep:
-            raise UserError("--output draws a curve; say over what, like --sweep nodes=1..64")
-
-    @property
-    def wanted(self) -> Alteration:
-        """What is to be other than measured."""
-        facts = {each.name for each in fields(Alteration)}
-        typed: dict[str, Any] = {name: text for name, text in self.typed.items() if name in facts}
-        return Alteration(**typed)
-
-
-def whatif(options: WhatIfOptions) -> None:
-    """Say what a step would be on machines never touched, beside what was measured, and how sure that is.
-
-    Examples:
-
-        stash whatif train.stash.json --network 100gbit --nodes 8
-
-        stash whatif train.stash.json --sweep nodes=1..64 --gpu A100-SXM4-80GB
-    """
-    base = _base(options.run, options.store)
-    if options.sweep:
-        _sweep(base, options.wanted, options.sweep, options.output, options.json)
+def answer(
+    run: str, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool, store: str | None
+) -> None:
+    """Print the step of a profile's job as ``wanted``, or its curve ``over`` ranges; raises UserError."""
+    base = _base(run, store)
+    if over:
+        _sweep(base, wanted, over, output, json)
     else:
-        _answer(base, options.wanted, options.json)
+        _answer(base, wanted, json)
 
 
 def _base(run: str, store: str | None) -> Base:

@@ -246,7 +246,7 @@ CASES = [
     *_refused(SHOWN, *PYTHON, "stash", "show", "{file}"),
     *_refused(INSTANCES, *PYTHON, "stash", "catalog", "--instances", "{file}"),
     *_refused(MODELS, *_MODEL, fast=99),
-    *_refused(DATA, *PYTHON, "stash", "dataset", "make", "images", "{folder}"),
+    *_refused(DATA, *PYTHON, "stash", "lab", "dataset", "make", "images", "{folder}"),
     *_refused(SNAPSHOTS, "env", "STASH_HOME={folder}", *PYTHON, "stash", "catalog"),
     _harmless("a profile all of whose texts act", "a.stash.json", acting("profile-schema-2/one-node.json"),
               *PYTHON, "stash", "show", "{file}"),

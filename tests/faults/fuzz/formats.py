@@ -22,7 +22,7 @@ from stash.catalog.facts import KINDS, Instance
 from stash.catalog.offers import Catalog, Columns, OfferFilter
 from stash.catalog.page import listing, sheet
 from stash.catalog.published import DamagedError, gpuhunt, skypilot
-from stash.cli.show_command import read_page
+from stash.cli.report_command import read_page
 from stash.core import artefact
 from stash.core.printable import printable, strict_json
 from stash.core.records.host import Probe

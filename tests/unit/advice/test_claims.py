@@ -42,7 +42,7 @@ def test_nothing_is_claimed_beyond_the_intervals(profile):
     advice = advice_for(profile)
     words = " ".join((advice.text, *advice.next_steps))
     stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
-    small = all(stall.high is not None and stall.high <= 0.05 * breakdown.step_seconds for stall in stalls)
+    small = all(stall.high is not None and stall.high <= 0.1 * breakdown.step_seconds for stall in stalls)
     unknown = [missing for missing in breakdown.skipped if missing.possible]
     if not small or unknown or breakdown.rounds == 1:
         assert "no obstacle" not in words
@@ -50,10 +50,10 @@ def test_nothing_is_claimed_beyond_the_intervals(profile):
         assert small
         assert not any(missing.contained_in == "compute" for missing in unknown)
     named = [stall for stall in stalls if stall.name in advice.stalls]
-    assert all(stall.low > 0 and stall.share >= 0.03 for stall in named)
+    assert all(stall.low >= 0.03 * breakdown.step_seconds for stall in named)
     for other in (stall for stall in stalls if named and stall not in named):
         largest = max(named, key=lambda stall: stall.seconds)
-        assert other.high <= max(largest.high, 0.05 * breakdown.step_seconds)  # a small one is no rival
+        assert other.high <= max(largest.high, 0.1 * breakdown.step_seconds)  # a minor one is no rival
     if breakdown.rounds == 1:
         assert advice.stalls == ()
         assert "saves" not in words
@@ -62,7 +62,7 @@ def test_nothing_is_claimed_beyond_the_intervals(profile):
 
 @given(st.lists(st.tuples(st.floats(-0.02, 0.12), st.floats(0.0, 0.12)), min_size=2, max_size=2))
 @settings(max_examples=300, deadline=None)
-def test_compute_dominates_only_where_every_upper_end_is_small(shares):
+def test_compute_dominates_only_where_every_upper_end_is_below_a_tenth(shares):
     contention, interconnect = (share for share, _ in shares)
     breakdown = attribute(build(flat(solo=0.1, crowd=0.1 + contention, node=0.1 + contention + interconnect)))
     arms = {"contention": shares[0][1], "interconnect": shares[1][1], "compute": 0.0}
@@ -76,9 +76,9 @@ def test_compute_dominates_only_where_every_upper_end_is_small(shares):
     found = may_claim(breakdown.model_copy(update={"stalls": stalls}))
     ends = [stall.high / breakdown.step_seconds for stall in stalls[1:]]
     if found.kind == "compute":
-        assert max(ends) <= 0.05
-    elif max(ends) <= 0.05:
-        assert found.certain  # a small stall of 3 % or more is still worth a sentence
+        assert max(ends) <= 0.1
+    elif max(ends) <= 0.1:
+        assert found.certain  # one that certainly takes 3 % is worth a sentence
 
 
 @given(profiles())

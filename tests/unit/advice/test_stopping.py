@@ -84,7 +84,7 @@ def test_after_one_round_it_is_what_five_take():
 
 
 def test_the_budget_that_is_asked_for_decides_where_the_machine_stays_as_it_is():
-    asked = [(seed, around(8, 0.05, seed, solo=0.1, crowd=0.1, warm=0.11)) for seed in range(20)]
+    asked = [(seed, around(8, 0.05, seed, solo=0.1, crowd=0.1, warm=0.11)) for seed in range(40)]
     kinds = []
     for seed, profile in asked:
         longer = budget(profile)
@@ -92,8 +92,8 @@ def test_the_budget_that_is_asked_for_decides_where_the_machine_stays_as_it_is()
             rounds = round(longer / 41.8 * 8)
             again = attribute(around(rounds, 0.05, seed + 100, solo=0.1, crowd=0.1, warm=0.11))
             kinds.append(bool(may_claim(again).open))
-    assert len(kinds) > 10
-    assert np.mean(kinds) < 0.4
+    assert len(kinds) > 20
+    assert np.mean(kinds) < 0.5  # asked for is the width that just decides
 
 
 def test_beyond_an_hour_it_is_the_machine_that_has_to_change():

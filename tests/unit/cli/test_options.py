@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from stash.cli.main import COMMANDS, app
+from bench.docs import options as reference
+from stash.cli.main import COMMANDS, WAS, app
 from stash.core import parsers
 from stash.core.errors import UserError
 from stash.measure.ranks import RankOptions, cluster
@@ -27,7 +29,6 @@ RUN = str(Path(__file__).parents[2] / "golden" / "one-node.stash.json")
 PLAIN_SECONDS = {"--seconds": "TIME", "--budget": "SECONDS", "--start-timeout": "SECONDS"}
 """Options whose name or metavar says that a bare number is seconds."""
 SHARED_NAMES = {
-    "--budget": "a time; where the metavar is SECONDS a bare number is one",
     "--cloud": "one, or several",
     "--format": "one, or several",
     "--gpu": "one, or several",
@@ -177,7 +178,7 @@ def test_money_is_read_alike_everywhere() -> None:
         if declared.metavar.startswith("DOLLARS"):
             assert declared.read("$20") == declared.read("20") == 20, called
     assert {called for _, called, declared in options() if declared.metavar.startswith("DOLLARS")} == {
-        "--max-cost", "--max-price", "--disk-price", "--egress-price",
+        "--max-dollars", "--max-price", "--disk-price", "--egress-price",
     }  # fmt: skip
 
 
@@ -207,6 +208,53 @@ def test_a_name_has_one_meaning() -> None:
     }  # fmt: skip
 
 
+def test_an_option_that_commands_explain_differently_has_its_one_meaning_in_the_reference() -> None:
+    """Who gives an option to another command meets this, and has to say what it means in both, or to rename it."""
+    said_differently = {name for name, said in reference.helps().items() if len(said) > 1}
+    assert len(said_differently) > 20
+    assert said_differently == set(reference.MEANINGS)
+
+
+def test_the_reference_has_every_option_in_one_row_with_its_commands() -> None:
+    shown = re.findall(r"^\| `(--[\w-]+).*?` \| (.+?) \| (.+) \|$", reference.page(), re.MULTILINE)
+    table = {name: (meaning, where) for name, meaning, where in shown}
+    assert len(table) == len(shown) > 150
+    assert table["--budget"] == (
+        "Measuring takes so long at most; money is --max-dollars.", "`profile`, `probe`, `spot learn`"
+    )  # fmt: skip
+    assert table["--slower"][1] == "`check`"
+    for words in _commands(get_command(app)):
+        found: Any = get_command(app)
+        for word in words:
+            found = found.commands[word]
+        if not getattr(found, "commands", {}):
+            for name, _ in reference.options(found):
+                assert f"`{' '.join(words)}`" in table[name][1], (words, name)
+
+
+def test_help_shows_few_commands_and_no_old_names() -> None:
+    shown = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["--help"]).output
+    named = re.findall(r"^│ ([a-z-]+) ", shown, re.MULTILINE)
+    assert set(COMMANDS) <= set(named)
+    assert len(COMMANDS) <= 24
+    assert set(WAS) & set(named) == set()
+
+
+@pytest.mark.parametrize("old", WAS)
+def test_an_old_command_says_its_new_name_and_is_that_command(
+    old: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.run(monkeypatch, *WAS[old], "--help") == 0
+    new = capsys.readouterr()
+    assert commands.run(monkeypatch, old, "--help") == 0
+    assert capsys.readouterr() == (
+        new.out,
+        f"note: `stash {old}` is called `stash {' '.join(WAS[old])}` now; the next release will not know "
+        f"`stash {old}`\n",
+    )
+    assert new.err == ""
+
+
 def test_the_list_of_commands_says_what_their_help_says() -> None:
     root: Any = get_command(app)
     for name, listed in COMMANDS.items():
@@ -220,7 +268,6 @@ def test_the_list_of_commands_says_what_their_help_says() -> None:
         (("recommend", RUN, "--epochs", "1", "--samples", "1000"), "--deadline"),
         (("whatif", RUN), "--duration"),
         (("spot", "plan", "--pool", "pool.yaml", "--loss", "0.1"), "--deadline"),
-        (("spot", "learn", "job.py:job"), "--budget"),
         (("query", "SELECT 1"), "--timeout"),
     ],
 )

@@ -33,7 +33,7 @@ def stash(*words: str, platform: str = "win32") -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize(
-    "words", [("show", str(GOLDEN / "one-node.stash.json")), ("catalog", "show", "p3.2xlarge"), ("zoo",)]
+    "words", [("show", str(GOLDEN / "one-node.stash.json")), ("catalog", "show", "p3.2xlarge"), ("lab", "zoo")]
 )
 def test_what_only_reads_works(words: tuple[str, ...]) -> None:
     found = stash(*words)

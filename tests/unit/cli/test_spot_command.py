@@ -130,7 +130,7 @@ def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Ca
     found = json.loads(spot(monkeypatch, capsys, *words, "--json", code=1))
     assert found["workers"] == {}
     assert {each["option"] for each in found["looser"]} == {"deadline", "loss", "quota"}
-    for change in (("--loss", "0.5"), ("--deadline", "1ms"), ("--max-cost", "0.01")):
+    for change in (("--loss", "0.5"), ("--deadline", "1ms"), ("--max-dollars", "0.01")):
         printed = spot(monkeypatch, capsys, *words, *change, "--json", code=1)
         assert json.loads(printed)["looser"]
         assert "inf" not in printed
@@ -285,7 +285,7 @@ def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Cap
     assert "worker5" in capsys.readouterr().out
     assert run(monkeypatch, "report", "job.spotlog.json", "-o", "r.html") == 0
     assert "Who was there" in (folder / "r.html").read_text()
-    assert run(monkeypatch, "figures", "job.spotlog.json", "--format", "svg", "-o", "figures") == 0
+    assert run(monkeypatch, "report", "job.spotlog.json", "--format", "svg", "-o", "figures") == 0
     assert {path.name for path in (folder / "figures").iterdir()} == {
         "presence.svg", "iterations.svg", "losses.svg"
     }  # fmt: skip
@@ -298,7 +298,7 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
     (folder / "p.json").rename(folder / "job.plan.json")
     for words in (("show", "job.plan.json"), ("report", "job.plan.json", "-o", "r.html")):
         assert run(monkeypatch, *words) == 0
-    assert run(monkeypatch, "figures", "job.plan.json", "--format", "svg", "-o", "figures") == 0
+    assert run(monkeypatch, "report", "job.plan.json", "--format", "svg", "-o", "figures") == 0
     assert "fleet-costs.svg" in capsys.readouterr().out
     assert "Loss 0.8 within" in (folder / "r.html").read_text()
 
@@ -346,8 +346,8 @@ def test_dangers_that_cannot_be_read_are_one_sentence(
         ((*PLAN, "--deadline", "1h", "--loss", "nan"), "--loss nan: it must be more than 0, and finite"),
         ((*PLAN, "--deadline", "1h", "--loss", "1e400"), "--loss 1e400: it must be more than 0, and finite"),
         (
-            (*PLAN, "--deadline", "1h", "--loss", "0.8", "--max-cost", "1e400"),
-            "--max-cost 1e400: cannot read the sum",
+            (*PLAN, "--deadline", "1h", "--loss", "0.8", "--max-dollars", "1e400"),
+            "--max-dollars 1e400: cannot read the sum",
         ),
         ((*PLAN, "--deadline", "1e400s", "--loss", "0.8"), "cannot read the duration '1e400s'"),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--confidence", "90"), "like 0.9"),

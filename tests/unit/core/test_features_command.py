@@ -1,4 +1,4 @@
-"""``stash features``: what it prints, what its JSON holds, and what it refuses."""
+"""``stash whatif --by-features``: what it prints, what its JSON holds, and what it refuses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
 
 
 def test_without_words_all_profiles_of_the_folder_are_taken(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "features") == 0
+    assert run(monkeypatch, "whatif", "--by-features") == 0
     text = capsys.readouterr().out
     assert "4 models: the line explains 100% of the stalls" in text
     assert "20.0" in text
@@ -47,7 +47,7 @@ def test_without_words_all_profiles_of_the_folder_are_taken(monkeypatch: Patch, 
 
 
 def test_the_json_holds_coefficients_and_errors_out_of_sample(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "features", "--json") == 0
+    assert run(monkeypatch, "whatif", "--by-features", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["schema"] == 1
     assert [term["name"] for term in found["terms"]] == ["constant", "layers", "gradients"]
@@ -59,7 +59,7 @@ def test_the_json_holds_coefficients_and_errors_out_of_sample(monkeypatch: Patch
 
 
 def test_zoo_models_are_told_by_the_line(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "features", "--zoo", "--json") == 0
+    assert run(monkeypatch, "whatif", "--by-features", "--zoo", "--json") == 0
     zoo = {each["name"]: each for each in json.loads(capsys.readouterr().out)["zoo"]}
     assert "resnet18" not in zoo
     assert zoo["vgg19"]["layers"] == 38
@@ -72,13 +72,13 @@ def test_an_empty_folder_is_an_error_that_says_what_to_type(
     empty = tmp_path / "empty"
     empty.mkdir()
     monkeypatch.chdir(empty)
-    assert run(monkeypatch, "features") == 2
-    assert "name some, like `stash features runs/*.stash.json`" in capsys.readouterr().err
+    assert run(monkeypatch, "whatif", "--by-features") == 2
+    assert "name some, like `stash whatif --by-features runs/*.stash.json`" in capsys.readouterr().err
 
 
 def test_machines_that_differ_are_refused(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     save(build({"solo": [0.1, 0.1], "crowd": [0.1, 0.1], "node": [0.2, 0.2]}, ranks=4), tmp_path / "z.stash.json")
-    assert run(monkeypatch, "features") == 2
+    assert run(monkeypatch, "whatif", "--by-features") == 2
     said = capsys.readouterr().err
     assert "is of 2 ranks on 1 node of CPUs and z.stash.json of 4 ranks" in said
     assert "name those of one" in said
@@ -86,9 +86,28 @@ def test_machines_that_differ_are_refused(monkeypatch: Patch, capsys: Capture, t
 
 def test_of_a_folder_profiles_that_exchange_nothing_are_left_out(monkeypatch: Patch, tmp_path: Path) -> None:
     save(build({"solo": [0.1, 0.1]}, ranks=1), tmp_path / "alone.stash.json")
-    assert run(monkeypatch, "features") == 0
+    assert run(monkeypatch, "whatif", "--by-features") == 0
 
 
 def test_too_few_models_are_refused(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "features", "vgg16.stash.json") == 2
+    assert run(monkeypatch, "whatif", "--by-features", "vgg16.stash.json") == 2
     assert "1 profile cannot determine 3 coefficients" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("vgg16.stash.json", "--zoo"), "--zoo belongs to --by-features"),
+        (("--from", "features.yaml"), "--from belongs to --by-features"),
+        (("--by-features", "--nodes", "4"), "--nodes is about the step of one profile, --by-features about many"),
+        (("--by-features", "--sweep", "nodes=1..4"), "--sweep is about the step of one profile"),
+        (("--by-features", "vgg16.stash.json", "--from", "features.yaml"), "leave out the files, or --from"),
+        ((), "no profile is given; type `stash whatif RUN --nodes 8`"),
+        (("a.stash.json", "b.stash.json"), "b.stash.json: a step is told of one profile"),
+    ],
+)
+def test_one_profile_and_many_are_kept_apart(
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+) -> None:
+    assert run(monkeypatch, "whatif", *words) == 2
+    assert said in capsys.readouterr().err

@@ -129,8 +129,7 @@ def test_a_command_interrupted_inside_of_an_exec_exits_with_130_and_does_not_die
     tmp_path: Path,
 ) -> None:
     (tmp_path / "interrupted.py").write_text(
-        "from stash.cli import main\ndef app(standalone_mode):\n    exec('raise KeyboardInterrupt')\n"
-        "main.app = app\nmain.main()"
+        "from stash.cli import main\ndef app(**_):\n    exec('raise KeyboardInterrupt')\nmain.app = app\nmain.main()"
     )
     words = [sys.executable, "-m", "interrupted"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""``stash report`` and ``stash figures``: files that are whole or not there, and one sentence for what is wrong."""
+"""``stash report``: files that are whole or not there, and one sentence for what is wrong."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_what_is_written_is_its_owners_alone_unless_it_is_to_be_public(monkeypat
         for option, mode in (((), 0o600), (("--public",), 0o644)):
             folder = f"figures{mode}"
             assert run(monkeypatch, "report", "train.stash.json", *option, "-o", f"{mode}.html") == 0
-            assert run(monkeypatch, "report", "train.stash.json", "--markdown", *option, "-o", f"{mode}.md") == 0
-            assert run(monkeypatch, "figures", "train.stash.json", "--format", "svg", *option, "-o", folder) == 0
+            assert run(monkeypatch, "report", "train.stash.json", "--format", "md", *option, "-o", f"{mode}.md") == 0
+            assert run(monkeypatch, "report", "train.stash.json", "--format", "svg", *option, "-o", folder) == 0
             words = ("export", "train.stash.json", "--to", "openmetrics", *option, "-o", f"{mode}.prom")
             assert run(monkeypatch, *words) == 0
             made = [*Path().glob(f"{mode}.*"), *Path(folder).iterdir()]
@@ -111,18 +111,22 @@ def test_markdown_is_printed_and_nothing_is_written_unless_it_is_asked_for(
     monkeypatch: Patch, capsys: Capture
 ) -> None:
     before = set(Path().iterdir())
-    assert run(monkeypatch, "report", str(GOLDEN / "one-node.stash.json"), "--markdown") == 0
+    assert run(monkeypatch, "report", str(GOLDEN / "one-node.stash.json"), "--format", "md") == 0
     assert capsys.readouterr().out == (GOLDEN / "one-node.expected.md").read_text(encoding="utf-8")
     assert set(Path().iterdir()) == before
-    assert run(monkeypatch, "report", str(GOLDEN / "one-node.stash.json"), "--markdown", "-o", "pr.md") == 0
+    assert run(monkeypatch, "report", str(GOLDEN / "one-node.stash.json"), "--format", "md", "-o", "pr.md") == 0
     assert Path("pr.md").read_text(encoding="utf-8") == (GOLDEN / "one-node.expected.md").read_text(encoding="utf-8")
-    assert "shows no Markdown" in refused(monkeypatch, capsys, "report", "train.stash.json", "--markdown", "--open")
+    assert "shows a page of HTML" in refused(
+        monkeypatch, capsys, "report", "train.stash.json", "--format", "md", "--open"
+    )
 
 
 def test_a_file_that_ends_in_md_is_markdown(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "report", str(GOLDEN / "one-node.stash.json"), "-o", "pr.md") == 0
     assert Path("pr.md").read_text(encoding="utf-8") == (GOLDEN / "one-node.expected.md").read_text(encoding="utf-8")
-    assert "shows no Markdown" in refused(monkeypatch, capsys, "report", "train.stash.json", "-o", "a.md", "--open")
+    assert "shows a page of HTML" in refused(
+        monkeypatch, capsys, "report", "train.stash.json", "-o", "a.md", "--open"
+    )
 
 
 def test_open_asks_for_a_browser_and_says_where_none_is(monkeypatch: Patch, capsys: Capture) -> None:
@@ -165,8 +169,7 @@ def test_a_disk_that_fills_up_leaves_nothing_half_written(monkeypatch: Patch, ca
 
 def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypatch: Patch) -> None:
     assert (
-        run(monkeypatch, "figures", "train.stash.json", "--format", "pdf,svg,png", "-o", "paper", "--width", "85")
-        == 0
+        run(monkeypatch, "report", "train.stash.json", "--format", "pdf,svg,png", "-o", "paper", "--width", "85") == 0
     )
     found = {path.name for path in Path("paper").iterdir()}
     assert found == {f"{name}.{ending}" for name in CHARTS for ending in ("pdf", "svg", "png")}
@@ -181,29 +184,69 @@ def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypa
 
 def test_figures_of_several_runs_are_numbered_as_they_were_given(monkeypatch: Patch, place: Path) -> None:
     save(probed_whole(), place / "later.stash.json")
-    assert run(monkeypatch, "figures", "train.stash.json", "later.stash.json", "--format", "svg", "-o", "f") == 0
+    assert run(monkeypatch, "report", "train.stash.json", "later.stash.json", "--format", "svg", "-o", "f") == 0
     found = {path.stem for path in Path("f").iterdir()}
     assert {"runs", "changes-1", "run1-ladder", "run2-ladder", "run2-links"} <= found
 
 
 def test_without_vl_convert_a_drawing_is_still_there(monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    assert run(monkeypatch, "figures", "train.stash.json", "--format", "svg", "-o", "made") == 0
+    assert run(monkeypatch, "report", "train.stash.json", "--format", "svg", "-o", "made") == 0
     capsys.readouterr()
-    said = refused(monkeypatch, capsys, "figures", "train.stash.json", "--format", "pdf", "-o", "made")
+    said = refused(monkeypatch, capsys, "report", "train.stash.json", "--format", "pdf", "-o", "made")
     assert "PDF needs vl-convert: type `pip install 'stash-ddl[figures]'`" in said
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--format", "jpeg"), "the formats are png, svg, pdf"),
-        (("--format", ","), "the formats are png, svg, pdf"),
-        (("--width", "5"), "a figure is 60 to 1000 mm wide"),
-        (("--width", "nan"), "a figure is 60 to 1000 mm wide"),
-        (("-o", "train.stash.json"), "is a file; name a folder"),
-        (("-o", "/proc/figures"), "choose another folder"),
+        (("--format", "jpeg"), "the formats are html, md, png, svg, pdf"),
+        (("--format", ","), "it names nothing"),
+        (("--format", "svg", "--width", "5"), "a figure is 60 to 1000 mm wide"),
+        (("--format", "svg", "--width", "nan"), "a figure is 60 to 1000 mm wide"),
+        (("--format", "svg", "-o", "train.stash.json"), "is a file; name a folder"),
+        (("--format", "svg", "-o", "/proc/figures"), "choose another folder"),
+        (
+            ("--format", "svg", "-o", "ladder.svg"),
+            "every chart is a picture of its own; say `--format svg -o FOLDER`",
+        ),
+        (("-o", "ladder.PNG"), "every chart is a picture of its own; say `--format png -o FOLDER`"),
+        (("--format", "html,svg", "-o", "all.html"), "several files are written; name a folder"),
+        (("--format", "svg", "--open"), "--open is for a browser"),
+        (("--width", "85"), "--width is of pictures; say which, like --format pdf"),
     ],
 )
-def test_what_figures_cannot_do_is_one_sentence(monkeypatch: Patch, capsys: Capture, words, sentence) -> None:
-    assert sentence in refused(monkeypatch, capsys, "figures", "train.stash.json", *words)
+def test_formats_and_places_that_do_not_go_together_are_one_sentence(
+    monkeypatch: Patch, capsys: Capture, words, sentence
+) -> None:
+    assert sentence in refused(monkeypatch, capsys, "report", "train.stash.json", *words)
+
+
+def test_pages_and_pictures_go_into_one_folder(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "report", "other.stash.json", "--format", "html,md,.SVG", "-o", "all") == 0
+    names = {path.name for path in Path("all").iterdir()}
+    assert {"other.html", "other.md", "ladder.svg"} <= names
+    assert capsys.readouterr().out.startswith(f"Wrote {len(names)} files to all: other.html, other.md, ")
+    assert Path("all/other.html").read_text().startswith("<!DOCTYPE html>")
+    assert run(monkeypatch, "report", "other.stash.json", "--format", "md") == 0
+    assert capsys.readouterr().out == Path("all/other.md").read_text(encoding="utf-8")
+
+
+def test_pictures_go_into_a_folder_of_their_own_unless_it_is_named(monkeypatch: Patch) -> None:
+    assert run(monkeypatch, "report", "other.stash.json", "--format", "svg") == 0
+    assert Path("figures/ladder.svg").exists()
+
+
+def test_an_old_name_says_the_new_one_and_does_the_same(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "report", "train.stash.json", "--format", "svg", "-o", "new") == 0
+    assert capsys.readouterr().err == ""
+    assert run(monkeypatch, "figures", "train.stash.json", "--format", "svg", "-o", "old") == 0
+    assert capsys.readouterr().err == (
+        "note: `stash figures` is called `stash report --format pdf` now; the next release will not know "
+        "`stash figures`\n"
+    )
+    assert {path.name: path.read_bytes() for path in Path("old").iterdir()} == {
+        path.name: path.read_bytes() for path in Path("new").iterdir()
+    }
+    assert run(monkeypatch, "report", "train.stash.json", "--markdown") == 0
+    assert capsys.readouterr().err == "note: --markdown is going; type --format md\n"

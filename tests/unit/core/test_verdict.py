@@ -6,6 +6,7 @@ import pytest
 from breakdowns import CALM, FETCH, PREP, advice_for, flat
 from profile_builder import build, own_launches
 
+from stash.analysis.attribution import attribute
 from stash.core.records.profile import Collective, Rate
 
 SMALL = {"solo": 0.1, "crowd": 0.101, "node": 0.102, "warm": 0.103, "cold": 0.104}
@@ -24,7 +25,7 @@ def test_a_stall_that_nobody_measured_may_be_an_obstacle():
     why = "97% of the pages stayed in memory after eviction"
     advice = advice_for(build(flat(**SMALL), skipped={"cold": why}))
     assert advice.stall == "compute"
-    assert advice.text.endswith("(97.1%): every measured stall is below 5%. Unknown: fetch.")
+    assert advice.text.endswith("(97.1%): every measured stall is below 5% of the step. Unknown: fetch.")
 
 
 def test_without_a_loader_nobody_can_tell_what_compute_contains():
@@ -37,6 +38,21 @@ def test_without_a_loader_nobody_can_tell_what_compute_contains():
     assert (advice.kind, advice.stall, advice.stalls) == ("cannot tell", None, ())
     assert "compute (98.0% of the step) contains prep and fetch, which were not measured" in advice.text
     assert advice.next_steps == ("Tell prep and fetch from compute: no data loader was seen; wrap yours.",)
+
+
+@pytest.mark.parametrize(("share", "kind"), [(0.004, "compute"), (0.2, "cannot tell")])
+def test_without_a_loader_the_time_before_the_forward_pass_bounds_what_batches_take(share, kind):
+    profile = build(
+        flat(solo=0.1), skipped=dict.fromkeys(("warm", "cold"), "no data loader was seen; wrap yours"),
+        workload={"loaders": (), "before_forward": share},
+    )  # fmt: skip
+    breakdown, advice = attribute(profile), advice_for(profile)
+    assert advice.kind == kind
+    if kind == "compute":
+        assert "what no loader prepares takes at most 0.4%." in advice.text
+        assert "0.4% of a step passes before its first forward pass" in breakdown.skipped[-1].why
+    else:
+        assert breakdown.skipped[-1].why == "no data loader was seen; wrap yours; contained in compute"
 
 
 def test_rungs_left_out_that_compute_contains_are_to_be_measured():

@@ -1,4 +1,4 @@
-"""``stash dataset make``: a count or a size, and what was made."""
+"""``stash lab dataset make``: a count or a size, and what was made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stash testbed``: each node's own words, dry runs, and models of GPUs."""
+"""``stash lab testbed``: each node's own words, dry runs, and models of GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stash zoo``: the list fits a terminal, is JSON for programs, and needs no torch."""
+"""``stash lab zoo``: the list fits a terminal, is JSON for programs, and needs no torch."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_what_may_still_run_on_another_machine_is_restored_only_when_that_is_ask
 ) -> None:
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(folder, "_kernel", lambda: b"of another machine")
-        assert typed(elsewhere, "zoo") == 0
+        assert typed(elsewhere, "lab", "zoo") == 0
         assert "earlier profile" not in capsys.readouterr().err
         assert typed(elsewhere, "restore") == 0
         out = capsys.readouterr().out
@@ -97,7 +97,7 @@ def test_what_cannot_be_put_back_is_named_and_is_no_success(
 def test_any_other_command_restores_first_and_says_so_beside_its_output(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    assert typed(monkeypatch, "zoo", "--json") == 0
+    assert typed(monkeypatch, "lab", "zoo", "--json") == 0
     said = capsys.readouterr()
     assert said.err == (
         "an earlier profile was killed; put back as before, since the job wrote to or removed 1 file: last.pt\n"

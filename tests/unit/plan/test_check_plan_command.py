@@ -1,9 +1,10 @@
-"""``stash check-plan``: exit codes, what is printed, and what it refuses; and the words of ``--calibrate-with``."""
+"""``stash check``: exit codes, what is printed, and what it refuses; and the words of ``--calibrate-with``."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import plan_builder
 import pytest
@@ -12,7 +13,7 @@ from commands import run
 
 from stash.core.artefact import save
 from stash.core.errors import UserError
-from stash.plan.check_command import read_residuals
+from stash.plan.earlier_plans import read_residuals
 from stash.plan.plan_options import PlanOptions
 from stash.plan.records import save_plan
 
@@ -49,7 +50,7 @@ def blind_plan() -> None:
 )
 def test_the_exit_code_is_the_answer(monkeypatch: Patch, capsys: Capture, plan: str, profile: str, code: int) -> None:
     blind_plan()
-    assert run(monkeypatch, "check-plan", plan, profile) == code
+    assert run(monkeypatch, "check", plan, profile) == code
     said = capsys.readouterr()
     assert len(said.err.strip().splitlines()) == (1 if code == 2 else 0)
 
@@ -59,7 +60,7 @@ def test_it_says_what_held_what_failed_and_how_to_give_it_back(
     monkeypatch: Patch, capsys: Capture, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    assert run(monkeypatch, "check-plan", "a.plan.json", "slow.stash.json") == 1
+    assert run(monkeypatch, "check", "a.plan.json", "slow.stash.json") == 1
     text = capsys.readouterr().out
     words = " ".join(text.split())
     assert "Slower than planned: the step is off by +71.0" in words
@@ -71,7 +72,7 @@ def test_it_says_what_held_what_failed_and_how_to_give_it_back(
 
 
 def test_json_has_every_line(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "check-plan", "a.plan.json", "slow.stash.json", "--json") == 1
+    assert run(monkeypatch, "check", "a.plan.json", "slow.stash.json", "--json") == 1
     document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == "fails"
     assert [line["name"] for line in document["lines"]] == [
@@ -92,7 +93,7 @@ def test_a_hostile_plan_is_shown_as_text(monkeypatch: Patch, capsys: Capture) ->
     choice = lost.model_copy(update={"stalls": stalls, "beyond": ("\x1b[2J",)})
     save_plan(plan_builder.plan(choices=(choice,)), "hostile.plan.json")
     for words in ((), ("--json",)):
-        run(monkeypatch, "check-plan", "hostile.plan.json", "slow.stash.json", *words)
+        run(monkeypatch, "check", "hostile.plan.json", "slow.stash.json", *words)
         assert "\x1b" not in capsys.readouterr().out
 
 
@@ -106,3 +107,31 @@ def test_residuals_are_read_of_plans_and_runs() -> None:
 def test_a_pair_that_is_none_is_refused(word: str) -> None:
     with pytest.raises(UserError, match=r"give a plan and a profile, like train\.plan\.json:run\.stash\.json"):
         PlanOptions(calibrate=(word,))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("a.plan.json", "good.stash.json", "--max", "step=1s"), "--max is about profiles alone"),
+        (("a.plan.json", "good.stash.json", "--against", "slow.stash.json"), "--against is about profiles alone"),
+        (("good.stash.json", "a.plan.json"), "checked with one profile of what it rented: `stash check train.plan"),
+        (("a.plan.json",), "a plan is checked with one profile"),
+        (("a.plan.json", "good.stash.json", "slow.stash.json"), "a plan is checked with one profile"),
+        (
+            ("good.stash.json", "--max", "step=1s", "--instance", "p3.8xlarge"),
+            "--instance p3.8xlarge belongs to a plan",
+        ),
+    ],
+)
+def test_what_is_of_plans_and_what_of_profiles_is_kept_apart(
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+) -> None:
+    assert run(monkeypatch, "check", *words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_plan_has_junit_as_limits_have(monkeypatch: Patch) -> None:
+    assert run(monkeypatch, "check", "a.plan.json", "slow.stash.json", "--junit", "plan.xml") == 1
+    suite = ElementTree.parse("plan.xml").getroot()
+    cases = {case.get("name"): [part.tag for part in case] for case in suite.iter("testcase")}
+    assert cases == {"step": ["failure"], "deadline": ["failure"]}

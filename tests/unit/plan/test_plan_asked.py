@@ -73,7 +73,7 @@ def test_work_that_cannot_be_read_is_refused_with_what_to_type(
 
 
 def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
-    typed = {"samples": "1M", "deadline": "3d", "max-cost": "$1.5k", "confidence": "95%", "scaling": "global"}
+    typed = {"samples": "1M", "deadline": "3d", "max-dollars": "$1.5k", "confidence": "95%", "scaling": "global"}
     found = goal(asked({**typed, "efficiency": "0.2"}), JOB, NOON)
     assert found.deadline_seconds == 3 * 86400
     assert found.budget_dollars == 1500
@@ -90,9 +90,9 @@ def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
         ({"deadline": "2026-11-01"}, "--deadline 2026-11-01 is past"),
         ({"deadline": "tomorrow"}, "--deadline tomorrow: cannot read the duration"),
         ({"deadline": "24 fortnights"}, "--deadline 24 fortnights: unknown time unit 'fortnights'"),
-        ({"max-cost": "0"}, "--max-cost 0: it must be more than 0"),
-        ({"max-cost": "300 EUR"}, "--max-cost 300 EUR: cannot read the sum '300 EUR'; sums are in US dollars"),
-        ({"max-cost": "€300"}, "--max-cost €300: cannot read the sum"),
+        ({"max-dollars": "0"}, "--max-dollars 0: it must be more than 0"),
+        ({"max-dollars": "300 EUR"}, "--max-dollars 300 EUR: cannot read the sum '300 EUR'; sums are in US dollars"),
+        ({"max-dollars": "€300"}, "--max-dollars €300: cannot read the sum"),
         ({"confidence": "1"}, "--confidence 1: how probable it has to be is from 0.5 to below 1"),
         ({"confidence": "sure"}, "--confidence sure: it is a fraction"),
         ({"scaling": "weak"}, "--scaling weak: it is per-device or global"),

@@ -133,7 +133,10 @@ def test_where_nothing_is_feasible_the_nearest_deadline_and_budget_are():
     plan = asked(deadline_seconds=HOUR, budget_dollars=3.0)
     assert plan.chosen is None
     # With the budget of $3 no deadline helps, nor any budget with a deadline of an hour.
-    assert [each.to for each in plan.relaxations] == ["--deadline 2.1h --max-cost 5", "--deadline 1.4h --max-cost 7"]
+    assert [each.to for each in plan.relaxations] == [
+        "--deadline 2.1h --max-dollars 5",
+        "--deadline 1.4h --max-dollars 7",
+    ]
     assert [(each.option, each.to) for each in asked(deadline_seconds=HOUR).relaxations] == [("deadline", "1.4h")]
     assert [(each.option, each.to) for each in asked(budget_dollars=3.0).relaxations] == [("budget", "5")]
 

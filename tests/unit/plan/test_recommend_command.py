@@ -106,8 +106,8 @@ def test_a_deadline_nothing_keeps_names_what_would_have_to_give(monkeypatch: Pat
     assert told["relaxations"][0]["option"] == "deadline"
     assert load_plan("kept.plan.json").relaxations
     assert run(monkeypatch, *JOB, "--deadline", told["relaxations"][0]["to"]) == 0
-    assert run(monkeypatch, *JOB, "--max-cost", "0.01") == 1
-    assert "--max-cost " in capsys.readouterr().out
+    assert run(monkeypatch, *JOB, "--max-dollars", "0.01") == 1
+    assert "--max-dollars " in capsys.readouterr().out
 
 
 def test_what_people_go_by_stands_beside_the_plan(monkeypatch: Patch, capsys: Capture) -> None:
@@ -151,8 +151,8 @@ def test_a_study_is_every_profile_of_a_folder(monkeypatch: Patch, capsys: Captur
         ((), "what is to be trained? Name a profile"),
         (("gpu.stash.json",), "how much is to be trained? Say it like --epochs 90 --samples 1281167"),
         ((*JOB, "--deadline", "0h"), "--deadline 0h: it must be more than 0"),
-        ((*JOB, "--max-cost", "0"), "--max-cost 0: it must be more than 0"),
-        ((*JOB, "--max-cost", "300 EUR"), "sums are in US dollars"),
+        ((*JOB, "--max-dollars", "0"), "--max-dollars 0: it must be more than 0"),
+        ((*JOB, "--max-dollars", "300 EUR"), "sums are in US dollars"),
         ((*JOB, "--quota", "p9.large=1"), "--quota p9.large: no such instance type in the catalog"),
         ((*JOB, "--json", "--markdown"), "--markdown and --json are two ways to show a plan"),
         ((*JOB, "--pareto", "--explain-type", "p3.2xlarge"), "--pareto shows many choices and --explain-type one"),

@@ -11,7 +11,7 @@ from golden_profiles import GOLDEN, PROFILES
 from profile_builder import build
 from reported import HOSTILE, hostile, page_of, probed_whole, whole
 
-from stash.cli.show_command import read_page
+from stash.cli.report_command import read_page
 from stash.core.ladder import NOT_ASKED
 from stash.core.records.profile import Skipped
 from stash.report.profile_contract import command

@@ -166,7 +166,7 @@ def test_a_cap_below_the_first_hour_is_refused_unless_the_whole_is_cheaper(tmp_p
     of = request(tmp_path)
     assert of.plan.chosen is not None
     rent_request.within_cap(of, 100.0)
-    with pytest.raises(UserError, match=r"--max-cost 0.5 does not last for the first hour, which costs \$"):
+    with pytest.raises(UserError, match=r"--max-dollars 0.5 does not last for the first hour, which costs \$"):
         rent_request.within_cap(of, 0.5)
     short = of.plan.model_copy(update={"chosen": of.plan.chosen.model_copy(update={"dollars": 0.4})})
     rent_request.within_cap(FleetRequest(**{**vars(of), "plan": short}), 0.5)

@@ -129,7 +129,7 @@ def test_while_there_is_time_a_cooldown_is_waited_for(tmp_path: Path) -> None:
 def test_at_the_cap_it_is_told_to_save_before_it_ends(tmp_path: Path) -> None:
     of, world = gang(tmp_path), FakeGang(updates=10**9)
     outcome = _run(of, world, cap=2.0)
-    assert "--max-cost 2 is nearly spent" in outcome.reason
+    assert "--max-dollars 2 is nearly spent" in outcome.reason
     assert not outcome.reached
     assert outcome.dollars <= 2.0
     stop = next(n for n, words in enumerate(world.heard) if '"stop"' in words[-1])

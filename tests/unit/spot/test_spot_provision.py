@@ -182,7 +182,7 @@ def test_a_large_pool_names_a_deadline_and_a_loss_too() -> None:
 def test_a_budget_that_is_too_small_is_told_apart_from_a_deadline() -> None:
     found = plan(FleetWish(published(), "paper", 0.8, 2400, budget_dollars=2))
     assert found.chosen is None
-    assert found.looser[0].to == "--max-cost 2.98"
+    assert found.looser[0].to == "--max-dollars 2.98"
     assert plan(FleetWish(published(), "paper", 0.8, 2400, budget_dollars=2.98)).chosen is not None
 
 

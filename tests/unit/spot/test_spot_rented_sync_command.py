@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--min-nodes", "2", "--checkpoint-every", "7s", "--max-cost", "25")
+    words = ("--min-nodes", "2", "--checkpoint-every", "7s", "--max-dollars", "25")
     assert run(monkeypatch, "spot", "run", "job.plan.json", *PLACE, *words, *SCRIPT) == 0
     out = capsys.readouterr().out
     assert out.startswith("# A checkpoint every 7.00 s, as --checkpoint-every says; one more at a notice")
@@ -42,10 +42,20 @@ def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
     assert "--name worker3 -- torchrun" in out
     assert out.splitlines()[-1] == (
         "Nothing was rented. To rent it: stash spot run job.plan.json --infra aws/us-east-1 "
-        "--checkpoint-url s3://mine/run1 --checkpoint-every 7s --min-nodes 2 --max-cost 25 --yes "
+        "--checkpoint-url s3://mine/run1 --checkpoint-every 7s --min-nodes 2 --max-dollars 25 --yes "
         "--sync train.py --epochs 3"
     )
     assert not (folder / "job.run").exists()
+
+
+def test_money_behind_the_script_is_told_of(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "spot", "run", "job.plan.json", *PLACE, *SCRIPT, "--max-dollars", "25") == 0
+    assert capsys.readouterr().err == (
+        "note: `--max-dollars` stands after train.py, so it goes to the script; if it is meant for Stash, put it "
+        "before\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,9 +70,9 @@ def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
         ((*PLACE, "--json", *SCRIPT), "--json is of a rehearsal"),
         ((*PLACE, "--loss", "1", *SCRIPT), "--loss means nothing with --sync"),
         ((*PLACE, "--output", "x", *SCRIPT), "--output means nothing with --sync"),
-        ((*PLACE, "--max-cost", "0.5", *SCRIPT), "--max-cost 0.5 does not last for the first hour"),
-        ((*PLACE, "--yes", *SCRIPT), "say what it may cost at most with --max-cost DOLLARS"),
-        ((*PLACE, "--max-cost", "25", "--yes", *SCRIPT), "there is no program 'sky' on PATH"),
+        ((*PLACE, "--max-dollars", "0.5", *SCRIPT), "--max-dollars 0.5 does not last for the first hour"),
+        ((*PLACE, "--yes", *SCRIPT), "say what it may cost at most with --max-dollars DOLLARS"),
+        ((*PLACE, "--max-dollars", "25", "--yes", *SCRIPT), "there is no program 'sky' on PATH"),
         ((*PLACE, "--sync", "gone.py"), "there is no script gone.py"),
         ((*PLACE, "--sync"), "Missing argument"),
     ],
@@ -85,7 +95,7 @@ def test_what_cannot_be_rented_is_refused_in_a_sentence(
             0,
             "the script ended, $1.50 at most. The checkpoints are in",
         ),
-        (("--max-cost 25 is nearly spent", False, 24.0, (), None), 1, "The script has not ended by itself"),
+        (("--max-dollars 25 is nearly spent", False, 24.0, (), None), 1, "The script has not ended by itself"),
         (("the script ended", True, 1.5, ("x may still be running",), None), 1, "x may still be running"),
     ],
 )
@@ -95,6 +105,6 @@ def test_how_it_ended_is_said_and_is_the_exit_code(
 ) -> None:  # fmt: skip
     found = FleetOutcome(*outcome)
     monkeypatch.setattr("stash.spot.commands.rented_fleet.run_controller", lambda *_: found)
-    assert run(monkeypatch, "spot", "run", "job.plan.json", *PLACE, "--max-cost", "25", "--yes", *SCRIPT) == code
+    assert run(monkeypatch, "spot", "run", "job.plan.json", *PLACE, "--max-dollars", "25", "--yes", *SCRIPT) == code
     printed = capsys.readouterr()
     assert said in " ".join((printed.out + printed.err).split())

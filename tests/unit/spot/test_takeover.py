@@ -340,7 +340,7 @@ def test_a_server_that_is_gone_ends_it(tmp_path: Path) -> None:
 def test_at_the_cap_it_saves_and_ends_before_more_is_spent(tmp_path: Path) -> None:
     of, world = request(tmp_path), FakeFleet(updates=10**9)
     outcome = run(of, world, cap=2.0)
-    assert "--max-cost 2 is nearly spent" in outcome.reason
+    assert "--max-dollars 2 is nearly spent" in outcome.reason
     assert outcome.dollars <= 2.0
     assert outcome.fetched is not None
     order = [words[-1][:4] if words[0] == "ssh" else words[0] for words in world.heard]

@@ -81,8 +81,8 @@ def test_a_dry_run_for_programs(folder: Path, monkeypatch: Patch, capsys: Captur
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        (SKY, (), "costs about $1.80; say what the study may cost at most with --max-cost DOLLARS"),
-        (SKY, ("--max-cost", "-1"), "--max-cost -1: it must be more than 0"),
+        (SKY, (), "costs about $1.80; say what the study may cost at most with --max-dollars DOLLARS"),
+        (SKY, ("--max-dollars", "-1"), "--max-dollars -1: it must be more than 0"),
         (SKY, ("--json",), "add --dry-run"),
         (SKY.replace("sky", "skye"), (), "grid.yaml:4: targets[0].engine: there is no such engine"),
         (SKY.replace("p3.8x", "p3.9x"), (), "grid.yaml:4: targets[0].instance: unknown instance"),
@@ -99,7 +99,7 @@ def test_what_is_refused_before_anything_is_started(
 
 def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, monkeypatch: Patch, capsys: Capture) -> None:
     (cloud / "grid.yaml").write_text(SKY)
-    assert run(monkeypatch, "characterize", "grid.yaml", "--max-cost", "5") == 0
+    assert run(monkeypatch, "characterize", "grid.yaml", "--max-dollars", "5") == 0
     out = capsys.readouterr().out
     assert "resnet18 batch 32 on p3.8xlarge: done after" in out
     assert "2 of 2 cells are done." in out
@@ -108,14 +108,14 @@ def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, monkeypatch: Patch, cap
     assert list(cloud.glob("cluster-*")) == []
     names = opened(str(cloud / "grid.study" / "results")).contents().stored  # alike but for what each has cost
     assert [name.endswith(".stash.json") for name in names] == [True, True]
-    assert run(monkeypatch, "characterize", "grid.yaml", "--max-cost", "5") == 0
+    assert run(monkeypatch, "characterize", "grid.yaml", "--max-dollars", "5") == 0
     assert (cloud / "calls").read_text().splitlines() == calls
     assert run(monkeypatch, "report", "grid.yaml", "-o", "grid.html") == 0
     html = (cloud / "grid.html").read_text()
     assert "2 cells: 2 done" in html
     for cell in (cloud / "grid.study" / "cells").iterdir():
         assert f'href="grid.study/cells/{cell.name}/profile.stash.json"' in html
-    assert run(monkeypatch, "figures", "grid.yaml", "--format", "svg", "-o", "paper") == 0
+    assert run(monkeypatch, "report", "grid.yaml", "--format", "svg", "-o", "paper") == 0
     written = {path.stem for path in (cloud / "paper").iterdir()}
     assert {"heat", "interconnect", "prep", "cost-against-time", "batches"} <= written
 
@@ -124,7 +124,7 @@ def test_of_a_study_that_has_measured_nothing_there_is_nothing_to_draw(
     cloud: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     (cloud / "grid.yaml").write_text(SKY)
-    assert run(monkeypatch, "figures", "grid.yaml", "-o", "paper") == 2
+    assert run(monkeypatch, "report", "grid.yaml", "--format", "pdf", "-o", "paper") == 2
     assert "there is nothing to draw of grid.yaml yet" in capsys.readouterr().err
     assert not (cloud / "paper").exists()
 
@@ -132,11 +132,11 @@ def test_of_a_study_that_has_measured_nothing_there_is_nothing_to_draw(
 def test_a_cloud_that_says_no_is_told_and_left(cloud: Path, monkeypatch: Patch, capsys: Capture) -> None:
     (cloud / "grid.yaml").write_text(SKY)
     monkeypatch.setenv("FAILS", "1")
-    assert run(monkeypatch, "characterize", "grid.yaml", "--max-cost", "5") == 1
+    assert run(monkeypatch, "characterize", "grid.yaml", "--max-dollars", "5") == 1
     captured = capsys.readouterr()
     assert "ResourcesUnavailableError: quota exceeded; ask the cloud for more" in captured.out
     assert "no cell was measured" in captured.err
     assert list(cloud.glob("cluster-*")) == []
     monkeypatch.delenv("FAILS")
-    assert run(monkeypatch, "characterize", "grid.yaml", "--max-cost", "5", "--retry") == 0
+    assert run(monkeypatch, "characterize", "grid.yaml", "--max-dollars", "5", "--retry") == 0
     assert "2 of 2 cells are done." in capsys.readouterr().out

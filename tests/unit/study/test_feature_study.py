@@ -1,4 +1,4 @@
-"""``stash characterize --features`` and ``stash features --from``: the study of models, and what it teaches."""
+"""``stash characterize --features`` and ``stash whatif --by-features --from``: the study of models."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_what_is_refused_writes_nothing(
 def test_every_place_has_its_own_line_in_the_models_own_bytes(
     measured: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
-    assert run(monkeypatch, "features", "--from", "small.yaml", "--json") == 0
+    assert run(monkeypatch, "whatif", "--by-features", "--from", "small.yaml", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["study"]) == (1, "small")
     assert [(each["place"], each["nodes"], each["batch"]) for each in found["places"]] == [
@@ -120,14 +120,16 @@ def test_a_job_of_another_machine_is_told_by_the_line(measured: Path, monkeypatc
     gradients = tuple(Gradient(name=f"g{n}", bytes=4_000_000) for n in range(100))
     mine = build({"solo": [0.1, 0.1]}, ranks=1, workload={"name": "mine", "gradients": gradients})
     save(mine, measured.with_name("mine.stash.json"))
-    assert run(monkeypatch, "features", "--from", "small.yaml", "--job", "mine.stash.json", "--json") == 0
+    assert (
+        run(monkeypatch, "whatif", "--by-features", "--from", "small.yaml", "--job", "mine.stash.json", "--json") == 0
+    )
     for each in json.loads(capsys.readouterr().out)["places"]:
         (told,) = each["zoo"]
         terms = {term["name"]: term["estimate"]["value"] for term in each["terms"]}
         assert (told["name"], told["layers"]) == ("mine", 100)
         by_hand = terms["constant"] + 100 * terms["layers"] + 4e8 * terms["gradients"]
         assert told["seconds"] == pytest.approx(by_hand, rel=1e-6)
-    assert run(monkeypatch, "features", "--from", "small.yaml", "--job", "mine.stash.json") == 0
+    assert run(monkeypatch, "whatif", "--by-features", "--from", "small.yaml", "--job", "mine.stash.json") == 0
     text = capsys.readouterr().out
     assert "layers and gradients, p3.8xlarge at batch 32" in text
     assert "mine" in text
@@ -138,7 +140,7 @@ def test_a_study_that_has_not_run_and_files_beside_it_are_refused(
     folder: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     (folder / "small.yaml").write_text(SMALL)
-    assert run(monkeypatch, "features", "--from", "small.yaml") == 2
+    assert run(monkeypatch, "whatif", "--by-features", "--from", "small.yaml") == 2
     assert "run it first, like `stash characterize small.yaml`" in capsys.readouterr().err
-    assert run(monkeypatch, "features", "a.stash.json", "--from", "small.yaml") == 2
+    assert run(monkeypatch, "whatif", "--by-features", "a.stash.json", "--from", "small.yaml") == 2
     assert "--from takes the profiles of a study" in capsys.readouterr().err

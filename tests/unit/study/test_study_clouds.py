@@ -241,7 +241,7 @@ def test_money_is_a_hard_stop_before_a_cell_and_while_one_runs(tmp_path: Path) -
     before = FakeWorld()
     outcome = run(study(SKY, tmp_path / "a"), before, dollars=1.0)
     assert before.started == []
-    assert outcome.not_started == ("--max-cost 1 leaves no money for more on p3.8xlarge",)
+    assert outcome.not_started == ("--max-dollars 1 leaves no money for more on p3.8xlarge",)
     beyond = FakeWorld(lambda _: Ending(seconds=100_000))
     outcome = run(file := study(SKY, tmp_path / "b"), beyond, dollars=3.0)
     assert len(beyond.started) == 1

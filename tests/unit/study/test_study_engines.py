@@ -186,7 +186,7 @@ def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_sc
     found = described(f"workloads: [{{zoo: resnet50}}]\ntargets: {targets}", tmp_path)
     model, run = found.files["cell.sh"].splitlines()[-2:]
     made, ran = shlex.split(model[model.index("&& ") + 3 : model.index(" >")]), shlex.split(run)
-    assert made[3:6] == ["testbed", "model", "resnet50"]
+    assert made[3:7] == ["lab", "testbed", "model", "resnet50"]
     assert float(made[made.index("--speed") + 1]) > 100
     assert "--size-scale" not in made  # cells of all scales share it
     assert ran[ran.index("--nodes") + 1 : ran.index("--nodes") + 4] == ["2", "--devices", "4"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from stash.ui.arguments import split
+import pytest
+from commands import run
+
+from stash.ui.arguments import split, strays
 
 TAKES = {"--budget": True, "-o": True, "--output": True, "--isolate": False, "--workload": True}
 
@@ -24,3 +27,70 @@ TAKES = {"--budget": True, "-o": True, "--output": True, "--isolate": False, "--
 def test_options_before_the_target_are_ours_and_all_after_it_is_the_jobs(line, own, kind, words):
     found = split(line.split(), TAKES)
     assert (list(found.own), found.kind, list(found.words)) == (own.split(), kind, words.split())
+
+
+PARSES = """
+import argparse
+from beside import more
+parser = argparse.ArgumentParser()
+parser.add_argument("--budget-of-epochs"), parser.add_argument('-o'), more(parser)
+output = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("train.py -o x.json", []),  # it has one
+        ("train.py -o x.stash.json", ["-o"]),  # whatever it has: only Stash writes profiles
+        ("train.py --output x.json", []),  # a field of this name may be an option
+        ("train.py --output=x.stash.json", ["--output"]),
+        ("train.py --budget 60", []),  # argparse takes it for --budget-of-epochs
+        ("train.py --isolate --isolate --lr 1", ["--isolate"]),
+        ("train.py --workload a --isolate", ["--isolate"]),  # the file beside has the first
+        ("plain.py -o x.json --budget=60", ["-o", "--budget"]),
+        ("--isolate plain.py", []),
+        ("plain.py", []),
+        ("plain.py -h", []),
+        ("gone.py -o x.json", []),
+        ("-m pkg.mod -o x.json", []),
+        ("-m pkg.mod -o x.stash.json", ["-o"]),
+        ("-- torchrun train.py --isolate -o x.stash.json", ["-o"]),
+    ],
+)
+def test_an_option_of_ours_after_the_job_is_told_only_where_the_job_cannot_have_it(
+    line: str, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(PARSES)
+    Path("alone").mkdir()
+    Path("alone/plain.py").write_text("import torch\n")
+    Path("beside.py").write_text("def more(parser):\n    parser.add_argument('--workload')\n")
+    assert strays(split(line.replace("plain.py", "alone/plain.py").split(), TAKES), (*TAKES, "-h")) == told
+
+
+def test_who_has_more_beside_the_script_than_is_read_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stash.ui.arguments._MOST_SOURCE", 40)
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    assert strays(split([str(script), "--isolate"], TAKES), TAKES) == ["--isolate"]
+    (tmp_path / "large.py").write_text("#" * 30)
+    assert strays(split([str(script), "--isolate"], TAKES), TAKES) == []
+
+
+def test_profile_says_so_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch\n")
+    assert run(monkeypatch, "profile", "--dry-run", "train.py", "--budget=60", "-o", "x.json") == 0
+    said = capsys.readouterr()
+    assert said.err == (
+        "note: `--budget` and `-o` stand after train.py, so they go to the script; if they are meant for Stash, put "
+        "them before\n"
+    )
+    assert "train.py --budget=60 -o x.json" in said.out
+    assert run(monkeypatch, "profile", "--dry-run", "-o", "x.json", "train.py") == 0
+    assert capsys.readouterr().err == ""

@@ -6,6 +6,9 @@ A ``Profile`` holds what was measured and what it was measured on, nothing deriv
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
 
 from stash.core import notebooks
 from stash.core.records.base import SCHEMA, CommandWords, Count, Duration, Number, PlainName, Record, Sentence, Whole
@@ -112,6 +115,9 @@ class Workload(Record):
     """Of one step of one device, the heaviest first; together all that the step did."""
     buckets: tuple[Bucket, ...] = ()
     """In the order in which they are reduced."""
+    before_forward: Number | None = None
+    """Of a step, the share until its first forward pass begins, on the host's clock: what batches take at most that
+    no loader makes; ``None`` if no module was called."""
     optimizer_bytes: Whole | None = None
     """Of the state that the optimizer keeps on one device."""
     unrecorded: dict[str, Sentence] = {}  # noqa: RUF012 - pydantic copies it
@@ -276,6 +282,19 @@ class OtherProgram(Record):
     """That it used on average while blocks were measured."""
 
 
+class GpuState(Record):
+    """What held a GPU of the job back while blocks were measured, as NVML told it about once a second."""
+
+    index: Whole
+    """Of NVML, on the leader's machine."""
+    others: Number | None = None
+    """Of the GPU's time, what processes took that are no part of the job; ``None``: NVML did not tell."""
+    clock: Number | None = None
+    """Of its highest streaming multiprocessors' clock, on average."""
+    held_by: dict[Literal["power", "heat", "hardware"], Number] = Field(default_factory=dict)
+    """Of the looks, the part that saw the clock held down, by the reason."""
+
+
 class CellCost(Record):
     """What a cell of a study has cost that was measured on machines paid for by time."""
 
@@ -364,6 +383,8 @@ class Profile(Record):
     memory: tuple[Memory, ...] = ()
     others: tuple[OtherProgram, ...] = ()
     """The busiest programs beside the job on the leader's machine."""
+    gpu_states: tuple[GpuState, ...] = ()
+    """Of the leader's GPUs that the job used."""
     cost: CellCost | None = None
     """Of a cell of a study; ``None``: not known, or not paid for by time."""
 

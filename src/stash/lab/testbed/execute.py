@@ -95,7 +95,7 @@ class Executor:
                     left.append(f"`{' '.join(argv)}`: {words}")
         if left:
             raise StashError(
-                f"the testbed could not be removed completely ({'; '.join(left)}); try `stash testbed clean`"
+                f"the testbed could not be removed completely ({'; '.join(left)}); try `stash lab testbed clean`"
             )
 
     def command(self, argv: Argv) -> subprocess.CompletedProcess[str]:
@@ -171,7 +171,7 @@ def _explain(step: Step, words: str) -> str:
         return f"this user may not run `{step.describe()}` ({words}); run the testbed with sudo"
     if "Read-only file system" in words:
         return f"`{step.describe()}` failed: {words}; run the testbed where it may be written, not in a container"
-    return f"`{step.describe()}` failed: {words}; `stash testbed doctor` says what this machine can emulate"
+    return f"`{step.describe()}` failed: {words}; `stash lab testbed doctor` says what this machine can emulate"
 
 
 def python() -> str:

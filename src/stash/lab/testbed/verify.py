@@ -121,7 +121,7 @@ def _measure(executor: Executor, wanted: list[Transfer]) -> list[float]:
 def _sentence(link: ShapedLink) -> str:
     where = f"the {link.name} link of node {link.node}" + ("" if link.direction == "both" else f" ({link.direction})")
     if link.measured == 0:
-        return f"{where} carried nothing at all; `stash testbed doctor` says what this machine can emulate"
+        return f"{where} carried nothing at all; `stash lab testbed doctor` says what this machine can emulate"
     if link.measured > link.asked:
         return f"{where} carries {format_bits(link.measured)}, more than the {format_bits(link.asked)} asked for"
     return (

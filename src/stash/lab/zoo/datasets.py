@@ -281,6 +281,6 @@ def _explained(error: OSError, root: Path, kind: str) -> UserError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UserError(
             f"the disk of {root} is full; finished files are kept, so free some space and run "
-            f"`stash dataset make {kind} {root}` again"
+            f"`stash lab dataset make {kind} {root}` again"
         )
     return UserError(f"cannot write the data set {root}: {error.strerror or error}; name a folder you may write to")

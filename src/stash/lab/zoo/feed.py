@@ -26,7 +26,7 @@ def open_feed(
     spec: WorkloadSpec, root: Path, image_size: int = 224, sequence_length: int | None = None
 ) -> Dataset[Sample]:
     """The samples below ``root`` as ``spec`` wants them; raises UserError if they are not what it reads."""
-    make = f"`stash dataset make {spec.kind} {root}`"
+    make = f"`stash lab dataset make {spec.kind} {root}`"
     if not root.is_dir():
         raise UserError(f"there is no data set folder {root}; {make} makes one")
     try:
@@ -49,11 +49,11 @@ def _check_manifest(spec: WorkloadSpec, root: Path) -> None:
     if manifest.kind != spec.kind:
         raise UserError(
             f"{root} holds {manifest.kind}, but {spec.name} reads {spec.kind}; "
-            f"`stash dataset make {spec.kind} PATH` makes some"
+            f"`stash lab dataset make {spec.kind} PATH` makes some"
         )
     if not manifest.complete:
         raise UserError(
-            f"the data set {root} is unfinished; `stash dataset make {manifest.kind} {root}` completes it"
+            f"the data set {root} is unfinished; `stash lab dataset make {manifest.kind} {root}` completes it"
         )
 
 

@@ -114,7 +114,7 @@ def workload(name: str) -> WorkloadSpec:
         return WORKLOADS[name]
     near = nearest(name, WORKLOADS)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise UserError(f"no workload is called {name!r}; {hint}`stash zoo` lists all {len(WORKLOADS)}")
+    raise UserError(f"no workload is called {name!r}; {hint}`stash lab zoo` lists all {len(WORKLOADS)}")
 
 
 def traits(name: str) -> tuple[bool | None, bool | None]:

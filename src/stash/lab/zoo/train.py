@@ -120,7 +120,7 @@ def make_loader(spec: WorkloadSpec, options: argparse.Namespace, replica: Replic
     if total // replica.world < batch:
         raise UserError(
             f"{options.data} holds {total} samples, too few for a batch of {batch} on each of {replica.world} "
-            f"process(es); use a smaller --batch, or more samples from `stash dataset make`"
+            f"process(es); use a smaller --batch, or more samples from `stash lab dataset make`"
         )
     sampler: DistributedSampler[Sample] = DistributedSampler(
         feed, num_replicas=replica.world, rank=replica.rank, shuffle=True, drop_last=True
@@ -147,7 +147,7 @@ def _check(options: argparse.Namespace) -> None:
     spec = workload(options.workload)
     if options.data is None and not options.synthetic:
         raise UserError(
-            f"{spec.name} needs data: `stash dataset make {spec.kind} PATH` makes some for --data PATH, "
+            f"{spec.name} needs data: `stash lab dataset make {spec.kind} PATH` makes some for --data PATH, "
             "or use --synthetic"
         )
     for name, least in (
@@ -170,8 +170,8 @@ def _check(options: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m stash.lab.zoo.train", description="Train a workload of the zoo.")
     add = parser.add_argument
-    add("--workload", required=True, metavar="NAME", help="one of those listed by `stash zoo`")
-    add("--data", type=Path, metavar="DIR", help="folder made by `stash dataset make`, or your own like it")
+    add("--workload", required=True, metavar="NAME", help="one of those listed by `stash lab zoo`")
+    add("--data", type=Path, metavar="DIR", help="folder made by `stash lab dataset make`, or your own like it")
     add("--synthetic", action="store_true", help="random samples from memory instead of --data")
     add("--batch", type=int, metavar="N", help="samples per process and step (default: the workload's)")
     add(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stash.core.records.profile import OtherProgram
+from stash.measure.launcher.gpu_looks import GpuLooks
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -30,22 +31,25 @@ class _Process(NamedTuple):
     """On cores: its own, and those of its children that have ended."""
 
 
-def _is_ours(process: _Process, every: Mapping[int, _Process]) -> bool:
+def _is_ours(number: int, every: Mapping[int, _Process]) -> bool:
     """Whether it is this very process, or below it."""
     seen = {0}
-    while process.number not in seen:
-        if process.number == os.getpid():
+    while number not in seen:
+        if number == os.getpid():
             return True
-        seen.add(process.number)
-        process = every.get(process.parent, process)
+        seen.add(number)
+        number = every[number].parent if number in every else number
     return False
 
 
 class Bystanders:
     """The programs that are no part of the processes below this one; ``look`` at them now and then."""
 
-    def __init__(self, proc: Path = _PROC, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, proc: Path = _PROC, clock: Callable[[], float] = time.monotonic, gpus: GpuLooks | None = None
+    ) -> None:
         self._proc, self._clock = proc, clock
+        self.gpus = GpuLooks() if gpus is None else gpus
         self._before: dict[int, _Process] = {}
         self._used: dict[str, float] = defaultdict(float)
         self._looked: float | None = None
@@ -54,7 +58,9 @@ class Bystanders:
     def look(self, count: bool = True) -> None:
         """Add up what was used since the last look, unless it is not to ``count``."""
         now, every = self._clock(), {each.number: each for each in self._processes()}
-        found = {number: each for number, each in every.items() if not _is_ours(each, every)}
+        found = {number: each for number, each in every.items() if not _is_ours(number, every)}
+        if count:
+            self.gpus.look(lambda number: _is_ours(number, every))
         if count and self._looked is not None:
             self._seconds += now - self._looked
             handed_on: dict[int, int] = defaultdict(int)

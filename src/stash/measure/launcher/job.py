@@ -204,7 +204,7 @@ def workload(name: str, data: str | None, batch: int | None, more: tuple[str, ..
     arguments += ["--data", data] if data else ["--synthetic"]
     arguments += ["--batch", str(batch)] if batch else []
     if data and not Path(data).is_dir():
-        raise UserError(f"there is no data folder {data}; make one with `stash dataset make {spec.kind} {data}`")
+        raise UserError(f"there is no data folder {data}; make one with `stash lab dataset make {spec.kind} {data}`")
     return Job("module", _ZOO, (*arguments, *more), name=spec.name, data=data)
 
 

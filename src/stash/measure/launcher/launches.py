@@ -43,6 +43,8 @@ _LOOK_SECONDS = 3.0
 """Between looks at the ranks' signs of life; they need the cores more."""
 _GLANCE_SECONDS = 1.0
 """Between looks at the programs that run beside the job."""
+_SAID_AFTER = 30.0
+"""Seconds without a first step after which that is said."""
 _SILENCE = 60.0
 """Seconds without a step, of ranks that took steps, after which a job counts as hung at the earliest …"""
 _SLOWER = 5.0
@@ -170,6 +172,7 @@ class Launches:
         self._measurement, self._start_process = measurement, start
         self._last: StartedProcess | None = None
         self._asked = ""
+        self._said_to_wait = False
 
     def orders(self, folder: Path) -> Orders:
         """For a launch that climbs the whole ladder."""
@@ -236,6 +239,7 @@ class Launches:
                 looked = clock.monotonic()
                 self._mention_neighbours()
                 self._pass_on_question(running)
+                self._say_that_it_waits(running, begun)
                 failure = self._lost(running) or self._hung(running, pace) or self._shut_out(running)
                 if failure is not None:
                     return failure
@@ -290,6 +294,17 @@ class Launches:
         if asked and asked != self._asked:
             self.watcher(replace(self._measurement.moment(False), notice=f"the job asks: {asked}"))
         self._asked = asked
+
+    def _say_that_it_waits(self, running: list[_Running], begun: float) -> None:
+        """Say once that no step was seen yet, long before it is given up: it may be one that Stash cannot see."""
+        m, silence = self._measurement, self._measurement.clock.monotonic() - begun
+        if self._said_to_wait or silence < _SAID_AFTER or any(each.last_step() is not None for each in running):
+            return
+        self._said_to_wait = True
+        text = (
+            f"no training step seen in {silence:.0f} s, of {m.wishes.start_timeout:.0f} s (--start-timeout) at most"
+        )
+        self.watcher(replace(m.moment(False), notice=f"{text}; if it trains by now, {MARK_STEPS}"))
 
     def _follow(self, each: _Running) -> None:
         """Take new messages; let the agents stop once it is enough."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from stash.advice.stopping import KNOWN, decided
+from stash.advice.stopping import FIRST_SECONDS, KNOWN, decided
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.disturbance import Calming
@@ -146,7 +146,8 @@ class Measurement:
         elapsed = self.clock.monotonic() - self._began
         before = None if self._first_block is None else self._first_block - self._began
         found = self.gathered.profile(settings, workload, ended, elapsed, before)
-        return found.model_copy(update={"others": self.bystanders.programs()})
+        seen = {"others": self.bystanders.programs(), "gpu_states": self.bystanders.gpus.states()}
+        return found.model_copy(update=seen)
 
     def complete_rounds(self) -> int:
         """How many rounds every rank has finished."""
@@ -167,7 +168,8 @@ class Measurement:
         """Whether the budget is gone with a round at least, or what was asked is known."""
         if self.out_of_budget or not self.room_for_another_round:
             return self.complete_rounds() > 0
-        return self.decided()
+        long_enough = self.isolated is not None or self.spent() >= FIRST_SECONDS  # separate launches always last
+        return long_enough and self.decided()
 
     def ended(self) -> str:
         """How the measurement ended, as the artefact says it."""

@@ -141,7 +141,7 @@ def _looser(wish: FleetWish, known: AllFleets | None) -> tuple[LooserWish, ...]:
     if found or wish.budget_dollars is None:
         return found
     free = _nearest(replace(wish, budget_dollars=None), known)
-    return tuple(each.model_copy(update={"text": f"{each.text}; without --max-cost"}) for each in free)
+    return tuple(each.model_copy(update={"text": f"{each.text}; without --max-dollars"}) for each in free)
 
 
 def _nearest(wish: FleetWish, known: AllFleets | None) -> Iterator[LooserWish]:
@@ -152,7 +152,7 @@ def _nearest(wish: FleetWish, known: AllFleets | None) -> Iterator[LooserWish]:
         if cheapest_in_time is not None:
             dollars = math.ceil(costed(free, cheapest_in_time).dollars * 100) / 100
             yield LooserWish(
-                option="budget", to=f"--max-cost {dollars:.2f}", text="what the cheapest fleet in time costs"
+                option="budget", to=f"--max-dollars {dollars:.2f}", text="what the cheapest fleet in time costs"
             )
     start = wish.pool.start_seconds
     soonest = _soonest(wish, known)

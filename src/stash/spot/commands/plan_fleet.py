@@ -66,8 +66,8 @@ class _FleetOptions(Options):
     confidence: float | None = option(
         "P", "How probable it has to be that it is in time.", parsers.probability, panel=_WISH
     )
-    max_cost: float | None = option(
-        "DOLLARS", "What all of it may cost.", parsers.dollars, panel=_WISH, was=("--budget",)
+    max_dollars: float | None = option(
+        "DOLLARS", "What all of it may cost.", parsers.dollars, panel=_WISH, was=("--budget", "--max-cost")
     )
     output: Path | None = option("FILE", "Where the plan goes.", Path, "--output", "-o")
     json: bool = json_flag()
@@ -140,7 +140,7 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
         raise UserError(f"{pool}: {why}; give it more memory (memory_bytes), or more servers (count)")
     if options.model == "queue":
         offers = as_timed(offers, None if options.fleet is None else read_model(options.fleet))
-    wish = FleetWish(offers, options.model, options.loss, options.deadline, options.confidence, options.max_cost)
+    wish = FleetWish(offers, options.model, options.loss, options.deadline, options.confidence, options.max_dollars)
     return provision(wish, __version__, now())
 
 
@@ -173,7 +173,7 @@ def _of_profile(options: FleetPlanOptions) -> FleetPlan:
         servers=options.servers or 1,
         start=options.start or 0.0,
         confidence=options.confidence,
-        budget=options.max_cost,
+        budget=options.max_dollars,
         vcpus=options.vcpus,
         fleet=None if options.fleet is None else read_model(options.fleet),
         on_demand=options.on_demand,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import typer
 
@@ -20,6 +20,7 @@ from stash.core.errors import StashError, UserError
 from stash.core.printable import printable, printable_line
 from stash.core.secrets import masked_text
 from stash.spot.commands.spot_options import checkpoint_interval, print_note
+from stash.ui.arguments import Split, note_strays, value_takers
 from stash.ui.commands import OneCommand
 from stash.ui.options import Options, argument, declarations, flag, json_flag, option
 
@@ -45,7 +46,13 @@ class RunCommand(OneCommand):
             first = args.index(_SYNC)
             ctx.obj = tuple(args[first + 1 :])
             args = [*args[: first + 1], "--", *ctx.obj[:1]]
+            if ctx.obj and not ctx.resilient_parsing:
+                note_strays(Split((), "script", ctx.obj), value_takers(self.params))
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """After ``--sync`` come a script's own words: the shell offers files."""
+        return [] if ctx.obj is not None else super().shell_complete(ctx, incomplete)
 
 
 RunPlace = Literal["cloud", "testbed", "local"]
@@ -69,8 +76,12 @@ class RunOptions(Options):
         parsers.one_of(RUN_PLACES), default="cloud",
     )  # fmt: skip
     infra: str | None = option("CLOUD/REGION", "Where to rent, like aws/us-east-1 or kubernetes.", panel=_RENTED)
-    max_cost: float | None = option(
-        "DOLLARS", "A hard stop; counts what is rented until it ends.", parsers.dollars, panel=_RENTED
+    max_dollars: float | None = option(
+        "DOLLARS",
+        "A hard stop; counts what is rented until it ends.",
+        parsers.dollars,
+        panel=_RENTED,
+        was=("--max-cost",),
     )
     checkpoint_url: str | None = option(
         "URL", "Where checkpoints go; else on the servers' disk. --sync needs it.", panel=_RENTED, was=("--bucket",)
@@ -120,7 +131,7 @@ class RunOptions(Options):
         if self.on != "cloud":
             self._refuse(
                 f"is of rented machines, and --on {self.on} rents none; leave it out",
-                "infra", "max_cost", "checkpoint_url", "yes",
+                "infra", "max_dollars", "checkpoint_url", "yes",
             )  # fmt: skip
             return
         rehearsed = ("revoke", "seconds", "time_scale", "checkpoint_dir", "json")
@@ -152,7 +163,7 @@ def run_rented(options: RunOptions) -> None:
     from stash.spot.rented.replace_machines import FleetPolicy
     from stash.spot.spot_files import read_plan
 
-    plan, job, infra, max_cost = options.plan, options.job, options.infra, options.max_cost
+    plan, job, infra, max_dollars = options.plan, options.job, options.infra, options.max_dollars
     if infra is None:
         raise UserError("name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes)")
     folder = rent_request.run_folder(plan, Path.cwd().resolve())
@@ -160,27 +171,27 @@ def run_rented(options: RunOptions) -> None:
         read_plan(plan), job, infra, folder, catalog.load(), date.today(), options.checkpoint_url
     )
     again = ["stash", "spot", "run", str(plan), job, "--infra", infra]
-    if agreed(request, max_cost, again, [], options.yes):
-        assert max_cost is not None
+    if agreed(request, max_dollars, again, [], options.yes):
+        assert max_dollars is not None
         policy = FleetPolicy(request)
-        _finish(run_controller(policy, request, max_cost), policy.progress)
+        _finish(run_controller(policy, request, max_dollars), policy.progress)
 
 
-def agreed(request: RentRequest, max_cost: float | None, again: list[str], then: list[str], yes: bool) -> bool:
+def agreed(request: RentRequest, max_dollars: float | None, again: list[str], then: list[str], yes: bool) -> bool:
     """Whether it is to be rented; else all of it was printed, and the words that rent it: ``again … then``."""
     from stash.core.interrupts import require_linux
     from stash.spot.rented import rent_request
 
-    if max_cost is not None:
-        rent_request.within_cap(request, max_cost)
+    if max_dollars is not None:
+        rent_request.within_cap(request, max_dollars)
     if not yes:
         print(printable(masked_text(_script(request))), end="")
-        cost = ["--max-cost", "DOLLARS" if max_cost is None else f"{max_cost:g}", "--yes"]
+        cost = ["--max-dollars", "DOLLARS" if max_dollars is None else f"{max_dollars:g}", "--yes"]
         print(printable_line(f"Nothing was rented. To rent it: {shlex.join([*again, *cost, *then])}", 2000))
         return False
     require_linux("stash spot run")
-    if max_cost is None:
-        raise UserError("say what it may cost at most with --max-cost DOLLARS; without --yes its price is printed")
+    if max_dollars is None:
+        raise UserError("say what it may cost at most with --max-dollars DOLLARS; without --yes its price is printed")
     print(printable_line(_price(request)))
     return True
 
@@ -222,7 +233,7 @@ def _price(request: RentRequest) -> str:
     return f"{text} Where no spot ones are in time, workers come on demand, ${max(prices):.2f} an hour each at most."
 
 
-def run_controller(policy: RentPolicy, request: RentRequest, max_cost: float) -> FleetOutcome:
+def run_controller(policy: RentPolicy, request: RentRequest, max_dollars: float) -> FleetOutcome:
     """To its end, going on where an earlier one was killed."""
     from stash.core.interrupts import REQUESTS, interrupted_by
     from stash.spot.rented.rent_controller import RentController
@@ -236,7 +247,7 @@ def run_controller(policy: RentPolicy, request: RentRequest, max_cost: float) ->
     with request.folder.held(), interrupted_by(*REQUESTS):
         events = study_folder.read(request.folder.journal)
         backend = JobBackend(request.folder, programs, spent(events))
-        return RentController(request, policy, backend, say, max_cost).run(open_leases(events))
+        return RentController(request, policy, backend, say, max_dollars).run(open_leases(events))
 
 
 def say(text: str) -> None:
@@ -398,7 +409,7 @@ def run_rented_sync(options: RunOptions, script: Sequence[str]) -> None:
     from stash.spot.rented.replace_machines import GangPolicy
     from stash.spot.spot_files import read_plan
 
-    plan, infra, max_cost, bucket = options.plan, options.infra, options.max_cost, options.checkpoint_url
+    plan, infra, max_dollars, bucket = options.plan, options.infra, options.max_dollars, options.checkpoint_url
     least = options.min_nodes
     if infra is None:
         raise UserError(
@@ -413,10 +424,10 @@ def run_rented_sync(options: RunOptions, script: Sequence[str]) -> None:
     again += options.retyped("checkpoint_every")
     again += [] if least == 1 else ["--min-nodes", str(least)]
     say(f"# A checkpoint every {format_seconds(interval)}, {why}; one more at a notice, if there is time.")
-    if not agreed(request, max_cost, again, ["--sync", *script], options.yes):
+    if not agreed(request, max_dollars, again, ["--sync", *script], options.yes):
         return
-    assert max_cost is not None
-    outcome = run_controller(GangPolicy(request), request, max_cost)
+    assert max_dollars is not None
+    outcome = run_controller(GangPolicy(request), request, max_dollars)
     say(f"{outcome.reason}, ${outcome.dollars:.2f} at most. The checkpoints are in {bucket}.")
     if outcome.fetched is not None:
         say(f"What happened is in {shlex.quote(outcome.fetched)}.")

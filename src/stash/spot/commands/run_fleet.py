@@ -43,7 +43,7 @@ _EVERY = 20.0
 def run(options: RunOptions, context: typer.Context) -> None:
     """Train a plan's fleet on rented machines; or rehearse it on emulated hosts, and take some away.
 
-    stash spot run job.plan.json job.py:job --infra aws/us-east-1 --max-cost 25
+    stash spot run job.plan.json job.py:job --infra aws/us-east-1 --max-dollars 25
 
     stash spot run job.plan.json job.py:job --on testbed --revoke worker2@40s,notice=20s
 

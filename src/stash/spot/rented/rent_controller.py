@@ -165,7 +165,7 @@ class RentController:
         self.backend.start(name, submission)
         while self.backend.alive(name):
             if self._beyond_cap():
-                raise JobError(f"--max-cost {self.cap:g} does not last until the server is up")
+                raise JobError(f"--max-dollars {self.cap:g} does not last until the server is up")
             self.backend.programs.sleep(_TICK)
         code = self.backend.code(name)
         if code != 0:
@@ -298,7 +298,7 @@ class RentController:
         if self._ended is not None:
             return self._ended
         if self._beyond_cap():
-            return f"--max-cost {self.cap:g} is nearly spent"
+            return f"--max-dollars {self.cap:g} is nearly spent"
         waiting = self.workers.changed or self._again is not None
         if not waiting and all(worker.state is MemberState.GONE for worker in self.workers.members.values()):
             return "nobody is left, and nobody can be had"

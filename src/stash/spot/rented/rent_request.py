@@ -137,8 +137,8 @@ def within_cap(request: RentRequest, cap: float) -> None:
     needed = hour if chosen is None else min(hour, chosen.dollars)
     if cap < needed:
         raise UserError(
-            f"--max-cost {cap:g} does not last for the first hour, which costs ${hour:.2f} at most; allow that, or "
-            f"plan a smaller fleet with `stash spot plan … --max-cost {cap:g}`"
+            f"--max-dollars {cap:g} does not last for the first hour, which costs ${hour:.2f} at most; allow "
+            f"that, or plan a smaller fleet with `stash spot plan … --max-dollars {cap:g}`"
         )
 
 

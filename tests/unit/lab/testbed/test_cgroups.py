@@ -205,7 +205,7 @@ def test_what_cannot_be_taken_back_is_named(kernel: Kernel, monkeypatch: pytest.
     kernel.refusal = "Device or resource busy"
     clock = itertools.count()
     monkeypatch.setattr(execute, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: None))
-    with pytest.raises(StashError, match=r"removed completely .*subtree_control.*stash testbed clean"):
+    with pytest.raises(StashError, match=r"removed completely .*subtree_control.*stash lab testbed clean"):
         executor.undo()
 
 

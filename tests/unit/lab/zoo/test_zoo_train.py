@@ -47,7 +47,7 @@ def test_two_processes_train_one_model(images: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--workload resnet18", "stash dataset make images PATH"),
+        ("--workload resnet18", "stash lab dataset make images PATH"),
         ("--workload resnet1 --synthetic", "did you mean"),
         ("--workload resnet18 --data {tmp}/none", "there is no data set folder"),
         ("--workload resnet18 --data {tmp}", "holds no images"),

@@ -57,7 +57,7 @@ def test_a_command_is_called_after_what_it_starts(command, title):
         (lambda d: jobs.command(("acelerate", "launch")), "no program 'acelerate'"),
         (lambda d: jobs.command(()), "nothing after"),
         (lambda d: jobs.workload("resnet19", None, None, ()), "resnet18"),
-        (lambda d: jobs.workload("resnet18", str(d / "nowhere"), None, ()), "stash dataset make images"),
+        (lambda d: jobs.workload("resnet18", str(d / "nowhere"), None, ()), "stash lab dataset make images"),
     ],
 )
 def test_a_job_that_cannot_be_is_refused_with_what_to_type_instead(tmp_path, make, words):

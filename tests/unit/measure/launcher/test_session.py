@@ -330,7 +330,11 @@ def silent(phase: str | None, steps: int = 0):
 
 
 def test_patience_ends_with_a_job_that_takes_no_step():
-    result, started = run(silent(None), start_timeout=120.0)
+    moments: list[Moment] = []
+    one, started = expedition(silent(None), start_timeout=120.0)
+    result = one.run(moments.append)
+    (notice,) = {moment.notice for moment in moments if moment.notice}
+    assert "no training step seen in 3" in notice and "`stash.step()` after the update" in notice
     assert "took no training step within 12" in result.failure.sentence
     assert started[0].stopped
 

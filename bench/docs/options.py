@@ -1,0 +1,144 @@
+"""The reference of the command line, from the commands themselves: every command, then one table of all options.
+
+An option has one meaning wherever it stands: where commands say it in different words, the meaning they share is said
+here, once, and a test holds both against the commands.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from typer.main import get_command
+
+from stash.cli.main import app
+
+_MARKUP = re.compile(r"\[/?(?:bold|italic|dim|b|i)\]")
+MEANINGS: Mapping[str, str] = {
+    "--batch": "Samples of one device in one pass.",
+    "--budget": "Measuring takes so long at most; money is --max-dollars.",
+    "--cloud": "Whose machines.",
+    "--confidence": "How probable it has to be that the limits are kept.",
+    "--cpus": "Processors of one machine.",
+    "--data": "Where the data lie.",
+    "--deadline": "By when it has to be done.",
+    "--disk": "What a machine's storage reads.",
+    "--dry-run": "Print what would be done, and stop.",
+    "--dtype": "In which numbers is trained.",
+    "--format": "How what is written is encoded.",
+    "--gpu": "A model or variant of the catalog.",
+    "--gpus": "GPUs of one machine.",
+    "--instance": "A machine's type, as the catalog calls it.",
+    "--instances": "Your own machines and prices.",
+    "--json": "Print JSON for other programs, instead of text.",
+    "--limit": "How many rows are shown.",
+    "--loss": "What training has to reach.",
+    "--max-dollars": "All of it may cost so much at most; time is --budget.",
+    "--max-price": "An hour may cost so much at most.",
+    "--min-gpu-memory": "Memory of one GPU at least.",
+    "--model": "By which model a fleet's speed is computed.",
+    "--network": "What one machine sends, in one direction.",
+    "--nodes": "Machines.",
+    "--on": "Where it is run.",
+    "--output": "Where what was found is written.",
+    "--probe": "What `stash probe` measured of the machines.",
+    "--quota": "So many machines of a type at most.",
+    "--region": "Where machines are rented.",
+    "--seed": "Of what is drawn: the same seed gives the same again.",
+    "--servers": "Parameter servers.",
+    "--staleness": "Updates that a worker may be ahead of the slowest.",
+    "--start": "What passes until rented machines train.",
+    "--time-scale": "How many times slower than it was is emulated.",
+    "--trace": "Machines that could be had, tick by tick.",
+}
+"""Of options that several commands explain in words of their own."""
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command that runs, by what is typed, ``stash spot plan``; in the order of ``--help``."""
+
+    def below(found: Any, words: str) -> Iterator[tuple[str, Any]]:
+        inner = getattr(found, "commands", {})
+        if not inner or getattr(found, "invoke_without_command", False):
+            yield words, found
+        for name in inner:
+            yield from below(inner[name], f"{words} {name}")
+
+    yield from below(get_command(app), "stash")
+
+
+def options(command: Any) -> Iterator[tuple[str, Any]]:
+    """A command's options that its help shows, by their long names."""
+    for each in command.params:
+        if each.param_type_name == "option" and not each.hidden and each.name != "help":
+            yield max(each.opts, key=len), each
+
+
+def helps() -> dict[str, dict[str, list[str]]]:
+    """Of every option what the commands say, and which say it."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for words, command in commands():
+        for name, each in options(command):
+            found[name][each.help].append(words)
+    return found
+
+
+def table() -> str:
+    """All options: what each means, and which commands have it."""
+    known = {name: each for _, command in commands() for name, each in options(command)}
+    rows = ["| option | meaning | of |", "|---|---|---|"]
+    for name, said in sorted(helps().items()):
+        shown = f"{name} {known[name].metavar or ''}".strip()
+        where = ", ".join(f"`{words.removeprefix('stash ')}`" for found in said.values() for words in found)
+        rows.append(f"| `{shown}` | {_cell(MEANINGS.get(name, next(iter(said))))} | {where} |")
+    return "\n".join(rows)
+
+
+def _cell(text: str) -> str:
+    """Text for a table: one line, nothing in it taken for Markdown or HTML."""
+    line = re.sub(r"\s+", " ", _MARKUP.sub("", text)).strip()
+    parts = re.split(r"(`[^`]+`)", line)  # what stands between backticks stays as it is, but for the table's sign
+    parts[::2] = [re.sub(r"([\\<>*_\[\]])", r"\\\1", part) for part in parts[::2]]
+    return "".join(parts).replace("|", "\\|")
+
+
+def prose(text: str) -> str:
+    """A command's description: paragraphs, and its examples as a block."""
+    parts = []
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(_MARKUP.sub("", text).replace("\b", "")).strip()):
+        lines = [line.strip() for line in paragraph.splitlines()]
+        if any(line.startswith("stash ") for line in lines):
+            parts.append("\n".join(["```bash", *lines, "```"]))
+        elif lines not in (["Examples"], ["Examples:"]):
+            parts.append(_cell(paragraph))
+    return "\n\n".join(parts).replace("\n```\n\n```bash\n", "\n")
+
+
+def _spelled(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return parameter.metavar or parameter.name.upper()
+    names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    return f"{names} {parameter.metavar or ''}".strip()
+
+
+def _rows(parameters: list[Any]) -> str:
+    rows = [f"| `{_spelled(each)}` | {_cell(getattr(each, 'help', None) or '')} |" for each in parameters]
+    return "\n".join(["| option | meaning |", "|---|---|", *rows])
+
+
+def section(words: str, command: Any) -> str:
+    """One command: its name, what it does, arguments and options in the groups that ``--help`` has."""
+    parts = [f"## `{words}`", prose(command.help or "")]
+    shown = [each for each in command.params if not getattr(each, "hidden", False)]
+    for title in dict.fromkeys(getattr(each, "rich_help_panel", None) for each in shown):
+        parts += [f"**{title}**"] if title else []
+        parts.append(_rows([each for each in shown if getattr(each, "rich_help_panel", None) == title]))
+    return "\n\n".join(parts)
+
+
+def page() -> str:
+    """The whole reference."""
+    return "\n\n".join([*(section(*each) for each in commands()), "## Every option", table()])

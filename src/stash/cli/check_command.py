@@ -1,0 +1,146 @@
+"""``stash check``: a job held against its limits, or against its plan; an exit code for pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from stash.core.errors import UserError
+from stash.store.storing import store_option
+from stash.ui.options import Options, argument, json_flag, option
+
+if TYPE_CHECKING:
+    from stash.analysis.limits import Decision, Limit, Requirement, Tolerance
+    from stash.core.records.profile import Profile
+
+_OF_LIMITS = ("max", "min", "against", "slower", "require")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(Options):
+    """One call of ``stash check``."""
+
+    files: tuple[str, ...] = argument(
+        "[PLAN] RUN...",
+        "Profiles of one job, of `stash profile`; several tell how launches differ. Or a plan of `stash recommend`, "
+        "and one profile of the job, measured later on a machine of the plan.",
+        many=True,
+    )  # fmt: skip
+    max: tuple[str, ...] = option("NAME=VALUE", "A limit: network=15%, step=250ms.", many=True)
+    min: tuple[str, ...] = option("NAME=VALUE", "A limit from below: samples/s=90.", many=True)
+    against: tuple[str, ...] = option("FILE", "A baseline's profile; may be repeated.", many=True)
+    slower: tuple[str, ...] = option(
+        "[NAME=]PERCENT", "How much longer than its the step, or a stall, may be.", many=True
+    )
+    require: tuple[str, ...] = option("NAME=VALUE", "A fact that must be so: ranks=8, precision=bfloat16.", many=True)
+    instance: str | None = option(
+        "NAME", "With a plan: the type the profile was measured on, where it does not tell."
+    )
+    junit: Path | None = option("FILE", "Write the decisions as JUnit XML, for a pipeline's report.", Path)
+    json: bool = json_flag("Print the decisions as JSON; of a plan, its keys are a contract (docs/format.md).")
+    store: str | None = store_option()
+
+
+def check(options: CheckOptions) -> None:
+    """Check that a job keeps its limits, or its plan: exit code 0 if it does, 1 if it does not, 3 if unknown.
+
+    A limit passes or fails only if the whole 95 % interval does; where it holds the limit, a longer profile tells.
+
+    A plan is kept if the step is as planned or faster, and deadline and budget hold. What is printed says also which
+    intervals held, and which assumption failed.
+
+    Examples:
+
+        stash check today.stash.json --max network=15% --max step=250ms
+
+        stash check today.stash.json --against monday.stash.json --slower 5% --junit stash.xml
+
+        stash check today.stash.json --require ranks=8 --require precision=bfloat16 --min samples/s=900
+
+        stash check train.plan.json on-p3.stash.json
+    """
+    from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall
+    from stash.plan.records import is_plan
+
+    of_plan = any(is_plan(file) for file in options.files)
+    workload, decisions = _check_plan(options) if of_plan else _check_limits(options)
+    if options.junit is not None:
+        from stash.report.output import save_junit
+
+        save_junit(decisions, workload, options.junit)
+    raise typer.Exit({PASSES: 0, FAILS: 1, CANNOT_TELL: 3}[overall(decisions)])
+
+
+_Checked = tuple[str, "Sequence[Decision]"]
+"""A job's name, and what became of each limit."""
+
+
+def _check_plan(options: CheckOptions) -> _Checked:
+    """The plan's own limits, printed; raises UserError."""
+    from stash.plan.checked_page import document, page
+    from stash.plan.earlier_plans import checked
+    from stash.plan.records import is_plan
+    from stash.report.output import printed
+
+    if refused := options.given(*_OF_LIMITS):
+        raise UserError(f"{refused[0]} is about profiles alone, and a plan has limits of its own; leave one out")
+    if len(options.files) != 2 or not is_plan(options.files[0]):
+        raise UserError(
+            "a plan is checked with one profile of what it rented: `stash check train.plan.json on-p3.stash.json`"
+        )
+    plan, run = options.files
+    loaded, found = checked(plan, run, options.instance, options.store)
+    printed(document(loaded, found) if options.json else page(loaded, found, (plan, run)))
+    return loaded.workload, found.decisions
+
+
+def _check_limits(options: CheckOptions) -> _Checked:
+    """The limits that were given, printed; raises UserError."""
+    from stash.analysis.limits import parse, parse_requirement, parse_slower
+    from stash.report.output import print_decisions
+    from stash.store.storing import profile_of
+
+    if options.instance is not None:
+        raise UserError(f"--instance {options.instance} belongs to a plan, like `stash check train.plan.json RUN`")
+    limits = [parse("--max", text) for text in options.max] + [parse("--min", text) for text in options.min]
+    tolerances = [parse_slower(text) for text in options.slower]
+    requirements = [parse_requirement(text) for text in options.require]
+    if bool(options.against) is not bool(tolerances):
+        raise UserError("--against FILE and --slower PERCENT belong together: give both, or neither")
+    if not (limits or tolerances or requirements):
+        raise UserError(
+            "stash check needs a limit, like --max network=15% or --against monday.stash.json --slower 5%"
+        )
+    profiles = {name: profile_of(name, options.store)[0] for name in options.files}
+    baseline = {name: profile_of(name, options.store)[0] for name in options.against}
+    decisions = _decided(profiles, limits, requirements, baseline, tolerances)
+    print_decisions(decisions, options.json)
+    return next(iter(profiles.values())).workload.name, decisions
+
+
+def _decided(
+    profiles: Mapping[str, Profile],
+    limits: Sequence[Limit],
+    requirements: Sequence[Requirement],
+    baseline: Mapping[str, Profile],
+    tolerances: Sequence[Tolerance],
+) -> list[Decision]:
+    """What becomes of every limit, in the order of the options; raises UserError if the baseline is another job."""
+    from stash.analysis.attribution import attribute
+    from stash.analysis.comparison import incomparable
+    from stash.analysis.limits import held, not_slower, required
+
+    facts = incomparable(list(baseline.values()), list(profiles.values())) if baseline else ()
+    if facts:
+        differing = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
+        raise UserError(f"--against {next(iter(baseline))}: it is another job, in {differing}")
+    before, after = ([attribute(profile, name) for name, profile in side.items()] for side in (baseline, profiles))
+    return [
+        *(required(requirement, profiles) for requirement in requirements),
+        *(held(limit, after) for limit in limits),
+        *(not_slower(tolerance, before, after) for tolerance in tolerances),
+    ]

@@ -1,0 +1,314 @@
+"""``stash report``: saved artefacts as a page to forward, or each of its charts as a picture."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stash.cli.show_command import no_garbage
+from stash.core import parsers
+from stash.core.errors import UnitError, UserError
+from stash.core.printable import printable_line
+from stash.core.units import counted
+from stash.report.output import PICTURES, WIDTH_MM, output_file, write_output
+from stash.store.storing import store_option
+from stash.ui.options import Options, argument, flag, option, public_flag
+
+if TYPE_CHECKING:
+    from stash.core.records.host import Probe
+    from stash.core.records.profile import Profile
+    from stash.report.pages import ReadRun
+    from stash.ui.charts.chart import Chart
+    from stash.ui.page import Page
+
+_STUDIES = (".yaml", ".yml")
+_PAGES, _DRAWN = ("html", "md"), tuple(ending.removeprefix(".") for ending in PICTURES)
+FORMATS = (*_PAGES, *_DRAWN)
+_FOLDER = "figures"
+_NARROWEST, _WIDEST = 60.0, 1000.0
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    wanted = [part.removeprefix(".") for part in parsers.names(text.lower())]
+    if not wanted or any(part not in FORMATS for part in wanted):
+        raise UnitError(f"the formats are {', '.join(FORMATS)}; several are written like pdf,svg")
+    return tuple(dict.fromkeys(wanted))
+
+
+def _width(text: str) -> float:
+    try:
+        return parsers.number_between(_NARROWEST, _WIDEST)(text)
+    except UnitError:
+        raise UnitError(f"a figure is {_NARROWEST:g} to {_WIDEST:g} mm wide, like 85") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(Options):
+    """One call of ``stash report``."""
+
+    files: tuple[str, ...] = argument(
+        "RUN...",
+        "Files of `stash profile` or `stash probe`, plans, logs of `stash spot run`; of several profiles the first "
+        "is compared with each other one. Or one study.yaml.",
+        many=True,
+    )  # fmt: skip
+    format: tuple[str, ...] | None = option(
+        "FORMATS",
+        f"{', '.join(FORMATS)}, or several like html,svg; else as --output ends, or html. A picture is made of every "
+        "chart, with fonts embedded and colours that the colour-blind tell apart.",
+        _formats,
+    )  # fmt: skip
+    output: Path | None = option(
+        "PATH",
+        "The file of a page; else a new one in this folder, named after the first RUN (md is printed). The folder of "
+        f"pictures, or of several formats; else {_FOLDER}.",
+        Path, "-o", "--output",
+    )  # fmt: skip
+    width: float | None = option(
+        "MM",
+        f"Width of pictures, in millimetres; a column of most papers is 85, a page {WIDTH_MM}, which it is else.",
+        _width,
+    )
+    open: bool = flag("Open the report in a browser.")
+    markdown: bool = flag("", instead="--format md")
+    probe: Path | None = option(
+        "FILE", "A *.host.json file of the machines that were profiled, whose links the report then shows.", Path
+    )
+    public: bool = public_flag()
+    store: str | None = store_option()
+
+    def check(self) -> None:
+        if self.markdown and self.format is not None:
+            raise UserError("--markdown is the old name of --format md; give one of them")
+        ending = "" if self.output is None else self.output.suffix.lower()
+        if ending in PICTURES:
+            raise UserError(
+                f"--output {self.output}: every chart is a picture of its own; say `--format "
+                f"{ending.removeprefix('.')} -o FOLDER`"
+            )
+        if self.in_folder and ending in (".html", ".md"):
+            raise UserError(f"--output {self.output}: several files are written; name a folder, like -o {_FOLDER}")
+        if self.open and "html" not in self.formats:
+            raise UserError("--open is for a browser, which shows a page of HTML; leave it out, or add --format html")
+        if self.width is not None and not self.drawn:
+            raise UserError(f"--width is of pictures; say which, like --format {_DRAWN[-1]}")
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Asked for by name, or by how the file ends."""
+        if self.format is not None:
+            return self.format
+        return ("md",) if self.markdown or (self.output is not None and self.output.suffix == ".md") else ("html",)
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """Formats of pictures."""
+        return tuple(each for each in self.formats if each in _DRAWN)
+
+    @property
+    def in_folder(self) -> bool:
+        """Whether several files may be written."""
+        return bool(self.drawn) or len(self.formats) > 1
+
+
+def report(options: ReportOptions) -> None:
+    """Write a report to forward: one HTML file that needs nothing beside it, or Markdown, or each chart as a picture.
+
+    Examples:
+
+        stash report train.stash.json
+
+        stash report monday.stash.json today.stash.json -o week.html --open
+
+        stash report train.stash.json --format pdf,svg --width 85 -o figures/
+
+        stash report train.stash.json --format md >> "$GITHUB_STEP_SUMMARY"
+    """
+    with no_garbage():
+        _write_folder(options) if options.in_folder else _write_page(options)
+
+
+def _write_page(options: ReportOptions) -> None:
+    """One file, or Markdown that is printed."""
+    (kind,), output = options.formats, options.output
+    printed = kind == "md" and output is None
+    target = None if printed else output_file(output, _short(options.files[0]), f".{kind}")
+    text = _rendered(read_page(options.files, options.probe, options.store, (target or Path()).parent), kind)
+    if target is None:
+        print(text, end="")
+        return
+    write_output(target, text, new=output is None, public=options.public)
+    print(printable_line(f"Wrote {target} ({len(text.encode()) / 1e3:.0f} kB)."))
+    if options.open:
+        _open(target)
+
+
+def _write_folder(options: ReportOptions) -> None:
+    """A file of every chart and format, and pages beside them."""
+    from stash.ui.charts.chart_files import content
+
+    folder, stem = options.output or Path(_FOLDER), _short(options.files[0])
+    page = read_page(options.files, options.probe, options.store, folder)
+    charts = _charts(page)
+    if options.drawn and not charts:
+        raise UserError(f"there is nothing to draw of {', '.join(options.files)} yet; measure first, then ask again")
+    _make(folder)
+    written = []
+    for kind in options.formats:
+        pages = [(stem, _rendered(page, kind))] if kind in _PAGES else []
+        pictures = ((name, content(chart, kind, options.width or WIDTH_MM)) for name, chart in charts)
+        for name, made in pages or pictures:
+            target = folder / f"{name}.{kind}"
+            write_output(target, made, public=options.public)
+            written.append(target)
+    names = ", ".join(path.name for path in written)
+    print(printable_line(f"Wrote {counted(len(written), 'file')} to {folder}: {names}."))
+    if options.open:
+        _open(folder / f"{stem}.html")
+
+
+def _rendered(page: Page, kind: str) -> str:
+    if kind == "md":
+        from stash.ui.markdown import render as render_markdown
+
+        return render_markdown(page)
+    from stash.ui.html import render
+
+    return render(page)
+
+
+def read_page(
+    files: Sequence[str], probe: Path | None = None, store: str | None = None, beside: Path = Path()
+) -> Page:
+    """The report's page of these files, to be written into the folder ``beside``; raises UserError."""
+    from stash.core.artefact import load_probe
+    from stash.core.records.profile import Profile
+    from stash.plan.records import is_plan
+    from stash.spot.spot_files import is_spot_log
+    from stash.store.storing import found as run_of
+
+    if any(name.endswith(_STUDIES) for name in files):
+        return _page_of_study(files, probe, beside)
+    twice = next((name for name in files if files.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{twice} is given twice; name each file once")
+    made = [name for name in files if is_plan(name) or is_spot_log(name)]
+    found = [None if name in made else run_of(name, store).artefact for name in files]
+    links = None if probe is None else load_probe(probe)
+    names = _short_names(files)
+    parts, runs = [], []
+    for artefact, file, name in zip(found, files, names, strict=True):
+        if isinstance(artefact, Profile):
+            run = _read_run(artefact, file, name, links, str(probe))
+            runs.append(run)
+            parts.append(_page_of_profile(run, Path(file).name))
+        elif artefact is None:
+            parts.append(_page_of_plan(file) if is_plan(file) else _page_of_spot_log(file))
+        else:
+            parts.append(_page_of_probe(artefact, Path(file).name))
+    if links is not None and not runs:
+        raise UserError("--probe adds links to a profile, and none is given; leave it out")
+    if len(parts) == 1:
+        return parts[0]
+    from stash.report.pages import page_of_runs
+
+    return page_of_runs(runs, parts)
+
+
+def _page_of_study(files: Sequence[str], probe: Path | None, beside: Path) -> Page:
+    if len(files) > 1 or probe is not None:
+        raise UserError(f"a report of a study is of nothing else; type `stash report {files[0]}`")
+    from stash.study.command import page
+
+    return page(Path(files[0]), beside)
+
+
+def _read_run(profile: Profile, file: str, name: str, links: Probe | None, probe: str) -> ReadRun:
+    from stash.analysis.attribution import attribute
+    from stash.core.artefact import check_of_hosts, with_links
+    from stash.report.pages import ReadRun
+
+    if links is not None:
+        check_of_hosts(links, probe, profile, file)
+        profile = with_links(profile, links)
+    return ReadRun(name, profile, attribute(profile, file))
+
+
+def _page_of_profile(run: ReadRun, file: str) -> Page:
+    from stash.advice.verdict import verdict
+    from stash.report.pages import page_of_profile, probe_of
+
+    probed, reading = probe_of(run.profile), None
+    if probed is not None:
+        from stash.analysis.findings.probe_reading import read
+        from stash.catalog.layers import load as load_catalog
+
+        reading = read(probed, load_catalog())
+    return page_of_profile(run, verdict(run.breakdown, run.profile), file, reading)
+
+
+def _page_of_plan(file: str) -> Page:
+    from stash.plan.page import page
+    from stash.plan.records import load_plan
+    from stash.spot.spot_files import is_fleet_plan, read_plan
+
+    if is_fleet_plan(Path(file)):
+        from stash.spot.pages.fleet_plan import page as page_of_plan
+
+        return page_of_plan(read_plan(Path(file)), Path(file).name)
+    return page(load_plan(file))
+
+
+def _page_of_spot_log(file: str) -> Page:
+    from stash.spot.pages.run_report import page
+    from stash.spot.spot_files import load_spot_log
+
+    return page(load_spot_log(file), Path(file).name)
+
+
+def _page_of_probe(probe: Probe, file: str) -> Page:
+    from stash.analysis.findings.probe_reading import read
+    from stash.catalog.layers import load as load_catalog
+    from stash.report.pages import page_of_probe
+
+    return page_of_probe(probe, read(probe, load_catalog()), file)
+
+
+def _short_names(files: Sequence[str]) -> list[str]:
+    """Names of files without their folders and endings, if that still tells them apart."""
+    short = [_short(name) for name in files]
+    return short if len(set(short)) == len(short) else list(files)
+
+
+def _short(name: str) -> str:
+    from stash.core.artefact import PROBE_SUFFIX
+    from stash.core.records.base import SUFFIX
+
+    return Path(name).name.removesuffix(SUFFIX).removesuffix(PROBE_SUFFIX).removesuffix(".json") or "report"
+
+
+def _open(target: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(target.resolve().as_uri()):
+        print(printable_line(f"no browser was found; open {target} in one"), file=sys.stderr)
+
+
+def _charts(page: Page) -> list[tuple[str, Chart]]:
+    """Charts and the stems of their files; those of several runs are numbered as these were given."""
+    found = [(chart.name, chart) for chart in page.charts]
+    for number, part in enumerate(page.parts, 1):
+        found += [(f"run{number}-{chart.name}", chart) for chart in part.charts]
+    return found
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UserError(f"--output {folder} is a file; name a folder, like --output figures") from None
+    except OSError as error:
+        raise UserError(f"--output {folder}: {error.strerror or error}; choose another folder") from None

@@ -1,0 +1,104 @@
+"""What holds the job's GPUs back: other processes on them, and clocks below the highest; asked of NVML now and then.
+
+By whoever waits for the job, never in it. What a GPU gave to others, in which steps, NVML does not tell: nothing is
+subtracted for it. Containers see their own processes by other numbers than NVML: there others stay unknown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from stash.core.records.profile import GpuState
+
+_SM = 1
+"""NVML_CLOCK_SM."""
+_HELD = {"power": 0x4 | 0x80, "heat": 0x20 | 0x40, "hardware": 0x8}
+"""Bits of nvmlClocksEventReasons (nvml.h): software power cap and power brake; software and hardware thermal
+slowdown; hardware slowdown of any kind."""
+
+
+@dataclass
+class _Seen:
+    """One GPU, over all looks."""
+
+    handle: Any
+    ours: bool = False
+    """Whether a process of the job was seen on it."""
+    since: int = 0
+    """NVML's time in microseconds of the newest sample that was read."""
+    others: list[float] = field(default_factory=list)
+    clocks: list[float] = field(default_factory=list)
+    held: Counter[str] = field(default_factory=Counter)
+    looks: int = 0
+
+
+class GpuLooks:
+    """The GPUs of this machine; ``library`` stands in for pynvml. Nothing is asked before the first look."""
+
+    def __init__(self, library: Any = None) -> None:
+        self._library = library
+        self._gpus: dict[int, _Seen] | None = None
+
+    def look(self, ours: Callable[[int], bool]) -> None:
+        """Ask each GPU once; ``ours`` tells the job's processes by their numbers."""
+        if self._gpus is None:
+            self._gpus = self._found()
+        for seen in self._gpus.values():
+            self._look_at(seen, ours)
+
+    def _found(self) -> dict[int, _Seen]:
+        try:
+            if self._library is None:
+                import pynvml
+
+                self._library = pynvml
+            self._library.nvmlInit()
+            count = int(self._library.nvmlDeviceGetCount())
+            return {index: _Seen(self._library.nvmlDeviceGetHandleByIndex(index)) for index in range(count)}
+        except Exception:  # no library, no driver, no device: NVML has an error of its own for each
+            return {}
+
+    def _ask(self, question: str, *arguments: Any) -> Any:
+        with suppress(Exception):  # this GPU, driver or binding has no answer
+            return getattr(self._library, question)(*arguments)
+        return None
+
+    def _look_at(self, seen: _Seen, ours: Callable[[int], bool]) -> None:
+        running = self._ask("nvmlDeviceGetComputeRunningProcesses", seen.handle) or ()
+        if not any(ours(each.pid) for each in running):
+            return
+        first, seen.ours = not seen.ours, True
+        used = self._ask("nvmlDeviceGetProcessUtilization", seen.handle, seen.since)
+        seen.since = max((each.timeStamp for each in used or ()), default=seen.since)
+        if used is not None and not first:  # of the first look they are from before
+            seen.others.append(sum(min(each.smUtil, 100) for each in used if not ours(each.pid)) / 100)
+        clock, highest = (self._ask(f"nvmlDeviceGet{which}ClockInfo", seen.handle, _SM) for which in ("", "Max"))
+        if clock and highest:
+            seen.clocks.append(clock / highest)
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons", seen.handle)
+        if reasons is None:  # its name before driver 535
+            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", seen.handle)
+        if reasons is not None:
+            seen.looks += 1
+            seen.held.update(name for name, bits in _HELD.items() if reasons & bits)
+
+    def states(self) -> tuple[GpuState, ...]:
+        """Of every GPU that a process of the job was seen on."""
+        return tuple(
+            GpuState(
+                index=index,
+                others=_mean(seen.others),
+                clock=_mean(seen.clocks),
+                held_by={name: round(count / seen.looks, 3) for name, count in sorted(seen.held.items())},
+            )
+            for index, seen in (self._gpus or {}).items()
+            if seen.ours
+        )
+
+
+def _mean(values: list[float]) -> float | None:
+    return round(sum(values) / len(values), 3) if values else None

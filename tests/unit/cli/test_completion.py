@@ -1,0 +1,135 @@
+"""Completion: what a shell is answered, the scripts in the shells that are here, and where they are put."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import run
+
+from stash.cli.main import COMMANDS, WAS
+
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+
+
+def asked(monkeypatch: Patch, capsys: Capture, *words: str) -> list[str]:
+    """What may stand in the place of the last word."""
+    monkeypatch.setenv("_STASH_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "\n".join(("stash", *words)))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    assert run(monkeypatch) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    return said.out.split()
+
+
+def script(monkeypatch: Patch, capsys: Capture, shell: str) -> str:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: (shell, f"/bin/{shell}"))
+    assert run(monkeypatch, "--show-completion") == 0
+    return capsys.readouterr().out
+
+
+def shell_says(shell: str, words: str, folder: Path) -> list[str]:
+    """What the shell prints, with this ``stash`` on its path."""
+    program = folder / "stash"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m stash "$@"\n')
+    program.chmod(0o755)
+    home = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)}
+    done = subprocess.run([shell, "-c", words], cwd=folder, env=home, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_commands_are_completed_without_the_old_ones(monkeypatch: Patch, capsys: Capture) -> None:
+    assert set(asked(monkeypatch, capsys, "")) == set(COMMANDS)
+    assert asked(monkeypatch, capsys, "re") == ["report", "recommend", "restore"]
+    assert asked(monkeypatch, capsys, "lab", "d") == ["dataset"]
+    assert not set(WAS) & set(asked(monkeypatch, capsys, "f"))
+
+
+def test_options_are_completed_those_of_an_old_name_too(monkeypatch: Patch, capsys: Capture) -> None:
+    assert asked(monkeypatch, capsys, "check", "--ma") == ["--max"]
+    assert asked(monkeypatch, capsys, "check-plan", "--ma") == ["--max"]
+    assert asked(monkeypatch, capsys, "profile", "--bu") == ["--budget"]
+
+
+def test_after_the_job_its_own_words_follow(monkeypatch: Patch, capsys: Capture) -> None:
+    assert asked(monkeypatch, capsys, "profile", "--budget", "60", "train.py", "--bu") == []
+    assert asked(monkeypatch, capsys, "spot", "run", "a.plan.json", "--sync", "train.py", "--ye") == []
+
+
+def test_a_list_of_commands_loads_none(monkeypatch: Patch) -> None:
+    program = (
+        "import sys; from stash.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit: print(sorted(sys.modules), file=sys.stderr)"
+    )
+    asks = {**os.environ, "_STASH_COMPLETE": "complete_bash", "COMP_WORDS": "stash re", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=asks, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["report", "recommend", "restore"]
+    assert "stash.cli.main" in done.stderr
+    assert not any(f"'{word}'" in done.stderr for word in ("torch", "stash.plan", "stash.spot", "stash.report"))
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_with_the_script(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "script").write_text(script(monkeypatch, capsys, "bash"))
+    fills = ". ./script; COMP_WORDS=({words}); COMP_CWORD={at}; _stash_completion stash; echo ${{COMPREPLY[@]}}"
+    assert shell_says("bash", fills.format(words="stash re", at=1), tmp_path) == ["report", "recommend", "restore"]
+    assert shell_says("bash", fills.format(words="stash lab testbed d", at=3), tmp_path) == ["doctor"]
+    assert shell_says("bash", ". ./script; complete -p stash", tmp_path)[-1] == "stash"
+
+
+@pytest.mark.parametrize(
+    ("shell", "answer"), [("zsh", '"report":"Write a report'), ("fish", "report\tWrite a report")]
+)
+def test_zsh_and_fish_have_scripts_that_are_answered(
+    shell: str, answer: str, monkeypatch: Patch, capsys: Capture
+) -> None:
+    """These shells are on few machines that test: what their scripts call is called as they do it."""
+    made = script(monkeypatch, capsys, shell)
+    called = re.findall(r"(_STASH_COMPLETE|_TYPER_COMPLETE_\w+)=([\w-]+)", made)
+    assert ("_STASH_COMPLETE", f"complete_{shell}") in called
+    for name, value in [*called, ("_TYPER_COMPLETE_ARGS", "stash rep"), ("_TYPER_COMPLETE_FISH_ACTION", "get-args")]:
+        monkeypatch.setenv(name, value)
+    assert run(monkeypatch) == 0
+    assert answer in capsys.readouterr().out
+
+
+def test_the_script_is_put_where_the_shell_finds_it(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
+    assert run(monkeypatch, "--install-completion") == 0
+    place = tmp_path / ".bash_completions" / "stash.sh"
+    assert capsys.readouterr().out == f"Completion for bash is in {place}; the next terminal has it.\n"
+    assert "complete -o default -F _stash_completion stash" in place.read_text()
+    assert f"source '{place}'" in (tmp_path / ".bashrc").read_text()
+
+
+def test_a_shell_that_is_not_known_is_one_sentence(monkeypatch: Patch, capsys: Capture) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("tcsh", "/bin/tcsh"))
+    assert run(monkeypatch, "--show-completion") == 2
+    assert capsys.readouterr().err == (
+        "error: --show-completion: the shell is tcsh; type it in one of bash, zsh, fish\n"
+    )
+
+
+def test_where_no_shell_is_seen_the_users_own_counts(monkeypatch: Patch, capsys: Capture) -> None:
+    import shellingham
+
+    def unseen() -> None:
+        raise shellingham.ShellDetectionFailure
+
+    monkeypatch.setattr("shellingham.detect_shell", unseen)
+    monkeypatch.setenv("SHELL", "/usr/bin/fish")
+    assert run(monkeypatch, "--show-completion") == 0
+    assert capsys.readouterr().out.startswith("complete --command stash")
+    monkeypatch.delenv("SHELL")
+    assert run(monkeypatch, "--install-completion") == 2
+    assert "the shell is unknown" in capsys.readouterr().err
