@@ -5,16 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
-from bench.recording import COLUMNS, MOST_FRAMES, SHOWN, Frame, drawing, recorded, thinned
+from bench.docs.recording import COLUMNS, MOST_FRAMES, SHOWN, Frame, drawing, recorded, thinned
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def frames_of(program: str) -> list[tuple[float, Frame]]:
-    return list(recorded([sys.executable, "-c", program]))
+    return list(recorded([sys.executable, "-c", program], Path.cwd()))
 
 
 def text_of(frame: Frame) -> list[str]:
