@@ -334,7 +334,8 @@ def test_patience_ends_with_a_job_that_takes_no_step():
     one, started = expedition(silent(None), start_timeout=120.0)
     result = one.run(moments.append)
     (notice,) = {moment.notice for moment in moments if moment.notice}
-    assert "no training step seen in 3" in notice and "`stash.step()` after the update" in notice
+    assert "no training step seen in 3" in notice
+    assert "`stash.step()` after the update" in notice
     assert "took no training step within 12" in result.failure.sentence
     assert started[0].stopped
 
