@@ -1,4 +1,4 @@
-"""The job of the README's recording: a sample takes 12 ms to arrive, as from an object store; nobody fetches ahead."""
+"""The job of the README's recording: samples take 12 ms to arrive, as from an object store; nobody fetches ahead."""
 
 import time
 
