@@ -1,11 +1,11 @@
 # make demo   a first profile: installs, makes a small data set, profiles SqueezeNet on it
-# make test   the tests        make check  style, types, layers, links
+# make test   the tests        make check  style, types, layers, links, the site
 # make test-all also the slow ones
 # make bench  what Stash costs and how right it is
 # make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
 # make faults what goes wrong on real machines, done to real profiles, and a table of every case (root)
 # make compat real projects (timm, keras, transformers …) under Stash, and a table of them
-# make docs   every field of every file format and every option of every command: build/docs/
+# make docs   the documentation as a site, with the reference of every command, function and field: build/site
 # make house  the shape of the sources in figures
 # make validate every prediction against measurements it was not fitted to, and build/validation.md (root)
 # make choices what recommended machines cost more than the best ones, and build/recommendation.md (root; 3/4 h)
@@ -54,7 +54,8 @@ check: $(BIN)/stash
 	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tests/links.py README.md docs examples/README.md
+	$(BIN)/python tests/links.py README.md CONTRIBUTING.md SECURITY.md docs examples/README.md
+	$(MAKE) --no-print-directory docs
 
 bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.time_to_answer
@@ -135,8 +136,7 @@ compat: $(BIN)/stash
 	$(BIN)/python -m tests.compat $(if $(ONLY),--only $(ONLY))
 
 docs: $(BIN)/stash
-	$(BIN)/python -m bench.docs.format
-	$(BIN)/python -m bench.docs.options
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 house:
 	$(PYTHON) bench/house.py

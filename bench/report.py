@@ -1,7 +1,7 @@
 """What a report costs: seconds from the command to the file, its size, and how long a browser takes to show it.
 
 Against ranks and rounds, on profiles made up by ``bench.scale``. With ``--drawn-by`` also what drawing as many charts
-takes in other ways: vl-convert's Vega-Lite, as SVG and as scripts in the page (docs/decisions/0015).
+takes in other ways: vl-convert's Vega-Lite, as SVG and as scripts in the page (docs/decisions/house.md).
 Seconds are of processor time, since a report waits for nothing; how busy the machine is shows in them all the same.
 """
 

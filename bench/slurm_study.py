@@ -1,4 +1,4 @@
-"""A study on a real Slurm of two nodes, as its user sees it: of which docs/how-to/slurm.md tells.
+"""A study on a real Slurm of two nodes, as its user sees it: of which docs/how-to/characterize.md tells.
 
 Needs root and Debian's slurm-wlm and munge; the cluster is one of loopback, started and ended here.
 """

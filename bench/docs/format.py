@@ -1,7 +1,6 @@
-"""Write the reference of every file format, field by field, from the records' docstrings.
+"""The reference of every file format, field by field, from the records' docstrings.
 
-``python -m bench.docs.format`` (``make docs``) writes ``build/docs/format.md``. What is promised of these files, and
-what a docstring does not hold, stands in ``docs/format.md``, which is written by hand.
+What is promised of these files, and what a docstring does not hold, stands in ``docs/format.md``, written by hand.
 """
 
 from __future__ import annotations
@@ -9,10 +8,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import sys
 import textwrap
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -26,7 +23,6 @@ from stash.spot.records.runs import LearnedCurve, SpotLog
 from stash.store.schema import TABLES
 from stash.study.fields import Study
 
-PAGE = Path(__file__).parents[2] / "build" / "docs" / "format.md"
 DOCUMENTS: dict[str, type] = {
     "`*.stash.json`, a profile": Profile,
     "`*.host.json`, a probe": Probe,
@@ -127,25 +123,10 @@ def _tables() -> str:
 
 def page() -> str:
     """The whole reference."""
-    parts = [
-        "# Every field of every format\n\n"
-        "Written by `make docs` from the records' docstrings. Times are in seconds, sizes"
-        " in bytes; null is *not known*. A field without a sentence is what its name says.\n"
-    ]
+    parts: list[str] = []
     done: set[type] = set()
     for title, root in DOCUMENTS.items():
         new = [record for record in records_of(root) if record not in done]
         parts += [f"## {title}\n", *map(section, new)]
         done.update(new)
     return "\n".join([*parts, _tables()])
-
-
-def main() -> int:
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page(), encoding="utf-8")
-    sys.stdout.write(f"Wrote {PAGE.relative_to(Path.cwd()) if PAGE.is_relative_to(Path.cwd()) else PAGE}.\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,25 +1,22 @@
-"""Write the reference of the command line from the commands: one table of all options, then every command.
+"""The reference of the command line, from the commands themselves: every command, then one table of all options.
 
-``python -m bench.docs.options`` (``make docs``) writes ``build/docs/options.md``. An option has one meaning wherever
-it stands: where commands say it in different words, the meaning they share is said here, once, and a test holds both
-against the commands.
+An option has one meaning wherever it stands: where commands say it in different words, the meaning they share is said
+here, once, and a test holds both against the commands.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
 
-from bench.docs.format import line
 from stash.cli.main import app
 
-PAGE = Path(__file__).parents[2] / "build" / "docs" / "options.md"
+_MARKUP = re.compile(r"\[/?(?:bold|italic|dim|b|i)\]")
 MEANINGS: Mapping[str, str] = {
     "--batch": "Samples of one device in one pass.",
     "--budget": "Measuring takes so long at most; money is --max-dollars.",
@@ -89,42 +86,59 @@ def helps() -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def _table() -> str:
+def table() -> str:
+    """All options: what each means, and which commands have it."""
     known = {name: each for _, command in commands() for name, each in options(command)}
     rows = ["| option | meaning | of |", "|---|---|---|"]
     for name, said in sorted(helps().items()):
         shown = f"{name} {known[name].metavar or ''}".strip()
         where = ", ".join(f"`{words.removeprefix('stash ')}`" for found in said.values() for words in found)
-        rows.append(f"| `{line(shown)}` | {line(MEANINGS.get(name, next(iter(said))))} | {where} |")
+        rows.append(f"| `{shown}` | {_cell(MEANINGS.get(name, next(iter(said))))} | {where} |")
     return "\n".join(rows)
 
 
-def _section(words: str, command: Any) -> str:
-    """A command with its words and its options, as its help has them."""
-    parts = [f"## {words}", "", inspect.cleandoc(command.help or "").replace("[bold]", "").replace("[/bold]", ""), ""]
+def _cell(text: str) -> str:
+    """Text for a table: one line, nothing in it taken for Markdown or HTML."""
+    line = re.sub(r"\s+", " ", _MARKUP.sub("", text)).strip()
+    parts = re.split(r"(`[^`]+`)", line)  # what stands between backticks stays as it is, but for the table's sign
+    parts[::2] = [re.sub(r"([\\<>*_\[\]])", r"\\\1", part) for part in parts[::2]]
+    return "".join(parts).replace("|", "\\|")
+
+
+def prose(text: str) -> str:
+    """A command's description: paragraphs, and its examples as a block."""
+    parts = []
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(_MARKUP.sub("", text).replace("\b", "")).strip()):
+        lines = [line.strip() for line in paragraph.splitlines()]
+        if any(line.startswith("stash ") for line in lines):
+            parts.append("\n".join(["```bash", *lines, "```"]))
+        elif lines not in (["Examples"], ["Examples:"]):
+            parts.append(_cell(paragraph))
+    return "\n\n".join(parts).replace("\n```\n\n```bash\n", "\n")
+
+
+def _spelled(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return parameter.metavar or parameter.name.upper()
+    names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    return f"{names} {parameter.metavar or ''}".strip()
+
+
+def _rows(parameters: list[Any]) -> str:
+    rows = [f"| `{_spelled(each)}` | {_cell(getattr(each, 'help', None) or '')} |" for each in parameters]
+    return "\n".join(["| option | meaning |", "|---|---|", *rows])
+
+
+def section(words: str, command: Any) -> str:
+    """One command: its name, what it does, arguments and options in the groups that ``--help`` has."""
+    parts = [f"## `{words}`", prose(command.help or "")]
     shown = [each for each in command.params if not getattr(each, "hidden", False)]
-    rows = [
-        f"| `{line(' '.join([*(each.opts if each.param_type_name == 'option' else ()), each.metavar or '']))}` "
-        f"| {line(each.help or '')} |"
-        for each in shown
-    ]
-    return "\n".join([*parts, "| | |", "|---|---|", *rows, ""] if rows else parts)
+    for title in dict.fromkeys(getattr(each, "rich_help_panel", None) for each in shown):
+        parts += [f"**{title}**"] if title else []
+        parts.append(_rows([each for each in shown if getattr(each, "rich_help_panel", None) == title]))
+    return "\n\n".join(parts)
 
 
 def page() -> str:
     """The whole reference."""
-    opening = (
-        "# Every option of every command\n\nMade from the commands by `make docs`. An option means the same in all "
-        "commands that have it.\n\n"
-    )
-    return f"{opening}{_table()}\n\n" + "\n".join(_section(*each) for each in commands())
-
-
-def main() -> None:
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page())
-    print(f"Wrote {PAGE} ({len(page().split())} words).")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return "\n\n".join([*(section(*each) for each in commands()), "## Every option", table()])

@@ -1,7 +1,8 @@
 """The documentation keeps its promises: commands parse, options exist, examples work, quoted sentences are printed.
 
-Each test looks at every page and reports all that is wrong together. ``python tests/unit/test_docs.py`` writes the
-outputs shown under commands again (look at the diff).
+Each test looks at every page and reports all that is wrong together. This file run by itself
+(``PYTHONPATH=tests/support:. python tests/unit/test_docs.py``) writes the outputs shown under commands again; look at
+the diff.
 """
 
 from __future__ import annotations
@@ -9,93 +10,26 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
-import os
 import re
 import shlex
-from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
 
-import typer
-from typer.testing import CliRunner
+from documentation import DOCS, FENCE, FLAGS, PAGES, ROOT, blocks, commands, inside, root_command, run, sessions
 
 import stash
 from bench.docs import format as formats
-from stash.cli.main import app
+from bench.docs import options as reference
+from bench.docs import site
 from stash.core.ladder import NAMES, STALLS
 from stash.ui.arguments import split, strays, value_takers
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = {
-    str(page.relative_to(ROOT)): page.read_text() for page in (ROOT / "README.md", ROOT / "examples/README.md", *DOCS)
-}
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-INLINE = re.compile(r"`(stash [^`]+)`")
 RUNNABLE = re.compile(
     r"^stash( \w+)* --help$|^stash lab zoo\b|^stash show (tests/golden|docs/pictures)/\S+( --json| --explain)?$"
 )
 ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""
-MOST_WORDS = 50_000
-"""Of all pages: what is longer is read by nobody."""
-
-
-class Found(NamedTuple):
-    """Something quoted in a page."""
-
-    page: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.page}: {self.text.splitlines()[0]}"
-
-
-def blocks(*languages: str) -> list[Found]:
-    """The fenced blocks of all pages in one of ``languages``."""
-    return [
-        Found(page, body) for page, text in PAGES.items() for kind, body in FENCE.findall(text) if kind in languages
-    ]
-
-
-def commands() -> list[Found]:
-    """Every ``stash`` command line shown in a block or in the text, without what stands before ``stash``."""
-    found = []
-    for page, body in blocks("bash", "console"):
-        for line in body.splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True) if "stash" in line else []
-            if "stash" in words:
-                found.append(Found(page, shlex.join(words[words.index("stash") :])))
-    return found + [Found(page, line) for page, text in PAGES.items() for line in INLINE.findall(FENCE.sub("", text))]
-
-
-def sessions() -> list[Found]:
-    """Each command of the console blocks together with the output shown under it."""
-    parts = [(page, part) for page, body in blocks("console") for part in re.split(r"^\$ ", body, flags=re.MULTILINE)]
-    return [Found(page, part) for page, part in parts if part.strip()]
-
-
-@contextlib.contextmanager
-def inside_root() -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(ROOT)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-
-
-@cache
-def root_command() -> Any:
-    return typer.main.get_command(app)
-
-
-@cache
-def run(line: str) -> str:
-    with inside_root():
-        result = CliRunner(env={"COLUMNS": "80"}).invoke(app, shlex.split(line)[1:])
-    return result.output if result.exit_code == 0 else f"exit code {result.exit_code}: {result.output}"
+MOST_PAGES, MOST_WORDS, MOST_WORDS_OF_README = 40, 50_000, 700
+"""What is longer is read by nobody."""
 
 
 def rewrite() -> None:
@@ -129,7 +63,7 @@ def test_output_shown_is_the_output() -> None:
         if not RUNNABLE.match(line):
             wrong.append(f"{session}: cannot be run by a test; show it in a bash block")
         elif not re.fullmatch(rf"\n*{pattern}\n*", run(line)):
-            wrong.append(f"{session}: prints something else; python tests/unit/test_docs.py writes it again")
+            wrong.append(f"{session}: prints something else; tests/unit/test_docs.py, run by itself, writes it again")
     assert wrong == []
 
 
@@ -169,7 +103,7 @@ def test_python_examples_run() -> None:
     failed = []
     for block in blocks("python"):
         try:
-            with inside_root(), contextlib.redirect_stdout(io.StringIO()):
+            with inside(ROOT), contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(block.text, block.page, "exec"), {"__name__": "__example__"})
         except Exception as error:
             failed.append(f"{block}: {error!r}")
@@ -186,9 +120,11 @@ def test_the_method_explains_every_rung_and_stall() -> None:
     assert [name for name in (*NAMES, *STALLS) if not re.search(rf"[`*]{name}[`*]", text)] == []
 
 
-def test_every_page_is_on_the_map() -> None:
+def test_every_page_is_on_the_map_and_on_the_site() -> None:
     names = [page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")]
     assert [name for name in names if name != "index.md" and f"({name})" not in PAGES["docs/index.md"]] == []
+    listed = re.findall(r"^ *- [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(names)
 
 
 def test_every_how_to_begins_with_its_command() -> None:
@@ -197,18 +133,22 @@ def test_every_how_to_begins_with_its_command() -> None:
 
 
 def test_pages_stay_short() -> None:
+    assert len(DOCS) <= MOST_PAGES
     assert sum(len(text.split()) for page, text in PAGES.items() if page != "examples/README.md") <= MOST_WORDS
-    assert len(PAGES["README.md"].split()) <= 1200
+    assert len(PAGES["README.md"].split()) <= MOST_WORDS_OF_README
+    assert [page for page, text in PAGES.items() if "<details" in text] == []
 
 
-def test_readme_opens_with_a_breakdown() -> None:
-    opening = PAGES["README.md"].partition("## ")[0]
-    assert re.search(r"^    step  +[\d.,]+ (s|ms|us) \+/- [\d.,]+ +100\.0%$", opening, re.MULTILINE)
+def test_readme_shows_a_breakdown_of_the_profile_that_is_kept() -> None:
+    """That it is what the command prints, another test says, of every console block."""
+    (shown,) = [session.text for session in sessions() if session.page == "README.md"]
+    assert shown.startswith("stash show docs/pictures/squeezenet1_0.stash.json\n")
+    assert re.search(r"^    step  +[\d.,]+ (s|ms|us) \+/- [\d.,]+ +100\.0%$", shown, re.MULTILINE)
 
 
 def test_links_of_the_readme_work_on_another_page_that_shows_it() -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", PAGES["README.md"]))
-    assert len(links) > 20
+    assert len(links) > 10
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
 
 
@@ -256,6 +196,31 @@ def test_sentences_explained_are_sentences_printed() -> None:
     assert len(quotes) > 60
     pieces = {quote: longest_piece(quote) for quote in quotes}
     assert [quote for quote, piece in pieces.items() if len(piece) <= 4 or piece not in sentences()] == []
+
+
+def test_the_reference_has_every_command_and_option() -> None:
+    found = re.findall(r"^## `([^`]+)`\n(.*?)(?=^##+ |\Z)", reference.page(), FLAGS)
+    sections, shown = dict(found), dict(reference.commands())
+    assert list(sections) == list(shown)
+    for words, command in shown.items():
+        assert {name for name, _ in reference.options(command) if name not in sections[words]} == set(), words
+
+
+def test_links_out_of_the_documentation_lead_to_the_repository() -> None:
+    text = "[a](../SECURITY.md) [b](method.md#the-ladder) [c](https://pytorch.org) [d](#here)"
+    assert site.outward(text, "") == text.replace("../SECURITY.md", f"{site.ON_THE_WEB}SECURITY.md")
+    assert site.outward("[e](../../examples/ddp.py)", "how-to") == f"[e]({site.ON_THE_WEB}examples/ddp.py)"
+    assert site.outward("[f](../method.md)", "how-to") == "[f](../method.md)"
+
+
+def test_generated_parts_of_pages_are_filled_in() -> None:
+    marks = {mark for text in PAGES.values() for mark in site.MARK.findall(text)}
+    assert marks == set(site.GENERATED)
+
+
+def test_anchors_of_the_site_are_those_of_github() -> None:
+    assert site.anchor("`stash compare`, `check`, and more") == "stash-compare-check-and-more"
+    assert site.anchor("The paper's percentages: G & P") == "the-papers-percentages-g--p"
 
 
 def test_the_reference_has_every_field_of_every_document() -> None:

@@ -3,7 +3,7 @@
 The front of all that keeps deadline and budget is exact, and so is the choice, which is one of its ends. Of every
 other type its best is looked at, as it may be tied, and as people want to know why it lost. Two choices are tied if
 the difference of what is to be least, in paired draws, has zero within its 95 % interval, and their means lie within
-``NEAR``, or the other is the best of all in as many draws (``docs/decisions/0016``, ``0028``).
+``NEAR``, or the other is the best of all in as many draws (decisions 16 and 28).
 """
 
 from __future__ import annotations
