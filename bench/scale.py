@@ -30,7 +30,7 @@ from stash.core.ladder import RUNGS, UNTOUCHED, rung
 from stash.core.pagecache import PAGE
 from stash.core.records.host import Gpu, Host
 from stash.core.records.profile import Loader, Profile, Rank, Rate, Settings, Workload
-from stash.measure.agent.runner.control import Control, Place, opened
+from stash.measure.agent.runner.control import Control, Place, read_reports
 from stash.measure.agent.runner.discovery import Introduction
 from stash.measure.agent.runner.judge import BlockReport, CacheEvidence
 from stash.measure.agent.wraps.sharding import FirstBatch
@@ -144,7 +144,7 @@ class Crowd(Control):
         longest = max(map(len, rows))
         received = torch.stack([torch.frombuffer(bytearray(row.ljust(longest)), dtype=torch.uint8) for row in rows])
         began = time.process_time()
-        decision = decide(opened(received))
+        decision = decide(read_reports(received))
         self.spent[self._round] += time.process_time() - began
         return decision
 

@@ -1,7 +1,7 @@
 """Start the agent: watch the launcher, pin the process, quieten trackers, guard files, and wait for torch.
 
 Wrapping happens through an import hook that runs a callback right after a named module was executed, so
-that everybody who imports from it later gets the wrapped functions. Costs a few milliseconds at start-up
+that all who import from it later get the wrapped functions. Costs a few milliseconds at start-up
 and leaves a job that never imports torch alone.
 """
 

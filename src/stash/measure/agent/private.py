@@ -176,7 +176,7 @@ def dispatch_mode() -> Any:
 
 
 def has_dispatch_mode() -> bool:
-    """Whether somebody sees every operator already; modes must be left in the order opposite to their entering."""
+    """Whether other code sees every operator already; modes must be left in the order opposite to their entering."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode
 
     return _get_current_dispatch_mode() is not None

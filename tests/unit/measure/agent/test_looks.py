@@ -22,7 +22,7 @@ def a_rank(folder: Path) -> tuple[OwnRank, nn.Module]:
     model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.Linear(3, 2, bias=False))
     given = orders(folder, budget=100.0)
     rank = OwnRank(given, SetClock(), Seat(Table(1), 0), Journal(given.files))
-    rank.updating = SimpleNamespace(optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    rank.counted_optimizer = SimpleNamespace(optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
     return rank, model
 
 
@@ -48,13 +48,13 @@ def looked(look: Generator[None, None, Any], rank: OwnRank, model: nn.Module) ->
 def test_steps_are_looked_at_for_a_twentieth_of_the_budget_and_once_whatever_it_takes(
     step_seconds: float, budget: float, steps: int
 ) -> None:
-    assert survey.affordable(step_seconds, budget) == steps
-    assert survey.affordable(step_seconds, float("inf")) == 5
+    assert survey.affordable_looks(step_seconds, budget) == steps
+    assert survey.affordable_looks(step_seconds, float("inf")) == 5
 
 
 def test_a_look_at_operators_takes_one_step_with_its_update(tmp_path: Path) -> None:
     rank, model = a_rank(tmp_path)
-    learned = looked(survey.at_operators(rank), rank, model)
+    learned = looked(survey.count_operators(rank), rank, model)
     assert learned["flops_per_step"] == sum(row["flops"] or 0 for row in learned["operators"])
     assert any(row["operator"] == "aten.add_" for row in learned["operators"])
     assert "unrecorded" not in learned
@@ -65,8 +65,8 @@ def test_gradients_are_looked_at_in_several_steps_and_buckets_are_ready_with_the
 ) -> None:
     monkeypatch.setattr(replicas, "bucket_contents", lambda: [(24, ("1",)), (72, ("0", "1"))])
     rank, model = a_rank(tmp_path)
-    seen = [looked(survey.at_gradients(rank), rank, model) for _ in range(3)]
-    learned = survey.of_gradients(seen)
+    seen = [looked(survey.time_gradients(rank), rank, model) for _ in range(3)]
+    learned = survey.combine_gradients(seen)
     last = next(row for row in learned["gradients"] if row["name"] == "0")
     assert last["ready_steps"][0] == pytest.approx(last["ready_seconds"], abs=1e-6)
     assert len(last["ready_steps"]) == 3
@@ -76,7 +76,7 @@ def test_gradients_are_looked_at_in_several_steps_and_buckets_are_ready_with_the
 
 def test_one_look_tells_no_spread(tmp_path: Path) -> None:
     rank, model = a_rank(tmp_path)
-    learned = survey.of_gradients([looked(survey.at_gradients(rank), rank, model)])
+    learned = survey.combine_gradients([looked(survey.time_gradients(rank), rank, model)])
     assert len(learned["gradients"]) == 2
     assert "tells no spread" in learned["unrecorded"]["ready_steps"]
 
@@ -94,7 +94,7 @@ def test_what_fails_while_looking_is_said_and_ends_no_step(tmp_path: Path, monke
 
     monkeypatch.setattr(survey, "Instant", fail)
     rank, model = a_rank(tmp_path)
-    learned = survey.of_gradients([looked(survey.at_gradients(rank), rank, model)])
+    learned = survey.combine_gradients([looked(survey.time_gradients(rank), rank, model)])
     assert learned["gradients"] == []
     assert "no events on this device" in learned["unrecorded"]["ready_steps"]
 
@@ -102,7 +102,7 @@ def test_what_fails_while_looking_is_said_and_ends_no_step(tmp_path: Path, monke
 def test_reasons_of_several_looks_stand_side_by_side(tmp_path: Path) -> None:
     rank, model = a_rank(tmp_path)
     step(rank, model)
-    facts = survey.together(rank, survey.TOO_LONG, survey.EXCHANGING)
+    facts = survey.combine_facts(rank, survey.TOO_LONG, survey.EXCHANGING)
     assert facts.unrecorded.keys() == {"operators", "ready_steps"}
     assert all(why.startswith("not recorded: ") for why in facts.unrecorded.values())
     assert facts.optimizer_bytes == (12 + 6) * 4  # its momentum

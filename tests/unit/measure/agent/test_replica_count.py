@@ -50,11 +50,11 @@ def feed(batch: object) -> SimpleNamespace:
 
 def test_batches_are_told_apart_by_what_is_in_them() -> None:
     one, other = (torch.tensor([[1.0, 2.0]], dtype=torch.bfloat16), 3), (torch.tensor([[1.0, 2.5]]).bfloat16(), 3)
-    sums = [sharding.of_this_rank([feed(batch)]).checksum for batch in (one, one, other, np.arange(3))]
+    sums = [sharding.describe_first_batch([feed(batch)]).checksum for batch in (one, one, other, np.arange(3))]
     assert sums[0] == sums[1]
     assert len(set(sums)) == 3
 
 
 def test_batches_that_hold_nothing_tell_nothing() -> None:
-    assert sharding.of_this_rank([feed("text")]) == FirstBatch(None, None)
-    assert sharding.of_this_rank([]) == FirstBatch(None, None)
+    assert sharding.describe_first_batch([feed("text")]) == FirstBatch(None, None)
+    assert sharding.describe_first_batch([]) == FirstBatch(None, None)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from stash.measure.agent.runner.block_plan import BlockSize, Halves, better, cold_size, halves, remark
+from stash.measure.agent.runner.block_plan import BlockSize, Halves, cold_size, credit_note, halves, next_cold_size
 
 DATA = BlockSize(settle=1, steps=4)
 SIZE = cold_size(DATA, most=50)
@@ -31,7 +31,7 @@ def test_a_block_that_began_on_credit_begins_later_until_its_halves_agree(credit
         steps = limited(size.together, credit)[size.settle :]
         seen = halves(steps)
         assert seen is not None
-        size = better(size, seen, DATA, BUDGET, None)
+        size = next_cold_size(size, seen, DATA, BUDGET, None)
     assert len(tried) <= 5
     assert steps == pytest.approx([0.07] * size.steps)
 
@@ -40,12 +40,12 @@ def test_a_cold_block_lasts_a_second_and_steady_steps_ask_for_no_more() -> None:
     noise = random.Random(0)
     seen = halves([0.05] * 8)
     assert seen is not None
-    size = better(SIZE, seen, DATA, BUDGET, None)
+    size = next_cold_size(SIZE, seen, DATA, BUDGET, None)
     assert size == BlockSize(1, 20)
     for _ in range(200):
         seen = halves([0.05 * (1 + 0.02 * noise.gauss(0, 1)) for _ in range(20)])
         assert seen is not None
-        assert better(size, seen, DATA, BUDGET, None) == size
+        assert next_cold_size(size, seen, DATA, BUDGET, None) == size
 
 
 def test_steps_that_come_in_slices_are_not_on_credit() -> None:
@@ -57,9 +57,9 @@ def test_steps_that_come_in_slices_are_not_on_credit() -> None:
 
 def test_no_block_takes_more_than_its_share_of_the_budget_or_than_the_job_allows() -> None:
     lent = Halves(0.3, 0.6, 0.0)
-    assert better(SIZE, lent, DATA, BUDGET, None) == SIZE
-    assert better(SIZE, lent, DATA, 3 * BUDGET, None) == BlockSize(5, 8)
-    assert better(SIZE, lent, DATA, 3 * BUDGET, most=12) == SIZE
+    assert next_cold_size(SIZE, lent, DATA, BUDGET, None) == SIZE
+    assert next_cold_size(SIZE, lent, DATA, 3 * BUDGET, None) == BlockSize(5, 8)
+    assert next_cold_size(SIZE, lent, DATA, 3 * BUDGET, most=12) == SIZE
 
 
 def test_steps_that_become_faster_are_not_on_credit() -> None:
@@ -80,5 +80,7 @@ def test_the_first_cold_block_is_long_enough_to_have_halves_in_whole_bursts() ->
 
 def test_what_is_said_names_both_rates() -> None:
     lent = Halves(0.0374, 0.0751, 0.001)
-    assert "37.4 ms at first and 75.1 ms a few steps later; fetch is at the rate that it keeps" in remark(lent, True)
-    assert "in a long run fetch is larger" in remark(lent, False)
+    assert "37.4 ms at first and 75.1 ms a few steps later; fetch is at the rate that it keeps" in credit_note(
+        lent, True
+    )
+    assert "in a long run fetch is larger" in credit_note(lent, False)

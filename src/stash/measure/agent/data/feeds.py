@@ -39,7 +39,7 @@ class Feed:
     around: tuple[Any, int] | None = None
     """As in ``Handed``, of a feed that has iterators to choose from."""
     trial: Any = None
-    """What whoever keeps account of its loops knows of one that may train or not."""
+    """A loop that may train or not, of whoever keeps account of loops."""
     without_gradients = False
     """Training reads it while gradients are off."""
     _at_step = (0.0, False)
@@ -65,9 +65,9 @@ class Feed:
         self.goes_on = False
         """Never end: the script's own epochs are too short to be measured in."""
         self.now = time.perf_counter
-        """The clock of whoever keeps account of it."""
-        self.known_to: object = None
-        """Whoever keeps account of the loops that read it; in a fork that is somebody else."""
+        """The clock of its account keeper."""
+        self.account_keeper: object = None
+        """Keeps account of the loops that read it; another object in a fork."""
         self.loops = 0
         """Loops that hold an iterator over it, frameworks' own around the script's included."""
         self.in_handles = False
@@ -174,7 +174,7 @@ class Feed:
         return self.limit is not None and self.turn >= self.limit and self.measured and not self.goes_on
 
     def release(self) -> None:
-        """Nobody will read on where the last loop stopped."""
+        """No loop will read on where the last one stopped."""
 
     def hold(self) -> None:
         """Blocks read from it from now on, whatever becomes of the script's own reference to it."""

@@ -124,7 +124,7 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def about_to_read(path: object) -> None:
-    """A file is about to be opened for reading; ``path`` as whoever opens it has it."""
+    """A file is about to be opened for reading; ``path`` as its opener has it."""
     counts, _here.counts = _here.counts, None  # opening the file ourselves must not be counted
     if counts is None:
         return
@@ -174,7 +174,7 @@ def _was_read_in_part(descriptor: int, size: int) -> bool:
 def examine(descriptor: int, path: str, cold: bool) -> dict[str, int]:
     """Counts of an open file as its reader will find it, after dropping it from the cache if ``cold``.
 
-    ``pages`` and those ``resident``, unless nobody may know; its bytes are ``foreign`` where its file system keeps a
+    ``pages`` and those ``resident``, where that may be known; its bytes are ``foreign`` where its file system keeps a
     cache of its own.
     """
     status = os.fstat(descriptor)
@@ -243,7 +243,7 @@ def answer_calls(shared: Tally) -> None:
         return
     _Listening.pid = os.getpid()
     if makes_for_another():
-        _answer(shared, -1, [])  # whoever calls must know whom to wait for
+        _answer(shared, -1, [])  # the caller must know whom to wait for
         threading.Thread(target=_answer_for_ever, args=(shared,), daemon=True, name="stash").start()
 
 

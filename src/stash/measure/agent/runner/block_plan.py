@@ -102,7 +102,7 @@ class Plan:
         return replace(self, data=replace(self.data, settle=settle), cold=replace(self.cold, settle=settle + lent))
 
     def reading_alone(self, visit: Visit, workers: int) -> BlockSize:
-        """Steps' worth of batches read with nobody training: the first burst of the workers, and those timed."""
+        """Steps' worth of batches read while no rank trains: the first burst of the workers, and those timed."""
         return BlockSize(max(self.size(visit).settle, workers), max(2 * workers, 2))
 
 
@@ -224,7 +224,7 @@ def proves_steady(size: BlockSize, data: BlockSize, seen: Halves) -> bool:
     return size.settle == data.settle and size.steps * seen.second >= _COLD_SECONDS / 2 and seen.alike
 
 
-def better(size: BlockSize, seen: Halves, data: BlockSize, budget: float, most: int | None) -> BlockSize:
+def next_cold_size(size: BlockSize, seen: Halves, data: BlockSize, budget: float, most: int | None) -> BlockSize:
     """The size of the next cold block; the same if this one will do, or if a better one takes too long."""
     long_enough = size.steps * seen.second >= _COLD_SECONDS / 2  # as long as was aimed at, or the pace has changed
     decided = seen.alike or size.steps >= _DECISIVE_COLD_STEPS
@@ -237,7 +237,7 @@ def better(size: BlockSize, seen: Halves, data: BlockSize, budget: float, most: 
     return wanted if fits else size
 
 
-def remark(seen: Halves, lengthened: bool) -> str:
+def credit_note(seen: Halves, lengthened: bool) -> str:
     """What a reader of the profile must know of reading on credit."""
     both = (
         f"storage lends credit after a pause: a cold step took {seen.first * 1e3:.3g} ms at first and "

@@ -147,12 +147,12 @@ class Control:
         if not self.leads:
             dist.gather(own, dst=0, group=self._group)
             return None
-        everybodys = torch.empty(self.place.world_size, len(own), dtype=torch.uint8)
-        dist.gather(own, list(everybodys.unbind()), dst=0, group=self._group)
-        return opened(everybodys)
+        rows = torch.empty(self.place.world_size, len(own), dtype=torch.uint8)
+        dist.gather(own, list(rows.unbind()), dst=0, group=self._group)
+        return read_reports(rows)
 
 
-def opened(reports: Any) -> list[Any]:
+def read_reports(reports: Any) -> list[Any]:
     """Reports out of a tensor of bytes, a row for each rank; blanks behind them do not matter.
 
     What many ranks send alike is read once: most have nothing to report but that they are there.
@@ -200,7 +200,7 @@ def _invitation(folder: RunFolder) -> Invitation | None:
 def _gloo_group() -> Any:
     """Form a gloo group of all ranks, also in jobs that use NCCL and never had to set gloo up.
 
-    Gloo takes the address the host's name resolves to, often 127.0.1.1; where nobody chose an interface, the
+    Gloo takes the address the host's name resolves to, often 127.0.1.1; where none was chosen, the
     one that reaches MASTER_ADDR is right. Forming the group must not take long; waiting in it may.
     """
     import torch.distributed as dist

@@ -20,7 +20,7 @@ from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.groups import Membership, default_group, make, membership, parts_on
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.agent.wraps.sharding import FirstBatch, count_replicas, of_this_rank, sharded
+from stash.measure.agent.wraps.sharding import FirstBatch, count_replicas, describe_first_batch, sharded
 from stash.measure.linux.processes import shared_cores
 from stash.measure.protocol.messages import (
     HostsSeen,
@@ -101,7 +101,7 @@ def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
         groups=tuple({membership(group) for group in used if group.rank() == 0 and scope.reaches(group)}),
         handed_on=tuple(sorted(scope.handed_on)),
         beyond_node=tuple(scope.beyond_node()),
-        batch=of_this_rank(rank.feeds, (p for _, p in survey.trained_parameters(rank.optimizer))),
+        batch=describe_first_batch(rank.feeds, (p for _, p in survey.trained_parameters(rank.optimizer))),
         step_seconds=step_seconds,
     )
 
@@ -139,7 +139,7 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     parts = parts_on(nodes, groups) if "node" in rungs else []
     if parts and "cluster" in rungs:
         rank.note(_ONLY_THE_SUM)
-    affordable = survey.affordable(max(report.step_seconds for report in reports), orders.budget)
+    affordable = survey.affordable_looks(max(report.step_seconds for report in reports), orders.budget)
     return Ladder(rungs, tuple(parts), whole_only or inseparable, whole_only is not None, affordable)
 
 
@@ -217,13 +217,13 @@ def launch_facts(rank: OwnRank) -> LaunchSeen:
 def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None]:
     """A few steps of every rank with no exchange: the value says why switching is unsafe here, or is None.
 
-    All ranks take part, so a collective nobody wrapped still completes, and is noticed by the process
+    All ranks take part, so a collective that is not wrapped still completes, and is noticed by the process
     groups' sequence numbers before any rank is left to step alone. In ``steps`` of them gradients are looked at.
     """
     if not rank.switches or sharded:
         # of a job whose exchange cannot be switched off: what its operators do, exchange and all
-        whole = (yield from survey.at_operators(rank)) if steps > 1 else survey.TOO_LONG
-        rank.publish(survey.together(rank, whole, survey.EXCHANGING))
+        whole = (yield from survey.count_operators(rank)) if steps > 1 else survey.TOO_LONG
+        rank.publish(survey.combine_facts(rank, whole, survey.EXCHANGING))
     rank.drifted = True  # from here on batches are replayed and gradients not always exchanged
     if not rank.switches:
         return None
@@ -234,22 +234,22 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
         feed.begin("replay", 0)
     yield  # the first step may still finish what was under way
     before = private.sequence_numbers()
-    operators = yield from survey.at_operators(rank)
+    operators = yield from survey.count_operators(rank)
     inputs, exchange = survey.InputClock(), survey.ForwardExchange()
     inputs.begin()
     exchange.begin()
-    ready = [(yield from survey.at_gradients(rank))]
+    ready = [(yield from survey.time_gradients(rank))]
     together = exchange.end()
     _note_unseen_input(rank, inputs.end())
     whole_model = sum(parameter.numel() for parameter in inputs.parameters.values())
     if rank.phase is not None and rank.phase < whole_model:  # first or only: it may train another part later
         rank.note(f"measured: a phase of training in which {rank.phase:,} of {whole_model:,} parameters train")
     for _ in range(steps - 1):
-        ready.append((yield from survey.at_gradients(rank)))
+        ready.append((yield from survey.time_gradients(rank)))
     moved = [n for n, count in private.sequence_numbers().items() if count != before.get(n, count)]
     for feed in rank.feeds:
         feed.ring.judge()
-    rank.publish(survey.together(rank, operators, survey.of_gradients(ready)))
+    rank.publish(survey.combine_facts(rank, operators, survey.combine_gradients(ready)))
 
     def judge(reports: list[tuple[bool, bool]]) -> tuple[str | None, str | None]:
         if any(in_forward for _, in_forward in reports):
@@ -263,7 +263,7 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
 
 def follow_last_gradient(rank: OwnRank) -> Generator[None, None, None]:
     """One step, as it was typed; from the next on windows of exchange begin where its last gradient is ready."""
-    rows = (yield from survey.at_gradients(rank)).rows
+    rows = (yield from survey.time_gradients(rank)).rows
     if rows and rows[-1]["ready_seconds"] is not None:
         known = dict(survey.trained_parameters(rank.optimizer))
         rank.stamps.follow(known[rows[-1]["name"]])

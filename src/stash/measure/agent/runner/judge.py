@@ -27,7 +27,7 @@ _OVERRUN = 1.1
 _PATIENCE = 5.0
 """How many times as long as was expected, or as was asked for, a first round may take."""
 _ALWAYS = 30.0
-"""Seconds that anybody waits for a first round, whatever was asked for."""
+"""Seconds that a first round may take, whatever was asked for."""
 _NEXT_TO_NOTHING = 2.0
 """Seconds of a second opinion that are worth it whatever the budget is."""
 _NEGLIGIBLE = 0.1
@@ -144,7 +144,7 @@ class Judge:
         return orders.rounds is None and spent + spent / (number - orders.first_round + 1) > _OVERRUN * orders.budget
 
     def _is_hopeless(self) -> bool:
-        """Whether the first round takes so much longer than the warm-up promised that nobody would wait for it."""
+        """Whether the first round takes so much longer than the warm-up promised that it is not worth waiting for."""
         limit = max(_ALWAYS, _PATIENCE * max(self._rank.orders.budget, self._first_plan.expected_seconds))
         if self._rank.orders.rounds is not None or self._spent() <= limit:
             return False
@@ -203,11 +203,11 @@ class Judge:
             self._steady = True
             self._plan = replace(plan, cold=plan.data)
             return False
-        better = block_plan.better(plan.cold, seen, plan.data, orders.budget, orders.most_steps)
+        better = block_plan.next_cold_size(plan.cold, seen, plan.data, orders.budget, orders.most_steps)
         self._plan = replace(plan, cold=better)
         if seen.on_credit and not self._credit_noted:
             self._credit_noted = True
-            self._rank.note(block_plan.remark(seen, lengthened=better != plan.cold))
+            self._rank.note(block_plan.credit_note(seen, lengthened=better != plan.cold))
         return better != plan.cold
 
 

@@ -61,7 +61,7 @@ def _subscribe(orders: Orders) -> None:
 
 def _subscribe_in_fork(inherited: LadderRunner) -> None:
     """A process forked before any training may be the one that trains; a loader's workers are daemons and are not."""
-    if not current_process().daemon and inherited.rank.updating is None:
+    if not current_process().daemon and inherited.rank.counted_optimizer is None:
         _subscribe(inherited.rank.orders)
         Finalize(None, script.exits, exitpriority=1)  # what ``atexit`` is to a process that is no fork
 
@@ -115,10 +115,10 @@ class LadderRunner(script.Listener):
         rank = self.rank
         rank.clock.step_ends()
         own = self._optimizers.stepped(optimizer)
-        if rank.updating is None:
-            rank.updating = own
+        if rank.counted_optimizer is None:
+            rank.counted_optimizer = own
             self._begin(optimizer)
-        if own is not rank.updating and (self.state is not State.MEASURING or not self._takes_over()):
+        if own is not rank.counted_optimizer and (self.state is not State.MEASURING or not self._takes_over()):
             return
         if self._routine is None or self.state is not State.MEASURING:
             return
@@ -231,9 +231,9 @@ class LadderRunner(script.Listener):
 
     def _choose_optimizer(self) -> bool:
         """With several optimizers, count steps at the one that steps least often; whether that is another one."""
-        before, self.rank.updating = self.rank.updating, self._optimizers.rarest()
+        before, self.rank.counted_optimizer = self.rank.counted_optimizer, self._optimizers.rarest()
         self.rank.reset_counts()
-        return self.rank.updating is not before
+        return self.rank.counted_optimizer is not before
 
     def _takes_over(self) -> bool:
         """Another optimizer than the one whose steps are counted has stepped: whether it takes its place with that.
@@ -241,7 +241,7 @@ class LadderRunner(script.Listener):
         Where it trains other parameters than were measured so far, that is another phase of the script's training,
         which has steps of its own: the one that was measured is over.
         """
-        rank, counted = self.rank, self.rank.updating
+        rank, counted = self.rank, self.rank.counted_optimizer
         successor = None if counted is None else self._optimizers.successor(counted)
         if counted is None or successor is None:
             return False
@@ -253,7 +253,7 @@ class LadderRunner(script.Listener):
             self.state = State.ENDING
             self._end_together()
             return False
-        rank.updating = successor
+        rank.counted_optimizer = successor
         if not successor.at_once:
             self.loops.skipped_steps()
         return successor.at_once
@@ -273,7 +273,7 @@ class LadderRunner(script.Listener):
     def loop_ended(self) -> None:
         """The script's training loop is over before the schedule is: end together, keep what there is."""
         with self._once:
-            if self.state is not State.MEASURING or self.rank.updating is None:
+            if self.state is not State.MEASURING or self.rank.counted_optimizer is None:
                 return
             self.state = State.ENDING
         self._ending = threading.Thread(target=self._end_together, daemon=True)

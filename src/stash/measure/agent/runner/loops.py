@@ -64,7 +64,7 @@ class Loops(script.LoopListener):
         self._steps = 0
         self._passes = 0
         """Backward passes up to the last step."""
-        self._hears_passes = True
+        self._has_passes = True
         """Every step so far had one: gradients of some scripts come from elsewhere."""
         self._read_beside = False
         """Batches were read since the last step that no step trains on."""
@@ -106,7 +106,7 @@ class Loops(script.LoopListener):
         if beside or not feed.training:
             self._pause()
             return
-        if self._hears_passes and feed.trial is None:
+        if self._has_passes and feed.trial is None:
             feed.trial = Trial(self._rank.clock.now(), self.between, script.passes(), before)
         self._goes_on()
 
@@ -137,8 +137,8 @@ class Loops(script.LoopListener):
             self._loaders_are_remade = True
             self._let_stand(feed)
         feed = feed.stands_for or feed
-        if feed.known_to is not self:
-            feed.known_to, feed.now, feed.delay = self, self._rank.clock.now, self._rank.delay
+        if feed.account_keeper is not self:
+            feed.account_keeper, feed.now, feed.delay = self, self._rank.clock.now, self._rank.delay
             self._read = [reference for reference in self._read if reference() is not None]
             self._read.append(weakref.ref(feed))
         if beside or (feed.trial is not None and not self._may_train(feed, feed.trial)):
@@ -223,7 +223,7 @@ class Loops(script.LoopListener):
         """
         self.stop_waiting()
         self._steps += 1
-        self._hears_passes &= script.passes() > self._passes
+        self._has_passes &= script.passes() > self._passes
         self._passes = script.passes()
         feeds = self._feeds()
         for feed in feeds:

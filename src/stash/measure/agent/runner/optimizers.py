@@ -15,7 +15,7 @@ from stash.measure.agent import script
 _MAX_KNOWN = 32
 
 
-class Updating:
+class SeenOptimizer:
     """An optimizer, and when it stepped among all of the script's."""
 
     def __init__(self, optimizer: Any, now: int) -> None:
@@ -48,7 +48,7 @@ class Updating:
         usual = self._first if self.steps == 1 else (self._last - self._first) / (self.steps - 1)
         return now - self._last > 2 * usual
 
-    def shares_parameters(self, other: Updating) -> bool:
+    def shares_parameters(self, other: SeenOptimizer) -> bool:
         """Whether both train some of the same parameters."""
         return not {id(parameter) for parameter in self.parameters}.isdisjoint(map(id, other.parameters))
 
@@ -57,20 +57,20 @@ class Optimizers:
     """Those that have stepped, the latest last."""
 
     def __init__(self) -> None:
-        self._known: list[Updating] = []
-        self._latest: Updating | None = None
+        self._known: list[SeenOptimizer] = []
+        self._latest: SeenOptimizer | None = None
         self.counted = 0
         """Steps of the job so far."""
         self._now = self._passes = 0
 
-    def stepped(self, optimizer: Any) -> Updating:
+    def stepped(self, optimizer: Any) -> SeenOptimizer:
         """Note a step; the value says whose it is."""
         self._now += 1
         own = self._latest
         if own is None or own.optimizer is not optimizer:  # nearly always it is the same one
             own = next((each for each in self._known if each.optimizer is optimizer), None)
             if own is None:
-                own = Updating(optimizer, self._now)
+                own = SeenOptimizer(optimizer, self._now)
                 if len(self._known) > _MAX_KNOWN:
                     self._known = self._current()
                 self._known.append(own)
@@ -78,14 +78,14 @@ class Optimizers:
         own.stepped(self._now)
         return own
 
-    def _current(self) -> list[Updating]:
+    def _current(self) -> list[SeenOptimizer]:
         return [each for each in self._known if not each.overdue(self._now)]
 
     def count_step(self) -> None:
         """The step just noted is one of the job."""
         self.counted, self._passes = self.counted + 1, script.passes()
 
-    def rarest(self) -> Updating:
+    def rarest(self) -> SeenOptimizer:
         """Of those that step now, the one that does least often; ties keep the first."""
         return min(self._current(), key=lambda each: each.steps)
 
@@ -94,7 +94,7 @@ class Optimizers:
         all_of_them = (parameter for each in self._current() for parameter in each.parameters)
         return sum({id(one): one.numel() for one in all_of_them if one.requires_grad}.values())
 
-    def successor(self, counted: Updating) -> Updating | None:
+    def successor(self, counted: SeenOptimizer) -> SeenOptimizer | None:
         """Which one takes the place of the one whose steps were counted, now that another has stepped; often none.
 
         A new one of the same parameters does so at once, unless both step after one backward pass (an optimizer

@@ -1,4 +1,4 @@
-"""This rank as whoever measures it sees it: its orders, clock, place and loaders, and word to the others.
+"""This rank as the ladder sees it: its orders, clock, place and loaders, and word to the others.
 
 What discovery and blocks need of the process that they run in; who drives them is not known here. Only what the
 leader publishes reaches the journal.
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from stash.core.ladder import ScopeName
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.control import Control, Place
-from stash.measure.agent.runner.optimizers import Updating
+from stash.measure.agent.runner.optimizers import SeenOptimizer
 from stash.measure.agent.runner.stamps import Clock, Stamps
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
@@ -44,7 +44,7 @@ class OwnRank:
         """Of the loaders that the training loop reads."""
         self.stamps = Stamps(clock.now)
         """Of the thread that trains, which takes the first step."""
-        self.updating: Updating | None = None
+        self.counted_optimizer: SeenOptimizer | None = None
         """The optimizer whose steps are the job's."""
         self.phase: int | None = None
         """How many numbers the job trains while it is measured."""
@@ -55,7 +55,7 @@ class OwnRank:
         self.inseparable: str | None = None
         """Why a rank by itself does not do what it does in the whole job, if it does not."""
         self.drifted = False
-        """Replicas have trained apart, or on replayed batches: their weights are nobody's model."""
+        """Replicas have trained apart, or on replayed batches: their weights are no model."""
         self._journal = journal
         self._heart = Heart(orders.files)
         self._notes: list[str] = []
@@ -71,7 +71,7 @@ class OwnRank:
     @property
     def optimizer(self) -> Any:
         """The one whose steps are the job's; ``None`` before the first step, and once the script has dropped it."""
-        return None if self.updating is None else self.updating.optimizer
+        return None if self.counted_optimizer is None else self.counted_optimizer.optimizer
 
     @property
     def device(self) -> Any:

@@ -123,7 +123,7 @@ class InputClock:
 
 
 class ForwardExchange:
-    """Notices collectives that nobody wrapped in one forward pass: what its modules exchange is part of the model.
+    """Notices collectives that are not wrapped in one forward pass: what its modules exchange is part of the model.
 
     Gradients are exchanged in the backward pass or after it. Modules may be called in there too, to recompute: what
     is exchanged before that is taken for theirs.
@@ -302,7 +302,7 @@ def _length(dataset: Any) -> int | None:
         return None
 
 
-def affordable(step_seconds: float, budget: float) -> int:
+def affordable_looks(step_seconds: float, budget: float) -> int:
     """Steps in which gradients are looked at; one is wanted whatever it takes, for the exchange is looked at too."""
     return max(1, int(min(MAX_LOOKS, _share(budget) / step_seconds))) if step_seconds > 0 else MAX_LOOKS
 
@@ -311,7 +311,7 @@ def _share(budget: float) -> float:
     return max(_MIN_SECONDS, _SHARE * budget)
 
 
-def at_operators(rank: OwnRank) -> Generator[None, None, Learned]:
+def count_operators(rank: OwnRank) -> Generator[None, None, Learned]:
     """One step."""
     counter = OperatorCounter(_share(rank.orders.budget))
     if rank.leads:
@@ -326,7 +326,7 @@ def at_operators(rank: OwnRank) -> Generator[None, None, Learned]:
     return learned
 
 
-def at_gradients(rank: OwnRank) -> Generator[None, None, GradientClock]:
+def time_gradients(rank: OwnRank) -> Generator[None, None, GradientClock]:
     """One step, under scope self."""
     clock = GradientClock(trained_parameters(rank.optimizer))
     clock.begin()
@@ -337,7 +337,7 @@ def at_gradients(rank: OwnRank) -> Generator[None, None, GradientClock]:
     return clock
 
 
-def of_gradients(seen: list[GradientClock]) -> Learned:
+def combine_gradients(seen: list[GradientClock]) -> Learned:
     """What several looks at the gradients tell together."""
     try:
         gradients = readiness([clock.rows for clock in seen])
@@ -350,7 +350,7 @@ def of_gradients(seen: list[GradientClock]) -> Learned:
     return learned if why is None else learned | _unrecorded("ready_steps", why)
 
 
-def together(rank: OwnRank, *learned: Learned) -> JobFacts:
+def combine_facts(rank: OwnRank, *learned: Learned) -> JobFacts:
     """What all looks have found, and what the optimizer keeps."""
     facts = {name: value for part in learned for name, value in part.items()}
     facts["unrecorded"] = {name: why for part in learned for name, why in part.get("unrecorded", {}).items()}

@@ -1,7 +1,7 @@
 """Some steps of the script, timed one by one: what they waited for, what kept them, and what they used.
 
 The same for every block of the ladder and for the first steps of a job, which are as they were typed. What feeds hand
-out meanwhile, and how far collectives reach, is set by whoever calls.
+out meanwhile, and how far collectives reach, is the caller's to set.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def untouched(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[Non
 class Usage:
     """What a block, which begins as this object is made, uses of the machine; in CPU seconds.
 
-    Its own process, its loader's workers, and everybody together.
+    Its own process, its loader's workers, and the whole machine.
     """
 
     def __init__(self, feeds: Sequence[Feed]) -> None:

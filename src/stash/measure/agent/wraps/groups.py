@@ -62,7 +62,7 @@ def membership(group: Any) -> Membership:
 def parts_on(nodes: Mapping[int, int], groups: Iterable[Membership]) -> list[Membership]:
     """The parts, of two ranks or more, that groups reaching beyond a node fall into; ``nodes``: of each rank.
 
-    Each part has the name of its whole. The order is the same whoever asks first.
+    Each part has the name of its whole. The order is the same on every rank.
     """
     found = []
     for group in sorted(set(groups), key=lambda each: (each.name, each.ranks)):

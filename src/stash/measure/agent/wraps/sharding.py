@@ -118,7 +118,7 @@ class FirstBatch:
     """The ranks among which its parameters are divided, itself included; none if it has whole ones."""
 
 
-def of_this_rank(feeds: list[Feed], parameters: Iterable[Any] = ()) -> FirstBatch:
+def describe_first_batch(feeds: list[Feed], parameters: Iterable[Any] = ()) -> FirstBatch:
     """For the ranks to compare."""
     return FirstBatch(_checksum(feeds), next(_places(), None), ranks_of_one_replica(parameters))
 
