@@ -65,8 +65,8 @@ LEFT_OUT: dict[str, Callable[[Case, Speed], bool]] = {
 def section() -> str:
     found = list(predictions())
     split = (
-        f"{len(cases())} pairs of published speeds of one series on two GPUs, as seconds on the second for each on the "
-        f"first. {' '.join((__doc__ or '').split('. ``')[0].split())}."
+        f"{len(cases())} pairs of published speeds of one series on two GPUs, as seconds on the second for each on "
+        f"the first. {' '.join((__doc__ or '').split('. ``')[0].split())}."
     )
     return evidence("Another GPU", split, found) + "\n\n" + batches()
 
@@ -118,7 +118,8 @@ def _sheet_logs(case: Case) -> tuple[float, float]:
     """ln of the first's rate over the second's: of memory, and of FLOP/s as its precision has them."""
     first, second = _facts(case.first), _facts(case.second)
     old, new = rates(first, case.first.precision), rates(second, case.first.precision)
-    assert old is not None and new is not None
+    assert old is not None
+    assert new is not None
     return old.memory - new.memory, old.products - new.products
 
 

@@ -22,9 +22,7 @@ from stash.predict.gpu_scale import Cell, Scale, peak, published_scale, rates, s
 
 
 @lru_cache(maxsize=1024)
-def time_ratio(
-    first: GpuFacts, second: GpuFacts, model: str, batch: int | None, precision: str
-) -> Quantity | None:
+def time_ratio(first: GpuFacts, second: GpuFacts, model: str, batch: int | None, precision: str) -> Quantity | None:
     """Seconds on ``second`` over seconds on ``first``, of compute; ``None`` if nothing is known of one of them.
 
     From the one scale of all published speeds. Where a data sheet has a hole, from memory rates alone, with the
@@ -41,7 +39,9 @@ def time_ratio(
     source = f"one scale of {len(scale.rows)} published speeds, {what}{_sheets_alone(scale, first, second)}"
     if batch is not None:
         source += f"; at batch {batch} on both, where some sources took the largest that fits"
-    as_of = max((row.as_of for row in scale.rows if row.as_of and row.gpu in (first.model, second.model)), default=None)
+    as_of = max(
+        (row.as_of for row in scale.rows if row.as_of and row.gpu in (first.model, second.model)), default=None
+    )
     return _quantity(log_ratio, _NORMAL * deviation, source, as_of)
 
 
@@ -61,7 +61,9 @@ def _by_memory(first: GpuFacts, second: GpuFacts) -> Quantity | None:
     if not old or not new:
         return None
     holes = " and ".join(gpu.name for gpu in (first, second) if rates(gpu, "fp32") is None)
-    return _quantity(math.log(old / new), _memory_rule_arm(), f"memory rates alone: {holes} lacks FLOP/s or architecture")
+    return _quantity(
+        math.log(old / new), _memory_rule_arm(), f"memory rates alone: {holes} lacks FLOP/s or architecture"
+    )
 
 
 @lru_cache(maxsize=1)
@@ -81,11 +83,17 @@ def _memory_rule_arm() -> float:
 
 
 def no_faster_than_launches(ratio: Quantity, share: float | None) -> Quantity:
-    """The same, but a step never shorter than the host takes to launch its kernels: ``share`` of it as it was."""
-    if not share or share <= (ratio.low or ratio.value):
+    """The same, but a step never shorter than the host takes to launch its kernels: ``share`` of it as it was.
+
+    A share above 1 was measured faster than ``LAUNCH_SECONDS`` has it, so it is all of the step.
+    """
+    share = min(share or 0.0, 1.0)
+    if share <= (ratio.low or ratio.value):
         return ratio
-    ends = {name: None if end is None else max(end, share) for name, end in (("low", ratio.low), ("high", ratio.high))}
-    source = f"{ratio.source}; launching its kernels takes {min(share, 1.0):.0%} of the step whatever the GPU"
+    ends = {
+        name: None if end is None else max(end, share) for name, end in (("low", ratio.low), ("high", ratio.high))
+    }
+    source = f"{ratio.source}; launching its kernels takes {share:.0%} of the step whatever the GPU"
     return ratio.model_copy(update={"value": max(ratio.value, share), **ends, "source": source})
 
 
@@ -193,12 +201,12 @@ def crowding() -> Quantity:
     """By how much a step takes longer on several devices than its exchange explains, as a fraction of it on one.
 
     Where it was not measured: of published models, by how much theirs did (shared hosts and power, input, launching
-    kernels, an exchange that is not DistributedDataParallel's). Median and the ends between which 95 % of them lie.
+    kernels, an exchange that is not DistributedDataParallel's). Mean and the ends between which 95 % of them lie.
     """
     jobs = node_scaling()
-    low, middle, high = crowded(np.array([0.025, 0.5, 0.975])).tolist()
+    low, high = crowded(np.array([0.025, 0.975])).tolist()
     return Quantity(
-        value=middle,
+        value=float(crowded((np.arange(1000) + 0.5) / 1000).mean()),
         low=low,
         high=high,
         origin="data sheet",
@@ -207,19 +215,25 @@ def crowding() -> Quantity:
     )
 
 
-def crowded(uniforms: Array) -> Array:
+def crowded(uniforms: Array, without: str | None = None) -> Array:
     """That fraction at these places of its distribution, between 0 and 1: as it was seen, every model on a machine
-    counting alike. Most models lose some per cent and a few a third, which no normal distribution holds."""
-    losses, places = _losses()
-    return np.interp(uniforms, places, losses)
+    counting alike, but for those of the source ``without``. Most models lose some per cent and a few a third, which
+    no normal distribution holds; all is shifted by a per cent or two so that the mean, by which stalls add up, is
+    what the model in the middle loses."""
+    losses, places, above = _losses(without)
+    found: Array = np.interp(uniforms, places, losses) - above
+    return found
 
 
-@lru_cache(maxsize=1)
-def _losses() -> tuple[Array, Array]:
-    """Published losses in ascending order, and each one's place between 0 and 1."""
+@lru_cache(maxsize=8)
+def _losses(without: str | None) -> tuple[Array, Array, float]:
+    """Published losses in ascending order, each one's place between 0 and 1, and their mean less the middle one."""
     groups: dict[tuple[str, ...], list[float]] = {}
     for each in node_scaling():
-        groups.setdefault((each.source, each.model, each.machine), []).append(each.loss)
+        if each.source != without:
+            groups.setdefault((each.source, each.model, each.machine), []).append(each.loss)
     counted = sorted((loss, 1 / len(group)) for group in groups.values() for loss in group)
     losses, counts = np.array(counted).T
-    return losses, (np.cumsum(counts) - counts / 2) / counts.sum()
+    places = (np.cumsum(counts) - counts / 2) / counts.sum()
+    even = np.interp((np.arange(1000) + 0.5) / 1000, places, losses)
+    return losses, places, float(even.mean() - np.median(even))

@@ -1,10 +1,10 @@
 """Published pairs of training times, at two batches, precisions or GPUs, and a roofline for each operator.
 
 What an estimate from pairs is worth is told by its errors over models that were left out when they were predicted:
-fit and test never share a model. Between GPUs forecasts go by ``gpu_scale``. A roofline takes a call's FLOPs at the peak its shapes and type can have, or its
-bytes at the memory's rate, or as long as it takes to launch it: whichever is longest (Williams, Waterman and
-Patterson 2009). No device reaches its peaks, so only ratios of two devices' times are used; how far these are from
-published ones is ``compute_ratios``' business.
+fit and test never share a model. Between GPUs forecasts go by ``gpu_scale``. A roofline takes a call's FLOPs at
+the peak its shapes and type can have, or its bytes at the memory's rate, or as long as it takes to launch it:
+whichever is longest (Williams, Waterman and Patterson 2009). No device reaches its peaks, so only ratios of two times
+are used.
 """
 
 from __future__ import annotations

@@ -147,8 +147,8 @@ class Scale:
         noise = np.diag([_run_variance(row) for row in self.rows])
         covariance = _shared(self._seen, self._seen) + _FREE**2 * _same(series, series) + noise
         left = np.log([row.per_second for row in self.rows]) - self._seen.rates @ _EXPONENTS
-        inverse = np.linalg.inv(covariance)
-        return inverse, inverse @ left
+        inverse = np.asarray(np.linalg.inv(covariance), np.float64)
+        return inverse, np.asarray(inverse @ left, np.float64)
 
     def places(self, cells: Sequence[Cell]) -> tuple[Array, Array]:
         """ln(rate) of each cell but for its model's constant, ``[cells]``, and their covariance, ``[cells, cells]``.
@@ -158,7 +158,9 @@ class Scale:
         asked = _places(cells)
         inverse, weights = self._solved
         known = _shared(asked, self._seen)
-        return asked.rates @ _EXPONENTS + known @ weights, _shared(asked, asked) - known @ inverse @ known.T
+        means = np.asarray(asked.rates @ _EXPONENTS + known @ weights, np.float64)
+        covariance: Array = _shared(asked, asked) - known @ inverse @ known.T
+        return means, covariance
 
     def ratio(self, first: Cell, second: Cell) -> tuple[float, float]:
         """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it."""
