@@ -14,7 +14,6 @@ from stash.predict.compute_ratios import (
     batch_exponent,
     no_faster_than_launches,
     precision_ratio,
-    sheet_ratio,
     time_ratio,
 )
 from stash.predict.draws import Quantity
