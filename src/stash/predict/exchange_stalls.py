@@ -162,7 +162,7 @@ class ExchangeModel:
             if target.backend == "nccl" and name == "network" and not same and changes.sharding is None:
                 held = self._with_payload(held, seen, reach, changes)
             return held + later
-        if not work.ready:
+        if not work.ready and (target.backend != "nccl" or work.gathered):
             raise UnknownFactError(
                 "the profile tells neither when gradients are ready nor what their exchange costs "
                 f"{_PLACES[name]}; profile again with this Stash"
@@ -229,15 +229,14 @@ class ExchangeModel:
         """As ``_modelled``, where no measurement holds it: with NCCL most of what could hide shows (``SHOWN``)."""
         if backend != "nccl" or changes.sharding is not None:
             return self._modelled(reach, backend, changes)
+        found = self._shown(reach.whole, backend, changes)
+        return found if reach.within is None else np.maximum(0.0, found - self._shown(reach.within, backend, changes))
+
+    def _shown(self, fabric: Fabric, backend: Backend, changes: ExchangeChanges) -> Array:
+        """Of a job that does not tell when gradients are ready, all but its last bucket could hide."""
         work, uniforms = self._job(), self._draws.uniforms("share of the hidden exchange that shows")
-        found, *within = (
-            shown(
-                exposed(each, work, backend, changes, 0.0, self._looks), alone(each, work, backend, changes), uniforms
-            )
-            for each in (reach.whole, reach.within)
-            if each is not None
-        )
-        return np.maximum(0.0, found - within[0]) if within else found
+        whole = alone(fabric, work, backend, changes)
+        return shown(exposed(fabric, work, backend, changes, whole, self._looks), whole, uniforms)
 
     def _payload(self, reach: _Reach, changes: ExchangeChanges) -> Array:
         """The plain rule's exchange of all ranks, less that inside a node where it is a stall of its own."""
@@ -321,7 +320,8 @@ class ExchangeModel:
         if seen is None and not self._unchanged(name, target):
             yield f"the profile has no exchange {_PLACES[name]} to hold the prediction to"
         if self._work is not None and not self._work.ready:
-            yield "the profile does not tell when gradients are ready: as much of their exchange hides as did"
+            shows = "half to all of their exchange shows" if seen is None else "as much of their exchange hides as did"
+            yield f"the profile does not tell when gradients are ready: {shows}"
         before, after = _ranks(self._base, name), _ranks(target, name)
         if after > before and len(self._steps) < stragglers.MIN_STEPS:
             yield f"what {after} ranks wait for their slowest is not in it: too few single steps were measured"
