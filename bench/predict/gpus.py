@@ -28,7 +28,7 @@ from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
 from stash.predict.draws import Array, Draws
 from stash.predict.gpu_pairs import batch_pairs, device_seconds
-from stash.predict.gpu_scale import Cell, Scale, peak, rates, sheets
+from stash.predict.gpu_scale import GpuCell, GpuScale, peak, rates, sheets
 
 TABLE = ROOT / "src/stash/catalog/data/roofline_errors.csv"
 DRAWS = Draws()
@@ -135,18 +135,18 @@ def _facts(row: Speed) -> GpuFacts:
     return sheets()[row.variant or row.gpu]
 
 
-def _cell(row: Speed) -> Cell:
-    return Cell(row.key, _facts(row), row.precision)
+def _cell(row: Speed) -> GpuCell:
+    return GpuCell(row.key, _facts(row), row.precision)
 
 
-def _without(name: str, case: Case) -> Scale:
+def _without(name: str, case: Case) -> GpuScale:
     kept = tuple(row for row in speeds() if not LEFT_OUT[name](case, row))
     return _fitted(kept)
 
 
 @cache
-def _fitted(rows: tuple[Speed, ...]) -> Scale:
-    return Scale(rows, sheets())
+def _fitted(rows: tuple[Speed, ...]) -> GpuScale:
+    return GpuScale(rows, sheets())
 
 
 def batches() -> str:

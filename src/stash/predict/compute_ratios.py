@@ -16,7 +16,7 @@ from stash.catalog.reference import model_key, node_scaling
 from stash.catalog.shipped import rows
 from stash.predict.draws import Array, Quantity
 from stash.predict.gpu_pairs import arm, batch_pairs, left_out_errors, precision_pairs
-from stash.predict.gpu_scale import Cell, Scale, peak, published_scale, rates, sheets
+from stash.predict.gpu_scale import GpuCell, GpuScale, peak, published_scale, rates, sheets
 
 # Another GPU
 
@@ -33,7 +33,7 @@ def time_ratio(first: GpuFacts, second: GpuFacts, model: str, batch: int | None,
     if rates(first, precision) is None or rates(second, precision) is None:
         return _by_memory(first, second)
     scale, key = published_scale(), model_key(model)
-    log_ratio, deviation = scale.ratio(Cell(key, first, precision), Cell(key, second, precision))
+    log_ratio, deviation = scale.ratio(GpuCell(key, first, precision), GpuCell(key, second, precision))
     seen = [gpu.model for gpu in (first, second) if scale.holds(key, gpu.model)]
     what = f"{model} on {' and '.join(seen)} among them" if seen else f"none of {model} on these GPUs"
     source = f"one scale of {len(scale.rows)} published speeds, {what}{_sheets_alone(scale, first, second)}"
@@ -49,7 +49,7 @@ _NORMAL = 1.96
 """Half of a 95 % interval in standard deviations."""
 
 
-def _sheets_alone(scale: Scale, *asked: GpuFacts) -> str:
+def _sheets_alone(scale: GpuScale, *asked: GpuFacts) -> str:
     measured = {row.gpu for row in scale.rows}
     names = [gpu.name for gpu in asked if gpu.model not in measured]
     return f"; {' and '.join(names)} by data sheet alone" if names else ""

@@ -320,7 +320,9 @@ class ExchangeModel:
         if seen is None and not self._unchanged(name, target):
             yield f"the profile has no exchange {_PLACES[name]} to hold the prediction to"
         if self._work is not None and not self._work.ready:
-            shows = "half to all of their exchange shows" if seen is None else "as much of their exchange hides as did"
+            shows = (
+                "half to all of their exchange shows" if seen is None else "as much of their exchange hides as did"
+            )
             yield f"the profile does not tell when gradients are ready: {shows}"
         before, after = _ranks(self._base, name), _ranks(target, name)
         if after > before and len(self._steps) < stragglers.MIN_STEPS:

@@ -44,7 +44,7 @@ _LANES = {"Kepler": 192, "Maxwell": 128, "Pascal": 64, "Volta": 64, "Turing": 64
 """Float32 lanes of a multiprocessor (CUDA C++ Programming Guide, arithmetic throughput)."""
 
 
-class Rates(NamedTuple):
+class SheetRates(NamedTuple):
     """A GPU's data sheet, as logarithms."""
 
     memory: float
@@ -56,7 +56,7 @@ class Rates(NamedTuple):
     """Of FLOP/s of dense products in this precision."""
 
 
-class Cell(NamedTuple):
+class GpuCell(NamedTuple):
     """What has a place on the scale."""
 
     model: str
@@ -72,13 +72,13 @@ def peak(gpu: GpuFacts, precision: str) -> float | None:
     return gpu.tensor_tf32_flops_per_second or gpu.fp32_flops_per_second
 
 
-def rates(gpu: GpuFacts, precision: str) -> Rates | None:
+def rates(gpu: GpuFacts, precision: str) -> SheetRates | None:
     """``None`` where the data sheet has a hole."""
     memory, float32, products = gpu.memory_bytes_per_second, gpu.fp32_flops_per_second, peak(gpu, precision)
     lanes = _lanes(gpu)
     if not memory or not float32 or not products or lanes is None:
         return None
-    return Rates(math.log(memory / 1e12), math.log(float32 / lanes / 2.4e11), math.log(products / 5e13))
+    return SheetRates(math.log(memory / 1e12), math.log(float32 / lanes / 2.4e11), math.log(products / 5e13))
 
 
 def _lanes(gpu: GpuFacts) -> int | None:
@@ -100,7 +100,7 @@ class _Places(NamedTuple):
     gpus: list[str]
 
 
-def _places(cells: Sequence[Cell]) -> _Places:
+def _places(cells: Sequence[GpuCell]) -> _Places:
     known = [rates(cell.gpu, cell.precision) for cell in cells]
     holes = [cell.gpu.name for cell, found in zip(cells, known, strict=True) if found is None]
     if holes:
@@ -132,12 +132,12 @@ def _shared(one: _Places, other: _Places) -> Array:
 _EXPONENTS = np.array([RULE[0], RULE[1], RULE[2], RULE[2]])
 
 
-class Scale:
+class GpuScale:
     """The scale fitted to a table of speeds; ``facts`` are the GPUs' data sheets by name and by model."""
 
     def __init__(self, table: Sequence[Speed], facts: Mapping[str, GpuFacts]) -> None:
         self.rows = tuple(table)
-        self._cells = [Cell(row.key, facts[row.variant or row.gpu], row.precision) for row in self.rows]
+        self._cells = [GpuCell(row.key, facts[row.variant or row.gpu], row.precision) for row in self.rows]
         self._seen = _places(self._cells)
 
     @cached_property
@@ -150,7 +150,7 @@ class Scale:
         inverse = np.asarray(np.linalg.inv(covariance), np.float64)
         return inverse, np.asarray(inverse @ left, np.float64)
 
-    def places(self, cells: Sequence[Cell]) -> tuple[Array, Array]:
+    def places(self, cells: Sequence[GpuCell]) -> tuple[Array, Array]:
         """ln(rate) of each cell but for its model's constant, ``[cells]``, and their covariance, ``[cells, cells]``.
 
         Only differences between cells of one model and precision mean anything. Raises ValueError for a hole.
@@ -162,7 +162,7 @@ class Scale:
         covariance: Array = _shared(asked, asked) - known @ inverse @ known.T
         return means, covariance
 
-    def ratio(self, first: Cell, second: Cell) -> tuple[float, float]:
+    def ratio(self, first: GpuCell, second: GpuCell) -> tuple[float, float]:
         """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it."""
         means, covariance = self.places([first, second])
         variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1] + 2 * self._run_variance(first.model)
@@ -192,10 +192,10 @@ def sheets() -> dict[str, GpuFacts]:
 
 
 @lru_cache(maxsize=1)
-def published_scale() -> Scale:
+def published_scale() -> GpuScale:
     """Fitted to every published speed that comes with Stash."""
-    return Scale(speeds(), sheets())
+    return GpuScale(speeds(), sheets())
 
 
-def cell(model: str, gpu: GpuFacts, precision: str) -> Cell:
-    return Cell(model_key(model), gpu, precision)
+def cell(model: str, gpu: GpuFacts, precision: str) -> GpuCell:
+    return GpuCell(model_key(model), gpu, precision)

@@ -13,7 +13,7 @@ from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
 from stash.catalog.shipped import gpus
 from stash.predict.compute_ratios import time_ratio
-from stash.predict.gpu_scale import RULE, Cell, Scale, cell, published_scale, rates, sheets
+from stash.predict.gpu_scale import RULE, GpuCell, GpuScale, cell, published_scale, rates, sheets
 
 GPUS = gpus()
 MODELS = (*sorted({row.key for row in speeds()}), "nobodypublishedthis")
@@ -21,7 +21,7 @@ any_gpu, any_model, any_precision = st.sampled_from(GPUS), st.sampled_from(MODEL
 
 
 def log_ratio(model: str, first: GpuFacts, second: GpuFacts, precision: str) -> float:
-    return published_scale().ratio(Cell(model, first, precision), Cell(model, second, precision))[0]
+    return published_scale().ratio(GpuCell(model, first, precision), GpuCell(model, second, precision))[0]
 
 
 @given(any_model, any_gpu, any_gpu, any_gpu, any_precision)
@@ -57,7 +57,7 @@ def test_a_gpu_that_is_faster_in_everything_is_never_slower(
 def test_without_any_row_that_tells_it_is_the_data_sheets_by_the_prior_powers() -> None:
     one, other = sheets()["A100-SXM4-80GB"], sheets()["H100-SXM5-80GB"]
     row = Speed("M", 32, "amp", "V100", 100.0, None, "a source", "a source", "V100-SXM2-16GB")
-    found, spread = Scale((row,), sheets()).ratio(cell("other", one, "amp"), cell("other", other, "amp"))
+    found, spread = GpuScale((row,), sheets()).ratio(cell("other", one, "amp"), cell("other", other, "amp"))
     # Memory 3350 / 2000; instructions (67 / 128 lanes) / (19.5 / 64 lanes); products 989 / 312.
     by_hand = (
         RULE[0] * math.log(3350 / 2000) + RULE[1] * math.log(67 / 128 * 64 / 19.5) + RULE[2] * math.log(989 / 312)
@@ -73,9 +73,9 @@ def test_a_pair_that_was_measured_draws_the_scale_to_itself() -> None:
         for gpu, rate in (("T4", 100.0), ("L4", 300.0))
     ]
     t4, l4 = sheets()["T4"], sheets()["L4"]
-    prior = Scale(rows[:1], sheets()).ratio(cell("new", t4, "fp32"), cell("new", l4, "fp32"))
-    told = Scale(rows, sheets()).ratio(cell("new", t4, "fp32"), cell("new", l4, "fp32"))
-    own = Scale(rows, sheets()).ratio(cell("m1", t4, "fp32"), cell("m1", l4, "fp32"))
+    prior = GpuScale(rows[:1], sheets()).ratio(cell("new", t4, "fp32"), cell("new", l4, "fp32"))
+    told = GpuScale(rows, sheets()).ratio(cell("new", t4, "fp32"), cell("new", l4, "fp32"))
+    own = GpuScale(rows, sheets()).ratio(cell("m1", t4, "fp32"), cell("m1", l4, "fp32"))
     assert prior[0] > told[0] > -math.log(3)
     assert abs(told[0] + math.log(3)) < abs(prior[0] + math.log(3)) / 2
     assert told[1] < prior[1]
