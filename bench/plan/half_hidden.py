@@ -220,4 +220,4 @@ def _step_on_links(job: Job, step: float, machine: str, nodes: int, count: int) 
     """Seconds of a step on several GPUs of a known machine, from one's, ``[draws]`` (``bench.predict.published``)."""
     crowded = step * (1 + DRAWS.around("crowding", compute_ratios.crowding().interval))
     fabric = links.fabric(links.MACHINES[machine], nodes, count // nodes)
-    return crowded + links.exposed(links.model(job.model, job.precision == "amp"), step, fabric)
+    return crowded + links.exposed(links.model(job.model), step, fabric)

@@ -100,7 +100,7 @@ def on_instances(model: str) -> list[OnInstance]:
         step = batch / seen.per_second * _slower(model, batch, seen.gpu, instance)
         target = of_instance(instance, 1)
         if target.devices > 1:
-            exchanged, fabric = links.model(model, half=False), fabric_of(target, links.DRAWS)
+            exchanged, fabric = links.model(model), fabric_of(target, links.DRAWS)
             late = links.exposed(exchanged, float(step.mean()), fabric)
             step = step * (1 + links.DRAWS.around("crowding", compute_ratios.crowding().interval)) + late
         found.append(OnInstance(instance, target.devices * batch / step, _price(name)))

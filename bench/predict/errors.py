@@ -39,6 +39,13 @@ class Prediction:
         return found.low is not None and found.high is not None and found.low <= self.measured <= found.high
 
 
+def throughput(samples: float, step: Array) -> Array:
+    """Of steps as draws of seconds, ``[draws]``; its mean is that of the mean step, as forecasts print it."""
+    drawn = samples / step
+    centred: Array = drawn * (samples / float(step.mean()) / float(drawn.mean()))
+    return centred
+
+
 def coverage(predictions: Sequence[Prediction]) -> float:
     """Fraction of predictions whose 95 % interval holds what was measured."""
     return float(np.mean([each.covered for each in predictions]))
@@ -58,6 +65,43 @@ def summary(predictions: Sequence[Prediction]) -> str:
         errors = median_90((each.error for each in own), " / ")
         rows.append([source, len(own), errors, f"{bias:+.1%}", f"{coverage(own):.0%}", *others])
     return table(["source", "cases", "Stash: median / 90th", "bias", "in the interval", *names], rows)
+
+
+_ENOUGH = 20
+"""Cases of a set whose coverage is judged."""
+_LEVEL = 0.001
+"""Medians that differ by less are not told apart."""
+HELD = (0.88, 0.99)
+"""What a set's 95 % intervals should hold."""
+
+
+def verdicts(predictions: Sequence[Prediction]) -> str:
+    """A line a source: the one-line rule of the least median error beside Stash, and whose is smaller."""
+    rows = []
+    for source in dict.fromkeys(each.source for each in predictions):
+        own = [each for each in predictions if each.source == source]
+        rules = {
+            name: [each.baselines[name] / each.measured - 1 for each in own if name in each.baselines]
+            for name in dict.fromkeys(name for each in own for name in each.baselines)
+        }
+        best = min(rules, key=lambda name: float(np.median(np.abs(rules[name]))))
+        errors = [each.error for each in own]
+        held, judged = coverage(own), len(own) >= _ENOUGH
+        mark = "" if not judged or HELD[0] <= held <= HELD[1] else " (aim missed)"
+        lead = float(np.median(np.abs(rules[best])) - np.median(np.abs(errors)))
+        wins = "level" if abs(lead) < _LEVEL else "Stash" if lead > 0 else "the rule"
+        rows.append(
+            [
+                source,
+                len(own),
+                best,
+                median_90(rules[best], " / "),
+                median_90(errors, " / "),
+                wins,
+                f"{held:.0%}{mark}",
+            ]
+        )
+    return table(["set", "cases", "best rule", "rule", "Stash", "who wins", "in the interval"], rows)
 
 
 def worst(predictions: Sequence[Prediction], count: int = 5) -> str:

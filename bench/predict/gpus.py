@@ -1,14 +1,21 @@
-"""Compute on another GPU against published pairs: own pairs, other models' pairs, rooflines, data sheets.
+"""Compute on another GPU against published speeds: the scale, with GPUs and models left out, beside one-line rules.
 
-Split: a model is left out when it is predicted, whichever way. ``python -m bench.predict.gpus --write`` writes
-``catalog/data/roofline_errors.csv``, from which forecasts take the roofline's spread.
+Every two rows of a series (one source, model, batch, precision) that differ in the GPU are a case in each direction:
+the first is given, the second predicted. *Left out* says which rows the scale was fitted without: the model on the
+second GPU, the model anywhere, the second GPU whatever it trains, or both. The rules' *best mix* is the powers of
+memory rate and FLOP/s that would have been best on the very rows. ``python -m bench.predict.gpus --write`` writes
+``catalog/data/roofline_errors.csv``, from which forecasts of mixed precision take a roofline's spread.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,35 +25,128 @@ from bench.predict.errors import Prediction, evidence
 from bench.predict.operators import MODELS, operators
 from bench.table import median_90
 from stash.catalog.facts import GpuFacts
-from stash.catalog.shipped import gpus
-from stash.predict.compute_ratios import flops_ratio, sheet_ratio
-from stash.predict.draws import Draws, Quantity
-from stash.predict.gpu_pairs import (
-    PRECISIONS,
-    Pair,
-    arm,
-    batch_pairs,
-    by_model,
-    left_out_errors,
-    near,
-    pairs,
-    published,
-    roofline_ratio,
-)
+from stash.catalog.reference import Speed, speeds
+from stash.predict.draws import Array, Draws
+from stash.predict.gpu_pairs import batch_pairs, device_seconds
+from stash.predict.gpu_scale import GpuCell, GpuScale, peak, rates, sheets
 
 TABLE = ROOT / "src/stash/catalog/data/roofline_errors.csv"
 DRAWS = Draws()
 _UNKNOWN_BATCH = 128
+_SETS = {"lambdal/deeplearning-benchmark @aa5addb": "Lambda", "Gavel (OSDI 2020)": "Gavel"}
+_GRID = np.linspace(0, 1.2, 25)
+
+
+class Case(NamedTuple):
+    """One row given, another of its series predicted: seconds on its GPU over those on the first's."""
+
+    first: Speed
+    second: Speed
+
+    @property
+    def log_ratio(self) -> float:
+        return math.log(self.first.per_second / self.second.per_second)
+
+    @property
+    def set(self) -> str:
+        found = _SETS.get(self.second.source.split(",")[0], "others")
+        return f"{found}'s Recommendation" if self.second.key == "recommendation" else found
+
+
+LEFT_OUT: dict[str, Callable[[Case, Speed], bool]] = {
+    "the model on that GPU": lambda case, row: row.key == case.second.key and row.gpu == case.second.gpu,
+    "the model": lambda case, row: row.key == case.second.key,
+    "the GPU": lambda case, row: row.gpu == case.second.gpu,
+    "the model and the GPU": lambda case, row: row.key == case.second.key or row.gpu == case.second.gpu,
+}
+"""By what is left out: whether a row is."""
 
 
 def section() -> str:
+    found = list(predictions())
     split = (
-        f"{len(_cases())} published pairs of one model on two GPUs, as seconds on the second for each on the first. "
-        "*Split*: what is predicted is left out. *Same model*: its pairs at other batches and of other sources; "
-        "*other models*: the rest on the same two GPUs; *roofline*: of torchvision's models alone; *data sheets*: "
-        "the geometric mean of the ratios of arithmetic and of memory."
+        f"{len(cases())} pairs of published speeds of one series on two GPUs, as seconds on the second for each on "
+        f"the first. {' '.join((__doc__ or '').split('. ``')[0].split())}."
     )
-    return evidence("Another GPU", split, list(predictions())) + "\n\n" + batches()
+    return evidence("Another GPU", split, found) + "\n\n" + batches()
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    series: dict[tuple[object, ...], list[Speed]] = defaultdict(list)
+    for row in speeds():
+        series[row.key, row.precision, row.batch, row.series].append(row)
+    return tuple(
+        Case(first, second)
+        for rows in series.values()
+        for first, second in itertools.permutations(rows, 2)
+        if first.gpu != second.gpu
+    )
+
+
+def predictions(left_out: tuple[str, ...] = tuple(LEFT_OUT)) -> Iterator[Prediction]:
+    """Each case by each split, a source of its own in the table."""
+    mixes = {name: best_mix([case for case in cases() if case.set == name]) for name in {c.set for c in cases()}}
+    for name in left_out:
+        for case in sorted(cases(), key=lambda each: each.set):
+            mean, deviation = _without(name, case).ratio(_cell(case.first), _cell(case.second))
+            normals = DRAWS.normals("validation")
+            drawn = np.exp(mean + deviation * normals)
+            one, other = case.first, case.second
+            label = f"{one.model}, batch {one.batch}, {one.precision}, {one.gpu} to {other.gpu}"
+            measured = math.exp(case.log_ratio)
+            yield Prediction(
+                f"{case.set}, without {name}", label, measured, _centred(drawn, mean), _rules(case, mixes[case.set])
+            )
+
+
+def _centred(drawn: Array, mean: float) -> Array:
+    """With the middle as their mean: a ratio's middle is what is compared."""
+    return drawn * (math.exp(mean) / drawn.mean())
+
+
+def _rules(case: Case, mix: tuple[float, float]) -> dict[str, float]:
+    memory, flops = _sheet_logs(case)
+    return {
+        "memory rate": math.exp(memory),
+        "FLOP/s": math.exp(flops),
+        "best mix": math.exp(mix[0] * memory + mix[1] * flops),
+    }
+
+
+def _sheet_logs(case: Case) -> tuple[float, float]:
+    """ln of the first's rate over the second's: of memory, and of FLOP/s as its precision has them."""
+    first, second = _facts(case.first), _facts(case.second)
+    old, new = rates(first, case.first.precision), rates(second, case.first.precision)
+    assert old is not None
+    assert new is not None
+    return old.memory - new.memory, old.products - new.products
+
+
+def best_mix(of: list[Case]) -> tuple[float, float]:
+    """Powers of memory rate and FLOP/s of the least median error over these very cases."""
+    logs = np.array([_sheet_logs(case) for case in of])
+    measured = np.array([case.log_ratio for case in of])
+    tried = [(a, b) for a in _GRID.tolist() for b in _GRID.tolist()]
+    return min(tried, key=lambda mix: float(np.median(np.abs(np.exp(logs @ np.array(mix) - measured) - 1))))
+
+
+def _facts(row: Speed) -> GpuFacts:
+    return sheets()[row.variant or row.gpu]
+
+
+def _cell(row: Speed) -> GpuCell:
+    return GpuCell(row.key, _facts(row), row.precision)
+
+
+def _without(name: str, case: Case) -> GpuScale:
+    kept = tuple(row for row in speeds() if not LEFT_OUT[name](case, row))
+    return _fitted(kept)
+
+
+@cache
+def _fitted(rows: tuple[Speed, ...]) -> GpuScale:
+    return GpuScale(rows, sheets())
 
 
 def batches() -> str:
@@ -63,94 +163,24 @@ def batches() -> str:
     )
 
 
-def predictions() -> Iterator[Prediction]:
-    """Each pair by each way, a source of its own in the table."""
-    for first, second, own, rest in _cases():
-        measured = math.exp(own.log_ratio)
-        base = flops_ratio(first, second, own.precision)
-        baselines = {} if base is None else {"ratio of FLOP/s": base}
-        name = f"{own.model}, batch {own.batch}, {own.precision}, {first.model} to {second.model}"
-        for way, predicted in _ways(first, second, own, rest).items():
-            yield Prediction(way, name, measured, predicted, baselines)
-
-
-def _ways(first: GpuFacts, second: GpuFacts, own: Pair, rest: list[Pair]) -> dict[str, np.ndarray]:
-    found = {}
-    alike = [p for p in _same_model(first, second, own) if near(p.batch, own.batch)]
-    if alike:
-        found["same model, other batch or source"] = _drawn(by_model(alike), _within(own.model))
-    if rest:
-        errors = left_out_errors(rest)
-        found["other models"] = _drawn(by_model(rest), arm(errors) if len(errors) > 1 else arm([0.7]))
-    for way, predicted in (("roofline of operators", _roofline), ("data sheets", _sheet)):
-        ratio = predicted(first, second, own)
-        if ratio is not None:
-            found[way] = _drawn(math.log(ratio), arm(_errors(predicted, own, first.model == "K80")))
-    return found
-
-
-def _drawn(log_ratio: float, spread: float) -> np.ndarray:
-    value, low, high = (math.exp(log_ratio + shift) for shift in (0.0, -spread, spread))
-    quantity = Quantity(value=value, low=low, high=high, origin="data sheet", source="validation")
-    drawn = DRAWS.of("validation", quantity)
-    return drawn * (value / drawn.mean())  # a ratio's middle is what is compared
-
-
-def _cases() -> list[tuple[GpuFacts, GpuFacts, Pair, list[Pair]]]:
-    by_name = {gpu.model: gpu for gpu in reversed(gpus())}
-    return [
-        (by_name[first], by_name[second], own,
-         [p for p in found if p.precision == own.precision and p.model != own.model])
-        for first, second, found in published()
-        for kind in PRECISIONS
-        for own in found
-        if own.precision == kind
-    ]  # fmt: skip
-
-
-def _same_model(first: GpuFacts, second: GpuFacts, own: Pair) -> list[Pair]:
-    return [p for p in pairs(first.model, second.model, own.precision) if p.model == own.model and p != own]
-
-
-def _within(model: str) -> float:
-    """The spread of a model's own pairs among each other, of all models but this one."""
-    errors = []
-    for first, second, own, _ in _cases():
-        alike = [p for p in _same_model(first, second, own) if near(p.batch, own.batch)]
-        if own.model != model and alike:
-            errors.append(by_model(alike) - own.log_ratio)
-    return arm(errors)
-
-
-def _roofline(first: GpuFacts, second: GpuFacts, pair: Pair) -> float | None:
-    model = "inceptionv3" if pair.model == "inception" else pair.model
-    if model not in MODELS or pair.precision != "fp32":
+def roofline(case: Case) -> float | None:
+    """Seconds on the second GPU over those on the first, by rooflines of the operators of torchvision's models."""
+    model = "inceptionv3" if case.first.key == "inception" else case.first.key
+    if model not in MODELS:
         return None
-    return roofline_ratio(operators(model, pair.batch or _UNKNOWN_BATCH), first, second)
-
-
-def _errors(predicted: Callable[[GpuFacts, GpuFacts, Pair], float | None], own: Pair, old: bool) -> list[float]:
-    """Of other models' pairs, with or without a K80 as the one that is predicted."""
-    found = [
-        (predicted(first, second, pair), pair)
-        for first, second, pair, _ in _cases()
-        if pair.model != own.model and (first.model == "K80") is old
-    ]
-    return [math.log(ratio) - pair.log_ratio for ratio, pair in found if ratio is not None]
-
-
-def _sheet(first: GpuFacts, second: GpuFacts, pair: Pair) -> float | None:
-    return sheet_ratio(first, second, pair.precision)
+    work, half = operators(model, case.first.batch or _UNKNOWN_BATCH), case.first.precision == "amp"
+    old, new = (device_seconds(work, _facts(row), half) for row in case)
+    return None if old is None or new is None else new / old
 
 
 def write(path: Path = TABLE) -> None:
     """The errors of rooflines, one line a pair."""
     lines = []
-    for first, second, own, _ in _cases():
-        ratio = _roofline(first, second, own)
-        if ratio is not None:
-            row = [own.model, own.batch or "", own.precision, first.model, second.model]
-            lines.append([*row, f"{math.exp(own.log_ratio):.5g}", f"{ratio:.5g}"])
+    for case in cases():
+        ratio = roofline(case)
+        if ratio is not None and (peak(_facts(case.first), "fp32") or 0) < (peak(_facts(case.second), "fp32") or 0):
+            row = [case.first.key, case.first.batch or "", case.first.precision, case.first.gpu, case.second.gpu]
+            lines.append([*row, f"{math.exp(case.log_ratio):.5g}", f"{ratio:.5g}"])
     recorded.write(path, ("model", "batch", "precision", "first", "second", "published", "roofline"), lines)
 
 

@@ -12,6 +12,7 @@ from bench import recorded
 from bench.predict import (
     cpu_sensitivity,
     gavel,
+    gpus,
     links,
     loader_queue,
     memory,
@@ -21,9 +22,9 @@ from bench.predict import (
 )
 from bench.predict.__main__ import page
 from bench.predict.errors import Prediction, coverage, summary
-from stash.catalog.reference import node_scaling
+from stash.catalog.reference import node_scaling, speeds
 from stash.predict.draws import Draws
-from stash.predict.exchange_stalls import HELD_SPREAD, MODEL_SPREAD, UNREADY_SPREAD
+from stash.predict.exchange_stalls import GROWN_SPREAD, HELD_SPREAD, MODEL_SPREAD, STEP_SPREAD, UNREADY_SPREAD
 from stash.predict.pipeline import SUPPLY_SPREAD
 
 DRAWS = Draws()
@@ -31,6 +32,7 @@ DRAWS = Draws()
 
 def test_the_model_s_spread_is_what_its_rows_say() -> None:
     assert published.model_spread() == pytest.approx(MODEL_SPREAD, abs=0.01)
+    assert published.grown_spread() == pytest.approx(GROWN_SPREAD, abs=0.002)
 
 
 def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() -> None:
@@ -46,10 +48,11 @@ def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() 
 
 def test_spreads_that_were_learned_are_what_their_half_says() -> None:
     assert gavel.unready_spread() == pytest.approx(UNREADY_SPREAD, abs=0.01)
+    assert gavel.step_spread() == pytest.approx(STEP_SPREAD, abs=0.01)
     assert cpu_sensitivity.supply_spread() == pytest.approx(SUPPLY_SPREAD, abs=0.005)
 
 
-def test_what_devices_cost_each_other_is_the_half_that_is_learned_from() -> None:
+def test_what_devices_cost_each_other_is_what_published_nodes_say() -> None:
     kept = [(each.source, each.model, each.machine, each.devices, each.exchange) for each in node_scaling()]
     found = [
         (row["source"], row["model"], row["machine"], int(row["devices"]), float(row["exchange"]))
@@ -58,30 +61,44 @@ def test_what_devices_cost_each_other_is_the_half_that_is_learned_from() -> None
     assert kept == found
 
 
-def test_rows_that_something_was_learned_from_are_not_predicted() -> None:
-    names = {(each.source, each.name) for each in published.throughputs()}
-    assert len(names) > 50
-    assert not any("BERT-base" in name and "fp32" in name and "several nodes" in source for source, name in names)
-    learned = {(each.model, each.gpu, each.source) for each in node_scaling()}
-    for source, name in names:
-        model, _, rest = name.partition(" on ")
-        gpu = rest.split(" × ")[1].split(",")[0]
-        assert (model, gpu, source.split(", ")[0]) not in learned or source.startswith("NVIDIA"), name
+def test_what_is_predicted_is_left_out_of_what_it_is_predicted_from() -> None:
+    for case in (gpus.cases()[0], gpus.cases()[-1]):
+        for name, left_out in gpus.LEFT_OUT.items():
+            kept = gpus._without(name, case).rows
+            assert kept
+            assert not any(left_out(case, row) for row in kept)
+    everything = {(row.key, row.gpu) for row in speeds()}
+    without = {(row.key, row.gpu) for row in gpus._without("the GPU", gpus.cases()[0]).rows}
+    assert everything - without == {pair for pair in everything if pair[1] == gpus.cases()[0].second.gpu}
+    assert published.model_spread("BERT-base pretrain") != published.model_spread("ResNet50v1.5")
     assert not {each.name.split(" on ")[0] for each in gavel.batches()} & gavel.learned_from()
     assert (
         not {each.name.split(" with ")[0] for each in cpu_sensitivity.predictions()} & cpu_sensitivity.learned_from()
     )
 
 
-def test_every_other_row_of_a_known_machine_is_predicted() -> None:
+def test_every_row_of_a_known_machine_is_predicted() -> None:
     table = [row for row in recorded.published("throughputs") if row["hardware"] in published.MACHINES]
     several = [row for row in table if row["metric"].endswith("/s") and row["n_gpus"] != "1"]
-    assert len(list(published.throughputs())) == len(several) - len(node_scaling()) - 4
+    assert len(list(published.throughputs())) == len(several)
 
 
 def test_intervals_hold_what_they_were_not_fitted_to() -> None:
-    for found in (list(published.throughputs()), list(gavel.batches())):
-        assert 0.85 <= coverage(found) <= 0.98
+    for found in (list(published.throughputs()), list(published.grown()), list(gavel.batches())):
+        assert 0.85 <= coverage(found) <= 0.99
+
+
+def test_the_scale_beats_the_one_line_rules_on_gpus_and_models_it_has_not_seen() -> None:
+    for left_out, median, tail in (("the model on that GPU", 0.12, 0.30), ("the GPU", 0.125, 0.30)):
+        found = [each for each in gpus.predictions((left_out,)) if each.source.startswith("Lambda,")]
+        errors = np.abs([each.error for each in found])
+        rules = {
+            rule: np.median([abs(each.baselines[rule] / each.measured - 1) for each in found])
+            for rule in ("memory rate", "FLOP/s", "best mix")
+        }
+        assert np.median(errors) < min(median, *rules.values())
+        assert np.quantile(errors, 0.9) < tail
+        assert 0.88 <= coverage(found) <= 0.99
 
 
 def test_gavel_s_smallest_batches_are_given_and_all_others_predicted() -> None:

@@ -21,16 +21,19 @@ class Speed(NamedTuple):
 
     model: str
     batch: int | None
+    """Of one GPU; ``None`` where unknown, or the largest that fits each GPU."""
     precision: str
     """``fp32`` (TF32 where the GPU has it) or ``amp``."""
     gpu: str
     """The GPU's model, e.g. ``V100``; sources seldom say the variant."""
     per_second: float
-    """Samples, or iterations where ``batch`` is unknown."""
+    """Of whatever the source counts, which is the same within a series: samples, tokens, iterations."""
     as_of: str | None
     source: str
     series: str
     """Measurements that differ in the GPU alone: one source and kind of input, whatever machine it was."""
+    variant: str = ""
+    """The GPU's exact name, e.g. ``V100-SXM2-16GB``; empty where the source does not say."""
 
     @property
     def key(self) -> str:
@@ -58,6 +61,7 @@ def speeds() -> tuple[Speed, ...]:
             as_of=row["as_of"] or None,
             source=row["source"],
             series=f"{row['source'].split(',')[0]} {row['data']}",
+            variant=row["gpu"],
         )
         for row in rows("training_speeds.csv")
     )

@@ -125,6 +125,12 @@ def hierarchical(fabric: Fabric, sizes: Array) -> Array:
     return _plus(hops, per_byte, sizes)
 
 
+def payload(fabric: Fabric, size: float) -> Array:
+    """The plain rule: 2(p−1)/p · n over the narrowest link, and nothing else, ``[draws]``."""
+    seconds: Array = 2 * (fabric.ranks - 1) / fabric.ranks * size / fabric.narrowest
+    return seconds
+
+
 def half_exchange(fabric: Fabric, sizes: Array) -> Array:
     """All-gather to, or reduce-scatter of, so many bytes by a ring: each is half of an all-reduce of them.
 

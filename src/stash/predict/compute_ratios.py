@@ -1,115 +1,110 @@
 """Compute elsewhere: how many times as long a step takes on another GPU, batch or precision; contention of several.
 
-The same model's own published pair is the best witness, then pairs of other models, then a roofline of the job's
-operators, then the peak rates of data sheets. Each has the interval that its own errors over published pairs show.
-Knows GPUs and models by name; knows no profile and no target.
+Between GPUs one scale holds every published speed and the data sheets (``gpu_scale``); each interval is what errors
+over published speeds show. Knows GPUs and models by name; knows no profile and no target.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import model_key, node_scaling
-from stash.catalog.shipped import gpus, rows
+from stash.catalog.shipped import rows
 from stash.predict.draws import Array, Quantity
-from stash.predict.gpu_pairs import (
-    PRECISIONS,
-    Pair,
-    arm,
-    batch_pairs,
-    by_model,
-    left_out_errors,
-    near,
-    pairs,
-    precision_pairs,
-    published,
-)
-
-_FEW = 3
-"""Models: from fewer of a pair of GPUs it is unknown how models differ, and all pairs' errors are taken."""
-
+from stash.predict.gpu_pairs import arm, batch_pairs, left_out_errors, precision_pairs
+from stash.predict.gpu_scale import GpuCell, GpuScale, peak, published_scale, rates, sheets
 
 # Another GPU
 
 
 @lru_cache(maxsize=1024)
-def time_ratio(
-    first: GpuFacts, second: GpuFacts, model: str, batch: int | None, precision: str, roofline: float | None = None
-) -> Quantity | None:
+def time_ratio(first: GpuFacts, second: GpuFacts, model: str, batch: int | None, precision: str) -> Quantity | None:
     """Seconds on ``second`` over seconds on ``first``, of compute; ``None`` if nothing is known of one of them.
 
-    ``roofline`` is the same by the job's operators (``roofline.roofline_ratio``), where its profile holds them: it
-    stands in where no pair was published.
+    From the one scale of all published speeds. Where a data sheet has a hole, from memory rates alone, with the
+    spread that these had over the same pairs; ``source`` says which. ``batch`` is the same on both.
     """
     if first.name == second.name:
         return Quantity(value=1.0, origin="given", source="the same GPU")
-    if first.model == second.model:
-        return _variants(first, second, precision)
-    known = pairs(first.model, second.model, precision)
-    own = [pair for pair in known if pair.model == model_key(model) and near(pair.batch, batch)]
-    if own:
-        return _from_pairs(own, _spread_within(), f"{model} on both GPUs")
-    if known:
-        count = len({pair.model for pair in known})
-        spread = _spread_between(first.model, second.model, precision)
-        return _from_pairs(known, spread, f"{count} other models on both GPUs")
-    if roofline is not None:
-        spread = _spread_of_rooflines(_old(first, second))
-        return _quantity(math.log(roofline), spread, "a roofline of the job's operators")
-    sheet = sheet_ratio(first, second, precision)
-    if sheet is None:
+    if rates(first, precision) is None or rates(second, precision) is None:
+        return _by_memory(first, second)
+    scale, key = published_scale(), model_key(model)
+    log_ratio, deviation = scale.ratio(GpuCell(key, first, precision), GpuCell(key, second, precision))
+    seen = [gpu.model for gpu in (first, second) if scale.holds(key, gpu.model)]
+    what = f"{model} on {' and '.join(seen)} among them" if seen else f"none of {model} on these GPUs"
+    source = f"one scale of {len(scale.rows)} published speeds, {what}{_sheets_alone(scale, first, second)}"
+    if batch is not None:
+        source += f"; at batch {batch} on both, where some sources took the largest that fits"
+    as_of = max(
+        (row.as_of for row in scale.rows if row.as_of and row.gpu in (first.model, second.model)), default=None
+    )
+    return _quantity(log_ratio, _NORMAL * deviation, source, as_of)
+
+
+_NORMAL = 1.96
+"""Half of a 95 % interval in standard deviations."""
+
+
+def _sheets_alone(scale: GpuScale, *asked: GpuFacts) -> str:
+    measured = {row.gpu for row in scale.rows}
+    names = [gpu.name for gpu in asked if gpu.model not in measured]
+    return f"; {' and '.join(names)} by data sheet alone" if names else ""
+
+
+def _by_memory(first: GpuFacts, second: GpuFacts) -> Quantity | None:
+    """The best of the one-line rules over published pairs (``python -m bench.predict.gpus``): memory rates."""
+    old, new = first.memory_bytes_per_second, second.memory_bytes_per_second
+    if not old or not new:
         return None
-    return _quantity(math.log(sheet), _spread_of_sheets(_old(first, second)), "peak rates of data sheets")
+    holes = " and ".join(gpu.name for gpu in (first, second) if rates(gpu, "fp32") is None)
+    return _quantity(
+        math.log(old / new), _memory_rule_arm(), f"memory rates alone: {holes} lacks FLOP/s or architecture"
+    )
 
 
-def _old(*gpus_asked_about: GpuFacts) -> bool:
-    """Whether one is a Kepler, whose kernels reach a far smaller share of its peak than those of all later ones."""
-    return any(gpu.architecture == "Kepler" for gpu in gpus_asked_about)
+@lru_cache(maxsize=1)
+def _memory_rule_arm() -> float:
+    """Half of a 95 % interval of that rule, over every published pair of one series."""
+    scale, known = published_scale(), sheets()
+    errors = []
+    for number, one in enumerate(scale.rows):
+        for other in scale.rows[number + 1 :]:
+            alike = (one.key, one.precision, one.batch, one.series) == (
+                other.key, other.precision, other.batch, other.series
+            )  # fmt: skip
+            if alike and one.gpu != other.gpu:
+                first, second = known[one.gpu].memory_bytes_per_second, known[other.gpu].memory_bytes_per_second
+                errors.append(math.log((first or 1.0) / (second or 1.0) * other.per_second / one.per_second))
+    return arm(errors)
 
 
-def _variants(first: GpuFacts, second: GpuFacts, precision: str) -> Quantity | None:
-    """Of one model: between the ratio of arithmetic and that of memory, as one architecture has one efficiency."""
-    ratio, flops = sheet_ratio(first, second, precision), flops_ratio(first, second, precision)
-    if ratio is None or flops is None:
-        return None
-    memory = ratio * ratio / flops
-    source = f"peak rates of {first.name} and {second.name}"
-    low, high = sorted((flops, memory))
-    return Quantity(value=ratio, low=min(low, ratio), high=max(high, ratio), origin="data sheet", source=source)
+def no_faster_than_launches(ratio: Quantity, share: float | None) -> Quantity:
+    """The same, but a step never shorter than the host takes to launch its kernels: ``share`` of it as it was.
+
+    A share above 1 was measured faster than ``LAUNCH_SECONDS`` has it, so it is all of the step.
+    """
+    share = min(share or 0.0, 1.0)
+    if share <= (ratio.low or ratio.value):
+        return ratio
+    ends = {
+        name: None if end is None else max(end, share) for name, end in (("low", ratio.low), ("high", ratio.high))
+    }
+    source = f"{ratio.source}; launching its kernels takes {share:.0%} of the step whatever the GPU"
+    return ratio.model_copy(update={"value": max(ratio.value, share), **ends, "source": source})
 
 
 def sheet_ratio(first: GpuFacts, second: GpuFacts, precision: str) -> float | None:
     """The geometric mean of the ratios of peak arithmetic and of memory rate: a job is bound by either at times."""
-    rates = [
+    logs = [
         (peak(first, precision), peak(second, precision)),
         (first.memory_bytes_per_second, second.memory_bytes_per_second),
     ]
-    ratios = [math.log(old / new) for old, new in rates if old and new]
+    ratios = [math.log(old / new) for old, new in logs if old and new]
     return math.exp(sum(ratios) / len(ratios)) if ratios else None
-
-
-def flops_ratio(first: GpuFacts, second: GpuFacts, precision: str) -> float | None:
-    """The simplest baseline: the ratio of peak arithmetic alone."""
-    old, new = peak(first, precision), peak(second, precision)
-    return old / new if old and new else None
-
-
-def peak(gpu: GpuFacts, precision: str) -> float | None:
-    """FLOP/s that matrix products can have: tensor cores where the GPU and the precision have them."""
-    if precision == "amp":
-        return gpu.tensor_fp16_flops_per_second or gpu.fp16_flops_per_second or gpu.fp32_flops_per_second
-    return gpu.tensor_tf32_flops_per_second or gpu.fp32_flops_per_second
-
-
-def _from_pairs(known: Sequence[Pair], spread: float, what: str) -> Quantity:
-    sources = sorted({pair.source for pair in known})
-    dates = sorted(pair.as_of for pair in known if pair.as_of)
-    return _quantity(by_model(known), spread, f"{what} ({'; '.join(sources)})", dates[-1] if dates else None)
 
 
 def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = None) -> Quantity:
@@ -118,60 +113,14 @@ def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = 
 
 
 @lru_cache(maxsize=1)
-def _spread_within() -> float:
-    """Of a model's pair against its pairs at other batches and of other sources, each left out in turn."""
-    errors = []
-    for _, _, known in published():
-        for pair in known:
-            others = [p for p in known if p != pair and p.model == pair.model and p.precision == pair.precision]
-            alike = [p for p in others if near(p.batch, pair.batch)]
-            errors += [by_model(alike) - pair.log_ratio] if alike else []
-    return arm(errors)
-
-
-@lru_cache(maxsize=32)
-def _spread_between(first: str, second: str, precision: str) -> float:
-    """Of other models' pairs against a model's own, each model left out in turn."""
-    own = left_out_errors(pairs(first, second, precision))
-    if len(own) >= _FEW:
-        return arm(own)
-    everywhere = [
-        error
-        for *_, known in published()
-        for kind in PRECISIONS
-        for error in left_out_errors([pair for pair in known if pair.precision == kind])
-    ]
-    return arm(everywhere)
-
-
-@lru_cache(maxsize=2)
-def _spread_of_sheets(old: bool) -> float:
-    """Of ``sheet_ratio``, which is fitted to nothing, against published pairs with or without an ``old`` GPU.
-
-    A model counts once a pair of GPUs.
-    """
-    by_name = {gpu.model: gpu for gpu in reversed(gpus())}
-    errors = []
-    for first, second, known in published():
-        if _old(by_name[first], by_name[second]) is not old:
-            continue
-        for kind in PRECISIONS:
-            sheet = sheet_ratio(by_name[first], by_name[second], kind)
-            for model in sorted({pair.model for pair in known if pair.precision == kind} if sheet else ()):
-                own = [pair for pair in known if pair.model == model and pair.precision == kind]
-                errors.append(math.log(sheet or 1.0) - by_model(own))
-    return arm(errors)
-
-
-@lru_cache(maxsize=2)
-def _spread_of_rooflines(old: bool) -> float:
-    """Of operators' rooflines, fitted to nothing either, as ``python -m bench.predict.gpus`` found it."""
-    by_name = {gpu.model: gpu for gpu in reversed(gpus())}
+def _spread_of_rooflines() -> float:
+    """Of operators' rooflines, fitted to nothing, as ``python -m bench.predict.gpus`` found it; without Kepler."""
+    known = sheets()
     return arm(
         [
             math.log(float(row["roofline"]) / float(row["published"]))
             for row in rows("roofline_errors.csv")
-            if _old(by_name[row["first"]], by_name[row["second"]]) is old
+            if known[row["first"]].architecture != "Kepler"
         ]
     )
 
@@ -236,7 +185,7 @@ def precision_ratio(model: str, gpu: str | None, roofline: float | None = None) 
     own = [each for each in every if each.model == model_key(model)]
     spread = arm(left_out_errors(precision_pairs()))
     if not own and roofline is not None:
-        return _quantity(math.log(roofline), _spread_of_rooflines(False), "a roofline of the job's operators")
+        return _quantity(math.log(roofline), _spread_of_rooflines(), "a roofline of the job's operators")
     witnesses = own or every
     if not witnesses:
         return None
@@ -252,12 +201,12 @@ def crowding() -> Quantity:
     """By how much a step takes longer on several devices than its exchange explains, as a fraction of it on one.
 
     Where it was not measured: of published models, by how much theirs did (shared hosts and power, input, launching
-    kernels, an exchange that is not DistributedDataParallel's). Median and the ends between which 95 % of them lie.
+    kernels, an exchange that is not DistributedDataParallel's). Mean and the ends between which 95 % of them lie.
     """
     jobs = node_scaling()
-    low, middle, high = crowded(np.array([0.025, 0.5, 0.975])).tolist()
+    low, high = crowded(np.array([0.025, 0.975])).tolist()
     return Quantity(
-        value=middle,
+        value=float(crowded((np.arange(1000) + 0.5) / 1000).mean()),
         low=low,
         high=high,
         origin="data sheet",
@@ -266,19 +215,25 @@ def crowding() -> Quantity:
     )
 
 
-def crowded(uniforms: Array) -> Array:
+def crowded(uniforms: Array, without: str | None = None) -> Array:
     """That fraction at these places of its distribution, between 0 and 1: as it was seen, every model on a machine
-    counting alike. Most models lose some per cent and a few a third, which no normal distribution holds."""
-    losses, places = _losses()
-    return np.interp(uniforms, places, losses)
+    counting alike, but for those of the source ``without``. Most models lose some per cent and a few a third, which
+    no normal distribution holds; all is shifted by a per cent or two so that the mean, by which stalls add up, is
+    what the model in the middle loses."""
+    losses, places, above = _losses(without)
+    found: Array = np.interp(uniforms, places, losses) - above
+    return found
 
 
-@lru_cache(maxsize=1)
-def _losses() -> tuple[Array, Array]:
-    """Published losses in ascending order, and each one's place between 0 and 1."""
+@lru_cache(maxsize=8)
+def _losses(without: str | None) -> tuple[Array, Array, float]:
+    """Published losses in ascending order, each one's place between 0 and 1, and their mean less the middle one."""
     groups: dict[tuple[str, ...], list[float]] = {}
     for each in node_scaling():
-        groups.setdefault((each.source, each.model, each.machine), []).append(each.loss)
+        if each.source != without:
+            groups.setdefault((each.source, each.model, each.machine), []).append(each.loss)
     counted = sorted((loss, 1 / len(group)) for group in groups.values() for loss in group)
     losses, counts = np.array(counted).T
-    return losses, (np.cumsum(counts) - counts / 2) / counts.sum()
+    places = (np.cumsum(counts) - counts / 2) / counts.sum()
+    even = np.interp((np.arange(1000) + 0.5) / 1000, places, losses)
+    return losses, places, float(even.mean() - np.median(even))

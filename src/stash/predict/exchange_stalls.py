@@ -21,22 +21,27 @@ from stash.core.records.profile import Profile
 from stash.predict import stragglers
 from stash.predict.cluster import Backend, Target
 from stash.predict.collective_times import Fabric, UnknownFactError, fabric_of, facts_of
-from stash.predict.draws import Array, Draws, worst
-from stash.predict.exposure import AS_MEASURED, ExchangeChanges, Exchanged, alone, exchanged, exposed
+from stash.predict.draws import Array, Draws, centred, worst
+from stash.predict.exposure import AS_MEASURED, ExchangeChanges, Exchanged, alone, exchanged, exposed, payload, shown
 from stash.predict.forecast import Predicted, PredictedStalls
 
 FAR = 4.0
 """Times slower, faster or more ranks than measured, beyond which a forecast is said to be an extrapolation: the
 testbed's validation goes that far."""
-MODEL_SPREAD = 0.22
+MODEL_SPREAD = 0.58
 """Standard deviation of the logarithm of an exposed exchange over what the model says, where no measurement on such
-links holds it: of four published jobs (``bench.predict.published.model_spread``), which validate nothing."""
+links holds it: of twelve published throughputs of several nodes (``bench.predict.published.model_spread``)."""
+GROWN_SPREAD = 0.032
+"""Standard deviation of a step on GPUs, as a fraction of it, for each doubling of the ranks that were measured, and
+what the exchange is off by comes on top: of published steps (``bench.predict.published.grown_spread``)."""
 HELD_SPREAD = 0.04
 """The same where a measurement holds it: the root mean square of the first two configurations of
 ``bench.predict.testbed`` (``FITTED`` there), which validate nothing either."""
-UNREADY_SPREAD = 0.46
+UNREADY_SPREAD = 0.36
 """The same where a measurement holds it and it is unknown when gradients are ready: of half of Gavel's published jobs
 at other batches (``bench.predict.gavel.unready_spread``), which validate nothing either."""
+STEP_SPREAD = 0.06
+"""Of a step at another batch, as a fraction of it: of the same half, too (``bench.predict.gavel.step_spread``)."""
 _PLACES = {"interconnect": "inside a node", "network": "between nodes"}
 
 
@@ -56,6 +61,8 @@ class _Seen:
     waited: Array
     modelled: Array
     alone: Array
+    payload: Array
+    """By the plain rule (``exposure.payload``)."""
     hidden: Array
     """Of the whole exchange."""
     hidden_within: Array
@@ -70,7 +77,7 @@ class ExchangeModel:
     def __init__(self, profile: Profile, breakdown: Breakdown, base: Target, draws: Draws) -> None:
         self._base, self._draws = base, draws
         self._stalls = {name: breakdown.stall(name) for name in EXCHANGE_STALLS}
-        self.work = exchanged(profile)
+        self.work, self._step = exchanged(profile), breakdown.step_seconds
         self._looks = None
         if self.work is not None and self.work.ready:
             self._looks = draws.weights("steps whose readiness was recorded", self.work.looks)
@@ -152,20 +159,24 @@ class ExchangeModel:
                 spread = MODEL_SPREAD
             else:
                 spread = HELD_SPREAD if work.ready else UNREADY_SPREAD
-            return self._held(seen, reach, target.backend, changes, spread) + later
-        within = self._calibrating("interconnect", apart=False)
+            held = self._held(seen, reach, target.backend, changes, spread)
+            if target.backend == "nccl" and name == "network" and not same and changes.sharding is None:
+                held = self._with_payload(held, seen, reach, changes)
+            return held + later
+        shows = target.backend == "nccl" and not work.gathered  # then half to all of it does
+        within = None if shows else self._calibrating("interconnect", apart=False)
         if not work.ready and within is not None and changes.sharding is None:
             # Between nodes nothing was measured: of their exchange hides what did inside a node.
             hidden = within.hidden * changes.compute ** self._draws.uniforms("growth of what is hidden")
             error = np.exp(UNREADY_SPREAD * self._draws.normals("error of the exchange model"))
             return self._modelled(reach, target.backend, changes, hidden, hidden) * error + later
-        if not work.ready:
+        if not work.ready and not shows:
             raise UnknownFactError(
                 "the profile tells neither when gradients are ready nor what their exchange costs "
                 f"{_PLACES[name]}; profile again with this Stash"
             )
         error = np.exp(MODEL_SPREAD * self._draws.normals("error of the exchange model"))
-        return self._modelled(reach, target.backend, changes) * error + later
+        return centred(self._unheld(reach, target.backend, changes) * error) + later
 
     def _beyond_a_node(self, target: Target, changes: ExchangeChanges) -> Array:
         """The network stall where links inside a node are unknown, of the profile or of the target: a difference."""
@@ -179,7 +190,13 @@ class ExchangeModel:
 
     def _later(self, name: str, target: Target, changes: ExchangeChanges) -> Array | float:
         """Seconds that the ranks of this stall's scope wait longer for their slowest, and copy more, ``[draws]``."""
-        waits = self.waiting(_ranks(self._base, name), _ranks(target, name))
+        before, after = _ranks(self._base, name), _ranks(target, name)
+        waits = self.waiting(before, after)
+        if target.backend == "nccl" and 1 < before < after:
+            doubt = GROWN_SPREAD * np.sqrt(np.log2(after / before)) * self._draws.normals("step of more ranks")
+            waits = waits + doubt * self._step
+        if changes.compute != 1.0 and self.work is not None and not self.work.ready and before > 1:
+            waits = waits + STEP_SPREAD * self._draws.normals("step of another batch") * self._step
         return waits * changes.compute + changes.copy_seconds
 
     def waiting(self, before: int, after: int) -> Array:
@@ -216,11 +233,37 @@ class ExchangeModel:
             return found
         return np.maximum(0.0, found - exposed(reach.within, work, backend, changes, hidden_within, self._looks))
 
+    def _unheld(self, reach: _Reach, backend: Backend, changes: ExchangeChanges) -> Array:
+        """As ``_modelled``, where no measurement holds it: with NCCL most of what could hide shows (``SHOWN``)."""
+        if backend != "nccl" or changes.sharding is not None:
+            return self._modelled(reach, backend, changes)
+        found = self._shown(reach.whole, backend, changes)
+        return found if reach.within is None else np.maximum(0.0, found - self._shown(reach.within, backend, changes))
+
+    def _shown(self, fabric: Fabric, backend: Backend, changes: ExchangeChanges) -> Array:
+        """Of a job that does not tell when gradients are ready, all but its last bucket could hide."""
+        work, uniforms = self._job(), self._draws.uniforms("share of the hidden exchange that shows")
+        whole = alone(fabric, work, backend, changes)
+        return shown(exposed(fabric, work, backend, changes, whole, self._looks), whole, uniforms)
+
+    def _payload(self, reach: _Reach, changes: ExchangeChanges) -> Array:
+        """The plain rule's exchange of all ranks, less that inside a node where it is a stall of its own."""
+        whole = payload(reach.whole, self._job(), changes)
+        return whole if reach.within is None else whole - payload(reach.within, self._job(), changes)
+
+    def _with_payload(self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges) -> Array:
+        """The mean of the held model and of the plain rule: what was waited, and what the payload takes more of.
+
+        Where it takes less, the rule says nothing of what was hidden, and the model stands alone.
+        """
+        more = self._payload(reach, changes) - seen.payload
+        blended: Array = np.where(more > 0, (held + seen.waited + more) / 2, held)
+        return blended
+
     def _held(self, seen: _Seen, reach: _Reach, backend: Backend, changes: ExchangeChanges, spread: float) -> Array:
         """The model on ``reach``, held to what was waited on the profile's own, ``[draws]``; see ``on``."""
-        # How much more a longer backward pass hides depends on readiness: without it, on anything up to its length.
-        longer = changes.compute ** self._draws.uniforms("growth of what is hidden")
-        there = self._modelled(reach, backend, changes, seen.hidden * longer, seen.hidden_within * longer)
+        # Without readiness what is hidden stays so: a longer backward pass did not hide more in published steps.
+        there = self._modelled(reach, backend, changes, seen.hidden, seen.hidden_within)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(seen.modelled > 0, np.clip(seen.waited / seen.modelled, 0.0, 1.0), 1.0)
             whole = alone(reach.whole, self._job(), backend, changes)
@@ -259,7 +302,7 @@ class ExchangeModel:
             inside = alone(reach.within, self.work, backend, AS_MEASURED)
             hidden_within = np.maximum(0.0, inside - self._waited("interconnect", apart=False))
         modelled = self._modelled(reach, backend, AS_MEASURED, hidden, hidden_within)
-        return _Seen(waited, modelled, whole, hidden, hidden_within)
+        return _Seen(waited, modelled, whole, self._payload(reach, AS_MEASURED), hidden, hidden_within)
 
     def _waited(self, name: str, apart: bool) -> Array:
         """Measured: this stall and, unless ``apart``, those below it: all that a scope's exchange exposes."""
@@ -285,7 +328,10 @@ class ExchangeModel:
         if seen is None and not self._unchanged(name, target):
             yield f"the profile has no exchange {_PLACES[name]} to hold the prediction to"
         if self.work is not None and not self.work.ready:
-            yield "the profile does not tell when gradients are ready: as much of their exchange hides as did"
+            shows = (
+                "half to all of their exchange shows" if seen is None else "as much of their exchange hides as did"
+            )
+            yield f"the profile does not tell when gradients are ready: {shows}"
         before, after = _ranks(self._base, name), _ranks(target, name)
         if after > before and len(self._steps) < stragglers.MIN_STEPS:
             yield f"what {after} ranks wait for their slowest is not in it: too few single steps were measured"

@@ -196,6 +196,26 @@ def exposed(
     return waited
 
 
+SHOWN = (0.5, 1.0)
+"""Of what a timeline hides behind the backward pass, the share that shows all the same, where the exchange's kernels
+share the device with the model's (NCCL) and no measurement holds the forecast: between these. Published steps grow as
+if next to nothing were hidden (``python -m bench.predict.published``); the testbed's exchange (gloo) hides as told.
+"""
+
+
+def shown(late: Array, alone: Array, uniforms: Array) -> Array:
+    """Seconds exposed, of a timeline's ``late`` and the exchange by itself, ``[draws]`` each; see ``SHOWN``."""
+    share = SHOWN[0] + (SHOWN[1] - SHOWN[0]) * uniforms
+    exposed: Array = late + share * np.maximum(0.0, alone - late)
+    return exposed
+
+
+def payload(fabric: Fabric, work: Exchanged, changes: ExchangeChanges) -> Array:
+    """Seconds of a step's gradients over the narrowest link, nothing of it hidden, ``[draws]``."""
+    together: Array = collective_times.payload(fabric, sum(buckets_of(work, changes)) * changes.compress)
+    return together * times_of(work, changes)
+
+
 def moments_of(work: Exchanged, changes: ExchangeChanges) -> Array:
     """When each bucket is ready in each step that was looked at, ``[steps, buckets]`` in seconds."""
     if changes.bucket_cap is None and work.buckets_ready:

@@ -1,10 +1,10 @@
-"""What is known of two GPUs: published pairs of training times, and a roofline for each operator.
+"""Published pairs of training times, at two batches, precisions or GPUs, and a roofline for each operator.
 
 What an estimate from pairs is worth is told by its errors over models that were left out when they were predicted:
-fit and test never share a model. A roofline takes a call's FLOPs at the peak its shapes and type can have, or its
-bytes at the memory's rate, or as long as it takes to launch it: whichever is longest (Williams, Waterman and
-Patterson 2009). No device reaches its peaks, so only ratios of two devices' times are used; how far these are from
-published ones is ``compute_ratios``' business.
+fit and test never share a model. Between GPUs forecasts go by ``gpu_scale``. A roofline takes a call's FLOPs at
+the peak its shapes and type can have, or its bytes at the memory's rate, or as long as it takes to launch it:
+whichever is longest (Williams, Waterman and Patterson 2009). No device reaches its peaks, so only ratios of two times
+are used.
 """
 
 from __future__ import annotations
@@ -78,17 +78,6 @@ def arm(errors: Sequence[float]) -> float:
         return math.inf
     rms = math.sqrt(sum(error * error for error in errors) / count)
     return float(stdtrit(count, 0.975)) * rms * math.sqrt(1 + 1 / count)
-
-
-def published() -> tuple[tuple[str, str, tuple[Pair, ...]], ...]:
-    """All pairs of GPU models, the older first, each with its published pairs."""
-    order = list(dict.fromkeys(speed.gpu for speed in speeds()))
-    return tuple(
-        (first, second, found)
-        for number, first in enumerate(order)
-        for second in order[number + 1 :]
-        if (found := tuple(pair for kind in PRECISIONS for pair in pairs(first, second, kind)))
-    )
 
 
 def left_out_errors(known: Sequence[Pair | SpeedChange]) -> list[float]:
@@ -175,13 +164,6 @@ def device_seconds(operators: Iterable[Operator], gpu: GpuFacts, half: bool = Fa
             return None
         seconds += max(flops / peak, size / rate, operator.calls * LAUNCH_SECONDS)
     return seconds if every else None
-
-
-def roofline_ratio(operators: Iterable[Operator], first: GpuFacts, second: GpuFacts) -> float | None:
-    """Seconds on ``second`` over seconds on ``first``."""
-    every = tuple(operators)
-    old, new = device_seconds(every, first), device_seconds(every, second)
-    return None if old is None or new is None else new / old
 
 
 def autocast_ratio(operators: Iterable[Operator], gpu: GpuFacts) -> float | None:

@@ -16,12 +16,18 @@ from stash.core.errors import UserError
 from stash.core.records.profile import Profile
 from stash.predict.changes import Alteration, named_gpu, option_name
 from stash.predict.cluster import Target
-from stash.predict.compute_ratios import batch_exponent, precision_ratio, slice_ratio, time_ratio
+from stash.predict.compute_ratios import (
+    batch_exponent,
+    no_faster_than_launches,
+    precision_ratio,
+    slice_ratio,
+    time_ratio,
+)
 from stash.predict.draws import Array, Draws, Quantity, Used, measured
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.exposure import shards_itself
 from stash.predict.forecast import Predicted
-from stash.predict.gpu_pairs import autocast_ratio, roofline_ratio
+from stash.predict.gpu_pairs import LAUNCH_SECONDS, autocast_ratio
 from stash.predict.loading import HeldToMeasurement, Loading, lacks
 
 
@@ -105,6 +111,8 @@ class Passes:
     """Samples of one forward and backward pass."""
     accumulated: int
     """Such passes of a step."""
+    launched: float | None = None
+    """Of its compute, the share that the host takes to launch the kernels; ``None`` where they were not counted."""
 
     @property
     def samples(self) -> int:
@@ -119,7 +127,14 @@ def passes(profile: Profile, breakdown: Breakdown, wanted: Alteration | None = N
     batch = None if samples is None else max(1, round(samples / breakdown.world_size / accumulated))
     if wanted is not None:
         batch, accumulated = wanted.batch or batch, wanted.accumulate or accumulated
-    return None if batch is None else Passes(batch, accumulated)
+    return None if batch is None else Passes(batch, accumulated, _launched(profile, breakdown))
+
+
+def _launched(profile: Profile, breakdown: Breakdown) -> float | None:
+    compute, calls = breakdown.stall("compute"), sum(each.calls for each in profile.workload.operators)
+    if compute is None or compute.seconds <= 0 or not calls:
+        return None
+    return calls * LAUNCH_SECONDS / compute.seconds
 
 
 def compute_scale(
@@ -157,10 +172,10 @@ def compute_scale(
         ]
         if wanted.gpu is not None and wanted.gpu.lower() == second.model.lower() != second.name.lower():
             beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
-        roofline = roofline_ratio(profile.workload.operators, first, second)
-        quantity = time_ratio(first, second, model, batch, precision, roofline)
+        quantity = time_ratio(first, second, model, batch, precision)
         if quantity is None:
             raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
+        quantity = no_faster_than_launches(quantity, None if before is None else before.launched)
         factor = factor * draws.of(f"speed of {second.name}", quantity)
         facts.append(Used(about=f"seconds on {second.model} per second on {first.model}", unit="count",
                           quantity=quantity))  # fmt: skip

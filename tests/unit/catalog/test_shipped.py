@@ -43,7 +43,7 @@ def price(item: Instance, kind: str) -> Price | None:
 
 def test_the_tables_have_the_size_that_was_compiled() -> None:
     assert len(INSTANCES) == 146 == len(shipped.instances())
-    assert len(GPUS) == 22 == len(shipped.gpus())
+    assert len(GPUS) == 24 == len(shipped.gpus())
     assert len({(p.cloud, p.instance, p.region, p.kind) for p in PRICES}) == len(PRICES) == 233
 
 

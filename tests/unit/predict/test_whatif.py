@@ -206,7 +206,7 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
     )  # fmt: skip
     told = what_if(base_of(job), changes({"instance": "p3.8xlarge"}))
     contention = told.breakdown.stall("contention")
-    assert 0 < contention.low < contention.seconds < contention.high
+    assert contention.low < 0 < contention.seconds < contention.high  # some published jobs gained
     assert {each.name for each in told.unknown} <= {"prep", "fetch"}
     assert any("one device was profiled" in sentence for sentence in told.beyond)
 

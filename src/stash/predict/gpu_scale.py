@@ -1,0 +1,201 @@
+"""One scale of training speed over GPUs, models and precisions: log-linear, fitted to every published speed.
+
+ln(rate) of a model on a GPU is the model's own constant plus, over three rates r of the GPU's data sheet, the sum of
+(w + wₘ) · ln r, plus what the GPU, and the model on that GPU, are off by. Every unknown is normal with a prior (a
+Gaussian process, or generalised ridge: Rasmussen and Williams 2006, chapter 2), so the fit is one linear solve, and a
+GPU that nobody measured falls back on its data sheet, with the spread of those that were measured. Ratios are
+differences on the scale: they are transitive, whatever they rest on. The priors are rounded from the likelihood of
+all rows; ``python -m bench.predict.gpus`` leaves out GPUs and models in turn. Knows no job and no operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from stash.catalog.facts import GpuFacts
+from stash.catalog.reference import Speed, model_key, speeds
+from stash.catalog.shipped import gpus
+from stash.predict.draws import Array
+
+RULE = (0.55, 0.25, 0.15)
+"""Prior exponents of the memory's rate, of the rate of instructions and of the peak of dense products."""
+_RULE_SPREAD = 0.1
+"""Standard deviations, of logarithms: of those exponents,"""
+_MODEL_SPREAD = 0.12
+"""of a model's own beside them,"""
+_GPU_SPREAD = 0.11
+"""of a GPU, whatever it trains,"""
+_CELL_SPREAD = 0.10
+"""of a model on a GPU,"""
+_RUN_SPREAD = 0.07
+"""and of a published number: its run, host and versions."""
+_OWN_SPREAD = {"Gavel (OSDI 2020)": 0.25}
+"""The same of sources whose jobs are in part limited by something other than the GPU."""
+_FREE = 10.0
+"""Of a series' constant: nothing is known of it."""
+_LANES = {"Kepler": 192, "Maxwell": 128, "Pascal": 64, "Volta": 64, "Turing": 64, "Ada": 128, "Hopper": 128,
+          "Blackwell": 128}  # fmt: skip
+"""Float32 lanes of a multiprocessor (CUDA C++ Programming Guide, arithmetic throughput)."""
+
+
+class SheetRates(NamedTuple):
+    """A GPU's data sheet, as logarithms."""
+
+    memory: float
+    """Of bytes per second."""
+    instructions: float
+    """Of warps of instructions per second, but for a factor: multiprocessors times clock. Lanes count alike however
+    many a multiprocessor has, as four schedulers feed them from Maxwell on."""
+    products: float
+    """Of FLOP/s of dense products in this precision."""
+
+
+class GpuCell(NamedTuple):
+    """What has a place on the scale."""
+
+    model: str
+    """Its key (``catalog.reference.model_key``)."""
+    gpu: GpuFacts
+    precision: str
+
+
+def peak(gpu: GpuFacts, precision: str) -> float | None:
+    """FLOP/s that matrix products can have: tensor cores where the GPU and the precision have them."""
+    if precision == "amp":
+        return gpu.tensor_fp16_flops_per_second or gpu.fp16_flops_per_second or gpu.fp32_flops_per_second
+    return gpu.tensor_tf32_flops_per_second or gpu.fp32_flops_per_second
+
+
+def rates(gpu: GpuFacts, precision: str) -> SheetRates | None:
+    """``None`` where the data sheet has a hole."""
+    memory, float32, products = gpu.memory_bytes_per_second, gpu.fp32_flops_per_second, peak(gpu, precision)
+    lanes = _lanes(gpu)
+    if not memory or not float32 or not products or lanes is None:
+        return None
+    return SheetRates(math.log(memory / 1e12), math.log(float32 / lanes / 2.4e11), math.log(products / 5e13))
+
+
+def _lanes(gpu: GpuFacts) -> int | None:
+    if gpu.architecture == "Ampere":  # A100's and A30's have half of the lanes of all others, and large tensor cores
+        tensor, float32 = gpu.tensor_fp16_flops_per_second, gpu.fp32_flops_per_second
+        return 64 if tensor and float32 and tensor >= 8 * float32 else 128
+    return _LANES.get(gpu.architecture or "")
+
+
+def _run_variance(row: Speed) -> float:
+    return _OWN_SPREAD.get(row.source.split(",")[0], _RUN_SPREAD) ** 2
+
+
+class _Places(NamedTuple):
+    """Cells as arrays, a row each."""
+
+    rates: Array
+    models: list[str]
+    gpus: list[str]
+
+
+def _places(cells: Sequence[GpuCell]) -> _Places:
+    known = [rates(cell.gpu, cell.precision) for cell in cells]
+    holes = [cell.gpu.name for cell, found in zip(cells, known, strict=True) if found is None]
+    if holes:
+        raise ValueError(f"{holes[0]}'s data sheet has a hole")
+    # The peak of products is one rate for each precision: what TF32 brings says little of what fp16 does.
+    wide = [
+        (found.memory, found.instructions, *((found.products, 0.0) if half else (0.0, found.products)))
+        for cell, found in zip(cells, known, strict=True)
+        if found is not None
+        for half in (cell.precision == "amp",)
+    ]
+    return _Places(np.array(wide), [cell.model for cell in cells], [cell.gpu.model for cell in cells])
+
+
+def _same(one: Sequence[object], other: Sequence[object]) -> Array:
+    codes = {each: number for number, each in enumerate(dict.fromkeys([*one, *other]))}
+    equal: Array = np.equal.outer([codes[each] for each in one], [codes[each] for each in other]).astype(np.float64)
+    return equal
+
+
+def _shared(one: _Places, other: _Places) -> Array:
+    """Prior covariance of two lists of places, ``[one, other]``."""
+    models, same_gpu, along = _same(one.models, other.models), _same(one.gpus, other.gpus), one.rates @ other.rates.T
+    slopes = along * (_RULE_SPREAD**2 + _MODEL_SPREAD**2 * models)
+    covariance: Array = slopes + same_gpu * (_GPU_SPREAD**2 + _CELL_SPREAD**2 * models)
+    return covariance
+
+
+_EXPONENTS = np.array([RULE[0], RULE[1], RULE[2], RULE[2]])
+
+
+class GpuScale:
+    """The scale fitted to a table of speeds; ``facts`` are the GPUs' data sheets by name and by model."""
+
+    def __init__(self, table: Sequence[Speed], facts: Mapping[str, GpuFacts]) -> None:
+        self.rows = tuple(table)
+        self._cells = [GpuCell(row.key, facts[row.variant or row.gpu], row.precision) for row in self.rows]
+        self._seen = _places(self._cells)
+
+    @cached_property
+    def _solved(self) -> tuple[Array, Array]:
+        """Inverse of the rows' covariance, and that times what the prior leaves of their logarithms."""
+        series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
+        noise = np.diag([_run_variance(row) for row in self.rows])
+        covariance = _shared(self._seen, self._seen) + _FREE**2 * _same(series, series) + noise
+        left = np.log([row.per_second for row in self.rows]) - self._seen.rates @ _EXPONENTS
+        inverse = np.asarray(np.linalg.inv(covariance), np.float64)
+        return inverse, np.asarray(inverse @ left, np.float64)
+
+    def places(self, cells: Sequence[GpuCell]) -> tuple[Array, Array]:
+        """ln(rate) of each cell but for its model's constant, ``[cells]``, and their covariance, ``[cells, cells]``.
+
+        Only differences between cells of one model and precision mean anything. Raises ValueError for a hole.
+        """
+        asked = _places(cells)
+        inverse, weights = self._solved
+        known = _shared(asked, self._seen)
+        means = np.asarray(asked.rates @ _EXPONENTS + known @ weights, np.float64)
+        covariance: Array = _shared(asked, asked) - known @ inverse @ known.T
+        return means, covariance
+
+    def ratio(self, first: GpuCell, second: GpuCell) -> tuple[float, float]:
+        """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it."""
+        means, covariance = self.places([first, second])
+        variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1] + 2 * self._run_variance(first.model)
+        return float(means[0] - means[1]), math.sqrt(variance)
+
+    def _run_variance(self, model: str) -> float:
+        """Of one run of this model: as its own rows have it, else as models in general do, each counting alike."""
+        by_model = self._run_variances
+        return by_model.get(model, sum(by_model.values()) / len(by_model))
+
+    @cached_property
+    def _run_variances(self) -> dict[str, float]:
+        grouped: dict[str, list[float]] = defaultdict(list)
+        for row in self.rows:
+            grouped[row.key].append(_run_variance(row))
+        return {model: sum(each) / len(each) for model, each in grouped.items()}
+
+    def holds(self, model: str, gpu: str) -> bool:
+        """Whether a row is of this model on this GPU model."""
+        return any(row.key == model and row.gpu == gpu for row in self.rows)
+
+
+@lru_cache(maxsize=1)
+def sheets() -> dict[str, GpuFacts]:
+    """The shipped data sheets by variant and, the first variant, by model."""
+    return {gpu.model: gpu for gpu in reversed(gpus())} | {gpu.name: gpu for gpu in gpus()}
+
+
+@lru_cache(maxsize=1)
+def published_scale() -> GpuScale:
+    """Fitted to every published speed that comes with Stash."""
+    return GpuScale(speeds(), sheets())
+
+
+def cell(model: str, gpu: GpuFacts, precision: str) -> GpuCell:
+    return GpuCell(model_key(model), gpu, precision)
