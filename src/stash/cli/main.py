@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from stash.core.errors import StashError
-from stash.core.printable import printable, printable_line, shortened
+from stash.core.errors import StashError, UserError, error_document
+from stash.core.printable import printable, printable_line, shortened, strict_json
 from stash.core.secrets import masked_text
 from stash.measure.restore_command import restore_what_is_left
 from stash.ui.arguments import readers_may_leave
@@ -126,6 +126,8 @@ def _run() -> int:
         return app(standalone_mode=False) or 0
     except StashError as error:
         text = printable(masked_text(shortened(str(error), _MAX_CHARACTERS)))
+        if error.as_json:
+            print(strict_json(error_document(error.code, text)))
         print(f"error: {text}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -133,5 +135,7 @@ def _run() -> int:
         return 130
     except _ClickException as error:
         error.message = printable_line(error.message)
+        if getattr(error, "as_json", False):
+            print(strict_json(error_document(UserError.code, error.format_message())))
         error.show()
         return 2

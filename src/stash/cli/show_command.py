@@ -185,11 +185,16 @@ class ReportOptions(Options):
     )
     open: bool = flag("Open the report in a browser.")
     markdown: bool = flag("Print a summary for a pull request as GitHub's Markdown instead; -o FILE.md writes it.")
+    format: str | None = option(
+        "FORMAT", "perfetto: a trace of the stamped steps, for ui.perfetto.dev.", parsers.one_of(["perfetto"])
+    )
     probe: Path | None = _probe_option()
     public: bool = public_flag()
     store: str | None = store_option()
 
     def check(self) -> None:
+        if self.format is not None and (self.as_markdown or self.open or self.probe):
+            raise UserError("--format perfetto writes a trace; leave out --markdown, --open and --probe")
         if self.as_markdown and self.open:
             raise UserError("--open is for a browser, which shows no Markdown; leave out one of the two")
 
@@ -211,6 +216,9 @@ def report(options: ReportOptions) -> None:
         stash report train.stash.json --markdown >> "$GITHUB_STEP_SUMMARY"
     """
     output, markdown = options.output, options.as_markdown
+    if options.format is not None:
+        _write_trace(options)
+        return
     with no_garbage():
         target = None if markdown and output is None else output_file(output, _stem(options.files), ".html")
         page = read_page(options.files, options.probe, options.store, beside=(target or Path()).parent)
@@ -229,6 +237,18 @@ def report(options: ReportOptions) -> None:
     print(printable_line(f"Wrote {target} ({len(text.encode()) / 1e3:.0f} kB)."))
     if options.open:
         _open(target)
+
+
+def _write_trace(options: ReportOptions) -> None:
+    from stash.report.trace import SUFFIX, render
+    from stash.store.storing import profile_of
+
+    if len(options.files) > 1:
+        raise UserError("--format perfetto writes a trace of one profile; name one")
+    target = output_file(options.output, _stem(options.files), SUFFIX)
+    text = render(profile_of(options.files[0], options.store)[0])
+    write_output(target, text, new=options.output is None, public=options.public)
+    print(printable_line(f"Wrote {target} ({len(text.encode()) / 1e3:.0f} kB); open it in https://ui.perfetto.dev."))
 
 
 def read_page(

@@ -63,7 +63,7 @@ def compare(options: CompareOptions) -> None:
     different = [incomparable(before, after) for before, after in loaded]
     refused = next((index for index, facts in enumerate(different) if facts), None)
     if refused is not None and not options.force:
-        raise UserError(_refusal(pairs[refused], different[refused]))
+        raise UserError(_refusal(pairs[refused], different[refused]), code="different_jobs")
     print_comparisons(pairs, loaded, different, options.json)
 
 
@@ -89,7 +89,7 @@ def _refuse_itself(names: Side, places: Sequence[str]) -> None:
     """Raise UserError if one place has two of the names: by their paths before they are read, by their ids after."""
     twice = next((name for name, place in zip(names, places, strict=True) if places.count(place) > 1), None)
     if twice is not None:
-        raise UserError(f"{twice} is on both sides: a profile does not differ from itself")
+        raise UserError(f"{twice} is on both sides: a profile does not differ from itself", code="same_run")
 
 
 def _refusal(pair: tuple[Side, Side], facts: Sequence[DifferingFact]) -> str:
@@ -166,7 +166,7 @@ def _decided(
     facts = incomparable(list(baseline.values()), list(profiles.values())) if baseline else ()
     if facts:
         differing = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
-        raise UserError(f"--against {next(iter(baseline))}: it is another job, in {differing}")
+        raise UserError(f"--against {next(iter(baseline))}: it is another job, in {differing}", code="different_jobs")
     before, after = ([attribute(profile, name) for name, profile in side.items()] for side in (baseline, profiles))
     return [
         *(required(requirement, profiles) for requirement in requirements),
