@@ -78,9 +78,8 @@ def _part(seconds: tuple[float, ...], number: int, most: int) -> int:
 
 
 def _slice(name: str, kind: str, begin: int, length: int, args: Event | None = None) -> Event:
-    return {
-        "ph": "X", "name": name, "cat": kind, "ts": begin / 1000, "dur": length / 1000, **({"args": args} if args else {})
-    }  # fmt: skip
+    told = {"args": args} if args else {}
+    return {"ph": "X", "name": name, "cat": kind, "ts": begin / 1000, "dur": length / 1000, **told}
 
 
 def _nanoseconds(seconds: float) -> int:

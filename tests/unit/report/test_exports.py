@@ -89,7 +89,7 @@ def test_a_node_exporter_serves_the_text_file(files: list[str], monkeypatch: Pat
         pytest.skip("no node exporter; the gate installs prometheus-node-exporter")
     assert run(monkeypatch, "export", *files, "--to", "openmetrics", "-o", str(tmp_path / "stash.prom")) == 0
     with socket.create_server(("127.0.0.1", 0)) as free:
-        address = "127.0.0.1:%d" % free.getsockname()[1]
+        address = f"127.0.0.1:{free.getsockname()[1]}"
     words = ["--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={tmp_path}"]
     exporter = subprocess.Popen([program, *words, f"--web.listen-address={address}"], stderr=subprocess.DEVNULL)
     try:
