@@ -61,6 +61,8 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "Hand profiles to another tool: what was measured, on what, and the verdict."),
         ("store", "store.command", "app", _KEEP,
          "Keep profiles and probes in a folder, or wherever fsspec reaches: add, compact, verify."),
+        ("mcp", "mcp_server.command", "mcp", _AROUND,
+         "Serve Stash's tools to an agent, by the Model Context Protocol on standard input and output."),
         ("catalog", "catalog.command", "app", _AROUND,
          "List what can be rented, cheapest first, with the price, its date and its source."),
         ("restore", "measure.restore_command", "restore", _AROUND,
