@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ def test_every_class_has_a_code_of_its_own_and_an_error_may_have_another():
     assert [each("x").code for each in classes] == ["failed", "usage", "unit", "artefact", "store", "job"]
     assert ArtefactError("x", code="artefact_newer").code == "artefact_newer"
     assert str(ArtefactError("x", code="artefact_newer")) == "x"
+
+
+def test_every_code_is_on_the_page_that_promises_them():
+    page = (ROOT / "docs/how-to/integrations.md").read_text().partition("## Errors for programs")[2]
+    sources = "".join(path.read_text() for path in (ROOT / "src/stash").rglob("*.py"))
+    given = set(re.findall(r'\bcode="(\w+)"', sources)) | set(
+        re.findall(r'^    code = "(\w+)"$', sources, re.MULTILINE)
+    )
+    assert len(given) > 12
+    assert given == set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))))
 
 
 @pytest.mark.parametrize(
