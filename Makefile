@@ -5,7 +5,7 @@
 # make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
 # make faults what goes wrong on real machines, done to real profiles, and a table of every case (root)
 # make compat real projects (timm, keras, transformers …) under Stash, and a table of them
-# make docs   every field of every file format, from docstrings: build/docs/format.md
+# make docs   every field of every file format, from docstrings: build/docs/format.md; docs/llms.txt
 # make house  the shape of the sources in figures
 # make validate every prediction against measurements it was not fitted to, and build/validation.md (root)
 # make choices what recommended machines cost more than the best ones, and build/recommendation.md (root; 3/4 h)
@@ -136,6 +136,7 @@ compat: $(BIN)/stash
 
 docs: $(BIN)/stash
 	$(BIN)/python -m bench.docs.format
+	$(BIN)/python -m bench.docs.llms
 
 house:
 	$(PYTHON) bench/house.py

@@ -185,6 +185,8 @@ def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path)
         ("recommend", {"runs": ["two.stash.json"], "options": {"samples": "1M", "launch": "sky"}}, "usage"),
         ("profile", {"command": ["sky", "launch", "job.yaml"]}, "costs_money"),
         ("profile", {"command": ["bash", "-c", "cd x && /usr/bin/sbatch job.sh"]}, "costs_money"),
+        ("profile", {"command": ["nice", "python", "-m", "sky.cli", "launch"]}, "costs_money"),
+        ("profile", {"command": ["uv", "run", "modal", "run", "train.py"]}, "costs_money"),
         ("profile", {"command": []}, "usage"),
         ("profile", {"command": ["nothing.py"]}, "usage"),
         ("profile", {"command": ["train.py"], "seconds": 1e9}, "usage"),

@@ -17,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +120,12 @@ def refuse_to_rent(command: Sequence[str]) -> None:
     words = [word for word in command if not re.fullmatch(r"\w+=.*", word) and word not in ("env", "exec", "nohup")]
     if not words:
         raise UserError("command is empty; give what trains, like ['train.py', '--lr', '0.1']")
-    programs = {Path(words[0]).name}
-    if "-c" in words or words[0] == "-m" or "-m" in words[:2]:  # a shell's lines; a module is a program as well
-        programs |= {Path(each).name for word in words for each in re.findall(r"[\w./-]+", word)}
+    if words[0].endswith(".py"):  # what follows is the script's own
+        return
+    # Programs that start others (sudo, nice, uv run), a module, and a shell's lines.
+    programs = {Path(word).name for word in words[:3]}
+    for flag, what in pairwise(words):
+        programs |= set(re.findall(r"[\w-]+", what)) if flag in ("-m", "-c") else set()
     rents = sorted(programs & _RENTS)
     if rents:
         raise UserError(
