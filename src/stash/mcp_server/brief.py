@@ -83,7 +83,10 @@ class Handles:
         for old in list(self._documents)[:-_KEPT]:
             del self._documents[old]
         told = {**about, **picked(document, keys), "more": handle}
-        return next(text for items, length in _CUTS if fits(text := _json(cut(told, items, length))))
+        for items, length in _CUTS:
+            if fits(text := _json(cut(told, items, length))):
+                return text
+        return _json({"keys": [name[:20] for name in document][:50], "more": handle})  # too many to say more of any
 
     def piece(self, handle: str, path: str, offset: int) -> str:
         """What stands at ``path`` of a document, from a character on; raises UserError."""
@@ -95,10 +98,11 @@ class Handles:
         text = json.dumps(found, ensure_ascii=False, indent=1)
         if not 0 <= offset <= len(text):
             raise UserError(f"offset={offset}: {path or handle} has {len(text)} characters")
-        for length in (3400, 1600, 800):  # letters of several bytes, and escapes
+        answer = ""
+        for length in (3400, 1600, 500):  # letters of several bytes, and escapes
             end = offset + length
-            piece = {"path": path, "text": text[offset:end], "next_offset": end if end < len(text) else None}
-            if fits(answer := _json(piece)):
+            answer = _json({"text": text[offset:end], "next_offset": end if end < len(text) else None})
+            if fits(answer):
                 break
         return answer
 
