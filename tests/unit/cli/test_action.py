@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from socketserver import UnixStreamServer
+from threading import Thread
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -139,6 +143,61 @@ def test_the_next_run_writes_its_comment_again_beside_those_of_others(runner: Ru
     other, ours = runner.comments
     assert other == "looks good to me"
     assert "### Stash check: passes" in ours
+
+
+class Comments(BaseHTTPRequestHandler):
+    """GitHub's interface to the comments of one pull request."""
+
+    kept: ClassVar[list[dict[str, Any]]] = [{"id": 100, "body": "looks good to me"}]
+
+    def do_GET(self) -> None:
+        self.answer(200, self.kept)
+
+    def do_POST(self) -> None:
+        assert self.path == "/repos/we/job/issues/7/comments"
+        self.kept.append({"id": 100 + len(self.kept), **self.sent()})
+        self.answer(201, self.kept[-1])
+
+    def do_PATCH(self) -> None:
+        (comment,) = [each for each in self.kept if self.path == f"/repos/we/job/issues/comments/{each['id']}"]
+        comment.update(self.sent())
+        self.answer(200, comment)
+
+    def sent(self) -> Any:
+        assert self.headers["Authorization"] == "token secret"
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def answer(self, code: int, document: Any) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(json.dumps(document).encode())
+
+    def log_message(self, *words: Any) -> None:
+        """Nothing."""
+
+    def address_string(self) -> str:
+        return "a socket"
+
+
+def test_the_real_gh_writes_one_comment_and_writes_it_again(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    gh = shutil.which("gh")
+    if gh is None:
+        pytest.skip("no gh; the gate installs it")
+    (runner.folder / "bin/gh").unlink()
+    monkeypatch.setenv("GH_CONFIG_DIR", str(runner.folder))
+    (runner.folder / "config.yml").write_text("http_unix_socket: gh.sock\n")
+    monkeypatch.setattr(Comments, "kept", Comments.kept[:])
+    monkeypatch.chdir(runner.folder)
+    with UnixStreamServer("gh.sock", Comments) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        assert runner.run(profile=SLOW, baseline=FAST) == 1
+        assert runner.run(profile=FAST, baseline=SLOW) == 0
+        server.shutdown()
+    other, ours = Comments.kept
+    assert other == {"id": 100, "body": "looks good to me"}
+    assert ours["body"].startswith("<!-- stash -->\n### Stash check: passes\n")
+    assert "no comment was written" not in runner.printed
 
 
 def test_what_is_undecided_warns_or_fails_as_asked(runner: Runner) -> None:
