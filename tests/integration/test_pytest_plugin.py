@@ -47,10 +47,10 @@ def train(seconds):
             optimizer.step()
 
 def test_it_is_quick(stash_budget):
-    assert stash_budget(train, 0.0, seconds=2, step="5s", prep="1s").workload.name == "train"
+    assert stash_budget(train, 0.0, seconds=8, step="5s", prep="1s").workload.name == "train"
 
 def test_its_loader_is_not_slow(stash_budget):
-    stash_budget(train, 0.01, seconds=2, prep="1ms")
+    stash_budget(train, 0.01, seconds=8, prep="1ms")
 """
 
 
@@ -71,7 +71,7 @@ def test_a_real_training_step_keeps_its_budget_or_fails(pytester: pytest.Pyteste
     by_name = [(each.get("name"), float(each.get("value") or "nan")) for each in properties]
     preps = [value for name, value in by_name if name == "stash.prep_seconds"]
     assert len(preps) == 2
-    assert preps[1] == pytest.approx(0.04, rel=0.4)  # four samples of 10 ms
+    assert preps[1] == pytest.approx(0.04, rel=0.5)  # four samples of 10 ms
 
 
 def called(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> dict[str, object]:
