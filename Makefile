@@ -136,6 +136,7 @@ compat: $(BIN)/stash
 	$(BIN)/python -m tests.compat $(if $(ONLY),--only $(ONLY))
 
 docs: $(BIN)/stash
+	$(BIN)/python -m bench.docs.llms
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 house:

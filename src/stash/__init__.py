@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stash.analysis.attribution import attribute
     from stash.core.artefact import load, save
     from stash.measure.agent.watch import step, watch
-    from stash.measure.launcher.function import profile
+    from stash.measure.from_python import profile
     from stash.store.data_frames import frame
 
 _HOMES = {
@@ -28,18 +28,23 @@ _HOMES = {
     "watch": "stash.measure.agent.watch",
     "load": "stash.core.artefact",
     "save": "stash.core.artefact",
-    "profile": "stash.measure.launcher.function",
+    "profile": "stash.measure.from_python",
+    "load_ipython_extension": "stash.measure.from_python",
     "attribute": "stash.analysis.attribution",
     "frame": "stash.store.data_frames",
 }
 
 
-def _shown_in_a_notebook(profile: Any) -> str:
+def _as_html(profile: Any) -> str:
     """A profile's cell; what draws it is loaded when a notebook first asks."""
     return import_module("stash.report.notebook").render(profile)  # type: ignore[no-any-return]
 
 
-notebooks.show_with(_shown_in_a_notebook)
+def _as_text(profile: Any) -> str:
+    return import_module("stash.report.notebook").render_text(profile)  # type: ignore[no-any-return]
+
+
+notebooks.show_with(_as_html, _as_text)
 
 
 def __getattr__(name: str) -> Any:

@@ -105,12 +105,13 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
 
 def _refuse_damaged(profile: Profile, named: str) -> None:
     if profile.blocks and not profile.ranks:
-        raise ArtefactError(f"{named} is damaged: it names no rank; profile again")
+        raise ArtefactError(f"{named} is damaged: it names no rank; profile again", code="artefact_damaged")
     for block in profile.blocks:
         if block.steps > 0 and not 0 < block.seconds < math.inf:
             raise ArtefactError(
                 f"{named} is damaged: rank {block.rank}'s steps under {block.rung} in round {block.round} are said "
-                f"to take {block.seconds:g} s; profile again"
+                f"to take {block.seconds:g} s; profile again",
+                code="artefact_damaged",
             )
 
 

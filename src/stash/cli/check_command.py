@@ -137,7 +137,7 @@ def _decided(
     facts = incomparable(list(baseline.values()), list(profiles.values())) if baseline else ()
     if facts:
         differing = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
-        raise UserError(f"--against {next(iter(baseline))}: it is another job, in {differing}")
+        raise UserError(f"--against {next(iter(baseline))}: it is another job, in {differing}", code="different_jobs")
     before, after = ([attribute(profile, name) for name, profile in side.items()] for side in (baseline, profiles))
     return [
         *(required(requirement, profiles) for requirement in requirements),

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from stash.cli import completion
-from stash.core.errors import StashError
-from stash.core.printable import printable, printable_line, shortened
+from stash.core.errors import StashError, UserError, error_document
+from stash.core.printable import printable, printable_line, shortened, strict_json
 from stash.ui.arguments import readers_may_leave
 from stash.ui.commands import App, LazyCommand, LazyGroup
 
@@ -60,6 +60,8 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "Keep profiles and probes in a folder, or wherever fsspec reaches: add, compact, verify."),
         ("lab", "lab.command", "app", _AROUND,
          "Workloads, data sets and an emulated cluster: what experiments on this machine need."),
+        ("mcp", "mcp_server.command", "mcp", _AROUND,
+         "Serve Stash's tools to an agent, by the Model Context Protocol on standard input and output."),
         ("restore", "measure.restore_command", "restore", _AROUND,
          "Put back the files that a profile had replaced when it was killed."),
     )
@@ -154,6 +156,8 @@ def _run() -> int:
         from stash.core.secrets import masked_text
 
         text = printable(masked_text(shortened(str(error), _MAX_CHARACTERS)))
+        if error.as_json:
+            print(strict_json(error_document(error.code, text)))
         print(f"error: {text}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -161,5 +165,7 @@ def _run() -> int:
         return 130
     except _ClickException as error:
         error.message = printable_line(error.message)
+        if getattr(error, "as_json", False):
+            print(strict_json(error_document(UserError.code, error.format_message())))
         error.show()
         return 2

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _STUDIES = (".yaml", ".yml")
 _PAGES, _DRAWN = ("html", "md"), tuple(ending.removeprefix(".") for ending in PICTURES)
-FORMATS = (*_PAGES, *_DRAWN)
+_TRACE = "perfetto"
+FORMATS = (*_PAGES, *_DRAWN, _TRACE)
 _FOLDER = "figures"
 _NARROWEST, _WIDEST = 60.0, 1000.0
 
@@ -58,7 +59,8 @@ class ReportOptions(Options):
     format: tuple[str, ...] | None = option(
         "FORMATS",
         f"{', '.join(FORMATS)}, or several like html,svg; else as --output ends, or html. A picture is made of every "
-        "chart, with fonts embedded and colours that the colour-blind tell apart.",
+        "chart, with fonts embedded and colours that the colour-blind tell apart. perfetto is a trace of the stamped "
+        "steps of one profile, for ui.perfetto.dev.",
         _formats,
     )  # fmt: skip
     output: Path | None = option(
@@ -91,6 +93,10 @@ class ReportOptions(Options):
             )
         if self.in_folder and ending in (".html", ".md"):
             raise UserError(f"--output {self.output}: several files are written; name a folder, like -o {_FOLDER}")
+        if _TRACE in self.formats and (len(self.formats) > 1 or len(self.files) > 1 or self.probe is not None):
+            raise UserError(
+                "--format perfetto is a trace of one profile; name one, and no other format, and no --probe"
+            )
         if self.open and "html" not in self.formats:
             raise UserError("--open is for a browser, which shows a page of HTML; leave it out, or add --format html")
         if self.width is not None and not self.drawn:
@@ -127,6 +133,9 @@ def report(options: ReportOptions) -> None:
 
         stash report train.stash.json --format md >> "$GITHUB_STEP_SUMMARY"
     """
+    if options.formats == (_TRACE,):
+        _write_trace(options)
+        return
     with no_garbage():
         _write_folder(options) if options.in_folder else _write_page(options)
 
@@ -144,6 +153,16 @@ def _write_page(options: ReportOptions) -> None:
     print(printable_line(f"Wrote {target} ({len(text.encode()) / 1e3:.0f} kB)."))
     if options.open:
         _open(target)
+
+
+def _write_trace(options: ReportOptions) -> None:
+    from stash.report.trace import SUFFIX, render
+    from stash.store.storing import profile_of
+
+    target = output_file(options.output, _short(options.files[0]), SUFFIX)
+    text = render(profile_of(options.files[0], options.store)[0])
+    write_output(target, text, new=options.output is None, public=options.public)
+    print(printable_line(f"Wrote {target} ({len(text.encode()) / 1e3:.0f} kB); open it in https://ui.perfetto.dev."))
 
 
 def _write_folder(options: ReportOptions) -> None:

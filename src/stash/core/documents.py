@@ -198,7 +198,9 @@ def content_of(source: Path, kind: DocumentKind) -> bytes:
     try:
         return read_up_to(source, MAX_BYTES)
     except FileNotFoundError:
-        raise ArtefactError(f"there is no file {source}{_suggestions(source, kind)}") from None
+        raise ArtefactError(
+            f"there is no file {source}{_suggestions(source, kind)}", code="artefact_missing"
+        ) from None
     except IsADirectoryError:
         suggestions = _suggestions(source / "x", kind)
         raise ArtefactError(f"{source} is a folder, not a {kind.name}{suggestions}") from None
@@ -219,7 +221,8 @@ def parsed(content: bytes, source: Path, kind: DocumentKind, read: Callable[[str
     except json.JSONDecodeError as error:
         if text.lstrip().startswith("{"):
             where = f"line {error.lineno}, column {error.colno}"
-            raise ArtefactError(f"{source} is damaged or cut short: its JSON breaks at {where}") from None
+            broken = f"{source} is damaged or cut short: its JSON breaks at {where}"
+            raise ArtefactError(broken, code="artefact_damaged") from None
         raise ArtefactError(f"{is_not} it is not JSON") from None
     except (ValueError, RecursionError) as error:  # an integer of thousands of digits; very many brackets
         what = "its brackets are nested too deep" if isinstance(error, RecursionError) else "a number is too long"
@@ -235,7 +238,9 @@ def _refuse_other(document: Document, source: Path, kind: DocumentKind) -> None:
     """Raise ArtefactError for a document of another kind."""
     other = kind_of(document)
     if other not in (None, kind) and (other.mark in document or kind.version not in document):
-        raise ArtefactError(f"{source} is a {other.name} of `{other.command}`, not a {kind.name}; {kind.hint}")
+        raise ArtefactError(
+            f"{source} is a {other.name} of `{other.command}`, not a {kind.name}; {kind.hint}", code="artefact_kind"
+        )
 
 
 def migrated(
@@ -250,7 +255,8 @@ def migrated(
     if version > newest:
         raise ArtefactError(
             f"{source} was made by a newer Stash (schema {version}; this one reads up to {newest}); "
-            "upgrade Stash to read it"
+            "upgrade Stash to read it",
+            code="artefact_newer",
         )
     while version < newest:
         step = migrations.get(version)

@@ -12,11 +12,16 @@ if TYPE_CHECKING:
 _shown: list[Callable[[object], str]] = []
 
 
-def show_with(render: Callable[[object], str]) -> None:
-    """From now on records are shown as ``render`` makes them."""
-    _shown[:] = [render]
+def show_with(html: Callable[[object], str], text: Callable[[object], str]) -> None:
+    """From now on records are shown as these two make them."""
+    _shown[:] = [html, text]
 
 
 def html_of(record: object) -> str | None:
     """A record as a fragment of HTML, or ``None`` where nothing was named to make one."""
     return _shown[0](record) if _shown else None
+
+
+def text_of(record: object) -> str:
+    """A record as a few lines of text; only its class where nothing was named to make them."""
+    return _shown[1](record) if _shown else f"<{type(record).__name__}>"

@@ -1,16 +1,19 @@
 """Live progress of a profile: what is being measured now, how far that is, and the breakdown so far.
 
-On a terminal one updating panel; where nothing can be updated (a log, a pipe, ``TERM=dumb``) lines of text, never
-more than a few dozen. Only arranges what it is given.
+On a terminal, or below a notebook's cell, one updating panel; where nothing can be updated (a log, a pipe,
+``TERM=dumb``) lines of text, never more than a few dozen. Only arranges what it is given.
 """
 
 from __future__ import annotations
 
+import html
+import io
 import math
 import time
 from collections.abc import Callable
+from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -47,6 +50,7 @@ _PHASES = {
     "warm": "real batches, files in memory",
     "cold": "real batches, files on disk",
 }
+_NOTEBOOK_COLUMNS, _REDRAWN_SECONDS = 88, 0.25
 _LINES = 20
 """In a log, of all rounds within the budget; fast jobs take hundreds of rounds."""
 
@@ -141,6 +145,52 @@ class Progress:
         forecast = _forecast(moment.round_seconds, self._wishes.budget) if moment else ""
         lines = [head, *(Text(f"  {line}", style="dim") for line in (*far, forecast) if line)]
         return Group(*lines, *([] if self._table is None else [self._table]))
+
+
+class NotebookProgress(Progress):
+    """The same below a notebook's cell: one output that is written again, without widgets to install."""
+
+    def __init__(self, session: ProfileSession, clock: Callable[[], float] = time.monotonic) -> None:
+        console = Console(file=io.StringIO(), width=_NOTEBOOK_COLUMNS, color_system=None, force_jupyter=False)
+        super().__init__(session, console, clock)
+        self._above: list[str] = []
+        self._drawn = clock()
+
+    def __enter__(self) -> NotebookProgress:
+        self._output: Any = import_module("IPython.display").display(self._bundle(), raw=True, display_id=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        took = f"{self._clock() - self._since:.0f} s"
+        done = f"{self._title}: profiled in {took}" if error is None else f"{self._title}: ended after {took}"
+        self._output.update(_preformatted(done), raw=True)
+
+    def show(self, moment: Moment) -> None:
+        """Take note, and draw it: a round's end at once, else four times a second."""
+        super().show(moment)
+        if moment.breakdown is not None and moment.profile is not None:
+            self._table = _table(moment.breakdown, moment.profile, plain=True)
+        if moment.breakdown is not None or self._clock() - self._drawn >= _REDRAWN_SECONDS:
+            self._drawn = self._clock()
+            self._output.update(self._bundle(), raw=True)
+
+    def _print_above(self, line: str) -> None:
+        self._above += [line] if line else []
+
+    def _print(self, line: str) -> None:
+        """Lines of a log, which the panel says as well."""
+
+    def _bundle(self) -> dict[str, str]:
+        with self._console.capture() as drawn:
+            self._console.print(*self._above, self, sep="\n")
+        return _preformatted(drawn.get())
+
+
+def _preformatted(text: str) -> dict[str, str]:
+    """By media type, as a notebook takes it."""
+    return {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
 
 
 def _forecast(round_seconds: float | None, budget: float) -> str:

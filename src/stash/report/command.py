@@ -59,7 +59,7 @@ def compare(options: CompareOptions) -> None:
     different = [incomparable(before, after) for before, after in loaded]
     refused = next((index for index, facts in enumerate(different) if facts), None)
     if refused is not None and not options.force:
-        raise UserError(_refusal(pairs[refused], different[refused]))
+        raise UserError(_refusal(pairs[refused], different[refused]), code="different_jobs")
     print_comparisons(pairs, loaded, different, options.json)
 
 
@@ -85,7 +85,7 @@ def _refuse_itself(names: Side, places: Sequence[str]) -> None:
     """Raise UserError if one place has two of the names: by their paths before they are read, by their ids after."""
     twice = next((name for name, place in zip(names, places, strict=True) if places.count(place) > 1), None)
     if twice is not None:
-        raise UserError(f"{twice} is on both sides: a profile does not differ from itself")
+        raise UserError(f"{twice} is on both sides: a profile does not differ from itself", code="same_run")
 
 
 def _refusal(pair: tuple[Side, Side], facts: Sequence[DifferingFact]) -> str:

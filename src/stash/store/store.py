@@ -133,12 +133,13 @@ class Store:
         try:
             content = self.storage.read(name, MAX_BYTES)
         except FileNotFoundError:
-            raise StoreError(f"{name} is gone from {self.url}") from None
+            raise StoreError(f"{name} is gone from {self.url}", code="artefact_missing") from None
         known = storage.stored(name)
         if known is not None and storage.digest_of(content) != known.id:
             raise ArtefactError(
                 f"{self.url}/{name} is damaged: its content is not what its name says; "
-                f"`stash store verify {self.url}` looks at all"
+                f"`stash store verify {self.url}` looks at all",
+                code="artefact_damaged",
             )
         return artefacts.from_bytes(content, Path(name))
 

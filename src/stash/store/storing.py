@@ -133,7 +133,8 @@ def found(word: str, url: str | None = None) -> FoundRun:
         return _of_store(opened_store, opened_store.find(word))
     if named is None and not path.exists() and _LIKE_AN_ID.fullmatch(word):
         raise ArtefactError(
-            f"there is no file {word}; if it is an id, say of which store: --store URL, or STASH_STORE=URL"
+            f"there is no file {word}; if it is an id, say of which store: --store URL, or STASH_STORE=URL",
+            code="artefact_missing",
         )
     return FoundRun(load_any(path), str(path.resolve()))
 

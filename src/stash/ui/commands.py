@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from stash.core.errors import UserError
+from stash.core.errors import StashError, UserError
 from stash.core.printable import printable_line
 from stash.ui.options import Option, Options, declarations
 
@@ -32,7 +32,22 @@ class _HelpIsAFlag:
 
 
 class OneCommand(_HelpIsAFlag, TyperCommand):
-    """One command."""
+    """One command; its errors say whether it was asked for JSON."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except StashError as error:
+            error.as_json = ctx.params.get("json") is True
+            raise
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        wants_json = "--json" in args and any(each.name == "json" for each in self.params)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # click's own, whose class some versions of typer keep to themselves
+            error.as_json = wants_json  # type: ignore[attr-defined]
+            raise
 
 
 class CommandGroup(_HelpIsAFlag, TyperGroup):

@@ -112,6 +112,7 @@ def _printed(parts: Sequence[RenderableType], width: int, colour: bool) -> str:
         file=io.StringIO(),
         width=width,
         force_terminal=colour,
+        force_jupyter=False,  # where it would show what it prints by itself
         color_system="256" if colour else None,
         highlight=False,
         emoji=False,

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+import stash
 from stash.core import notebooks
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_record_is_shown_by_whoever_was_named_last(monkeypatch):
     monkeypatch.setattr(notebooks, "_shown", [])
     assert notebooks.html_of("a record") is None
-    notebooks.show_with(lambda record: f"first {record}")
-    notebooks.show_with(lambda record: f"second {record}")
-    assert notebooks.html_of("a record") == "second a record"
+    assert notebooks.text_of("a record") == "<str>"
+    for number in ("first", "second"):
+        notebooks.show_with(lambda record, n=number: f"<{n}>{record}", lambda record, n=number: f"{n} {record}")
+    assert notebooks.html_of("a record") == "<second>a record"
+    assert notebooks.text_of("a record") == "second a record"
 
 
 def test_the_package_names_one_and_loads_it_only_when_it_is_asked():
@@ -28,3 +36,22 @@ def test_the_package_names_one_and_loads_it_only_when_it_is_asked():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "True", "True", "False"]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [*sorted(ROOT.glob("tests/golden/*.stash.json")), ROOT / "docs/pictures/squeezenet1_0.stash.json"],
+    ids=str,
+)
+def test_the_text_of_a_profile_is_short_and_plain(file):
+    for text in (repr(stash.load(file)), str(stash.load(file))):
+        lines = text.splitlines()
+        assert 5 < len(lines) <= 40
+        assert max(map(len, lines)) <= 80
+        assert text.isascii()
+        assert "compute" in text
+
+
+def test_the_text_of_a_profile_of_nothing_says_why():
+    nothing = stash.load(ROOT / "tests/golden/one-node.stash.json").model_copy(update={"blocks": ()})
+    assert "has no complete round" in repr(nothing)

@@ -6,6 +6,12 @@ MLflow and W&B are no part of the development environment; with them installed, 
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +25,8 @@ from stash.core.records.profile import Profile
 from stash.report.export.exported_runs import exported
 from stash.report.export.openmetrics import render
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests/golden"
 HOSTILE = 'a"b\\c\nd{e="f"} # EOF\x1b[2J<b>é'
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
@@ -65,14 +72,67 @@ def test_openmetrics_text_is_valid_and_keeps_every_value(profiles: list[Profile]
     families = {
         family.name: family for family in parser.text_string_to_metric_families(render([*map(exported, profiles)]))
     }
-    assert {"stash_run", "stash_step_seconds", "stash_stall_seconds", "stash_stall_share"} <= set(families)
+    assert {"stash_run_info", "stash_step_seconds", "stash_stall_seconds", "stash_stall_share"} <= set(families)
     assert families["stash_step_seconds"].unit == "seconds"
     steps = {sample.labels["workload"]: sample.value for sample in families["stash_step_seconds"].samples}
     assert steps["resnet18"] == pytest.approx(0.176)
     assert len(steps) == 3
     stalls = [s for s in families["stash_stall_seconds"].samples if s.labels["workload"] == "resnet18"]
     assert sum(sample.value for sample in stalls) == pytest.approx(0.176)
-    assert {s.labels["fact_precision"] for s in families["stash_run"].samples} == {"float32", "unknown"}
+    assert {s.labels["fact_precision"] for s in families["stash_run_info"].samples} == {"float32", "unknown"}
+
+
+def test_a_node_exporter_serves_the_text_file(files: list[str], monkeypatch: Patch, tmp_path: Path) -> None:
+    """Prometheus' older text format, which its textfile collector reads, has fewer types; it refuses a whole file."""
+    program = shutil.which("prometheus-node-exporter") or shutil.which("node_exporter")
+    if program is None:
+        pytest.skip("no node exporter; the gate installs prometheus-node-exporter")
+    assert run(monkeypatch, "export", *files, "--to", "openmetrics", "-o", str(tmp_path / "stash.prom")) == 0
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    words = ["--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={tmp_path}"]
+    exporter = subprocess.Popen([program, *words, f"--web.listen-address={address}"], stderr=subprocess.DEVNULL)
+    try:
+        served = first_answer(f"http://{address}/metrics")
+    finally:
+        exporter.kill()
+        exporter.wait()
+    assert "node_textfile_scrape_error 0" in served
+    assert len(re.findall(r"^stash_step_seconds{.*} 0", served, re.MULTILINE)) == len(files)
+
+
+def first_answer(url: str) -> str:
+    for _ in range(100):
+        try:
+            return str(urllib.request.urlopen(url).read().decode())
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(f"nothing answers at {url}")
+
+
+def test_types_are_those_of_the_older_text_format_too(profiles: list[Profile]) -> None:
+    text = render([*map(exported, profiles)])
+    types = {line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert types == {"gauge"}
+    families = pytest.importorskip("prometheus_client.parser").text_string_to_metric_families(text)
+    assert sum(len(family.samples) for family in families) == len(re.findall(r"^stash", text, re.MULTILINE))
+
+
+def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported(profiles: list[Profile]) -> None:
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    exported_families = parser.text_string_to_metric_families(render([*map(exported, profiles)]))
+    labels = {family.name: set(family.samples[0].labels) for family in exported_families}
+    dashboard = json.loads((ROOT / "docs/how-to/grafana.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries += [v["query"] for v in dashboard["templating"]["list"] if v["type"] == "query"]
+    assert len(queries) == 5
+    for query in queries:
+        found = re.fullmatch(r'(?:label_values\()?(stash_\w+)(?:\{(\w+)="\$\w+"\}|, (\w+)\))', query)
+        assert found is not None, query
+        assert (found[2] or found[3]) in labels[found[1]], query
+    legends = {target["legendFormat"] for panel in dashboard["panels"] for target in panel["targets"]}
+    assert {name for each in legends for name in re.findall(r"{{(\w+)}}", each)} <= labels["stash_stall_seconds"]
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
 def test_openmetrics_of_one_round_has_no_intervals() -> None:

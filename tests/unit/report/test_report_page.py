@@ -209,7 +209,9 @@ def test_a_profile_shows_itself_in_a_notebook() -> None:
     outline = Outline(fragment)
     assert (outline.wrong, outline.open) == ([], [])
     assert "The network stall takes " in fragment
-    assert 'class="chart"' in fragment
+    assert outline.count["tr"] == 8  # the stalls and the step
+    assert 'class="strip"' in fragment
+    assert len(fragment) < 10_000
     assert outline.fetched == []
     assert "script" not in outline.count
 

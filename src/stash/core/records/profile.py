@@ -396,6 +396,12 @@ class Profile(Record):
     def nodes(self) -> int:
         return len({rank.node for rank in self.ranks})
 
+    def __repr__(self) -> str:
+        """The verdict and the table of stalls; ``model_dump()`` has everything."""
+        return notebooks.text_of(self)
+
+    __str__ = __repr__
+
     def _repr_html_(self) -> str | None:
         """What a notebook shows; ``None``, for its text, where nobody offered to draw it."""
         return notebooks.html_of(self)

@@ -13,7 +13,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -297,9 +297,20 @@ def _fewer(climbed: tuple[str, ...]) -> tuple[str, ...]:
     return (climbed[0], replayed[-1] if len(replayed) > 1 else climbed[1])
 
 
-def measure(job: Job, cluster: Cluster, wishes: ProfileOptions) -> Profile:
+Watching = Callable[[ProfileSession], AbstractContextManager[Watcher]]
+"""Shows a session's progress while the context is entered."""
+
+
+def unwatched(session: ProfileSession) -> AbstractContextManager[Watcher]:
+    """Shows nothing."""
+    return nullcontext(lambda moment: None)
+
+
+def measure(job: Job, cluster: Cluster, wishes: ProfileOptions, watching: Watching = unwatched) -> Profile:
     """Profile ``job`` and return the artefact; raises JobError when nothing could be measured."""
-    result = ProfileSession(job, cluster, wishes).run()
+    session = ProfileSession(job, cluster, wishes)
+    with watching(session) as watcher:
+        result = session.run(watcher)
     if result.profile is not None:
         return result.profile
     if result.interrupted:

@@ -1,6 +1,7 @@
 """OpenMetrics text, as Prometheus and its like read it: https://openmetrics.io (1.0.0).
 
-Families one after the other, with every run's samples in each. No timestamps: the node exporter takes none.
+Families one after the other, with every run's samples in each. No timestamps, and no type that Prometheus' older text
+format lacks (``info``): the node exporter's textfile collector reads that and refuses a file that has either.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MEANING = {
 
 def render(runs: Sequence[ExportedRun]) -> str:
     """The text of all runs, ending as the format wants."""
-    lines = ["# TYPE stash_run info", "# HELP stash_run What was profiled, and on what."]
+    lines = ["# TYPE stash_run_info gauge", "# HELP stash_run_info What was profiled, and on what."]
     for run in runs:
         facts = {f"fact_{_label(name)}": value for name, value in run.facts.items()}
         lines.append(_sample("stash_run_info", {**_of(run), "created": run.created, **facts}, 1))

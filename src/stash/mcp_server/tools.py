@@ -1,0 +1,160 @@
+"""What each tool does: one of Stash's commands with ``--json``, in this process; a profile in one of its own.
+
+Only reads, predicts and profiles on this machine: no tool takes an option that rents, starts or writes elsewhere, and
+commands that are known to rent are not profiled. Knows nothing of the protocol.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from stash.cli.main import app
+from stash.core.errors import JobError, StashError, UserError
+from stash.core.printable import last_of
+from stash.core.records.base import SUFFIX
+from stash.mcp_server.brief import COMPARISON, DECISIONS, PLAN, WHATIF, Handles, keys_of
+from stash.plan.plan_options import PlanOptions
+from stash.predict.changes import Alteration
+from stash.report.output import output_file
+from stash.ui.options import declarations
+
+_RENTS = {
+    "aws", "az", "bsub", "eksctl", "gcloud", "kubectl", "modal", "qsub", "runpodctl", "salloc", "sbatch", "sky",
+    "srun", "stash", "terraform", "vastai",
+}  # fmt: skip
+"""Programs that start machines, or jobs elsewhere."""
+_NOT_ASKED = {"runs", "study", "store", "output", "launch", "json", "markdown", "pareto", "explain_type"}
+_MAX_SECONDS = 600
+
+_one_at_a_time = threading.Lock()
+"""What commands print is caught by taking ``sys.stdout``, of which there is one."""
+
+
+def options_of(model: type) -> dict[str, str]:
+    """Of an options model what an agent may give, and what it means."""
+    return {
+        name: f"{one.metavar or 'true'}: {one.help}"
+        for name, one in declarations(model).items()
+        if name not in _NOT_ASKED and not one.instead
+    }
+
+
+CHANGES, WISHES = options_of(Alteration), options_of(PlanOptions)
+
+
+def explain(handles: Handles, run: str) -> str:
+    document = _command("show", (), run)
+    return handles.answer(document, keys_of(document))
+
+
+def compare(handles: Handles, before: str, after: str) -> str:
+    (document,) = _command("compare", (), before, after)
+    return handles.answer(document, COMPARISON)
+
+
+def check(
+    handles: Handles, run: str, most: Sequence[str], least: Sequence[str], baseline: str | None,
+    slower: Sequence[str], require: Sequence[str],
+) -> str:  # fmt: skip
+    given = {
+        "max": most,
+        "min": least,
+        "slower": slower,
+        "require": require,
+        "against": [baseline] if baseline else [],
+    }
+    words = [f"--{name}={text}" for name, texts in given.items() for text in texts]
+    return handles.answer(_command("check", words, run), DECISIONS)
+
+
+def what_if(handles: Handles, run: str, changes: Mapping[str, str]) -> str:
+    return handles.answer(_command("whatif", _words(changes, CHANGES), run), WHATIF)
+
+
+def recommend(handles: Handles, runs: Sequence[str], options: Mapping[str, str]) -> str:
+    return handles.answer(_command("recommend", _words(options, WISHES), *runs), PLAN)
+
+
+async def profile(handles: Handles, command: Sequence[str], seconds: float, output: str | None) -> str:
+    refuse_to_rent(command)
+    if not 0 < seconds <= _MAX_SECONDS:
+        raise UserError(f"seconds={seconds:g}: it is more than 0 and at most {_MAX_SECONDS}")
+    target = output_file(None if output is None else Path(output), Path(command[0]).stem or "job", SUFFIX)
+    words = [sys.executable, "-m", "stash", "profile", f"--budget={seconds:g}", f"--output={target}"]
+    words += command if Path(command[0]).suffix == ".py" or command[0] == "-m" else ["--", *command]
+    with tempfile.TemporaryFile() as log:
+        process = await anyio.open_process(words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            code = await process.wait()
+        except BaseException:  # the client gave up: as Ctrl-C does, which puts the job's files back
+            process.send_signal(signal.SIGINT)
+            with anyio.CancelScope(shield=True):
+                await process.wait()
+            raise
+        log.seek(0)
+        printed = log.read().decode(errors="replace")
+    if code:
+        said = last_of(printed.rpartition("error: ")[2], 1500)
+        raise UserError(said) if code == UserError.exit_code else JobError(said)
+    document = _command("show", (), str(target))
+    return handles.answer(document, keys_of(document), file=str(target))
+
+
+def refuse_to_rent(command: Sequence[str]) -> None:
+    """Raise UserError for a command that is known to start machines or jobs elsewhere, or is none."""
+    words = [word for word in command if not re.fullmatch(r"\w+=.*", word) and word not in ("env", "exec", "nohup")]
+    if not words:
+        raise UserError("command is empty; give what trains, like ['train.py', '--lr', '0.1']")
+    if words[0].endswith(".py"):  # what follows is the script's own
+        return
+    # Programs that start others (sudo, nice, uv run), a module, and a shell's lines.
+    programs = {Path(word).name for word in words[:3]}
+    for flag, what in pairwise(words):
+        programs |= set(re.findall(r"[\w-]+", what)) if flag in ("-m", "-c") else set()
+    rents = sorted(programs & _RENTS)
+    if rents:
+        raise UserError(
+            f"{shlex.join(command)} is not started: {rents[0]} can start what costs money; profile what trains, here",
+            code="costs_money",
+        )
+
+
+def _words(given: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
+    """Options as on the command line; raises UserError for others."""
+    words = []
+    for key, value in given.items():
+        name = key.lstrip("-").replace("-", "_")
+        if name not in known:
+            raise UserError(f"there is no option {key}; there are {', '.join(known)}")
+        option = f"--{name.replace('_', '-')}"
+        words.append(option if known[name].startswith("true:") else f"{option}={value}")
+    return words
+
+
+def _command(name: str, options: Sequence[str], *files: str) -> Any:
+    """What the command prints as JSON; raises StashError."""
+    with _one_at_a_time, redirect_stdout(io.StringIO()) as printed, redirect_stderr(io.StringIO()):
+        try:
+            app([name, "--json", *options, "--", *files], standalone_mode=False)
+        except StashError:
+            raise
+        except Exception as error:  # click's, of what typer cannot parse
+            if not hasattr(error, "format_message"):
+                raise
+            raise UserError(error.format_message()) from None
+    return json.loads(printed.getvalue())

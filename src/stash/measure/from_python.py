@@ -1,0 +1,113 @@
+"""``stash.profile``, and the cell magic ``%%stash``: a function or a loop profiled from a program or a notebook."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from stash.core.errors import StashError, UserError
+from stash.core.interrupts import require_linux
+from stash.core.ladder import NAMES, parse_rungs
+from stash.core.records.profile import Profile
+from stash.measure.launcher.function import loop_text, measured
+from stash.measure.launcher.measurement import Watcher
+from stash.measure.launcher.profile_options import ProfileOptions
+from stash.measure.launcher.session import ProfileSession, unwatched
+from stash.measure.live import NotebookProgress, Progress
+from stash.ui.options import declarations
+
+
+def profile(
+    train: Callable[..., Any] | str,
+    *args: Any,
+    nproc_per_node: int | None = None,
+    precision: float | None = None,
+    budget: float = 60.0,
+    rungs: str | None = None,
+    isolate: bool = False,
+    data_root: str | None = None,
+    keep_logging: bool = False,
+    progress: bool | None = None,
+    variables: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> Profile:
+    """Profile ``train(*args, **kwargs)`` in a process of its own, or in several, and return the profile.
+
+    The function is what a script's ``main`` would be: it builds model and loader, and loops. Or it is the text of a
+    loop, with the ``variables`` that it names (``globals()``), of which the process gets copies. It runs in one new
+    process, or in ``nproc_per_node`` ranks; one that cannot start without ranks (it forms its process group from the
+    environment, ``init_process_group()``) gets one per GPU, or 2 on CPUs. So it works from a notebook, and what it
+    returns is lost. Measuring ends when the verdict holds, or when noise leaves every stall ± ``precision``, a
+    fraction of the step (0.01 is the command's ``--precision 1``); in any case after ``budget`` seconds. Live
+    ``progress`` is shown in notebooks and on terminals unless it is given as True or False. Raises JobError with the
+    function's own traceback when nothing could be measured, UserError for arguments that do not fit.
+    """
+    require_linux("stash.profile")
+    if precision is not None and not 0 < precision < 1:
+        raise UserError(
+            f"precision={precision:g}: it is a fraction of the step, more than 0 and less than 1; "
+            "write 0.02 for the ±2 % that the command calls --precision 2"
+        )
+    if not budget > 0:
+        raise UserError(f"budget={budget:g}: it must be more than 0 seconds")
+    if isinstance(train, str):
+        if args or kwargs:
+            raise UserError("the text of a loop takes no arguments; give what it names as variables={...}")
+        train = loop_text(train, variables or {})
+    wishes = ProfileOptions(
+        precision=precision, budget=budget, rungs=parse_rungs(rungs) if rungs else NAMES, isolate=isolate,
+        data_root=data_root, keep_logging=keep_logging,
+    )  # fmt: skip
+    shown = (_in_notebook() or sys.stderr.isatty()) if progress is None else progress
+    return measured(train, (args, kwargs), nproc_per_node, wishes, _watching if shown else unwatched)
+
+
+@contextmanager
+def _watching(session: ProfileSession) -> Iterator[Watcher]:
+    with (NotebookProgress if _in_notebook() else Progress)(session) as progress:
+        yield progress.show
+
+
+def _in_notebook() -> bool:
+    """Whether IPython runs in a kernel, whose front end shows HTML; IPython in a terminal is a terminal."""
+    ipython: Any = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext stash``."""
+
+    def stash(line: str, cell: str) -> Profile | None:
+        """%%stash [--budget SECONDS] [--precision PCT] [--nproc-per-node N] …: profile the loop in this cell."""
+        try:
+            nproc, wishes = _read(line)
+            loop = loop_text(shell.transform_cell(cell), shell.user_ns)
+            return measured(loop, ((), {}), nproc, wishes, _watching)
+        except StashError as error:  # a sentence; the traceback through Stash helps nobody
+            print(f"error: {error}", file=sys.stderr)
+            return None
+
+    shell.register_magic_function(stash, "cell")
+
+
+def _read(line: str) -> tuple[int | None, ProfileOptions]:
+    """The options after ``%%stash``, which are those of ``stash profile``; raises UserError."""
+    known = {one.name(name): (name, one.kind) for name, one in declarations(ProfileOptions).items()}
+    known["--nproc-per-node"] = ("nproc_per_node", "option")
+    given: dict[str, Any] = {}
+    words = shlex.split(line.replace("=", " "))
+    while words:
+        word = words.pop(0)
+        if word not in known:
+            raise UserError(f"%%stash knows no {word}; it knows {', '.join(known)}")
+        name, kind = known[word]
+        if kind == "option" and not words:
+            raise UserError(f"%%stash {word} needs a value")
+        given[name] = True if kind == "flag" else words.pop(0)
+    ranks = given.pop("nproc_per_node", None)
+    if ranks is not None and not (ranks.isdecimal() and int(ranks) > 0):
+        raise UserError(f"%%stash --nproc-per-node {ranks}: it is a whole number from 1 up")
+    return None if ranks is None else int(ranks), ProfileOptions(**given)

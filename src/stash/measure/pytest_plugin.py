@@ -1,0 +1,60 @@
+"""The pytest fixture ``stash_budget``: this training step may take so long, and its stalls be so large.
+
+pytest imports this module in every session where Stash is installed, so it imports nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from stash.analysis.limits import Decision
+    from stash.core.records.profile import Profile
+
+
+@pytest.fixture
+def stash_budget(request: pytest.FixtureRequest) -> Callable[..., Profile]:
+    """Call it with a training function, its arguments, and limits: ``stash_budget(train, step="250ms", prep="9ms")``.
+
+    The function is profiled as by ``stash.profile``, for at most ``seconds``, in ``nproc_per_node`` processes. Limits
+    are those of ``stash check --max``: the step or a stall, in time, or a stall as a share of the step (``"15%"``);
+    ``samples_per_second`` is one from below. A limit that is broken by the whole 95 % interval fails the test, one
+    inside the interval skips it. Returns the profile; JUnit XML has its figures as properties.
+    """
+
+    def within(
+        train: Callable[..., Any], *args: Any, seconds: float = 60.0, nproc_per_node: int | None = None,
+        samples_per_second: float | None = None, **limits: str,
+    ) -> Profile:  # fmt: skip
+        from stash.analysis.attribution import attribute
+        from stash.analysis.limits import held, parse
+        from stash.core.errors import UserError
+        from stash.measure.from_python import profile
+
+        wanted = [parse("--max", f"{name}={value}") for name, value in limits.items()]
+        if samples_per_second is not None:
+            wanted.append(parse("--min", f"samples/s={samples_per_second:g}"))
+        if not wanted:
+            raise UserError('stash_budget needs a limit, like step="250ms" or prep="20ms"')
+        found = profile(train, *args, budget=seconds, nproc_per_node=nproc_per_node, progress=False)
+        breakdown = attribute(found, "the profile")
+        figures = [("step", breakdown.step_seconds), *((stall.name, stall.seconds) for stall in breakdown.stalls)]
+        request.node.user_properties += [(f"stash.{name}_seconds", seconds) for name, seconds in figures]
+        _judge([held(limit, [breakdown]) for limit in wanted])
+        return found
+
+    return within
+
+
+def _judge(decisions: list[Decision]) -> None:
+    """Fail or skip the test, with what became of each limit that was not kept."""
+    from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall
+
+    said = "\n".join(f"{each.verdict}: {each.sentence}" for each in decisions if each.verdict != PASSES)
+    if overall(decisions) == FAILS:
+        pytest.fail(said, pytrace=False)
+    if overall(decisions) == CANNOT_TELL:
+        pytest.skip(f"{said}; more seconds tell")

@@ -1,0 +1,220 @@
+"""``stash mcp`` asked by the SDK's own client, over standard input and output: 30 questions about ten artefacts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stash.mcp_server.brief import MAX_BYTES
+
+pytest.importorskip("mcp")
+import anyio
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+ROOT = Path(__file__).parents[2]
+ARTEFACTS = {
+    "one": "tests/golden/one-node.stash.json",
+    "two": "tests/golden/two-nodes.stash.json",
+    "squeezenet": "docs/pictures/squeezenet1_0.stash.json",
+    "slow-net": "bench/predict/data/testbed/2-x-100mbit-4-MiB.stash.json",
+    "fast-net": "bench/predict/data/testbed/2-x-1600mbit-4-MiB.stash.json",
+    "slow-disk": "bench/predict/data/testbed/disk-20MB-s-workers-1-batch-4.stash.json",
+    "probe": "tests/faults/fuzz/corpus/probe/two-nodes.json",
+    "plan": "tests/golden/schema-1.plan.json",
+    "fleet": "tests/faults/fuzz/corpus/spot-plan/one.json",
+    "spotlog": "tests/golden/schema-1.spotlog.json",
+}
+SUFFIXES = {"probe": ".host.json", "plan": ".plan.json", "fleet": ".plan.json", "spotlog": ".spotlog.json"}
+Answer = dict[str, Any]
+Question = tuple[str, str, dict[str, Any], Callable[[Answer], Any], Any]
+
+
+def stall(name: str, answer: Answer, key: str = "seconds") -> Any:
+    return next(each[key] for each in answer["stalls"] if each["name"] == name)
+
+
+def line(name: str, answer: Answer) -> Answer:
+    return next(each for each in answer["lines"] if each["name"] == name)
+
+
+QUESTIONS: list[Question] = [
+    ("What is the largest stall?", "explain", {"run": "one"}, lambda a: a["verdict"]["stall"], "interconnect"),
+    ("How long is a step?", "explain", {"run": "one"}, lambda a: a["step_seconds"], 0.176),
+    ("How much of it is compute?", "explain", {"run": "one"}, lambda a: stall("compute", a, "share"), 0.5682),
+    ("What is hidden behind it?", "explain", {"run": "one"}, lambda a: a["surfacing"][0]["appears"], "prep"),
+    ("Why is network unknown?", "explain", {"run": "one"}, lambda a: a["skipped"][1]["why"], "one node"),
+    ("How many machines took part?", "explain", {"run": "two"}, lambda a: (a["nodes"], a["world_size"]), (2, 4)),
+    ("What does the network cost a step?", "explain", {"run": "two"}, lambda a: stall("network", a), 0.03),
+    ("How many MB a step?", "explain", {"run": "two"}, lambda a: round(a["communication"]["bytes"] / 1e6), 102),
+    ("How many workers would do?", "what_if", {"run": "two", "changes": {"workers": "7"}},
+     lambda a: a["data"]["workers_to_hide_prep"], 6),
+    ("How fast are four nodes?", "what_if", {"run": "two", "changes": {"nodes": "4"}},
+     lambda a: a["forecast"]["samples_per_second"], 4506.9),
+    ("And what limits them?", "what_if", {"run": "two", "changes": {"nodes": "4"}}, lambda a: a["next"], "network"),
+    ("What should I do first?", "explain", {"run": "squeezenet"},
+     lambda a: a["verdict"]["next_steps"][0].startswith("Make samples cheaper to prepare"), True),
+    ("Is fetch a problem?", "explain", {"run": "squeezenet"}, lambda a: stall("fetch", a, "within_noise"), True),
+    ("What can its loader deliver?", "explain", {"run": "squeezenet"}, lambda a: a["rates"]["prep"], 634.7),
+    ("What if no worker loads?", "what_if", {"run": "squeezenet", "changes": {"workers": "0"}},
+     lambda a: a["forecast"]["step_seconds"]["value"], 0.23846),
+    ("Is prep < 15 %?", "check", {"run": "squeezenet", "most": ["prep=15%"]}, lambda a: a["verdict"], "cannot tell"),
+    ("Does it reach 60 samples/s on two ranks?", "check",
+     {"run": "squeezenet", "least": ["samples/s=60"], "require": ["ranks=2"]}, lambda a: a["verdict"], "passes"),
+    ("What is wrong here?", "explain", {"run": "slow-net"}, lambda a: a["verdict"]["stall"], "network"),
+    ("Is its prep real?", "explain", {"run": "slow-net"}, lambda a: stall("prep", a, "within_noise"), True),
+    ("What got slower?", "compare", {"before": "fast-net", "after": "slow-net"},
+     lambda a: [x["name"] for x in a["lines"] if x["verdict"] == "slower"], ["network", "step", "samples/s"]),
+    ("By how much?", "compare", {"before": "fast-net", "after": "slow-net"},
+     lambda a: line("step", a)["change"]["value"], 0.73339),
+    ("Did compute change?", "compare", {"before": "fast-net", "after": "slow-net"},
+     lambda a: line("compute", a)["verdict"], "no difference shown"),
+    ("May I merge this?", "check", {"run": "slow-net", "baseline": "fast-net", "slower": ["5%"]},
+     lambda a: a["verdict"], "fails"),
+    ("Would a faster network help?", "what_if", {"run": "slow-net", "changes": {"network": "1600mbit"}},
+     lambda a: a["forecast"]["step_seconds"]["low"] < 0.1565 < a["forecast"]["step_seconds"]["high"], True),
+    ("And what is it here?", "explain", {"run": "slow-disk"}, lambda a: a["verdict"]["stall"], "fetch"),
+    ("Which disk would do?", "explain", {"run": "slow-disk"},
+     lambda a: "32.8 MB/s" in a["verdict"]["next_steps"][1], True),
+    ("Is this machine what I pay for?", "explain", {"run": "probe"},
+     lambda a: [each["name"] for each in a["findings"][:2]], ["cpu-limit", "gpu-count"]),
+    ("What was to be rented, for how much?", "explain", {"run": "plan"},
+     lambda a: (a["chosen"], a["choices"][0]["dollars"]["value"]), ("1 × g5.48xlarge", 337.6)),
+    ("Which spot machines, and in time?", "explain", {"run": "fleet"},
+     lambda a: (a["workers"], a["p_deadline"]), ({"p3.2xlarge": 2}, 0.93964)),
+    ("Who replaced the server that was lost?", "explain", {"run": "spotlog"},
+     lambda a: {each["gone"]: each["successor"] for each in a["takeovers"]}["server1"], "server2"),
+]  # fmt: skip
+TRAIN = """
+import torch
+model = torch.nn.Linear(64, 10)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(100_000):
+    optimizer.zero_grad()
+    model(torch.randn(256, 64)).sum().backward()
+    optimizer.step()
+"""
+
+
+def ask(folder: Path, calls: list[tuple[str, dict[str, Any]]]) -> list[tuple[bool, str]]:
+    """Whether each call failed, and its answer, of one server that is started in ``folder``."""
+
+    async def asked() -> list[tuple[bool, str]]:
+        server = StdioServerParameters(command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder)
+        answers = []
+        async with Client(stdio_client(server)) as client:
+            for name, arguments in calls:
+                result = await client.call_tool(name, arguments)
+                (content,) = result.content
+                answers.append((bool(result.is_error), content.text))
+        return answers
+
+    return anyio.run(asked)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, origin in ARTEFACTS.items():
+        shutil.copy(ROOT / origin, tmp_path / f"{name}{SUFFIXES.get(name, '.stash.json')}")
+    return tmp_path
+
+
+def named(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The same with files for artefacts."""
+    return {
+        key: f"{value}{SUFFIXES.get(value, '.stash.json')}"
+        if isinstance(value, str) and value in ARTEFACTS
+        else value
+        for key, value in arguments.items()
+    }
+
+
+def test_thirty_questions_about_ten_artefacts_are_answered(folder: Path) -> None:
+    assert len(QUESTIONS) == 30
+    assert {v for _, _, given, _, _ in QUESTIONS for v in given.values() if isinstance(v, str)} == set(ARTEFACTS)
+    answers = ask(folder, [(tool, named(given)) for _, tool, given, _, _ in QUESTIONS])
+    wrong = []
+    for (question, tool, given, read, expected), (failed, text) in zip(QUESTIONS, answers, strict=True):
+        found = text if failed else read(json.loads(text))
+        right = found == (pytest.approx(expected, rel=1e-4) if isinstance(expected, float) else expected)
+        if failed or not right or len(text.encode()) > MAX_BYTES:
+            wrong.append(f"{question} {tool} {given}: {found!r}, and not {expected!r}")
+    assert wrong == []
+
+
+def test_what_an_answer_leaves_out_is_under_its_handle(folder: Path) -> None:
+    async def asked() -> tuple[Answer, list[str], str]:
+        server = StdioServerParameters(command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder)
+        async with Client(stdio_client(server)) as client:
+            wish = {"runs": ["two.stash.json"], "options": {"samples": "1M", "cloud": "aws"}}
+            told = (await client.call_tool("recommend", wish)).content[0].text
+            pieces: list[str] = []
+            offset: int | None = 0
+            while offset is not None:
+                where = {"handle": json.loads(told)["more"], "path": "choices", "offset": offset}
+                pieces.append((await client.call_tool("more", where)).content[0].text)
+                offset = json.loads(pieces[-1])["next_offset"]
+            missing = await client.call_tool("more", {"handle": "r1", "path": "choices/999"})
+            return json.loads(told), pieces, missing.content[0].text
+
+    answer, pieces, missing = anyio.run(asked)
+    choices = json.loads("".join(json.loads(piece)["text"] for piece in pieces))
+    assert max(len(piece.encode()) for piece in pieces) <= MAX_BYTES
+    assert choices[0]["name"] == answer["chosen"]
+    *shown, more = answer["choices"]
+    assert more == f"… {len(choices) - len(shown)} more"
+    assert json.loads(missing)["error"]["code"] == "handle"
+
+
+def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path) -> None:
+    calls: list[tuple[str, dict[str, Any], str]] = [
+        ("explain", {"run": "nothing.stash.json"}, "artefact_missing"),
+        ("explain", {"run": "--help"}, "artefact_missing"),
+        ("compare", {"before": "one.stash.json", "after": "squeezenet.stash.json"}, "different_jobs"),
+        ("compare", {"before": "one.stash.json", "after": "one.stash.json"}, "same_run"),
+        ("check", {"run": "one.stash.json"}, "usage"),
+        ("what_if", {"run": "plan.plan.json", "changes": {"nodes": "2"}}, "artefact_kind"),
+        ("what_if", {"run": "one.stash.json", "changes": {"network": "10 gbots"}}, "unit"),
+        ("what_if", {"run": "one.stash.json", "changes": {"output": "x.html"}}, "usage"),
+        ("recommend", {"runs": ["two.stash.json"], "options": {"samples": "1M", "launch": "sky"}}, "usage"),
+        ("profile", {"command": ["sky", "launch", "job.yaml"]}, "costs_money"),
+        ("profile", {"command": ["bash", "-c", "cd x && /usr/bin/sbatch job.sh"]}, "costs_money"),
+        ("profile", {"command": ["nice", "python", "-m", "sky.cli", "launch"]}, "costs_money"),
+        ("profile", {"command": ["uv", "run", "modal", "run", "train.py"]}, "costs_money"),
+        ("profile", {"command": []}, "usage"),
+        ("profile", {"command": ["nothing.py"]}, "usage"),
+        ("profile", {"command": ["train.py"], "seconds": 1e9}, "usage"),
+    ]
+    before = set(folder.iterdir())
+    answers = ask(folder, [(tool, given) for tool, given, _ in calls])
+    assert all(failed for failed, _ in answers)
+    assert [json.loads(text)["error"]["code"] for _, text in answers] == [code for _, _, code in calls]
+    assert set(folder.iterdir()) == before
+
+
+def test_a_command_is_profiled_and_its_file_explained(folder: Path) -> None:
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "fails.py").write_text("raise RuntimeError('no such GPU')")
+    (failed, text), (again, same), (broken, why) = ask(
+        folder,
+        [
+            ("profile", {"command": ["train.py"], "seconds": 2}),
+            ("explain", {"run": "train.stash.json"}),
+            ("profile", {"command": ["fails.py"], "seconds": 2}),
+        ],
+    )
+    assert not failed, text
+    answer = json.loads(text)
+    assert answer.pop("file") == "train.stash.json"
+    assert answer["verdict"]["stall"] in (None, "compute")
+    assert not again
+    assert {**answer, "more": ""} == {**json.loads(same), "more": ""}
+    assert broken
+    assert json.loads(why)["error"]["code"] == "job"
+    assert "no such GPU" in why

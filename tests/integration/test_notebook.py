@@ -1,0 +1,75 @@
+"""A notebook run by a real kernel: a function and a loop are profiled, shown while they are, and shown small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+
+MODEL = """
+import torch, stash
+from torch.utils.data import DataLoader, TensorDataset
+
+data = TensorDataset(torch.randn(512, 64), torch.zeros(512, dtype=torch.long))
+loader = DataLoader(data, batch_size=16)
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def step(x, y):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+LOOP = "for epoch in range(1000):\n    for x, y in loader:\n        step(x, y)\n"
+CELLS = (
+    "%load_ext stash",
+    MODEL,
+    f"%%stash --budget 10 --precision 50\n{LOOP}",
+    "found = _; found",
+    f"def train():\n{LOOP.replace('    ', '      ').replace('for epoch', '    for epoch')}\n"
+    "profile = stash.profile(train, budget=10, precision=0.5)\nprint(profile)",
+    "%%stash --budgte 2\npass",
+    "waiting = (x for x in loader)",
+    "%%stash\nfor x, y in waiting: step(x, y)",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cells() -> list[list[Any]]:
+    """The outputs of each cell."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    nbclient.NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
+    return [cell.outputs for cell in notebook.cells]
+
+
+def test_a_loop_in_a_cell_is_profiled_and_its_progress_shown(cells: list[list[Any]]) -> None:
+    progress, result = cells[2]
+    assert (progress.output_type, result.output_type) == ("display_data", "execute_result")
+    assert progress.data["text/plain"].startswith("loop: profiled in ")
+
+
+def test_what_it_returns_is_the_top_of_a_report(cells: list[list[Any]]) -> None:
+    for data in (cells[2][1].data, cells[3][0].data):
+        text, fragment = data["text/plain"], data["text/html"]
+        assert len(text.splitlines()) <= 40
+        assert "compute" in text
+        assert "1 CPU rank on 1 node" in text
+        assert len(fragment) < 10_000
+        for part in ("<table>", 'class="strip"', "compute", "one launch"):
+            assert part in fragment, part
+
+
+def test_a_function_of_the_notebook_is_profiled_as_well(cells: list[list[Any]]) -> None:
+    progress, printed = cells[4]
+    assert progress.data["text/plain"].startswith("train: ")
+    assert "compute" in printed.text
+
+
+def test_a_mistake_is_one_sentence(cells: list[list[Any]]) -> None:
+    (typed,), (held,) = cells[5], cells[7]
+    assert typed.text.startswith("error: %%stash knows no --budgte; it knows --precision, --budget, ")
+    assert held.text.startswith("error: loop cannot be given to a process of its own (")
+    assert "generator" in held.text

@@ -1,0 +1,228 @@
+"""``action.yml``: its shell steps, run one after the other as GitHub runs them, with a ``gh`` that keeps comments."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import UnixStreamServer
+from threading import Thread
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+FAST, SLOW = (str(ROOT / f"bench/predict/data/testbed/2-x-{rate}mbit-4-MiB.stash.json") for rate in (1600, 100))
+GH = f"""#!{sys.executable}
+import json, os, pathlib, sys
+words, store = sys.argv[1:], pathlib.Path(os.environ["COMMENTS"])
+comments = json.loads(store.read_text()) if store.exists() else []
+assert words.pop(0) == "api" and os.environ["GH_TOKEN"] == "secret"
+method = words[words.index("--method") + 1] if "--method" in words else "GET"
+path = next(word for word in words if word.startswith("repos/"))
+if method == "GET":
+    assert path == "repos/we/job/issues/7/comments" and words[-1].startswith('.[] | select(.body | startswith("')
+    start = words[-1].split('"')[1]
+    print("\\n".join(str(number) for number, body in enumerate(comments, 100) if body.startswith(start)))
+else:
+    if "REFUSES" in os.environ:
+        sys.exit("HTTP 403: Resource not accessible by integration")
+    kind, _, file = words[words.index("-F") + 1].partition("=@")
+    body = pathlib.Path(file).read_text()
+    if method == "POST":
+        assert path == "repos/we/job/issues/7/comments"
+        comments.append(body)
+    else:
+        comments[int(path.removeprefix("repos/we/job/issues/comments/")) - 100] = body
+    store.write_text(json.dumps(comments))
+"""
+
+
+@dataclass
+class Runner:
+    """What GitHub's runner does with a composite action: expressions, conditions, outputs, a shell for each step."""
+
+    folder: Path
+    event: dict[str, Any] = field(default_factory=lambda: {"pull_request": {"number": 7}})
+    printed: str = ""
+
+    def run(self, **inputs: str) -> int:
+        """The exit code of the first step that fails, else 0."""
+        given = {name.replace("_", "-"): text for name, text in inputs.items()}
+        assert set(given) <= set(ACTION["inputs"])
+        values: dict[str, Any] = {
+            "github": {"token": "secret", "repository": "we/job", "event": self.event}, "steps": {}, "inputs": {},
+        }  # fmt: skip
+        for name, declared in ACTION["inputs"].items():
+            assert name in given or not declared.get("required")
+            values["inputs"][name] = given.get(name, self.filled(declared.get("default", ""), values))
+        for step in ACTION["runs"]["steps"]:
+            assert step["shell"] == "bash"
+            if not self.holds(step.get("if", "true"), values):
+                continue
+            code, outputs = self.shell(step["run"], {k: self.filled(v, values) for k, v in step["env"].items()})
+            if "id" in step:
+                values["steps"][step["id"]] = {"outputs": outputs}
+            if code:
+                return code
+        return 0
+
+    def value(self, name: str, values: dict[str, Any]) -> str:
+        found: Any = values
+        for part in name.split("."):
+            found = found.get(part, "") if isinstance(found, dict) else ""
+        return str(found)
+
+    def filled(self, text: str, values: dict[str, Any]) -> str:
+        return re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda match: self.value(match[1], values), text)
+
+    def holds(self, condition: str, values: dict[str, Any]) -> bool:
+        """Of names, comparisons with a text and &&, which is all that is used."""
+        parts = [re.fullmatch(r"(true)|([\w.]+)(?: == '(\w+)')?", part) for part in condition.split(" && ")]
+        assert all(parts), condition
+        return all(
+            part[1] or (self.value(part[2], values) == part[3] if part[3] else self.value(part[2], values))
+            for part in parts
+            if part
+        )
+
+    def shell(self, script: str, environment: dict[str, str]) -> tuple[int, dict[str, str]]:
+        output, program = self.folder / "output", self.folder / "step.sh"
+        output.write_text("")
+        program.write_text(script)
+        files = {"GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md")}
+        path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(program)], check=False, text=True,
+            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={**os.environ, **files, **environment, "PATH": path, "COMMENTS": str(self.folder / "comments.json")},
+        )  # fmt: skip
+        self.printed += done.stdout
+        return done.returncode, dict(line.split("=", 1) for line in output.read_text().splitlines())
+
+    @property
+    def comments(self) -> list[str]:
+        kept = self.folder / "comments.json"
+        return json.loads(kept.read_text()) if kept.exists() else []
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("gh", GH), ("stash", f'#!/bin/sh\nexec {sys.executable} -m stash "$@"\n')):
+        (programs / name).write_text(text)
+        (programs / name).chmod(stat.S_IRWXU)
+    return Runner(tmp_path)
+
+
+def test_a_step_that_got_slower_fails_and_the_comment_says_what_changed(runner: Runner) -> None:
+    assert runner.run(profile=SLOW, baseline=FAST, limits="--slower 5%") == 1
+    (comment,) = runner.comments
+    assert comment.startswith("<!-- stash -->\n### Stash check: fails\n\n~~~text\nfails: the step changed by 733 +/-")
+    assert re.search(r"^  network +11\.3 .*749\.5 .*slower$", comment, re.MULTILINE)
+    assert comment.endswith("~~~\n")
+    assert len(comment) < 65_536  # as GitHub takes them
+    assert (runner.folder / "summary.md").read_text() == comment
+    assert "<failure" in (runner.folder / "stash.xml").read_text()
+
+
+def test_the_next_run_writes_its_comment_again_beside_those_of_others(runner: Runner) -> None:
+    (runner.folder / "comments.json").write_text(json.dumps(["looks good to me"]))
+    assert runner.run(profile=SLOW, baseline=FAST) == 1
+    assert runner.run(profile=FAST, baseline=SLOW) == 0
+    other, ours = runner.comments
+    assert other == "looks good to me"
+    assert "### Stash check: passes" in ours
+
+
+class Comments(BaseHTTPRequestHandler):
+    """GitHub's interface to the comments of one pull request."""
+
+    kept: ClassVar[list[dict[str, Any]]] = [{"id": 100, "body": "looks good to me"}]
+
+    def do_GET(self) -> None:
+        self.answer(200, self.kept)
+
+    def do_POST(self) -> None:
+        assert self.path == "/repos/we/job/issues/7/comments"
+        self.kept.append({"id": 100 + len(self.kept), **self.sent()})
+        self.answer(201, self.kept[-1])
+
+    def do_PATCH(self) -> None:
+        (comment,) = [each for each in self.kept if self.path == f"/repos/we/job/issues/comments/{each['id']}"]
+        comment.update(self.sent())
+        self.answer(200, comment)
+
+    def sent(self) -> Any:
+        assert self.headers["Authorization"] == "token secret"
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def answer(self, code: int, document: Any) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(json.dumps(document).encode())
+
+    def log_message(self, *words: Any) -> None:
+        """Nothing."""
+
+    def address_string(self) -> str:
+        return "a socket"
+
+
+def test_the_real_gh_writes_one_comment_and_writes_it_again(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    gh = shutil.which("gh")
+    if gh is None:
+        pytest.skip("no gh; the gate installs it")
+    (runner.folder / "bin/gh").unlink()
+    monkeypatch.setenv("GH_CONFIG_DIR", str(runner.folder))
+    (runner.folder / "config.yml").write_text("http_unix_socket: gh.sock\n")
+    monkeypatch.setattr(Comments, "kept", Comments.kept[:])
+    monkeypatch.chdir(runner.folder)
+    with UnixStreamServer("gh.sock", Comments) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        assert runner.run(profile=SLOW, baseline=FAST) == 1
+        assert runner.run(profile=FAST, baseline=SLOW) == 0
+        server.shutdown()
+    other, ours = Comments.kept
+    assert other == {"id": 100, "body": "looks good to me"}
+    assert ours["body"].startswith("<!-- stash -->\n### Stash check: passes\n")
+    assert "no comment was written" not in runner.printed
+
+
+def test_what_is_undecided_warns_or_fails_as_asked(runner: Runner) -> None:
+    undecided = {"profile": FAST, "limits": "--max step=156ms", "comment": "false"}
+    assert runner.run(**undecided) == 0
+    assert "::warning::it is undecided" in runner.printed
+    assert runner.run(**undecided, undecided="fail") == 1
+    assert runner.comments == []
+
+
+def test_without_a_pull_request_there_is_no_comment_and_a_mistake_is_one(runner: Runner) -> None:
+    runner.event = {}
+    assert runner.run(profile=FAST, limits="--max network=90%") == 0
+    assert runner.run(profile="nothing.stash.json", limits="--max network=90%") == 2
+    assert "there is no file nothing.stash.json" in runner.printed
+    assert runner.comments == []
+
+
+def test_a_comment_that_is_refused_changes_no_verdict(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFUSES", "1")
+    assert runner.run(profile=FAST, baseline=SLOW) == 0
+    assert "::warning::no comment was written" in runner.printed
+
+
+def test_inputs_are_words_and_no_shell(runner: Runner) -> None:
+    assert runner.run(profile=f"{FAST} $(touch hacked)", limits="--max network=90%; touch hacked") == 2
+    assert not (runner.folder / "hacked").exists()
+    assert all("${{" not in step["run"] for step in ACTION["runs"]["steps"])
