@@ -75,7 +75,7 @@ def test_the_latest_fifty_are_kept_and_others_are_asked_for_again() -> None:
 def test_no_option_of_a_tool_starts_or_writes_anything() -> None:
     assert {"output", "launch", "store", "json"}.isdisjoint(CHANGES.keys() | WISHES.keys())
     assert {"nodes", "network", "batch"} <= CHANGES.keys()
-    assert {"samples", "deadline", "max_cost", "cloud"} <= WISHES.keys()
+    assert {"samples", "deadline", "max_dollars", "cloud"} <= WISHES.keys()
 
 
 @pytest.mark.parametrize(
