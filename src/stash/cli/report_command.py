@@ -94,9 +94,7 @@ class ReportOptions(Options):
         if self.in_folder and ending in (".html", ".md"):
             raise UserError(f"--output {self.output}: several files are written; name a folder, like -o {_FOLDER}")
         if _TRACE in self.formats and (len(self.formats) > 1 or len(self.files) > 1 or self.probe is not None):
-            raise UserError(
-                "--format perfetto is a trace of one profile: name one, no other format, and no --probe"
-            )
+            raise UserError("--format perfetto is a trace of one profile: name one, no other format, and no --probe")
         if self.open and "html" not in self.formats:
             raise UserError("--open is for a browser, which shows a page of HTML; leave it out, or add --format html")
         if self.width is not None and not self.drawn:
