@@ -218,7 +218,8 @@ def _mostly_compute(case: Case, claims: Claims) -> str:
     """A sentence where compute is certainly half of the step at least, and nothing but compute; else empty."""
     breakdown, written = case.breakdown, figures(case.breakdown.stalls)
     compute, largest = breakdown.stall("compute"), max(stall.seconds for stall in breakdown.stalls)
-    if compute is None or compute.seconds < largest or claims.hidden:
+    beyond = compute is not None and compute.seconds > breakdown.step_seconds  # other stalls are negative
+    if compute is None or compute.seconds < largest or beyond or claims.hidden:
         return ""
     if (compute.low or 0.0) < breakdown.step_seconds / 2:
         return ""
@@ -272,8 +273,10 @@ def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
 
 
 def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
-    written = figures(breakdown.stalls)
+    written, compute = figures(breakdown.stalls), breakdown.stall("compute")
     text = f"Compute takes {written.quantity('compute')} of every {written.step} step ({written.share('compute')})"
+    if compute is not None and compute.seconds > breakdown.step_seconds:  # other stalls are negative
+        text = f"Compute takes all of every {written.step} step"
     stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
     most = max((stall.high or 0.0 for stall in stalls), default=0.0) / breakdown.step_seconds
     below = f"below {max(SMALL_SHARE, math.ceil(100 * most) / 100):.0%} of the step"

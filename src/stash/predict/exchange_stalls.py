@@ -62,7 +62,7 @@ class _Seen:
     modelled: Array
     alone: Array
     payload: Array
-    """By the plain rule (``exposure.payload``)."""
+    """Of all ranks, by the plain rule (``exposure.payload``)."""
     hidden: Array
     """Of the whole exchange."""
     hidden_within: Array
@@ -246,17 +246,13 @@ class ExchangeModel:
         whole = alone(fabric, work, backend, changes)
         return shown(exposed(fabric, work, backend, changes, whole, self._looks), whole, uniforms)
 
-    def _payload(self, reach: _Reach, changes: ExchangeChanges) -> Array:
-        """The plain rule's exchange of all ranks, less that inside a node where it is a stall of its own."""
-        whole = payload(reach.whole, self._job(), changes)
-        return whole if reach.within is None else whole - payload(reach.within, self._job(), changes)
-
     def _with_payload(self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges) -> Array:
         """The mean of the held model and of the plain rule: what was waited, and what the payload takes more of.
 
-        Where it takes less, the rule says nothing of what was hidden, and the model stands alone.
+        Where it takes less, the rule says nothing of what was hidden, and the model stands alone. Of what it takes
+        inside a node nothing is taken off: links that are faster there would make the network's part grow.
         """
-        more = self._payload(reach, changes) - seen.payload
+        more = payload(reach.whole, self._job(), changes) - seen.payload
         blended: Array = np.where(more > 0, (held + seen.waited + more) / 2, held)
         return blended
 
@@ -302,7 +298,7 @@ class ExchangeModel:
             inside = alone(reach.within, self.work, backend, AS_MEASURED)
             hidden_within = np.maximum(0.0, inside - self._waited("interconnect", apart=False))
         modelled = self._modelled(reach, backend, AS_MEASURED, hidden, hidden_within)
-        return _Seen(waited, modelled, whole, self._payload(reach, AS_MEASURED), hidden, hidden_within)
+        return _Seen(waited, modelled, whole, payload(reach.whole, self._job(), AS_MEASURED), hidden, hidden_within)
 
     def _waited(self, name: str, apart: bool) -> Array:
         """Measured: this stall and, unless ``apart``, those below it: all that a scope's exchange exposes."""

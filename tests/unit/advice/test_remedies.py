@@ -32,7 +32,7 @@ def test_a_larger_batch_saves_for_as_many_samples_and_says_what_it_costs():
     text = steps_for(build(times, collectives=exchanges(0.1), workload=WORK))
     assert (
         "Double the batch per device (8 to 16), if its memory allows: the same bytes for twice the samples; "
-        "saves about 50.2 ms for every 16 samples (25%). The effective batch grows, so tune the learning rate again."
+        "saves about 50.0 ms for every 16 samples (25%). The effective batch grows, so tune the learning rate again."
     ) in text
     assert "the first 3 backward passes; saves about 75.0 ms for every 16 samples (37%). The effective batch" in text
     unknown = steps_for(build(times, batch=None, collectives=exchanges(0.1), workload=WORK))
@@ -58,13 +58,12 @@ def test_without_the_whole_exchange_by_itself_nobody_knows_what_twice_the_batch_
     assert found == {"accumulate": 75, "larger-batch": None}  # of four batches' exchanges one is left, as it was
 
 
-def test_twice_the_batch_hides_more_of_the_exchange():
-    # 36 ms exposed of 48: the pass twice as long hides 12 · 2^u, u between 0 and 1, so 17.3 on average, and the 30.7
-    # exposed for two steps' samples are 15.35 for one's
+def test_twice_the_batch_hides_as_much_of_the_exchange_where_readiness_is_unknown():
+    # 36 ms exposed of 48: the pass twice as long hides 12 as before, and 36 for two steps' samples are 18 for one's
     profile = build(flat(solo=0.1, crowd=0.1, node=0.136), collectives=exchanges(0.048), workload=WORK)
-    assert saved(profile)["larger-batch"] == pytest.approx(36 - 15.35, abs=0.3)  # a CPU is a little slower or faster
+    assert saved(profile)["larger-batch"] == pytest.approx(36 - 18, abs=0.3)  # a CPU is a little slower or faster
     mostly_hidden = build(flat(solo=0.1, crowd=0.1, node=0.12), collectives=exchanges(0.048), workload=WORK)
-    assert saved(mostly_hidden)["larger-batch"] == pytest.approx(15.76, abs=0.3)  # 48 - 28 · 2^u, where above 0
+    assert saved(mostly_hidden)["larger-batch"] == pytest.approx(20 - 10, abs=0.3)
 
 
 def test_steps_that_wait_longer_than_the_exchange_takes_by_itself_go_on_doing_so():
@@ -78,7 +77,7 @@ def test_fewer_bytes_or_faster_links_do_not_shorten_the_latency():
     times = flat(solo=0.1, crowd=0.1, cluster=0.15)
     found = exchanges(0.05, 0.04, "world")
     latent = build(times, ranks=2, nodes=2, collectives=found, workload=WORK)
-    assert saved(latent, "network")["faster-network"] == pytest.approx(5, abs=0.01)
+    assert saved(latent, "network")["faster-network"] == pytest.approx(5, abs=0.05)
 
 
 def test_an_exchange_that_is_pure_latency_is_said_to_be_and_its_bytes_are_left_alone():
