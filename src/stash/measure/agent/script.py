@@ -77,13 +77,13 @@ class Listener:
         """Say something in the profile."""
 
 
-_NOBODY = Listener()
+_NO_LISTENER = Listener()
 
 
 class _EventBus:
     """The listener of this process, and how many backward passes have begun in it."""
 
-    listener = _NOBODY
+    listener = _NO_LISTENER
     passes = 0
 
 
@@ -93,8 +93,8 @@ def subscribe(listener: Listener) -> None:
 
 
 def unsubscribe() -> None:
-    """Tell nobody any more."""
-    _EventBus.listener = _NOBODY
+    """Send events to no listener any more."""
+    _EventBus.listener = _NO_LISTENER
 
 
 os.register_at_fork(after_in_child=unsubscribe)  # a fork inherits the variable and not the job
@@ -103,7 +103,7 @@ os.register_at_fork(after_in_child=unsubscribe)  # a fork inherits the variable 
 def listener() -> Listener:
     """Whom to tell what the script does."""
     own = _EventBus.listener
-    return own if own.listens else _NOBODY
+    return own if own.listens else _NO_LISTENER
 
 
 def active() -> bool:

@@ -209,7 +209,7 @@ def workload(name: str, data: str | None, batch: int | None, more: tuple[str, ..
 
 
 def may_train_on_several(job: Job) -> bool:
-    """Whether a script, started with ranks, might train with them: judged by reading it and the modules beside it.
+    """Whether a script, started with ranks, might train with them: judged by reading it and the modules next to it.
 
     Only a hint to the user follows from this; what is started is what was typed.
     """

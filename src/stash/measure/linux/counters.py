@@ -69,7 +69,7 @@ class Activity(NamedTuple):
     disk_bytes: int | None
     """Read from all block devices."""
     cpu_seconds: float | None = None
-    """Of the cores that this thread may run on, whoever used them; what the machine's own host took is nobody's."""
+    """Of the cores that this thread may run on, whoever used them; without what the machine's own host took."""
 
 
 def since(before: Totals) -> Activity:

@@ -187,7 +187,7 @@ class FileBackup:
         return "copied"
 
     def _attics(self, path: str) -> Iterator[str]:
-        """Folders where the original may go, the best first: not beside it, where scripts list and remove."""
+        """Folders where the original may go, the best first: not next to it, where scripts list and remove."""
         folder = os.path.dirname(path)
         above = [folder]
         while os.path.dirname(above[-1]) != above[-1]:

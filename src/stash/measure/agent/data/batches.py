@@ -22,7 +22,7 @@ Change = Callable[[Any], Any]
 _COUNTS = ("num_graphs", "batch_size")
 """Attributes by which containers say so: PyG's batches, TensorDict."""
 _FIRST = ("input_ids", "inputs_embeds", "pixel_values", "input_values", "input_features")
-"""Keys of Hugging Face's batches that have a row a sample, whatever else is beside them."""
+"""Keys of Hugging Face's batches that have a row a sample, whatever else the batch holds."""
 _PICTURE = (1, 3, 4)
 """Channels of a single picture: in a sample, a first of three dimensions that is one of these says nothing."""
 _DEEP = 8
@@ -285,7 +285,7 @@ def _is_picture(part: Any) -> bool:
 
 
 def _agreed(votes: Iterable[Votes]) -> Votes:
-    """What all that have an opinion could mean; a single row beside others is shared by them."""
+    """What all that have an opinion could mean; a single row among others is shared by them."""
     opinions = [each for each in votes if each]
     several = [each for each in opinions if each != {1}] or opinions
     return frozenset.intersection(*several) if several else SILENT

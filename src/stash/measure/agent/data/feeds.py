@@ -75,7 +75,7 @@ class Feed:
         self.stands_for: Feed | None = None
         """The training feed that this one's loader, made again for the next epoch, is another loader for."""
         self.since_step = 0
-        self.beside_since_step = 0
+        self.untrained_since_step = 0
         """Batches that no step trains on, for all that is known."""
         self.steps = 0
         """How many steps of the job it was read for."""
@@ -86,7 +86,7 @@ class Feed:
         self.took = 0.0
         """Seconds that the last batch took to come."""
         self.own = 0.0
-        """Seconds that handing out batches took beside that: Stash's own work."""
+        """Seconds that handing out batches took besides that: Stash's own work."""
         self.samples = 0
         """Trained on."""
         self._in_hand: list[int] = []
@@ -174,7 +174,7 @@ class Feed:
         return self.limit is not None and self.turn >= self.limit and self.measured and not self.goes_on
 
     def release(self) -> None:
-        """Nobody will read on where the last loop stopped."""
+        """No loop will read on where the last one stopped."""
 
     def hold(self) -> None:
         """Blocks read from it from now on, whatever becomes of the script's own reference to it."""
@@ -196,7 +196,7 @@ class Feed:
         trained = self._in_hand[: len(self._in_hand) - ahead]
         self.samples += sum(trained)
         del self._in_hand[: len(trained)]
-        self.since_step = self.beside_since_step = 0
+        self.since_step = self.untrained_since_step = 0
         self._at_step = (self.wait, self.uncounted)
 
     def next(self) -> Any:

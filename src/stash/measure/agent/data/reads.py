@@ -174,8 +174,8 @@ def _was_read_in_part(descriptor: int, size: int) -> bool:
 def examine(descriptor: int, path: str, cold: bool) -> dict[str, int]:
     """Counts of an open file as its reader will find it, after dropping it from the cache if ``cold``.
 
-    ``pages`` and those ``resident``, unless nobody may know; its bytes are ``foreign`` where its file system keeps a
-    cache of its own.
+    ``pages`` and those ``resident``, unless that may not be known; its bytes are ``foreign`` where its file system
+    keeps a cache of its own.
     """
     status = os.fstat(descriptor)
     size, pages = status.st_size, -(-status.st_size // pagecache.PAGE)

@@ -33,7 +33,7 @@ class Shelf:
     def __init__(self) -> None:
         self.originals: list[Any] = []
         self.written_to: bool | None = None
-        """Whether the script was seen writing into what it was handed; ``None`` while nobody knows."""
+        """Whether the script was seen writing into what it was handed; ``None`` while that is unknown."""
         self._turn = 0
         self._ready: deque[tuple[Any, list[Any]]] = deque()
         self._looked_at = 0
@@ -52,7 +52,7 @@ class Shelf:
         return True
 
     def drop_copies(self) -> None:
-        """The block is over; what nobody was handed tells nothing of the script."""
+        """The block is over; what was never handed out tells nothing of the script."""
         self._ready.clear()
         self._looked_at = 0
 
@@ -166,6 +166,6 @@ class Ring:
 
 
 def _share_of(device: Any) -> int:
-    """Bytes of an accelerator's memory that batches may take; none where nobody tells how much is free."""
+    """Bytes of an accelerator's memory that batches may take; none where it is unknown how much is free."""
     tell = getattr(getattr(sys.modules["torch"], device.type, None), "mem_get_info", None)
     return int(_SHARE_OF_DEVICE * tell(device)[0]) if tell is not None else 0

@@ -1,4 +1,4 @@
-"""Second opinions, taken while nobody trains: the loaders by themselves, and the gradient exchange by itself.
+"""Second opinions, taken while nothing trains: the loaders by themselves, and the gradient exchange by itself.
 
 Blocks tell what a stall costs a step; these tell what a loader or a network can do. When there is time for them, only
 ``judge`` knows.

@@ -89,7 +89,7 @@ class Plan:
         """Steps that data blocks must run in until the queue of the loader's workers is full; no more than now.
 
         ``queue`` is the steps' worth of batches that they make ahead, ``busy`` the share of their time in which they
-        make any. They are always at work until it is full, and slow down what trains beside them: ``queue · busy``
+        make any. They are always at work until it is full, and slow down what trains meanwhile: ``queue · busy``
         steps' worth of work at the rate ``1 - busy`` at which they get ahead of training. Where they never do,
         training waits for them and nothing changes.
         """
@@ -102,7 +102,7 @@ class Plan:
         return replace(self, data=replace(self.data, settle=settle), cold=replace(self.cold, settle=settle + lent))
 
     def reading_alone(self, visit: Visit, workers: int) -> BlockSize:
-        """Steps' worth of batches read with nobody training: the first burst of the workers, and those timed."""
+        """Steps' worth of batches read while nothing trains: the first burst of the workers, and those timed."""
         return BlockSize(max(self.size(visit).settle, workers), max(2 * workers, 2))
 
 

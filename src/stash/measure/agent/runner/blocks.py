@@ -99,20 +99,20 @@ class BlockRunner:
         if visit.rung != "resident":
             self._memory.begin()
         block = yield from timed(rank, self._loops, visit.rung, number, size.steps, self._began)
-        beside = [] if visit.rung == "resident" else [self._memory.end()]
-        return self._drained(tally, block, beside) if visit.reads_data else _report(block, beside)
+        extra = [] if visit.rung == "resident" else [self._memory.end()]
+        return self._drained(tally, block, extra) if visit.reads_data else _report(block, extra)
 
-    def _drained(self, tally: Tally | None, block: BlockDone, beside: Sequence[Message | None]) -> BlockReport:
+    def _drained(self, tally: Tally | None, block: BlockDone, extra: Sequence[Message | None]) -> BlockReport:
         """Empty the queues, untimed, and add what the loader's processes counted over the whole block."""
         for feed in self._rank.feeds:
             feed.drain()
         if tally is None:
-            return _report(block, beside)
+            return _report(block, extra)
         totals, found = tally.totals(), evidence_of(tally)
         workers_took = _times_of_workers(tally, block) if self._rank.leads else None
         tally.set_mode(IDLE)
         if totals["batches"] == 0:
-            return _report(block, beside, found)
+            return _report(block, extra, found)
         made = block.steps * sum(feed.per_step for feed in self._rank.feeds)
         share = made / totals["batches"]  # of the block's batches that the measured steps used
         looked = made / totals["looked"] if totals["looked"] else 0.0  # of those whose files were looked at
@@ -130,7 +130,7 @@ class BlockRunner:
             read_bytes=None if found.called is None else round(found.called * share),
             held_bytes=totals["held"],
         )
-        return _report(block, [*beside, workers_took], found, busy)
+        return _report(block, [*extra, workers_took], found, busy)
 
     def _alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
@@ -146,11 +146,11 @@ class BlockRunner:
 
 def _report(
     block: BlockDone,
-    beside: Sequence[Message | None],
+    extra: Sequence[Message | None],
     evidence: CacheEvidence | None = None,
     busy: float | None = None,
 ) -> BlockReport:
-    others = tuple(Payload.of(message) for message in beside if message is not None)
+    others = tuple(Payload.of(message) for message in extra if message is not None)
     return BlockReport(Payload.of(block), block.seconds, evidence or CacheEvidence(), busy, others)
 
 

@@ -171,7 +171,7 @@ def _tensor(data: bytes) -> Any:
 def _bounded(size: int) -> int:
     """Before so much memory is asked for; raises WireError."""
     if not 0 <= size <= MAX_BYTES:
-        raise WireError(f"a rank announced {size} bytes, more than any rank has to say")
+        raise WireError(f"a rank declared a message of {size} bytes, more than any rank has to send")
     return size
 
 
@@ -200,7 +200,7 @@ def _invitation(folder: RunFolder) -> Invitation | None:
 def _gloo_group() -> Any:
     """Form a gloo group of all ranks, also in jobs that use NCCL and never had to set gloo up.
 
-    Gloo takes the address the host's name resolves to, often 127.0.1.1; where nobody chose an interface, the
+    Gloo takes the address the host's name resolves to, often 127.0.1.1; where no interface was chosen, the
     one that reaches MASTER_ADDR is right. Forming the group must not take long; waiting in it may.
     """
     import torch.distributed as dist
@@ -248,7 +248,7 @@ class Shutdown:
         """Leave in the middle of the script, before it could evaluate or save what was trained; never returns."""
         sys.stdout.flush()
         sys.stderr.flush()
-        self._folder.parked().touch()
+        self._folder.finished().touch()
         time.sleep(_SHUTDOWN_SECONDS)
         os._exit(1)  # a command that is to follow only a success does not
 

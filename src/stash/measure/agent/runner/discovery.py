@@ -217,7 +217,7 @@ def launch_facts(rank: OwnRank) -> LaunchSeen:
 def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None]:
     """A few steps of every rank with no exchange: the value says why switching is unsafe here, or is None.
 
-    All ranks take part, so a collective nobody wrapped still completes, and is noticed by the process
+    All ranks take part, so a collective that Stash did not wrap still completes, and is noticed by the process
     groups' sequence numbers before any rank is left to step alone. In ``steps`` of them gradients are looked at.
     """
     if not rank.switches or sharded:
@@ -298,7 +298,7 @@ def _note_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> None
     rank.publish(JobFacts(before_forward=round(seconds / step, 4)))
     if seconds < _UNSEEN_INPUT * step:
         return
-    seen = "beside the loader that Stash sees" if rank.feeds else "which Stash sees no loader for"
+    seen = "besides the loader that Stash sees" if rank.feeds else "which Stash sees no loader for"
     rank.note(
         f"{seconds * 1e3:.3g} ms pass from the end of a step to the first forward pass of the next, on batches "
         f"from memory, {seen}: if batches are made or changed there, that time is part of compute"

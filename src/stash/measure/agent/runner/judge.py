@@ -75,8 +75,8 @@ class BlockReport:
     """Of a data block: what it read, and from where."""
     busy: float | None = None
     """Share of the time in which the loader's workers made batches, if it has any."""
-    beside: tuple[Payload, ...] = ()
-    """What else it tells of the block: memory that grew, what workers took."""
+    extra: tuple[Payload, ...] = ()
+    """Further messages about the block: memory that grew, what workers took."""
 
 
 @crosses
@@ -126,7 +126,7 @@ class Judge:
         sweep = visit.feed == "cold" and why is not None and self._may_sweep(done)
         again = first and not stop and (longer or sweep)
         if visit.measured and not again:
-            rank.publish(*(each for report in done for each in (report.block, *report.beside)))
+            rank.publish(*(each for report in done for each in (report.block, *report.extra)))
         drop = "cold" if why is not None and not again else None
         if drop is not None:
             rank.publish(RungSkipped(drop, str(why)))
@@ -144,7 +144,7 @@ class Judge:
         return orders.rounds is None and spent + spent / (number - orders.first_round + 1) > _OVERRUN * orders.budget
 
     def _is_hopeless(self) -> bool:
-        """Whether the first round takes so much longer than the warm-up promised that nobody would wait for it."""
+        """Whether the first round takes so much longer than the warm-up promised that no user would wait for it."""
         limit = max(_ALWAYS, _PATIENCE * max(self._rank.orders.budget, self._first_plan.expected_seconds))
         if self._rank.orders.rounds is not None or self._spent() <= limit:
             return False
@@ -236,14 +236,14 @@ def why_not_cold(ranks: Sequence[CacheEvidence]) -> str | None:
 def why_not_warm(warm: Sequence[CacheEvidence], cold: Sequence[CacheEvidence]) -> str | None:
     """Why a warm block's time contains reading; None if what it read was in memory.
 
-    Beside the ``cold`` block of the same samples, if there was one: of what is mapped, nothing is called.
+    Compared with the ``cold`` block of the same samples, if there was one: reads of mapped files make no calls.
     """
     storage = _sum([each.storage for each in warm])
     whole = _sum([each.storage for each in cold] if cold else [each.called for each in warm])
     if storage is None or whole is None or storage <= max(_NEGLIGIBLE * whole, PAGE * sum(e.batches for e in warm)):
         return None
-    beside = "of what it fetched with files out of memory" if cold else "of all that it read"
-    return f"the loader read {storage / whole:.0%} {beside} from storage: memory does not keep this job's data"
+    part = "of what it fetched with files out of memory" if cold else "of all that it read"
+    return f"the loader read {storage / whole:.0%} {part} from storage: memory does not keep this job's data"
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

@@ -36,7 +36,7 @@ from stash.measure.protocol.orders import Orders, current
 _WARM_UP_STEPS = (3, 20)
 _STEADY = 0.1
 _SHARE = 0.15
-"""Of the budget, beside which warming up may take little; a run of such long steps has two of them."""
+"""Of the budget, next to which warming up may take little; a run of such long steps has two of them."""
 _FEWEST_LONG_STEPS = 2
 _SHUTDOWN_SECONDS = 1.5 * PATIENCE
 """For ranks to end together; one that ends alone must not wait for ever."""

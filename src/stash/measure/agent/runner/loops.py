@@ -64,9 +64,9 @@ class Loops(script.LoopListener):
         self._steps = 0
         self._passes = 0
         """Backward passes up to the last step."""
-        self._hears_passes = True
+        self._sees_passes = True
         """Every step so far had one: gradients of some scripts come from elsewhere."""
-        self._read_beside = False
+        self._read_outside = False
         """Batches were read since the last step that no step trains on."""
         self._loaders_are_remade = False
         self._timer: threading.Timer | None = None
@@ -95,22 +95,22 @@ class Loops(script.LoopListener):
 
     def opened(self, handle: Handle) -> None:
         """A loop took an iterator: the next epoch begins, or something other than training."""
-        feed, beside = handle.feed, self._beside(handle.feed)
-        may_replace = self.between and self._loaders_are_remade and not (feed.training or beside)
+        feed, outside = handle.feed, self._outside_training(handle.feed)
+        may_replace = self.between and self._loaders_are_remade and not (feed.training or outside)
         if may_replace and any(feed.like == known.like for known in self._rank.feeds):
             self._let_stand(feed)
         feed = feed.stands_for or feed
         before = feed.account()
-        if not beside or feed.loops <= 1:  # a loop within the training loop leaves that one's epoch alone
+        if not outside or feed.loops <= 1:  # a loop within the training loop leaves that one's epoch alone
             feed.begin_epoch()
-        if beside or not feed.training:
+        if outside or not feed.training:
             self._pause()
             return
-        if self._hears_passes and feed.trial is None:
+        if self._sees_passes and feed.trial is None:
             feed.trial = Trial(self._rank.clock.now(), self.between, script.passes(), before)
         self._goes_on()
 
-    def _beside(self, feed: Feed) -> bool:
+    def _outside_training(self, feed: Feed) -> bool:
         """Whether what is read now is no step's: gradients are off, and this loader's batches do not come so."""
         return not sys.modules["torch"].is_grad_enabled() and not (feed.stands_for or feed).without_gradients
 
@@ -123,17 +123,17 @@ class Loops(script.LoopListener):
             return feed.turn > 0 and not self._trains_after_all(feed)
         if feed.trial is not None and feed.trial.dismissed:
             return True
-        if self._beside(feed):
+        if self._outside_training(feed):
             return handle.taken > 1 and not handle.trains
         handle.trains = True
         return False
 
     def next_batch(self, feed: Feed) -> Any:
         """The next batch; a training loader's as the block asks, up to the end of the script's own epoch."""
-        since, beside = self._rank.clock.now(), self._beside(feed)
+        since, outside = self._rank.clock.now(), self._outside_training(feed)
         if feed.turn == 0:
             feed.first_at_pass = script.passes()
-        elif not (feed.training or beside) and self._trains_after_all(feed):
+        elif not (feed.training or outside) and self._trains_after_all(feed):
             self._loaders_are_remade = True
             self._let_stand(feed)
         feed = feed.stands_for or feed
@@ -141,8 +141,8 @@ class Loops(script.LoopListener):
             feed.known_to, feed.now, feed.delay = self, self._rank.clock.now, self._rank.delay
             self._read = [reference for reference in self._read if reference() is not None]
             self._read.append(weakref.ref(feed))
-        if beside or (feed.trial is not None and not self._may_train(feed, feed.trial)):
-            return self._batch_beside(feed)
+        if outside or (feed.trial is not None and not self._may_train(feed, feed.trial)):
+            return self._batch_outside(feed)
         if feed.training:
             self._goes_on()
         try:
@@ -158,10 +158,10 @@ class Loops(script.LoopListener):
         feed.own += feed.now() - since - feed.took
         return batch
 
-    def _batch_beside(self, feed: Feed) -> Any:
+    def _batch_outside(self, feed: Feed) -> Any:
         """A batch that no step trains on; while blocks are measured, a copy of one that they leave alone."""
-        self._read_beside = True
-        feed.beside_since_step += 1
+        self._read_outside = True
+        feed.untrained_since_step += 1
         if feed in self._rank.feeds:
             self._pause()
             return feed.ring.copy()
@@ -191,7 +191,7 @@ class Loops(script.LoopListener):
 
     def _dismiss(self, feed: Feed, trial: Trial) -> None:
         """A loop did not train: what it read counts for nothing, and the block gets other batches in its place."""
-        trial.dismissed = self._read_beside = True
+        trial.dismissed = self._read_outside = True
         feed.restore(trial.before, trial.read)
         if self.clock is not None:
             self.clock.pause(trial.began)
@@ -207,10 +207,10 @@ class Loops(script.LoopListener):
             self._settle(feed, trains=True)
         elif trial is not None and (trial.ended or trial.dismissed or trial.read > feed.per_step):
             self._settle(feed, trains=False)
-            self._left_beside()
+            self._left_other_loop()
             return
-        if feed.training and self._beside(feed) and not handle.trains:
-            self._left_beside()
+        if feed.training and self._outside_training(feed) and not handle.trains:
+            self._left_other_loop()
             return
         a_look = feed.training and handle.taken <= feed.per_step  # next(iter(loader)), in every step perhaps
         if not handle.feed.loops and not a_look:
@@ -223,19 +223,19 @@ class Loops(script.LoopListener):
         """
         self.stop_waiting()
         self._steps += 1
-        self._hears_passes &= script.passes() > self._passes
+        self._sees_passes &= script.passes() > self._passes
         self._passes = script.passes()
         feeds = self._feeds()
         for feed in feeds:
             self._settle(feed, trains=True)
         if not any(feed.since_step for feed in feeds):  # this job reads what it trains on without gradients
             for feed in feeds:
-                feed.without_gradients |= feed.loops > 0 and feed.beside_since_step > 0 and not self._rank.feeds
+                feed.without_gradients |= feed.loops > 0 and feed.untrained_since_step > 0 and not self._rank.feeds
         before, self._read_last = self._read_last, [feed for feed in feeds if feed.since_step]
         new = self._read_last != before and any(feed not in before for feed in self._read_last)
         read_before = not self._read_last and any(feed.training for feed in feeds)  # of a loop that reads ahead
-        self.surprised, self._new = (new and not self._new) or self._read_beside or read_before, new
-        self._read_beside = False
+        self.surprised, self._new = (new and not self._new) or self._read_outside or read_before, new
+        self._read_outside = False
         for feed in feeds:
             is_open = feed.loops > 0 or not feed.in_handles
             if feed.since_step and is_open and not self._rank.feeds:
@@ -244,7 +244,7 @@ class Loops(script.LoopListener):
 
     def skipped_steps(self) -> None:
         """What trained since the last step belongs to none: another optimizer's steps are the job's from now on."""
-        self._read_beside = True
+        self._read_outside = True
         for feed in self._feeds():
             feed.skip_step()
         if self.clock is not None:
@@ -273,9 +273,9 @@ class Loops(script.LoopListener):
             self._wait(PATIENCE)
         else:
             feed.release()
-            self._left_beside()
+            self._left_other_loop()
 
-    def _left_beside(self) -> None:
+    def _left_other_loop(self) -> None:
         """A loop that did not train is over; within an epoch the training loop goes on."""
         if not self.between:
             self._resume()

@@ -98,7 +98,7 @@ class Optimizers:
         """Which one takes the place of the one whose steps were counted, now that another has stepped; often none.
 
         A new one of the same parameters does so at once, unless both step after one backward pass (an optimizer
-        within another); one of other parameters may as well be a second one beside it (GANs), until the first is
+        within another); one of other parameters may as well be a second one next to it (GANs), until the first is
         overdue.
         """
         new = self._latest

@@ -55,7 +55,7 @@ class OwnRank:
         self.inseparable: str | None = None
         """Why a rank by itself does not do what it does in the whole job, if it does not."""
         self.drifted = False
-        """Replicas have trained apart, or on replayed batches: their weights are nobody's model."""
+        """Replicas have trained apart, or on replayed batches: their weights are no model that the script trains."""
         self._journal = journal
         self._heart = Heart(orders.files)
         self._notes: list[str] = []
@@ -96,7 +96,7 @@ class OwnRank:
         """Whether the launch is measured in this job: not if processes that it does not know of came first."""
         measured = self.agree(None, lambda reports: self._journal.claim())
         if not measured:
-            self.orders.files.beside().touch()
+            self.orders.files.extra().touch()
         return measured
 
     def publish(self, *messages: Message | Payload) -> None:

@@ -123,7 +123,7 @@ class InputClock:
 
 
 class ForwardExchange:
-    """Notices collectives that nobody wrapped in one forward pass: what its modules exchange is part of the model.
+    """Notices collectives that no wrapper counts in one forward pass: what modules exchange is part of the model.
 
     Gradients are exchanged in the backward pass or after it. Modules may be called in there too, to recompute: what
     is exchanged before that is taken for theirs.

@@ -191,7 +191,7 @@ class MemoryWatch:
         return self._handed_in
 
     def written_down(self) -> None:
-        """The block counts, and with it what was handed in beside it."""
+        """The block counts, and so do the further messages about it."""
         self._written = self._handed_in or self._written
 
     def _ask_allocator(self, function: str) -> int | None:

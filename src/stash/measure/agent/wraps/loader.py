@@ -247,7 +247,7 @@ class LoaderFeed(Feed):
 
 _feeds: weakref.WeakKeyDictionary[Any, LoaderFeed] = weakref.WeakKeyDictionary()
 _FEED = "_stash_feed"
-"""The attribute by which an iterator knows its feed; asked for twice a batch, so no mapping beside it. Weakly, since
+"""The attribute by which an iterator knows its feed; asked for twice a batch, so no separate mapping. Weakly, since
 a feed holds its iterator, and workers must end as soon as the script lets go of theirs."""
 
 
@@ -283,8 +283,8 @@ def _tapped(begin: Callable[..., None]) -> Callable[..., None]:
         if script.active():
             feed = feed_of(loader)
             setattr(self, _FEED, weakref.ref(feed))
-            beside = feed.under_way and not feed.without_gradients and not sys.modules["torch"].is_grad_enabled()
-            if feed.renewing or not (feed.measured or beside):  # one beside the training loop's is not followed
+            outside = feed.under_way and not feed.without_gradients and not sys.modules["torch"].is_grad_enabled()
+            if feed.renewing or not (feed.measured or outside):  # one outside the training loop is not followed
                 feed.adopt(self)
             if not feed.in_handles:
                 feed.begin_epoch()

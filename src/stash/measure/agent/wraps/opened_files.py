@@ -2,7 +2,7 @@
 
 ``guard`` learns what is about to be written, ``data/reads`` what is read, of libraries that save models or tables, or
 read samples. A checkpoint of drifted replicas is not written; a new path gets an empty placeholder, so that a script
-which saves beside its checkpoint and then renames, links or copies goes on. It is removed when the profile ends,
+which saves next to its checkpoint and then renames, links or copies goes on. It is removed when the profile ends,
 under whatever name (``protocol/file_backup``). Files that Python opens are noticed there anyway.
 """
 

@@ -86,7 +86,7 @@ def skips_exchanges() -> bool | None:
 
 
 def bucket_view() -> bool | None:
-    """Whether gradients are views into their buckets, so that nobody copies them; ``None`` without DDP."""
+    """Whether gradients are views into their buckets, so that they are not copied; ``None`` without DDP."""
     ddps = modules()
     return all(ddp.gradient_as_bucket_view for ddp in ddps) if ddps else None
 
