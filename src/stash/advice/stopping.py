@@ -1,4 +1,4 @@
-"""When a measurement has said what it can, how far one has come, and what ``--budget`` would decide the rest.
+"""When a measurement has found what it can, how far one has come, and what ``--budget`` would decide the rest.
 
 A profile ends as soon as its verdict holds and every stall is known well enough; this is the one place that says
 what that is, for the launcher that ends it, for live progress, and for advice. Extrapolates from the rounds at hand,
@@ -22,7 +22,7 @@ KNOWN = 0.02
 KNOWN_OF_ITSELF = 0.1
 """… or to this share of itself."""
 FIRST_ROUNDS = 5
-"""Fewer do not end a measurement, and are asked for at least: only from here on is a disturbed round told from
+"""Fewer do not end a measurement, and are asked for at least: only from here on does a disturbed round differ from
 others, and Student's quantile is below 3; who looks after every round finds intervals that are narrow by luck."""
 FIRST_SECONDS = 5.0
 """Of measuring: nothing ends earlier, since the pace of a machine that is shared wanders within seconds, which the

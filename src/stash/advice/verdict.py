@@ -152,7 +152,7 @@ class Advice(Record):
 
 
 def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
-    """What may be said about a breakdown, and what to do next."""
+    """What a breakdown supports, and what to do next."""
     claims, case = may_claim(breakdown), Case(breakdown, profile)
     budget = budget_to_decide(breakdown, profile, claims)
     leading = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())

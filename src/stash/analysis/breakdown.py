@@ -264,7 +264,7 @@ class Breakdown(Record):
     world_size: int
     nodes: int
     rungs: tuple[str, ...]
-    """Climbed, in ladder order, one per stall."""
+    """Those that were run, in ladder order, one per stall."""
     stalls: tuple[Stall, ...]
     skipped: tuple[Missing, ...]
     paper: Paper
@@ -367,7 +367,7 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, .
             container = present[0]  # batches from no loader that was seen are made again under every rung
         elif possible:
             above = zip(present, rungs, strict=True)
-            container = next((s for s, climbed in above if NAMES.index(climbed) >= NAMES.index(adding)), None)
+            container = next((s for s, higher in above if NAMES.index(higher) >= NAMES.index(adding)), None)
         most = profile.workload.before_forward if unseen else None
         if most is not None and most < SIGNIFICANT_SHARE:
             why = f"no data loader was seen; {most:.1%} of a step passes before its first forward pass"

@@ -165,8 +165,8 @@ def disputes(
         if wait is None:
             continue
         (paired,) = increments(np.column_stack([kept.of(replay), kept.of(each.name)]))
-        beside = max(0.0, own.get(each.name, 0.0) - own.get(replay, 0.0))
-        if abs(wait + beside - paired.value) <= DISAGREEMENT * kept.step_seconds:
+        own_wait = max(0.0, own.get(each.name, 0.0) - own.get(replay, 0.0))
+        if abs(wait + own_wait - paired.value) <= DISAGREEMENT * kept.step_seconds:
             continue
         apart = paired.above(wait) or paired.below(wait)
         if apart and abs(wait - paired.value) > DISAGREEMENT * kept.step_seconds:

@@ -84,7 +84,7 @@ def data_blocks(profile: Profile, kept: StepTimes) -> tuple[DataBlock, ...]:
     """The blocks of the rungs that read, by rung and round: proof that cold files were cold and warm ones were not.
 
     Two witnesses: the fraction of the files' pages in the page cache just before a block, and the bytes that the
-    processes really fetched from storage beside the sizes of the files that they opened. A cache below the guest's,
+    processes really fetched from storage next to the sizes of the files that they opened. A cache below the guest's,
     of a hypervisor or a storage server, neither of them sees.
     """
     grouped: dict[tuple[str, int], list[Block]] = {}
