@@ -20,7 +20,7 @@ class MemberState(enum.Enum):
     """Its machine is there or on its way, and it has not joined."""
     TRAINING = "training"
     LEAVING = "leaving"
-    """It has notice: nobody counts on it from now on, but it is still there."""
+    """It has notice: it is not counted on from now on, but it is still there."""
     DONE = "done"
     """It ended in order; its machine may still be there."""
     GONE = "gone"
@@ -78,7 +78,7 @@ M = TypeVar("M", bound=FleetMember)
 class Members(dict[str, M], Generic[M]):
     """All there ever were, by name, in the order in which they were asked for.
 
-    What an event changed is returned; ``None``: it was of somebody unknown, or told nothing new.
+    What an event changed is returned; ``None``: it was of an unknown member, or nothing new.
     """
 
     def add(self, member: M) -> M:

@@ -136,4 +136,4 @@ class EmulatedHosts:
 
 def last_line(text: str) -> str:
     """Of what a program printed."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")

@@ -32,7 +32,7 @@ _POLL = 0.05
 _OVERDUE = 900.0
 """Seconds after its time that a head may take to save everything, before it is given up."""
 _GRACE = 120.0
-"""Seconds that the head has to save everything when it is told to stop."""
+"""Seconds that the head has to save everything when it is asked to stop."""
 
 
 @dataclass

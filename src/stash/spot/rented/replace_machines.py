@@ -108,7 +108,7 @@ class FleetPolicy:
             refused=workers.cooling_now(on_demand=True),
         )
         found = replan(self.request.plan, situation)
-        left = "nobody trains"
+        left = "no worker trains"
         if found.seconds is not None and found.dollars is not None:
             left = f"about {format_seconds(found.seconds)} and ${found.dollars:.2f} to the loss"
         why = f"{found.why} ({left}; decided in {found.decided_seconds:.2f} s)"

@@ -1,8 +1,8 @@
 """The workers of a run: asked for, submitted, training, about to go, gone; and what each of them is to be paid.
 
 Each is a managed job. SkyPilot would recover one that was preempted by itself, with the same type; here it is ended,
-and what comes instead is decided again. Every change is asked for in the background: nobody waits for a cloud while
-others are given notice.
+and what comes instead is decided again. Every change is asked for in the background: the run does not wait for a
+cloud while others are given notice.
 """
 
 from __future__ import annotations

@@ -71,7 +71,9 @@ def candidates(pool: FleetPool, offers: MachineOffers) -> tuple[Integers, Array]
     """(types that more is taken of, how many more: [fleet, such type]); the first fleet adds nothing."""
     room = np.maximum(np.array([float(kind.quota) for kind in pool.types]) - offers.kept, 0.0)
     hot, fixed = offers.cooling > 0, np.isfinite(offers.on_demand)
-    if not fixed.any():  # then nobody waits for a type to cool down: nothing would do instead if it was refused again
+    if (
+        not fixed.any()
+    ):  # then waiting for a type to cool down is no choice: nothing would do instead if it was refused again
         room[hot] = 0
     price = np.where(
         hot & fixed, offers.on_demand, np.where(hot, offers.spot, np.minimum(offers.spot, offers.on_demand))
@@ -232,7 +234,7 @@ class FleetOutlook:
     def __init__(self, plan: FleetPlan, seen: FleetSituation, counts: Array) -> None:
         wish = FleetWish(plan.pool, plan.model, plan.loss, max(seen.seconds_left, 0.0), plan.confidence)
         present = counts.sum(axis=1) > 0
-        safe = np.where(present[:, None], counts, 1.0)  # a fleet of nobody has no pace; it is left out below
+        safe = np.where(present[:, None], counts, 1.0)  # an empty fleet has no pace; it is left out below
         pace = asynchronous(safe, _iterations(wish, safe) / _corrections(wish, seen), wish.samples)
         rate = np.where(present, pace.updates_per_second, 0.0)
         left = _left(plan, seen, pace, safe.sum(axis=1))

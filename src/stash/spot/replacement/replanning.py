@@ -133,7 +133,7 @@ def _named(types: Sequence[str], had: Additions, at: int) -> _Chosen:
 
 def _why(chosen: _Chosen, in_time: bool, affordable: bool, finite: bool, dearer: bool) -> str:
     if not finite:
-        return "nobody is left, and nothing can be had now"
+        return "no worker is left, and no machine can be had now"
     parts = [
         _machines(chosen.spot, " on spot" if chosen.on_demand else ""),
         _machines(chosen.on_demand, " on demand"),
@@ -159,7 +159,7 @@ class Successors(RentDecision):
     """Of a gang."""
 
     missing: int
-    """Nodes that nobody comes for yet."""
+    """Nodes that have no replacement yet."""
 
 
 def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
@@ -173,7 +173,7 @@ def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
         return Successors(
             add={}, add_on_demand={}, missing=0, why=why, look_again_seconds=None, last_moment_seconds=in_time
         )
-    # Types that hold nobody up, the cheapest first.
+    # Types that delay no other, the cheapest first.
     slowest = min((kind.samples_per_second for kind in plan.pool.types if planned.get(kind.name)), default=0.0)
     fast = [kind for kind in plan.pool.types if kind.samples_per_second >= slowest and kind.dollars_per_hour > 0]
     able = sorted(fast, key=lambda kind: (kind.dollars_per_hour, kind.name))

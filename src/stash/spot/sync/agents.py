@@ -125,7 +125,7 @@ class TorchrunAgents:
         """Where they meet is there from now on; raises StashError."""
         self._hosts.start()
         address = self._hosts.address(HEAD)
-        if isinstance(self._hosts, ThisMachine):  # in this process: nobody trains on once it was killed
+        if isinstance(self._hosts, ThisMachine):  # in this process: no rank trains on once it was killed
             self._store = store = meeting_store(address, 0)
             self._endpoint = f"{address}:{store.port}"
             return
@@ -138,7 +138,7 @@ class TorchrunAgents:
         self._endpoint = f"{address}:{PORT}"
 
     def begin(self) -> None:
-        """A new rendezvous: who is launched from now on meets nobody of before."""
+        """A new rendezvous: who is launched from now on meets none of the earlier nodes."""
         self._run = secrets.token_hex(4)
 
     def launch(self, name: str) -> None:

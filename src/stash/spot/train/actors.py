@@ -57,7 +57,7 @@ _ANSWER_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
 _CALLS = 512
 """That the coordinator holds at once: every worker may wait at the gate."""
 _MAX_WORKERS, _MORE_WORKERS = 2, 8
-"""Workers that a server lets connect at once, for each of the plan, and besides: successors come early."""
+"""Workers that a server lets connect at once, for each of the plan, and more: successors come early."""
 
 
 def run_secret() -> bytes:

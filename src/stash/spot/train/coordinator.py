@@ -159,7 +159,7 @@ class Coordinator:
         """Who computed what is not finite waits until another worker has tried the samples, if there is one."""
         if not self._held(worker):
             return
-        self._gate.leave(worker)  # nobody waits for it meanwhile
+        self._gate.leave(worker)  # no other worker waits for it meanwhile
         self._changed.notify_all()
         while self._held(worker) and not self._ends(worker):
             self._changed.wait(_LOOK_AGAIN)

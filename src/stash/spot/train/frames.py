@@ -46,7 +46,7 @@ SILENCE_SECONDS = 12
 
 
 class FrameKind(enum.IntEnum):
-    """What a head announces."""
+    """What a head publishes."""
 
     PULL = 1
     """From a worker: send the parameters."""
