@@ -108,7 +108,7 @@ class TariffFact(Record):
 
 
 class Tariff(Record):
-    """What one cloud charges beside its instances, and how it rounds; ``None``: no source says."""
+    """What one cloud charges besides its instances, and how it rounds; ``None``: no source says."""
 
     cloud: str
     billed_by_seconds: TariffFact | None = None

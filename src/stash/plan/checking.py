@@ -94,7 +94,7 @@ class PlanCheck(Record):
 
     @property
     def decidable(self) -> tuple[CheckedLine, ...]:
-        """Lines of which it can be told whether the plan's interval held."""
+        """Lines for which it is known whether the plan's interval held."""
         return tuple(line for line in self.lines if line.verdict != CANNOT_TELL)
 
     @property

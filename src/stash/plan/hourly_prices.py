@@ -22,7 +22,7 @@ from stash.plan.records import HourlyPrice, PaidAs
 from stash.predict.draws import OUTSIDE, Array
 
 _MIN_PAIRS = 10
-"""Prices seen twice, below which nothing is said about the others."""
+"""Prices seen twice, below which nothing is concluded about the others."""
 _SAME = 0.005
 """Prices this close (as a fraction) are the same price, rounded differently."""
 _YEAR = 365.25

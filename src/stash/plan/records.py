@@ -52,8 +52,8 @@ class Goal(Record):
     """How probable it has to be that deadline and budget are kept."""
     scaling: ScalingPolicy = "per device"
     efficiency: float | None = Field(None, ge=0, le=1)
-    """e where samples to train grow with (global batch / profiled global batch)ᵉ, of larger ones; ``None``: nobody
-    said, and none are added."""
+    """e where samples to train grow with (global batch / profiled global batch)ᵉ, of larger ones; ``None``: not
+    given, and none are added."""
 
 
 class Constraints(Record):

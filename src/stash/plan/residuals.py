@@ -52,7 +52,7 @@ SHARED_WEIGHT = 1.0
 """κ₀: half of a forecast's variance is taken to be its model's, half its machine's: an assumption likewise."""
 _NORMAL = 1.959964
 _MIN_WITHOUT_CLAIM = 2
-"""Machines from which a spread can be told where the forecast claims none."""
+"""Machines from which a spread can be estimated where the forecast claims none."""
 
 
 class Residual(Record):

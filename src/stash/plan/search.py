@@ -170,7 +170,7 @@ def limits_of(goal: Goal) -> GoalLimits:
 
 
 def aim(goal: Goal) -> Measure:
-    """What is to be least: time where only the budget is said, money else."""
+    """What is to be least: time where only a budget is given, money else."""
     return "seconds" if goal.budget_dollars is not None and goal.deadline_seconds is None else "dollars"
 
 

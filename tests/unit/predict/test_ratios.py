@@ -70,7 +70,7 @@ def test_every_published_speed_is_positive_dated_or_named_and_of_a_gpu_that_the_
 def test_the_models_own_pair_is_taken_before_those_of_others():
     old, new = catalog.gpu("K80"), catalog.gpu("V100-SXM2-16GB")
     own = time_ratio(old, new, "resnet50", 64, "fp32")
-    other = time_ratio(old, new, "nobody_published_this", 64, "fp32")
+    other = time_ratio(old, new, "a_model_without_times", 64, "fp32")
     assert own is not None
     assert other is not None
     assert "resnet50 on both GPUs" in own.source
@@ -79,7 +79,7 @@ def test_the_models_own_pair_is_taken_before_those_of_others():
     assert own.value < 1
 
 
-def test_gpus_that_nobody_compared_are_told_by_data_sheets_or_by_the_jobs_operators():
+def test_gpus_that_were_never_compared_are_known_by_data_sheets_or_by_the_jobs_operators():
     old, new = catalog.gpu("V100-SXM2-16GB"), catalog.gpu("H100-SXM5-80GB")
     by_sheet = time_ratio(old, new, "x", 64, "fp32")
     by_operators = time_ratio(old, new, "x", 64, "fp32", roofline=0.25)
@@ -99,7 +99,7 @@ def test_variants_of_one_model_lie_between_their_ratios_of_arithmetic_and_of_mem
 
 
 def test_a_larger_batch_takes_less_than_in_proportion_by_what_was_published():
-    found = batch_exponent("nobody_published_this", "V100")
+    found = batch_exponent("a_model_without_times", "V100")
     assert 0 < found.low < found.value < 1 < found.high
 
 
@@ -108,9 +108,9 @@ def test_mixed_precision_is_published_for_some_gpus_and_else_told_by_operators()
     assert found is not None
     assert found.value < 0.5
     assert precision_ratio("x", "K80") is None
-    told = precision_ratio("x", "K80", 0.8)
-    assert told is not None
-    assert told.value == pytest.approx(0.8)
+    ratio = precision_ratio("x", "K80", 0.8)
+    assert ratio is not None
+    assert ratio.value == pytest.approx(0.8)
 
 
 def calls(operator: str, shapes: str, dtype: str, times: int, flops: float | None, size: float) -> Operator:
