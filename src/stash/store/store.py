@@ -20,7 +20,7 @@ from stash.store import storage
 from stash.store.schema import DERIVED, VERSION, TableRow, TableRows, fits
 from stash.store.storage import StorageBackend, id_of
 
-# A digest is what is derived from one artefact, kept beside it so that it need not be derived again: a cache, never
+# A digest is what is derived from one artefact, kept next to it so that it need not be derived again: a cache, never
 # the truth. Two lines of JSON: the row of ``artefacts``, which a list reads, and the rows of all other tables but
 # blocks. One that is of another version, or that does not hold what it should, counts as missing.
 

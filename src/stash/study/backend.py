@@ -197,7 +197,7 @@ class JobBackend:
         return self.spent + sum(lease.cost(now) for lease in self.leases.values())
 
     def release(self, name: str) -> None:
-        """End a lease; one that cannot be ended stays open in the journal, and is told in ``left``."""
+        """End a lease; one that cannot be ended stays open in the journal, and is named in ``left``."""
         lease = self.leases.get(name)
         if lease is not None:
             self._close(lease, self._end(lease))
@@ -243,5 +243,5 @@ class JobBackend:
             elif all(each.code == 0 for each in called):
                 return None
         how = " and ".join(" ".join(words) for words in lease.release)
-        last = printable_line((output.strip().splitlines() or ["it said nothing"])[-1], 200)
+        last = printable_line((output.strip().splitlines() or ["it printed nothing"])[-1], 200)
         return f"{lease.name} may still be running: {last}; type `{how}`, or the same command again"

@@ -68,7 +68,7 @@ class CalibratingProfile:
 
 FASTEST = 4e8
 """Bytes per second of a link that is shaped. One core carries 1.1 GB/s of an all-reduce at most, and both ends share
-two cores: a loopback of 1.6 GB/s was verified on two idle cores, and one of 0.8 GB/s not always beside other work
+two cores: a loopback of 1.6 GB/s was verified on two idle cores, and one of 0.8 GB/s not always while other work ran
 (``python -m bench.study.links``). A loopback that has to be faster is left as fast as it is.
 """
 _ROUNDED_UP = 1.01
@@ -108,7 +108,7 @@ class EmulatedJob:
     batch: int
     gradient_bytes: float
     sample_flops: float | None
-    """Of one sample's forward pass; ``None`` if nobody counted."""
+    """FLOPs of one sample's forward pass; ``None`` if they were not counted."""
     sample_bytes: float | None
     """That it reads and writes in float32, without weights."""
     calibrated: DeviceSpeed | None = None

@@ -51,7 +51,7 @@ class Programs(Protocol):
         """Whether the cell's command still runs, whoever started it."""
 
     def interrupt(self, cell: CellFolder) -> None:
-        """Ask it to end in order, as Ctrl-C does: by SIGTERM, for what a shell starts in the background hears no
+        """Ask it to end in order, as Ctrl-C does: by SIGTERM, for what a shell starts in the background gets no
         SIGINT."""
 
     def kill(self, cell: CellFolder) -> None:

@@ -79,7 +79,7 @@ class StudyResult:
     why_unknown: Mapping[str, str] = field(default_factory=dict)
     """By stall that is left out."""
     paper: Mapping[str, float] = field(default_factory=dict)
-    """The paper's percentages by stall, where its rungs were climbed."""
+    """The paper's percentages by stall, where its rungs were run."""
     samples_per_step: float | None = None
     """Of the whole job."""
     devices: int = 1
