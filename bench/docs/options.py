@@ -92,10 +92,10 @@ def helps() -> dict[str, dict[str, list[str]]]:
 def _table() -> str:
     known = {name: each for _, command in commands() for name, each in options(command)}
     rows = ["| option | meaning | of |", "|---|---|---|"]
-    for name, said in sorted(helps().items()):
+    for name, texts in sorted(helps().items()):
         shown = f"{name} {known[name].metavar or ''}".strip()
-        where = ", ".join(f"`{words.removeprefix('stash ')}`" for found in said.values() for words in found)
-        rows.append(f"| `{line(shown)}` | {line(MEANINGS.get(name, next(iter(said))))} | {where} |")
+        where = ", ".join(f"`{words.removeprefix('stash ')}`" for found in texts.values() for words in found)
+        rows.append(f"| `{line(shown)}` | {line(MEANINGS.get(name, next(iter(texts))))} | {where} |")
     return "\n".join(rows)
 
 
