@@ -39,7 +39,7 @@ RUNNABLE = re.compile(
 ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""
 MOST_WORDS = 50_000
-"""Of all pages: what is longer is read by nobody."""
+"""Of all pages: what is longer is not read."""
 
 
 class Found(NamedTuple):

@@ -61,11 +61,13 @@ def test_options_in_its_scripts_exist(workflow: Any) -> None:
         assert {word for word in shlex.split(rest) if word.startswith("-")} <= known
 
 
-@pytest.mark.parametrize(("exits", "code", "said"), [(0, 0, ""), (1, 1, ""), (2, 2, ""), (3, 0, "whether the step")])
-def test_its_check_fails_when_it_should(workflow: Any, tmp_path: Path, exits: int, code: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("exits", "code", "sentence"), [(0, 0, ""), (1, 1, ""), (2, 2, ""), (3, 0, "whether the step")]
+)
+def test_its_check_fails_when_it_should(workflow: Any, tmp_path: Path, exits: int, code: int, sentence: str) -> None:
     done = run(script(workflow, "Check"), tmp_path, exits)
     assert done.returncode == code, done.stderr
-    assert said in done.stdout
+    assert sentence in done.stdout
 
 
 def test_its_summary_has_the_comparison(workflow: Any, tmp_path: Path) -> None:
