@@ -70,7 +70,7 @@ def _farthest(breakdown: Breakdown, precision: float | None) -> Stall | None:
 
 @dataclass(frozen=True)
 class Standing:
-    """After some complete rounds, disturbed ones included."""
+    """How far a measurement has come after some complete rounds, disturbed ones included."""
 
     rounds: int
     stall: str | None = None
@@ -83,7 +83,7 @@ class Standing:
     """In all, until it has, by the spread so far; ``None`` where that is unknown."""
 
     def seconds_left(self, elapsed: float, budget: float) -> float:
-        """Until the budget ends (negative: it has), or the end is expected earlier; infinite if neither."""
+        """Seconds until the budget ends (negative: it has), or the end is expected earlier; infinite if neither."""
         if self.rounds_needed is None:
             return budget - elapsed
         more = max(0, self.rounds_needed - self.rounds)

@@ -52,7 +52,7 @@ class Parts(Record):
 
     @property
     def besides_noise(self) -> float:
-        """All but the noise together."""
+        """Every part of the error but the noise, added in quadrature."""
         return math.hypot(self.method or 0.0, self.launch, self.correction or 0.0)
 
     @property
@@ -311,12 +311,12 @@ class Breakdown(Record):
 
     @property
     def samples_per_step(self) -> float | None:
-        """Of the whole job, under the highest rung."""
+        """Samples of the whole job in a step under the highest rung."""
         return None if self.samples is None else self.samples.per_rung.get(self.rungs[-1])
 
     @property
     def samples_per_second(self) -> float | None:
-        """Of the whole job."""
+        """Samples per second of the whole job."""
         return None if self.samples_per_step is None else self.samples_per_step / self.step_seconds
 
     def stall(self, name: str) -> Stall | None:

@@ -45,7 +45,7 @@ class Difference(Record):
 
 
 class RunComparison(Record):
-    """Of two sides: the lines that both have, the step among them, and the stalls that only one has."""
+    """Two sides compared: the lines that both have, the step among them, and the stalls that only one has."""
 
     lines: tuple[Difference, ...]
     only_before: tuple[str, ...] = ()

@@ -44,7 +44,7 @@ STEAL = 0.01
 
 
 class Lost(NamedTuple):
-    """Of a rank's block, in seconds per step."""
+    """What a rank's block lost to others, in seconds per step."""
 
     seconds: float
     """What strangers cost the step."""

@@ -62,7 +62,7 @@ class StepTimes(NamedTuple):
         return next((name for name in reversed(self.rungs) if rung(name).replays), None)
 
     def calmed(self) -> StepTimes:
-        """With what disturbed rounds cost shared out among the rungs."""
+        """Share out among the rungs what disturbed rounds cost."""
         calm = calm_rounds(self.matrix)
         disturbed = tuple(n for numbers, quiet in zip(self.sets, calm, strict=True) if not quiet for n in numbers)
         return self._replace(matrix=calmed(self.matrix), disturbed=disturbed)

@@ -210,7 +210,7 @@ class NodeScaling(Record):
 
     @property
     def loss(self) -> float:
-        """By how much a step takes longer with all devices than its exchange explains, as a fraction of it on one."""
+        """How much longer a step takes with all devices than its exchange explains, as a fraction of it on one."""
         return self.one_per_second * self.devices / self.all_per_second - 1 - self.exchange
 
 

@@ -86,7 +86,7 @@ def parts(measured: Interval, unit: Unit) -> tuple[str, str]:
 
 
 def bits_parts(measured: Interval) -> tuple[str, str]:
-    """Like ``parts``, for networks."""
+    """Do as ``parts`` does, in bits, for networks."""
     bits = measured.scaled(8)
     scale = scale_for(bits.value, BITS)
     return scale.text(bits.value), plus_minus(bits, scale)

@@ -64,14 +64,14 @@ class Interval(Record):
         return self.model_copy(update={"low": self.value - half_width, "high": self.value + half_width})
 
     def widened(self, half_width: float) -> Interval:
-        """With another error of that ``half_width``, independent of this one: both arms grow in quadrature."""
+        """Add an independent error of that ``half_width``: both arms grow in quadrature."""
         if self.low is None or self.high is None:
             return self
         below, above = (math.hypot(arm, half_width) for arm in (self.value - self.low, self.high - self.value))
         return self.model_copy(update={"low": self.value - below, "high": self.value + above})
 
     def narrowed(self, half_width: float) -> Interval:
-        """Without an error of that ``half_width`` that it was widened by."""
+        """Remove an error of that ``half_width`` by which the interval was widened."""
         if self.low is None or self.high is None:
             return self
         arms = (self.value - self.low, self.high - self.value)

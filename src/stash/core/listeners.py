@@ -124,7 +124,7 @@ LISTENERS = (
 
 
 def table() -> str:
-    """In Markdown, as SECURITY.md has it."""
+    """Write the table in Markdown, as SECURITY.md has it."""
     rows = ["| when | what listens | who is let in | where | for how long |", "|---|---|---|---|---|"]
     rows += [f"| {each.when} | {each.what} | {each.admits} | {each.where} | {each.until} |" for each in LISTENERS]
     return "\n".join(rows)

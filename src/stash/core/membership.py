@@ -35,7 +35,7 @@ class HungUpError(StrangerError):
 
 
 def signature(secret: bytes, *parts: bytes) -> bytes:
-    """Of all parts, and of where one ends and the next begins."""
+    """Sign all parts, and where one ends and the next begins."""
     return hmac.digest(secret, b"".join(len(part).to_bytes(4, "big") + part for part in parts), "sha256")
 
 

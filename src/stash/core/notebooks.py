@@ -13,7 +13,7 @@ _shown: list[Callable[[object], str]] = []
 
 
 def show_with(render: Callable[[object], str]) -> None:
-    """From now on records are shown as ``render`` makes them."""
+    """Show records as ``render`` makes them from now on."""
     _shown[:] = [render]
 
 

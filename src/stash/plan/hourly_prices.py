@@ -70,7 +70,7 @@ class PriceMoves:
 
 
 def price_moves(prior: Sequence[Offer], current: Sequence[Offer]) -> Mapping[str, PriceMoves]:
-    """By cloud, from every prior price that has a current on-demand one of a later date."""
+    """Price moves by cloud, from every prior price that has a current on-demand one of a later date."""
     today = {
         (offer.instance.cloud, offer.instance.name, offer.region): offer
         for offer in current

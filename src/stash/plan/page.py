@@ -122,12 +122,12 @@ def _share(fraction: float) -> str:
 
 
 def stall_dollars(choice: Choice) -> float:
-    """Of the bill: what is neither compute nor paid besides training."""
+    """Dollars of the bill that are neither compute nor paid besides training."""
     return sum(stall.dollars.value for stall in choice.stalls if stall.name != "compute")
 
 
 def largest_stall(choice: Choice) -> tuple[str, float]:
-    """Its name and its share of the bill, or of the step where nothing is paid; no name if none is above zero."""
+    """The largest stall and its share of the bill, or of the step where nothing is paid, if one is above 0."""
     stalls = [stall for stall in choice.stalls if stall.name != "compute" and stall.seconds.value > 0]
     if not stalls:
         return "", 0.0

@@ -103,7 +103,7 @@ class Rental(Record):
 
     @property
     def dollars_per_hour(self) -> float:
-        """Of all nodes."""
+        """Dollars an hour of all nodes."""
         return self.nodes * self.price.dollars_per_hour.value
 
 

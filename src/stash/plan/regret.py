@@ -48,7 +48,7 @@ def chances(goal: Goal, evaluations: Sequence[Evaluation]) -> Array:
 
 
 def risk(goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation]) -> Risk:
-    """Of choosing that one of them now."""
+    """Measure the risk of choosing that one of them now."""
     every = np.array([objective(goal, each) for each in evaluations])
     (regret,) = intervals((objective(goal, chosen) - every.min(axis=0))[np.newaxis])
     return Risk(

@@ -45,7 +45,7 @@ class Offered:
 
     @property
     def dollars_per_hour(self) -> float:
-        """Of a node."""
+        """Dollars an hour of a node."""
         return self.price.dollars_per_hour.value
 
     def peak(self, precision: str) -> float | None:

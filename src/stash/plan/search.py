@@ -45,7 +45,7 @@ class CandidateSet:
 
     @property
     def pruned(self) -> int:
-        """Of those, so far: dearer offers of the same machines, and what bounds kept from being billed."""
+        """Combinations skipped so far: dearer offers of the same machines, and what bounds kept from being billed."""
         count = 0
         for chain in self.chains:
             count += (chain.rentable.offers - 1) * len(chain.shape.nodes)

@@ -148,7 +148,7 @@ def document(
     different: Sequence[DifferingFact] = (),
     network: Interval | None = None,
 ) -> dict[str, Any]:
-    """Of one comparison; seconds per step, samples per second, fractions; what is not known is null."""
+    """Write one comparison as JSON; seconds per step, samples per second, fractions; what is not known is null."""
     workload, before, after = names
     return {
         "schema": SCHEMA,
@@ -172,7 +172,7 @@ def document(
 
 
 def decisions(found: Sequence[Decision], verdict: str) -> dict[str, Any]:
-    """Of one check: every limit, and the verdict over all."""
+    """Write one check as JSON: every limit, and the verdict over all."""
     return {"schema": SCHEMA, "verdict": verdict, "limits": [decision.model_dump() for decision in found]}
 
 

@@ -48,7 +48,7 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
 
 
 def bar_of(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Those that a stacked bar can show: what was measured as negative has no place in it."""
+    """The rows that a stacked bar can show: what was measured as negative has no place in it."""
     return tuple(row for row in rows if row.why is None and row.fraction > 0)
 
 

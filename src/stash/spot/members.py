@@ -88,7 +88,7 @@ class Members(dict[str, M], Generic[M]):
         return member
 
     def join(self, name: str, now: float) -> M | None:
-        """It trains; of one that has notice that is known already."""
+        """Record that it trains; of one that has notice, that is known already."""
         member = self.get(name)
         if member is None or not member.stays:
             return None
@@ -97,7 +97,7 @@ class Members(dict[str, M], Generic[M]):
         return member
 
     def notice(self, name: str, seconds: float, now: float) -> M | None:
-        """Its machine will be taken away in so many seconds."""
+        """Record that its machine will be taken away in so many seconds."""
         member = self.get(name)
         if member is None or not member.stays:
             return None
@@ -106,7 +106,7 @@ class Members(dict[str, M], Generic[M]):
         return member
 
     def withdraw(self, name: str, now: float) -> M | None:
-        """It stays after all."""
+        """Record that it stays after all."""
         member = self.get(name)
         if member is None or member.state is not MemberState.LEAVING:
             return None
@@ -115,11 +115,11 @@ class Members(dict[str, M], Generic[M]):
         return member
 
     def finish(self, name: str, now: float) -> M | None:
-        """It ended in order."""
+        """Record that it ended in order."""
         return self._end(name, MemberState.DONE, now)
 
     def lose(self, name: str, now: float) -> M | None:
-        """Its machine is gone, whatever it was doing."""
+        """Record that its machine is gone, whatever it was doing."""
         return self._end(name, MemberState.GONE, now)
 
     def _end(self, name: str, state: MemberState, now: float) -> M | None:
@@ -136,7 +136,7 @@ class Members(dict[str, M], Generic[M]):
 
     @property
     def staying(self) -> tuple[M, ...]:
-        """Those that are counted on."""
+        """The members that are counted on."""
         return tuple(member for member in self.values() if member.stays)
 
     def called(self, who: str) -> list[str]:

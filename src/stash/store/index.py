@@ -81,7 +81,7 @@ def workplace() -> Iterator[tuple[DuckDBPyConnection, Path]]:
 
 
 def settings(temporary: Path) -> dict[str, str | bool | int | float | list[str]]:
-    """Of a database in memory that spills to ``temporary`` and fetches nothing."""
+    """Settings of a database in memory that spills to ``temporary`` and fetches nothing."""
     return {
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",

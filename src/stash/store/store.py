@@ -29,7 +29,7 @@ _REST = tuple(name for name in DERIVED if name != HEAD)
 
 
 def path_of(name: str) -> str:
-    """Where the digest of the artefact called ``name`` is."""
+    """The path of the digest of the artefact called ``name``."""
     return f"index/digests/{name}.jsonl"
 
 
@@ -100,7 +100,7 @@ class Store:
 
     @property
     def url(self) -> str:
-        """As people typed it, to be named in sentences: without a password in it."""
+        """The store's address as typed, without a password, for sentences."""
         return masked_text(self.storage.url)
 
     def put(self, content: bytes, source: str) -> str:

@@ -98,7 +98,7 @@ class OpenLease:
 
 
 def open_leases(events: Iterable[StudyEvent]) -> tuple[OpenLease, ...]:
-    """Those that the journal has as opened and not released, in the order in which they were opened."""
+    """Find the leases that the journal has as opened and not released, in the order in which they were opened."""
     leases: dict[str, OpenLease] = {}
     for event in events:
         if event.what == "opened":
@@ -187,7 +187,7 @@ class JobBackend:
 
     @property
     def dollars_per_hour(self) -> float:
-        """Of all leases that are open."""
+        """Dollars an hour of all open leases."""
         return sum(lease.dollars_per_hour or 0.0 for lease in self.leases.values())
 
     @property

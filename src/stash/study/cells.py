@@ -79,7 +79,7 @@ class Cell:
 
     @property
     def dollars_per_hour(self) -> float | None:
-        """Of all nodes; ``None``: not paid for by time."""
+        """Dollars an hour of all nodes; ``None``: not paid for by time."""
         price = self.place.dollars_per_hour
         return None if price is None else price * self.nodes
 

@@ -56,7 +56,7 @@ class StudyEvent(Record):
 
 
 def read(path: Path) -> tuple[StudyEvent, ...]:
-    """All events, in order; none where there is no journal yet. Raises UserError if it cannot be read."""
+    """Read all events, in order; none where there is no journal yet. Raises UserError if it cannot be read."""
     try:
         text = read_up_to(path, _MAX).decode("utf-8", "replace")
     except FileNotFoundError:

@@ -75,7 +75,7 @@ def note_strays(found: Split, known: Iterable[str]) -> None:
 
 
 def strays(found: Split, known: Iterable[str]) -> list[str]:
-    """Those options, each once."""
+    """Find those options, each once."""
     ours, words = set(known) - {"-h", "--help"}, found.words[1:]
     given = [word.partition("=") for word in words]
     values = [value if equals else after for (_, equals, value), after in zip(given, [*words, ""][1:], strict=True)]

@@ -53,7 +53,7 @@ def next_bottleneck(forecast: Forecast) -> Stall:
 
 
 def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
-    """For each changed number: from which value on doubling it stops to pay, all other changes as they are.
+    """Find, for each changed number, from which value on doubling it stops to pay, all other changes as they are.
 
     Counted in samples per second, from the value asked for downwards or upwards; what never stops is left out.
     """

@@ -275,7 +275,7 @@ _NOTHING = 1e-12
 
 
 def document(answer: WhatIf) -> dict[str, Any]:
-    """Of one answer; seconds per step, samples per second, base units; what is not known is null."""
+    """Write one answer as JSON; seconds per step, samples per second, base units; what is not known is null."""
     forecast = answer.forecast
     return {
         "schema": SCHEMA,
@@ -303,7 +303,7 @@ def document(answer: WhatIf) -> dict[str, Any]:
 def sweep_document(
     workload: str, typed: dict[str, str], over: Sequence[SweptOption], points: Sequence[Point]
 ) -> dict[str, Any]:
-    """Of a sweep: one forecast a point, null where there is none, with the reason."""
+    """Write a sweep as JSON: one forecast a point, null where there is none, with the reason."""
     return {
         "schema": SCHEMA,
         "workload": workload,

@@ -56,7 +56,7 @@ class ShownSweep(NamedTuple):
         return Interval(value=samples / step.value, low=low if known else None, high=high if known else None)
 
     def text(self, forecast: Forecast) -> str:
-        """It with its interval, in the unit of ``scale``."""
+        """Write it with its interval, in the unit of ``scale``."""
         found = self.drawn(forecast)
         return f"{self.scale.number(found.value)} {plus_minus(found, self.scale)}"
 

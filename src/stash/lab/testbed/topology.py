@@ -107,7 +107,7 @@ class Step:
     undo: Argv | None = None
 
     def describe(self) -> str:
-        """As one could paste it into a shell."""
+        """The command as it could be pasted into a shell."""
         return shlex.join(self.argv)
 
 

@@ -45,7 +45,7 @@ def _unless_busy(act: Callable[..., None], *arguments: Any) -> None:
 
 
 def protect_files(orders: Orders) -> None:
-    """From now on this process changes no file that is older than the run."""
+    """Keep this process from changing any file that is older than the run, from now on."""
     keeper = _Own.keeper = FileBackup(orders.files, orders.began)
     actions: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),

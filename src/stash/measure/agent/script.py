@@ -101,7 +101,7 @@ os.register_at_fork(after_in_child=unsubscribe)  # a fork inherits the variable 
 
 
 def listener() -> Listener:
-    """Whom to tell what the script does."""
+    """The listener that gets the script's events."""
     own = _EventBus.listener
     return own if own.listens else _NO_LISTENER
 

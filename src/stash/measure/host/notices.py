@@ -40,7 +40,7 @@ NoticeSource = Literal["aws", "aws rebalance", "gcp", "azure", "SIGTERM"]
 
 
 class Notice(NamedTuple):
-    """One of them."""
+    """A notice that this machine may be taken away, or that an earlier one is withdrawn."""
 
     kind: NoticeKind
     at: float

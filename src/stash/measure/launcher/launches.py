@@ -149,7 +149,7 @@ class _Pace:
         self._longest: float | None = None
 
     def longest_step(self, last: float) -> float:
-        """With the last step seen now; until two were seen, the time to the first."""
+        """The longest step, with the last one seen now; until two were seen, the time to the first."""
         if self._last is not None and last > self._last:
             self._longest = max(last - self._last, self._longest or 0.0)
         self._last = last
@@ -175,7 +175,7 @@ class Launches:
         self._said_to_wait = False
 
     def orders(self, folder: Path) -> Orders:
-        """For a launch that runs the whole ladder."""
+        """Write the orders of a launch that runs the whole ladder."""
         m = self._measurement
         return Orders(
             folder=str(folder),

@@ -100,7 +100,7 @@ class BytesRead(NamedTuple):
 
 
 def bytes_read() -> BytesRead | None:
-    """Of this process; None where the kernel does not say."""
+    """Bytes that this process has read; None where the kernel does not say."""
     try:
         words = os.pread(_own_counters(), 256, 0).split(None, 10)
         return BytesRead(int(words[1]), int(words[9]))  # the numbers after ``rchar:`` and ``read_bytes:``

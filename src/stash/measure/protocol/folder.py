@@ -101,7 +101,7 @@ class RunFolder:
         return sorted(rank for rank, pid in left.items() if pid not in crashed and not Path("/proc", pid).exists())
 
     def crash(self, rank: str) -> Path:
-        """Where a rank that dies now leaves its traceback."""
+        """The file in which a rank that dies now leaves its traceback."""
         return self.path / f"crash.{time.monotonic_ns()}.{rank}.{os.getpid()}"
 
     def crashes(self) -> list[Path]:
@@ -109,7 +109,7 @@ class RunFolder:
         return sorted(self.path.glob("crash.*"))
 
     def extra(self) -> Path:
-        """That this process trains besides those that are measured."""
+        """The file that says that this process trains besides those that are measured."""
         return self.path / f"extra.{os.getpid()}"
 
     def extras(self) -> int:
@@ -117,11 +117,11 @@ class RunFolder:
         return len(list(self.path.glob("extra.*")))
 
     def finished(self) -> Path:
-        """That this process has done its part, and waits inside its script to be ended."""
+        """The file that says that this process has done its part, and waits inside its script to be ended."""
         return self.path / f"finished.{os.getpid()}"
 
     def exiting(self) -> Path:
-        """That this process has come to its own end, and waits there."""
+        """The file that says that this process has come to its own end, and waits there."""
         return self.path / f"exiting.{os.getpid()}"
 
     def exiting_since(self) -> float | None:
@@ -134,7 +134,7 @@ class RunFolder:
         return finished | {int(path.suffix[1:]): True for path in self.path.glob("exiting.*")}
 
     def barrier(self, launch: int, label: str, member: int | str) -> Path:
-        """That a ``member`` of the launches running side by side has come to the block ``label``; ``*`` for all."""
+        """The file that says that ``member`` of launches side by side has reached block ``label``; ``*`` for all."""
         return self.run / f"barrier.{launch}.{label}.{member}"
 
 

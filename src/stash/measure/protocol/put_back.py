@@ -214,7 +214,7 @@ def left() -> list[Path]:
 
 
 def ledgers(folder: Path) -> list[Path]:
-    """Of a run's launches."""
+    """The ledgers of a run's launches."""
     return sorted(folder.glob("*.jsonl"))
 
 

@@ -234,7 +234,7 @@ def _price(request: RentRequest) -> str:
 
 
 def run_controller(policy: RentPolicy, request: RentRequest, max_dollars: float) -> FleetOutcome:
-    """To its end, going on where an earlier one was killed."""
+    """Run a controller to its end, going on where an earlier one was killed."""
     from stash.core.interrupts import REQUESTS, interrupted_by
     from stash.spot.rented.rent_controller import RentController
     from stash.study import study_folder

@@ -45,7 +45,7 @@ def _logged(program: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetRequest(RentRequest):
-    """Of an asynchronous job."""
+    """The request of an asynchronous job."""
 
     job: str
     """``file.py:name``, from the folder ``work``."""
@@ -123,7 +123,7 @@ class FleetRequest(RentRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class GangRequest(RentRequest):
-    """Of a synchronous job."""
+    """The request of a synchronous job."""
 
     script: tuple[str, ...]
     """The file, from the folder ``work``, and its arguments."""
@@ -166,6 +166,6 @@ class GangRequest(RentRequest):
 
 
 def processes(request: GangRequest, kind: WorkerType) -> int:
-    """Of one node: one for each GPU that the catalog knows of its type, else of those that the plan does."""
+    """Processes of one node: one for each GPU that the catalog knows of its type, else that the plan does."""
     known = request.instances.get(kind.name)
     return max(1, kind.gpus) if known is None or known.gpu_count is None else known.devices

@@ -110,7 +110,7 @@ class RentController:
         self._log = FollowedLog(self.backend.cell(_EVENTS).log)
 
     def run(self, open_leases: Sequence[OpenLease] = ()) -> FleetOutcome:
-        """To the loss, or to another end; whatever it is, nothing is left running that is not named in ``left``."""
+        """Train to the loss, or to another end; then nothing is left running that is not named in ``left``."""
         self._began = self._now
         try:
             self._take_on(open_leases)

@@ -208,7 +208,7 @@ def renew(file: Path, variables: Sequence[str]) -> None:
 
 
 def first_workers(request: RentRequest) -> list[WorkerType]:
-    """Of the plan, in its order."""
+    """The plan's workers, in its order."""
     chosen = request.plan.chosen
     workers = {} if chosen is None else chosen.workers
     return [request.kind(name) for name, count in workers.items() for _ in range(count)]

@@ -50,7 +50,7 @@ class MachineOffers:
     """$/h; infinite where unstated, or where it was refused lately."""
 
     def of(self, types: Integers) -> MachineOffers:
-        """Of these types alone."""
+        """The offers of these types alone."""
         return MachineOffers(self.kept[types], self.spot[types], self.cooling[types], self.on_demand[types])
 
 
@@ -229,7 +229,7 @@ class FleetAnswers:
 
 
 class FleetOutlook:
-    """Of survivors, the first of ``counts`` [fleet, type], and what they would be with more."""
+    """What survivors, the first of ``counts`` [fleet, type], can reach, and what they could with more."""
 
     def __init__(self, plan: FleetPlan, seen: FleetSituation, counts: Array) -> None:
         wish = FleetWish(plan.pool, plan.model, plan.loss, max(seen.seconds_left, 0.0), plan.confidence)
@@ -252,7 +252,7 @@ class FleetOutlook:
             self._room[1:] = (counts @ wish.vcpus <= plan.pool.most_vcpus)[1:]
 
     def last_moment(self, instead: Additions) -> float | None:
-        """Until when ``instead`` could be asked for to be in time within the money; ``None``: it is too late now.
+        """The last moment to ask for ``instead`` and be in time within the money; ``None``: it is too late now.
 
         T = t(F) + J · (1 − t(F) / t(S)), where t is what a fleet takes by itself from now on. Dollars grow with J
         too, or fall where what is added costs more than its work saves.

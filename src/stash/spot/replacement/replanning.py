@@ -44,7 +44,7 @@ _MUCH_SOONER = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Replanning(RentDecision):
-    """Of a fleet."""
+    """What to rent for a fleet now."""
 
     in_time: bool
     affordable: bool
@@ -156,14 +156,14 @@ def _machines(added: Mapping[str, int], how: str = "") -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Successors(RentDecision):
-    """Of a gang."""
+    """What to rent for a gang now."""
 
     missing: int
     """Nodes that have no replacement yet."""
 
 
 def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
-    """For every node that is missing the planned type, else the cheapest other that is fast enough."""
+    """Replace every missing node by one of the planned type, else by the cheapest other that is fast enough."""
     planned = {} if plan.chosen is None else plan.chosen.workers
     lacking = _lacking(planned, seen.workers)
     slack = seen.seconds_left - seen.work_seconds - 2 * seen.join_seconds

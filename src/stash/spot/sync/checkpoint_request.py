@@ -43,7 +43,7 @@ def notes(folder: Path) -> Path:
 
 
 def listen(folder: Path) -> None:
-    """From now on somebody looks for requests there.
+    """Declare that this process looks for requests there from now on.
 
     The file is there before anybody asks, and is written to, not replaced: a network file system shows that to
     whoever opens it, but may deny for half a minute that a new file exists.

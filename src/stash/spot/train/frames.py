@@ -144,7 +144,7 @@ class _Progress:
 
 
 def send_bytes(link: socket.socket, content: memoryview) -> None:
-    """All of it; raises TimeoutError as ``_Progress`` has it."""
+    """Send all of it; raises TimeoutError as ``_Progress`` has it."""
     sent, progress = 0, _Progress(link)
     while sent < len(content):
         count = link.send(content[sent:])

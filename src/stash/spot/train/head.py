@@ -78,7 +78,7 @@ class TrainingHead:
         """Until the first update, where workers are here and not yet to be rented."""
 
     def run(self) -> None:
-        """Until the training is over, however that comes about."""
+        """Run until the training is over, however that comes about."""
         for number, name in enumerate(self._servers):
             self._fleet.start_server(name, number)
         for place in self._orders.workers:

@@ -94,7 +94,7 @@ class DataLease:
 
 
 def lease_tag(key: bytes, worker: str, lease: DataLease) -> bytes:
-    """That a worker was given a lease."""
+    """Sign that a worker was given a lease."""
     return signature(key, worker.encode(), b"%d" % lease.start, b"%d" % lease.stop)
 
 
@@ -142,7 +142,7 @@ class LeaseLedger:
         return True
 
     def returned(self, worker: str, lease: DataLease) -> None:
-        """Its worker could not finish it; somebody else will."""
+        """Take back a lease that its worker could not finish; another worker will."""
         if self._out.get(lease) == worker:
             del self._out[lease]
             self._put_back([lease])

@@ -114,7 +114,7 @@ class Feed:
         """Let nothing prefetched remain."""
 
     def begin_round(self) -> None:
-        """From now on blocks read other samples than before; those of one round all read the same."""
+        """Read other samples than before from now on; blocks of one round all read the same."""
 
     def prime(self, count: int, skipped: int = 0) -> None:
         """Ask for ``count`` batches of the round's samples, after the first ``skipped``."""
@@ -123,7 +123,7 @@ class Feed:
         """Ask for ``count`` more of the round's batches, after those that were asked for."""
 
     def end_workers(self) -> None:
-        """Nothing it started is left."""
+        """End every process that it started."""
 
     @property
     def wait_of_a_step(self) -> float:

@@ -238,7 +238,7 @@ class _Listening:
 
 
 def answer_calls(shared: Tally) -> None:
-    """From now on this worker lets go of its mappings whenever a cold block begins; called with its first batch."""
+    """Let go of this worker's mappings whenever a cold block begins from now on; called with its first batch."""
     if _Listening.pid == os.getpid():
         return
     _Listening.pid = os.getpid()
@@ -273,7 +273,7 @@ def _answers(shared: Tally, process: int | str) -> Path:
 
 
 def let_go_everywhere(shared: Tally) -> list[str]:
-    """Of a training process: it and its workers let go; the value is the data files that any of them holds.
+    """Let a training process and its workers let go of their files; return the data files that any still holds.
 
     The tally must be in a cold block's mode, and the workers idle.
     """

@@ -80,7 +80,7 @@ class Plan:
     """What a round takes with what is not timed: reading what replays, and emptying the loader's queues."""
 
     def size(self, visit: Visit) -> BlockSize:
-        """Of a block; what exchanges settles: after a pause TCP starts slowly, and loses packets now and then."""
+        """Size of a block; what exchanges settles: after pauses TCP starts slowly, and loses packets now and then."""
         if visit.reads_data:
             return self.cold if visit.feed == "cold" else self.data
         return self.replay if visit.scope == "self" else replace(self.replay, settle=max(1, self.replay.settle))
@@ -210,7 +210,7 @@ class Halves(NamedTuple):
 
 
 def halves(steps: Sequence[float]) -> Halves | None:
-    """Of a block whose steps took these seconds, one by one; None of one that is too short."""
+    """Compare the halves of a block whose steps took these seconds; None if it is too short."""
     half = len(steps) // 2
     if half < 2:
         return None

@@ -205,7 +205,7 @@ class Supply:
             )
 
     def gather(self, visit: Visit, number: int, plan: Plan) -> None:
-        """Before a block of a round that goes by ``plan``: what replays and warm blocks need is in memory.
+        """Read into memory, before a block of a round that goes by ``plan``, what replays and warm blocks need.
 
         Collective over all ranks, those that sit the block out too: none may begin while another still reads.
         """

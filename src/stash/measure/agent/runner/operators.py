@@ -171,7 +171,7 @@ class OperatorCounter:
 
     @property
     def flops(self) -> float | None:
-        """Of the whole step; None if not all of them could be counted, or there are none."""
+        """FLOPs of the whole step; None if not all of them could be counted, or there are none."""
         total = sum(row.flops or 0.0 for row in self._rows.values())
         return total if self._complete and self.why is None and total else None
 

@@ -86,7 +86,7 @@ class Optimizers:
         self.counted, self._passes = self.counted + 1, script.passes()
 
     def rarest(self) -> Updating:
-        """Of those that step now, the one that does least often; ties keep the first."""
+        """The optimizer that steps least often of those that step now; ties keep the first."""
         return min(self._current(), key=lambda each: each.steps)
 
     def trained(self) -> int:

@@ -130,7 +130,7 @@ class OwnRank:
         self.steps_counted = 0
 
     def collectives_per_step(self) -> dict[str, float]:
-        """By name; empty before the first counted step."""
+        """Collectives per step by name; empty before the first counted step."""
         return self._per_step(scope.issued)
 
     def collective_bytes_per_step(self) -> dict[str, float]:

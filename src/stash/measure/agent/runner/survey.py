@@ -193,7 +193,7 @@ def bucketed(gradients: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def optimizer_bytes(optimizer: Any) -> int | None:
-    """Of what it keeps for each parameter on this device; None of an update that is no optimizer of PyTorch's."""
+    """Bytes that it keeps for each parameter on this device; None if it is no optimizer of PyTorch's."""
     state = getattr(optimizer, "state", None)
     if not isinstance(state, Mapping):
         return None

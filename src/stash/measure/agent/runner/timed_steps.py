@@ -172,11 +172,11 @@ class MemoryWatch:
         self._handed_in: MemorySeen | None = None
 
     def begin(self) -> None:
-        """Before the timed steps of a block."""
+        """Start counting, before the timed steps of a block."""
         self._ask_allocator("reset_peak_memory_stats")
 
     def end(self) -> MemorySeen | None:
-        """After them; None if nothing grew beyond what was ``written_down``."""
+        """Stop counting, after them; None if nothing grew beyond what was ``written_down``."""
         seen = MemorySeen(
             rank=self._rank.place.rank,
             allocated_bytes=self._ask_allocator("max_memory_allocated"),

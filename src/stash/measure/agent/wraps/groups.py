@@ -39,7 +39,7 @@ class Membership:
 
 
 def ranks_of(group: Any) -> tuple[int, ...]:
-    """Its global ranks."""
+    """The group's global ranks."""
     from torch.distributed import distributed_c10d as c10d
 
     return tuple(c10d.get_process_group_ranks(group))

@@ -119,7 +119,7 @@ class FirstBatch:
 
 
 def of_this_rank(feeds: list[Feed], parameters: Iterable[Any] = ()) -> FirstBatch:
-    """For the ranks to compare."""
+    """This rank's first batch, for the ranks to compare."""
     return FirstBatch(_checksum(feeds), next(_places(), None), ranks_of_one_replica(parameters))
 
 
