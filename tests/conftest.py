@@ -39,7 +39,7 @@ _GRACE = 5.0
 """Seconds for what has been told to end."""
 
 Left = dict[object, str]
-_told: Left = {}
+_blamed: Left = {}
 """What made a test fail is not said again of its file."""
 
 
@@ -87,17 +87,17 @@ def _ended_since(before: Left) -> None:
     deadline = time.monotonic() + _GRACE
     while left := _left_since(before):
         if time.monotonic() > deadline:
-            _told.update(left)
+            _blamed.update(left)
             pytest.fail(f"left when the test ended: {', '.join(sorted(left.values()))}", pytrace=False)
         time.sleep(0.01)
 
 
 def _left_since(before: Left) -> Left:
-    return {key: what for key, what in _started(before).items() if key not in before and key not in _told}
+    return {key: what for key, what in _started(before).items() if key not in before and key not in _blamed}
 
 
 def _started(before: Left | None = None) -> Left:
-    """Every thread, listening socket and child process of this one that nobody allows to last, described."""
+    """Every thread, listening socket and child process of this one that is not allowed to last, described."""
     known = before or {}
     found: Left = {
         thread: f"thread {thread.name}"

@@ -90,10 +90,10 @@ def table() -> str:
     """All options: what each means, and which commands have it."""
     known = {name: each for _, command in commands() for name, each in options(command)}
     rows = ["| option | meaning | of |", "|---|---|---|"]
-    for name, said in sorted(helps().items()):
+    for name, texts in sorted(helps().items()):
         shown = f"{name} {known[name].metavar or ''}".strip()
-        where = ", ".join(f"`{words.removeprefix('stash ')}`" for found in said.values() for words in found)
-        rows.append(f"| `{shown}` | {_cell(MEANINGS.get(name, next(iter(said))))} | {where} |")
+        where = ", ".join(f"`{words.removeprefix('stash ')}`" for found in texts.values() for words in found)
+        rows.append(f"| `{shown}` | {_cell(MEANINGS.get(name, next(iter(texts))))} | {where} |")
     return "\n".join(rows)
 
 

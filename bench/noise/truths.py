@@ -18,7 +18,7 @@ from scipy.stats import trim_mean
 
 from bench.truth.suite import LISTED, NO_CAUSE
 from stash.analysis.breakdown import Stall
-from stash.analysis.step_times import climbed_rungs
+from stash.analysis.step_times import rungs_run
 from stash.core.ladder import stall_names
 from stash.core.records.profile import Profile
 
@@ -89,7 +89,7 @@ def by_references(profiles: Sequence[Profile], slow_rank: int | None = None) -> 
 
 def differences(profile: Profile) -> dict[str, list[float]]:
     """Round by round what each rung adds to a step of the rank that is slowest on average, in seconds."""
-    rungs = climbed_rungs(profile)
+    rungs = rungs_run(profile)
     totals: dict[tuple[str, int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for block in profile.blocks:
         total = totals[block.rung, block.round, block.rank]

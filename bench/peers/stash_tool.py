@@ -53,7 +53,7 @@ def read(profile: Profile, wall: float) -> Answer:
         parts["slow rank"] = parts.pop("contention")
     return Answer(
         quote=advice.text,
-        says=_said(advice, breakdown, rank),
+        says=_reading(advice, breakdown, rank),
         allows=conclude(breakdown.step_seconds, parts, rank),
         why="the stalls, and the slowest rank",
         wall_seconds=wall,
@@ -62,7 +62,7 @@ def read(profile: Profile, wall: float) -> Answer:
     )
 
 
-def _said(advice: Advice, breakdown: Breakdown, rank: int | None) -> Reading:
+def _reading(advice: Advice, breakdown: Breakdown, rank: int | None) -> Reading:
     """What the verdict names: a stall, the slow rank, or nothing where it cannot tell."""
     if advice.stall is None:
         return Reading()

@@ -1,6 +1,6 @@
 """How others would choose a fleet, each weighed by the same model as the plan: what they leave on the table.
 
-spotDNN's Algorithm 1 (Shang et al., IWQoS 2023) sorts all machines by their lone iteration and weighs windows of that
+spotDNN's Algorithm 1 (Shang et al., IWQoS 2023) sorts all machines by their iteration alone and weighs windows of a
 list. As the paper prints it and as its code does it differ in the order, in how many machines a window may have, and
 in whether it wraps: the code's own slips are kept, since they are what it rents. A black box knows no structure, only
 what a fleet costs: simulated annealing over counts of machines, as provisioners without a model of what they search

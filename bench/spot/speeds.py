@@ -1,4 +1,4 @@
-"""Speed models of fleets against published runs: fitted to lone workers and three fleets, asked about all others.
+"""Speed models of fleets against published runs: fitted to single workers and three fleets, asked about all others.
 
 The runs are CM-DARE's (Li et al., ICDCS 2020; cake-lab/CM-DARE at 263b7f1, Apache-2.0): asynchronous training with
 TensorFlow on Google Cloud in 2019, medians of steps per second of data/processed_data/speed_and_cluster_size without

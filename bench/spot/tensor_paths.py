@@ -1,7 +1,7 @@
 """How much of a server's link the connections between workers and servers fill, one worker at a time or all at once.
 
 Workers with nothing to compute exchange 2 MB with one server over links of 100 Mbit/s on the testbed, as fast as they
-can: the link allows 6.25 updates a second, and a lone worker, who sends or receives at any time, half of it.
+can: the link allows 6.25 updates a second, and a single worker, who sends or receives at any time, half of it.
 """
 
 from __future__ import annotations

@@ -151,8 +151,8 @@ def by_queue(
     own = configuration.size / (configuration.worker_rate * known.efficiency)
     link = max(own, configuration.size / configuration.servers / rate * copies)
     besides = 2 * link + copies * configuration.apply + known.overhead
-    lone = {kind: configuration.pace[kind] + besides for kind in KINDS}
-    network = replace(of_pool(_pool(configuration, rate, lone)), randomness=known.randomness)
+    single = {kind: configuration.pace[kind] + besides for kind in KINDS}
+    network = replace(of_pool(_pool(configuration, rate, single)), randomness=known.randomness)
     if not together:
         network = replace(
             network, think=network.think - (copies - 1) * network.service, copies=np.full(3, float(copies))
@@ -160,10 +160,10 @@ def by_queue(
     return float((np.array(counts) / fleet_seconds(np.array(counts), network)).sum())
 
 
-def _pool(configuration: Configuration, rate: float, lone: Mapping[str, float]) -> FleetPool:
-    """What a pool's file would say: servers of ``rate`` bytes per second, and ``lone`` seconds of an iteration."""
+def _pool(configuration: Configuration, rate: float, single: Mapping[str, float]) -> FleetPool:
+    """What a pool's file would say: servers of ``rate`` bytes per second, and ``single`` seconds of an iteration."""
     types = [
-        {"name": kind, "batch": 1, "samples_per_second": 1 / lone[kind], "quota": 6, "dollars_per_hour": 0}
+        {"name": kind, "batch": 1, "samples_per_second": 1 / single[kind], "quota": 6, "dollars_per_hour": 0}
         for kind in KINDS
     ]
     return FleetPool.model_validate({

@@ -149,13 +149,13 @@ def _printed(
     for line in COMMANDS[kind]:
         words = [word.format(path.name) if "{}" in word else word for word in shlex.split(line)]
         code = run(monkeypatch, *words)
-        said = capsys.readouterr()
-        assert code in (0, 1, 2), (line, said.err)
-        assert "Traceback" not in said.err, line
-        assert ACTS.search(said.out) is None, (line, said.out)
-        assert ACTS.search(said.err) is None, (line, said.err)
+        printed = capsys.readouterr()
+        assert code in (0, 1, 2), (line, printed.err)
+        assert "Traceback" not in printed.err, line
+        assert ACTS.search(printed.out) is None, (line, printed.out)
+        assert ACTS.search(printed.err) is None, (line, printed.err)
         if ("json" in words and code == 0) or ("--json" in words and code == 0):
-            json.loads(said.out)
+            json.loads(printed.out)
     for made in sorted(Path().glob("OUT*")):
         text = made.read_text(encoding="utf-8")
         if made.suffix == ".xml":

@@ -89,8 +89,8 @@ def _plain(
 ) -> float | None:
     """Mean step of the command as Stash would start it, without Stash; None if it never stepped."""
     asked = [where.python, "-m", "stash", "profile", "--dry-run", *words]
-    told = subprocess.run(asked, env=variables, capture_output=True, text=True, check=False, cwd=work).stdout
-    parts = shlex.split(told)
+    output = subprocess.run(asked, env=variables, capture_output=True, text=True, check=False, cwd=work).stdout
+    parts = shlex.split(output)
     command = [part for index, part in enumerate(parts) if not _assigns(parts[: index + 1])]
     settings = dict(part.split("=", 1) for part in parts[: len(parts) - len(command)])
     moments = work / f"{name}.json"
@@ -153,8 +153,10 @@ def _read(row: Row, where: Environment, profile: Path) -> Row:
     if not profile.exists():
         return row
     asked = [where.python, "-m", "stash", "show", "--json", str(profile)]
-    told = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True, env=where.variables()).stdout)
-    compared = "warm" if "warm" in told["rungs"] else told["rungs"][-1]
+    document = json.loads(
+        subprocess.run(asked, capture_output=True, text=True, check=True, env=where.variables()).stdout
+    )
+    compared = "warm" if "warm" in document["rungs"] else document["rungs"][-1]
     blocks = [block for block in load(profile).blocks if block.rank == 0 and block.rung == compared]
     steps = [seconds for block in blocks for seconds in block.step_seconds]
     means = [fmean(block.step_seconds) for block in blocks]
@@ -163,10 +165,10 @@ def _read(row: Row, where: Environment, profile: Path) -> Row:
             **vars(row),
             "profiled": _trimmed(steps),
             "half_width": 2 * stdev(means) / len(means) ** 0.5 if len(means) > 1 else None,
-            "typed": told["as_typed"] and told["as_typed"]["share"],
-            "verdict": told["verdict"]["stall"] or "cannot tell",
-            "rungs": tuple(told["rungs"]),
-            "unknown": {skipped["name"]: skipped["why"] for skipped in told["skipped"]},
-            "notes": tuple(told["notes"]),
+            "typed": document["as_typed"] and document["as_typed"]["share"],
+            "verdict": document["verdict"]["stall"] or "cannot tell",
+            "rungs": tuple(document["rungs"]),
+            "unknown": {skipped["name"]: skipped["why"] for skipped in document["skipped"]},
+            "notes": tuple(document["notes"]),
         }
     )

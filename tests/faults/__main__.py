@@ -74,8 +74,8 @@ def table(verdicts: list[Verdict]) -> str:
     for v in verdicts:
         outcome = "**" + "; ".join(v.problems) + "**" if v.problems else "held"
         kept = "–" if v.rounds is None else str(v.rounds)
-        said = _without_folder(v.said)[:140].replace("`", "'")  # what is cut is no code
-        cells = [v.case.kind, v.case.name, outcome, str(v.code), f"{v.seconds:.0f}", kept, said]
+        text = _without_folder(v.last_line)[:140].replace("`", "'")  # what is cut is no code
+        cells = [v.case.kind, v.case.name, outcome, str(v.code), f"{v.seconds:.0f}", kept, text]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows)
 

@@ -46,7 +46,7 @@ class Verdict:
     """From what was done to it (or from its start) to its end."""
     rounds: int | None
     """Kept; ``None`` without an artefact."""
-    said: str
+    last_line: str
     """Its last line."""
 
 
@@ -110,7 +110,7 @@ def _ended(run: Started, limit: float) -> tuple[Outcome, bool]:
     profile = None
     with contextlib.suppress(Exception):  # what cannot be read is told by ``_wrong``
         profile = run.artefact()
-    return Outcome(run.popen.returncode, stdout, run.said(), profile, survivors), hung
+    return Outcome(run.popen.returncode, stdout, run.stderr_text(), profile, survivors), hung
 
 
 def _wrong(case: Case, room: Room, outcome: Outcome, before: dict[str, str]) -> Iterator[str]:

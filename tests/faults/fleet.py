@@ -61,7 +61,7 @@ class Scene:
 
     def __init__(self, attack: str, size: int) -> None:
         self.attack, self.size = attack, size
-        self.said = "there was no stranger"
+        self.report = "there was no stranger"
         self.began: float | None = None
         """When the attack began, by the clock of events."""
         self.failures: set[str] = set()
@@ -84,7 +84,7 @@ class Scene:
         while stranger.poll() is None:
             self.memory.append(_server_memory(ground))
             time.sleep(0.2)
-        self.said = stranger.output.strip()
+        self.report = stranger.output.strip()
         for log in ground.rays.host_folder("server1").rglob("worker*.err"):
             if "Traceback" in log.read_text(errors="replace"):
                 self.failures.add("a traceback of the server's")
@@ -146,8 +146,8 @@ def wrong(scene: Scene, code: int) -> Iterator[str]:
         return
     log = json.loads(Path("run.spotlog.json").read_text())
     books, updates = log["books"], log["updates"]
-    if "the weights" in scene.said or "bytes" not in scene.said:
-        yield scene.said
+    if "the weights" in scene.report or "bytes" not in scene.report:
+        yield scene.report
     if books["wrong"] or books["done"] != books["issued"] or books["reissued"] or books["repeated"]:
         yield f"the books: {books}"
     stored = saved_shards.newest(Path("kept"), 0)
@@ -169,9 +169,8 @@ def wrong(scene: Scene, code: int) -> Iterator[str]:
     grown = max(scene.memory) - scene.memory[0]
     if grown > GROWTH:
         yield f"the server grew by {grown / 1e6:.0f} MB"
-    print(
-        f"the server grew by {grown / 1e6:.0f} MB; {attacked:.2f} updates a second, {before:.2f} before; {scene.said}"
-    )
+    rates = f"{attacked:.2f} updates a second, {before:.2f} before"
+    print(f"the server grew by {grown / 1e6:.0f} MB; {rates}; {scene.report}")
 
 
 def main() -> int:

@@ -49,10 +49,10 @@ def connections(
         with contextlib.suppress(OSError):
             link = socket.create_connection(place, timeout=1.0)
             link.sendall(words)
-            yield link, heard(link, 64)
+            yield link, received(link, 64)
 
 
-def heard(link: socket.socket, most: int, patience: float = 0.5) -> bytes:
+def received(link: socket.socket, most: int, patience: float = 0.5) -> bytes:
     """What comes, up to so many bytes."""
     link.settimeout(patience)
     found = b""
@@ -64,7 +64,7 @@ def heard(link: socket.socket, most: int, patience: float = 0.5) -> bytes:
 
 def _pull(place: tuple[str, int], size: int, loot: Loot) -> None:
     for link, _ in connections(place, PULL, (0, 0), 0):
-        loot.most = max(loot.most, len(heard(link, size)))
+        loot.most = max(loot.most, len(received(link, size)))
         link.close()
 
 
@@ -73,7 +73,7 @@ def _pushes(start: int, stop: int, content: bytes, kind: int = PUSH) -> Callable
         for link, _ in connections(place, kind, (start, stop), size):
             with contextlib.suppress(OSError):
                 link.sendall((content * (size // len(content) + 1))[:size])
-                loot.most = max(loot.most, len(heard(link, size)))
+                loot.most = max(loot.most, len(received(link, size)))
             link.close()
 
     return attack

@@ -47,18 +47,18 @@ WORDS: dict[str, Callable[[str], list[bytes]]] = {
 def say(target: Target, words: list[bytes], hold: bool) -> int:
     """Every word to a port, each in a datagram or a connection of its own; how many went out."""
     host, port, kind = target
-    said = 0
+    attempts = 0
     for word in words:
         with contextlib.suppress(OSError):
             made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM)
             made.settimeout(1.0)
             made.connect((host, port))
-            said += 1
+            attempts += 1
             made.sendall(word[:60000] if kind == "udp" else word)
             _HOLDS.append(made)
             if not hold or len(_HOLDS) > 200:
                 _HOLDS.pop(0).close()
-    return said
+    return attempts
 
 
 GUESSES = ("stash", "none", "default", "0")
@@ -97,16 +97,16 @@ def main() -> None:
     parser.add_argument("targets", nargs="*")
     args = parser.parse_args()
     targets = [(*place.rpartition("/")[0].rsplit(":", 1), place.rpartition("/")[2]) for place in args.targets]
-    said, end = 0, time.monotonic() + args.seconds
+    attempts, end = 0, time.monotonic() + args.seconds
     while time.monotonic() < end:
         for host, port, kind in targets:
             target = (host, int(port), kind)
             if args.attack == "unpickle":
-                said += put_pickles(target, args.proof)
+                attempts += put_pickles(target, args.proof)
             else:
-                said += say(target, WORDS[args.attack](args.proof), hold=args.attack == "silence")
+                attempts += say(target, WORDS[args.attack](args.proof), hold=args.attack == "silence")
         time.sleep(0.2)
-    print(f"the stranger said {said} things to {len(targets)} ports", flush=True)
+    print(f"the stranger said {attempts} things to {len(targets)} ports", flush=True)
 
 
 if __name__ == "__main__":

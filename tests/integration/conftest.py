@@ -86,15 +86,15 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main()
-        said = capsys.readouterr()
-        return Outcome(int(ended.value.code or 0), said.out, said.err, None)
+        printed = capsys.readouterr()
+        return Outcome(int(ended.value.code or 0), printed.out, printed.err, None)
 
     return run
 
 
 @pytest.fixture
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on."""
+    """A TCP port of 127.0.0.1 that has no listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

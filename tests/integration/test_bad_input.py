@@ -120,7 +120,7 @@ def test_missing_output_folder_is_noticed_before_measuring(typed: RunProfile, da
 
 @pytest.mark.parametrize("folder", ["/proc", "/sys"])
 def test_unwritable_output_folder_is_noticed_before_measuring(typed: RunProfile, data: Path, folder: str) -> None:
-    # GIVEN a folder where nobody can make files, not even root
+    # GIVEN a folder where no user can make files, not even root
     outcome = typed("plain_ddp.py", data, output=Path(folder) / "run.stash.json")
     refused(outcome, 2, folder)
 

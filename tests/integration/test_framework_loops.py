@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from profiled import COMMUNICATION, FULL, RunProfile, blocks_of, climbed, measured, read_from_disk, skipped
+from profiled import COMMUNICATION, FULL, RunProfile, blocks_of, ladder_of, measured, read_from_disk, skipped
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
@@ -28,7 +28,7 @@ def test_hugging_face_trainer_under_accelerates_launcher(
     # GIVEN Trainer, accumulating two batches, evaluating, logging and saving every five steps, for two epochs
     folder, micro = tmp_path / "out", 2
     job = ("hf_trainer.py", data, "--output_dir", folder, "--accumulate", micro)
-    profile = climbed(run_profile(*under_accelerate(free_port), *job, PATH=PATH))
+    profile = ladder_of(run_profile(*under_accelerate(free_port), *job, PATH=PATH))
     # THEN it is measured in one launch, and nothing was saved
     assert not profile.settings.isolated
     assert profile.workload.batch == pytest.approx(8 * micro, rel=0.3)  # it reads ahead, in short blocks
@@ -44,7 +44,7 @@ def test_accelerate_loop(run_profile: RunProfile, data: Path, free_port: int) ->
     # GIVEN a loop under Accelerate that accumulates two batches and gathers the loss of each
     micro = 2
     job = ("accelerate_loop.py", data, "--accumulate", micro)
-    profile = climbed(run_profile(*under_accelerate(free_port), *job, PATH=PATH))
+    profile = ladder_of(run_profile(*under_accelerate(free_port), *job, PATH=PATH))
     # THEN a step is of both batches, and the gathering is counted
     assert not profile.settings.isolated
     assert profile.workload.batch == pytest.approx(16 * micro, rel=0.3)  # it reads ahead, in short blocks
@@ -56,7 +56,7 @@ def test_accelerate_loop(run_profile: RunProfile, data: Path, free_port: int) ->
 @pytest.mark.slow
 def test_lightning_with_ddp(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
     # GIVEN Lightning's DDP strategy with validation and checkpoints
-    profile = climbed(run_profile("lightning_fit.py", data, "--output", tmp_path / "out"))
+    profile = ladder_of(run_profile("lightning_fit.py", data, "--output", tmp_path / "out"))
     assert not profile.settings.isolated
     assert profile.workload.batch == pytest.approx(16, rel=0.3)  # it reads ahead, in short blocks
     assert len(profile.workload.loaders) == 1
@@ -77,7 +77,7 @@ def test_sharded_models_get_separate_launches(
 ) -> None:
     # GIVEN a sharded model, whose parameters must be gathered in every step
     outcome = run_profile("--rungs", ",".join(rungs), "sharded.py", data, "--api", api)
-    profile = climbed(outcome) if rungs == FULL else measured(outcome)
+    profile = ladder_of(outcome) if rungs == FULL else measured(outcome)
     assert profile.settings.rungs == rungs
     # THEN every rung had launches of its own, which never switched, and the profile says why
     assert profile.settings.isolated
@@ -136,5 +136,5 @@ def test_tensor_parallelism_by_dtensor_gets_no_verdict_about_ranks(
     breakdown = attribute(profile)
     assert {stall.name for stall in breakdown.stalls} <= {"compute", "prep", "fetch"}
     assert breakdown.samples_per_step == (16 if read == "files" else None)
-    said = verdict(breakdown, profile)
-    assert not any("fewer ranks" in text for text in (said.text, *said.next_steps))
+    decided = verdict(breakdown, profile)
+    assert not any("fewer ranks" in text for text in (decided.text, *decided.next_steps))

@@ -87,7 +87,7 @@ def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile,
 def test_isolate_gives_every_rung_its_own_launches(run_profile: RunProfile, data: Path) -> None:
     # GIVEN a job that could be switched WHEN --isolate asks for separate launches
     profile = measured(run_profile("--isolate", "--rungs", "solo,node", "plain_ddp.py", data))
-    # THEN the ladder is climbed by launches that never switch
+    # THEN the ladder is run by launches that never switch
     assert profile.settings.isolated
     assert "--isolate" in profile.settings.why
     assert profile.settings.rungs == ("solo", "node")

@@ -73,12 +73,12 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    heard: list[str] = []
+    steps: list[str] = []
     began = time.monotonic()
-    found = probe(Cluster(2), budget=2, data=None, kind="audio", instance=None, say=heard.append)
+    found = probe(Cluster(2), budget=2, data=None, kind="audio", instance=None, say=steps.append)
     seconds = time.monotonic() - began
     assert found is not None
-    assert heard == ["copies", "reads", "preparation", "exchanges"]  # there is one node
+    assert steps == ["copies", "reads", "preparation", "exchanges"]  # there is one node
     assert seconds < 2 + PATIENCE / 2
     mine = links(found)
     assert [copy.source for copy in mine.copies] == ["host"]

@@ -78,7 +78,7 @@ def test_a_fleet_is_rented_hears_of_a_revocation_trains_to_its_loss_and_is_gone(
     assert (end["books"]["wrong"], end["books"]["repeated"]) == (None, 0)
     assert [list((tmp_path / "fake" / kind).iterdir()) for kind in ("clusters", "jobs")] == [[], []]
     assert unended == []
-    assert ["AuthenticationError" in said for said in strangers] == [True]
+    assert ["AuthenticationError" in text for text in strangers] == [True]
 
 
 def give_notice(fake: Path, strangers: list[str]) -> None:

@@ -94,8 +94,8 @@ def test_at_a_notice_whoever_saves_saves_and_the_node_leaves(tmp_path: Path) -> 
     done, unended = run_apart(tmp_path, RUN.replace("{every}", "1h"), 560)
     assert done.returncode == 0, done.stdout + done.stderr + logs(tmp_path)
     assert "worker2 (g4dn.4xlarge) will be taken away in" in done.stdout
-    told = [each for each in events(tmp_path) if each["what"] in ("notice", "saved", "left", "lost")]
-    assert [each["what"] for each in told] == ["notice", "saved", "left"], logs(tmp_path)
+    noticed = [each for each in events(tmp_path) if each["what"] in ("notice", "saved", "left", "lost")]
+    assert [each["what"] for each in noticed] == ["notice", "saved", "left"], logs(tmp_path)
     assert "a checkpoint is whole after" in (tmp_path / "fake" / log_of(tmp_path, "worker2")).read_text()
     assert unended == []
 

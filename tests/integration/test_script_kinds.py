@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from profiled import COMMUNICATION, FILES, FULL, RunProfile, Start, blocks_of, climbed, read_from_disk, skipped
+from profiled import COMMUNICATION, FILES, FULL, RunProfile, Start, blocks_of, ladder_of, read_from_disk, skipped
 from runs import PATIENCE
 
 
@@ -23,7 +23,7 @@ def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
     theirs = tmp_path / "theirs.json"
     options = ("--lr", "0.1", "-o", theirs, "--budget", "77", "--isolate")
     for_torchrun = ("--log", "x", "--max", "9", "--no", "--local", "y")
-    profile = climbed(run_profile("--nproc-per-node", 2, "-m", "pack.training", data, *options, *for_torchrun))
+    profile = ladder_of(run_profile("--nproc-per-node", 2, "-m", "pack.training", data, *options, *for_torchrun))
     # THEN the job got its own, and Stash kept its own
     got = json.loads(theirs.read_text())
     assert got == {
@@ -76,7 +76,7 @@ def test_accumulation_hooks_collectives_validation_and_checkpoints(
     # loop after every twenty, and a good checkpoint of an earlier run, which the script replaces in every fifth
     good = tmp_path / "checkpoint.pt"
     torch.save({"step": -1, "model": {}}, good)
-    profile = climbed(run_profile("trimmings.py", data, tmp_path, "--hook", hook, budget=2))
+    profile = ladder_of(run_profile("trimmings.py", data, tmp_path, "--hook", hook, budget=2))
     # THEN a step is an optimizer step, of four batches of the training loader, and scope was switched in one launch
     assert not profile.settings.isolated
     (loader,) = profile.workload.loaders
@@ -108,7 +108,7 @@ def test_two_loaders_of_emptied_dictionaries_and_of_a_stream_with_workers(
     run_profile: RunProfile, data: Path
 ) -> None:
     # GIVEN batches of 12 labelled pictures (by a batch sampler without a length) and 16 unlabelled ones in every step
-    profile = climbed(run_profile("odd_loaders.py", data))
+    profile = ladder_of(run_profile("odd_loaders.py", data))
     # THEN both are replayed, as they were before the script emptied and scaled them
     stream, mapped = sorted(profile.workload.loaders, key=lambda loader: loader.kind)
     assert (stream.kind, stream.workers, stream.samples) == ("iterable", 2, None)
@@ -123,7 +123,7 @@ def test_two_loaders_of_emptied_dictionaries_and_of_a_stream_with_workers(
 @pytest.mark.slow  # those of the stream above persist
 def test_worker_processes_start_every_data_block_with_empty_queues(run_profile: RunProfile, data: Path) -> None:
     # GIVEN two workers per rank
-    profile = climbed(run_profile("plain_ddp.py", data, "--workers", 2))
+    profile = ladder_of(run_profile("plain_ddp.py", data, "--workers", 2))
     (loader,) = profile.workload.loaders
     assert (loader.workers, loader.prefetch_factor, loader.persistent_workers) == (2, 2, False)
     read_from_disk(profile)
@@ -131,7 +131,7 @@ def test_worker_processes_start_every_data_block_with_empty_queues(run_profile: 
 
 def test_update_by_hand_of_a_watched_loader(run_profile: RunProfile, data: Path) -> None:
     # GIVEN a hand-written loader in stash.watch(…), no optimizer at all, and two backward passes for each update
-    profile = climbed(run_profile("by_hand.py", data))
+    profile = ladder_of(run_profile("by_hand.py", data))
     # THEN a step is an update, said to be judged by the backward passes, and ranks could step alone
     assert not profile.settings.isolated
     assert profile.workload.batch == 8 * 2
@@ -147,7 +147,7 @@ def test_script_that_spawns_ranks_which_average_gradients_of_random_batches_by_h
 ) -> None:
     # GIVEN mp.spawn in the script, without any loader, and without DDP
     marker = tmp_path / "went-on"
-    profile = climbed(run_profile("spawn.py", marker, free_port), COMMUNICATION)
+    profile = ladder_of(run_profile("spawn.py", marker, free_port), COMMUNICATION)
     # THEN every rank was reached and the parent did not go on as if the model were trained
     assert {rank.local_rank for rank in profile.ranks} == {0, 1}
     assert not marker.exists()
@@ -164,7 +164,7 @@ def test_script_that_spawns_ranks_which_average_gradients_of_random_batches_by_h
 def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(run_profile: RunProfile, data: Path) -> None:
     # GIVEN a scaler whose first steps overflow, buffers that DDP broadcasts before every forward, epochs of one
     # batch, and OneCycleLR for 12 steps in all, in a profile that takes more
-    profile = climbed(run_profile("recipe.py", data, budget=4))
+    profile = ladder_of(run_profile("recipe.py", data, budget=4))
     # THEN a second launch measures them, whose loader does not end
     assert profile.settings.launches == 2
     assert profile.workload.batch == 4
@@ -178,7 +178,7 @@ def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(run_profil
 @pytest.mark.slow
 def test_two_optimizers_step_at_the_rarer_one(run_profile: RunProfile, data: Path) -> None:
     # GIVEN a critic that steps twice for each step of the generator, on a loader that is only in the for statement
-    profile = climbed(run_profile("gan.py", data))
+    profile = ladder_of(run_profile("gan.py", data))
     # THEN a step is the generator's, of two batches
     (loader,) = profile.workload.loaders
     assert (loader.batches_per_step, loader.workers) == (2, 1)
@@ -190,7 +190,7 @@ def test_two_optimizers_step_at_the_rarer_one(run_profile: RunProfile, data: Pat
 
 @pytest.mark.slow
 def test_compiled_model(run_profile: RunProfile, data: Path) -> None:
-    assert climbed(run_profile("compiled.py", data)).workload.batch == 16
+    assert ladder_of(run_profile("compiled.py", data)).workload.batch == 16
 
 
 @pytest.mark.slow
@@ -203,8 +203,8 @@ def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tm
     run.wait_for("round 1 done")
     before = {rank.pid for rank in run.ranks().values()}
     run.wait_until(lambda: (now := {rank.pid for rank in run.ranks().values()}) and not now & before)
-    rounds = run.said().count("done after")
-    run.wait_until(lambda: run.said().count("done after") > rounds)
+    rounds = run.stderr_text().count("done after")
+    run.wait_until(lambda: run.stderr_text().count("done after") > rounds)
     run.popen.send_signal(signal.SIGINT)
     outcome = run.end()
     # THEN the rounds of all launches are kept, and the model is not saved

@@ -43,8 +43,8 @@ def logs(folder: Path) -> str:
 
 def test_a_cell_on_two_nodes_from_end_to_end(cluster: SlurmCluster, tmp_path: Path, data: Path) -> None:
     # Where no accounts are kept, Slurm takes any quality of service and account, and looks at neither.
-    said = begin(cluster, tmp_path, data, "partition: two, nodes: 2, qos: normal, account: me", probe="4s").ended()
-    assert "1 of 1 cells are done." in said, logs(tmp_path)
+    output = begin(cluster, tmp_path, data, "partition: two, nodes: 2, qos: normal, account: me", probe="4s").ended()
+    assert "1 of 1 cells are done." in output, logs(tmp_path)
     (path,) = tmp_path.glob("grid.study/cells/*/profile.stash.json")
     profile = stash.load(path)
     assert [(rank.rank, rank.node) for rank in profile.ranks] == [(0, 0), (1, 1)]
@@ -58,18 +58,18 @@ def test_a_preempted_cell_is_requeued_and_ends_well(cluster: SlurmCluster, tmp_p
     process = begin(cluster, tmp_path, data, "partition: two, nodes: 2")
     cluster.until("RUNNING")
     cluster.call("sbatch", "--partition=urgent", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1")
-    said = process.ended()
-    assert "1 of 1 cells are done." in said, logs(tmp_path)
-    assert said.count("started") == 1  # it is Slurm that starts it again
+    output = process.ended()
+    assert "1 of 1 cells are done." in output, logs(tmp_path)
+    assert output.count("started") == 1  # it is Slurm that starts it again
     assert "DUE TO PREEMPTION" in logs(tmp_path)
     assert cluster.jobs() == []
 
 
 def test_a_cell_that_fails_on_both_nodes_is_told_once(cluster: SlurmCluster, tmp_path: Path) -> None:
-    said = begin(cluster, tmp_path, tmp_path / "nowhere", "partition: two, nodes: 2").ended(1)
-    assert "failed after" in said, logs(tmp_path)
-    assert "without a training step" in said
-    assert said.count("started") == 1
+    output = begin(cluster, tmp_path, tmp_path / "nowhere", "partition: two, nodes: 2").ended(1)
+    assert "failed after" in output, logs(tmp_path)
+    assert "without a training step" in output
+    assert output.count("started") == 1
 
 
 def test_what_slurm_will_not_do_is_one_sentence_a_place(cluster: SlurmCluster, tmp_path: Path, data: Path) -> None:
@@ -79,10 +79,10 @@ def test_what_slurm_will_not_do_is_one_sentence_a_place(cluster: SlurmCluster, t
         "partition: short": "sbatch: it will never begin: PartitionTimeLimit",
         "partition: two, name: held, options: [--hold]": "sbatch: it will never begin: JobHeldUser",
     }
-    said = begin(cluster, tmp_path, data, "}, {engine: slurm, devices: 1, ".join(refused)).ended(1)
+    output = begin(cluster, tmp_path, data, "}, {engine: slurm, devices: 1, ".join(refused)).ended(1)
     for why in refused.values():
-        assert said.count(why) == 1, said
-    assert "no cell was measured" in said
+        assert output.count(why) == 1, output
+    assert "no cell was measured" in output
     assert cluster.jobs() == []
 
 
@@ -100,7 +100,7 @@ def test_a_killed_controller_leaves_a_job_that_the_next_one_takes_on(
     process = begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=4)
     cluster.until("RUNNING")
     process.kill()
-    said = begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=4).ended()
-    assert "taken on" in said
-    assert said.count(": started") == 0
-    assert "1 of 1 cells are done." in said
+    output = begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=4).ended()
+    assert "taken on" in output
+    assert output.count(": started") == 0
+    assert "1 of 1 cells are done." in output

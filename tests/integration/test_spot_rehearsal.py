@@ -132,9 +132,9 @@ def test_a_job_that_diverges_ends_with_one_sentence_and_keeps_what_was_trained_b
         _command(*words), cwd=folder, env=_marked(folder), capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    (said,) = done.stderr.strip().splitlines()[-1:]
-    assert "the gradients of worker" in said
-    assert "are not finite (loss nan), and were not applied" in said
+    (output,) = done.stderr.strip().splitlines()[-1:]
+    assert "the gradients of worker" in output
+    assert "are not finite (loss nan), and were not applied" in output
     assert "Traceback" not in done.stderr
     kept = torch.load(folder / "kept" / "model.pt", weights_only=True)
     assert all(value.isfinite().all() for value in kept.values())
@@ -165,10 +165,10 @@ def test_on_emulated_hosts_one_leaves_in_order_and_one_vanishes(folder: Path) ->
     log = _ran(
         folder, "--on", "testbed", "--seconds", "40s", "--revoke", "worker1@5s,notice=5s", "--revoke", "worker2@15s"
     )
-    told, missed = log["takeovers"]
-    assert (told["gone"], told["successor"], told["notice"]) == ("worker1", "worker3", 5.0)
+    noticed, missed = log["takeovers"]
+    assert (noticed["gone"], noticed["successor"], noticed["notice"]) == ("worker1", "worker3", 5.0)
     assert (missed["gone"], missed["notice"]) == ("worker2", None)
-    assert all(each["decided_seconds"] < 5 for each in (told, missed))
+    assert all(each["decided_seconds"] < 5 for each in (noticed, missed))
 
 
 def test_the_saved_model_of_tied_weights_gives_the_loss_that_was_reported(folder: Path) -> None:
@@ -192,10 +192,10 @@ def test_a_notice_is_acted_on_while_a_checkpoint_is_being_written(folder: Path) 
     words = ("--on", "local", "--seconds", "20s", "--checkpoint-dir", "kept", "--checkpoint-every", "2s")
     log = _ran(folder, *words, "--revoke", "worker1@4s,notice=3s")
     began = next(event["at"] for event in log["events"] if event["what"] == "began")
-    told = next(event["at"] for event in log["events"] if event["what"] == "notice")
+    noticed = next(event["at"] for event in log["events"] if event["what"] == "notice")
     written = next(event for event in log["events"] if event["what"] == "checkpoint")
-    assert written["at"] - written["seconds"] < told < written["at"]
-    assert told - began < 4 + written["seconds"] / 4
+    assert written["at"] - written["seconds"] < noticed < written["at"]
+    assert noticed - began < 4 + written["seconds"] / 4
 
 
 def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: Path) -> None:
@@ -210,11 +210,11 @@ def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: P
         time.sleep(0.1)
     (head,) = set(_left(folder)) & set(named("stash.spot.train.head"))
     os.kill(head, signal.SIGKILL)
-    said = process.communicate(timeout=90)[1]
+    output = process.communicate(timeout=90)[1]
     assert process.returncode == 1
     assert _left(folder) == []
     again = ("stash", "spot", "run", *words, "--checkpoint-every", "1s")
-    assert f"the head was killed by SIGKILL; resume from its last checkpoint with `{shlex.join(again)}`" in said
+    assert f"the head was killed by SIGKILL; resume from its last checkpoint with `{shlex.join(again)}`" in output
     kept = saved_shards.newest(folder / "kept", 0)
     assert kept is not None
     before = sum(stop - start for start, stop in kept.facts["applied"])

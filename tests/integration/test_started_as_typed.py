@@ -30,14 +30,14 @@ LAUNCH = ("launch", "--cpu", "--num_processes", "1", "--num_machines", "1", "--m
 CALL = "from reports import train; train(0, {folder!r})"
 PROFILED = "import stash; from reports import train; stash.profile(train, 0, {folder!r}, precision=0.5, budget=1)"
 
-Told = list[dict[str, Any]]
+Reports = list[dict[str, Any]]
 
 
-def told(folder: Path) -> Told:
+def reported(folder: Path) -> Reports:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
-def untouched(folder: Path, *words: object) -> Told:
+def untouched(folder: Path, *words: object) -> Reports:
     """What the processes of a command say of themselves."""
     folder.mkdir()
     (folder / "short").touch()
@@ -49,10 +49,10 @@ def untouched(folder: Path, *words: object) -> Told:
     finally:
         run.terminate()  # a launcher ends its ranks
         run.wait()
-    return told(folder)
+    return reported(folder)
 
 
-def alike(before: Told, under: Told) -> None:
+def alike(before: Reports, under: Reports) -> None:
     """As many processes, of the same environment, threads, words and pace."""
     assert len(before) == len(under) >= 1
     for one, other in zip(before, under, strict=True):
@@ -75,7 +75,7 @@ def test_one_process_is_started_as_python_would(start: Start, tmp_path: Path, wa
     run = start(*words, under, as_typed=True, standard_input=SCRIPTS / "parts.py")
     profile = measured(run.end())
     # THEN that is what was measured, in one launch, and the profile says how to have it on every device
-    alike(before, told(under))
+    alike(before, reported(under))
     assert before[0]["input"] == (SCRIPTS / "parts.py").read_text()
     assert (profile.world_size, profile.settings.launches) == (1, 1)
     assert any(note.startswith("started as typed: one process") for note in profile.notes)
@@ -101,7 +101,7 @@ def test_any_other_way_starts_what_it_starts_without_stash(start: Start, tmp_pat
     else:
         mine = words[1:] if way == "spawn" else ["--", *words]
         measured(start(*mine, folders[1], *more, as_typed=True, standard_input=SCRIPTS / "parts.py").end())
-    alike(before, told(folders[1]))
+    alike(before, reported(folders[1]))
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_ranks_that_are_asked_for_have_what_torchrun_gives_them(start: Start, tm
     folders[1].mkdir()
     ranks = start("--nproc-per-node", 2, "reports.py", folders[1], "--form-group")
     assert measured(ranks.end()).world_size == 2
-    under = told(folders[1])
+    under = reported(folders[1])
     assert [each["threads"] for each in under] == [each["threads"] for each in before]
     names = [set(each[0]["environment"]) for each in (before, under)]
     assert {name for name in names[1] - names[0] if not name.startswith("STASH_")} <= ADDED | OF_A_RUN | ON_LOOPBACK
@@ -130,7 +130,7 @@ def test_ranks_that_form_no_group_are_one_process_again(start: Start, tmp_path: 
     assert profile.settings.launches == 2
     assert {block.launch for block in profile.blocks} == {1}
     assert "started as 2 ranks, the script never called init_process_group" in outcome.stderr
-    (last,) = [each for each in told(under) if "RANK" not in each["environment"]]
+    (last,) = [each for each in reported(under) if "RANK" not in each["environment"]]
     alike(before, [last])
 
 
@@ -153,11 +153,11 @@ def test_a_script_that_cannot_start_without_ranks_gets_them_and_both_errors_are_
 
 def test_a_pipe_and_a_prompt_reach_the_script(start: Start, tmp_path: Path) -> None:
     # GIVEN a script that asks, and somebody who answers through a pipe
-    script, heard = tmp_path / "asks.py", tmp_path / "heard"
-    script.write_text(f"open({str(heard)!r}, 'w').write(input('name? ')); raise SystemExit(3)\n")
+    script, answer = tmp_path / "asks.py", tmp_path / "answer"
+    script.write_text(f"open({str(answer)!r}, 'w').write(input('name? ')); raise SystemExit(3)\n")
     reading, writing = os.pipe()
     os.write(writing, b"resnet\n")
     os.close(writing)
     assert start(script, standard_input=Path(f"/proc/self/fd/{reading}")).end().code == 1
     os.close(reading)
-    assert heard.read_text() == "resnet"
+    assert answer.read_text() == "resnet"

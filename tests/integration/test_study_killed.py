@@ -88,7 +88,7 @@ def test_a_study_killed_at_five_moments_ends_with_the_cells_of_an_undisturbed_on
     assert [len(names) for names in kept] == [3, 3]
 
 
-def test_a_cell_that_dies_with_its_controller_is_measured_anew(tmp_path: Path) -> None:
+def test_a_cell_that_dies_with_its_controller_is_measured_again(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     controller = start(folder)
     controller.wait_until(lambda: measuring(0)(folder))

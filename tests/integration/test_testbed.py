@@ -226,9 +226,9 @@ def test_an_interrupted_set_up_says_so_and_leaves_nothing(request_to_end: int, t
         assert process.poll() is None, made
         assert time.monotonic() < deadline, made
     process.send_signal(request_to_end)
-    _, said = process.communicate(timeout=PATIENCE)
+    _, output = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert said.splitlines()[-1:] == ["interrupted: the testbed was removed"]
+    assert output.splitlines()[-1:] == ["interrupted: the testbed was removed"]
     assert not names(f"stash-tb-{process.pid}")
 
 

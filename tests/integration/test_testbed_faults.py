@@ -57,8 +57,10 @@ def test_a_link_that_degrades_is_named_instead_of_averaged_away(tmp_path: Path) 
     matrix = step_matrix(profile)
     network = matrix.matrix[:, -1] - matrix.matrix[:, -2]
     assert network[-1] > 4 * network[0]  # the truth: the wire became ten times slower, less what overlaps
-    said = " ".join(stash.attribute(profile).stability.warnings)
-    assert re.search(r"The step under cluster.* takes either \d.* or \d.*, and the mean is neither", said), said
+    warnings = " ".join(stash.attribute(profile).stability.warnings)
+    assert re.search(r"The step under cluster.* takes either \d.* or \d.*, and the mean is neither", warnings), (
+        warnings
+    )
 
 
 def test_three_hosts_of_two_ranks_each_and_the_slow_rank_is_named(tmp_path: Path) -> None:

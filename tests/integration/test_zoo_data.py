@@ -76,11 +76,11 @@ def test_small_files_that_are_seen_do_not_prove_the_large_ones_that_are_not(
     # THEN cold blocks are refuted by what the process read, although every label was out of memory
     assert "came from memory" in skipped(profile)["cold"]
     # WHEN Stash is told where the data lie THEN all of it is read from storage
-    told = measured(run_profile("--data-root", pairs, "read_by_c_code.py", pairs, folder=ZOO))
-    cold = blocks_of(told, "cold")
+    of_pairs = measured(run_profile("--data-root", pairs, "read_by_c_code.py", pairs, folder=ZOO))
+    cold = blocks_of(of_pairs, "cold")
     assert cold
     assert all((block.storage_bytes or 0) >= 65536 * (block.samples or 0) for block in cold)
-    assert sum(block.storage_bytes or 0 for block in blocks_of(told, "warm")) == 0
+    assert sum(block.storage_bytes or 0 for block in blocks_of(of_pairs, "warm")) == 0
 
 
 def test_batches_that_differ_are_replayed_as_they_are_read(run_profile: RunProfile) -> None:
@@ -104,7 +104,7 @@ def test_timed_batches_out_of_memory_pay_no_bookkeeping(run_profile: RunProfile,
     log = tmp_path / "opens.log"
     profile = measured(run_profile("--rungs", "solo,warm", "counts_opens.py", data, log, folder=ZOO))
     assert skipped(profile)["cold"] == "not asked for (--rungs)"
-    # THEN nobody but the data set opened its files, save once when a block began, which is not timed
+    # THEN only the data set opened its files, save once when a block began, which is not timed
     twice = log.read_text().splitlines().count("16")
     warm = blocks_of(profile, "warm")
     assert 0 < twice <= len(warm) + len(profile.rates)

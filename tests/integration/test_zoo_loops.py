@@ -68,7 +68,7 @@ def test_no_file_that_was_there_before_is_another_one_afterwards(start: Start, t
         pytest.param("infinite_loader.py", 20, marks=pytest.mark.slow),
     ],
 )
-def test_one_launch_climbs_through_many_short_epochs(
+def test_one_launch_runs_the_ladder_through_many_short_epochs(
     run_profile: RunProfile, theirs: Path, script: str, epoch: int
 ) -> None:
     # GIVEN epochs shorter than a round, counted by the script, with validation, saving and waiting between them

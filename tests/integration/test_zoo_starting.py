@@ -31,7 +31,7 @@ def test_one_rank_that_asks_for_its_rank_gets_it(run_profile: RunProfile) -> Non
 
 
 @pytest.mark.parametrize("way", ["spawn", "fork"])
-def test_of_independent_trainers_one_is_measured_and_nobody_goes_on(
+def test_of_independent_trainers_one_is_measured_and_none_goes_on(
     run_profile: RunProfile, tmp_path: Path, way: str
 ) -> None:
     # GIVEN processes that train without a group, and a parent that would save what they trained
@@ -44,7 +44,7 @@ def test_of_independent_trainers_one_is_measured_and_nobody_goes_on(
     assert profile.workload.name == "hogwild.py"
     numbers = [(block.round, block.rung) for block in profile.blocks]
     assert len(numbers) == len(set(numbers))
-    assert any(note.startswith("another process trained beside the one") for note in profile.notes)
+    assert any(note.startswith("another process trained besides the one") for note in profile.notes)
     assert not saved.exists()
 
 

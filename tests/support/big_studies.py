@@ -77,7 +77,7 @@ def profile_of(cell: Cell) -> Profile:
     top = step["cluster"]
     step["warm"] = top + max(0.0, 8e-4 * batch * per_node / 8 - 0.3 * top)
     step["cold"] = step["warm"] + 2e-4 * batch * per_node
-    climbed = [
+    names = [
         name
         for name in step
         if (ranks > 1 or name not in ("crowd", "node")) and (cell.nodes > 1 or name != "cluster")
@@ -86,9 +86,9 @@ def profile_of(cell: Cell) -> Profile:
     size = int(cell.size * scales.bytes / layers)
     busy = {"cpu": min(0.95, 0.1 + 0.02 * per_node), "gpu": compute / step["cold"], "samples": 10 * batch}
     return build(
-        {name: [scales.seconds * step[name] * (1 + 0.002 * n) for n in range(ROUNDS)] for name in climbed},
+        {name: [scales.seconds * step[name] * (1 + 0.002 * n) for n in range(ROUNDS)] for name in names},
         ranks=round(ranks / scales.devices), nodes=cell.nodes, device="cuda", batch=batch,
-        block_extra=dict.fromkeys(climbed, busy),
+        block_extra=dict.fromkeys(names, busy),
         workload={
             "name": cell.workload,
             "gradients": tuple(Gradient(name=f"g{n}", bytes=size) for n in range(layers)),

@@ -104,7 +104,7 @@ class Chromium:
 
     @property
     def complaints(self) -> list[Any]:
-        """What the console said, and exceptions that nobody caught."""
+        """What the console said, and exceptions that were not caught."""
         self._call("Runtime.evaluate", expression="1")
         names = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
         return [event["params"] for event in self.events if event["method"] in names]

@@ -134,8 +134,8 @@ def expedition(
 
     given = ProfileOptions(**{"budget": 60.0, "rungs": tuple(rungs), **wishes})
     job, cluster = job or Job("script", "train.py"), cluster or Cluster(engine="local")
-    nobody = NeighbouringRuns(sockets=Path("/no/such/table"))  # whatever else this machine measures
-    return ProfileSession(job, cluster, given, clock=clock, start=start, neighbours=nobody), started
+    no_runs = NeighbouringRuns(sockets=Path("/no/such/table"))  # whatever else this machine measures
+    return ProfileSession(job, cluster, given, clock=clock, start=start, neighbours=no_runs), started
 
 
 def orders_of(request: Request) -> Orders:

@@ -42,7 +42,7 @@ def skipped(profile: Profile) -> dict[str, str]:
     return {item.rung: item.why for item in profile.skipped}
 
 
-def climbed(outcome: Outcome, rungs: tuple[str, ...] = FULL, ranks: int = 2) -> Profile:
+def ladder_of(outcome: Outcome, rungs: tuple[str, ...] = FULL, ranks: int = 2) -> Profile:
     """The profile, after checks that hold for every kind of script on one machine without a GPU."""
     profile = measured(outcome)
     assert profile.settings.rungs == rungs

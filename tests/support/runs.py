@@ -107,19 +107,19 @@ class Started:
                 continue
         return found
 
-    def said(self) -> str:
+    def stderr_text(self) -> str:
         """Its standard error so far."""
         return self.log.read_text()
 
     def wait_for(self, text: str, timeout: float = PATIENCE) -> None:
         """Until ``text`` stands on standard error."""
-        self.wait_until(lambda: text in self.said(), timeout, f"{text!r} in {self.said()!r}")
+        self.wait_until(lambda: text in self.stderr_text(), timeout, f"{text!r} in {self.stderr_text()!r}")
 
     def wait_until(self, condition: Callable[[], object], timeout: float = PATIENCE, what: str = "") -> None:
         """Until ``condition()`` holds; fails if it never does."""
         deadline = time.monotonic() + timeout
         while not condition():
-            assert self.popen.poll() is None, f"ended with {self.popen.returncode}: {self.said()}"
+            assert self.popen.poll() is None, f"ended with {self.popen.returncode}: {self.stderr_text()}"
             assert time.monotonic() < deadline, f"waited {timeout} s for {what or condition}"
             time.sleep(0.05)
 
@@ -129,9 +129,9 @@ class Started:
             stdout, _ = self.popen.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             self.kill()
-            pytest.fail(f"stash profile did not end within {timeout} s; it said: {self.said()}")
+            pytest.fail(f"stash profile did not end within {timeout} s; it said: {self.stderr_text()}")
         survivors = [" ".join(process.cmdline()) for process in self.processes() if process.is_running()]
-        return Outcome(self.popen.returncode, stdout, self.said(), self.artefact(), survivors)
+        return Outcome(self.popen.returncode, stdout, self.stderr_text(), self.artefact(), survivors)
 
     def artefact(self) -> Profile | None:
         """What it left, if it left anything."""

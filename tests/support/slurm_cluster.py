@@ -121,7 +121,7 @@ def _write(folder: Path) -> None:
     host, cores = socket.gethostname(), len(os.sched_getaffinity(0))
     controller, first, second = _free_ports(3)
     (folder / "state").mkdir(parents=True)
-    folder.chmod(0o755)  # munged wants to be sure that nobody else can replace its files
+    folder.chmod(0o755)  # munged wants to be sure that no other user can replace its files
     (folder / "munge.key").write_bytes(os.urandom(1024))
     (folder / "munge.key").chmod(0o600)
     (folder / "hosts").write_text(f"127.0.0.1 localhost {host} {' '.join(NODES)}\n")

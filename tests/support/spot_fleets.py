@@ -82,7 +82,7 @@ class FakeFleet:
     clusters: set[str] = field(default_factory=set)
     jobs: dict[str, str] = field(default_factory=dict)
     """Status by name."""
-    heard: list[tuple[str, ...]] = field(default_factory=list)
+    commands: list[tuple[str, ...]] = field(default_factory=list)
     lines: list[dict[str, object]] = field(default_factory=list)
     done: float = 0.0
     stopped: bool = False
@@ -137,7 +137,7 @@ class FakeFleet:
         self._train(passed)
 
     def _listen(self, command: Sequence[str]) -> None:
-        self.heard.append(tuple(command))
+        self.commands.append(tuple(command))
         error = self.stops(command)
         if error is not None:
             raise error
@@ -261,11 +261,11 @@ def _listed(records: list[dict[str, object]]) -> Called:
 
 
 def run(
-    of: RentRequest, world: FakeFleet, cap: float = 50.0, said: list[str] | None = None,
+    of: RentRequest, world: FakeFleet, cap: float = 50.0, notes: list[str] | None = None,
     cooldown: float = COOLDOWN_SECONDS, policy: RentPolicy | None = None,
 ) -> FleetOutcome:  # fmt: skip
     """One controller in that world, going on where the journal ends."""
-    lines: list[str] = [] if said is None else said
+    lines: list[str] = [] if notes is None else notes
     with of.folder.held():
         events = study_folder.read(of.folder.journal)
         if policy is None:

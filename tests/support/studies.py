@@ -74,7 +74,7 @@ class FakeWorld:
     """Programs that are not installed."""
     kill_at: float | None = None
     """When the controller is killed."""
-    heard: list[tuple[str, ...]] = field(default_factory=list)
+    commands: list[tuple[str, ...]] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     """Titles, in order."""
     boot: float = 0.0
@@ -89,7 +89,7 @@ class FakeWorld:
         return program not in self.missing
 
     def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
-        self.heard.append(tuple(command))
+        self.commands.append(tuple(command))
         script = next(path for path in cell.path.iterdir() if path.name in ("cell.sh", "task.yaml", "cell.sbatch"))
         title = next(line for line in script.read_text().splitlines() if line.startswith("# ")).removeprefix("# ")
         self.started.append(title)
@@ -120,7 +120,7 @@ class FakeWorld:
         self.running.pop(cell.path, None)
 
     def call(self, command: Sequence[str], seconds: float) -> Called:
-        self.heard.append(tuple(command))
+        self.commands.append(tuple(command))
         self.clock += 1
         if command[:2] == ("sky", "down"):
             if self.down_fails:
@@ -165,7 +165,7 @@ class FakeWorld:
 
 
 class DeadOnKill(FakeWorld):
-    """A world whose controller, once killed, cannot tidy up: every later word of it goes unheard."""
+    """A world whose controller, once killed, cannot tidy up: nothing it sends later has an effect."""
 
     dead: bool = False
 
@@ -210,12 +210,12 @@ def run(
     dollars: float | None = None,
     seconds: float | None = None,
     retry: bool = False,
-    said: list[str] | None = None,
+    notes: list[str] | None = None,
     keep: Callable[[Cell], str] = lambda cell: f"{cell.id}.stash.json",
 ) -> RunOutcome:
     """One run of a study in that world, going on where its journal ends."""
     folder: StudyFolder = of_study(file.path)
-    lines: list[str] = [] if said is None else said
+    lines: list[str] = [] if notes is None else notes
     with folder.held():
         events, reading = study_folder.read(folder.journal), reading_of(file, retry)
         controller = StudyController(

@@ -27,7 +27,7 @@ def elsewhere(ground: Ground) -> list[Row]:
 
 
 @pytest.fixture
-def told() -> list[gpu.Outcome]:
+def made() -> list[gpu.Outcome]:
     return []
 
 
@@ -44,10 +44,10 @@ def test_a_figure_holds_if_it_is_there_and_near_its_truth() -> None:
     assert not Row("nan", "ms", 10.0, float("nan"), 100.0).holds
 
 
-def test_checks_go_on_after_one_that_failed_and_each_is_told(ground: Ground, told: list[gpu.Outcome]) -> None:
+def test_checks_go_on_after_one_that_failed_and_each_is_told(ground: Ground, made: list[gpu.Outcome]) -> None:
     checks = {"broken": broken, "elsewhere": elsewhere, "good": lambda ground: [GOOD]}
-    outcomes = gpu.run(checks, ground, 60.0, told.append)
-    assert outcomes == told
+    outcomes = gpu.run(checks, ground, 60.0, made.append)
+    assert outcomes == made
     assert [outcome.holds for outcome in outcomes] == [False, True, True]
     text = gpu.report(outcomes, "a machine")
     assert "- broken failed: RuntimeError: the kernel did not launch" in text
@@ -55,8 +55,8 @@ def test_checks_go_on_after_one_that_failed_and_each_is_told(ground: Ground, tol
     assert "1 of 1 figures hold; 1 of 3 checks failed." in text
 
 
-def test_no_check_begins_after_the_time(ground: Ground, told: list[gpu.Outcome]) -> None:
-    (late,) = gpu.run({"good": lambda ground: [GOOD]}, ground, -1.0, told.append)
+def test_no_check_begins_after_the_time(ground: Ground, made: list[gpu.Outcome]) -> None:
+    (late,) = gpu.run({"good": lambda ground: [GOOD]}, ground, -1.0, made.append)
     assert late.left_out == "the time was over"
 
 
@@ -81,8 +81,8 @@ def test_the_exit_code_tells_of_a_truth_that_was_missed(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_in_one_sentence_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     assert gpu.main([]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("PyTorch sees no CUDA device")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("PyTorch sees no CUDA device")
 
 
 def test_a_module_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,8 +124,8 @@ def test_the_job_tells_what_its_parts_take(
     words = ["job", "--device", "cpu", "--compute", "0.004", "--prep", "0.008", "--plain", "3"]
     monkeypatch.setattr("sys.argv", words)
     assert gpu_job.main() == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["resident"] >= 0.004
-    assert told["making"] >= 0.008
-    assert told["step"] >= 0.012
-    assert "copy" not in told  # a CPU has none
+    document = json.loads(capsys.readouterr().out)
+    assert document["resident"] >= 0.004
+    assert document["making"] >= 0.008
+    assert document["step"] >= 0.012
+    assert "copy" not in document  # a CPU has none

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import textwrap
 from pathlib import Path
 
@@ -82,3 +84,86 @@ def test_this_house_has_no_circles_and_one_meaning_per_name() -> None:
     assert len(house.trees) > 100
     assert circles(house) == []
     assert meanings(house) == {}
+
+
+WORDS = re.compile(
+    r"announc|\banew\b|_anew|untold|\bunsaid|muster|farewell|testimon|(?<![a-z])(un)?heard(?![a-z])|climb|\bparked\b"
+    r"|\blone \w|\bnobody (can|could|knows|tells|says|said)\b",
+    re.IGNORECASE,
+)
+"""Words that a reader of English trips over, or that mean something else here: CONTRIBUTING.md has what to write."""
+NAMES = {"told", "said", "heard", "hear"}
+ARTEFACT_FIELDS = {"spot/records/runs.py": {"told", "said"}}
+"""Names that files of earlier versions hold."""
+
+
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [
+        ("the head announces a round", True),
+        ("def spread_anew():", True),
+        ("a lone worker", True),
+        ("the rung was not climbed", True),
+        ("Nobody can tell.", True),
+        ("whoever_heard = 1", True),
+        ("lone: tuple[SingleWorker, ...]", False),
+        ("a mustang, sheared", False),
+        ("the user that Debian calls nobody", False),
+    ],
+)
+def test_words_that_are_refused(line: str, refused: bool) -> None:
+    assert bool(WORDS.search(line)) is refused
+
+
+def test_code_is_written_in_plain_english() -> None:
+    this = Path(__file__).resolve()
+    root = this.parents[2]
+    found = [
+        f"{path.relative_to(root)}:{number}: {line.strip()}"
+        for folder in ("src", "tests", "bench")
+        for path in sorted((root / folder).rglob("*.py"))
+        if path != this
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if WORDS.search(line)
+    ]
+    assert found == []
+
+
+def test_documentation_is_written_in_plain_english() -> None:
+    """But for the log and the decisions, which stay as they were written."""
+    root = Path(__file__).resolve().parents[2]
+    found = [
+        f"{page.relative_to(root)}:{number}: {line.strip()}"
+        for page in sorted((root / "docs").rglob("*.md"))
+        if page.name != "log.md" and page.parent.name != "decisions"
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if WORDS.search(line)
+    ]
+    assert found == []
+
+
+def bound_names(tree: ast.Module) -> set[str]:
+    """Every name that a module gives to something: variables, fields, parameters, functions, classes."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+    return names
+
+
+def test_names_say_what_a_thing_is() -> None:
+    tree = ast.parse("def hear(said): told = said; self.heard = told; a, told = 1, 2\nclass said: ...")
+    assert bound_names(tree) & NAMES == NAMES
+    house = OWN.parent.parent
+    found = {}
+    for folder in ("src", "tests", "bench"):
+        for path in (house / folder).rglob("*.py"):
+            allowed = next((fields for end, fields in ARTEFACT_FIELDS.items() if str(path).endswith(end)), set())
+            names = {name.lower().strip("_") for name in bound_names(ast.parse(path.read_text()))} & NAMES - allowed
+            if names:
+                found[str(path.relative_to(house))] = names
+    assert found == {}

@@ -132,7 +132,7 @@ def test_more_cores_make_more_up_to_what_the_gpu_was_seen_to_train() -> None:
     assert drawn is not None
     assert float(np.median(drawn)) == pytest.approx(
         1 / 2.0, rel=1e-3
-    )  # nobody saw what the GPU can do: it is the same one
+    )  # what the GPU can do was not measured: it is the same one
 
 
 def test_where_no_pair_is_visible_data_sheets_tell() -> None:
@@ -141,7 +141,7 @@ def test_where_no_pair_is_visible_data_sheets_tell() -> None:
     drawn = Known({asked: {two: 10.0}}).seconds_per_sample(asked, four)
     assert drawn is not None
     assert float(np.median(drawn)) == pytest.approx(1 / 20, rel=1e-3)
-    assert drawn.max() > 5 * drawn.min()  # nobody tells how far that is off
+    assert drawn.max() > 5 * drawn.min()  # how far that is off is unknown
 
 
 def test_no_row_that_a_model_of_ours_was_learned_from_is_to_be_chosen() -> None:
@@ -209,9 +209,9 @@ def _fill(noise: float) -> None:
         base = fleet.base_for(SEEN)
         for candidate in (each for each in emulated.CANDIDATES if each.model == model):
             drawn = fleet.drawn(base, candidate)
-            said = forecast_of(base, drawn)
+            forecast = forecast_of(base, drawn)
             steps = np.median(drawn.step) * np.exp(noise * random.normal()) * np.linspace(0.99, 1.01, 9)
-            fleet.keep(fleet.line_of(candidate, said, steps))
+            fleet.keep(fleet.line_of(candidate, forecast, steps))
 
 
 def test_what_is_kept_is_not_run_again(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,8 +40,8 @@ def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() 
     logs = []
     for each in testbed.ALL:
         if each.name in testbed.FITTED:
-            told = next(part for part in testbed.predicted(each).parts if part.name == "network")
-            logs.append(np.log(told.seconds.mean() / float(rows[each.name]["network"]["seconds"])))
+            network = next(part for part in testbed.predicted(each).parts if part.name == "network")
+            logs.append(np.log(network.seconds.mean() / float(rows[each.name]["network"]["seconds"])))
     assert len(logs) == 2
     assert np.sqrt(np.mean(np.square(logs))) == pytest.approx(HELD_SPREAD, abs=0.01)
 

@@ -1,4 +1,4 @@
-"""The benchmark of large jobs still runs a whole ladder: it stands in for code that nobody here can run."""
+"""The benchmark of large jobs still runs a whole ladder: it stands in for code that cannot run here."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ args = parser.parse_args()
 opened: list[str] = []
 
 
-def hear(event: str, arguments: tuple[object, ...]) -> None:
+def audit(event: str, arguments: tuple[object, ...]) -> None:
     if event == "open" and str(arguments[0]).endswith(".npy"):
         opened.append(str(arguments[0]))
 
@@ -41,7 +41,7 @@ dataset = Counted(args.folder)
 loader = DataLoader(dataset, 8, shuffle=True, drop_last=True)
 model = nn.Linear(len(dataset.__getitems__([0])[0]), 10)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-sys.addaudithook(hear)
+sys.addaudithook(audit)
 
 for _epoch in range(1000):
     for samples in loader:

@@ -1,4 +1,4 @@
-"""Samples of two files: a small label that Python opens, and a large picture that C code reads, unheard by Python."""
+"""Samples of two files: a small label that Python opens, and a large picture that only C code reads."""
 
 import argparse
 import ctypes

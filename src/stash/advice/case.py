@@ -119,7 +119,7 @@ class Case:
 
     @property
     def cores_per_rank(self) -> float | None:
-        """Of the node where cores are scarcest."""
+        """Cores for each rank on the node where they are scarcest."""
         counts = ranks_per_node(self.profile)
         shares = [
             host.cores / counts[node]

@@ -18,7 +18,7 @@ Kind = Literal["stall", "tie", "compute", "cannot tell", "estimate"]
 
 
 class Claims(Record):
-    """What may be said of a breakdown; compute is never among its stalls."""
+    """What a breakdown supports; compute is never among its stalls."""
 
     kind: Kind
     """``estimate`` after fewer than three rounds: nothing is certain, and nothing is named."""

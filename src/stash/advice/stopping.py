@@ -1,4 +1,4 @@
-"""When a measurement has said what it can, how far one has come, and what ``--budget`` would decide the rest.
+"""When a measurement has found what it can, how far one has come, and what ``--budget`` would decide the rest.
 
 A profile ends as soon as its verdict holds and every stall is known well enough; this is the one place that says
 what that is, for the launcher that ends it, for live progress, and for advice. Extrapolates from the rounds at hand,
@@ -22,7 +22,7 @@ KNOWN = 0.02
 KNOWN_OF_ITSELF = 0.1
 """… or to this share of itself."""
 FIRST_ROUNDS = 5
-"""Fewer do not end a measurement, and are asked for at least: only from here on is a disturbed round told from
+"""Fewer do not end a measurement, and are asked for at least: only from here on does a disturbed round differ from
 others, and Student's quantile is below 3; who looks after every round finds intervals that are narrow by luck."""
 FIRST_SECONDS = 5.0
 """Of measuring: nothing ends earlier, since the pace of a machine that is shared wanders within seconds, which the
@@ -70,7 +70,7 @@ def _farthest(breakdown: Breakdown, precision: float | None) -> Stall | None:
 
 @dataclass(frozen=True)
 class Standing:
-    """After some complete rounds, disturbed ones included."""
+    """How far a measurement has come after some complete rounds, disturbed ones included."""
 
     rounds: int
     stall: str | None = None
@@ -83,7 +83,7 @@ class Standing:
     """In all, until it has, by the spread so far; ``None`` where that is unknown."""
 
     def seconds_left(self, elapsed: float, budget: float) -> float:
-        """Until the budget ends (negative: it has), or the end is expected earlier; infinite if neither."""
+        """Seconds until the budget ends (negative: it has), or the end is expected earlier; infinite if neither."""
         if self.rounds_needed is None:
             return budget - elapsed
         more = max(0, self.rounds_needed - self.rounds)

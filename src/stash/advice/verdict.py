@@ -31,7 +31,7 @@ _WORTH_SAYING = 0.005
 
 
 def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]:
-    """At most three sentences, of which the first is the one to take; ``budget`` is that of ``Advice``."""
+    """Give at most three sentences, the first of which is the one to take; ``budget`` is that of ``Advice``."""
     if claims.kind in ("compute", "stall", "tie"):
         name = "compute" if claims.kind == "compute" else claims.certain[0].name
         steps = list(_first_of_each(case, claims) if claims.kind == "tie" else _against(case, name))
@@ -152,7 +152,7 @@ class Advice(Record):
 
 
 def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
-    """What may be said about a breakdown, and what to do next."""
+    """What a breakdown supports, and what to do next."""
     claims, case = may_claim(breakdown), Case(breakdown, profile)
     budget = budget_to_decide(breakdown, profile, claims)
     leading = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())

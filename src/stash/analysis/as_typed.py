@@ -40,7 +40,7 @@ class FirstSteps(Record):
 
 
 class AsTyped(Record):
-    """The first steps beside the ladder's highest rung."""
+    """The first steps compared with the ladder's highest rung."""
 
     first: FirstSteps
     share: float

@@ -1,7 +1,7 @@
 """Profile in, breakdown out: stalls by paired differences, and remarks on the figures.
 
 The stalls sum exactly to the step because they are differences of neighbouring rungs over the same kept rounds.
-What is only a second opinion (loader waits, rates, the exchange run by itself) stands beside the stalls and is
+What is only a second opinion (loader waits, rates, the exchange run by itself) stands next to the stalls and is
 never mixed into them.
 """
 
@@ -42,7 +42,7 @@ SLOW_RANK_EXCESS = 0.05
 def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | None = None) -> Breakdown:
     """The breakdown of the profile's mean step over its kept rounds, without what other work on its machines cost.
 
-    That is subtracted, and told beside the stalls; ``without_delays(profile)`` has the stalls as they were seen.
+    That is subtracted, and reported next to the stalls; ``without_delays(profile)`` has the stalls as they were seen.
     ``source`` is the file it came from, to be named in errors; ``calm`` is ``undisturbed(profile)``, where that is
     known already. Raises StashError if no round is complete, and ArtefactError if a block's time is no positive
     number, or of no rank.
@@ -153,7 +153,7 @@ def _slow_rank(profile: Profile, kept: StepTimes) -> SlowRank | None:
 
 # Remarks
 
-BESIDE = 0.01
+NOT_TRAINING = 0.01
 """Of the measured steps: less time than that between them is not worth a sentence."""
 
 
@@ -188,9 +188,9 @@ def _remarks(
         other[block.rank] += block.interrupted_seconds
         steps[block.rank] += block.seconds
     rank = max(other, key=lambda each: other[each], default=None)
-    if rank is not None and other[rank] > BESIDE * steps[rank]:
+    if rank is not None and other[rank] > NOT_TRAINING * steps[rank]:
         found.append(
-            f"Other than training: {format_seconds(other[rank])} beside {format_seconds(steps[rank])} of measured "
+            f"Other than training: {format_seconds(other[rank])} on top of {format_seconds(steps[rank])} of measured "
             "steps, in evaluations and between epochs, which is part of no step; while Stash measures, a loop that "
             "does not train gets one batch of its loader."
         )

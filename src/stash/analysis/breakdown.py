@@ -52,7 +52,7 @@ class Parts(Record):
 
     @property
     def besides_noise(self) -> float:
-        """All but the noise together."""
+        """Every part of the error but the noise, added in quadrature."""
         return math.hypot(self.method or 0.0, self.launch, self.correction or 0.0)
 
     @property
@@ -264,7 +264,7 @@ class Breakdown(Record):
     world_size: int
     nodes: int
     rungs: tuple[str, ...]
-    """Climbed, in ladder order, one per stall."""
+    """Those that were run, in ladder order, one per stall."""
     stalls: tuple[Stall, ...]
     skipped: tuple[Missing, ...]
     paper: Paper
@@ -311,12 +311,12 @@ class Breakdown(Record):
 
     @property
     def samples_per_step(self) -> float | None:
-        """Of the whole job, under the highest rung."""
+        """Samples of the whole job in a step under the highest rung."""
         return None if self.samples is None else self.samples.per_rung.get(self.rungs[-1])
 
     @property
     def samples_per_second(self) -> float | None:
-        """Of the whole job."""
+        """Samples per second of the whole job."""
         return None if self.samples_per_step is None else self.samples_per_step / self.step_seconds
 
     def stall(self, name: str) -> Stall | None:
@@ -367,7 +367,7 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, .
             container = present[0]  # batches from no loader that was seen are made again under every rung
         elif possible:
             above = zip(present, rungs, strict=True)
-            container = next((s for s, climbed in above if NAMES.index(climbed) >= NAMES.index(adding)), None)
+            container = next((s for s, higher in above if NAMES.index(higher) >= NAMES.index(adding)), None)
         most = profile.workload.before_forward if unseen else None
         if most is not None and most < SIGNIFICANT_SHARE:
             why = f"no data loader was seen; {most:.1%} of a step passes before its first forward pass"

@@ -45,7 +45,7 @@ class Difference(Record):
 
 
 class RunComparison(Record):
-    """Of two sides: the lines that both have, the step among them, and the stalls that only one has."""
+    """Two sides compared: the lines that both have, the step among them, and the stalls that only one has."""
 
     lines: tuple[Difference, ...]
     only_before: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ def _of(name: str, run: Breakdown) -> Interval:
 
 # Facts
 
-UNSAID = "unknown"
+NOT_RECORDED = "unknown"
 
 
 class DifferingFact(Record):
@@ -170,7 +170,7 @@ def _differing(
 
 def _sentence(side: Sequence[Mapping[str, str]], name: str) -> str:
     """What the runs of a side say; all that they say, if they do not agree."""
-    return " or ".join(dict.fromkeys(facts.get(name, UNSAID) for facts in side))
+    return " or ".join(dict.fromkeys(facts.get(name, NOT_RECORDED) for facts in side))
 
 
 def _essentials(profile: Profile) -> dict[str, str]:
@@ -189,7 +189,7 @@ def _circumstances(profile: Profile) -> dict[str, str]:
     facts = {
         "arguments": " ".join(workload.command[1:]),
         # with uncommitted changes, two of the same commit may still differ
-        "commit": UNSAID,
+        "commit": NOT_RECORDED,
         "parameters": _text(workload.parameters),
         "gradient buckets": _text(len(workload.bucket_bytes) or None),
         "communication hook": "none" if workload.exchange_hook == "" else _text(workload.exchange_hook),
@@ -211,12 +211,12 @@ def _circumstances(profile: Profile) -> dict[str, str]:
         described = (host.hostname, _text(host.cpu), _text(host.cores), kinds, _text(host.kernel))
         for values, value in zip(machines.values(), described, strict=True):
             values.append(value)
-    facts |= {name: listed(list(dict.fromkeys(values)) or [UNSAID]) for name, values in machines.items()}
+    facts |= {name: listed(list(dict.fromkeys(values)) or [NOT_RECORDED]) for name, values in machines.items()}
     return {**facts, "Stash": profile.stash_version, **dict(sorted(profile.software.items()))}
 
 
 def _text(value: object) -> str:
-    return UNSAID if value is None else str(value)
+    return NOT_RECORDED if value is None else str(value)
 
 
 # Scaling

@@ -35,16 +35,16 @@ _BUSY = (0.6, 0.9)
 """Share of their time in which a loader's workers make batches: below nothing waits for them on average, above all
 that they lose is lost to the step."""
 _MOST = 0.95
-"""Of a step: what is left is time in which its thread ran, which nobody else can have had."""
+"""Of a step: what is left is time in which its thread ran, which no other thread can have had."""
 _SHARED = 0.15
 """Of its processor time, what a thread may need more where others use all the machine: a little more than the 11 %
 that were the most seen in a few profiles; no fit."""
 STEAL = 0.01
-"""Of the machine's time: less is not told from nothing, as the kernel tells it in hundredths of a second."""
+"""Of the machine's time: less cannot be distinguished from zero, as the kernel counts hundredths of a second."""
 
 
 class Lost(NamedTuple):
-    """Of a rank's block, in seconds per step."""
+    """What a rank's block lost to others, in seconds per step."""
 
     seconds: float
     """What strangers cost the step."""
@@ -116,7 +116,7 @@ class Disturbance(Record):
     doubts: dict[str, float]
     """Half-widths in seconds by rung: how far what was subtracted of its steps may be wrong."""
     slowed: float = 0.0
-    """Half-width in seconds of what the lowest rung's threads may have run more slowly beside so much other work."""
+    """Half-width in seconds of what the lowest rung's threads may have run more slowly next to so much other work."""
     steal: float | None = None
     """Of the machine's time, what its own host gave to others."""
     programs: tuple[OtherProgram, ...] = ()
@@ -159,7 +159,7 @@ def disturbance(
 
 
 def _slowed(profile: Profile, lowest: str, rounds: Sequence[int]) -> float:
-    """Half-width of what running beside others may add to a step's processor time: caches and memory are shared."""
+    """Half-width of what running next to others may add to a step's processor time: caches and memory are shared."""
     cores = {
         rank.rank: profile.hosts[rank.node].cores
         for rank in profile.ranks

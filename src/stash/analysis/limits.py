@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.comparison import RATE, STEP, UNSAID, changed_by, measured, recorded_facts
+from stash.analysis.comparison import NOT_RECORDED, RATE, STEP, changed_by, measured, recorded_facts
 from stash.core.errors import UnitError, UserError
 from stash.core.formatting import quantity
 from stash.core.intervals import Interval, change
@@ -185,8 +185,8 @@ def required(requirement: Requirement, profiles: Mapping[str, Profile]) -> Decis
         if name is None:
             raise UserError(f"{requirement.typed}: no profile says that; what it says is {', '.join(facts)}")
         recorded.append(facts[name])
-    wrong = any(value != UNSAID and value.casefold() != requirement.value.casefold() for value in recorded)
-    verdict = FAILS if wrong else CANNOT_TELL if UNSAID in recorded else PASSES
+    wrong = any(value != NOT_RECORDED and value.casefold() != requirement.value.casefold() for value in recorded)
+    verdict = FAILS if wrong else CANNOT_TELL if NOT_RECORDED in recorded else PASSES
     return Decision(
         limit=requirement.typed,
         verdict=verdict,

@@ -124,7 +124,7 @@ def waits(profile: Profile, kept: StepTimes) -> Waits:
 def surfacing(
     rungs: tuple[str, ...], stalls: tuple[Stall, ...], speeds: Rates, samples: float | None
 ) -> tuple[Surfacing, ...]:
-    """For each significant stall: the data stall that appears once it is gone, if one does.
+    """Find, for each significant stall, the data stall that appears once it is gone, if one does.
 
     The loaders alone need ``samples`` / P seconds for those of a step. A step that becomes shorter than that waits
     for them: max(0, t_P − (step − stall)). Under ``cold`` the same holds with F, which includes preparing.
@@ -150,7 +150,7 @@ def surfacing(
 def disputes(
     profile: Profile, kept: StepTimes, waited: Waits, own: Mapping[str, float] | None = None
 ) -> tuple[Dispute, ...]:
-    """Where paired data stalls and the time steps waited disagree, beyond noise and 5 % of a step.
+    """Find where paired data stalls and the time steps waited disagree, beyond noise and 5 % of a step.
 
     ``own``: by rung, what steps waited for cores that the job's own processes had. Where that makes up the
     difference, the loader's workers slow the step itself, and the two agree.
@@ -165,8 +165,8 @@ def disputes(
         if wait is None:
             continue
         (paired,) = increments(np.column_stack([kept.of(replay), kept.of(each.name)]))
-        beside = max(0.0, own.get(each.name, 0.0) - own.get(replay, 0.0))
-        if abs(wait + beside - paired.value) <= DISAGREEMENT * kept.step_seconds:
+        own_wait = max(0.0, own.get(each.name, 0.0) - own.get(replay, 0.0))
+        if abs(wait + own_wait - paired.value) <= DISAGREEMENT * kept.step_seconds:
             continue
         apart = paired.above(wait) or paired.below(wait)
         if apart and abs(wait - paired.value) > DISAGREEMENT * kept.step_seconds:

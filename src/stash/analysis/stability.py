@@ -1,7 +1,7 @@
 """Whether a profile's numbers deserve trust.
 
 Turns the checks of ``stash.core.rounds`` (drift, two modes, spread, rounds) and what hosts report of themselves
-(steal time) into warnings. Changes no number; how much longer to measure is said by the verdict, once.
+(steal time) into warnings. Changes no number; how much longer to measure is in the verdict, once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def stability(
         if prep.below(0.0) and -prep.value > REPLAY * kept.step_seconds:
             warnings.append(
                 f"Steps on replayed batches take {format_seconds(-prep.value)} longer than on fresh ones, beyond the "
-                "noise: their batches differ, or the machine ran slower meanwhile: compute and exchange are said too "
+                "noise: their batches differ, or the machine ran slower meanwhile: compute and exchange look too "
                 "long by about that, and prep too short; profile with batches of one size."
             )
     if samples is not None and differ((samples.least, samples.most)):

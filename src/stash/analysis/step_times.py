@@ -62,13 +62,13 @@ class StepTimes(NamedTuple):
         return next((name for name in reversed(self.rungs) if rung(name).replays), None)
 
     def calmed(self) -> StepTimes:
-        """With what disturbed rounds cost shared out among the rungs."""
+        """Share out among the rungs what disturbed rounds cost."""
         calm = calm_rounds(self.matrix)
         disturbed = tuple(n for numbers, quiet in zip(self.sets, calm, strict=True) if not quiet for n in numbers)
         return self._replace(matrix=calmed(self.matrix), disturbed=disturbed)
 
 
-def climbed_rungs(profile: Profile) -> tuple[str, ...]:
+def rungs_run(profile: Profile) -> tuple[str, ...]:
     """The rungs that make up the ladder: planned and not skipped, whether or not a round got that far."""
     skipped = {item.rung for item in profile.skipped}
     planned = profile.settings.rungs or tuple({block.rung for block in profile.blocks})
@@ -84,7 +84,7 @@ def step_matrix(profile: Profile) -> StepTimes:
     other. What other work on the machines cost is subtracted, if that is not done yet.
     """
     profile = undisturbed(profile).profile
-    rungs = climbed_rungs(profile)
+    rungs = rungs_run(profile)
     per_rank = rank_values(profile, lambda block: block.seconds)
     everyone = {rank.rank for rank in profile.ranks}
 
@@ -130,10 +130,10 @@ def _by_waits(profile: Profile, raw: StepTimes) -> StepTimes:
 
 
 def _sets(profile: Profile, rounds: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The rounds that the same launches measured; each by itself where one launch climbs the whole ladder."""
+    """The rounds that the same launches measured; each by itself where one launch runs the whole ladder."""
     if not profile.settings.isolated:
         return tuple((number,) for number in rounds)
-    top = climbed_rungs(profile)[-1:]
+    top = rungs_run(profile)[-1:]
     launch = {block.round: block.launch for block in profile.blocks if (block.rung,) == top}
     return tuple(tuple(numbers) for _, numbers in itertools.groupby(rounds, launch.__getitem__))
 
@@ -250,7 +250,7 @@ class RankTime(Record):
 
 
 def ranks_side_by_side(profile: Profile, kept: StepTimes) -> tuple[RankTime, ...]:
-    """All ranks' times by rung, in ladder order, ranks ascending; rungs that only the leader climbs have one.
+    """All ranks' times by rung, in ladder order, ranks ascending; rungs that only the leader runs have one.
 
     Blocks of ranks that the profile does not name are left out.
     """

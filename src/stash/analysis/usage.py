@@ -25,7 +25,7 @@ _READINGS: Mapping[Resource, Callable[[Block], float | None]] = {
 
 
 class Use(Record):
-    """Of one resource under one rung, a node: a fraction, or bytes per second of ``network`` and ``disk``."""
+    """Use of one resource of a node under one rung: a fraction, or bytes per second of ``network`` and ``disk``."""
 
     rung: str
     resource: Resource
@@ -37,7 +37,7 @@ class Use(Record):
 
 
 def usage(profile: Profile, kept: StepTimes) -> tuple[Use, ...]:
-    """By resource, then rung in ladder order; what no block recorded is left out.
+    """Use by resource, then rung in ladder order; what no block recorded is left out.
 
     One value a round: the mean over nodes of the mean over each node's ranks. Counters of a host are taken once a
     node, so that its ranks do not count them twice.
@@ -84,7 +84,7 @@ def data_blocks(profile: Profile, kept: StepTimes) -> tuple[DataBlock, ...]:
     """The blocks of the rungs that read, by rung and round: proof that cold files were cold and warm ones were not.
 
     Two witnesses: the fraction of the files' pages in the page cache just before a block, and the bytes that the
-    processes really fetched from storage beside the sizes of the files that they opened. A cache below the guest's,
+    processes really fetched from storage next to the sizes of the files that they opened. A cache below the guest's,
     of a hypervisor or a storage server, neither of them sees.
     """
     grouped: dict[tuple[str, int], list[Block]] = {}

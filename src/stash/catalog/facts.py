@@ -112,7 +112,7 @@ class Instance(Record):
 
     @property
     def gpu_share(self) -> float:
-        """Of a whole GPU, what each of its devices is: below 1 where a slice of one is sold."""
+        """Share of a whole GPU that each of its devices is: below 1 where a slice of one is sold."""
         return min(1.0, self.gpu_count) if self.gpu_count else 1.0
 
     @property
@@ -280,7 +280,7 @@ _USABLE = 0.965
 
 
 def share_of(name: str | None, memory_bytes: float | None, gpus: Iterable[GpuFacts]) -> float:
-    """Of a whole GPU, what a device of that name with so much memory is: 1, or 1/n of a slice.
+    """Share of a whole GPU that a device of that name with so much memory is: 1, or 1/n of a slice.
 
     1 as well where its memory, or the GPU, is not known.
     """

@@ -239,7 +239,7 @@ class Catalog:
 
     @cached_property
     def regions(self) -> tuple[str, ...]:
-        """All that some offer is of."""
+        """All regions that some offer is in."""
         return tuple(each for each in dict.fromkeys(self.columns.region.tolist()) if each is not None)
 
     @cached_property

@@ -112,7 +112,7 @@ class TariffFact(Record):
 
 
 class Tariff(Record):
-    """What one cloud charges beside its instances, and how it rounds; ``None``: no source says."""
+    """What one cloud charges besides its instances, and how it rounds; ``None``: no source says."""
 
     cloud: str
     billed_by_seconds: TariffFact | None = None
@@ -214,7 +214,7 @@ class NodeScaling(Record):
 
     @property
     def loss(self) -> float:
-        """By how much a step takes longer with all devices than its exchange explains, as a fraction of it on one."""
+        """How much longer a step takes with all devices than its exchange explains, as a fraction of it on one."""
         return self.one_per_second * self.devices / self.all_per_second - 1 - self.exchange
 
 

@@ -1,6 +1,6 @@
 """``stash --install-completion`` and ``--show-completion``: a shell's Tab key asks Stash what may follow.
 
-What the scripts are is typer's business; which shell it is, and what to say where none is found, is told here.
+What the scripts are is typer's business; which shell it is, and what to print where none is found, is decided here.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from stash.ui.commands import App, LazyCommand, LazyGroup
 # Some versions of typer carry a click of their own, so its error classes are reached through typer's.
 _ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 _MAX_CHARACTERS = 4_000
-"""Of an error: a job's exception can be any length; the log that is named beside it has the whole."""
+"""Of an error: a job's exception can be any length; the log that is named with it has the whole."""
 
 _MEASURE, _READ, _CHOOSE, _SHARE, _AROUND = (
     "Measure", "Read what was measured", "Predict, and choose what to rent", "Keep and share",
@@ -30,13 +30,13 @@ COMMANDS: Mapping[str, LazyCommand] = {
         ("profile", "measure.command", "profile", _MEASURE,
          "Profile a training job: every millisecond of a step attributed to compute or to a stall."),
         ("probe", "measure.command", "probe", _MEASURE,
-         "Find out what this machine really has: its links measured, beside what its type should have."),
+         "Find out what this machine really has: its links measured, next to what its type should have."),
         ("characterize", "study.command", "characterize", _MEASURE,
          "Measure workloads × batches × machines: one study file in, profiles in a store out."),
         ("show", "cli.show_command", "show", _READ,
          "Show where a step's time goes: every stall with its interval, what dominates, what to do next."),
         ("report", "cli.report_command", "report", _READ,
-         "Write a report to forward: one HTML file that needs nothing beside it, or Markdown, or each chart as a "
+         "Write a report to forward: one HTML file that needs nothing else, or Markdown, or each chart as a "
          "picture."),
         ("compare", "report.command", "compare", _READ,
          "Say what differs between runs of a job, stall by stall, and whether more than chance is shown."),
@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "Say what to rent for a job: the cheapest in time, or the fastest for the money, and which dollars are "
          "stalls."),
         ("whatif", "cli.whatif_command", "whatif", _CHOOSE,
-         "Say what a step would be on machines never touched, beside what was measured, and how sure that is."),
+         "Say what a step would be on machines never touched, next to what was measured, and how sure that is."),
         ("catalog", "catalog.command", "app", _CHOOSE,
          "List what can be rented, cheapest first, with the price, its date and its source."),
         ("spot", "spot.commands.app", "app", _CHOOSE,

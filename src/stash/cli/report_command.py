@@ -119,7 +119,7 @@ class ReportOptions(Options):
 
 
 def report(options: ReportOptions) -> None:
-    """Write a report to forward: one HTML file that needs nothing beside it, or Markdown, or each chart as a picture.
+    """Write a report to forward: one HTML file that needs nothing else, or Markdown, or each chart as a picture.
 
     Examples:
 
@@ -164,7 +164,7 @@ def _write_trace(options: ReportOptions) -> None:
 
 
 def _write_folder(options: ReportOptions) -> None:
-    """A file of every chart and format, and pages beside them."""
+    """A file of every chart and format, and pages next to them."""
     from stash.ui.charts.chart_files import content
 
     folder, stem = options.output or Path(_FOLDER), _short(options.files[0])
@@ -198,9 +198,9 @@ def _rendered(page: Page, kind: str) -> str:
 
 
 def read_page(
-    files: Sequence[str], probe: Path | None = None, store: str | None = None, beside: Path = Path()
+    files: Sequence[str], probe: Path | None = None, store: str | None = None, folder: Path = Path()
 ) -> Page:
-    """The report's page of these files, to be written into the folder ``beside``; raises UserError."""
+    """The report's page of these files, to be written into ``folder``; raises UserError."""
     from stash.core.artefact import load_probe
     from stash.core.records.profile import Profile
     from stash.plan.records import is_plan
@@ -208,7 +208,7 @@ def read_page(
     from stash.store.storing import found as run_of
 
     if any(name.endswith(_STUDIES) for name in files):
-        return _page_of_study(files, probe, beside)
+        return _page_of_study(files, probe, folder)
     twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{twice} is given twice; name each file once")
@@ -235,12 +235,12 @@ def read_page(
     return page_of_runs(runs, parts)
 
 
-def _page_of_study(files: Sequence[str], probe: Path | None, beside: Path) -> Page:
+def _page_of_study(files: Sequence[str], probe: Path | None, folder: Path) -> Page:
     if len(files) > 1 or probe is not None:
         raise UserError(f"a report of a study is of nothing else; type `stash report {files[0]}`")
     from stash.study.command import page
 
-    return page(Path(files[0]), beside)
+    return page(Path(files[0]), folder)
 
 
 def _read_run(profile: Profile, file: str, name: str, links: Probe | None, probe: str) -> ReadRun:

@@ -58,7 +58,9 @@ class WhatIfOptions(Alteration):
         if only := self.given(*_OF_LINE):
             raise UserError(f"{only[0]} belongs to --by-features, a line through many models; give both, or neither")
         if len(self.runs) != 1:
-            given = "no profile is given" if not self.runs else f"{self.runs[1]}: a step is told of one profile"
+            given = (
+                "no profile is given" if not self.runs else f"{self.runs[1]}: a step is predicted from one profile"
+            )
             raise UserError(f"{given}; type `stash whatif RUN --nodes 8`, or --by-features for a line by several")
         if self.output is not None and not self.sweep:
             raise UserError("--output draws a curve; say over what, like --sweep nodes=1..64")
@@ -79,7 +81,7 @@ class WhatIfOptions(Alteration):
 
 
 def whatif(options: WhatIfOptions) -> None:
-    """Say what a step would be on machines never touched, beside what was measured, and how sure that is.
+    """Say what a step would be on machines never touched, next to what was measured, and how sure that is.
 
     Examples:
 

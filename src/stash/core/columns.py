@@ -19,7 +19,7 @@ from stash.core.records.base import Count, first_mistake
 from stash.core.records.profile import Block
 
 Packed = list[Any] | dict[str, Any]
-_MAX_UNSAID = 10_000
+_MAX_OMITTED = 10_000
 """Blocks that a file may hold beyond the numbers written in it: nearly each has a time of its own. Without a bound a
 file of a hundred bytes could ask for all memory."""
 
@@ -66,7 +66,7 @@ def _packed(values: list[Any], of_lists: bool = False) -> Packed:
 
 def from_columns(columns: dict[str, Any]) -> tuple[Block, ...]:
     """The blocks of ``columns``; raises ColumnError. Columns of fields that a later Stash added are left alone."""
-    types, most = _types(extras=True), _MAX_UNSAID + _written(columns)
+    types, most = _types(extras=True), _MAX_OMITTED + _written(columns)
     read = {f.name: _read(f.name, columns[f.name], types[f.name], most) for f in fields(Block) if f.name in columns}
     count = len(next(iter(read.values()), ()))
     for name, values in read.items():

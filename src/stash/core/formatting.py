@@ -86,7 +86,7 @@ def parts(measured: Interval, unit: Unit) -> tuple[str, str]:
 
 
 def bits_parts(measured: Interval) -> tuple[str, str]:
-    """Like ``parts``, for networks."""
+    """Do as ``parts`` does, in bits, for networks."""
     bits = measured.scaled(8)
     scale = scale_for(bits.value, BITS)
     return scale.text(bits.value), plus_minus(bits, scale)
@@ -153,7 +153,7 @@ def dollars_interval(money: Interval) -> str:
 
 
 def chance(probability: float | None, limit: float | None = None) -> str:
-    """``"98%"``, ``"> 99%"``; a probability from draws is never said to be certain, nor one of a limit left out."""
+    """``"98%"``, ``"> 99%"``; a probability from draws is never shown as certain, nor one of a limit left out."""
     if probability is None:
         return "" if limit is None else "unknown"
     if probability > _MAX_SHARE:

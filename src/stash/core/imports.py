@@ -1,4 +1,4 @@
-"""Imports that need help: modules lent to a job's interpreter, and torchvision beside a CPU build of torch."""
+"""Imports that need help: modules lent to a job's interpreter, and torchvision with a CPU build of torch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def borrowed(name: str) -> ModuleType:
         sys.path.remove(_HOME)
 
 
-# Wheels of torchvision on PyPI are built for CUDA, so beside a CPU-only torch their compiled extension cannot be
+# Wheels of torchvision on PyPI are built for CUDA, so next to a CPU-only torch their compiled extension cannot be
 # loaded. Never imports torchvision itself, and imports torch only when called.
 
 # torchvision/csrc/ops/nms.cpp and csrc/ops/quantized/cpu/qnms_kernel.cpp; these are the operators that

@@ -1,7 +1,7 @@
 """A number with its spread: what was measured, and the interval in which the true value may be; and differences.
 
 The one type for this in Stash: of repetitions of a link (here) and of rounds of a ladder (``rounds``). One repetition
-has no interval, and nothing is ever said to be above or below something else on the strength of it.
+has no interval, and is never used to call one thing above or below another.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Interval(Record):
         return self.model_copy(update={"low": self.value - half_width, "high": self.value + half_width})
 
     def widened(self, half_width: float) -> Interval:
-        """With another error of that ``half_width``, independent of this one: both arms grow in quadrature."""
+        """Add an independent error of that ``half_width``: both arms grow in quadrature."""
         if self.low is None or self.high is None:
             return self
         below, above = (math.hypot(arm, half_width) for arm in (self.value - self.low, self.high - self.value))
         return self.model_copy(update={"low": self.value - below, "high": self.value + above})
 
     def narrowed(self, half_width: float) -> Interval:
-        """Without an error of that ``half_width`` that it was widened by."""
+        """Remove an error of that ``half_width`` by which the interval was widened."""
         if self.low is None or self.high is None:
             return self
         arms = (self.value - self.low, self.high - self.value)
@@ -161,7 +161,7 @@ def unevenness(rates: Mapping[K, Interval], factor: float = UNEVEN) -> tuple[K, 
 # Differences
 
 TYPICAL_WEIGHT = 10
-"""Degrees of freedom that the typical spread counts for beside the runs' own."""
+"""Degrees of freedom that the typical spread counts for next to the runs' own."""
 NORMAL = 1.959964
 """Half-width of a 95 % interval in standard errors."""
 

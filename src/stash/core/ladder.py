@@ -87,7 +87,7 @@ def rung_adding(stall: str) -> Rung:
 
 
 def stall_names(rungs: Sequence[str]) -> tuple[str, ...]:
-    """One stall for each of the climbed ``rungs``: the first one's whole time is compute, then what each adds."""
+    """One stall for each of ``rungs``, those that were run: the first is compute, then what each adds."""
     return (STALLS[0], *(_BY_NAME[name].adds for name in rungs[1:]))
 
 
@@ -183,17 +183,17 @@ class Visit:
 def round_of_visits(rungs: Iterable[str], number: int, world_size: int) -> tuple[Visit, ...]:
     """The blocks of round ``number`` (from 0) in the order they are run.
 
-    Even rounds climb, odd rounds descend, so that linear drift of the machine cancels over a pair of rounds. ``cold``
+    Even rounds ascend, odd ones descend, so that linear drift of the machine cancels over a pair of rounds. ``cold``
     runs just before ``warm``, which re-reads the same samples, and before the replays, whose batches have to be read:
     it is first to read what it reads. After the blocks only the leader runs, the other ranks run as many steps alone:
     replicas stay in step, so anything a script does every N steps happens on every rank at once. Rounds differ in
     length by a step or two, drawn by their number: else such a thing could meet the same rung in every round.
     """
     names = set(rungs)
-    climb = [r for r in RUNGS if r.name in names and r.replays]
+    ascending = [r for r in RUNGS if r.name in names and r.replays]
     data = [r for r in reversed(RUNGS) if r.name in names and r.reads_data]
     descends = number % 2 == 1
-    replays = climb[::-1] if descends else climb
+    replays = ascending[::-1] if descends else ascending
     order = data + replays if descends or "cold" in names else replays + data
     late = next((r.name for r in order if r.replays and r.active == "all"), None)
     visits: list[Visit] = []

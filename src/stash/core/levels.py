@@ -47,7 +47,7 @@ class _Noise(NamedTuple):
     diagonal: Matrix
     """Of T, ``[round, noise]``."""
     off_diagonal: Matrix
-    """What stands beside it in every row."""
+    """What stands next to it in every row."""
     pivots: Matrix
     factors: Matrix
     """Of M = L·D·Lᵀ, ``[round, noise]``: D, and what stands below the ones of L in the row before."""
@@ -165,7 +165,7 @@ def _weights(noise: _Noise, relative: Matrix) -> Matrix:
 def _own(relative: Matrix) -> Matrix:
     """Variance of every rung's own noise, in units of that of the rounds' mean over rungs; as many as rungs if alike.
 
-    Rungs count in their own units in that mean: rung j with the part u_j, Σu = 1. What is left of rung j beside it
+    Rungs count in their own units in that mean: rung j with the part u_j, Σu = 1. What is left of rung j after it
     varies by o_j·(1 − 2u_j) + Q, where o_j is the rung's own variance and Q = Σu²·o that of the mean, all of what
     does not vary with the machine. Where a rung makes up so much of the mean that this cannot be solved (of two rungs
     each is one half), or variances are nothing at all, rungs are taken to be alike.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 SocketReach = Literal["nothing", "this machine", "the run's interface", "all interfaces"]
-NOBODY_ASKED = "whoever reaches it"
+ANY_PEER = "whoever reaches it"
 SECRET = "who proves to know the run's secret (HMAC-SHA256 on numbers that both ends drew; the secret is not sent)"
 
 TOKEN = "who sends Ray's token, in the clear"
@@ -41,12 +41,12 @@ _INTERFACE = "the interface that leads to node 0"
 LISTENERS = (
     ListeningSocket("one process", "nothing", "–", "–", "–", "nothing"),
     ListeningSocket(
-        "several ranks on one machine", "torch's store; gloo's and NCCL's sockets", NOBODY_ASKED,
+        "several ranks on one machine", "torch's store; gloo's and NCCL's sockets", ANY_PEER,
         "loopback only (unless `GLOO_SOCKET_IFNAME` and its like say otherwise)", "the run", "this machine",
         ("stash.measure.torchrun",),
     ),
     ListeningSocket(
-        "several nodes", "torch's store", NOBODY_ASKED,
+        "several nodes", "torch's store", ANY_PEER,
         "on node 0, the address of `--rdzv-endpoint`; all interfaces if that is a name of several addresses",
         "the run", "the run's interface", ("stash.measure.torchrun", "stash.measure.linux.interfaces"),
     ),
@@ -62,7 +62,7 @@ LISTENERS = (
     ),
     ListeningSocket(
         "several nodes", "gloo's and NCCL's sockets; a gloo group of Stash's own: plain data, no pickles",
-        NOBODY_ASKED, _INTERFACE, "the run", "the run's interface",
+        ANY_PEER, _INTERFACE, "the run", "the run's interface",
     ),
     ListeningSocket(
         "`stash probe` on several nodes", "one TCP port at a time, whose bytes are counted",
@@ -78,7 +78,7 @@ LISTENERS = (
         "the run", "this machine", (), ("gcs_server", "raylet", "ray::", "python"),
     ),
     ListeningSocket(
-        _LOCAL, "Ray: its autoscaler's counters, by HTTP (port 44217)", NOBODY_ASKED, "loopback only", "the run",
+        _LOCAL, "Ray: its autoscaler's counters, by HTTP (port 44217)", ANY_PEER, "loopback only", "the run",
         "this machine", (), ("python",),
     ),
     ListeningSocket(
@@ -96,20 +96,20 @@ LISTENERS = (
     ),
     ListeningSocket(
         "`stash spot run --sync` rehearsed here", "torch's store; torchrun's and the script's own sockets",
-        NOBODY_ASKED, "the store on loopback, or inside the emulated network; the rest where PyTorch likes",
+        ANY_PEER, "the store on loopback, or inside the emulated network; the rest where PyTorch likes",
         "the run", "all interfaces", ("stash.spot.sync.rendezvous",),
     ),
     ListeningSocket(
-        _GANG, "torch's store", f"{NOBODY_ASKED}; what head and nodes tell each other there is signed with the run's "
+        _GANG, "torch's store", f"{ANY_PEER}; what head and nodes tell each other there is signed with the run's "
         "secret, which is not in it, and torchrun's own words are not", "the head's private address, port 29400",
         "the run", "the run's interface", ("stash.spot.sync.rendezvous",),
     ),
     ListeningSocket(
-        _GANG, "torchrun's and the script's own sockets", NOBODY_ASKED, "where PyTorch likes", "the run",
+        _GANG, "torchrun's and the script's own sockets", ANY_PEER, "where PyTorch likes", "the run",
         "all interfaces",
     ),
     ListeningSocket(
-        "`stash lab testbed`, and whatever is emulated", "a transfer that checks a link's rate", NOBODY_ASKED,
+        "`stash lab testbed`, and whatever is emulated", "a transfer that checks a link's rate", ANY_PEER,
         "inside the emulated network", "seconds", "the run's interface", ("stash.lab.testbed.transfer",),
     ),
     ListeningSocket(
@@ -124,7 +124,7 @@ LISTENERS = (
 
 
 def table() -> str:
-    """In Markdown, as SECURITY.md has it."""
+    """Write the table in Markdown, as SECURITY.md has it."""
     rows = ["| when | what listens | who is let in | where | for how long |", "|---|---|---|---|---|"]
     rows += [f"| {each.when} | {each.what} | {each.admits} | {each.where} | {each.until} |" for each in LISTENERS]
     return "\n".join(rows)

@@ -35,7 +35,7 @@ class HungUpError(StrangerError):
 
 
 def signature(secret: bytes, *parts: bytes) -> bytes:
-    """Of all parts, and of where one ends and the next begins."""
+    """Sign all parts, and where one ends and the next begins."""
     return hmac.digest(secret, b"".join(len(part).to_bytes(4, "big") + part for part in parts), "sha256")
 
 
@@ -83,7 +83,7 @@ def join(
     try:
         proof = received(link, _PROOF, deadline)
     except ConnectionError:
-        raise HungUpError("it hung up: its secret is another one, or it takes nobody any more") from None
+        raise HungUpError("it hung up: its secret is another one, or it takes no members any more") from None
     if not hmac.compare_digest(proof, signature(secret, b"server", *facts)):
         raise StrangerError("it does not know the secret")
     link.settimeout(None)
@@ -124,7 +124,7 @@ class Door:
         self._thread.start()
 
     def close(self) -> None:
-        """Nobody is let in any more."""
+        """Accept no members any more."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

@@ -31,7 +31,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 
 def in_words(text: str) -> str:
-    """``text`` as any encoding can hold it: a byte that is no text is said as ``\\xff``.
+    """``text`` as any encoding can hold it: a byte that is no text is written as ``\\xff``.
 
     Where only the locale knew no UTF-8, such bytes are text after all.
     """

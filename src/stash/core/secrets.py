@@ -1,4 +1,4 @@
-"""What people type beside their jobs, as it may be stored and printed: without keys, tokens and passwords.
+"""What people type with their jobs, as it may be stored and printed: without keys, tokens and passwords.
 
 Arguments of a job are kept by what they look like: numbers, names of options, files of the project, and choices that
 the job's own source names; all else may be a secret, is kept as ``…``, and masked in whatever is printed later.

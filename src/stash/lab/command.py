@@ -216,7 +216,7 @@ def _peak(options: TestbedModelOptions) -> Peak:
 
 
 def words(command: Sequence[str], node: int, nodes: int, devices: int, address: Any) -> list[str]:
-    """The command for one node: placeholders filled in; our own told its place unless it says so itself."""
+    """The command for one node: placeholders filled in, and ``stash`` given its node rank if it has none yet."""
     known = {"{node}": str(node), "{nodes}": str(nodes), "{address}": address(node), "{head}": address(0)}
     filled = []
     for word in command:

@@ -71,8 +71,8 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     """Profile a training job: every millisecond of a step attributed to compute or to a stall.
 
     No change to the job is needed. It trains for about a minute, in part on batches that it has seen before, and is
-    ended early: its weights mean nothing and are thrown away. Files that are there now stay as they are. What the job
-    writes besides, or sends to other machines, remains.
+    ended early: its weights mean nothing and are thrown away. Files that are there now stay as they are. Whatever
+    else the job writes, or sends to other machines, remains.
 
     [bold]Examples[/bold]
 
@@ -246,7 +246,7 @@ class ProbeOptions(RankOptions, _LinksOptions):
 
 
 def probe(options: ProbeOptions) -> None:
-    """Find out what this machine really has: its links measured, beside what its type should have.
+    """Find out what this machine really has: its links measured, next to what its type should have.
 
     Takes less than a minute, needs no privileges and no training job. Run it before training on a machine.
 

@@ -28,9 +28,9 @@ class RestoreOptions(Options):
 def restore(options: RestoreOptions) -> None:
     """Put back the files that a profile had replaced when it was killed.
 
-    A profile that ends puts them back itself; if it is killed (kill -9), a process beside it does so within seconds.
+    A profile that ends puts them back itself; if it is killed (kill -9), a second process does so within seconds.
     Where that was killed too, or the machine went down, the next stash command there does it. A file that somebody
-    has changed since stays, and what was there before gets a name beside it.
+    has changed since stays, and what was there before is saved under a new name next to it.
 
     [bold]Examples[/bold]
 

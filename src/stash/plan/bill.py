@@ -83,7 +83,7 @@ class Bill:
 
     @cached_property
     def seconds(self) -> Array:
-        """From start to end, ``[draws]``."""
+        """Seconds from start to end, ``[draws]``."""
         total: Array = np.sum([part.seconds for part in self.parts], axis=0)
         return total
 
@@ -113,7 +113,7 @@ class Bill:
 
     @cached_property
     def items(self) -> tuple[BillItem, ...]:
-        """In the order of the formula; one that is not counted is left out."""
+        """The items in the order of the formula; one that is not counted is left out."""
         return tuple(
             BillItem(
                 name=part.name,
@@ -126,7 +126,7 @@ class Bill:
 
     @cached_property
     def stalls(self) -> tuple[StallShare, ...]:
-        """In the forecast's order."""
+        """Each stall's share, in the forecast's order."""
         step = float(self.step.mean())
         return tuple(
             StallShare(

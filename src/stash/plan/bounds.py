@@ -56,7 +56,7 @@ class Least:
 
 
 def unbounded(shape: Shape) -> Least:
-    """That no training takes less than no time and no money: then all candidates are forecast."""
+    """The bounds that exclude nothing, no time and no money: then all candidates are forecast."""
     return Least(*(np.zeros(len(shape.nodes)) for _ in range(4)))
 
 
@@ -98,7 +98,7 @@ class Floors:
         self._shortest: dict[tuple[int, bool], Array] = {}
 
     def row(self, shape: Shape, price: Array, supply: Array | None = None) -> Least:
-        """At these dollars an hour of one node, ``[draws]``; raises UserError where the device's speed is unknown.
+        """Bound a node at these dollars an hour, ``[draws]``; raises UserError where the device's speed is unknown.
 
         ``supply`` is what the node's loaders need for a step's batches, ``[draws]``.
         """

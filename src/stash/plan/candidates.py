@@ -45,7 +45,7 @@ class Rentable:
 
     @property
     def memory_bytes(self) -> float | None:
-        """Of a node."""
+        """Memory of a node in bytes."""
         if self.machine is not None and self.machine.memory_bytes is not None:
             return self.machine.memory_bytes.value
         return self.instance.memory_bytes

@@ -126,7 +126,7 @@ SCHEMA = 1
 
 
 def document(plan: RentalPlan, check: PlanCheck) -> dict[str, Any]:
-    """Of one check; seconds and dollars; what is not known is null."""
+    """Write one check as JSON; seconds and dollars; what is not known is null."""
     return {
         "schema": SCHEMA,
         "workload": plan.workload,

@@ -61,7 +61,7 @@ class CheckedLine(Record):
 
     @property
     def off(self) -> Interval | None:
-        """By how much the plan was certainly wrong: of a stall that it did not have, all of it."""
+        """How far the plan was certainly wrong; for a stall that it did not have, all of it."""
         if self.planned is None:
             return self.measured
         return self.change if self.verdict in (SLOWER, FASTER) else None
@@ -94,7 +94,7 @@ class PlanCheck(Record):
 
     @property
     def decidable(self) -> tuple[CheckedLine, ...]:
-        """Lines of which it can be told whether the plan's interval held."""
+        """Lines for which it is known whether the plan's interval held."""
         return tuple(line for line in self.lines if line.verdict != CANNOT_TELL)
 
     @property
@@ -140,7 +140,7 @@ def check_plan(plan: RentalPlan, matched: MatchedChoice, base: Base) -> PlanChec
 
 
 def residuals_of(choice: Choice, base: Base) -> Residuals:
-    """Of every stall that was planned and measured, against the forecast before any residual had moved it.
+    """Compare every stall that was planned and measured with the forecast before any residual had moved it.
 
     None of what ran with other settings than were forecast: what that did to it is no error of the forecast. Other
     loader workers change the data stalls only.

@@ -86,7 +86,7 @@ def _write(plan: RentalPlan, target: Path, pareto: bool, quiet: bool) -> None:
 
 
 def _write_task(found: Planned, quiet: bool) -> None:
-    """The chosen one as a SkyPilot task, beside no earlier one; raises StashError where nothing is chosen."""
+    """The chosen one as a SkyPilot task, next to no earlier one; raises StashError where nothing is chosen."""
     from stash.plan.launch import sky_task, task_name
     from stash.report.output import output_file, write_output
 

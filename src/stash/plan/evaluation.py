@@ -56,7 +56,7 @@ class Evaluation:
 
     @property
     def samples(self) -> float:
-        """Of a step."""
+        """Samples of a step."""
         return float(self.shape.samples[self.number])
 
     @property
@@ -123,7 +123,7 @@ class Evaluator:
         """What could not be forecast, by type."""
 
     def chain(self, rentable: Rentable, shape: Shape, own: bool) -> CandidateChain:
-        """At its floor; raises UserError where nothing is known of the device's speed."""
+        """Start a chain at its lower bound; raises UserError where nothing is known of the device's speed."""
         price = hourly(rentable.price, rentable.key, shape.base.draws)
         supply = None if own else _supply(rentable, shape, _most_workers(rentable, shape.base))
         floor = self._floors.row(shape, price, supply)

@@ -22,7 +22,7 @@ from stash.plan.records import HourlyPrice, PaidAs
 from stash.predict.draws import OUTSIDE, Array
 
 _MIN_PAIRS = 10
-"""Prices seen twice, below which nothing is said about the others."""
+"""Prices seen twice, below which nothing is concluded about the others."""
 _SAME = 0.005
 """Prices this close (as a fraction) are the same price, rounded differently."""
 _YEAR = 365.25
@@ -70,7 +70,7 @@ class PriceMoves:
 
 
 def price_moves(prior: Sequence[Offer], current: Sequence[Offer]) -> Mapping[str, PriceMoves]:
-    """By cloud, from every prior price that has a current on-demand one of a later date."""
+    """Price moves by cloud, from every prior price that has a current on-demand one of a later date."""
     today = {
         (offer.instance.cloud, offer.instance.name, offer.region): offer
         for offer in current

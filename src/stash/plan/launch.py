@@ -68,7 +68,7 @@ def relaunch(command: Sequence[str], nodes: int, devices: int, meeting: Meeting)
         return Relaunch("", ("the profile does not hold the job's command: write it into run",))
     launcher, job = _split(words)
     if launcher is None:
-        note = f"`{launcher_name(words)}` starts the job, and how it is told of {nodes} machines is its own affair"
+        note = f"`{launcher_name(words)}` starts the job, and how to give it {nodes} machines is unknown"
         notes = (f"{note}: edit run",) if nodes > 1 else (f"{note}: look at run",)
         return Relaunch(shlex.join(words), notes)
     if not launcher and nodes * devices == 1:

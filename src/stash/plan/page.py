@@ -83,19 +83,19 @@ def _next(plan: RentalPlan) -> tuple[str, ...]:
 
 
 def superlative(goal: Goal) -> str:
-    """What the best is called: ``"fastest"`` where only a budget is said, else ``"cheapest"``."""
+    """What the best is called: ``"fastest"`` where only a budget is given, else ``"cheapest"``."""
     return "fastest" if goal.budget_dollars is not None and goal.deadline_seconds is None else "cheapest"
 
 
 def _median(interval: Interval, median: float | None, text: Callable[[float], str]) -> str:
-    """The median beside a mean that a heavy tail draws away from it; empty where the two are alike."""
+    """The median next to a mean that a heavy tail draws away from it; empty where the two are alike."""
     if median is None or abs(interval.value - median) <= _HEAVY * median:
         return ""
     return f" (median {text(median)})"
 
 
 def money_parts(choice: Choice) -> tuple[Row, ...]:
-    """Stalls in the ladder's order, then what is paid beside training; together the bill.
+    """Stalls in the ladder's order, then what is paid besides training; together the bill.
 
     What is less than half a per cent is taken together as the rest, where there is more than one such part. Of what
     costs nothing, like capacity that is paid for already, there are no parts.
@@ -122,12 +122,12 @@ def _share(fraction: float) -> str:
 
 
 def stall_dollars(choice: Choice) -> float:
-    """Of the bill: what is neither compute nor paid beside training."""
+    """Dollars of the bill that are neither compute nor paid besides training."""
     return sum(stall.dollars.value for stall in choice.stalls if stall.name != "compute")
 
 
 def largest_stall(choice: Choice) -> tuple[str, float]:
-    """Its name and its share of the bill, or of the step where nothing is paid; no name if none is above zero."""
+    """The largest stall and its share of the bill, or of the step where nothing is paid, if one is above 0."""
     stalls = [stall for stall in choice.stalls if stall.name != "compute" and stall.seconds.value > 0]
     if not stalls:
         return "", 0.0
@@ -153,8 +153,8 @@ def _choices(plan: RentalPlan, shown: Sequence[Choice], pareto: bool) -> tuple[G
     head = ("what", "time", "cost", "on time", "in budget", superlative(goal), "largest stall", "why")
     kept = [0, *(at for at in range(1, len(head) + 1) if any(row[at] for row in rows))]
     hidden = len(plan.choices) - len(shown)
-    beside = "beside the front" if pareto else "more"
-    below = f"{counted(hidden, 'choice')} {beside}: `--json`, or `-o plan.html`, has all; `--explain-type` one"
+    rest = "off the front" if pareto else "more"
+    below = f"{counted(hidden, 'choice')} {rest}: `--json`, or `-o plan.html`, has all; `--explain-type` one"
     return (
         Grid(
             title="",
@@ -271,7 +271,7 @@ def where(choice: Choice) -> str:
 
 
 def _why(choice: Choice) -> str:
-    """The reason, and settings that change; of what nobody would rent only the reason. Why there is no interval."""
+    """The reason, and settings that change; of a rejected choice only the reason. Why there is no interval."""
     changed = settings(choice) if choice.standing in ("chosen", "tied", "front") else ""
     text = f"{choice.why} (with {changed})" if changed else choice.why
     unknown = None if choice.seconds.half_width is not None else blind(choice)

@@ -153,8 +153,8 @@ def dollars_by_stall(plan: RentalPlan, shown: Sequence[Choice]) -> Chart | Blank
         _dollar_ruler([*ends_of(rows), *(item.dollars.value for item in shown)]),
         _bills_table(plan.choices, present),
         how="Each row is one bill, made of the stalls of a step over the whole training and, grey, of what is paid "
-        "beside it. Thin lines are 95% intervals of the whole.",
-        keys=(*(Legend(stall, stall) for stall in present), Legend("plain", "beside training")),
+        "besides. Thin lines are 95% intervals of the whole.",
+        keys=(*(Legend(stall, stall) for stall in present), Legend("plain", "besides training")),
     )
 
 
@@ -199,12 +199,12 @@ def choices_table(plan: RentalPlan, title: str) -> Grid:
 
 
 def _bills_table(choices: Sequence[Choice], present: Sequence[str]) -> Grid:
-    beside = list(dict.fromkeys(part.name for item in choices for part in item.items if part.name != "training"))
+    besides = list(dict.fromkeys(part.name for item in choices for part in item.items if part.name != "training"))
     rows = []
     for item in choices:
         found = {part.name: part.dollars for part in item.stalls}
         found |= {part.name: part.dollars for part in item.items}
         cells = [dollars_interval(found[name]) if name in found else "unknown" for name in present]
-        paid = [dollars_interval(found[name]) if name in found else "not counted" for name in beside]
+        paid = [dollars_interval(found[name]) if name in found else "not counted" for name in besides]
         rows.append((item.name, dollars_interval(item.dollars), *cells, *paid))
-    return Grid("Bills, in dollars", ("all", *present, *beside), tuple(rows), frozenset({0}), first="what")
+    return Grid("Bills, in dollars", ("all", *present, *besides), tuple(rows), frozenset({0}), first="what")

@@ -32,7 +32,7 @@ SCALING: Mapping[str, ScalingPolicy] = {"per-device": "per device", "global": "g
 ENDINGS = (".html", ".md", ".png", ".svg", ".pdf")
 EXAMPLE = "--epochs 90 --samples 1281167"
 _WORK, _GOAL, _MAY, _BILL, _HOW, _SHOWN = (
-    "How much is trained", "By when, for how much", "What may be rented", "What is paid beside the hours",
+    "How much is trained", "By when, for how much", "What may be rented", "What is paid besides the hours",
     "How the job is run there", "What is shown",
 )  # fmt: skip
 _PER_GB = re.compile(r"\s*(/|per)\s*gb([\s-]*(/|per|and|a)?[\s-]*(mo|month))?\s*$", re.IGNORECASE)
@@ -193,7 +193,7 @@ class PlanOptions(Options):
 
 
 def _refuse_two_works(asked: PlanOptions) -> None:
-    """Raise UserError where options say twice how much is trained, or nothing beside others."""
+    """Raise UserError where two options say how much is trained, or one has no effect without another."""
     ways = asked.given(*_WAYS)
     if len(ways) > 1:
         raise UserError(f"{ways[0]} and {ways[1]} both say how much is to be trained; give one of them")
@@ -206,7 +206,7 @@ def _refuse_two_works(asked: PlanOptions) -> None:
         raise UserError("--samples and --dataset both say how large an epoch is; give one of them")
 
 
-# What nobody gave is a cloud's own tariff where a source has it, else not counted.
+# What was not given is a cloud's own tariff where a source has it, else not counted.
 
 
 def bill_facts(asked: PlanOptions, dataset_bytes: float | None, catalog: Catalog) -> BillFacts:

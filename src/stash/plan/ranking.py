@@ -25,7 +25,7 @@ from stash.predict.draws import Array
 
 
 def dollars(value: float) -> str:
-    """As people write sums: cents below $100, whole dollars from there."""
+    """Write a sum as people do: cents below $100, whole dollars from there."""
     return f"${value:,.2f}" if abs(value) < 100 else f"${value:,.0f}"
 
 
@@ -165,7 +165,7 @@ class Standings:
 
 
 def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
-    """Of every candidate; types in ``listed`` are shown whatever they are."""
+    """Rank every candidate; types in ``listed`` are shown whatever their rank."""
     evaluator, measure, limits = problem.evaluator, aim(goal), limits_of(goal)
     best = front(evaluator, candidates.chains, limits)
     chosen = None if not best else best[-1] if measure == "seconds" else best[0]

@@ -52,8 +52,8 @@ class Goal(Record):
     """How probable it has to be that deadline and budget are kept."""
     scaling: ScalingPolicy = "per device"
     efficiency: float | None = Field(None, ge=0, le=1)
-    """e where samples to train grow with (global batch / profiled global batch)ᵉ, of larger ones; ``None``: nobody
-    said, and none are added."""
+    """e where samples to train grow with (global batch / profiled global batch)ᵉ, of larger ones; ``None``: not
+    given, and none are added."""
 
 
 class Constraints(Record):
@@ -103,7 +103,7 @@ class Rental(Record):
 
     @property
     def dollars_per_hour(self) -> float:
-        """Of all nodes."""
+        """Dollars an hour of all nodes."""
         return self.nodes * self.price.dollars_per_hour.value
 
 

@@ -48,7 +48,7 @@ def chances(goal: Goal, evaluations: Sequence[Evaluation]) -> Array:
 
 
 def risk(goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation]) -> Risk:
-    """Of choosing that one of them now."""
+    """Measure the risk of choosing that one of them now."""
     every = np.array([objective(goal, each) for each in evaluations])
     (regret,) = intervals((objective(goal, chosen) - every.min(axis=0))[np.newaxis])
     return Risk(
@@ -83,14 +83,14 @@ class _Trial:
         return self.worth - (SECONDS if aim(goal) == "seconds" else self.price)
 
 
-def worth(goal: Goal, evaluations: Sequence[Evaluation], told: Array) -> float:
-    """What knowing ``told``, ``[draws]``, before choosing is expected to save, in what is to be least; 0 or more."""
-    spread = float(told.std())
+def worth(goal: Goal, evaluations: Sequence[Evaluation], outcome: Array) -> float:
+    """What knowing ``outcome``, ``[draws]``, before choosing is expected to save, seconds or dollars; 0 or more."""
+    spread = float(outcome.std())
     every = np.array([objective(goal, each) for each in evaluations])
     means = every.mean(axis=1, keepdims=True)
     if not spread:
         return 0.0
-    away = (told - told.mean()) / spread
+    away = (outcome - outcome.mean()) / spread
     slopes = (every - means) @ away / len(away)
     chance = _SEEN * every.std(axis=1) / np.sqrt(len(away))
     expected = means + np.where(np.abs(slopes) > chance, slopes, 0.0)[:, np.newaxis] * away
@@ -102,7 +102,9 @@ def experiment(goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation]
     probable = np.argsort(-chances(goal, evaluations), kind="stable")[:_TRIED]
     tried = dict.fromkeys((chosen, *(evaluations[int(each)] for each in probable)))
     trials = [
-        _Trial(words, on, worth(goal, evaluations, told)) for on in tried for words, told in _experiments(goal, on)
+        _Trial(words, on, worth(goal, evaluations, outcome))
+        for on in tried
+        for words, outcome in _experiments(goal, on)
     ]
     best = max(trials, key=lambda each: each.gain(goal), default=None)
     if best is None or best.gain(goal) <= 0:

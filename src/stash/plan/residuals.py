@@ -52,7 +52,7 @@ SHARED_WEIGHT = 1.0
 """κ₀: half of a forecast's variance is taken to be its model's, half its machine's: an assumption likewise."""
 _NORMAL = 1.959964
 _MIN_WITHOUT_CLAIM = 2
-"""Machines from which a spread can be told where the forecast claims none."""
+"""Machines from which a spread can be estimated where the forecast claims none."""
 
 
 class Residual(Record):
@@ -104,7 +104,7 @@ class Adjustment(NamedTuple):
 
 
 def residual(stall: str, origin: str, machine: str, planned: Interval, measured: Interval) -> Residual | str:
-    """Of one stall, in seconds per step; a sentence where there is none: a logarithm needs what is above zero.
+    """Measure one stall's residual, in seconds per step; a sentence where there is none, as at or below zero.
 
     The middle of a forecast is that of the logarithms of its ends, since that is where half of its draws lie.
     """
@@ -124,7 +124,7 @@ def residual(stall: str, origin: str, machine: str, planned: Interval, measured:
 
 
 def adjustment(alike: Sequence[Residual]) -> Adjustment:
-    """Of residuals of one stall and origin, all with a claim; with none, nothing is changed."""
+    """Adjust by residuals of one stall and origin, all with a claim; with none, nothing is changed."""
     machines = _by_machine(alike)
     z = np.array([each.log_ratio / (each.claimed or 1.0) for each in machines])
     weights = np.array(

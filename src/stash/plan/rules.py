@@ -1,4 +1,4 @@
-"""How people choose machines today, as rules beside a plan: what each would have rented, and its regret.
+"""How people choose machines today, as rules next to a plan: what each would have rented, and its regret.
 
 A rule sees prices, data sheets and what a profile's owner knows, and never a forecast; its pick is then weighed as
 the plan weighs its own, so regret is of the choice alone. Exhaustive search finds whatever is best, and its regret is
@@ -45,7 +45,7 @@ class Offered:
 
     @property
     def dollars_per_hour(self) -> float:
-        """Of a node."""
+        """Dollars an hour of a node."""
         return self.price.dollars_per_hour.value
 
     def peak(self, precision: str) -> float | None:
@@ -152,7 +152,7 @@ def linear(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
     for offer in offers:
         if rate := facts.rates.get(offer.instance.gpu_model or ""):
             alone = facts.samples / (rate * offer.devices)
-            counts = {1, offer.most_nodes}  # beside the least that meets the deadline, none else is ever chosen
+            counts = {1, offer.most_nodes}  # besides the least that meets the deadline, none else is ever chosen
             if facts.deadline_seconds is not None:
                 counts.add(max(1, math.ceil(alone / facts.deadline_seconds)))
             dollars = alone / 3600 * offer.dollars_per_hour
@@ -222,7 +222,7 @@ def compare_rules(
     weigh: Callable[[Picked], Choice | str],
     best: Choice | None,
 ) -> tuple[RuleChoice, ...]:
-    """What each rule would have rented of ``offers``, beside ``best``, the plan's choice if it has one.
+    """What each rule would have rented of ``offers``, next to ``best``, the plan's choice if it has one.
 
     ``weigh`` is the forecast of a pick with the job's settings as the plan would run it there, or why there is none.
     """
@@ -313,7 +313,7 @@ def ruled(
     best: Choice | None,
     choice_of: Callable[[Evaluation], Choice],
 ) -> tuple[RuleChoice, ...]:
-    """What each rule would have rented of what can be forecast, and its regret beside ``best``."""
+    """What each rule would have rented of what can be forecast, and its regret against ``best``."""
     known = candidates.types().keys() - question.evaluator.unknown.keys()
     rentables = [rentable for rentable in candidates.market.rentables if rentable.key in known]
     offers = [

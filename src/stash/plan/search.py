@@ -45,7 +45,7 @@ class CandidateSet:
 
     @property
     def pruned(self) -> int:
-        """Of those, so far: dearer offers of the same machines, and what bounds kept from being billed."""
+        """Combinations skipped so far: dearer offers of the same machines, and what bounds kept from being billed."""
         count = 0
         for chain in self.chains:
             count += (chain.rentable.offers - 1) * len(chain.shape.nodes)
@@ -170,7 +170,7 @@ def limits_of(goal: Goal) -> GoalLimits:
 
 
 def aim(goal: Goal) -> Measure:
-    """What is to be least: time where only the budget is said, money else."""
+    """What is to be least: time where only a budget is given, money else."""
     return "seconds" if goal.budget_dollars is not None and goal.deadline_seconds is None else "dollars"
 
 

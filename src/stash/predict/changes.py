@@ -234,7 +234,7 @@ def stage_of(wanted: Alteration) -> Stage | None:
 
 # The cluster that is asked about: the one that was profiled, or an instance's, with what the changes say instead.
 #
-# What nobody knows of it stays unknown. A GPU named alone moves into the machines that were profiled: their links
+# What is not known of it stays unknown. A GPU named alone moves into the machines that were profiled: their links
 # stay.
 
 

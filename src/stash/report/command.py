@@ -89,8 +89,10 @@ def _refuse_itself(names: Side, places: Sequence[str]) -> None:
 
 
 def _refusal(pair: tuple[Side, Side], facts: Sequence[DifferingFact]) -> str:
-    told = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
-    return f"{pair[0][0]} and {pair[1][0]} are different jobs, in {told}; compare them all the same with --force"
+    differences = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
+    return (
+        f"{pair[0][0]} and {pair[1][0]} are different jobs, in {differences}; compare them all the same with --force"
+    )
 
 
 TOOLS = {"mlflow": "MLflow", "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "openmetrics": "OpenMetrics"}

@@ -87,7 +87,7 @@ def _signed(time: Interval, scale: Scale) -> str:
 def _warnings(comparison: RunComparison, different: Sequence[DifferingFact]) -> list[str]:
     found = []
     if different:
-        found.append("These are different jobs, so a difference of their times may be theirs and nobody's fault.")
+        found.append("These are different jobs, so a difference of their times may be due to the jobs alone.")
     for names, side in ((comparison.only_before, "before"), (comparison.only_after, "after")):
         if names:
             found.append(f"Only the side {side} has {listed(names)}: not compared.")
@@ -148,7 +148,7 @@ def document(
     different: Sequence[DifferingFact] = (),
     network: Interval | None = None,
 ) -> dict[str, Any]:
-    """Of one comparison; seconds per step, samples per second, fractions; what is not known is null."""
+    """Write one comparison as JSON; seconds per step, samples per second, fractions; what is not known is null."""
     workload, before, after = names
     return {
         "schema": SCHEMA,
@@ -172,7 +172,7 @@ def document(
 
 
 def decisions(found: Sequence[Decision], verdict: str) -> dict[str, Any]:
-    """Of one check: every limit, and the verdict over all."""
+    """Write one check as JSON: every limit, and the verdict over all."""
     return {"schema": SCHEMA, "verdict": verdict, "limits": [decision.model_dump() for decision in found]}
 
 

@@ -1,4 +1,4 @@
-"""The decisions of ``stash check`` as JUnit XML, which CI systems show beside their tests: a case for each limit.
+"""The decisions of ``stash check`` as JUnit XML, which CI systems show next to their tests: a case for each limit.
 
 A limit that fails is a failure; one that is undecided is skipped, with the reason. JUnit has no standard; these
 are the elements and attributes that Jenkins, GitLab and GitHub's report actions read.

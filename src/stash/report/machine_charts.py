@@ -79,7 +79,7 @@ def exchange(breakdown: Breakdown) -> Chart | Blank:
     """The exchange by itself, what is exposed of it, and what hides behind the backward pass."""
     found, title = breakdown.communication, "The exchange, by itself and exposed"
     if found.exposed_seconds is None:
-        return Blank("exchange", title, "no rung with and none without an exchange were both climbed")
+        return Blank("exchange", title, "not both a rung with and one without an exchange were run")
     exposed = Interval(value=found.exposed_seconds, low=found.exposed_low, high=found.exposed_high)
     scale = time_scale(max(found.exposed_seconds, found.total_seconds or 0.0))
     rows, table = [], []
@@ -173,7 +173,7 @@ def residency(blocks: Sequence[DataBlock]) -> Chart | Blank:
     """How much of the files was in memory before each data block: the proof that cold was cold and warm was warm."""
     title = "Were cold files cold?"
     if not blocks:
-        return Blank("residency", title, "no rung that reads data was climbed")
+        return Blank("residency", title, "no rung that reads data was run")
     seen: dict[str, list[PlotPoint]] = {}
     for block in blocks:
         if block.resident is not None:
@@ -317,7 +317,7 @@ def links(reading: Reading, several: bool) -> Chart | Blank:
         rows,
         worded_ruler(ends_of(rows), "bytes a second", format_rate, by_powers=True),
         Grid("Every measured link", ("link", "rate", "95%"), table, frozenset({0, 1}), first="group"),
-        how="Each dot is a link, with its 95% interval; beside a row stands the slowest one's rate. The axis is "
+        how="Each dot is a link, with its 95% interval; next to a row stands the slowest one's rate. The axis is "
         "logarithmic: from line to line it is ten times as much.",
     )
 

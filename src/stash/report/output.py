@@ -150,7 +150,7 @@ def print_profile(profile: Profile, json: bool = False, source: Path | None = No
 def print_probe(
     found: Probe, known: Catalog, against: str | None = None, saved: Path | None = None, json: bool = False
 ) -> None:
-    """Print a probe beside what its type should have, as a report or as the JSON of the contract."""
+    """Print a probe next to what its type should have, as a report or as the JSON of the contract."""
     from stash.analysis.findings.probe_reading import read
     from stash.report.probe_page import document, page
 

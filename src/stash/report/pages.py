@@ -49,7 +49,7 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
     settings, step = profile.settings, brief.rows[-1]
     asked = "a verdict" if settings.until_decided else f"±{settings.precision:.1%} of the step"
     how = (
-        ("climbed", f"{', '.join(breakdown.rungs)}; {settings.why}"),
+        ("rungs", f"{', '.join(breakdown.rungs)}; {settings.why}"),
         ("asked for", f"{asked}, within {format_seconds(settings.budget_seconds)}"),
         *sorted(profile.software.items()),
     )
@@ -113,7 +113,7 @@ def _measured(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
         Chapter("step", "Where the step goes", label="Step", charts=(step_charts.ladder(breakdown),)),
         Chapter("rounds", "How steady it was", label="Rounds", charts=(step_charts.rounds(course(profile), rungs),)),
         Chapter(
-            "ranks", "Rank beside rank", label="Ranks",
+            "ranks", "Rank by rank", label="Ranks",
             charts=(step_charts.ranks(breakdown, ranks_side_by_side(profile, kept), profile),),
         ),
         Chapter(
@@ -159,7 +159,7 @@ def _data_facts(profile: Profile, breakdown: Breakdown) -> Iterator[tuple[str, s
     if work.dataset_bytes is not None:
         yield "the data set on disk", f"at most {format_bytes(work.dataset_bytes)}"
     for name, rung, wait in (("in memory", "warm", waits.warm), ("on disk", "cold", waits.cold)):
-        why = unrecorded if rung in breakdown.rungs else f"{UNKNOWN}: the rung {rung} was not climbed"
+        why = unrecorded if rung in breakdown.rungs else f"{UNKNOWN}: the rung {rung} was not run"
         yield f"waited, files {name}", f"{format_seconds(wait)} a step" if wait is not None else why
 
 
@@ -214,7 +214,7 @@ def page_of_probe(probe: Probe, reading: Reading, source: str) -> Page:
 def page_of_runs(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
     """The report of ``parts``, and among them of the profiled ``runs``, of which the first is held to the others.
 
-    Profiles of different jobs are shown beside each other, and said to be different; no difference is computed.
+    Profiles of different jobs are shown side by side and called different; no difference is computed.
     """
     chapters, verdicts = [], []
     if len(runs) > 1:
@@ -237,7 +237,7 @@ def page_of_runs(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
 
 
 def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, tuple[Chapter, ...]]:
-    """What is said of a run held to the first, and the chapters about it."""
+    """The sentences about a run compared with the first, and the chapters about it."""
     name, title = f"changes-{number}", f"From {first.name} to {run.name}"
     different = incomparable([first.profile], [run.profile])
     if different:

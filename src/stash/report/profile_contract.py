@@ -125,7 +125,7 @@ ALWAYS = {
     "rung": "a condition under which the same step is timed; each of the ladder adds one thing to the one below",
     "stall": "what a rung makes a step longer; the stalls add up to the step",
     "±": "half of the 95% interval that is to hold the truth; stalls without one were measured once",
-    "unknown": "not measured, for the reason beside it, and not zero; contained in X: its time is part of row X",
+    "unknown": "not measured, for the reason next to it, and not zero; contained in X: its time is part of row X",
     "within noise": "the interval contains zero: this stall may not exist; it may even be measured as negative",
     "saves about": "what a remedy gains by the forecast of `stash whatif`, not a promise",
 }
@@ -141,8 +141,8 @@ ROWS = {
 LABELS = {
     "disturbed": "what steps took longer than on a machine with nothing else to do, by the time for which the kernel "
     "counted their threads as ready and without a core; it is subtracted from every stall",
-    "samples/s": "what the devices could train if no data were waited for, and what the loaders deliver while nobody "
-    "trains; loaders slower than the devices make a data stall",
+    "samples/s": "what the devices could train if no data were waited for, and what the loaders deliver while "
+    "nothing trains; loaders slower than the devices make a data stall",
     "waited": "how long steps stood waiting for the loader: a second estimate of prep and fetch, which leaves out "
     "what workers cost the step otherwise",
     "gradients": "bytes each device exchanges in a step; exposed is what the step waits for them, interconnect and "

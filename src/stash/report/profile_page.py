@@ -25,7 +25,7 @@ WORTH_SAYING = 0.01
 
 
 def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool = False) -> Page:
-    """What is said first of one profile, and its details; with ``explain`` a terminal also shows what words mean."""
+    """A profile's page: the answer, then its details; with ``explain`` a terminal also shows what words mean."""
     stalls, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step, advice.stalls)
     facts = (*_facts(breakdown, advice), ("measured", how_measured(breakdown, profile)))
     further = Chapter("further", "What else helps", points=advice.next_steps[1:], brief=explain, folded=True)
@@ -48,7 +48,7 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
 
 
 def bar_of(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Those that a stacked bar can show: what was measured as negative has no place in it."""
+    """The rows that a stacked bar can show: what was measured as negative has no place in it."""
     return tuple(row for row in rows if row.why is None and row.fraction > 0)
 
 
@@ -129,7 +129,7 @@ def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
 
 
 def _disturbed(breakdown: Breakdown) -> str:
-    """What other work on the machine cost beside the step, and which that was."""
+    """What other work on the machine cost the step, and which that was."""
     found = breakdown.disturbed
     if found is None or found.time.value < WORTH_SAYING * breakdown.step_seconds:
         return ""

@@ -1,4 +1,4 @@
-"""Charts of a step and of how it was measured: the ladder, runs and ranks beside each other, every block."""
+"""Charts of a step and of how it was measured: the ladder, runs and ranks side by side, every block."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
     )  # fmt: skip
 
 
-# How a profile was measured: every block of every round, and the ranks beside each other.
+# How a profile was measured: every block of every round, and the ranks side by side.
 
 _TREND_NEEDS = 6
 """Rounds, as ``core.rounds.drift`` does."""
@@ -197,7 +197,7 @@ def _course_in_words(course: Course, beyond: Sequence[RoundTime]) -> str:
     if course.drift is not None:
         text = f"The step changed by {course.drift:+.1%} from the first round to the last."
     elif complete < _TREND_NEEDS:
-        text = f"Of {counted(complete, 'complete round')} no trend can be told."
+        text = f"{counted(complete, 'complete round')}: too few to see a trend."
     else:
         text = "No drift of the step is shown."
     gone = [f"{len(numbers)} {word}" for numbers, word in
@@ -213,11 +213,11 @@ def _course_in_words(course: Course, beyond: Sequence[RoundTime]) -> str:
 
 
 def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> Chart | Blank:
-    """The ranks' steps under every rung that all of them climb: a row each, or of very many a row for each rung."""
+    """The ranks' steps under every rung that all of them ran: a row each, or of very many a row for each rung."""
     title = "Ranks side by side"
     shared = [name for name in breakdown.rungs if sum(time.rung == name for time in times) > 1]
     if profile.world_size == 1 or not shared:
-        why = "the job has one rank" if profile.world_size == 1 else "no rung was climbed by all ranks"
+        why = "the job has one rank" if profile.world_size == 1 else "no rung was run by all ranks"
         return Blank("ranks", title, why)
     series = dict(zip(breakdown.rungs, stall_names(breakdown.rungs), strict=True))
     scale = time_scale(breakdown.step_seconds)

@@ -29,7 +29,7 @@ _SYSTEM = "Linux"
 
 
 def read_advisor(path: Path, region: str) -> dict[str, InterruptionBand | None]:
-    """In which band each type's interruptions of last month were; ``None`` where it has no upper end, as >20 %.
+    """Read in which band each type's interruptions of last month were; ``None`` where it has no upper end, as >20 %.
 
     Raises UserError.
     """

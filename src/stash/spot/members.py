@@ -20,7 +20,7 @@ class MemberState(enum.Enum):
     """Its machine is there or on its way, and it has not joined."""
     TRAINING = "training"
     LEAVING = "leaving"
-    """It has notice: nobody counts on it from now on, but it is still there."""
+    """It has notice: it is not counted on from now on, but it is still there."""
     DONE = "done"
     """It ended in order; its machine may still be there."""
     GONE = "gone"
@@ -78,7 +78,7 @@ M = TypeVar("M", bound=FleetMember)
 class Members(dict[str, M], Generic[M]):
     """All there ever were, by name, in the order in which they were asked for.
 
-    What an event changed is returned; ``None``: it was of somebody unknown, or told nothing new.
+    What an event changed is returned; ``None``: it was of an unknown member, or nothing new.
     """
 
     def add(self, member: M) -> M:
@@ -88,7 +88,7 @@ class Members(dict[str, M], Generic[M]):
         return member
 
     def join(self, name: str, now: float) -> M | None:
-        """It trains; of one that has notice that is known already."""
+        """Record that it trains; of one that has notice, that is known already."""
         member = self.get(name)
         if member is None or not member.stays:
             return None
@@ -97,7 +97,7 @@ class Members(dict[str, M], Generic[M]):
         return member
 
     def notice(self, name: str, seconds: float, now: float) -> M | None:
-        """Its machine will be taken away in so many seconds."""
+        """Record that its machine will be taken away in so many seconds."""
         member = self.get(name)
         if member is None or not member.stays:
             return None
@@ -106,7 +106,7 @@ class Members(dict[str, M], Generic[M]):
         return member
 
     def withdraw(self, name: str, now: float) -> M | None:
-        """It stays after all."""
+        """Record that it stays after all."""
         member = self.get(name)
         if member is None or member.state is not MemberState.LEAVING:
             return None
@@ -115,11 +115,11 @@ class Members(dict[str, M], Generic[M]):
         return member
 
     def finish(self, name: str, now: float) -> M | None:
-        """It ended in order."""
+        """Record that it ended in order."""
         return self._end(name, MemberState.DONE, now)
 
     def lose(self, name: str, now: float) -> M | None:
-        """Its machine is gone, whatever it was doing."""
+        """Record that its machine is gone, whatever it was doing."""
         return self._end(name, MemberState.GONE, now)
 
     def _end(self, name: str, state: MemberState, now: float) -> M | None:
@@ -136,7 +136,7 @@ class Members(dict[str, M], Generic[M]):
 
     @property
     def staying(self) -> tuple[M, ...]:
-        """Those that are counted on."""
+        """The members that are counted on."""
         return tuple(member for member in self.values() if member.stays)
 
     def called(self, who: str) -> list[str]:

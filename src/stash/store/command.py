@@ -86,7 +86,7 @@ def add(options: StoreAddOptions) -> None:
 
 @app.command()
 def compact(options: StoreCompactOptions) -> None:
-    """Write the store's tables as Parquet beside the artefacts, so that queries open a few files only.
+    """Write the store's tables as Parquet next to the artefacts, so that queries open a few files only.
 
     The artefacts stay as they are; what came later is read besides. Run it now and then.
     """

@@ -1,4 +1,4 @@
-"""Two Parquet files beside a store's artefacts, so that a query opens them rather than a digest for each artefact.
+"""Two Parquet files next to a store's artefacts, so that a query opens them rather than a digest for each artefact.
 
 ``index/tables-1.parquet`` has a row for each artefact, with its rows of every derived table in lists;
 ``index/blocks-1.parquet`` has a row for each block. Both name the artefacts that they hold and are replaced whole, so
@@ -81,7 +81,7 @@ def workplace() -> Iterator[tuple[DuckDBPyConnection, Path]]:
 
 
 def settings(temporary: Path) -> dict[str, str | bool | int | float | list[str]]:
-    """Of a database in memory that spills to ``temporary`` and fetches nothing."""
+    """Settings of a database in memory that spills to ``temporary`` and fetches nothing."""
     return {
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",

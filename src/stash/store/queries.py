@@ -69,7 +69,7 @@ class QueryAnswer:
             yield from found[1]
 
     def parquet(self) -> bytes:
-        """All of it as a Parquet file."""
+        """Write all of it as a Parquet file."""
         self.close()
         self._running = _started()
         file = self._folder / "answer.parquet"

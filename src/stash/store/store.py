@@ -20,7 +20,7 @@ from stash.store import storage
 from stash.store.schema import DERIVED, VERSION, TableRow, TableRows, fits
 from stash.store.storage import StorageBackend, id_of
 
-# A digest is what is derived from one artefact, kept beside it so that it need not be derived again: a cache, never
+# A digest is what is derived from one artefact, kept next to it so that it need not be derived again: a cache, never
 # the truth. Two lines of JSON: the row of ``artefacts``, which a list reads, and the rows of all other tables but
 # blocks. One that is of another version, or that does not hold what it should, counts as missing.
 
@@ -29,7 +29,7 @@ _REST = tuple(name for name in DERIVED if name != HEAD)
 
 
 def path_of(name: str) -> str:
-    """Where the digest of the artefact called ``name`` is."""
+    """The path of the digest of the artefact called ``name``."""
     return f"index/digests/{name}.jsonl"
 
 
@@ -100,7 +100,7 @@ class Store:
 
     @property
     def url(self) -> str:
-        """As people typed it, to be named in sentences: without a password in it."""
+        """The store's address as typed, without a password, for sentences."""
         return masked_text(self.storage.url)
 
     def put(self, content: bytes, source: str) -> str:

@@ -36,7 +36,7 @@ def chosen(url: str | None) -> str | None:
 
 
 def opened(url: str) -> Store:
-    """That store, not looked into yet; raises UserError if nothing installed can reach it."""
+    """Open that store, not looked into yet; raises UserError if nothing installed can reach it."""
     from stash.store.storage import opened
     from stash.store.store import Store
 

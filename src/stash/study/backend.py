@@ -98,7 +98,7 @@ class OpenLease:
 
 
 def open_leases(events: Iterable[StudyEvent]) -> tuple[OpenLease, ...]:
-    """Those that the journal has as opened and not released, in the order in which they were opened."""
+    """Find the leases that the journal has as opened and not released, in the order in which they were opened."""
     leases: dict[str, OpenLease] = {}
     for event in events:
         if event.what == "opened":
@@ -187,7 +187,7 @@ class JobBackend:
 
     @property
     def dollars_per_hour(self) -> float:
-        """Of all leases that are open."""
+        """Dollars an hour of all open leases."""
         return sum(lease.dollars_per_hour or 0.0 for lease in self.leases.values())
 
     @property
@@ -197,7 +197,7 @@ class JobBackend:
         return self.spent + sum(lease.cost(now) for lease in self.leases.values())
 
     def release(self, name: str) -> None:
-        """End a lease; one that cannot be ended stays open in the journal, and is told in ``left``."""
+        """End a lease; one that cannot be ended stays open in the journal, and is named in ``left``."""
         lease = self.leases.get(name)
         if lease is not None:
             self._close(lease, self._end(lease))
@@ -243,5 +243,5 @@ class JobBackend:
             elif all(each.code == 0 for each in called):
                 return None
         how = " and ".join(" ".join(words) for words in lease.release)
-        last = printable_line((output.strip().splitlines() or ["it said nothing"])[-1], 200)
+        last = printable_line((output.strip().splitlines() or ["it printed nothing"])[-1], 200)
         return f"{lease.name} may still be running: {last}; type `{how}`, or the same command again"

@@ -1,7 +1,7 @@
 """The engines of a study: how a cell is done on this machine, its testbed, Slurm, hosts that ssh reaches, or a cloud.
 
 An engine only describes: the files and commands of a ``Submission``, around one ``stash profile`` with the study's
-settings. It starts nothing and asks nobody; ``controller`` does all of them alike.
+settings. It starts nothing and asks no service; ``controller`` does all of them alike.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def _sky(cell: Cell, folder: StudyFolder) -> Submission:
     """Machines of a cloud, or pods of Kubernetes, through SkyPilot's task YAML and its ``sky`` command.
 
     Cells that follow each other at one place and node count share a cluster: ``sky launch`` finds it there. It is
-    taken down after the last of them, and takes itself down when it was idle for a while, should nobody be left to do
+    taken down after the last of them, and takes itself down when it was idle for a while, should no one be left to do
     it. The keys are SkyPilot's (docs.skypilot.co, reference/yaml-spec and running-jobs/distributed-jobs).
     """
     target, own = cell.place.target, folder.cell(cell.id)

@@ -36,7 +36,7 @@ class ZooWorkload(NamedTuple):
     batch: int
     gradient_bytes: int
     sample_flops: float | None = None
-    """Of a sample's forward pass; ``None`` if nobody counted."""
+    """FLOPs of a sample's forward pass; ``None`` if they were not counted."""
     sample_bytes: float | None = None
     """That it reads and writes, without weights."""
     layers: int | None = None
@@ -79,7 +79,7 @@ class Cell:
 
     @property
     def dollars_per_hour(self) -> float | None:
-        """Of all nodes; ``None``: not paid for by time."""
+        """Dollars an hour of all nodes; ``None``: not paid for by time."""
         price = self.place.dollars_per_hour
         return None if price is None else price * self.nodes
 

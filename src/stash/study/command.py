@@ -248,7 +248,7 @@ def _run(
     from stash.study.programs import SystemPrograms
 
     results = _results(file, folder)
-    events = study_folder.read(folder.journal)  # again: nobody else writes it from now on
+    events = study_folder.read(folder.journal)  # again: only this process writes it from now on
     reading = _reading(file, cells, events, retry)
     _put_missing(reading, folder, results)
     controller = StudyController(
@@ -266,8 +266,8 @@ def _run(
     return outcome, _reading(file, cells, study_folder.read(folder.journal), retry=False)
 
 
-def page(study: Path, beside: Path = Path()) -> Page:
-    """The report of a study as far as it is done, to be written into the folder ``beside``; raises UserError."""
+def page(study: Path, into: Path = Path()) -> Page:
+    """The report of a study as far as it is done, to be written into the folder ``into``; raises UserError."""
     from stash.analysis.attribution import attribute
     from stash.study.page import page as page_of_study
     from stash.study.results import look, results
@@ -280,7 +280,7 @@ def page(study: Path, beside: Path = Path()) -> Page:
         path = folder.cell(cell.id).profile
         with suppress(StashError):  # nothing is known of it: shown as not measured
             breakdowns[cell.id], looks[cell.id] = attribute(profile, str(path)), look(profile)
-            files[cell.id] = quote(Path(os.path.relpath(path, beside.resolve())).as_posix())
+            files[cell.id] = quote(Path(os.path.relpath(path, into.resolve())).as_posix())
     where = file.study.results or str(folder.results)
     return page_of_study(reading, results(reading.cells, breakdowns, looks), study.name, where, files)
 
@@ -327,7 +327,7 @@ def _content(path: Path) -> bytes:
 
 
 def _put_probes(folder: StudyFolder, results: Store) -> None:
-    """Put what was measured of machines beside the profiles that hold it; the same bytes have the same name."""
+    """Save what was measured of machines next to the profiles that hold it; the same bytes have the same name."""
     for path in sorted(folder.probes.glob("*.host.json")):
         with suppress(OSError, StashError):
             results.put(_content(path), path.name)

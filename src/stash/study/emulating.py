@@ -32,7 +32,7 @@ _PRECISIONS = {"fp32": "fp32", "fp16": "amp"}
 
 @dataclass(frozen=True)
 class DeviceSpeed:
-    """Of one device, and by whose word."""
+    """The speed of one device, and its source."""
 
     samples_per_second: float
     source: str
@@ -50,7 +50,7 @@ class CalibratingProfile:
     """That it was taken on; ``None`` if on CPUs, or on a GPU that the catalog does not know."""
 
     def speed(self, workload: str, gpus: Sequence[GpuFacts], precision: str) -> DeviceSpeed:
-        """On the first of ``gpus``, which are variants of one model; raises UserError if the profile cannot tell."""
+        """Speed on the first of ``gpus``, variants of one model; raises UserError if the profile cannot tell."""
         batch, compute = self.profile.workload.batch, attribute(self.profile).stall("compute")
         if not batch or compute is None:
             raise UserError(f"{self.path} does not tell its batch and compute, so nothing can be calibrated by it")
@@ -68,7 +68,7 @@ class CalibratingProfile:
 
 FASTEST = 4e8
 """Bytes per second of a link that is shaped. One core carries 1.1 GB/s of an all-reduce at most, and both ends share
-two cores: a loopback of 1.6 GB/s was verified on two idle cores, and one of 0.8 GB/s not always beside other work
+two cores: a loopback of 1.6 GB/s was verified on two idle cores, and one of 0.8 GB/s not always while other work ran
 (``python -m bench.study.links``). A loopback that has to be faster is left as fast as it is.
 """
 _ROUNDED_UP = 1.01
@@ -108,7 +108,7 @@ class EmulatedJob:
     batch: int
     gradient_bytes: float
     sample_flops: float | None
-    """Of one sample's forward pass; ``None`` if nobody counted."""
+    """FLOPs of one sample's forward pass; ``None`` if they were not counted."""
     sample_bytes: float | None
     """That it reads and writes in float32, without weights."""
     calibrated: DeviceSpeed | None = None
@@ -161,7 +161,7 @@ class _Links:
 
 
 def ring(ranks: int) -> float:
-    """Of a message, what every rank of a ring all-reduce sends."""
+    """How many times its message every rank of a ring all-reduce sends."""
     return 2 * (ranks - 1) / ranks
 
 

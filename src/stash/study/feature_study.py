@@ -53,7 +53,7 @@ class PlaceFeatures:
 def place_features(
     measured: Iterable[tuple[Cell, Profile]], traits: Mapping[str, Traits], draws: Draws
 ) -> tuple[PlaceFeatures, ...]:
-    """By place, nodes and batch, as the study has them; ``traits`` by the zoo's names.
+    """Features by place, nodes and batch, as the study has them; ``traits`` by the zoo's names.
 
     Cells that exchange nothing, or whose profile does not hold what is needed, are left out.
     """
@@ -91,7 +91,7 @@ class PlaceLine(NamedTuple):
 
 
 def lines(found: Sequence[StudyResult]) -> tuple[PlaceLine, ...]:
-    """Of every place and batch at which more models than the line has terms exchanged something."""
+    """Fit a line for every place and batch at which more models than the line has terms exchanged something."""
     groups: dict[tuple[object, ...], list[StudyResult]] = {}
     for each in found:
         if each.devices > 1 and each.exchange_seconds is not None and each.layers and each.gradient_bytes:

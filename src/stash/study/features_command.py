@@ -70,7 +70,7 @@ def _line(models: Sequence[Features], asked: _Asked, place: str = "") -> FittedL
     supposed = []
     if asked.job is not None:
         seconds = by_the_line(found, asked.job.layers, asked.job.gradient_bytes, None, None)
-        if seconds is None:  # of a user's model nobody knows residual links
+        if seconds is None:  # a user's model: residual links are unknown
             seconds = by_the_line(regress(models, LINE), asked.job.layers, asked.job.gradient_bytes, None, None)
         supposed.append(Supposed(*asked.job, seconds or 0.0))
     return FittedLine(tuple(models), found, (*supposed, *(_supposed(models, found) if asked.zoo else ())), place)

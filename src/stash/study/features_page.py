@@ -19,7 +19,7 @@ _MEGABYTE = 1e6
 
 
 class Supposed(NamedTuple):
-    """A model that nobody profiled here, and its stall by the fitted line."""
+    """A model that was not profiled here, and its stall by the fitted line."""
 
     name: str
     layers: int

@@ -252,7 +252,7 @@ class Study(StudyField):
     exclude: Annotated[tuple[Selection, ...], Field(max_length=_MAX_IN_A_LIST)] = ()
     """Cells of the product that are left out."""
     include: Annotated[tuple[Selection, ...], Field(max_length=_MAX_IN_A_LIST)] = ()
-    """Cells beside those of the product, each with a workload and a target at least."""
+    """Cells besides those of the product, each with a workload and a target at least."""
     settings: StudySettings = StudySettings()
     results: str | None = None
     """A store, as a folder or a URL, that gets every profile; else ``results`` in the study's folder."""

@@ -46,7 +46,7 @@ class CellJudgement(NamedTuple):
 
 
 def judge(cell: CellFolder, submission: Submission, code: int | None) -> CellJudgement:
-    """Of a cell whose command is over, and whose profile was fetched if there was one to fetch."""
+    """Judge a cell whose command is over, and whose profile was fetched if there was one to fetch."""
     printed = _last_of(cell.log)
     if code == 0:
         why = _unreadable(cell.profile)

@@ -81,7 +81,7 @@ def where(cell: Cell) -> str:
 
 
 def missing_word(state: CellState) -> str:
-    """For a combination that has no result: a profile that was measured and cannot be read is gone."""
+    """Say why a combination has no result: a profile that was measured and cannot be read is gone."""
     return "unreadable" if state == "done" else _WORDS[state]
 
 

@@ -79,7 +79,7 @@ def _standing(reading: StudyReading) -> Chapter:
 def _verdict(found: Sequence[StudyResult]) -> list[str]:
     """Where most workloads are fastest and cheapest; and the largest stall of the exchange."""
     best = _best(found)
-    said = []
+    sentences = []
     for word, places in (
         ("Fastest", [fastest for fastest, _ in best.values()]),
         ("Cheapest", [cheapest for _, cheapest in best.values() if cheapest is not None]),
@@ -89,15 +89,17 @@ def _verdict(found: Sequence[StudyResult]) -> list[str]:
             of = [f"{place} for {count if len(best) > 1 else 'the'}" for place, count in counts[:_MAX_NAMED]]
             rest = sum(count for _, count in counts[_MAX_NAMED:])
             of += [f"others for {rest}"] if rest else []
-            said.append(f"{word}: {listed(of)}{f' of {len(best)} workloads' if len(best) > 1 else ' one workload'}.")
+            sentences.append(
+                f"{word}: {listed(of)}{f' of {len(best)} workloads' if len(best) > 1 else ' one workload'}."
+            )
     for name in ("interconnect", "network"):
         known = [(each.paper[name], each) for each in found if name in each.paper]
         if known:
             most, worst = max(known, key=lambda pair: pair[0])
-            said.append(
+            sentences.append(
                 f"{name.capitalize()} stall at its worst: {most:.0f}%, {what(worst.cell)} on {where(worst.cell)}."
             )
-    return said
+    return sentences
 
 
 def _best(found: Sequence[StudyResult]) -> dict[str, tuple[StudyResult, StudyResult | None]]:

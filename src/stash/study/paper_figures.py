@@ -58,7 +58,7 @@ def stall(shown: StudySheet, name: str) -> Charts:
         if name not in result.paper:
             if name == "interconnect" and result.devices == result.cell.nodes:
                 return Unknown("one device a node")
-            return Unknown(result.why_unknown.get(name, "a rung that it needs was not climbed"))
+            return Unknown(result.why_unknown.get(name, "a rung that it needs was not run"))
         seconds = sum(result.seconds.get(each, 0.0) for each in _ADDED_BY.get(name, (name,)))
         return _in_both(result.paper[name], seconds, whole, name)
 
@@ -79,8 +79,8 @@ def network_against_one_machine(shown: StudySheet) -> Charts:
         if twin is None:
             one = result.cell.nodes == 1
             return Unknown("one node" if one else "no machine of the study has as many of the same GPUs")
-        told = _in_both(100 * twin.share, twin.seconds, whole, "network")
-        return TileText(told.texts, f"{told.texts[0]}, against {where(twin.one.cell)}", bars=told.bars)
+        tile = _in_both(100 * twin.share, twin.seconds, whole, "network")
+        return TileText(tile.texts, f"{tile.texts[0]}, against {where(twin.one.cell)}", bars=tile.bars)
 
     how = f"(T several machines − T one) / T one, 400% is five times slower. A full bar is {whole:.0f}%. {_SIGNS}"
     return _drawn(shown, read, name, title, how)
@@ -145,9 +145,9 @@ def utilisation(shown: StudySheet) -> Charts:
             return Unknown(
                 "its devices and cores are emulated" if emulated else "no block recorded how busy its host was"
             )
-        told = [f"{name} {share:.0%}" for name, share in (("GPU", gpu), ("CPU", cpu)) if share is not None]
+        shares = [f"{name} {share:.0%}" for name, share in (("GPU", gpu), ("CPU", cpu)) if share is not None]
         bars = (*_busy_bar(gpu, "compute", 1), *_busy_bar(cpu, "contention", 0))
-        return TileText((" · ".join(told), " · ".join(each.split()[1] for each in told)), bars=bars)
+        return TileText((" · ".join(shares), " · ".join(each.split()[1] for each in shares)), bars=bars)
 
     keys = [Legend("compute", "GPUs")] if any("gpu" in each.busy for each in shown.results.values()) else []
     how = f"Busy share of GPUs (upper bar) and of the hosts' cores (lower) while the job trains. {_SIGNS}"
@@ -182,9 +182,9 @@ def _drawn(shown: StudySheet, read: ReadTile, name: str, title: str, how: str, k
     known = {column for (_, column), each in shown.results.items() if not isinstance(read(each), Unknown)}
     reasons: dict[str, list[str]] = {}
     for (_, column), each in shown.results.items():
-        told = read(each)
-        if column not in known and isinstance(told, Unknown):
-            reasons.setdefault(told.why, []).append(column)
+        tile = read(each)
+        if column not in known and isinstance(tile, Unknown):
+            reasons.setdefault(tile.why, []).append(column)
     if not known:
         return (Blank(name, title, "; ".join(reasons)),)
     gone = {column for columns in reasons.values() for column in columns}

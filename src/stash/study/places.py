@@ -37,7 +37,7 @@ class StudyPlace:
 
     @property
     def devices(self) -> int | None:
-        """Of a node; ``None`` if only the place itself can tell."""
+        """Devices of a node; ``None`` if only the place itself can tell."""
         if self.target.devices is not None:
             return self.target.devices
         return None if self.instance is None or self.instance.gpu_count is None else self.instance.devices

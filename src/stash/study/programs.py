@@ -51,7 +51,7 @@ class Programs(Protocol):
         """Whether the cell's command still runs, whoever started it."""
 
     def interrupt(self, cell: CellFolder) -> None:
-        """Ask it to end in order, as Ctrl-C does: by SIGTERM, for what a shell starts in the background hears no
+        """Ask it to end in order, as Ctrl-C does: by SIGTERM, for what a shell starts in the background gets no
         SIGINT."""
 
     def kill(self, cell: CellFolder) -> None:
@@ -133,7 +133,7 @@ class SystemPrograms:
 
 
 def exit_code(cell: CellFolder) -> int | None:
-    """Of the cell's command; ``None`` if something ended it before it could end."""
+    """Read the exit code of the cell's command; ``None`` if something ended it before it could end."""
     try:
         return int(cell.status.read_text())
     except (OSError, ValueError):
@@ -172,5 +172,5 @@ def records(output: str) -> list[dict[str, Any]] | None:
 
 
 def named(record: dict[str, Any]) -> str | None:
-    """Of a cluster, or of a managed job."""
+    """Read the name of a cluster, or of a managed job."""
     return record.get("job_name") or record.get("name")

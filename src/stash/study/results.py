@@ -22,7 +22,7 @@ from stash.study.status import HOUR
 
 @dataclass(frozen=True)
 class ProfileLook:
-    """Of one profile."""
+    """What the tables need of one profile."""
 
     busy: Mapping[Resource, float]
     """Fractions of the time under the highest rung, mean over nodes; what was not recorded is left out."""
@@ -33,7 +33,7 @@ class ProfileLook:
 
 
 def look(profile: Profile) -> ProfileLook:
-    """Of one cell's profile, which has a complete round."""
+    """Read one cell's profile, which has a complete round."""
     kept = step_matrix(profile).calmed()
     work = exchanged(profile)
     gradients = work.gradients if work is not None else ()
@@ -59,7 +59,7 @@ _PAPER = ("interconnect", "network", "prep", "fetch")
 
 @dataclass(frozen=True)
 class StudyResult:
-    """Of one workload at one batch at one place on so many nodes."""
+    """The result of one workload at one batch at one place on so many nodes."""
 
     cell: Cell
     """The first of its repeats that is done."""
@@ -79,7 +79,7 @@ class StudyResult:
     why_unknown: Mapping[str, str] = field(default_factory=dict)
     """By stall that is left out."""
     paper: Mapping[str, float] = field(default_factory=dict)
-    """The paper's percentages by stall, where its rungs were climbed."""
+    """The paper's percentages by stall, where its rungs were run."""
     samples_per_step: float | None = None
     """Of the whole job."""
     devices: int = 1
@@ -92,7 +92,7 @@ class StudyResult:
 
     @property
     def stalled(self) -> float | None:
-        """Of the step, all but compute."""
+        """Fraction of the step that is not compute."""
         return None if "compute" not in self.shares else 1 - self.shares["compute"]
 
     @property
@@ -103,7 +103,7 @@ class StudyResult:
 
     @property
     def exchange_seconds(self) -> float | None:
-        """Of interconnect and network stall together, as far as the place can have them."""
+        """Seconds of interconnect and network stall together, as far as the place can have them."""
         known = [self.seconds[name] for name in ("interconnect", "network") if name in self.seconds]
         return sum(known) if known else None
 
@@ -123,17 +123,17 @@ class StudyResult:
         return self.step.value if "fetch" in self.seconds else None
 
     def hours_per_million(self, step_seconds: float) -> float | None:
-        """Of a million samples, if a step took so long."""
+        """Hours of a million samples, if a step took so long."""
         return step_seconds * MILLION / self.samples_per_step / HOUR if self.samples_per_step else None
 
     def dollars_of(self, step_seconds: float) -> float | None:
-        """Of a million samples, if a step took so long."""
+        """Dollars of a million samples, if a step took so long."""
         hours = self.hours_per_million(step_seconds)
         return None if hours is None or self.dollars_per_hour is None else hours * self.dollars_per_hour
 
     @property
     def dollars_per_million(self) -> float | None:
-        """Of a million samples."""
+        """Dollars of a million samples."""
         if self.dollars_per_hour is None or not self.samples_per_second:
             return None
         return self.dollars_per_hour * MILLION / self.samples_per_second / HOUR
@@ -195,7 +195,7 @@ class EmulatedScales(NamedTuple):
 
 
 def scales_of(cell: Cell) -> EmulatedScales:
-    """All 1 of what is not emulated."""
+    """Find the emulation's scales, all 1 of what is not emulated."""
     bed = cell.emulated
     return (
         EmulatedScales(1.0, 1.0, 1.0)
@@ -234,7 +234,7 @@ def _mean(steps: Sequence[Interval]) -> Interval:
 
 
 def front(found: Sequence[StudyResult]) -> tuple[StudyResult, ...]:
-    """Those than which no other of the same workload is both cheaper and faster, the fastest first."""
+    """The results than which no other of the same workload is both cheaper and faster, the fastest first."""
     chosen: list[StudyResult] = []
     priced = [each for each in found if each.dollars_per_million is not None]
     for each in sorted(priced, key=lambda one: (one.seconds_per_million or 0.0, one.dollars_per_million or 0.0)):
@@ -261,17 +261,17 @@ class NetworkTwin:
 
     @property
     def seconds(self) -> float:
-        """That a step on several nodes takes longer."""
+        """Seconds that a step on several nodes takes longer."""
         return self.many.replayed_seconds - self.one.replayed_seconds
 
     @property
     def share(self) -> float:
-        """Of the step on one node; 4 is five times slower."""
+        """Fraction of the step on one node that this is; 4 is five times slower."""
         return self.seconds / self.one.replayed_seconds
 
 
 def twins(found: Sequence[StudyResult]) -> tuple[NetworkTwin, ...]:
-    """For every result on several nodes the fastest that does the same on one; those without are left out."""
+    """Find, for every result on several nodes, the fastest of the same devices on one; those without are left out."""
     made = []
     for many in found:
         if many.cell.nodes > 1:

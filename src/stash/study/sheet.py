@@ -213,7 +213,7 @@ def whole_table(reading: StudyReading, found: Sequence[StudyResult], files: Mapp
         rows=tuple(rows),
         texts=frozenset(head.index(name) for name in _TEXTS),
         below="A profile's name is its id in the study's store: `stash show --store STORE ID`. A link leads to the "
-        "file where it lies beside this page.",
+        "file where it lies next to this page.",
         filters=tuple(head.index(name) for name in _FILTERS),
         anchors=tuple(anchors),
         links=links,

@@ -33,7 +33,7 @@ class CellStanding:
 
 
 def standings(cells: Sequence[Cell], events: Iterable[StudyEvent], retry: bool = False) -> dict[str, CellStanding]:
-    """By cell's id; with ``retry``, what failed or ran out of memory is to run once more."""
+    """Find each cell's standing by its id; with ``retry``, what failed or ran out of memory is to run once more."""
     ended = {event.cell: event for event in events if event.what == "ended"}
     found: dict[str, CellStanding] = {}
     for cell in cells:
@@ -65,7 +65,7 @@ CLOUD_START = 300.0
 
 @dataclass(frozen=True)
 class CellEstimate:
-    """Of one cell; ``dollars`` is ``None`` where nothing is paid for by time."""
+    """The estimate of one cell; ``dollars`` is ``None`` where nothing is paid for by time."""
 
     seconds: float
     dollars: float | None
@@ -74,7 +74,7 @@ class CellEstimate:
 
 
 def estimates(cells: Sequence[Cell], standings: Mapping[str, CellStanding]) -> dict[str, CellEstimate]:
-    """By cell's id."""
+    """Estimate each cell, by its id."""
     known: dict[tuple[str, int], list[float]] = {}
     for cell in cells:
         last = standings[cell.id].last
@@ -108,7 +108,7 @@ def _machines_start(cell: Cell) -> float:
 
 @dataclass(frozen=True)
 class StudyEstimate:
-    """Of all cells that are still to run, one after the other at each place."""
+    """The estimate of all cells that are still to run, one after the other at each place."""
 
     cells: int
     seconds: float

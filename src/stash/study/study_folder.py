@@ -56,7 +56,7 @@ class StudyEvent(Record):
 
 
 def read(path: Path) -> tuple[StudyEvent, ...]:
-    """All events, in order; none where there is no journal yet. Raises UserError if it cannot be read."""
+    """Read all events, in order; none where there is no journal yet. Raises UserError if it cannot be read."""
     try:
         text = read_up_to(path, _MAX).decode("utf-8", "replace")
     except FileNotFoundError:
@@ -71,7 +71,7 @@ def _events(lines: Iterable[str]) -> Iterable[StudyEvent]:
         try:
             yield StudyEvent.model_validate_json(line)
         except ValidationError:
-            continue  # broken off when its writer was killed; what it told has happened again or not at all
+            continue  # broken off when its writer was killed; what it recorded has happened again or not at all
 
 
 def append(path: Path, event: StudyEvent) -> None:
@@ -167,6 +167,6 @@ class StudyFolder:
 
 
 def of_study(file: Path) -> StudyFolder:
-    """``grid.yaml`` has ``grid.study`` beside it."""
+    """``grid.study`` for ``grid.yaml``, in the same folder."""
     whole = file.resolve()
     return StudyFolder(whole.with_name(f"{whole.name.split('.')[0]}.study"), whole.parent)

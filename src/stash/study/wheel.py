@@ -53,16 +53,16 @@ class Wheel:
 @cache
 def own_wheel() -> Wheel:
     """Raises UserError where pip knows nothing of this Stash."""
-    known, told = _known()
+    known, metadata = _known()
     package = Path(stash.__file__).parent
     files = {f"{package.name}/{path.relative_to(package).as_posix()}": path.read_bytes() for path in _files(package)}
-    content = hashlib.sha256(told.encode())
+    content = hashlib.sha256(metadata.encode())
     for name, data in files.items():
         content.update(f"{name}\0{len(data)}\0".encode() + data)
     whole = f"{__version__}+{content.hexdigest()[:12]}"
     stem = f"{_NAME.replace('-', '_')}-{whole}"
     texts = {
-        "METADATA": re.sub(r"(?m)^Version: .*$", f"Version: {whole}", told, count=1),
+        "METADATA": re.sub(r"(?m)^Version: .*$", f"Version: {whole}", metadata, count=1),
         "WHEEL": _TAGS,
         "entry_points.txt": known.read_text("entry_points.txt") or "",
     }
@@ -79,15 +79,15 @@ def _known() -> tuple[Distribution, str]:
     """What pip knows of this Stash, and its core metadata; raises UserError."""
     try:
         known = distribution(_NAME)
-        told = known.read_text("METADATA") or known.read_text("PKG-INFO")  # the latter beside sources (egg-info)
+        metadata = known.read_text("METADATA") or known.read_text("PKG-INFO")  # the latter of sources (egg-info)
     except PackageNotFoundError:
-        told = None
-    if not told:
+        metadata = None
+    if not metadata:
         raise UserError(
             "rented machines get the Stash that runs here, and it was never installed here; in its folder, type "
             "`pip install .`"
         )
-    return known, told
+    return known, metadata
 
 
 def _zipped(files: dict[str, bytes], stem: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The command line as typed: Stash's own options told from the job's, and output whose reader may leave."""
+"""The command line as typed: Stash's own options separated from the job's, and output whose reader may leave."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def value_takers(parameters: Iterable[Any]) -> dict[str, bool]:
 def note_strays(found: Split, known: Iterable[str]) -> None:
     """Say which options of Stash, of all that are ``known``, stand after the job's name and are hardly the job's.
 
-    The job may well have a ``--batch`` or an ``-o`` of its own, and whoever is told so each time stops reading notes.
-    So one is told only where the job cannot have it: nothing of that name stands in the script, nor in the files
-    beside it that the script may take its parser from. Of a launcher or a package, whose source is not looked for,
+    The job may well have a ``--batch`` or an ``-o`` of its own, and a note each time would soon be ignored.
+    So there is a note only where the job cannot have it: nothing of that name stands in the script, nor in the files
+    next to it that the script may take its parser from. Of a launcher or a package, whose source is not looked for,
     only the value tells: nothing else writes profiles.
     """
     names = strays(found, known)
@@ -75,7 +75,7 @@ def note_strays(found: Split, known: Iterable[str]) -> None:
 
 
 def strays(found: Split, known: Iterable[str]) -> list[str]:
-    """Those options, each once."""
+    """Find those options, each once."""
     ours, words = set(known) - {"-h", "--help"}, found.words[1:]
     given = [word.partition("=") for word in words]
     values = [value if equals else after for (_, equals, value), after in zip(given, [*words, ""][1:], strict=True)]
@@ -90,11 +90,11 @@ def strays(found: Split, known: Iterable[str]) -> list[str]:
 
 _PROFILE = ".stash.json"
 _MOST_SOURCE = 4 << 20
-"""Bytes that are read: who has more beside his script is not told."""
+"""Bytes that are read: with more than that next to the script, no note is printed."""
 
 
 def _source(found: Split) -> str | None:
-    """The script with what lies beside it; ``None`` if it is no file of Python, or too much to read."""
+    """The script and the files next to it; ``None`` if it is no file of Python, or too much to read."""
     script = Path(found.words[0])
     if found.kind != "script" or script.suffix != ".py":
         return None
@@ -140,12 +140,12 @@ class ProfileCommand(OneCommand):
 # What was to be read there is lost, and nothing else: a measurement goes on, and its profile is saved. So it is
 # with letters that the terminal's encoding does not have, which are written as escapes.
 
-_NOBODY_READS = (errno.EPIPE, errno.EIO)
+_READER_GONE = (errno.EPIPE, errno.EIO)
 
 
 @contextmanager
 def readers_may_leave() -> Iterator[None]:
-    """Within the block, writing to nobody is no error; streams that are no files (a test's) are left as they are."""
+    """Within the block, writing to a closed pipe is no error; streams that are no files stay as they are."""
     before = {"stdout": sys.stdout, "stderr": sys.stderr}
     for name, stream in before.items():
         try:
@@ -167,12 +167,12 @@ def readers_may_leave() -> Iterator[None]:
 
 
 class _Unread(io.FileIO):
-    """A file that takes what nobody reads."""
+    """A file that accepts writes after its reader has left."""
 
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
-            if error.errno not in _NOBODY_READS:
+            if error.errno not in _READER_GONE:
                 raise
             return memoryview(data).nbytes

@@ -1,7 +1,7 @@
 """Elements of HTML and SVG: the one place of ``show`` that writes markup, so that no text can become any.
 
 Names of elements and attributes come from code; whatever stands in them is made printable and escaped, unless it was
-built here. A link leads within the page or to a file beside it, never to a scheme. Knows nothing of what is shown.
+built here. A link leads within the page or to a file next to it, never to a scheme. Knows nothing of what is shown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A report's page as one HTML file that needs nothing beside it: no network, no fonts, no library of scripts.
+"""A report's page as one HTML file that needs nothing else: no network, no fonts, no library of scripts.
 
 Every text is made printable and escaped by the template engine; the policy in the page lets no script or style run
 but its own. Arranges, and computes nothing.

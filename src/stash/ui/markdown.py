@@ -1,7 +1,7 @@
 """A page as GitHub's Markdown, for a pull request or a ticket: verdict, bar, tables; the chapters in folds.
 
 Charts are left out, their tables are not, unless a chapter has the same one. Whatever comes from an artefact is
-escaped, so that a host's name makes no link, mentions nobody and opens no tag.
+escaped, so that a host's name makes no link, mentions no user and opens no tag.
 """
 
 from __future__ import annotations

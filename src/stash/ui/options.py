@@ -111,7 +111,7 @@ class Options:
         """Raise UserError for options that contradict each other."""
 
     def given(self, *names: str) -> list[str]:
-        """Of these fields, which have no default value, those that were given: as the options are called."""
+        """Name those of these fields, none with a default, that were given, as the options are called."""
         known = declarations(type(self))
         return [
             known[name].name(name) for name in names if getattr(self, name) not in (None, (), known[name].default)
@@ -139,7 +139,7 @@ def read_as(name: str, read: Callable[[str], Any], text: str) -> Any:
 
 
 def declarations(model: type) -> dict[str, Option]:
-    """Of each field of a model, how it is given."""
+    """Find how each field of a model is given."""
     if model not in _KNOWN:
         assert is_dataclass(model)
         _KNOWN[model] = {each.name: each.metadata[_KEY] for each in fields(model) if _KEY in each.metadata}

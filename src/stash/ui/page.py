@@ -73,7 +73,7 @@ class Page:
     """The file, or how many."""
     subtitle: tuple[str, ...] = ()
     verdict: tuple[str, ...] = ()
-    """What is said first, a sentence or two each."""
+    """The first sentences of the page, one or two each."""
     bar: tuple[Row, ...] = ()
     """The known parts of a whole, like the stalls of a step; those below zero have no place in it."""
     bar_title: str = ""

@@ -182,10 +182,10 @@ def _blocks(page: Page, width: int, plain: bool) -> Iterator[list[Text]]:
 
 def _head(page: Page, width: int) -> list[Text]:
     """On one line, or the subtitle below the title."""
-    beside = "  ·  " if width >= 100 else " · "
+    separator = "  ·  " if width >= 100 else " · "
     line = Text(" " * INDENT).append(page.title, style="bold")
     for part in page.subtitle:
-        line.append(beside, style="dim").append(part)
+        line.append(separator, style="dim").append(part)
     if len(line.plain) <= width:
         return [line]
     return [*paragraph(page.title, width, bold=True), *paragraph(" · ".join(page.subtitle), width)]

@@ -1,4 +1,4 @@
-"""One answered question: a forecast beside its measurement, what limits it, and what the profile cannot answer."""
+"""One answered question: a forecast next to its measurement, what limits it, and what the profile cannot answer."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class Diminishing:
     gain: float
 
 
-def next_bottleneck(told: Forecast) -> Stall:
+def next_bottleneck(forecast: Forecast) -> Stall:
     """The largest stall of the forecast, or compute where all are small."""
-    stalls = [stall for stall in told.breakdown.stalls if stall.name != "compute"]
-    largest = max(stalls, key=lambda stall: stall.seconds, default=told.breakdown.stalls[0])
-    return largest if largest.share >= SMALL_SHARE else told.breakdown.stalls[0]
+    stalls = [stall for stall in forecast.breakdown.stalls if stall.name != "compute"]
+    largest = max(stalls, key=lambda stall: stall.seconds, default=forecast.breakdown.stalls[0])
+    return largest if largest.share >= SMALL_SHARE else forecast.breakdown.stalls[0]
 
 
 def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
-    """For each changed number: from which value on doubling it stops to pay, all other changes as they are.
+    """Find, for each changed number, from which value on doubling it stops to pay, all other changes as they are.
 
     Counted in samples per second, from the value asked for downwards or upwards; what never stops is left out.
     """
@@ -85,17 +85,17 @@ def _stops(base: Base, wanted: Alteration, name: str, value: float) -> float | N
 
 def _speed(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
     try:
-        told = what_if(base, wanted.changed(**{name: value}))
+        forecast = what_if(base, wanted.changed(**{name: value}))
     except UserError:
         return None
-    if lost(base, told):
+    if lost(base, forecast):
         return None
-    return told.breakdown.samples_per_second or 1 / told.breakdown.step_seconds
+    return forecast.breakdown.samples_per_second or 1 / forecast.breakdown.step_seconds
 
 
-def effects_on_training(base: Base, wanted: Alteration, told: Forecast) -> Iterator[str]:
+def effects_on_training(base: Base, wanted: Alteration, forecast: Forecast) -> Iterator[str]:
     """What the changes do to training itself: one sentence each."""
-    before, after = base.breakdown.samples_per_step, told.breakdown.samples_per_step
+    before, after = base.breakdown.samples_per_step, forecast.breakdown.samples_per_step
     if before and after and round(before) != round(after):
         yield (
             f"a step trains {after:,.0f} samples instead of {before:,.0f}, so tune the learning rate again; an epoch "
@@ -182,14 +182,14 @@ def unanswered(profile: Profile) -> tuple[Unanswered, ...]:
 
 
 def _why(profile: Profile, name: str) -> str:
-    said = profile.workload.unrecorded.get(name)
-    if said is not None:
-        return said
+    reason = profile.workload.unrecorded.get(name)
+    if reason is not None:
+        return reason
     newer = bool(profile.workload.unrecorded) or any(fact.recorded(profile) for fact in _FACTS)
     return _UNSEEN if newer else _OLD
 
 
-# One answered question: a forecast beside its measurement, with all that is said of the two.
+# One answered question: a forecast next to its measurement, and everything reported about the two.
 #
 # Gathers what the forecast and the limits above tell, for whoever shows it.
 
@@ -202,10 +202,10 @@ class WhatIf:
     typed: Mapping[str, str]
     """Options as they were given, by name."""
     measured: Breakdown
-    told: Forecast
+    forecast: Forecast
     lost: tuple[Missing, ...]
-    """Stalls that the profile tells and nobody can predict there: then the step is at least what the others add up
-    to."""
+    """Stalls that the profile has and that cannot be predicted there: then the step is at least what the others
+    add up to."""
     next: Stall
     enough: tuple[Diminishing, ...]
     data: Suffices | None
@@ -236,29 +236,29 @@ def taken_for(base: Base, wanted: Alteration) -> Base:
 def answered(base: Base, wanted: Alteration) -> WhatIf:
     """The whole answer to one question; raises UserError."""
     profiled, base = base, taken_for(base, wanted)
-    told = what_if(base, wanted)
-    if wanted.transport == "rdma" and told.target.talks_over == CALLED["tcp"]:
+    forecast = what_if(base, wanted)
+    if wanted.transport == "rdma" and forecast.target.talks_over == CALLED["tcp"]:
         raise UserError(
-            f"--transport {wanted.texts['transport']}: {told.target.name} has neither EFA nor InfiniBand in the "
+            f"--transport {wanted.texts['transport']}: {forecast.target.name} has neither EFA nor InfiniBand in the "
             "catalog; leave it out for sockets"
         )
-    unknown = lost(base, told)
+    unknown = lost(base, forecast)
     return WhatIf(
         workload=base.profile.workload.name,
         typed=wanted.texts,
         measured=base.breakdown,
-        told=told,
+        forecast=forecast,
         lost=unknown,
-        next=next_bottleneck(told),
+        next=next_bottleneck(forecast),
         enough=() if unknown else diminishing(base, wanted),
         data=suffices(base, wanted),
-        fit=memory_fit(base, wanted, told),
+        fit=memory_fit(base, wanted, forecast),
         on_device=base.target.device is not None,
-        training=tuple(effects_on_training(base, wanted, told)),
+        training=tuple(effects_on_training(base, wanted, forecast)),
         unanswered=unanswered(base.profile),
         as_measured=bool(wanted.names)
-        and told.target == base.target
-        and all(part.origin == "measured" for part in told.grounds),
-        devices=(base.target.devices, told.target.devices),
+        and forecast.target == base.target
+        and all(part.origin == "measured" for part in forecast.grounds),
+        devices=(base.target.devices, forecast.target.devices),
         taken_for=base.target.machine if base is not profiled else None,
     )

@@ -35,23 +35,23 @@ _MAX_SOURCE = 90
 
 def page(answer: WhatIf) -> Page:
     """The answer, every stall as it was and as it would be, the facts that this rests on, and what limits it next."""
-    scale = scale_for(max(answer.measured.step_seconds, answer.told.breakdown.step_seconds), SECONDS, 4)
+    scale = scale_for(max(answer.measured.step_seconds, answer.forecast.breakdown.step_seconds), SECONDS, 4)
     typed = listed([f"{name} {text}" for name, text in answer.typed.items()], most=20)
-    target = answer.told.target
+    target = answer.forecast.target
     return Page(
         title=answer.workload,
         subtitle=(f"what if {typed}" if typed else "as it was measured",),
         verdict=(_verdict(answer, scale),),
         grids=(_forecast(answer, scale),),
         chapters=(Chapter("why", "Why, and what comes next", facts=tuple(_facts(answer)), brief=True),),
-        warnings=answer.told.beyond,
+        warnings=answer.forecast.beyond,
         footer=f"{target.nodes} × {target.devices} ranks, machines {target.name}; 95 % intervals from "
-        f"{answer.told.draws} draws of every uncertain fact",
+        f"{answer.forecast.draws} draws of every uncertain fact",
     )
 
 
 def _verdict(answer: WhatIf, scale: Scale) -> str:
-    before, after = answer.measured.step, answer.told.breakdown.step
+    before, after = answer.measured.step, answer.forecast.breakdown.step
     if answer.lost:
         names = listed([item.name for item in answer.lost])
         known, now = f"{_number(after, scale)} {scale.unit}", f"{_number(before, scale)} {scale.unit}"
@@ -70,7 +70,7 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
         f"The step would take {_number(after, scale)} {scale.unit} instead of {_number(before, scale)} {scale.unit} "
         f"({after.value / before.value - 1:+.1%})"
     )
-    was, would = answer.measured.samples_per_second, answer.told.breakdown.samples_per_second
+    was, would = answer.measured.samples_per_second, answer.forecast.breakdown.samples_per_second
     if was and would:
         text += f": {pace(would)} samples/s instead of {pace(was)}, {_times(would / was)}"
     profiled, asked = answer.devices
@@ -85,21 +85,21 @@ def _times(ratio: float) -> str:
 
 def _forecast(answer: WhatIf, scale: Scale) -> Grid:
     """Every stall and the step: as it was, as it would be, what lies between, and where the prediction comes from."""
-    parts = {part.stall: part for part in answer.told.grounds}
-    reasons = {item.name: item.why for item in answer.told.breakdown.skipped}
+    parts = {part.stall: part for part in answer.forecast.grounds}
+    reasons = {item.name: item.why for item in answer.forecast.breakdown.skipped}
     lost = {item.name for item in answer.lost}
     rows = []
     for name in STALLS:
-        before, after = answer.measured.stall(name), answer.told.breakdown.stall(name)
+        before, after = answer.measured.stall(name), answer.forecast.breakdown.stall(name)
         if before is not None or after is not None or name in lost:
             origin = parts[name].origin if name in parts else reasons.get(name, "")
             if after is not None and after.time.low is None and name in parts:
                 origin = "; ".join(filter(None, (origin, _blind(parts[name]))))
             rows.append(_row(name, before.time if before else None, after.time if after else None, origin, scale))
     origin = "at least" if answer.lost else ""
-    if answer.told.breakdown.step.low is None:
+    if answer.forecast.breakdown.step.low is None:
         origin = "; ".join(filter(None, (origin, "no interval, as one above has none")))
-    rows.append(_row("step", answer.measured.step, answer.told.breakdown.step, origin, scale))
+    rows.append(_row("step", answer.measured.step, answer.forecast.breakdown.step, origin, scale))
     head = ("measured", f"predicted, {scale.unit}", "change", "from")
     return Grid("", head, tuple(rows), frozenset({0, 4}), prose=True, total=True, first="stall")
 
@@ -129,7 +129,7 @@ def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
     yield from _whys(answer)
     for item in answer.lost:
         yield item.name, f"unknown: {item.why}"
-    over = answer.told.target.talks_over
+    over = answer.forecast.target.talks_over
     if over is not None:
         others = "" if over != "sockets" else "; `--transport efa` or `infiniband` where they have it"
         yield "transport", f"between nodes over {over}{others}"
@@ -146,7 +146,7 @@ def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
 def _whys(answer: WhatIf) -> Iterator[tuple[str, str]]:
     """The facts that each changed stall rests on, every fact once; latencies are left out."""
     seen: set[str] = set()
-    for part in answer.told.grounds:
+    for part in answer.forecast.grounds:
         if part.origin == "measured":
             continue
         known = [fact for fact in part.facts if not fact.about.startswith("latency")]
@@ -183,7 +183,7 @@ def _next(answer: WhatIf) -> str:
     stall = answer.next
     if stall.name == "compute":
         return f"compute limits the step, {stall.share:.0%} of it: every stall is small"
-    gone = 1 - stall.seconds / answer.told.breakdown.step_seconds
+    gone = 1 - stall.seconds / answer.forecast.breakdown.step_seconds
     return (
         f"{stall.name} limits the step next, {format_seconds(stall.seconds)} of it ({stall.share:.0%}); "
         f"without it a step would be {1 / gone:.2f} times as fast"
@@ -222,7 +222,7 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
     cores = "" if not found.cores_per_rank else f" on {found.cores_per_rank:.2g} cores"
     makes = "makes" if found.workers == 1 else "make"
     parts = [f"{masks}{cores} {makes} samples as fast as devices train"]
-    prep = answer.told.breakdown.stall("prep")
+    prep = answer.forecast.breakdown.stall("prep")
     if prep is not None and prep.share >= SMALL_SHARE and _enough_workers(found):
         parts.append(
             f"it has {found.workers_now}, so the {format_seconds(prep.seconds)} of prep are what loading slows "
@@ -275,15 +275,15 @@ _NOTHING = 1e-12
 
 
 def document(answer: WhatIf) -> dict[str, Any]:
-    """Of one answer; seconds per step, samples per second, base units; what is not known is null."""
-    told = answer.told
+    """Write one answer as JSON; seconds per step, samples per second, base units; what is not known is null."""
+    forecast = answer.forecast
     return {
         "schema": SCHEMA,
         "workload": answer.workload,
         "changes": {document_name(option): text for option, text in answer.typed.items()},
-        "target": told.target.model_dump(mode="json"),
+        "target": forecast.target.model_dump(mode="json"),
         "measured": _measured(answer.measured),
-        "forecast": {**_forecast_document(told), "unknown": [item.model_dump() for item in answer.lost]},
+        "forecast": {**_forecast_document(forecast), "unknown": [item.model_dump() for item in answer.lost]},
         "next": answer.next.name,
         "enough": [
             {"option": stop.option, "value": _short(stop.value), "gain": stop.gain} for stop in answer.enough
@@ -303,7 +303,7 @@ def document(answer: WhatIf) -> dict[str, Any]:
 def sweep_document(
     workload: str, typed: dict[str, str], over: Sequence[SweptOption], points: Sequence[Point]
 ) -> dict[str, Any]:
-    """Of a sweep: one forecast a point, null where there is none, with the reason."""
+    """Write a sweep as JSON: one forecast a point, null where there is none, with the reason."""
     return {
         "schema": SCHEMA,
         "workload": workload,
@@ -312,7 +312,7 @@ def sweep_document(
         "points": [
             {
                 "values": dict(zip((document_name(axis.option) for axis in over), point.texts, strict=True)),
-                "forecast": None if point.told is None else _forecast_document(point.told),
+                "forecast": None if point.forecast is None else _forecast_document(point.forecast),
                 "why": point.why,
             }
             for point in points
@@ -320,14 +320,14 @@ def sweep_document(
     }
 
 
-def _forecast_document(told: Forecast) -> dict[str, Any]:
+def _forecast_document(forecast: Forecast) -> dict[str, Any]:
     """The forecast alone."""
-    breakdown, grounds = told.breakdown, {part.stall: part for part in told.grounds}
+    breakdown, grounds = forecast.breakdown, {part.stall: part for part in forecast.grounds}
     return {
         "step_seconds": _ends(breakdown.step),
         "samples_per_second": _short(breakdown.samples_per_second),
         "samples_per_step": _short(breakdown.samples_per_step),
-        "origin": told.origin,
+        "origin": forecast.origin,
         "stalls": [
             {
                 "name": stall.name,
@@ -339,9 +339,9 @@ def _forecast_document(told: Forecast) -> dict[str, Any]:
             }
             for stall in breakdown.stalls
         ],
-        "beyond": list(told.beyond),
-        "draws": told.draws,
-        "seed": told.seed,
+        "beyond": list(forecast.beyond),
+        "draws": forecast.draws,
+        "seed": forecast.seed,
     }
 
 

@@ -63,11 +63,11 @@ def suffices(base: Base, wanted: Alteration = AS_IT_IS) -> Suffices | None:
     """DS-Analyzer's questions for the job with these changes; ``None`` where its pipeline is unknown."""
     if base.loading is None:
         return None
-    told = what_if(base, wanted)
+    forecast = what_if(base, wanted)
     after = passes(base.profile, base.breakdown, wanted)
-    pipeline = pipeline_of(base, base.loading, told.target, wanted, after)
-    trains = told.breakdown.step_seconds - told.breakdown.seconds(*DATA_STALLS)
-    return what_suffices(pipeline, base.loading, trains, told.target.nodes)
+    pipeline = pipeline_of(base, base.loading, forecast.target, wanted, after)
+    trains = forecast.breakdown.step_seconds - forecast.breakdown.seconds(*DATA_STALLS)
+    return what_suffices(pipeline, base.loading, trains, forecast.target.nodes)
 
 
 def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, nodes: int) -> Suffices:
@@ -131,10 +131,10 @@ class SweptOption:
 
 @dataclass(frozen=True)
 class Point:
-    """One forecast of a sweep; ``told`` is ``None`` where there is none, and ``why`` says it."""
+    """One forecast of a sweep; ``forecast`` is ``None`` where there is none, and ``why`` says it."""
 
     texts: tuple[str, ...]
-    told: Forecast | None
+    forecast: Forecast | None
     why: str | None = None
 
 
@@ -162,13 +162,13 @@ def sweep(base: Base, wanted: Alteration, over: Sequence[SweptOption]) -> tuple[
         fields = [field_of(axis.option) for axis in over]
         here = {name: parse(name, text) for name, text in zip(fields, texts, strict=True)}
         points.append(_point(base, texts, wanted.changed(**here)))
-    if all(point.told is None for point in points):
+    if all(point.forecast is None for point in points):
         raise UserError(points[0].why or "no point of that sweep can be predicted")
     return tuple(points)
 
 
 def _refuse_unknown_names(base: Base, over: Sequence[SweptOption]) -> None:
-    """Raise UserError for a name that is nobody's: a mistake, and no point that cannot be predicted."""
+    """Raise UserError for an unknown name: that is a mistake, not a point that cannot be predicted."""
     for axis in over:
         for text in axis.texts:
             if axis.option == "instance":
@@ -179,11 +179,11 @@ def _refuse_unknown_names(base: Base, over: Sequence[SweptOption]) -> None:
 
 def _point(base: Base, texts: tuple[str, ...], wanted: Alteration) -> Point:
     try:
-        told = what_if(base, wanted)
+        forecast = what_if(base, wanted)
     except UserError as error:
         return Point(texts, None, str(error))
-    unknown = lost(base, told)
-    return Point(texts, None, unknown[0].why) if unknown else Point(texts, told)
+    unknown = lost(base, forecast)
+    return Point(texts, None, unknown[0].why) if unknown else Point(texts, forecast)
 
 
 def _axis(text: str) -> SweptOption:

@@ -56,7 +56,7 @@ class ShownSweep(NamedTuple):
         return Interval(value=samples / step.value, low=low if known else None, high=high if known else None)
 
     def text(self, forecast: Forecast) -> str:
-        """It with its interval, in the unit of ``scale``."""
+        """Write it with its interval, in the unit of ``scale``."""
         found = self.drawn(forecast)
         return f"{self.scale.number(found.value)} {plus_minus(found, self.scale)}"
 
@@ -70,7 +70,7 @@ def swept(
     measured_step: float,
 ) -> ShownSweep:
     """The sweep in its units."""
-    known = [point.told.breakdown for point in points if point.told is not None]
+    known = [point.forecast.breakdown for point in points if point.forecast is not None]
     rated = bool(known) and measured_rate is not None and all(each.samples_per_second for each in known)
     steps = scale_for(max((each.step_seconds for each in known), default=1.0), SECONDS, 4)
     rates = scale_for(max((each.samples_per_second or 0.0 for each in known), default=1.0), _RATE, 3)
@@ -79,7 +79,7 @@ def swept(
 
 
 def page(found: ShownSweep) -> Page:
-    """The curves; a terminal draws one beside its table, and of two options shows a table of both."""
+    """The curves; a terminal draws one next to its table, and of two options shows a table of both."""
     chart, several = _chart(found), len(found.over) > 1
     return Page(
         title=found.workload,
@@ -97,7 +97,7 @@ def _beyond(points: Sequence[Point]) -> list[str]:
     """Each sentence once, with the first point that needs it."""
     found: dict[str, str] = {}
     for point in points:
-        for sentence in point.told.beyond if point.told is not None else ():
+        for sentence in point.forecast.beyond if point.forecast is not None else ():
             kind = "".join(letter for letter in sentence if not letter.isdigit())
             found.setdefault(kind, f"from {' and '.join(point.texts)} on: {sentence}")
     return list(found.values())
@@ -106,7 +106,7 @@ def _beyond(points: Sequence[Point]) -> list[str]:
 def _unknown(points: Sequence[Point]) -> list[str]:
     found: dict[str, list[str]] = {}
     for point in points:
-        if point.told is None and point.why is not None:
+        if point.forecast is None and point.why is not None:
             found.setdefault(point.why, []).append(" and ".join(point.texts))
     return [f"unknown at {listed(texts)}: {why}" for why, texts in found.items()]
 
@@ -120,7 +120,7 @@ def _of_both(found: ShownSweep) -> Grid:
     """Rows are the first option, columns the second."""
     first, second = found.over
     cells = {
-        point.texts: "unknown" if point.told is None else found.scale.number(found.drawn(point.told).value)
+        point.texts: "unknown" if point.forecast is None else found.scale.number(found.drawn(point.forecast).value)
         for point in found.points
     }
     rows = tuple((row, *(cells[row, column] for column in second.texts)) for row in first.texts)
@@ -130,7 +130,7 @@ def _of_both(found: ShownSweep) -> Grid:
 def _chart(found: ShownSweep) -> Chart:
     """What was measured is a line across."""
     x, places = _across(found.over[0])
-    known = [found.drawn(point.told) for point in found.points if point.told is not None]
+    known = [found.drawn(point.forecast) for point in found.points if point.forecast is not None]
     unit = found.scale.unit
     y = ruler(
         [found.measured, *(end for each in known for end in (each.value, each.low, each.high))],
@@ -144,7 +144,9 @@ def _chart(found: ShownSweep) -> Chart:
         by_name.setdefault(name, []).append(point)
     for number, (name, points) in enumerate(by_name.items()):
         series = CURVES[number % len(CURVES)]
-        at = tuple(_place(found, name, point, point.told, places) for point in points if point.told is not None)
+        at = tuple(
+            _place(found, name, point, point.forecast, places) for point in points if point.forecast is not None
+        )
         curves.append(PlotCurve(series, at, line=True, ribbon=True))
         keys += [Legend(series, name)] if name else []
     most = max((end for each in known for end in (each.value, each.high) if end is not None), default=0.0)
@@ -193,13 +195,13 @@ def _table(found: ShownSweep, most: float) -> Grid:
     rows: list[tuple[str, ...]] = []
     strips: list[tuple[float, float, float] | None] = []
     for point in found.points:
-        if point.told is None:
+        if point.forecast is None:
             rows.append((*point.texts, "unknown", "", ""))
             strips.append(None)
             continue
-        limit, drawn = next_bottleneck(point.told), found.drawn(point.told)
-        step = found.steps.number(point.told.breakdown.step_seconds)
-        rows.append((*point.texts, found.text(point.told), step, f"{limit.name} {limit.share:.0%}"))
+        limit, drawn = next_bottleneck(point.forecast), found.drawn(point.forecast)
+        step = found.steps.number(point.forecast.breakdown.step_seconds)
+        rows.append((*point.texts, found.text(point.forecast), step, f"{limit.name} {limit.share:.0%}"))
         ends = (drawn.value if end is None else end for end in (drawn.low, drawn.value, drawn.high))
         low, middle, high = (end / most for end in ends)
         strips.append((low, middle, high))

@@ -24,7 +24,7 @@ from tests.faults.case import Case, Expected, Room
 
 MEMORY = Path("/sys/fs/cgroup/memory")
 USER = 65534
-"""Whom Debian calls nobody."""
+"""The user that Debian calls nobody."""
 AS_USER = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
 SYSTEM_PYTHON = "/usr/bin/python3"
 LOG = ("stash-*",)

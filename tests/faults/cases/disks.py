@@ -115,7 +115,7 @@ def planted(name: str) -> Callable[[Room], None]:
 
 
 def precious(then: Callable[[Outcome, Room], str | None]) -> Callable[[Outcome, Room], str | None]:
-    """Nobody wrote to the file that a link led to."""
+    """The file that a link led to was not written to."""
 
     def check(outcome: Outcome, room: Room) -> str | None:
         path = room.outside / "precious"

@@ -145,14 +145,14 @@ def spent_at_most(seconds: float) -> Callable[[Outcome, Room], str | None]:
 
 
 def slow_jobs() -> Iterator[Case]:
-    said = ("a round takes about",)
+    expected = ("a round takes about",)
     yield Case("environments", "steps of 4 s and a budget of 5 s", ("slow.py", "--step", "4"), ("--budget", "5"),
-               check=spent_at_most(7 * 4), expected=Expected(says=said, rounds=1, seconds=120))  # fmt: skip
+               check=spent_at_most(7 * 4), expected=Expected(says=expected, rounds=1, seconds=120))  # fmt: skip
     yield Case("environments", "batches of 4 s and a budget of 5 s", ("slow.py", "--batch", "4"), ("--budget", "5"),
-               check=spent_at_most(9 * 4), expected=Expected(says=said, rounds=1, seconds=120))  # fmt: skip
+               check=spent_at_most(9 * 4), expected=Expected(says=expected, rounds=1, seconds=120))  # fmt: skip
     yield Case("environments", "batches of 4 s by two workers and a budget of 5 s",
                ("slow.py", "--batch", "4", "--workers", "2"), ("--budget", "5"),
-               check=spent_at_most(16 * 4), expected=Expected(says=said, rounds=1, seconds=150))  # fmt: skip
+               check=spent_at_most(16 * 4), expected=Expected(says=expected, rounds=1, seconds=150))  # fmt: skip
     for context in ("spawn", "forkserver"):
         for persistent in ((), ("--persistent",)):
             kept = "workers that persist" if persistent else "workers for an epoch"

@@ -164,8 +164,8 @@ def _put(file: str, content: Content) -> Callable[[Room], None]:
 
 
 def _short(outcome: Outcome, room: Room) -> str | None:
-    said = len(outcome.stdout) + len(outcome.stderr)
-    return f"{said} characters were printed" if said > 60_000 else None
+    output = len(outcome.stdout) + len(outcome.stderr)
+    return f"{output} characters were printed" if output > 60_000 else None
 
 
 def _refused(rows: tuple[tuple[str, str, Content, str], ...], *words: str, fast: int = 5) -> Iterator[Case]:

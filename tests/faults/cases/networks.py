@@ -208,7 +208,7 @@ REFUSED = [
         refused(f"the meeting point {place}", f"--nnodes 2 --node-rank 0 --rdzv-endpoint {place}", "as HOST:PORT")
         for place in ("10.0.0.1", ":29500", "10.0.0.1:0", "10.0.0.1:99999")
     ),
-    refused("a host that nobody knows", f"--nnodes 2 --rdzv-endpoint no.such.host.invalid:29501 {SECRET}",
+    refused("a host that does not resolve", f"--nnodes 2 --rdzv-endpoint no.such.host.invalid:29501 {SECRET}",
             "there is no host of that name"),
     Case("networks", "a port that another program holds", program=taken_port,
          expected=failed("port for the ranks' rendezvous is already in use", rounds=None)),

@@ -36,7 +36,7 @@ FAILURES = {
 """When; of each moment those failures that can look different then."""
 
 
-def told(run: Started, room: Room) -> None:
+def fail_after_a_round(run: Started, room: Room) -> None:
     """Let it fail once a round is done."""
     run.wait_for("round 1 done")
     (room.work / "now").touch()
@@ -57,7 +57,7 @@ def case(name: str, how: str, when: str, says: str, *more: str, pace: Pace = "sl
     return Case(
         "scripts", name, ("fails.py", "--how", how, "--when", when, *more),
         (*ONE, *FOREVER) if later else ONE,
-        act=told if later else None,
+        act=fail_after_a_round if later else None,
         check=only_the_log,
         expected=Expected((1,), (says,), rounds=1 if later else None, writes=("now",), leaves=("stash-*",)),
         pace=pace,
@@ -112,7 +112,7 @@ CASES = [
     case("a hint about memory before it exits", "_exit", "step", "ended with exit code 5", "--chatter", "hint"),
     case("a hint about memory before it raises", "raise", "step", "data ended at sample 7", "--chatter", "hint"),
     case("a progress bar of 4 MB before it exits", "_exit", "step", "ended with exit code 5", "--chatter", "bar"),
-    Case("scripts", "an exception in a thread that nobody minds", ("fails.py", "--how", "thread", "--when", "step"),
+    Case("scripts", "an exception in a thread that no other joins", ("fails.py", "--how", "thread", "--when", "step"),
          expected=Expected(rounds=1)),
     _refused("a script that is not there", ("trian.py",), r"there is no script trian.py; did you mean train.py"),
     _refused("a folder for a script", ("jumping",), "jumping is a folder"),

@@ -169,25 +169,25 @@ def _compared(path: Path) -> list[str]:
         return _probe(redacted(found))
     whole = build(CALM)
     runs = {"whole": attribute(whole, "whole.stash.json"), "changed": attribute(found, str(path))}
-    said = []
+    texts = []
     for before, after in (("whole", "changed"), ("changed", "whole")):
         sides = [[found if name == "changed" else whole] for name in (before, after)]
         names = (found.workload.name, (before,), (after,))
-        told = (
+        compared = (
             compare([runs[before]], [runs[after]]),
             names,
             changed(*sides),
             incomparable(*sides),
             network_stall(*sides),
         )
-        said += [strict_json(comparison_page.document(*told)), terminal.render(comparison_page.page(*told))]
+        texts += [strict_json(comparison_page.document(*compared)), terminal.render(comparison_page.page(*compared))]
     decisions = [
         held(parse("--max", "step=250ms"), [runs["changed"]]),
         not_slower(parse_slower("5%"), [runs["whole"]], [runs["changed"]]),
         required(parse_requirement("ranks=2"), {"changed": found}),
     ]
     return [
-        *said,
+        *texts,
         *_profile(redacted(found), path),
         junit.render(decisions, found.workload.name),
         render([exported(found)]),
@@ -199,8 +199,8 @@ def _stored(path: Path) -> list[str]:
     opened = needed(str(path.parent))
     there = [path.name]
     rows = [*opened.rows(there)]
-    said = [strict_json([*rows, *opened.blocks(there)])]
-    said += [printable(str(each)) for each in (*verify(opened)[1], *opened.unreadable.values())]
+    texts = [strict_json([*rows, *opened.blocks(there)])]
+    texts += [printable(str(each)) for each in (*verify(opened)[1], *opened.unreadable.values())]
     lines = [each["artefacts"][0] for each in rows]
     console = Console(width=120, color_system=None)
     with console.capture() as capture:
@@ -208,7 +208,7 @@ def _stored(path: Path) -> list[str]:
     kept = needed(str(path.parent / "kept"))
     name = kept.put(path.read_bytes(), path.name)
     kept.load(kept.find(name[17:30]))
-    return [*said, capture.get()]
+    return [*texts, capture.get()]
 
 
 def _digest(path: Path) -> list[str]:

@@ -32,7 +32,7 @@ def problem_with(read: Reader, path: Path) -> str | None:
     """What is wrong with what comes of reading the file at ``path``; ``None`` if it is read or well refused."""
     try:
         with _limited():
-            said = read(path)
+            parsed = read(path)
     except StashError as error:
         return None if len(str(error)) <= MAX_SAID else f"an error of {len(str(error))} characters"
     except TooLong:
@@ -42,7 +42,7 @@ def problem_with(read: Reader, path: Path) -> str | None:
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}: {str(error)[:200]}"
-    return next((wrong for text in said if (wrong := _wrong(text)) is not None), None)
+    return next((wrong for text in parsed if (wrong := _wrong(text)) is not None), None)
 
 
 def _wrong(text: str) -> str | None:

@@ -116,6 +116,6 @@ def test_a_store_of_changed_files_is_listed_asked_and_verified(
         with pytest.raises(SystemExit) as ended:
             main()
         assert (ended.value.code or 0) == code, words
-    said = capsys.readouterr()
-    assert "files are not" in said.out
-    assert "Traceback" not in said.err
+    printed = capsys.readouterr()
+    assert "files are not" in printed.out
+    assert "Traceback" not in printed.err

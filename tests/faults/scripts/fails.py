@@ -102,7 +102,7 @@ while True:
         optimizer.step()
         time.sleep(0.01)
         taken += 1
-        told = (args.when == "step" and taken == 5) or (args.when == "later" and Path("now").exists())
-        if told and args.rank == RANK and not failed:
+        due = (args.when == "step" and taken == 5) or (args.when == "later" and Path("now").exists())
+        if due and args.rank == RANK and not failed:
             failed = True
             fail()

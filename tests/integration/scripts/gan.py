@@ -1,4 +1,4 @@
-"""Two models, two optimizers: the critic steps twice for each step of the generator; nobody holds the loader."""
+"""Two models, two optimizers: the critic steps twice for each step of the generator; no variable holds the loader."""
 
 import sys
 

@@ -26,7 +26,7 @@ class Named(ArrayFolder):
 
 
 class RandomGroups:
-    """Batches of neighbouring samples, in random order; how many follow nobody knows."""
+    """Batches of neighbouring samples, in random order; how many follow is unknown."""
 
     def __init__(self, samples: int, batch: int, rank: int) -> None:
         self.samples, self.batch, self.random = samples, batch, random.Random(rank)

@@ -16,7 +16,7 @@ from torch.multiprocessing import spawn
 STEPS, SKIPPED = 8, 2
 
 
-def train(rank: int, folder: str, said: str = "") -> None:
+def train(rank: int, folder: str, note: str = "") -> None:
     model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(4)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     ends, short = [time.process_time()], Path(folder, "short").exists()
@@ -27,14 +27,14 @@ def train(rank: int, folder: str, said: str = "") -> None:
         ends.append(time.process_time())
         if len(ends) == STEPS + 1:
             steps = [after - before for before, after in itertools.pairwise(ends)][SKIPPED:]
-            told = {
+            variables = {
                 "environment": dict(os.environ),
                 "threads": torch.get_num_threads(),
                 "words": sys.argv[1:],
-                "input": said,
+                "input": note,
                 "step": min(steps),
             }
-            Path(folder, f"{os.getpid()}.json").write_text(json.dumps(told))
+            Path(folder, f"{os.getpid()}.json").write_text(json.dumps(variables))
 
 
 if __name__ == "__main__":

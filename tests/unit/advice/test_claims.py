@@ -95,7 +95,7 @@ def test_as_narrow_as_is_decisive_every_open_stall_is_decided(profile):
 
 
 @pytest.mark.parametrize("step", [0.0, -5.0])
-def test_what_nobody_disputes_is_not_disputed_however_long_a_step_is(step):
+def test_what_is_undisputed_is_not_disputed_however_long_a_step_is(step):
     breakdown = attribute(build(flat(solo=0.1, crowd=0.12, node=0.15)))
     found = may_claim(breakdown.model_copy(update={"step_seconds": step}))
     assert found.disputed == ()

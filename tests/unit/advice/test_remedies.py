@@ -36,7 +36,7 @@ def test_a_larger_batch_saves_for_as_many_samples_and_says_what_it_costs():
     ) in text
     assert "the first 3 backward passes; saves about 75.0 ms for every 16 samples (37%). The effective batch" in text
     unknown = steps_for(build(times, batch=None, collectives=exchanges(0.1), workload=WORK))
-    assert "twice the samples. The effective batch grows" in unknown  # of how many samples, nobody knows
+    assert "twice the samples. The effective batch grows" in unknown  # the number of samples is unknown
 
 
 WORK = {"parameter_bytes": 4_000_000}
@@ -53,7 +53,7 @@ def saved(profile: Profile, stall: str = "interconnect") -> dict[str, float | No
     return {each.name: None if each.saves is None else round(each.saves * 1e3, 6) for each in remedies if each.name}
 
 
-def test_without_the_whole_exchange_by_itself_nobody_knows_what_twice_the_batch_hides():
+def test_without_the_whole_exchange_by_itself_what_twice_the_batch_hides_is_unknown():
     found = saved(build(flat(solo=0.1, crowd=0.1, node=0.2), workload=WORK))
     assert found == {"accumulate": 75, "larger-batch": None}  # of four batches' exchanges one is left, as it was
 
@@ -94,7 +94,7 @@ def test_what_the_job_does_already_is_not_advised():
     times, accumulating = flat(solo=0.1, crowd=0.1, node=0.2), {"loaders": (Loader(kind="map", batches_per_step=4),)}
     assert "accumulate" in saved(build(times, workload={"skips_exchanges": False}))
     assert "accumulate" not in saved(build(times, workload={"skips_exchanges": True}))
-    assert "accumulate" not in saved(build(times, workload=accumulating))  # nobody knows how it exchanges
+    assert "accumulate" not in saved(build(times, workload=accumulating))  # how it exchanges is unknown
     own_hook = {"precision": "float32", "exchange_hook": "fp16_compress_hook"}
     assert "half-precision" in saved(build(times, device="cuda", workload={**own_hook, "exchange_hook": ""}))
     assert "half-precision" not in saved(build(times, device="cuda", workload=own_hook))

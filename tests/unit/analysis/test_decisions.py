@@ -44,7 +44,7 @@ def test_a_decision_says_what_was_measured_and_what_was_asked() -> None:
     assert decision.sentence.endswith("(17.0% of the step); asked for is at most 15% of the step")
 
 
-def test_without_an_interval_nobody_can_tell() -> None:
+def test_without_an_interval_the_answer_is_unknown() -> None:
     single = attribute(build({name: values[:1] for name, values in CALM.items()}))
     assert held(parse("--max", "step=10h"), [single]).verdict == CANNOT_TELL
 
@@ -73,7 +73,7 @@ def test_a_baseline_without_the_asked_stall_is_refused() -> None:
         not_slower(parse_slower("prep=5%"), [without], [RUN])
 
 
-def test_one_failure_outweighs_what_nobody_can_tell_and_that_outweighs_the_rest() -> None:
+def test_one_failure_outweighs_what_is_unknown_and_that_outweighs_the_rest() -> None:
     passes, fails, undecided = (held(parse("--max", f"step={limit}"), [RUN]) for limit in ("1s", "1ms", "176ms"))
     assert overall([passes]) == PASSES
     assert overall([passes, undecided]) == CANNOT_TELL

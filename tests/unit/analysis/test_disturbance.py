@@ -46,7 +46,7 @@ def test_what_strangers_alone_can_have_caused_is_subtracted_whole() -> None:
     assert seconds(profile(busy)) == pytest.approx(0.06)
 
 
-def test_without_delays_or_where_nobody_else_ran_nothing_is_subtracted() -> None:
+def test_without_delays_or_other_programs_nothing_is_subtracted() -> None:
     unknown = replace(block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2), step_delays=())
     assert seconds(profile(unknown)) == pytest.approx(0.1)
     assert seconds(profile(block(step=0.1, delay=0.04))) == pytest.approx(0.1)
@@ -60,7 +60,7 @@ def test_the_jobs_own_loaders_keep_their_share() -> None:
 
 
 def test_more_ranks_than_cores_are_the_jobs_own_contention() -> None:
-    """Three ranks on two cores that nobody else uses but for a tenth of one."""
+    """Three ranks on two cores that no other program uses but for a tenth of one."""
     crowd = [
         block("crowd", rank, step=0.15, delay=0.05, machine_cpu_seconds=STEPS * (0.3 + 0.015)) for rank in range(3)
     ]

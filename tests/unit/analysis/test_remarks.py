@@ -15,7 +15,7 @@ def notes_of(profile: Profile) -> str:
 
 def test_time_beside_training_is_shown_and_little_of_it_is_not():
     lot, little = ({"warm": {"interrupted_seconds": each}} for each in (0.5, 0.001))
-    assert "1.50 s beside" in notes_of(build(CALM, block_extra=lot))
+    assert "1.50 s on top of" in notes_of(build(CALM, block_extra=lot))
     assert "part of no step" in notes_of(build(CALM, block_extra=lot))
     assert notes_of(build(CALM, block_extra=little)) == ""
 

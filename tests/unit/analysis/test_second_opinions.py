@@ -98,7 +98,7 @@ def made(wait: float, workers: int = 1, device: str = "cpu", **warm: Any) -> Pro
     return build(times, device=device, block_extra=extra, workload={"loaders": loaders})
 
 
-def told(profile: Profile) -> tuple[str, str]:
+def explanation(profile: Profile) -> tuple[str, str]:
     """Kind and text of the verdict."""
     advice = verdict(attribute(profile), profile)
     return advice.kind, advice.text
@@ -119,7 +119,7 @@ def test_workers_that_were_seen_to_compete_for_cores_explain_a_difference():
     (note,) = attribute(profile).notes
     assert "30.0 ms by difference, 5.00 ms waited" in note
     assert "the loader's workers also slow the step itself: 97% of the cores are busy" in note
-    assert told(profile)[0] != "cannot tell"
+    assert explanation(profile)[0] != "cannot tell"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_workers_that_were_seen_to_compete_for_cores_explain_a_difference():
 )
 def test_without_evidence_a_difference_is_not_blamed_on_workers_and_there_is_no_verdict(changes, why):
     profile = made(0.005, **{**WORKING, **changes})
-    kind, text = told(profile)
+    kind, text = explanation(profile)
     assert kind == "cannot tell"
     assert text.startswith("Cannot tell yet how large prep is: 30.0 ms of a step of ")
     assert "by difference, 5.00 ms waited for the loader" in text
@@ -147,7 +147,7 @@ def test_a_stall_that_is_larger_than_either_estimate_of_another_still_dominates(
     times = {**CALM, "node": [seconds + 0.3 for seconds in CALM["node"]], "warm": [s + 0.3 for s in CALM["warm"]]}
     extra = {"warm": {"wait_seconds": 0.01}}
     profile = build(times, block_extra=extra)
-    kind, text = told(profile)
+    kind, text = explanation(profile)
     assert (kind, text[:22]) == ("stall", "The interconnect stall")
 
 
@@ -164,7 +164,7 @@ def test_a_wait_overlaps_with_a_device_that_was_seen_to_be_busy(device, gpu, exp
     profile = made(0.08, device=device, gpu=gpu)
     (dispute,) = attribute(profile).disputes
     assert (dispute.explained, why in dispute.why) == (explained, True)
-    assert (told(profile)[0] == "cannot tell") is not explained
+    assert (explanation(profile)[0] == "cannot tell") is not explained
 
 
 def alone(waits: tuple[float, ...], workers: int = 0, **changes: Any) -> Profile:
@@ -198,7 +198,7 @@ def test_without_workers_on_a_cpu_the_stall_is_what_steps_waited():
     assert compute.seconds == pytest.approx(0.120)
     assert compute.seconds + prep.seconds == pytest.approx(breakdown.step_seconds)
     assert breakdown.disputes == ()
-    assert told(profile)[0] == "stall"
+    assert explanation(profile)[0] == "stall"
 
 
 def test_a_note_says_which_estimator_was_used():
@@ -206,8 +206,8 @@ def test_a_note_says_which_estimator_was_used():
         breakdown = attribute(profile)
         return dict(page(breakdown, verdict(breakdown, profile), profile).chapters[0].facts).get("by waits", "")
 
-    said = "prep is what steps waited for the loader, which works in the training process itself"
-    assert said in by_waits(alone((0.08, 0.08, 0.08)))
+    why = "prep is what steps waited for the loader, which works in the training process itself"
+    assert why in by_waits(alone((0.08, 0.08, 0.08)))
     assert not by_waits(alone((0.02, 0.02, 0.02), workers=1))
 
 

@@ -154,7 +154,7 @@ def test_data_blocks_are_told_by_the_rank_with_most_in_memory_and_by_bytes_a_sam
     assert (last.resident, last.fetched_bytes, last.file_bytes, last.wait_seconds) == (0.25, 120.0, 100.0, 0.1)
 
 
-def test_a_block_of_a_rank_that_nobody_named_is_left_out_of_the_ranks():
+def test_a_block_of_an_unnamed_rank_is_left_out_of_the_ranks():
     profile = build({"solo": [0.1] * 3, "crowd": [0.2] * 3})
     strange = tuple(replace(block, rank=7) for block in profile.blocks if block.rung == "crowd" and block.rank == 1)
     changed = profile.model_copy(update={"blocks": (*profile.blocks, *strange)})
@@ -208,7 +208,7 @@ def test_a_rank_that_did_not_count_leaves_the_job_unknown():
     assert set(samples.per_rung) == {"solo"}
 
 
-def test_steps_that_grow_are_warned_about_and_blamed_on_nobody_else():
+def test_steps_that_grow_are_warned_about_and_blamed_on_no_other_program():
     growing = {"solo": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]}
     profile = build(growing)
     assert "slower" in " ".join(attribute(profile).stability.warnings)

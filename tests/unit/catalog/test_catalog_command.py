@@ -115,23 +115,23 @@ def test_when_nothing_fits_the_command_says_which_wish_is_too_much() -> None:
     assert "without --max-price: p3.16xlarge at $24.48/h and 1 more" in result.stdout
     result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
     assert result.exit_code == 1
-    told = json.loads(result.stdout)
-    assert (told["offers"], told["removed_by"]) == ([], "--max-price")
+    document = json.loads(result.stdout)
+    assert (document["offers"], document["removed_by"]) == ([], "--max-price")
     assert {"without": "--max-price", "offers": 2, "instance": "p3.16xlarge", "dollars_per_hour": 24.48} in (
-        told["nearest"]
+        document["nearest"]
     )
 
 
 def test_where_something_fits_nothing_is_said_to_be_too_much() -> None:
     result = CliRunner().invoke(app, ["--gpu", "V100", "--json"], catch_exceptions=False)
-    told = json.loads(result.stdout)
-    assert (result.exit_code, told["removed_by"], told["nearest"]) == (0, None, [])
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["removed_by"], document["nearest"]) == (0, None, [])
 
 
 def test_a_kind_without_any_price_is_no_wishs_fault() -> None:
     known = small((box("free", gpu_count=0), 1.0))
-    told = nothing(known, OfferFilter(kinds=("spot",), min_vcpus=2))
-    assert nothing_text(told) == "no spot price is known; `stash catalog refresh` gets today's"
+    sentence = nothing(known, OfferFilter(kinds=("spot",), min_vcpus=2))
+    assert nothing_text(sentence) == "no spot price is known; `stash catalog refresh` gets today's"
 
 
 def test_the_sheet_of_an_instance_names_sources_and_says_unknown() -> None:

@@ -24,9 +24,9 @@ def asked(monkeypatch: Patch, capsys: Capture, *words: str) -> list[str]:
     monkeypatch.setenv("COMP_WORDS", "\n".join(("stash", *words)))
     monkeypatch.setenv("COMP_CWORD", str(len(words)))
     assert run(monkeypatch) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    return said.out.split()
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out.split()
 
 
 def script(monkeypatch: Patch, capsys: Capture, shell: str) -> str:

@@ -210,7 +210,7 @@ def test_a_name_has_one_meaning() -> None:
 
 def test_an_option_that_commands_explain_differently_has_its_one_meaning_in_the_reference() -> None:
     """Who gives an option to another command meets this, and has to say what it means in both, or to rename it."""
-    said_differently = {name for name, said in reference.helps().items() if len(said) > 1}
+    said_differently = {name for name, texts in reference.helps().items() if len(texts) > 1}
     assert len(said_differently) > 20
     assert said_differently == set(reference.MEANINGS)
 

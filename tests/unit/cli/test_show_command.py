@@ -69,8 +69,8 @@ def test_a_damaged_time_in_a_file_is_one_sentence_that_names_it_and_exit_code_2(
     monkeypatch.setattr("sys.argv", ["stash", "show", str(file)])
     with pytest.raises(SystemExit) as left:
         main()
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert left.value.code == 2
-    assert said.out == ""
-    assert f"{file} {sentence}" in " ".join(said.err.split())
-    assert "Traceback" not in said.err
+    assert printed.out == ""
+    assert f"{file} {sentence}" in " ".join(printed.err.split())
+    assert "Traceback" not in printed.err

@@ -36,8 +36,8 @@ def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
 def spot(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 0) -> str:
     """What was printed, or of a command that ends with ``code`` 2 its error."""
     assert run(monkeypatch, "spot", *words) == code
-    said = capsys.readouterr()
-    return said.err if code == 2 else said.out
+    printed = capsys.readouterr()
+    return printed.err if code == 2 else printed.out
 
 
 def test_a_fit_is_saved_and_asked(monkeypatch: Patch, capsys: Capture) -> None:
@@ -192,7 +192,7 @@ def test_policies_are_told_and_advised_on(monkeypatch: Patch, capsys: Capture) -
 
 @pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (("p.json", "--trace", "gaps.json"), "has a gap at tick 1"),
         (("p.json", "--trace", "p.json"), "p.json is not a trace of machines; write it like"),
@@ -208,9 +208,9 @@ def test_policies_are_told_and_advised_on(monkeypatch: Patch, capsys: Capture) -
     ],
 )
 def test_what_cannot_be_simulated_is_one_sentence(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
 ) -> None:
-    assert said in spot(monkeypatch, capsys, "simulate", *words, code=2)
+    assert sentence in spot(monkeypatch, capsys, "simulate", *words, code=2)
 
 
 RISKY = (*PLAN, "--deadline", "1h", "--loss", "0.8")
@@ -242,7 +242,7 @@ def test_a_plan_takes_interruptions_from_the_clouds_own_list(
     assert "the pool does not say where it is" in spot(monkeypatch, capsys, *RISKY, *words, code=2)
     (folder / "pool.yaml").write_text(f"region: us-east-1\n{PUBLISHED.read_text()}")
     placed = ("plan", "--pool", "pool.yaml", "--model", "paper", "--deadline", "2400s", "--loss", "0.8", *words)
-    assert "nobody says how often p3.2xlarge is revoked" in spot(monkeypatch, capsys, *placed, code=2)
+    assert "how often p3.2xlarge is revoked is unknown" in spot(monkeypatch, capsys, *placed, code=2)
     own = ("--interruptions", "p3.2xlarge=30%/month", "--interruptions", "g3.8xlarge=25%/month")
     lives = json.loads(spot(monkeypatch, capsys, *placed, *own, "--json"))["risk"]["lives"]
     assert {each["type"] for each in lives} >= {"p3.2xlarge", "g3.8xlarge"}
@@ -305,7 +305,7 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
 
 @pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (("--interruptions", "often"), "--interruptions: cannot read the interruptions 'often'"),
         (("--interruptions", "g9.huge=1/h"), "--interruptions g9.huge: the plan's pool has no such type; it has"),
@@ -313,24 +313,24 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
         (("--interruptions", "1/h", "--interruptions", "2/h"), "is given 2 times for all types"),
         (("--interruptions", "1/h", "--trace", "zone.json"), "both say how long"),
         (("--checkpoint-time", "20s"), "--checkpoint-time needs to know how often machines go"),
-        (("--interruptions", "g3.8xlarge=1/h"), "nobody says how often p3.2xlarge is revoked"),
+        (("--interruptions", "g3.8xlarge=1/h"), "how often p3.2xlarge is revoked is unknown"),
         (("--interruptions", "1/h", "--checkpoint-time", "0s"), "--checkpoint-time 0s: it must be more than 0"),
         (("--trace", "gaps.json"), "has a gap at tick 1"),
         (("--lifetimes", "zone.json"), "has no column seconds"),
     ],
 )
 def test_dangers_that_cannot_be_read_are_one_sentence(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
 ) -> None:
-    assert said in spot(monkeypatch, capsys, *RISKY, "--quota", "g3.8xlarge=2", *words, code=2)
+    assert sentence in spot(monkeypatch, capsys, *RISKY, "--quota", "g3.8xlarge=2", *words, code=2)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (("fit", "none.csv"), "cannot read the runs none.csv"),
         (("predict", "runs.csv", "--fleet-workers", "k80=1"), "runs.csv is not a fitted model"),
-        (("predict", "m.json", "--fleet-workers", "p100=1"), "no run has a lone p100"),
+        (("predict", "m.json", "--fleet-workers", "p100=1"), "no run has a single p100"),
         (("predict", "m.json", "--fleet-workers", "k80"), "write it like v100=2,k80=1"),
         (
             ("predict", "m.json", "--fleet-workers", "k80=1", "--model", "magic"),
@@ -356,8 +356,8 @@ def test_dangers_that_cannot_be_read_are_one_sentence(
     ],
 )
 def test_mistakes_are_one_sentence_that_says_what_to_type(
-    monkeypatch: Patch, capsys: Capture, folder: Path, words: tuple[str, ...], said: str
+    monkeypatch: Patch, capsys: Capture, folder: Path, words: tuple[str, ...], sentence: str
 ) -> None:
     if "m.json" in words:
         spot(monkeypatch, capsys, "fit", "runs.csv", "-o", "m.json")
-    assert said in spot(monkeypatch, capsys, *words, code=2)
+    assert sentence in spot(monkeypatch, capsys, *words, code=2)

@@ -26,7 +26,7 @@ for step in range(100000):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (("kept",), "Missing argument"),
         (("kept", "--", "no-such-program"), "no-such-program cannot be started: No such file"),
@@ -36,15 +36,15 @@ for step in range(100000):
     ],
 )
 def test_what_cannot_be_guarded_is_said_in_a_sentence(
-    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STASH_RUN_TOKEN", "secret")
     assert run(monkeypatch, "spot", "guard", *words) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert said in told
-    assert "Traceback" not in told
+    printed = " ".join(capsys.readouterr().err.split())
+    assert sentence in printed
+    assert "Traceback" not in printed
 
 
 def test_the_exit_code_is_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

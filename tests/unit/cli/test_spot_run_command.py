@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "sentence"),
     [
         (("job.plan.json", "a_rehearsed_job.py:job", "--on", "mars"), 2, "--on mars: it is cloud, testbed or local"),
         (("job.plan.json", "a_rehearsed_job.py:none"), 2, "has no name none"),
@@ -76,15 +76,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_what_cannot_be_rehearsed_is_refused_in_a_sentence(
-    words: tuple[str, ...], code: int, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], code: int, sentence: str, folder: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(folder)
     ground = () if "--on" in words else ("--on", "testbed")
     assert run(monkeypatch, "spot", "run", *words, *ground) == code
-    told = " ".join(capsys.readouterr().err.split())
-    assert said in told
-    assert "Traceback" not in told
+    printed = " ".join(capsys.readouterr().err.split())
+    assert sentence in printed
+    assert "Traceback" not in printed
 
 
 def test_without_ray_one_sentence_says_what_to_install(

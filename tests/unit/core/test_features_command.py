@@ -79,9 +79,9 @@ def test_an_empty_folder_is_an_error_that_says_what_to_type(
 def test_machines_that_differ_are_refused(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     save(build({"solo": [0.1, 0.1], "crowd": [0.1, 0.1], "node": [0.2, 0.2]}, ranks=4), tmp_path / "z.stash.json")
     assert run(monkeypatch, "whatif", "--by-features") == 2
-    said = capsys.readouterr().err
-    assert "is of 2 ranks on 1 node of CPUs and z.stash.json of 4 ranks" in said
-    assert "name those of one" in said
+    printed = capsys.readouterr().err
+    assert "is of 2 ranks on 1 node of CPUs and z.stash.json of 4 ranks" in printed
+    assert "name those of one" in printed
 
 
 def test_of_a_folder_profiles_that_exchange_nothing_are_left_out(monkeypatch: Patch, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_too_few_models_are_refused(monkeypatch: Patch, capsys: Capture) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (("vgg16.stash.json", "--zoo"), "--zoo belongs to --by-features"),
         (("--from", "features.yaml"), "--from belongs to --by-features"),
@@ -103,11 +103,11 @@ def test_too_few_models_are_refused(monkeypatch: Patch, capsys: Capture) -> None
         (("--by-features", "--sweep", "nodes=1..4"), "--sweep is about the step of one profile"),
         (("--by-features", "vgg16.stash.json", "--from", "features.yaml"), "leave out the files, or --from"),
         ((), "no profile is given; type `stash whatif RUN --nodes 8`"),
-        (("a.stash.json", "b.stash.json"), "b.stash.json: a step is told of one profile"),
+        (("a.stash.json", "b.stash.json"), "b.stash.json: a step is predicted from one profile"),
     ],
 )
 def test_one_profile_and_many_are_kept_apart(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
 ) -> None:
     assert run(monkeypatch, "whatif", *words) == 2
-    assert said in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err

@@ -17,7 +17,7 @@ from stash.core.interrupts import REQUESTS, follow_requests, interrupted_by, pos
 
 
 @pytest.fixture(autouse=True)
-def heard() -> Iterator[None]:
+def unmasked() -> Iterator[None]:
     """Signals as in a terminal: whoever starts the tests in the background has them ignored."""
     before = {number: signal.getsignal(number) for number in REQUESTS}
     for number in REQUESTS:

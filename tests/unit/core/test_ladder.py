@@ -53,7 +53,7 @@ def test_rungs_say_themselves_what_they_do():
     assert EXCHANGE_STALLS == ("interconnect", "network")
 
 
-def test_the_first_rung_climbed_is_compute_whichever_it_is():
+def test_the_first_rung_run_is_compute_whichever_it_is():
     assert stall_names(("solo", "crowd", "warm")) == ("compute", "contention", "prep")
     assert stall_names(("cluster",)) == ("compute",)
     assert [rung_adding(stall).name for stall in STALLS] == list(NAMES)
@@ -106,7 +106,7 @@ def test_an_empty_list_of_rungs_is_refused(text):
         parse_rungs(text)
 
 
-def test_a_gpu_cluster_climbs_everything():
+def test_a_gpu_cluster_runs_every_rung():
     assert reachable(situation()) == (NAMES, {})
 
 
@@ -141,7 +141,7 @@ def test_rungs_not_asked_for_say_so():
     assert skipped["warm"] == NOT_ASKED == "not asked for (--rungs)"
 
 
-def test_even_rounds_climb_and_odd_ones_descend():
+def test_even_rounds_ascend_and_odd_ones_descend():
     def measured(number):
         return [v.rung for v in round_of_visits(("crowd", "node", "warm"), number, 2) if v.measured]
 

@@ -1,4 +1,4 @@
-"""Who shows records in notebooks: named by the package's front, and by nobody below it."""
+"""Who shows records in notebooks: named by the package's front, and by no module below it."""
 
 from __future__ import annotations
 

@@ -77,10 +77,10 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [("pipe", "it is a pipe"), ("socket", "it is a socket"), ("device", "it is a device")]
+    ("kind", "sentence"), [("pipe", "it is a pipe"), ("socket", "it is a socket"), ("device", "it is a device")]
 )
-def test_what_is_no_regular_file_is_never_opened(odd: dict[str, Path], kind: str, said: str) -> None:
-    with pytest.raises(OSError, match=f"{said}, not a regular file; save its content to a file first"):
+def test_what_is_no_regular_file_is_never_opened(odd: dict[str, Path], kind: str, sentence: str) -> None:
+    with pytest.raises(OSError, match=f"{sentence}, not a regular file; save its content to a file first"):
         read_up_to(odd[kind], 10)
 
 

@@ -61,7 +61,7 @@ def test_every_text_of_an_artefact_is_redacted_or_known_to_be_harmless() -> None
     assert changed <= found
 
 
-SAID = {
+SENTENCES = {
     "the file /home/bob/data/x.jpg of gpu-7.corp.example is gone": "the file <path> of host0 is gone",
     "gpu-7 and gpu-8 take 3 GB/s, 90 samples/s": "host0 and host1 take 3 GB/s, 90 samples/s",
     "see s3://bucket/secret and 10.0.0.12:29500": "see <url> and <address>:29500",
@@ -73,9 +73,9 @@ SAID = {
 HOSTS = (Host(hostname="gpu-7.corp.example"), Host(hostname="gpu-8.corp.example"))
 
 
-@pytest.mark.parametrize(("said", "left"), SAID.items())
-def test_sentences(said: str, left: str) -> None:
-    profile = build(CALM, hosts=HOSTS, notes=(said,))
+@pytest.mark.parametrize(("sentence", "left"), SENTENCES.items())
+def test_sentences(sentence: str, left: str) -> None:
+    profile = build(CALM, hosts=HOSTS, notes=(sentence,))
     assert redacted(profile).notes == (left,)
 
 
@@ -136,10 +136,10 @@ def test_what_is_shown_and_saved_is_redacted(
         return int(ended.value.code or 0)
 
     assert run("show", "run.stash.json", "--redact", "-o", "shared.stash.json") == 0
-    said = capsys.readouterr()
-    assert "gpu-7" not in said.out
-    assert "host0 was hot" in said.out
-    assert said.err == "Saved shared.stash.json: no names of machines, no paths, no addresses.\n"
+    printed = capsys.readouterr()
+    assert "gpu-7" not in printed.out
+    assert "host0 was hot" in printed.out
+    assert printed.err == "Saved shared.stash.json: no names of machines, no paths, no addresses.\n"
     assert load("shared.stash.json").notes == ("host0 was hot",)
     assert run("show", "run.stash.json", "--redact", "-o", "./run.stash.json") == 2
     assert "is the profile itself" in capsys.readouterr().err

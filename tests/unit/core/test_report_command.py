@@ -102,8 +102,8 @@ def test_a_probe_of_the_machines_adds_their_links(monkeypatch: Patch, capsys: Ca
     text = Path("train.html").read_text()
     assert "<h3>What the links carry</h3>" in text
     assert "the links of node1 are unknown" in text
-    said = refused(monkeypatch, capsys, "report", "train.stash.json", "--probe", "vm.host.json")
-    assert "--probe vm.host.json is of ip-10-0-0-7, and train.stash.json of node0, node1" in said
+    sentence = refused(monkeypatch, capsys, "report", "train.stash.json", "--probe", "vm.host.json")
+    assert "--probe vm.host.json is of ip-10-0-0-7, and train.stash.json of node0, node1" in sentence
     assert "none is given" in refused(monkeypatch, capsys, "report", "vm.host.json", "--probe", "vm.host.json")
 
 
@@ -162,8 +162,8 @@ def test_a_disk_that_fills_up_leaves_nothing_half_written(monkeypatch: Patch, ca
 
     monkeypatch.setattr(files.os, "fsync", full)
     Path("mine.html").write_text("an earlier one")
-    said = refused(monkeypatch, capsys, "report", "train.stash.json", "-o", "mine.html")
-    assert "cannot write mine.html: No space left on device; nothing was written" in said
+    sentence = refused(monkeypatch, capsys, "report", "train.stash.json", "-o", "mine.html")
+    assert "cannot write mine.html: No space left on device; nothing was written" in sentence
     assert Path("mine.html").read_text() == "an earlier one"
 
 
@@ -193,8 +193,8 @@ def test_without_vl_convert_a_drawing_is_still_there(monkeypatch: Patch, capsys:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     assert run(monkeypatch, "report", "train.stash.json", "--format", "svg", "-o", "made") == 0
     capsys.readouterr()
-    said = refused(monkeypatch, capsys, "report", "train.stash.json", "--format", "pdf", "-o", "made")
-    assert "PDF needs vl-convert: type `pip install 'stash-ddl[figures]'`" in said
+    sentence = refused(monkeypatch, capsys, "report", "train.stash.json", "--format", "pdf", "-o", "made")
+    assert "PDF needs vl-convert: type `pip install 'stash-ddl[figures]'`" in sentence
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def test_the_rounds_needed_are_those_whose_interval_is_as_narrow_as_wanted():
     assert rounds_needed(twenty, twenty * 1.0001, 20) == 20
 
 
-def test_rounds_that_nobody_would_wait_for_are_not_named():
+def test_rounds_that_take_too_long_are_not_named():
     assert rounds_needed(1.0, 1e-9, 3) is None
     assert rounds_needed(1.0, 0.0, 3) is None
     assert rounds_needed(math.inf, 0.1, 3) is None

@@ -157,7 +157,7 @@ def test_what_starts_a_job_is_kept_and_what_it_is_told_is_not() -> None:
 def test_a_plain_word_is_masked_alone_only_and_only_if_it_is_a_secrets_or_long() -> None:
     words = ("x.py", "--split", "memory", "--a", "b", "--pw", "train", "--user", "margaret-thatcher")
     hide(words, ("x.py", "--split", "…", "--a", "…", "--pw", "***", "--user", "…"))
-    said = "train.py ran out of memory at b: no train, no margaret-thatcher."
-    assert masked_text(said) == "train.py ran out of memory at b: no …, no …."
+    sentence = "train.py ran out of memory at b: no train, no margaret-thatcher."
+    assert masked_text(sentence) == "train.py ran out of memory at b: no …, no …."
     hide((), ())
     assert masked_text("no split train") == "no split train"

@@ -74,7 +74,7 @@ def test_a_gpu_goes_by_model_variant_or_memory(gpu: str, found: set[str]) -> Non
     assert {offer.instance.name for offer in catalog.query(OfferFilter(gpu=gpu, cloud="aws"))} == found
 
 
-def test_a_variant_nobody_documents_is_unknown_not_a_match() -> None:
+def test_an_undocumented_variant_is_unknown_not_a_match() -> None:
     answer = catalog.search(OfferFilter(gpu="V100-SXM2-16GB", cloud="lambda"))
     assert answer.offers == ()
     assert answer.left_out == {"exact GPU": 1}

@@ -21,14 +21,14 @@ def test_without_stalls_the_verdict_is_compute():
     )
 
 
-def test_a_stall_that_nobody_measured_may_be_an_obstacle():
+def test_a_stall_that_was_not_measured_may_be_an_obstacle():
     why = "97% of the pages stayed in memory after eviction"
     advice = advice_for(build(flat(**SMALL), skipped={"cold": why}))
     assert advice.stall == "compute"
     assert advice.text.endswith("(97.1%): every measured stall is below 5% of the step. Unknown: fetch.")
 
 
-def test_without_a_loader_nobody_can_tell_what_compute_contains():
+def test_without_a_loader_what_compute_contains_is_unknown():
     profile = build(
         flat(solo=0.1, crowd=0.101, node=0.102),
         skipped=dict.fromkeys(("warm", "cold"), "no data loader was seen; wrap yours"),

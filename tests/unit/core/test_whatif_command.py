@@ -46,12 +46,12 @@ def test_the_answer_stands_beside_the_measurement(monkeypatch: Patch, capsys: Ca
 def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture):
     assert run(monkeypatch, "gpu.stash.json", "--nodes", "8", "--network", "100gbit", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    told = found["forecast"]
-    parts = [stall["seconds"]["value"] for stall in told["stalls"]]
-    assert sum(parts) == pytest.approx(told["step_seconds"]["value"], rel=1e-4)
+    forecast = found["forecast"]
+    parts = [stall["seconds"]["value"] for stall in forecast["stalls"]]
+    assert sum(parts) == pytest.approx(forecast["step_seconds"]["value"], rel=1e-4)
     assert found["changes"] == {"nodes": "8", "network": "100gbit"}
-    assert told["step_seconds"]["low"] < told["step_seconds"]["value"] < told["step_seconds"]["high"]
-    assert {fact["origin"] for stall in told["stalls"] for fact in stall["facts"]} >= {"measured", "data sheet"}
+    assert forecast["step_seconds"]["low"] < forecast["step_seconds"]["value"] < forecast["step_seconds"]["high"]
+    assert {fact["origin"] for stall in forecast["stalls"] for fact in stall["facts"]} >= {"measured", "data sheet"}
     assert "1,024 samples instead of 256" in found["training"][0]
 
 
@@ -62,7 +62,7 @@ def test_the_document_keeps_the_names_of_options_that_were_renamed(monkeypatch: 
     assert json.loads(capsys.readouterr().out)["over"] == ["lasting"]
 
 
-def test_what_nobody_can_predict_is_said_and_no_step_is(monkeypatch: Patch, capsys: Capture):
+def test_what_cannot_be_predicted_is_named_and_there_is_no_step(monkeypatch: Patch, capsys: Capture):
     assert run(monkeypatch, "cpu.stash.json", "--nodes", "4") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "The step is unknown: network cannot be predicted" in out
@@ -87,8 +87,8 @@ def test_two_options_are_a_table(monkeypatch: Patch, capsys: Capture):
 def test_a_sweep_of_times_writes_their_unit(monkeypatch: Patch, capsys: Capture):
     words = ("--disk", "100MB/s", "--sweep", "lasting=1h..4h", "--json")
     assert run(monkeypatch, "gpu.stash.json", *words) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [point["values"]["lasting"] for point in told["points"]][::8] == ["3600s", "1.44e+04s"]
+    document = json.loads(capsys.readouterr().out)
+    assert [point["values"]["lasting"] for point in document["points"]][::8] == ["3600s", "1.44e+04s"]
 
 
 def test_a_sweep_for_programs_has_a_forecast_a_point(monkeypatch: Patch, capsys: Capture):
@@ -110,7 +110,7 @@ def test_a_curve_is_drawn_into_a_file(monkeypatch: Patch, files: Path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "notes"),
     [
         (["--nodes", "0"], "from 1 to 16,384"),
         (["-o", "x.png"], "say over what"),
@@ -121,11 +121,11 @@ def test_a_curve_is_drawn_into_a_file(monkeypatch: Patch, files: Path):
         (["--sweep", "gpu=T4,T5"], "unknown GPU 'T5'; did you mean"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(monkeypatch: Patch, capsys: Capture, words: list[str], said: str):
+def test_what_cannot_be_is_one_sentence(monkeypatch: Patch, capsys: Capture, words: list[str], notes: str):
     assert run(monkeypatch, "gpu.stash.json", *words) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
-    assert said in error
+    assert notes in error
     assert "Traceback" not in error
 
 
@@ -142,9 +142,9 @@ def test_what_an_old_profile_cannot_tell_is_said_with_the_command_that_records_i
 ):
     old = GOLDEN / "schema-2.stash.json"
     assert run(monkeypatch, str(old), "--batch", "64", "--json") == 0
-    told = json.loads(capsys.readouterr().out)["unanswered"]
-    assert [item["fact"] for item in told] == ["operators", "ready_steps", "workers"]
-    assert {item["command"] for item in told} == {"stash profile train.py"}
+    document = json.loads(capsys.readouterr().out)["unanswered"]
+    assert [item["fact"] for item in document] == ["operators", "ready_steps", "workers"]
+    assert {item["command"] for item in document} == {"stash profile train.py"}
     assert run(monkeypatch, str(old), "--batch", "64") == 0
     assert "`stash profile train.py` records it" in " ".join(capsys.readouterr().out.split())
 
@@ -163,7 +163,7 @@ def test_machines_may_be_described_or_probed(files: Path, monkeypatch: Patch, ca
 
 
 @pytest.mark.parametrize(
-    ("file", "more", "said"),
+    ("file", "more", "sentence"),
     [
         ("nowhere.yaml", (), "No such file"),
         ("cpu.stash.json", (), "is a profile"),
@@ -173,12 +173,12 @@ def test_machines_may_be_described_or_probed(files: Path, monkeypatch: Patch, ca
     ],
 )
 def test_a_file_that_describes_no_cluster(
-    files: Path, monkeypatch: Patch, capsys: Capture, file: str, more: tuple[str, ...], said: str
+    files: Path, monkeypatch: Patch, capsys: Capture, file: str, more: tuple[str, ...], sentence: str
 ):
     (files / "lab.yaml").write_text(LAB)
     (files / "bad.yaml").write_text("nodez: 4\n")
     assert run(monkeypatch, "cpu.stash.json", "--cluster", file, *more) == 2
-    assert said in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 def test_a_probe_or_a_missing_file_is_refused(monkeypatch: Patch, capsys: Capture):

@@ -66,7 +66,7 @@ def test_the_command_prints_yaml_with_the_facts_it_rests_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         ((), "--gpu NAME"),
         (("--tflops", "15.7"), "both --tflops and --memory-bandwidth"),
@@ -76,7 +76,7 @@ def test_the_command_prints_yaml_with_the_facts_it_rests_on() -> None:
         (("--gpu", "V100", "--size-scale", "nan"), "--size-scale"),
     ],
 )
-def test_a_wrong_wish_is_refused_in_one_sentence(words: tuple[str, ...], said: str) -> None:
+def test_a_wrong_wish_is_refused_in_one_sentence(words: tuple[str, ...], sentence: str) -> None:
     result = made("alexnet", *words)
     assert isinstance(result.exception, UserError)
-    assert said in str(result.exception)
+    assert sentence in str(result.exception)

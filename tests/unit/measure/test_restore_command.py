@@ -98,11 +98,11 @@ def test_any_other_command_restores_first_and_says_so_beside_its_output(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     assert typed(monkeypatch, "lab", "zoo", "--json") == 0
-    said = capsys.readouterr()
-    assert said.err == (
+    printed = capsys.readouterr()
+    assert printed.err == (
         "an earlier profile was killed; put back as before, since the job wrote to or removed 1 file: last.pt\n"
     )
-    assert said.out.startswith(("{", "["))
+    assert printed.out.startswith(("{", "["))
     assert file.read_text() == "the user's"
 
 

@@ -199,7 +199,7 @@ def test_an_unknown_spread_leaves_no_ends() -> None:
 
 
 def test_what_is_not_counted_is_said() -> None:
-    said = " ".join(not_counted(BillFacts(), [rental(paid_as="spot")], first_epoch=False))
+    sentences = " ".join(not_counted(BillFacts(), [rental(paid_as="spot")], first_epoch=False))
     for word in (
         "--start",
         "--image-size",
@@ -208,9 +208,9 @@ def test_what_is_not_counted_is_said() -> None:
         "aws may round",
         "disks of aws",
     ):
-        assert word in said
-    assert "--data-in" in said
-    assert "interruptions" in said
+        assert word in sentences
+    assert "--data-in" in sentences
+    assert "interruptions" in sentences
 
 
 def test_of_own_machines_with_every_fact_nothing_is_left_out() -> None:
@@ -222,15 +222,15 @@ def test_of_own_machines_with_every_fact_nothing_is_left_out() -> None:
         data_in="on-premise",
     )
     assert not_counted(facts, [rental(cloud="on-premise", paid_as="own")], first_epoch=True) == ()
-    (said,) = not_counted(facts, [rental(cloud="lambda", paid_as="reserved")], first_epoch=True)[2:]
-    assert said == "data that leave on-premise are not counted: their price is in no source (--egress-price)"
+    (sentence,) = not_counted(facts, [rental(cloud="lambda", paid_as="reserved")], first_epoch=True)[2:]
+    assert sentence == "data that leave on-premise are not counted: their price is in no source (--egress-price)"
 
 
 def test_what_clouds_say_of_themselves_is_counted() -> None:
     facts = BillFacts(dataset_bytes=1e9, tariffs=dict(tariffs()), data_in="aws")
     known, unknown = [rental(), rental(cloud="gcp")], [rental(cloud="azure"), rental(cloud="lambda")]
-    assert not any("disks" in said for said in not_counted(facts, known, first_epoch=True))
-    assert any("disks of azure and lambda" in said for said in not_counted(facts, unknown, first_epoch=True))
+    assert not any("disks" in sentence for sentence in not_counted(facts, known, first_epoch=True))
+    assert any("disks of azure and lambda" in sentence for sentence in not_counted(facts, unknown, first_epoch=True))
 
 
 POSITIVE = st.floats(min_value=1e-3, max_value=1e4)

@@ -51,8 +51,8 @@ def blind_plan() -> None:
 def test_the_exit_code_is_the_answer(monkeypatch: Patch, capsys: Capture, plan: str, profile: str, code: int) -> None:
     blind_plan()
     assert run(monkeypatch, "check", plan, profile) == code
-    said = capsys.readouterr()
-    assert len(said.err.strip().splitlines()) == (1 if code == 2 else 0)
+    printed = capsys.readouterr()
+    assert len(printed.err.strip().splitlines()) == (1 if code == 2 else 0)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -110,7 +110,7 @@ def test_a_pair_that_is_none_is_refused(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (("a.plan.json", "good.stash.json", "--max", "step=1s"), "--max is about profiles alone"),
         (("a.plan.json", "good.stash.json", "--against", "slow.stash.json"), "--against is about profiles alone"),
@@ -124,10 +124,10 @@ def test_a_pair_that_is_none_is_refused(word: str) -> None:
     ],
 )
 def test_what_is_of_plans_and_what_of_profiles_is_kept_apart(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
 ) -> None:
     assert run(monkeypatch, "check", *words) == 2
-    assert said in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 def test_a_plan_has_junit_as_limits_have(monkeypatch: Patch) -> None:

@@ -89,9 +89,9 @@ def test_a_profile_that_is_of_none_is_refused_with_what_the_plan_has(profile: di
 def test_where_the_type_is_the_same_it_says_what_differs(
     profile: dict[str, Any], instance: str | None, why: str
 ) -> None:
-    with pytest.raises(UserError, match=re.escape(f"of 2 × p3.8xlarge {why}")) as told:
+    with pytest.raises(UserError, match=re.escape(f"of 2 × p3.8xlarge {why}")) as error:
         matched(later(**profile), instance=instance)
-    assert "does not have" not in str(told.value)
+    assert "does not have" not in str(error.value)
 
 
 def test_what_is_measured_as_it_was_planned_holds() -> None:
@@ -140,7 +140,7 @@ def test_a_stall_that_the_plan_did_not_have_is_told_if_it_matters() -> None:
     assert check(later(prep=0.002)).assumptions == ()
 
 
-def test_a_stall_that_nobody_measured_is_counted_as_planned_and_that_is_said() -> None:
+def test_a_stall_that_was_not_measured_is_counted_as_planned_with_a_note() -> None:
     found = check(later(without=("fetch",)))
     step = found.step
     assert step.measured is not None
@@ -178,16 +178,16 @@ def seen(value: float) -> dict[str, PlanFact]:
 
 
 def test_a_fact_that_was_measured_otherwise_is_the_assumption_that_failed() -> None:
-    said = assumption(share_with(BANDWIDTH), APART, seen(0.8e9))
-    assert said == (
+    sentence = assumption(share_with(BANDWIDTH), APART, seen(0.8e9))
+    assert sentence == (
         "network is 30.0 ± 10.0 ms slower than planned: the plan took bandwidth between nodes to be 1.25 GB/s "
         "(data sheet of 2026-11-20, karpenter-aws instance-types.md (v1.12)); measured, it is 800 ± 16 MB/s"
     )
 
 
 def test_where_facts_are_as_planned_it_is_the_model_that_is_off() -> None:
-    said = assumption(share_with(BANDWIDTH), APART, seen(1.25e9))
-    assert said.endswith(
+    sentence = assumption(share_with(BANDWIDTH), APART, seen(1.25e9))
+    assert sentence.endswith(
         "which bandwidth between nodes (1.25 GB/s planned, 1.25 ± 0.03 GB/s measured) cannot explain: the model of "
         "the exchange between nodes is off"
     )

@@ -33,7 +33,7 @@ def rentable(name: str, paid: str, **wishes: Any) -> Rentable:
 @pytest.mark.parametrize(
     ("name", "paid", "wishes", "most"),
     [
-        ("lab-box", "own", {}, 1),  # nobody said how many
+        ("lab-box", "own", {}, 1),  # how many is not given
         ("lab-box", "own", {"quotas": {"lab-box": 3}}, 3),
         ("rack", "own", {}, 8),
         ("rack", "own", {"most_nodes": 64}, 12),

@@ -14,7 +14,7 @@ from stash.predict.forecasting import shipped_catalog
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 JOB = TrainedJob(samples_per_step=256.0, dataset_samples=1_281_167)
-NOBODY_KNOWS = TrainedJob()
+UNKNOWN_JOB = TrainedJob()
 
 
 def asked(typed: dict[str, Any]) -> PlanOptions:
@@ -46,11 +46,11 @@ def test_every_way_to_say_how_much_ends_in_samples(typed: dict[str, str], sample
 
 
 @pytest.mark.parametrize(
-    ("typed", "job", "said"),
+    ("typed", "job", "sentence"),
     [
         ({}, JOB, "how much is to be trained? Say it like --epochs 90 --samples 1281167"),
-        ({"epochs": "90"}, NOBODY_KNOWS, "--epochs: how large is an epoch?"),
-        ({"steps": "9"}, NOBODY_KNOWS, "--steps: the profile does not know how many samples a step has"),
+        ({"epochs": "90"}, UNKNOWN_JOB, "--epochs: how large is an epoch?"),
+        ({"steps": "9"}, UNKNOWN_JOB, "--steps: the profile does not know how many samples a step has"),
         ({"epochs": "90", "steps": "9"}, JOB, "--epochs and --steps both say how much"),
         ({"steps": "9", "samples": "9"}, JOB, "--steps and --samples both say how much"),
         ({"samples": "9", "dataset": "imagenet"}, JOB, "--samples and --dataset both say how large"),
@@ -64,11 +64,11 @@ def test_every_way_to_say_how_much_ends_in_samples(typed: dict[str, str], sample
     ],
 )
 def test_work_that_cannot_be_read_is_refused_with_what_to_type(
-    typed: dict[str, str], job: TrainedJob, said: str
+    typed: dict[str, str], job: TrainedJob, sentence: str
 ) -> None:
     with pytest.raises(UserError) as refused:
         work(asked(typed), job)
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(sentence)
     assert "\n" not in str(refused.value)
 
 
@@ -84,7 +84,7 @@ def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "sentence"),
     [
         ({"deadline": "0h"}, "--deadline 0h: it must be more than 0"),
         ({"deadline": "2026-11-01"}, "--deadline 2026-11-01 is past"),
@@ -99,10 +99,10 @@ def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
         ({"efficiency": "2"}, "--efficiency 2: samples grow with"),
     ],
 )
-def test_a_goal_that_cannot_be_read_is_refused(typed: dict[str, str], said: str) -> None:
+def test_a_goal_that_cannot_be_read_is_refused(typed: dict[str, str], sentence: str) -> None:
     with pytest.raises(UserError) as refused:
         goal(asked({"samples": "1M", **typed}), JOB, NOON)
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(sentence)
 
 
 def test_constraints_carry_the_catalogs_own_names() -> None:
@@ -123,7 +123,7 @@ def test_constraints_carry_the_catalogs_own_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "sentence"),
     [
         ({"cloud": "awz"}, "--cloud awz: no such cloud in the catalog; did you mean aws"),
         ({"region": "us-eats-1"}, "--region us-eats-1: no such region in the catalog; did you mean us-east-1"),
@@ -143,10 +143,10 @@ def test_constraints_carry_the_catalogs_own_names() -> None:
         ({"spot": "yes"}, "--spot yes: it is never or allow"),
     ],
 )
-def test_a_mistyped_name_is_told_and_excludes_nothing(typed: dict[str, Any], said: str) -> None:
+def test_a_mistyped_name_is_told_and_excludes_nothing(typed: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError) as refused:
         constraints(asked(typed), shipped_catalog())
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(sentence)
 
 
 def test_profiles_of_different_jobs_are_not_mixed() -> None:

@@ -68,13 +68,13 @@ def test_an_item_that_was_not_counted_is_no_zero() -> None:
 
 
 def test_the_page_has_the_verdict_its_chapters_and_the_derivation() -> None:
-    told = page(plan_builder.with_rules())
-    names = [chapter.name for chapter in told.chapters]
+    shown = page(plan_builder.with_rules())
+    names = [chapter.name for chapter in shown.chapters]
     assert names == [
         "front", "dollars", "choices", "rules", "derivation", "assumed", "unranked", "every-unranked",
     ]  # fmt: skip
-    assert dict(told.numbers)["cost"] == "$338 ± 14"
-    assert told.next_steps[0].startswith("ten minutes of p3.16xlarge settle this")
+    assert dict(shown.numbers)["cost"] == "$338 ± 14"
+    assert shown.next_steps[0].startswith("ten minutes of p3.16xlarge settle this")
     html = file_of(page(plan_builder.with_rules()), ".html")
     assert isinstance(html, str)
     assert "What to rent for resnet50" in html
@@ -99,9 +99,9 @@ def best_of(plan: RentalPlan, **changes: object) -> RentalPlan:
 def test_the_verdict_says_how_probably_it_is_the_best_and_what_not_knowing_costs() -> None:
     risk = Risk(best=0.41, regret=Interval(value=4.5, low=0.0, high=31.2), unit="dollars", among=12)
     plan = best_of(plan_builder.plan(risk=risk), best=0.41)
-    said = page(plan).verdict[0]
-    assert "Of 12 types it is the cheapest in 41% of draws; not knowing better costs $4.50 in the mean" in said
-    assert said.endswith("no more than $31.20 in 97.5% of draws.")
+    verdict = page(plan).verdict[0]
+    assert "Of 12 types it is the cheapest in 41% of draws; not knowing better costs $4.50 in the mean" in verdict
+    assert verdict.endswith("no more than $31.20 in 97.5% of draws.")
     assert dict(page(plan).numbers)["cheapest"] == "41%"
     hours = plan.model_copy(update={"risk": risk.model_copy(update={"unit": "seconds"})})
     assert "costs 4.50 s in the mean" in page(hours).verdict[0]

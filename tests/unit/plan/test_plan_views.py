@@ -37,9 +37,9 @@ def test_no_line_is_wider_than_the_screen(plan: RentalPlan, width: int, colour: 
 
 
 def test_the_verdict_says_what_where_when_how_much_and_which_dollars_are_stalls() -> None:
-    told = page(plan_builder.plan())
-    assert told.subtitle == ("90 epochs of 1,281,167 samples, within 24 h",)
-    assert told.verdict[0] == (
+    shown = page(plan_builder.plan())
+    assert shown.subtitle == ("90 epochs of 1,281,167 samples, within 24 h",)
+    assert shown.verdict[0] == (
         "Rent 1 × g5.48xlarge (aws us-east-1, on-demand at $16.29/h): done in 20.7 ± 0.8 h for $338 ± 14, on time "
         "with 98%. $92 of it (27%) are stalls, the largest interconnect ($51). 1 × p3.16xlarge is as good within the "
         "intervals."
@@ -74,21 +74,21 @@ def test_every_choice_has_a_word_its_chance_and_the_reason() -> None:
 
 def test_a_screen_leaves_out_the_many_that_lost_and_says_how_many() -> None:
     many = plan_builder.plan(choices=(plan_builder.chosen(), *[plan_builder.lost()] * 9))
-    (told,) = page(many).grids
-    assert len(told.rows) == 4
-    assert told.below.startswith("6 choices more: `--json`")
+    (grid,) = page(many).grids
+    assert len(grid.rows) == 4
+    assert grid.below.startswith("6 choices more: `--json`")
     (front,) = page(plan_builder.plan(), pareto=True).grids
     assert [row[0] for row in front.rows] == ["rent", "tie", "front"]
-    assert front.below.startswith("3 choices beside the front")
+    assert front.below.startswith("3 choices off the front")
 
 
 def test_where_nothing_is_feasible_the_nearest_wishes_are_typed_out() -> None:
-    told = page(plan_builder.nothing_feasible())
-    assert told.verdict[0] == (
+    shown = page(plan_builder.nothing_feasible())
+    assert shown.verdict[0] == (
         "Nothing that may be rented keeps a deadline of 4 h and a budget of $300 with a probability of 90%."
     )
-    assert told.bar == ()
-    assert told.next_steps[0] == "`--deadline 10h`: 2 × p3.16xlarge is done in 9.3 hours"
+    assert shown.bar == ()
+    assert shown.next_steps[0] == "`--deadline 10h`: 2 × p3.16xlarge is done in 9.3 hours"
     small = plan_builder.nothing_feasible().goal.model_copy(update={"budget_dollars": 60.0})
     assert question(small).endswith("within 4 h and $60")
     assert "of no offer are both its price and the step on it known" in page(PLANS["nothing known"]).verdict[0]
@@ -104,12 +104,12 @@ def test_capacity_that_is_paid_for_already_costs_nothing_and_has_no_bar() -> Non
             "items": tuple(item.model_copy(update={"dollars": nothing}) for item in best.items),
         }
     )
-    told, line = page(plan_builder.plan(choices=(free,))), choices(plan_builder.plan(choices=(free,)))[0]
-    assert told.bar == ()
+    shown, line = page(plan_builder.plan(choices=(free,))), choices(plan_builder.plan(choices=(free,)))[0]
+    assert shown.bar == ()
     assert line["cost"] == "$0.00 ± <0.01"
     assert line["largest stall"] == "interconnect 15%"
-    assert "stalls" not in told.verdict[0]
-    assert render(told, 80)
+    assert "stalls" not in shown.verdict[0]
+    assert render(shown, 80)
 
 
 def test_rules_are_shown_with_what_they_cost_more_and_what_they_miss() -> None:
@@ -133,13 +133,13 @@ def test_settings_and_the_way_of_paying_are_named() -> None:
     assert line["why"] == "cheapest of what keeps the deadline (with batch 32)"
 
 
-def text_of(told: Page) -> str:
-    return " ".join(render(told, 120).split())
+def text_of(shown: Page) -> str:
+    return " ".join(render(shown, 120).split())
 
 
 def test_a_derivation_has_every_quotient_and_every_fact_with_its_source() -> None:
     text = text_of(explained(plan_builder.plan(), "2xp3.8xlarge"))
-    for said in (
+    for written in (
         "Lost: 49 % of its bill is network stall.",
         "work 115,305,030 samples 90 epochs of 1,281,167 samples",
         "a step 512 samples 2 x 4 x V100-SXM2-16GB, 64 samples each",
@@ -152,7 +152,7 @@ def test_a_derivation_has_every_quotient_and_every_fact_with_its_source() -> Non
         "deadline 24 h kept with 93%; needed: 90%",
         "! more nodes than were profiled",
     ):
-        assert said in text, said
+        assert written in text, written
 
 
 @pytest.mark.parametrize("name", ["p3.16xlarge", "aws/P3.16xlarge", "1 × p3.16xlarge", "7xp3.16xlarge"])
@@ -161,8 +161,8 @@ def test_a_type_is_found_by_every_way_to_write_it(name: str) -> None:
 
 
 def test_what_is_not_ranked_says_why_and_what_is_nowhere_has_neighbours() -> None:
-    told = explained(plan_builder.plan(), "p2.8xlarge")
-    assert told.verdict[0] == "It is not ranked: its network is not known."
+    shown = explained(plan_builder.plan(), "p2.8xlarge")
+    assert shown.verdict[0] == "It is not ranked: its network is not known."
     with pytest.raises(
         UserError, match=r"--explain-type p3\.17xlarge: nothing of that type .* did you mean p3\.16xlarge"
     ):
@@ -179,13 +179,13 @@ def test_samples_that_a_larger_batch_needs_are_explained() -> None:
 
 def test_the_document_reads_back_as_the_plan() -> None:
     for plan in PLANS.values():
-        told = json.loads(json.dumps(document(plan)))
-        assert RentalPlan.model_validate(told) == plan
-    told = document(plan_builder.plan())
-    assert told["chosen"] == "1 × g5.48xlarge"
-    assert told["choices"][3]["name"] == "2 × p3.8xlarge"
-    assert told["choices"][0]["samples_per_second"] == pytest.approx(512 / 0.33)
-    assert told["choices"][0]["within_budget"] is None
+        written = json.loads(json.dumps(document(plan)))
+        assert RentalPlan.model_validate(written) == plan
+    written = document(plan_builder.plan())
+    assert written["chosen"] == "1 × g5.48xlarge"
+    assert written["choices"][3]["name"] == "2 × p3.8xlarge"
+    assert written["choices"][0]["samples_per_second"] == pytest.approx(512 / 0.33)
+    assert written["choices"][0]["within_budget"] is None
     assert document(plan_builder.nothing_feasible())["chosen"] is None
 
 

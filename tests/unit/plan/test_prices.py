@@ -77,7 +77,7 @@ def test_how_a_spread_is_known_is_said() -> None:
 
 
 @pytest.mark.parametrize("found", [offer("p3.2xlarge", "spot"), offer("p3.2xlarge")._replace(as_of=None)])
-def test_of_spot_and_undated_prices_nobody_knows_the_spread(found: Offer) -> None:
+def test_the_spread_of_spot_and_undated_prices_is_unknown(found: Offer) -> None:
     assert priced(found).low is None
 
 

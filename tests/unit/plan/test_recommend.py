@@ -268,7 +268,7 @@ def test_calibrated_forecasts_are_what_is_chosen_by():
 
 
 @pytest.mark.parametrize(
-    ("wishes", "said"),
+    ("wishes", "sentence"),
     [
         ({"quotas": {"p3.16xlarg": 2}}, "--quota p3.16xlarg: no offer has that; did you mean p3.16xlarge"),
         ({"clouds": ("asw",)}, "--cloud asw: no offer has that; did you mean aws"),
@@ -278,8 +278,8 @@ def test_calibrated_forecasts_are_what_is_chosen_by():
         ({"most_dollars_per_hour": 0.001}, "leave nothing that could be rented"),
     ],
 )
-def test_constraints_that_cannot_be_are_one_sentence(wishes, said):
-    with pytest.raises(UserError, match=said):
+def test_constraints_that_cannot_be_are_one_sentence(wishes, sentence):
+    with pytest.raises(UserError, match=sentence):
         asked(gpu_job(), merge(None, None), samples=1e6, **wishes)
 
 

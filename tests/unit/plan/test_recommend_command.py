@@ -49,17 +49,17 @@ def test_a_plan_fits_the_screen_and_says_what_to_rent(monkeypatch: Patch, capsys
 def test_the_document_is_a_plan_that_adds_up(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     assert run(monkeypatch, *JOB, "--deadline", "3d", "--json", "-o", "kept.plan.json") == 0
     out, err = capsys.readouterr()
-    told = json.loads(out)
+    document = json.loads(out)
     assert err == "Wrote kept.plan.json.\n"
-    first = told["choices"][0]
-    assert told["chosen"] == first["name"]
+    first = document["choices"][0]
+    assert document["chosen"] == first["name"]
     assert sum(item["dollars"]["value"] for item in first["items"]) == pytest.approx(first["dollars"]["value"])
     training = next(item for item in first["items"] if item["name"] == "training")
     stalls = sum(stall["dollars"]["value"] for stall in first["stalls"])
     assert stalls == pytest.approx(training["dollars"]["value"])
     kept = load_plan(tmp_path / "kept.plan.json")
     assert kept.chosen is not None
-    assert kept.chosen.name == told["chosen"]
+    assert kept.chosen.name == document["chosen"]
     assert kept.goal.deadline_seconds == 3 * 86400
 
 
@@ -101,20 +101,20 @@ def test_a_deadline_nothing_keeps_names_what_would_have_to_give(monkeypatch: Pat
     assert "Nothing that may be rented keeps a deadline of 20 min" in out
     assert "--deadline " in out
     assert run(monkeypatch, *JOB, "--deadline", "20min", "--json", "-o", "kept.plan.json") == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["chosen"] is None
-    assert told["relaxations"][0]["option"] == "deadline"
+    document = json.loads(capsys.readouterr().out)
+    assert document["chosen"] is None
+    assert document["relaxations"][0]["option"] == "deadline"
     assert load_plan("kept.plan.json").relaxations
-    assert run(monkeypatch, *JOB, "--deadline", told["relaxations"][0]["to"]) == 0
+    assert run(monkeypatch, *JOB, "--deadline", document["relaxations"][0]["to"]) == 0
     assert run(monkeypatch, *JOB, "--max-dollars", "0.01") == 1
     assert "--max-dollars " in capsys.readouterr().out
 
 
 def test_what_people_go_by_stands_beside_the_plan(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, *JOB, "--compare-rules", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    by_hour = next(rule for rule in told["rules"] if rule["rule"] == "cheapest per hour")
-    best = told["choices"][0]
+    document = json.loads(capsys.readouterr().out)
+    by_hour = next(rule for rule in document["rules"] if rule["rule"] == "cheapest per hour")
+    best = document["choices"][0]
     assert by_hour["choice"]["rented"]["instance"] == "p3.2xlarge"
     assert by_hour["dollars_more"] == pytest.approx(by_hour["choice"]["dollars"]["value"] - best["dollars"]["value"])
     assert by_hour["dollars_more"] >= 0
@@ -132,9 +132,9 @@ def test_what_was_measured_later_moves_the_forecasts(monkeypatch: Patch, capsys:
     assert "give a plan and a profile" in capsys.readouterr().err
 
 
-def compute_of(told: dict[str, Any]) -> float:
+def compute_of(plan: dict[str, Any]) -> float:
     """Seconds of a step on one p3.8xlarge."""
-    found = next(item for item in told["choices"] if item["name"] == "1 × p3.8xlarge")
+    found = next(item for item in plan["choices"] if item["name"] == "1 × p3.8xlarge")
     return float(found["stalls"][0]["seconds"]["value"])
 
 
@@ -146,7 +146,7 @@ def test_a_study_is_every_profile_of_a_folder(monkeypatch: Patch, capsys: Captur
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         ((), "what is to be trained? Name a profile"),
         (("gpu.stash.json",), "how much is to be trained? Say it like --epochs 90 --samples 1281167"),
@@ -165,12 +165,12 @@ def test_a_study_is_every_profile_of_a_folder(monkeypatch: Patch, capsys: Captur
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
 ) -> None:
     assert run(monkeypatch, *words) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: ")
-    assert said in err
+    assert sentence in err
     assert err.count("\n") == 1
 
 
@@ -180,11 +180,11 @@ def test_the_choice_is_written_as_a_task_and_nothing_is_started(
     assert run(monkeypatch, *JOB, "--launch", "sky") == 0
     assert capsys.readouterr().out.endswith("nothing was started.\n")
     assert run(monkeypatch, *JOB, "--launch", "sky", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
     first, second = sorted(path.name for path in tmp_path.glob("*.sky.yaml"))  # none is written over
     task = yaml.safe_load((tmp_path / second).read_text())
     assert first != second
-    assert f"{task['num_nodes']} × {task['resources']['instance_type']}" == told["chosen"]
+    assert f"{task['num_nodes']} × {task['resources']['instance_type']}" == document["chosen"]
 
 
 def test_only_a_choice_can_be_launched_and_only_with_sky(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ ACCELERATED = (
 )
 
 
-def told(line: str, folder: Path) -> list[str]:
+def relaunched(line: str, folder: Path) -> list[str]:
     """The words that a launcher gets of ``line``."""
     for name in ("torchrun", "accelerate", "python", "deepspeed"):
         (folder / name).write_text('#!/bin/sh\nprintf "%s\\n" "${0##*/}" "$@"\n')
@@ -51,7 +51,7 @@ def told(line: str, folder: Path) -> list[str]:
 )
 def test_a_job_keeps_its_own_words_and_gets_new_ranks(typed: str, expected: str, tmp_path: Path) -> None:
     found = relaunch(shlex.split(typed), nodes=2, devices=4, meeting=MEETING)
-    assert told(found.line, tmp_path) == expected.split()
+    assert relaunched(found.line, tmp_path) == expected.split()
     assert found.notes == ()
 
 
@@ -60,7 +60,7 @@ def test_another_launcher_is_left_as_typed_and_told_of(typed: str) -> None:
     found = relaunch(shlex.split(typed), nodes=2, devices=4, meeting=MEETING)
     assert found.line == typed
     (note,) = found.notes
-    assert note.endswith("how it is told of 2 machines is its own affair: edit run")
+    assert note.endswith("how to give it 2 machines is unknown: edit run")
     assert " ".join(typed.split()[:1]) in note
 
 
@@ -76,5 +76,5 @@ def test_a_profile_without_a_command_says_so() -> None:
 @pytest.mark.parametrize("word", ["a b", "$(touch evil)", "`id`", "; rm -rf x", "it's", "line\nbreak", "", "-- "])
 def test_no_word_of_an_artefact_is_ever_run(word: str, tmp_path: Path) -> None:
     found = relaunch(("train.py", word, "--end"), 2, 4, MEETING)
-    assert told(found.line, tmp_path)[-len([*word.split("\n"), "--end"]) :] == [*word.split("\n"), "--end"]
+    assert relaunched(found.line, tmp_path)[-len([*word.split("\n"), "--end"]) :] == [*word.split("\n"), "--end"]
     assert not (tmp_path / "evil").exists()

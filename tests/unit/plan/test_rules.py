@@ -126,7 +126,7 @@ def test_linear_rents_the_soonest_of_all_where_nothing_is_soon_enough() -> None:
     assert linear(OFFERS, replace(FACTS, deadline_seconds=1.0)) == Picked(HUGE, 4)
 
 
-def test_linear_knows_nothing_of_gpus_that_nobody_published() -> None:
+def test_linear_knows_nothing_of_gpus_without_published_times() -> None:
     assert "no throughput was published" in str(linear(OFFERS, replace(FACTS, rates={})))
 
 

@@ -41,8 +41,8 @@ def holes(instance: Instance, target: Target) -> list[str]:
     return found
 
 
-def said(told: Forecast) -> str:
-    return "; ".join([*told.beyond, *(item.why for item in told.breakdown.skipped)])
+def text(forecast: Forecast) -> str:
+    return "; ".join([*forecast.beyond, *(item.why for item in forecast.breakdown.skipped)])
 
 
 def asked(base: Base, wanted: Alteration) -> Forecast | str:
@@ -57,16 +57,16 @@ def asked(base: Base, wanted: Alteration) -> Forecast | str:
 def test_every_type_is_left_out_or_says_what_it_lacks(base: Base, nodes: int) -> None:
     forecast = lacking = 0
     for instance in TYPES:
-        told = asked(base, Alteration(instance=f"{instance.cloud}/{instance.name}", nodes=nodes))
-        if isinstance(told, str):
-            assert "nothing is known of the speed of" in told
+        answer = asked(base, Alteration(instance=f"{instance.cloud}/{instance.name}", nodes=nodes))
+        if isinstance(answer, str):
+            assert "nothing is known of the speed of" in answer
             continue
         forecast += 1
-        missing = holes(instance, told.target)
+        missing = holes(instance, answer.target)
         lacking += bool(missing)
         for words in missing:
-            assert words in said(told), (instance.name, words)
-        gpu = named_gpu(told.target.device or "", CATALOG)
+            assert words in text(answer), (instance.name, words)
+        gpu = named_gpu(answer.target.device or "", CATALOG)
         assert gpu.fp32_flops_per_second, gpu.name
         assert gpu.memory_bytes_per_second, gpu.name
     assert forecast > 100
@@ -76,5 +76,5 @@ def test_every_type_is_left_out_or_says_what_it_lacks(base: Base, nodes: int) ->
 def test_cores_that_a_description_leaves_out_are_named() -> None:
     described = Target(name="ours", nodes=1, devices=2, backend="nccl", device="V100-SXM2-16GB")
     base = base_of(gpu_job(), draws=Draws(16), clusters=lambda name: described)
-    told = what_if(base, Alteration(cluster="ours.yaml"))
-    assert any("how many cores a node has is unknown" in each for each in told.beyond)
+    forecast = what_if(base, Alteration(cluster="ours.yaml"))
+    assert any("how many cores a node has is unknown" in each for each in forecast.beyond)

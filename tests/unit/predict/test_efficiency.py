@@ -59,7 +59,7 @@ def test_a_source_can_be_left_out() -> None:
     assert "zarzen" in with_all.source
     assert "zarzen" not in without.source
     assert with_all.value != without.value
-    assert cluster.reached("tcp", "gist zarzen/c2dca465") is None  # nobody else measured slow lines
+    assert cluster.reached("tcp", "gist zarzen/c2dca465") is None  # no other source measured slow links
 
 
 def test_latencies_of_published_machines_lie_around_nccl_s_table() -> None:

@@ -361,13 +361,13 @@ def test_what_stays_inside_a_node_keeps_its_measured_interval_though_its_links_h
     """One exchange was timed, so its rate has no ends; what steps waited for it has, and stays on more nodes."""
     once = cpu_job(collectives=(Collective(scope="node", ranks=2, bytes=46_758_048, seconds=0.048),))
     base = base_of(once, draws=Draws(64))
-    was, told = base.breakdown.stall("interconnect"), what_if(base, Alteration(nodes=2, network=1.25e9))
-    now = told.breakdown.stall("interconnect")
+    was, forecast = base.breakdown.stall("interconnect"), what_if(base, Alteration(nodes=2, network=1.25e9))
+    now = forecast.breakdown.stall("interconnect")
     assert was is not None
     assert now is not None
     assert now.time.low is not None
     assert now.seconds == pytest.approx(was.seconds)
-    assert {part.stall: part.origin for part in told.grounds}["interconnect"] == "measured"
+    assert {part.stall: part.origin for part in forecast.grounds}["interconnect"] == "measured"
 
 
 def test_between_nodes_as_much_hides_as_did_inside_one_where_readiness_is_unknown() -> None:
@@ -377,9 +377,9 @@ def test_between_nodes_as_much_hides_as_did_inside_one_where_readiness_is_unknow
     base = base_of(cpu_job(workload=work), draws=Draws(64))
     waited = []
     for rate in (1e8, 1e9, 1e10):
-        told = what_if(base, Alteration(nodes=2, network=rate))
-        assert not told.unknown
-        waited.append(told.breakdown.seconds("network"))
+        forecast = what_if(base, Alteration(nodes=2, network=rate))
+        assert not forecast.unknown
+        waited.append(forecast.breakdown.seconds("network"))
     assert waited[0] > waited[1] >= waited[2] >= 0
     # 2·3/4 of 46.8 MB at 100 MB/s take 701 ms alone; 12 of them hide, and 36 are inside the node.
     assert waited[0] == pytest.approx(0.701 - 0.012 - 0.036, rel=0.2)

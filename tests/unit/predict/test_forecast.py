@@ -54,7 +54,7 @@ def test_the_paper_s_percentages_follow_from_the_stalls() -> None:
 
 
 def test_while_a_possible_stall_is_unknown_so_are_step_and_speed() -> None:
-    gone = Missing(name="network", why="nobody knows the network", possible=True)
+    gone = Missing(name="network", why="the network is unknown", possible=True)
     found = forecast(TARGET, [part("compute", 0.1)], [gone], samples=32)
     assert found.unknown == (gone,)
     assert found.step is None

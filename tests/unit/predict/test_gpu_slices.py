@@ -73,7 +73,7 @@ def test_a_slice_is_slower_than_the_whole_and_that_is_said_to_be_an_assumption(
     part, whole = (
         what_if(base, Alteration(instance=name, nodes=1)) for name in (instance.name, WHOLE[f"{instance.gpu_model}"])
     )
-    compute = {told: told_of.breakdown.stall("compute") for told, told_of in (("part", part), ("whole", whole))}
+    compute = {key: forecast.breakdown.stall("compute") for key, forecast in (("part", part), ("whole", whole))}
     assert compute["part"].seconds == pytest.approx(compute["whole"].seconds / instance.gpu_share, rel=0.25)
     assert (
         compute["part"].time.high - compute["part"].time.low > compute["whole"].time.high - compute["whole"].time.low
@@ -108,11 +108,11 @@ def test_the_assumption_is_proportion_give_or_take_half_a_power() -> None:
 def test_a_profile_of_a_slice_is_not_one_of_a_whole_gpu() -> None:
     half = gpu_job(nodes=1, ranks=1, hosts=(host(),), collectives=())
     assert of_profile(half).device_share == 0.5
-    told = what_if(base_of(half, draws=Draws(64)), Alteration(gpu="L4"))
-    compute = told.breakdown.stall("compute")
+    forecast = what_if(base_of(half, draws=Draws(64)), Alteration(gpu="L4"))
+    compute = forecast.breakdown.stall("compute")
     assert compute is not None
     assert compute.seconds == pytest.approx(0.170 / 2, rel=0.1)
-    assert any("a whole one is faster in proportion is an assumption" in each for each in told.beyond)
+    assert any("a whole one is faster in proportion is an assumption" in each for each in forecast.beyond)
 
 
 def test_a_probe_finds_the_one_gpu_that_a_slice_is_to_its_driver() -> None:

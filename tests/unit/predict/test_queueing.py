@@ -56,8 +56,8 @@ def test_batches_of_unlike_times_take_as_long_as_in_the_recursion(workers, prefe
     made = load * workers * drawn / drawn.mean()
     out = hand_outs(made, np.ones(1), workers, prefetch)[:, 0]
     simulated = (out[-1] - out[400]) / (4000 - 401)
-    told = step_with_loader(np.array([1.0]), np.array([load]), workers, prefetch, 1, variation)
-    assert told[0] == pytest.approx(simulated, rel=0.03)
+    step = step_with_loader(np.array([1.0]), np.array([load]), workers, prefetch, 1, variation)
+    assert step[0] == pytest.approx(simulated, rel=0.03)
 
 
 @given(

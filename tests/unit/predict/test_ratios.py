@@ -77,7 +77,7 @@ def test_every_published_speed_is_positive_dated_or_named_and_of_a_gpu_that_the_
 def test_a_model_that_was_published_on_both_gpus_is_surer_than_one_that_nobody_published():
     old, new = catalog.gpu("V100-SXM2-16GB"), catalog.gpu("A100-SXM4-80GB")
     own = time_ratio(old, new, "resnet50", 64, "fp32")
-    other = time_ratio(old, new, "nobody_published_this", 64, "fp32")
+    other = time_ratio(old, new, "a_model_without_times", 64, "fp32")
     assert own is not None
     assert other is not None
     assert "resnet50 on V100 and A100" in own.source
@@ -132,7 +132,7 @@ def test_a_step_is_never_shorter_than_launching_its_kernels():
 
 
 def test_a_larger_batch_takes_less_than_in_proportion_by_what_was_published():
-    found = batch_exponent("nobody_published_this", "V100")
+    found = batch_exponent("a_model_without_times", "V100")
     assert 0 < found.low < found.value < 1 < found.high
 
 
@@ -141,9 +141,9 @@ def test_mixed_precision_is_published_for_some_gpus_and_else_told_by_operators()
     assert found is not None
     assert found.value < 0.5
     assert precision_ratio("x", "K80") is None
-    told = precision_ratio("x", "K80", 0.8)
-    assert told is not None
-    assert told.value == pytest.approx(0.8)
+    ratio = precision_ratio("x", "K80", 0.8)
+    assert ratio is not None
+    assert ratio.value == pytest.approx(0.8)
 
 
 def calls(operator: str, shapes: str, dtype: str, times: int, flops: float | None, size: float) -> Operator:

@@ -41,41 +41,41 @@ def job(instance: str | None = "p3.8xlarge", ranks: int = 8, **changes: Any) -> 
 @pytest.mark.parametrize("nodes", [None, 2])
 def test_the_type_that_was_measured_is_answered_by_the_measurement(name: str, nodes: int | None) -> None:
     base = job()
-    told = what_if(base, Alteration(instance=name, nodes=nodes))
-    assert told.breakdown.step == what_if(base).breakdown.step
-    assert {part.origin for part in told.grounds} == {"measured"}
-    assert told.target == base.target
+    forecast = what_if(base, Alteration(instance=name, nodes=nodes))
+    assert forecast.breakdown.step == what_if(base).breakdown.step
+    assert {part.origin for part in forecast.grounds} == {"measured"}
+    assert forecast.target == base.target
 
 
 def test_that_it_was_measured_is_what_it_says() -> None:
-    said = page(answered(job(), Alteration(instance="p3.8xlarge")))
-    assert said.verdict[0].startswith("That is what was measured: a step of 300.0 ")
-    assert {row[-1] for row in said.grids[0].rows[:-1]} == {"measured"}
+    forecast = page(answered(job(), Alteration(instance="p3.8xlarge")))
+    assert forecast.verdict[0].startswith("That is what was measured: a step of 300.0 ")
+    assert {row[-1] for row in forecast.grids[0].rows[:-1]} == {"measured"}
 
 
 def test_a_change_beside_it_changes_that_alone() -> None:
     base = job()
-    told = what_if(base, Alteration(instance="p3.8xlarge", network=12.5e9))
+    forecast = what_if(base, Alteration(instance="p3.8xlarge", network=12.5e9))
     alone = what_if(base, Alteration(network=12.5e9))
-    assert told.breakdown.step == alone.breakdown.step
+    assert forecast.breakdown.step == alone.breakdown.step
 
 
 def test_on_more_nodes_of_it_compute_and_what_loaders_had_stay_as_measured() -> None:
     base = job()
-    told, plain = what_if(base, Alteration(instance="p3.8xlarge", nodes=4)), what_if(base, Alteration(nodes=4))
-    assert told.breakdown.step == plain.breakdown.step
-    origins = {part.stall: part.origin for part in told.grounds}
+    forecast, plain = what_if(base, Alteration(instance="p3.8xlarge", nodes=4)), what_if(base, Alteration(nodes=4))
+    assert forecast.breakdown.step == plain.breakdown.step
+    origins = {part.stall: part.origin for part in forecast.grounds}
     assert (origins["compute"], origins["transfer"], origins["network"]) == ("measured", "measured", "scaled")
-    assert told.target.storage is None
+    assert forecast.target.storage is None
 
 
 def test_with_all_of_its_devices_the_links_are_those_that_were_measured() -> None:
     base = job(ranks=4)
-    told = what_if(base, Alteration(instance="p3.8xlarge"))
-    assert (told.target.nodes, told.target.devices) == (2, 4)
-    assert told.target.network == base.target.network
-    assert told.target.inside == base.target.inside
-    was, now = (each.breakdown.stall("compute") for each in (what_if(base), told))
+    forecast = what_if(base, Alteration(instance="p3.8xlarge"))
+    assert (forecast.target.nodes, forecast.target.devices) == (2, 4)
+    assert forecast.target.network == base.target.network
+    assert forecast.target.inside == base.target.inside
+    was, now = (each.breakdown.stall("compute") for each in (what_if(base), forecast))
     assert was is not None
     assert now is not None
     assert now.time == was.time
@@ -84,15 +84,15 @@ def test_with_all_of_its_devices_the_links_are_those_that_were_measured() -> Non
 def test_what_was_not_used_comes_from_the_data_sheet() -> None:
     base = base_of(gpu_job(nodes=1, ranks=4, hosts=hosts("p3.8xlarge", 1, 4)), draws=Draws(64))
     assert base.target.network is None
-    told = what_if(base, Alteration(instance="p3.8xlarge", nodes=2))
-    assert told.target.network is not None
-    assert told.target.network.bytes_per_second.origin == "data sheet"
+    forecast = what_if(base, Alteration(instance="p3.8xlarge", nodes=2))
+    assert forecast.target.network is not None
+    assert forecast.target.network.bytes_per_second.origin == "data sheet"
 
 
 def test_the_gpu_that_was_measured_is_no_other_under_the_catalogs_name() -> None:
-    told = what_if(job(), Alteration(instance="p3.16xlarge"))
-    assert told.target.device == "Tesla V100-SXM2-16GB"
-    assert not any("was measured on Tesla" in each for each in told.beyond)
+    forecast = what_if(job(), Alteration(instance="p3.16xlarge"))
+    assert forecast.target.device == "Tesla V100-SXM2-16GB"
+    assert not any("was measured on Tesla" in each for each in forecast.beyond)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_more_devices_than_were_profiled_are_said_beside_the_answer() -> None:
 
 
 def test_another_type_is_forecast() -> None:
-    told = what_if(job(), Alteration(instance="g5.12xlarge"))
-    assert {part.origin for part in told.grounds if part.stall == "compute"} == {"data sheet"}
+    forecast = what_if(job(), Alteration(instance="g5.12xlarge"))
+    assert {part.origin for part in forecast.grounds if part.stall == "compute"} == {"data sheet"}
 
 
 def test_a_type_without_gpus_is_answered_where_it_was_measured() -> None:

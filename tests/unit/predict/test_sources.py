@@ -162,7 +162,7 @@ def test_a_faster_line_never_carries_less(rate: float, faster: float) -> None:
 
 
 def test_a_type_without_network_facts_has_no_network() -> None:
-    bare = Instance(cloud="here", name="bare", gpu_count=2, as_of="2026", source="nobody")
+    bare = Instance(cloud="here", name="bare", gpu_count=2, as_of="2026", source="none")
     found = of_instance(bare, 4)
     assert found.network is None
     assert found.inside == NodeLinks(wiring="pcie")

@@ -17,16 +17,16 @@ BURSTING = Storage(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("lasting", "rate", "said"), [
+@pytest.mark.parametrize(("lasting", "rate", "expected"), [
     (None, 100e6, "say how long training lasts with --duration"),
     (50.0, 200e6, None),
     (400.0, 125e6, "training outlasts the credit of its storage"),
 ])  # fmt: skip
-def test_burst_and_sustained_are_told_apart(lasting, rate, said) -> None:
+def test_burst_and_sustained_are_told_apart(lasting, rate, expected) -> None:
     # 100 s of credit at twice the base; over 400 s a quarter of them
     found = served(BURSTING, lasting, DRAWS)
     assert found.store.bytes_per_second.mean() == pytest.approx(rate)
-    assert [said in sentence for sentence in found.beyond] == ([True] if said else [])
+    assert [expected in sentence for sentence in found.beyond] == ([True] if expected else [])
 
 
 def test_a_burst_of_unknown_length_or_without_a_base_is_said_to_be_one() -> None:

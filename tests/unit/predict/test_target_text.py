@@ -37,7 +37,7 @@ def test_what_is_left_out_stays_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("nodes: 0\n", "bad.yaml:1: nodes: should be greater than or equal to 1"),
         ("name: x\n", "nodes: is missing"),
@@ -53,7 +53,7 @@ def test_what_is_left_out_stays_unknown() -> None:
         ("nodes: [\n", "bad.yaml:2: it is not valid YAML"),
     ],
 )
-def test_mistakes_are_told_with_line_and_field(text: str, said: str) -> None:
-    with pytest.raises(UserError) as told:
+def test_mistakes_are_told_with_line_and_field(text: str, sentence: str) -> None:
+    with pytest.raises(UserError) as error:
         target_of_text(text, "bad.yaml")
-    assert said in str(told.value)
+    assert sentence in str(error.value)

@@ -61,8 +61,8 @@ def test_what_the_profile_used_is_told_by_its_rate() -> None:
 
 @pytest.mark.parametrize(("seconds", "kind"), [(0.130, "sockets"), (0.012, "EFA")])
 def test_other_machines_talk_as_the_profiled_ones_did(seconds: float, kind: str) -> None:
-    told = what_if(base(seconds), Alteration(instance="g4dn.metal", nodes=4))
-    assert told.target.talks_over == kind
+    forecast = what_if(base(seconds), Alteration(instance="g4dn.metal", nodes=4))
+    assert forecast.target.talks_over == kind
 
 
 def test_the_option_decides_and_sockets_are_never_faster() -> None:
@@ -76,9 +76,9 @@ def test_the_option_decides_and_sockets_are_never_faster() -> None:
 
 def test_the_profiled_machines_over_another_transport_need_their_type() -> None:
     there = base(instance="g4dn.12xlarge")
-    told = what_if(there, Alteration(transport="efa"))
-    assert told.target.talks_over == "EFA"
-    assert {part.stall: part.origin for part in told.grounds}["compute"] == "measured"
+    forecast = what_if(there, Alteration(transport="efa"))
+    assert forecast.target.talks_over == "EFA"
+    assert {part.stall: part.origin for part in forecast.grounds}["compute"] == "measured"
     assert what_if(there, Alteration(transport="sockets")).breakdown.step == what_if(there).breakdown.step
     with pytest.raises(UserError, match="name it with --instance, or say a rate with --network"):
         what_if(base(), Alteration(transport="efa"))

@@ -28,9 +28,9 @@ def step(base, **typed: str) -> float:
 
 @pytest.mark.parametrize("base", [GPU, CPU])
 def test_without_changes_the_forecast_is_the_measurement(base):
-    told = what_if(base)
-    assert told.origin == "measured"
-    for was, would in zip(base.breakdown.stalls, told.breakdown.stalls, strict=True):
+    forecast = what_if(base)
+    assert forecast.origin == "measured"
+    for was, would in zip(base.breakdown.stalls, forecast.breakdown.stalls, strict=True):
         assert would.seconds == pytest.approx(was.seconds, abs=1e-9)
         assert would.low <= was.seconds <= would.high
 
@@ -44,8 +44,8 @@ def test_without_changes_the_forecast_is_the_measurement(base):
     ],
 )
 def test_the_measured_configuration_spelt_out_is_within_the_measured_interval(base, same):
-    told = what_if(base, changes(same)).breakdown
-    assert base.breakdown.step.low <= told.step_seconds <= base.breakdown.step.high
+    forecast = what_if(base, changes(same)).breakdown
+    assert base.breakdown.step.low <= forecast.step_seconds <= base.breakdown.step.high
 
 
 @pytest.mark.parametrize(
@@ -54,36 +54,36 @@ def test_the_measured_configuration_spelt_out_is_within_the_measured_interval(ba
      {"instance": "p3dn.24xlarge"}, {"precision-of-training": "amp", "compress": "fp16"}],
 )  # fmt: skip
 def test_stalls_add_up_to_the_step(typed):
-    told = what_if(GPU, changes(typed)).breakdown
-    assert sum(stall.seconds for stall in told.stalls) == pytest.approx(told.step_seconds)
+    forecast = what_if(GPU, changes(typed)).breakdown
+    assert sum(stall.seconds for stall in forecast.stalls) == pytest.approx(forecast.step_seconds)
 
 
 def test_more_workers_hide_making_samples():
     # 64 samples of 12.2 ms: three workers supply a batch every 260 ms, six every 130, behind 240 ms of training
-    told = what_if(GPU, changes({"workers": "6", "cache": "100%"})).breakdown
-    assert told.seconds("prep") == pytest.approx(0, abs=2e-3)
-    assert told.seconds("fetch") == pytest.approx(0, abs=2e-3)
-    assert told.step_seconds == pytest.approx(0.24, abs=3e-3)
+    forecast = what_if(GPU, changes({"workers": "6", "cache": "100%"})).breakdown
+    assert forecast.seconds("prep") == pytest.approx(0, abs=2e-3)
+    assert forecast.seconds("fetch") == pytest.approx(0, abs=2e-3)
+    assert forecast.step_seconds == pytest.approx(0.24, abs=3e-3)
 
 
 def test_accumulation_exchanges_once_for_several_passes():
-    told = what_if(CPU, changes({"accumulate": "4"})).breakdown
-    assert told.seconds("compute") == pytest.approx(0.4)
-    assert told.seconds("interconnect") == pytest.approx(0.036, abs=1e-3)
-    assert told.samples_per_step == 4 * 32
+    forecast = what_if(CPU, changes({"accumulate": "4"})).breakdown
+    assert forecast.seconds("compute") == pytest.approx(0.4)
+    assert forecast.seconds("interconnect") == pytest.approx(0.036, abs=1e-3)
+    assert forecast.samples_per_step == 4 * 32
 
 
-def test_one_device_waits_for_nobody():
-    told = what_if(CPU, changes({"gpus": "1"}))
-    assert {stall.name for stall in told.breakdown.stalls} == {"compute", "prep", "fetch"}
-    assert told.unknown == ()
+def test_one_device_waits_for_no_other():
+    forecast = what_if(CPU, changes({"gpus": "1"}))
+    assert {stall.name for stall in forecast.breakdown.stalls} == {"compute", "prep", "fetch"}
+    assert forecast.unknown == ()
 
 
-def test_a_target_whose_network_nobody_knows_has_no_step():
-    told = what_if(CPU, changes({"nodes": "4"}))
-    assert told.step is None
-    assert [item.name for item in lost(CPU, told)] == ["network"]
-    assert "--network" in lost(CPU, told)[0].why
+def test_a_target_with_an_unknown_network_has_no_step():
+    forecast = what_if(CPU, changes({"nodes": "4"}))
+    assert forecast.step is None
+    assert [item.name for item in lost(CPU, forecast)] == ["network"]
+    assert "--network" in lost(CPU, forecast)[0].why
 
 
 @given(low=st.floats(1, 400), times=st.floats(1, 20))
@@ -146,21 +146,21 @@ def test_what_advice_promises_is_what_whatif_says(profile):
         for remedy in make(case):
             if remedy.asks is None or remedy.saves is None:
                 continue
-            told = what_if(base_of(profile), remedy.asks).breakdown
-            for_as_many = told.step_seconds * now.samples_per_step / told.samples_per_step
+            forecast = what_if(base_of(profile), remedy.asks).breakdown
+            for_as_many = forecast.step_seconds * now.samples_per_step / forecast.samples_per_step
             assert remedy.saves == pytest.approx(now.step_seconds - for_as_many, abs=1e-9), remedy.text
             asked += 1
     assert asked > 4
 
 
 def test_a_sharded_model_holds_less_and_waits_longer():
-    told = {how: what_if(GPU, changes({"sharding": how})) for how in ("none", "zero1", "zero2", "zero3")}
-    exchange = {how: each.breakdown.seconds("interconnect", "network") for how, each in told.items()}
+    forecast = {how: what_if(GPU, changes({"sharding": how})) for how in ("none", "zero1", "zero2", "zero3")}
+    exchange = {how: each.breakdown.seconds("interconnect", "network") for how, each in forecast.items()}
     assert exchange["none"] == pytest.approx(0.062, abs=1e-3)
     assert exchange["zero1"] > exchange["none"]
-    assert any("no sharded exchange was measured" in each for each in told["zero3"].beyond)
+    assert any("no sharded exchange was measured" in each for each in forecast["zero3"].beyond)
     held = base_of(gpu_job(memory=(Memory(rank=0, allocated_bytes=8 * 10**9),)))
-    needed = [memory_fit(held, changes({"sharding": how}), told[how]).needed_bytes for how in told]
+    needed = [memory_fit(held, changes({"sharding": how}), forecast[how]).needed_bytes for how in forecast]
     assert needed == sorted(needed, reverse=True)
     assert needed[0] == pytest.approx(8e9)
 
@@ -172,8 +172,8 @@ def test_what_would_be_gathered_after_every_pass_saves_nothing_by_accumulating()
 
 def test_views_save_four_copies_of_the_gradients():
     copied = base_of(gpu_job(workload={**gpu_job().workload.__dict__, "bucket_view": False}))
-    told, now = what_if(copied, changes({"bucket-view": "on"})), what_if(copied)
-    saved = now.breakdown.seconds("interconnect") - told.breakdown.seconds("interconnect")
+    forecast, now = what_if(copied, changes({"bucket-view": "on"})), what_if(copied)
+    saved = now.breakdown.seconds("interconnect") - forecast.breakdown.seconds("interconnect")
     assert saved == pytest.approx(4 * 102_228_128 / 900e9, rel=0.2)
     with pytest.raises(UserError, match="whether gradients are views already"):
         what_if(GPU, changes({"bucket-view": "on"}))
@@ -193,8 +193,8 @@ def test_a_disk_s_burst_counts_for_as_long_as_it_lasts():
         for more in ({"lasting": "20min"}, {"duration": "2h"}, {"lasting": "40h"}, {})
     ]
     assert fetch == sorted(fetch)
-    told = what_if(GPU, changes({**small, "duration": "2h"}))
-    assert any("outlasts the credit" in sentence for sentence in told.beyond)
+    forecast = what_if(GPU, changes({**small, "duration": "2h"}))
+    assert any("outlasts the credit" in sentence for sentence in forecast.beyond)
 
 
 def test_one_gpu_tells_of_several_what_published_jobs_tell():
@@ -212,7 +212,7 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "sentence"),
     [
         ({"nodes": "0"}, "--nodes 0: it is a whole number from 1 to 16,384"),
         ({"nodes": "3.5"}, "whole number"),
@@ -232,8 +232,8 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
         ({"lasting": "0h"}, "more than 0"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_way_on(typed, said):
-    with pytest.raises(UserError, match=said.replace("(", r"\(")):
+def test_what_cannot_be_is_refused_with_a_way_on(typed, sentence):
+    with pytest.raises(UserError, match=sentence.replace("(", r"\(")):
         what_if(GPU, changes(typed))
 
 
@@ -273,7 +273,7 @@ def test_ranges_are_doubled_and_short_ones_counted():
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "sentence"),
     [
         (["nodes"], "names no values"),
         (["nodes=8..1"], "turn it round"),
@@ -283,15 +283,15 @@ def test_ranges_are_doubled_and_short_ones_counted():
         (["batch=" + ",".join(str(n) for n in range(1, 60)), "workers=0..8"], "points"),
     ],
 )
-def test_sweeps_that_cannot_be_looked_at_are_refused(asked, said):
-    with pytest.raises(UserError, match=said):
+def test_sweeps_that_cannot_be_looked_at_are_refused(asked, sentence):
+    with pytest.raises(UserError, match=sentence):
         axes(asked)
 
 
-def test_a_point_that_nobody_can_predict_says_why_and_the_others_stay():
+def test_a_point_that_cannot_be_predicted_says_why_and_the_others_stay():
     points = sweep(CPU, Alteration(), axes(["nodes=1..2"]))
-    assert points[0].told is not None
-    assert points[1].told is None
+    assert points[0].forecast is not None
+    assert points[1].forecast is None
     assert "network" in points[1].why
 
 

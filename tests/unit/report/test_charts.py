@@ -147,7 +147,7 @@ def test_an_incomplete_round_is_shown_as_such():
     profile = build({"solo": [0.1] * 4, "crowd": [0.2] * 3})
     chart = step_charts.rounds(course(profile), attribute(profile).rungs)
     assert chart.table.rows[-1][-1] == "incomplete"
-    assert chart.caption == "Of 3 complete rounds no trend can be told. Dropped rounds: 1 incomplete."
+    assert chart.caption == "3 complete rounds: too few to see a trend. Dropped rounds: 1 incomplete."
 
 
 def test_a_drift_of_the_step_is_said():
@@ -182,7 +182,7 @@ def test_very_many_ranks_share_a_lane_for_each_rung():
     assert len(chart.table.rows) == 40
 
 
-def test_one_rank_has_nobody_beside_it():
+def test_one_rank_has_no_other_to_compare_with():
     chart = ranks_of(build({"solo": [0.1] * 3, "warm": [0.2] * 3}, ranks=1))
     assert chart == Blank("ranks", "Ranks side by side", "the job has one rank")
 

@@ -167,7 +167,7 @@ def test_tensorboard_reads_figures_rounds_and_text(files: list[str], monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "notes"),
     [
         (("--to", "excel"), "--to excel: it is mlflow, wandb, tensorboard or openmetrics"),
         (("--to", "tensorboard"), "--to tensorboard needs a folder: --output tb/"),
@@ -177,10 +177,10 @@ def test_tensorboard_reads_figures_rounds_and_text(files: list[str], monkeypatch
     ],
 )
 def test_what_does_not_fit_is_refused(
-    files: list[str], monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+    files: list[str], monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], notes: str
 ) -> None:
     assert run(monkeypatch, "export", files[0], *words) == 2
-    assert said in capsys.readouterr().err
+    assert notes in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("tool", ["mlflow", "wandb", "tensorboard"])

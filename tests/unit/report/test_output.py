@@ -25,20 +25,20 @@ def test_what_was_measured_is_saved_even_when_it_cannot_be_shown(tmp_path: Path)
 
 def test_where_it_was_saved_is_said_after_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_then_save(PROBE, tmp_path / "a b.json", lambda: print("report"))
-    said = capsys.readouterr()
-    assert said.out == (
+    printed = capsys.readouterr()
+    assert printed.out == (
         f"report\n\nSaved {tmp_path}/a b.json; show it again with `stash show '{tmp_path}/a b.json'`.\n"
     )
-    assert said.err == ""
+    assert printed.err == ""
 
 
 def test_where_the_output_is_json_nothing_else_is_printed_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show_then_save(PROBE, tmp_path / "a.json", lambda: print("{}"), json=True)
-    said = capsys.readouterr()
-    assert said.out == "{}\n"
-    assert said.err.startswith("Saved ")
+    printed = capsys.readouterr()
+    assert printed.out == "{}\n"
+    assert printed.err.startswith("Saved ")
 
 
 def test_of_two_that_save_at_once_under_default_names_each_gets_its_own(

@@ -61,7 +61,7 @@ def test_the_json_has_the_keys_of_the_contract_in_its_order():
     assert list(shown["verdict"])[:3] == ["stall", "text", "next_steps"]
 
 
-def test_the_verdict_is_null_where_nobody_can_tell():
+def test_the_verdict_is_null_where_it_is_unknown():
     profile = build({"solo": [0.10, 0.10, 0.10, 0.10], "crowd": [0.10, 0.14, 0.08, 0.12]})
     breakdown = attribute(profile)
     shown = document(breakdown, verdict(breakdown, profile))["verdict"]

@@ -194,7 +194,7 @@ def test_folds_are_closed_and_tables_keep_their_columns(pages: dict[str, Page]) 
         columns = cells
 
 
-def test_hostile_names_mention_nobody_and_open_no_tag(pages: dict[str, Page]) -> None:
+def test_hostile_names_mention_no_user_and_open_no_tag(pages: dict[str, Page]) -> None:
     text = render_markdown(pages["hostile"])
     outside = re.sub(r"`[^`\n]*`", "", re.sub(r"^```bash$.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
     assert HOSTILE not in text

@@ -33,7 +33,7 @@ def test_a_curve_of_the_first_schema_is_still_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("", "is not a loss curve: it is not JSON"),
         ("{}", "it is JSON, but has no curve_schema"),
@@ -43,12 +43,12 @@ def test_a_curve_of_the_first_schema_is_still_read() -> None:
         ('{"curve_schema": 1, "replays": [', "is damaged or cut short"),
     ],
 )
-def test_what_is_no_curve_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_no_curve_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     file = tmp_path / "x.curve.json"
     file.write_text(text)
     with pytest.raises(ArtefactError) as mistake:
         load_curve(file)
-    assert said in str(mistake.value)
+    assert sentence in str(mistake.value)
 
 
 def test_a_missing_curve_names_those_that_are_there(tmp_path: Path) -> None:

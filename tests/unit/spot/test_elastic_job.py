@@ -52,7 +52,7 @@ def test_a_job_is_loaded_and_travels_by_reference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "sentence"),
     [
         ("job", "names no job"),
         ("job.py", "names no job"),
@@ -62,10 +62,10 @@ def test_a_job_is_loaded_and_travels_by_reference(tmp_path: Path) -> None:
         ("{}:other", "has a int, not a stash.spot.Job, under the name other"),
     ],
 )
-def test_what_names_no_job_is_told(tmp_path: Path, where: str, said: str) -> None:
+def test_what_names_no_job_is_told(tmp_path: Path, where: str, sentence: str) -> None:
     file = tmp_path / "a_job_to_look_for.py"
     file.write_text(GOOD)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=sentence):
         load_job(where.format(file))
 
 
@@ -104,13 +104,13 @@ def _lbfgs(parameters: Parameters) -> torch.optim.Optimizer:
 
 
 def test_an_optimizer_that_needs_a_closure_is_refused_wherever_it_is_made() -> None:
-    job, said = _job(_lbfgs), "LBFGS, computes losses itself .* take SGD, Adam"
+    job, sentence = _job(_lbfgs), "LBFGS, computes losses itself .* take SGD, Adam"
     for make in (
         check_optimizer,
         lambda job: ParameterShard(job, 0, 1),
         lambda job: Server(job, torch.device("cpu")),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=sentence):
             make(job)
 
 
@@ -123,7 +123,7 @@ def test_an_optimizer_that_is_not_made_for_one_small_parameter_is_left_to_the_se
 
 
 @pytest.mark.parametrize(
-    ("job", "said"),
+    ("job", "sentence"),
     [
         (_job(_lbfgs), "LBFGS, computes losses itself"),
         (_job(lambda parameters: Breaks([*parameters], 0.1)), ""),
@@ -135,13 +135,13 @@ def test_an_optimizer_that_is_not_made_for_one_small_parameter_is_left_to_the_se
     ],
 )
 def test_a_rehearsal_tries_an_update_before_it_starts_anything(
-    job: ElasticJob, said: str, monkeypatch: pytest.MonkeyPatch
+    job: ElasticJob, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build_rehearsal, "load_job", lambda where: job)
-    if not said:
+    if not sentence:
         build_rehearsal.cast(plan(0.8, 3000.0), "job.py:job", False, None)
         return
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=sentence):
         build_rehearsal.cast(plan(0.8, 3000.0), "job.py:job", False, None)
 
 

@@ -38,21 +38,21 @@ def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
 
 
 def test_an_interrupted_one_keeps_what_was_replayed() -> None:
-    def told(moment: ReplayMoment) -> None:
+    def record(moment: ReplayMoment) -> None:
         if moment.number == 5:
             raise KeyboardInterrupt
 
-    curve = learned(regression(), on_moment=told)
+    curve = learned(regression(), on_moment=record)
     assert curve.ended == "interrupted"
     assert len(curve.replays) == 4
 
 
 def test_one_that_is_interrupted_too_early_is_one_sentence() -> None:
-    def told(moment: ReplayMoment) -> None:
+    def record(moment: ReplayMoment) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(UserError, match=r"interrupted after 0 replays: 0 kinds of fleets cannot determine"):
-        learned(regression(), on_moment=told)
+        learned(regression(), on_moment=record)
 
 
 class Clock:
@@ -84,7 +84,7 @@ def test_a_job_that_diverges_is_told_and_what_to_change() -> None:
 
 
 def test_fleets_that_diverge_are_left_out_where_others_do_not() -> None:
-    # Stale gradients diverge at a rate that a lone worker still learns with.
+    # Stale gradients diverge at a rate that a single worker still learns with.
     wish = replace(SMALL, workers=(1, 2, 16), batches=(4, 8))
     curve = learned(regression(rate=0.12), wish)
     assert any("16 workers" in sentence for sentence in curve.left_out)
@@ -92,7 +92,7 @@ def test_fleets_that_diverge_are_left_out_where_others_do_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "sentence"),
     [
         ({"data": lambda: TensorDataset(torch.zeros(0, 3))}, "its data set is empty"),
         ({"data": lambda: iter([])}, "its data set has no length"),
@@ -101,10 +101,10 @@ def test_fleets_that_diverge_are_left_out_where_others_do_not() -> None:
         ({"data": lambda: TensorDataset(torch.zeros(5, 3))}, "--batches 8: the data set of job.py:job has 5 samples"),
     ],
 )
-def test_a_jobs_own_mistake_is_one_sentence(changes: dict[str, Any], said: str) -> None:
+def test_a_jobs_own_mistake_is_one_sentence(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError) as mistake:
         learned(replace(regression(), **changes))
-    assert said in str(mistake.value)
+    assert sentence in str(mistake.value)
     assert "\n" not in str(mistake.value)
 
 

@@ -126,7 +126,7 @@ def _changed(**fields: object) -> FleetPlan:
 
 
 @pytest.mark.parametrize(
-    ("of", "infra", "said"),
+    ("of", "infra", "sentence"),
     [
         (plan(), "aws", r"one region; name it, like --infra aws/us-east-1"),
         (plan(), "", "one region"),
@@ -146,9 +146,9 @@ def _changed(**fields: object) -> FleetPlan:
     ],
 )
 def test_what_is_wrong_with_a_plan_is_said_before_anything_is_rented(
-    tmp_path: Path, of: FleetPlan, infra: str, said: str
+    tmp_path: Path, of: FleetPlan, infra: str, sentence: str
 ) -> None:
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=sentence):
         request(tmp_path, of, infra)
 
 
@@ -157,8 +157,8 @@ def test_a_job_has_to_be_importable_and_in_the_folder_that_is_copied(tmp_path: P
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "work/broken.py").write_text("import nothing_of_that_name")
     folder = rent_request.run_folder(tmp_path / "job.plan.json", tmp_path / "work")
-    for job, said in ((f"{tmp_path}/job.py:job", "lies outside"), (f"{tmp_path}/work/broken.py:job", "imported")):
-        with pytest.raises(UserError, match=said):
+    for job, sentence in ((f"{tmp_path}/job.py:job", "lies outside"), (f"{tmp_path}/work/broken.py:job", "imported")):
+        with pytest.raises(UserError, match=sentence):
             rent_request.request(plan(), job, "aws/us-east-1", folder, catalog.load(), TODAY)
 
 

@@ -25,7 +25,7 @@ def test_the_published_pool_is_in_base_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "sentence"),
     [
         ("as_of: 2023-09-07", "as_of: lately", ":3: as_of: 'lately' is not a date"),
         ("11.5MB", "11.5 elephants", ":5: exchange_bytes: unknown size unit 'elephants'"),
@@ -37,12 +37,12 @@ def test_the_published_pool_is_in_base_units() -> None:
         ("source:", "sauce:", "did you mean source?"),
     ],
 )
-def test_a_mistake_in_a_pool_is_named_with_its_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_a_mistake_in_a_pool_is_named_with_its_line(tmp_path: Path, old: str, new: str, sentence: str) -> None:
     file = tmp_path / "pool.yaml"
     file.write_text(PUBLISHED.read_text().replace(old, new, 1))
     with pytest.raises(UserError) as mistake:
         read_pool(file)
-    assert said in str(mistake.value)
+    assert sentence in str(mistake.value)
 
 
 def test_runs_are_read_with_their_columns_in_any_order_and_others_beside_them(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_runs_are_read_with_their_columns_in_any_order_and_others_beside_them(tm
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("", "has no column servers; its first line has to be"),
         ("servers,workers\n", "has no column updates_per_second"),
@@ -67,16 +67,16 @@ def test_runs_are_read_with_their_columns_in_any_order_and_others_beside_them(tm
         (HEAD + "1,k80=1+k80=2,4", "names k80 twice"),
     ],
 )
-def test_a_mistake_in_runs_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_a_mistake_in_runs_is_named_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
     file = tmp_path / "runs.csv"
     file.write_text(text)
     with pytest.raises(UserError) as mistake:
         read_runs(file)
-    assert said in str(mistake.value)
+    assert sentence in str(mistake.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("{", "damaged or cut short"),
         ("[]", "is not a fitted model: it is JSON, but has no fleet_schema"),
@@ -84,12 +84,12 @@ def test_a_mistake_in_runs_is_named_with_its_line(tmp_path: Path, text: str, sai
         ('{"fleet_schema": 1, "lone": 3}', "is not a fitted model: stash_version: field required; fitted models are"),
     ],
 )
-def test_what_is_no_model_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_no_model_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     file = tmp_path / "m.fleet.json"
     file.write_text(text)
     with pytest.raises(UserError) as mistake:
         read_model(file)
-    assert said in str(mistake.value)
+    assert sentence in str(mistake.value)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -20,13 +20,13 @@ from stash.study import study_folder
 from stash.study.backend import open_leases, spent
 
 
-def _run(of: GangRequest, world: FakeGang, cap: float = 50.0, said: list[str] | None = None) -> FleetOutcome:
-    return run(of, world, cap, said, policy=GangPolicy(of))
+def _run(of: GangRequest, world: FakeGang, cap: float = 50.0, notes: list[str] | None = None) -> FleetOutcome:
+    return run(of, world, cap, notes, policy=GangPolicy(of))
 
 
 def launched(world: FakeGang) -> list[str]:
     """Nodes, in the order in which they were asked for."""
-    names = [words[words.index("--name") + 1] for words in world.heard if words[:3] == ("sky", "jobs", "launch")]
+    names = [words[words.index("--name") + 1] for words in world.commands if words[:3] == ("sky", "jobs", "launch")]
     return [name.rpartition("-")[2] for name in names]
 
 
@@ -46,12 +46,12 @@ def nothing_is_left(of: GangRequest, world: FakeGang) -> bool:
 
 
 def test_a_script_is_rented_for_followed_to_its_end_and_ended(tmp_path: Path) -> None:
-    of, world, said = gang(tmp_path), FakeGang(), []
-    outcome = _run(of, world, said=said)
+    of, world, notes = gang(tmp_path), FakeGang(), []
+    outcome = _run(of, world, notes=notes)
     assert (outcome.reason, outcome.reached, outcome.left) == ("the script ended", True, ())
     assert Counter(kind_of(of, name) for name in launched(world)) == {"p3.2xlarge": 1, "g4dn.4xlarge": 2}
-    assert world.heard[0][:2] == ("sky", "launch")
-    assert "the script is started on worker1, worker2, worker3" in said
+    assert world.commands[0][:2] == ("sky", "launch")
+    assert "the script is started on worker1, worker2, worker3" in notes
     assert outcome.fetched == str(of.folder.path / "trained")
     assert outcome.dollars == pytest.approx(spent(study_folder.read(of.folder.journal)))
     assert not of.secret.exists()
@@ -59,14 +59,14 @@ def test_a_script_is_rented_for_followed_to_its_end_and_ended(tmp_path: Path) ->
 
 
 def test_a_node_that_was_preempted_is_replaced_by_another_that_is_fast_enough(tmp_path: Path) -> None:
-    of, world, said = gang(tmp_path), FakeGang(script={5000: lambda world: world.preempt("worker2")}), []
-    assert _run(of, world, said=said).reached
-    at = said.index("worker2 (g4dn.4xlarge) is gone")
-    assert said[at + 1].startswith("rent 1 machine of ")
+    of, world, notes = gang(tmp_path), FakeGang(script={5000: lambda world: world.preempt("worker2")}), []
+    assert _run(of, world, notes=notes).reached
+    at = notes.index("worker2 (g4dn.4xlarge) is gone")
+    assert notes[at + 1].startswith("rent 1 machine of ")
     assert launched(world)[3:] == ["worker4"]
     assert kind_of(of, "worker4") != "g4dn.4xlarge"  # which cools down
     assert of.kind(kind_of(of, "worker4")).samples_per_second >= of.kind("g4dn.4xlarge").samples_per_second
-    cancelled = [words[-1] for words in world.heard if words[:3] == ("sky", "jobs", "cancel")]
+    cancelled = [words[-1] for words in world.commands if words[:3] == ("sky", "jobs", "cancel")]
     assert cancelled[0] == of.worker(2)  # and not recovered by SkyPilot
     assert nothing_is_left(of, world)
 
@@ -79,9 +79,9 @@ def test_at_a_notice_the_successor_is_asked_for_before_the_node_goes(tmp_path: P
         world.leave("worker3")
 
     script = {5000: lambda world: world.say("notice", "worker3", seconds=120.0), 5600: go}
-    of, world, said = gang(tmp_path), FakeGang(script=script), []  # type: ignore[arg-type]
-    assert _run(of, world, said=said).reached
-    assert "worker3 (g4dn.4xlarge) will be taken away in 120 s" in said
+    of, world, notes = gang(tmp_path), FakeGang(script=script), []  # type: ignore[arg-type]
+    assert _run(of, world, notes=notes).reached
+    assert "worker3 (g4dn.4xlarge) will be taken away in 120 s" in notes
     assert before == [4]
     assert nothing_is_left(of, world)
 
@@ -93,7 +93,7 @@ def test_a_script_that_fails_ends_it_with_its_error(tmp_path: Path) -> None:
     of, world = gang(tmp_path), FakeGang(script={500: fail})
     with pytest.raises(JobError, match="the script failed on worker1, 4 times in a row: ValueError: no data"):
         _run(of, world)
-    assert any(words[0] == "scp" for words in world.heard)
+    assert any(words[0] == "scp" for words in world.commands)
     assert nothing_is_left(of, world)
 
 
@@ -105,10 +105,10 @@ def test_nodes_whose_setup_fails_end_it_before_anybody_trains(tmp_path: Path) ->
 
 
 def test_where_nothing_can_be_had_on_spot_and_time_is_short_nodes_come_on_demand(tmp_path: Path) -> None:
-    of, said = gang(tmp_path, gang_plan(dearer=3.0, deadline_seconds=4200.0)), []
+    of, notes = gang(tmp_path, gang_plan(dearer=3.0, deadline_seconds=4200.0)), []
     world = FakeGang(refuses=lambda text: QUOTA if "use_spot: true" in text else None)
-    assert _run(of, world, said=said).reached
-    assert any("on demand: no spot machines would be in time" in line for line in said)
+    assert _run(of, world, notes=notes).reached
+    assert any("on demand: no spot machines would be in time" in line for line in notes)
     dear = [name for name in launched(world) if not task(of, name)["resources"]["use_spot"]]
     assert len(dear) == 3
     assert nothing_is_left(of, world)
@@ -118,10 +118,10 @@ def test_while_there_is_time_a_cooldown_is_waited_for(tmp_path: Path) -> None:
     one_type = gang_plan({"g4dn.4xlarge": 2}, 3.0, deadline_seconds=20000.0)
     only = tuple(kind for kind in one_type.pool.types if kind.name == "g4dn.4xlarge")
     of = gang(tmp_path, one_type.model_copy(update={"pool": one_type.pool.model_copy(update={"types": only})}))
-    said: list[str] = []
+    notes: list[str] = []
     world = FakeGang(script={5000: lambda world: world.preempt("worker2")})
-    assert _run(of, world, said=said).reached
-    assert any(line.startswith("rent nothing: 1 node more once a type has cooled down") for line in said)
+    assert _run(of, world, notes=notes).reached
+    assert any(line.startswith("rent nothing: 1 node more once a type has cooled down") for line in notes)
     assert all(task(of, name)["resources"]["use_spot"] for name in launched(world))
     assert nothing_is_left(of, world)
 
@@ -132,8 +132,8 @@ def test_at_the_cap_it_is_told_to_save_before_it_ends(tmp_path: Path) -> None:
     assert "--max-dollars 2 is nearly spent" in outcome.reason
     assert not outcome.reached
     assert outcome.dollars <= 2.0
-    stop = next(n for n, words in enumerate(world.heard) if '"stop"' in words[-1])
-    ends = [n for n, words in enumerate(world.heard) if words[:2] == ("sky", "down")]
+    stop = next(n for n, words in enumerate(world.commands) if '"stop"' in words[-1])
+    ends = [n for n, words in enumerate(world.commands) if words[:2] == ("sky", "down")]
     assert ends
     assert min(ends) > stop
     assert nothing_is_left(of, world)
@@ -165,7 +165,7 @@ def test_ctrl_c_at_any_step_leaves_no_machine(tmp_path: Path, number: int, after
 
 @pytest.mark.parametrize("number", range(1, 20, 3))
 def test_after_a_kill_the_same_command_goes_on(tmp_path: Path, number: int) -> None:
-    of, world, said = gang(tmp_path), FakeGang(), []
+    of, world, notes = gang(tmp_path), FakeGang(), []
     world.script[2000] = lambda world: world.preempt("worker2")
     count = iter(range(10**6))
 
@@ -178,9 +178,9 @@ def test_after_a_kill_the_same_command_goes_on(tmp_path: Path, number: int) -> N
         _run(of, world)
     before = list(world.clusters)
     world.stops, world.dead = (lambda words: None), False
-    assert _run(of, world, said=said).reached
+    assert _run(of, world, notes=notes).reached
     if before:
-        assert f"{of.server} still runs; taken on" in said
+        assert f"{of.server} still runs; taken on" in notes
         assert len(set(launched(world))) == len(launched(world))
     assert nothing_is_left(of, world)
 

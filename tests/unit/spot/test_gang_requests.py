@@ -106,7 +106,7 @@ def test_every_script_is_one_that_a_shell_reads(tmp_path: Path, infra: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("script", "bucket", "least", "said"),
+    ("script", "bucket", "least", "sentence"),
     [
         ("train.py", None, 1, r"name a bucket for them, like --checkpoint-url s3://"),
         ("train.py", "/shared", 1, r"--checkpoint-url '/shared': write it like s3://"),
@@ -117,7 +117,7 @@ def test_every_script_is_one_that_a_shell_reads(tmp_path: Path, infra: str) -> N
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_rented(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, bucket: str | None, least: int, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, bucket: str | None, least: int, sentence: str
 ) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -125,5 +125,5 @@ def test_what_is_wrong_is_said_before_anything_is_rented(
     for name in ("train.py", "../out.py"):
         Path(name).write_text("")
     folder = rent_request.run_folder(work / "job.plan.json", work)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=sentence):
         rent_request.gang(gang_plan(), (script,), "aws/r", folder, catalog.load(), TODAY, bucket, least, 60.0)

@@ -15,14 +15,14 @@ class _World:
     """A monitor, its nodes' beats and what it emitted."""
 
     def __init__(self, least: int = 1, most: int = 2) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []
         self.facts: list[dict[str, Any]] = []
         self.now, self.silent = 100.0, set[str]()
         self.monitor = GroupMonitor(least, most, self._tell, self.now)
         self.meetings = 0
 
     def _tell(self, what: str, who: str, **facts: Any) -> None:
-        self.told.append((what, who))
+        self.events.append((what, who))
         self.facts.append({"what": what, **facts})
 
     def on_message(self, what: str, who: str, **facts: Any) -> None:
@@ -66,10 +66,10 @@ def test_a_group_is_formed_once_all_of_it_are_there() -> None:
     world.up("worker1", "worker2")
     world.on_message("started", "worker1", round=1, meeting="1", size=2)
     world.wait(5)
-    assert world.told == []
+    assert world.events == []
     world.on_message("started", "worker2", round=1, meeting="1", size=2)
     world.wait(1)
-    assert world.told == [("joined", "worker1"), ("joined", "worker2"), ("formed", "worker1, worker2")]
+    assert world.events == [("joined", "worker1"), ("joined", "worker2"), ("formed", "worker1, worker2")]
     assert world.last()["size"] == 2
 
 
@@ -78,35 +78,35 @@ def test_who_does_not_beat_is_lost_and_who_comes_joins_the_next_group(world: _Wo
     world.wait(MISSED_SECONDS - 2)
     assert "worker2" in world.monitor.nodes
     world.wait(5)
-    assert world.told[-1] == ("lost", "worker2")
+    assert world.events[-1] == ("lost", "worker2")
     world.up("worker3")
     world.group("worker1", "worker3")
     world.wait(1)
-    assert world.told[-2:] == [("joined", "worker3"), ("formed", "worker1, worker3")]
+    assert world.events[-2:] == [("joined", "worker3"), ("formed", "worker1, worker3")]
     assert world.monitor.orders.round == 1
 
 
-def test_where_torchrun_puts_no_group_together_all_begin_anew_and_at_last_it_is_given_up(world: _World) -> None:
+def test_where_torchrun_puts_no_group_together_all_begin_again_and_at_last_it_is_given_up(world: _World) -> None:
     world.up("worker3")  # which is never let in
     world.monitor.most = 3
     world.wait(115)
     assert world.monitor.orders.round == 1
     world.wait(10)
-    assert (world.told[-1], world.monitor.orders.round) == (("restarted", ""), 2)
+    assert (world.events[-1], world.monitor.orders.round) == (("restarted", ""), 2)
     world.wait(400)
     assert world.last()["what"] == "failed"
     assert "put no group of worker1, worker2, worker3 together" in world.last()["why"]
     assert world.monitor.orders.over
 
 
-def test_without_enough_nodes_nobody_is_blamed() -> None:
+def test_without_enough_nodes_none_is_blamed() -> None:
     world = _World(least=2)
     world.up("worker1")
     world.wait(600)
-    assert world.told == []
+    assert world.events == []
 
 
-def test_a_script_that_fails_though_nobody_went_has_failed_of_itself(world: _World) -> None:
+def test_a_script_that_fails_though_no_node_left_has_failed_of_itself(world: _World) -> None:
     world.ended("worker1", why="")
     world.ended("worker2")
     world.wait(9)
@@ -163,7 +163,7 @@ def test_a_notice_asks_all_nodes_for_a_checkpoint_and_its_answer_reaches_all(wor
     assert world.monitor.orders.saved == ("w1", 2.0)
     world.on_message("left", "worker2")
     world.wait(1)
-    assert [what for what, _ in world.told[-3:]] == ["notice", "saved", "left"]
+    assert [what for what, _ in world.events[-3:]] == ["notice", "saved", "left"]
     assert world.monitor.nodes == ("worker1",)
 
 
@@ -195,10 +195,10 @@ def test_a_wish_to_stop_is_not_waited_for_without_end(world: _World, listens: bo
     assert world.monitor.phase is GroupPhase.OVER
 
 
-def test_a_head_whom_nobody_comes_to_ends() -> None:
+def test_a_head_that_no_node_joins_ends() -> None:
     world = _World()
     world.wait(1799)
-    assert world.told == []
+    assert world.events == []
     world.wait(3)
     assert world.last() == {"what": "ended", "reason": "no node was there for 30 min"}
 

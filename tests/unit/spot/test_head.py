@@ -110,16 +110,16 @@ def _orders(folder: Path) -> TrainingOrders:
     )  # fmt: skip
 
 
-def test_a_notice_is_heard_while_a_disk_is_slow_and_the_saved_model_is_proven(tmp_path: Path) -> None:
+def test_a_notice_is_received_while_a_disk_is_slow_and_the_saved_model_is_proven(tmp_path: Path) -> None:
     fleet: Any = _Fleet(tmp_path, disk=10**9)
     TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
     assert fleet.asked.index("begin_saving") < fleet.asked.index("leaving") < fleet.asked.index("saved")
     assert fleet.asked.count("begin_saving") == 2  # while one is being written no other begins; one is of the end
-    said = EventLog(tmp_path / EVENTS).news()
-    assert [each["what"] for each in said if each["what"] != "left"] == [
+    events = EventLog(tmp_path / EVENTS).news()
+    assert [each["what"] for each in events if each["what"] != "left"] == [
         "server joined", "joined", "began", "notice", "checkpoint", "checkpoint", "ended",
     ]  # fmt: skip
-    assert said[-1]["saved"]["said"] == (
+    assert events[-1]["saved"]["said"] == (
         "the saved model was loaded and gives a loss of 0.4 on the 8 samples of the last update; 0.5 was reported "
         "while they were trained on"
     )
@@ -164,11 +164,11 @@ def test_a_dismissed_worker_is_replaced_although_it_has_ended_and_proves_nothing
     fleet: Any = Dismissing(tmp_path, disk=0)
     TrainingHead(replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet).run()
     assert "start worker2" in fleet.asked
-    said = EventLog(tmp_path / EVENTS).news()
-    assert [each["who"] for each in said if each["what"] in {"dismissed", "wanted", "left"}] == [
+    events = EventLog(tmp_path / EVENTS).news()
+    assert [each["who"] for each in events if each["what"] in {"dismissed", "wanted", "left"}] == [
         "worker1", "worker2", "worker1",
     ]  # fmt: skip
-    assert "no worker was left that could" in said[-1]["saved"]["said"]
+    assert "no worker was left that could" in events[-1]["saved"]["said"]
 
 
 def test_whatever_goes_wrong_in_the_head_is_its_last_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

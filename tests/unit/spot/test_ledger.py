@@ -188,7 +188,7 @@ def test_what_a_server_forgot_is_counted_although_others_had_more_than_was_booke
     assert ledger.reconcile([Spans([(second.start, second.stop)])], 8) == 8
 
 
-def test_without_a_bound_nobody_waits() -> None:
+def test_without_a_bound_no_worker_waits() -> None:
     gate = SspGate(None)
     gate.join("a")
     gate.join("b")
@@ -219,7 +219,7 @@ def test_a_bound_of_nothing_has_all_take_turns() -> None:
     assert gate.open("b")
 
 
-def test_who_left_holds_nobody_up_and_who_joins_begins_with_the_slowest() -> None:
+def test_who_left_delays_no_other_and_who_joins_begins_with_the_slowest() -> None:
     gate = SspGate(1)
     gate.join("a")
     gate.join("b")
@@ -237,5 +237,5 @@ def test_who_left_holds_nobody_up_and_who_joins_begins_with_the_slowest() -> Non
 
 
 def test_a_negative_bound_is_refused() -> None:
-    with pytest.raises(ValueError, match="nobody"):
+    with pytest.raises(ValueError, match="would let no worker train"):
         SspGate(-1)

@@ -19,7 +19,7 @@ BRISK, RARE = (ChosenLaw(Memoryless(rate / HOUR), "stated") for rate in (1.0, 1e
 
 
 def tight(deadline: float = 2400, budget: float | None = None) -> FleetPlan:
-    """A plan whose cheapest fleet is in time by a second or two, if nobody is revoked."""
+    """A plan whose cheapest fleet is in time by a second or two, if no machine is revoked."""
     pool = published().model_copy(update={"start_seconds": 60.0})
     return provision(FleetWish(pool, "paper", 0.8, deadline, budget_dollars=budget), "0", "now")
 
@@ -51,7 +51,7 @@ def test_the_cheapest_stays_where_revocations_are_rare() -> None:
 
 
 def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
-    # By force: every fleet of the pool that would do, and costs less, if nobody were revoked.
+    # By force: every fleet of the pool that would do, and costs less, if no machine were revoked.
     plan = tight(deadline=2150)
     found = plan_with_revocations(plan, everywhere(BRISK))
     assert found.risk is not None
@@ -77,14 +77,14 @@ def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused() -> No
     assert found.risk.advice.startswith("refuse spot: with revocations it is in time with probability 0.")
 
 
-def test_a_type_that_nobody_knows_is_not_rented_instead() -> None:
+def test_an_unknown_type_is_not_rented_instead() -> None:
     plan = tight()
     assert plan.chosen is not None
     known = set(plan.chosen.workers)
 
     def options(workers: Mapping[str, int]) -> RiskOptions:
         if not set(workers) <= known:
-            raise UserError("nobody says")
+            raise UserError("how often is unknown")
         return RiskOptions(dict.fromkeys(workers, BRISK))
 
     found = plan_with_revocations(plan, options)
@@ -94,9 +94,9 @@ def test_a_type_that_nobody_knows_is_not_rented_instead() -> None:
 
 def test_an_unknown_type_of_the_plans_own_fleet_is_said() -> None:
     def options(workers: Mapping[str, int]) -> RiskOptions:
-        raise UserError("nobody says how often p3.2xlarge is revoked")
+        raise UserError("how often p3.2xlarge is revoked is unknown")
 
-    with pytest.raises(UserError, match="nobody says"):
+    with pytest.raises(UserError, match="is unknown"):
         plan_with_revocations(tight(), options)
 
 

@@ -44,9 +44,9 @@ def test_stretches_are_timed_from_the_first_update_as_events_are() -> None:
 
 
 def test_books_that_are_wrong_are_a_warning() -> None:
-    wrong = LOG.model_copy(update={"books": BOOKS.model_copy(update={"wrong": "8 samples are nobody's"})})
+    wrong = LOG.model_copy(update={"books": BOOKS.model_copy(update={"wrong": "8 samples are unaccounted for"})})
     text = render(page(wrong), 80)
-    assert "! the books are wrong: 8 samples are nobody's" in text
+    assert "! the books are wrong: 8 samples are unaccounted for" in text
     assert "no lease lost" not in text
 
 

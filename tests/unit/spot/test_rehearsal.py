@@ -92,8 +92,8 @@ def test_who_is_wanted_is_launched_and_who_is_revoked_vanishes(tmp_path: Path) -
 
 def test_those_that_were_told_are_those_that_vanish_not_their_successors(tmp_path: Path) -> None:
     joins = _says("joined", "worker3", type="b")
-    told = Revocation("b", 0.0, 0.0)
-    _, ground = _run(tmp_path, [*JOINED, joins, ENDED], told)
+    with_notice = Revocation("b", 0.0, 0.0)
+    _, ground = _run(tmp_path, [*JOINED, joins, ENDED], with_notice)
     assert ("vanish", "worker2") in ground.asked
     assert ("vanish", "worker3") not in ground.asked
     assert [wish["who"] for wish in EventLog(tmp_path / WISHES).news()] == ["worker2"]
@@ -123,14 +123,16 @@ def test_a_saved_model_with_another_loss_than_was_reported_is_an_error(tmp_path:
     assert played.account.books is not None
 
 
-@pytest.mark.parametrize(("before", "said"), [([], "nothing was trained"), (JOINED, "went on 0.2 s past its time")])
+@pytest.mark.parametrize(
+    ("before", "sentence"), [([], "nothing was trained"), (JOINED, "went on 0.2 s past its time")]
+)
 def test_a_head_that_hangs_is_given_up_and_everything_closed(
-    tmp_path: Path, before: list[Callable[[EventLog], None]], said: str
+    tmp_path: Path, before: list[Callable[[EventLog], None]], sentence: str
 ) -> None:
     hangs = [lambda tape: time.sleep(0.1)] * 9
     ground = _Ground(tmp_path, [*before, *hangs])
     played = Rehearsal(replace(ORDERS, seconds=0.0), ground, tmp_path, [], lambda event: None, overdue=0.2)
-    with pytest.raises(JobError, match=said):
+    with pytest.raises(JobError, match=sentence):
         played.run()
     assert ground.asked[-1] == ("close", "")
     assert ground.steps  # it was still running
@@ -146,17 +148,17 @@ def test_an_interrupted_run_lets_the_head_save_and_keeps_the_account(tmp_path: P
         raise KeyboardInterrupt
 
     ground = _Ground(tmp_path, [*JOINED, interrupt, ENDED])
-    heard: list[SpotEvent] = []
-    played = Rehearsal(ORDERS, ground, tmp_path, [], heard.append)
+    events: list[SpotEvent] = []
+    played = Rehearsal(ORDERS, ground, tmp_path, [], events.append)
     with pytest.raises(KeyboardInterrupt):
         played.run()
     assert EventLog(tmp_path / WISHES).news() == [{"do": "stop"}]
     assert played.account.books is not None
     assert ground.asked[-1] == ("close", "")
-    assert [event.what for event in heard] == ["joined", "joined", "began", "ended"]
+    assert [event.what for event in events] == ["joined", "joined", "began", "ended"]
 
 
-def _told(of: FleetPlan, slower: float | None, loss: float | None) -> SpotLog:
+def _log(of: FleetPlan, slower: float | None, loss: float | None) -> SpotLog:
     fleet = None if slower is None else EmulatedFleet(slower, 1e6, 1e6, 0.0, {})
     chosen = Cast(servers=("server1",), workers=(), emulated=fleet, exchange_bytes=1e6, at_once=1)
     orders = TrainingOrders(job="job.py:job", checkpoints="kept", servers=("server1",), workers=(), loss=loss)
@@ -170,19 +172,19 @@ def test_the_plans_loss_is_expected_when_its_fleet_would_have_made_its_updates_a
     assert of.chosen is not None
     undisturbed = of.chosen.updates / of.chosen.updates_per_second
     for loss in (None, of.loss):
-        log = _told(of, 5.0, loss)
+        log = _log(of, 5.0, loss)
         assert (log.goal_loss, log.goal_seconds) == (of.loss, pytest.approx(5 * undisturbed))
 
 
 def test_of_another_loss_or_without_emulation_nothing_is_expected() -> None:
     of = plan()
-    assert _told(of, 5.0, 0.123).goal_loss == 0.123
-    assert _told(of, 5.0, 0.123).goal_seconds is None
-    assert _told(of, None, None).goal_seconds is None
+    assert _log(of, 5.0, 0.123).goal_loss == 0.123
+    assert _log(of, 5.0, 0.123).goal_seconds is None
+    assert _log(of, None, None).goal_seconds is None
 
 
 def test_a_loss_that_is_no_number_does_not_end_the_saving_of_a_log() -> None:
-    assert _told(plan(), 5.0, None).loss is None
+    assert _log(plan(), 5.0, None).loss is None
 
 
 POOL = FleetPool.model_validate({

@@ -41,19 +41,19 @@ while True:
 
 def _guarded(folder: Path, way: str, *notices: Notice, grace: float = 30.0) -> tuple[int, list[str]]:
     """Its exit status and what was said; notices come once the command is up."""
-    said: list[str] = []
+    printed: list[str] = []
     watch = NoticeWatch([])
 
-    def hear() -> None:
+    def listen() -> None:
         while not (folder / "up").exists():
             time.sleep(0.01)
         for notice in notices:
             watch.receive(notice)
 
-    thread = threading.Thread(target=hear, daemon=True)
+    thread = threading.Thread(target=listen, daemon=True)
     thread.start()
-    code = NodeGuard((sys.executable, "-c", SCRIPT, way), folder, grace, said.append).run(watch)
-    return code, said
+    code = NodeGuard((sys.executable, "-c", SCRIPT, way), folder, grace, printed.append).run(watch)
+    return code, printed
 
 
 def _revoked(seconds: float | None) -> Notice:
@@ -66,29 +66,29 @@ def test_a_command_without_notice_ends_by_itself(tmp_path: Path) -> None:
 
 def test_a_notice_is_a_checkpoint_and_then_the_end(tmp_path: Path) -> None:
     listen(tmp_path)
-    code, said = _guarded(tmp_path, "saves", _revoked(60))
+    code, printed = _guarded(tmp_path, "saves", _revoked(60))
     assert code == 128 + signal.SIGTERM
     assert (tmp_path / "kept").exists()
-    assert said[0].startswith("aws: this machine will be gone in")
-    assert said[1].startswith("a checkpoint is whole after")
+    assert printed[0].startswith("aws: this machine will be gone in")
+    assert printed[1].startswith("a checkpoint is whole after")
 
 
 def test_who_does_not_save_in_time_ends_all_the_same(tmp_path: Path) -> None:
     listen(tmp_path)
-    code, said = _guarded(tmp_path, "deaf", _revoked(None), grace=2.3)
+    code, printed = _guarded(tmp_path, "deaf", _revoked(None), grace=2.3)
     assert code == 128 + signal.SIGTERM
-    assert said[1] == "no checkpoint: none was whole within 0.3 s; ending the command"
+    assert printed[1] == "no checkpoint: none was whole within 0.3 s; ending the command"
 
 
 def test_a_machine_at_risk_trains_on_and_a_withdrawn_notice_is_forgotten(tmp_path: Path) -> None:
     listen(tmp_path)
     off = Notice("withdrawn", 0.0, None, "azure")
     risk = Notice("at risk", 0.0, None, "aws rebalance")
-    code, said = _guarded(tmp_path, "deaf", risk, _revoked(60), off, _revoked(0))
+    code, printed = _guarded(tmp_path, "deaf", risk, _revoked(60), off, _revoked(0))
     assert code == 128 + signal.SIGTERM
-    assert said[0] == "aws rebalance: this machine may be taken away; it trains on"
-    assert said[2] == "azure: the notice is withdrawn"
-    assert said[-1] == "no checkpoint: the notice leaves no time for one; ending the command"
+    assert printed[0] == "aws rebalance: this machine may be taken away; it trains on"
+    assert printed[2] == "azure: the notice is withdrawn"
+    assert printed[-1] == "no checkpoint: the notice leaves no time for one; ending the command"
 
 
 def test_sigterm_is_a_notice(tmp_path: Path) -> None:
@@ -101,10 +101,10 @@ def test_sigterm_is_a_notice(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=send, daemon=True).start()
-    code, said = _guarded(tmp_path, "saves")
+    code, printed = _guarded(tmp_path, "saves")
     assert code == 128 + signal.SIGTERM
-    assert said[0] == "SIGTERM: this machine will be gone in 30 s; asking for a checkpoint"
-    assert said[1].startswith("a checkpoint is whole")
+    assert printed[0] == "SIGTERM: this machine will be gone in 30 s; asking for a checkpoint"
+    assert printed[1].startswith("a checkpoint is whole")
     assert signal.getsignal(signal.SIGTERM) == before
     assert asked(tmp_path) is not None
 
@@ -139,11 +139,11 @@ sys.exit(print("ValueError: no data\\ntorch.distributed.elastic.errors.ChildFail
 
 class _Head:
     def __init__(self) -> None:
-        self.told: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         self.beats, self.gone, self._orders = 0, False, GangOrders()
 
     def post(self, what: str, who: str, **facts: Any) -> None:
-        self.told.append({"what": what, **facts})
+        self.events.append({"what": what, **facts})
 
     def beat(self, who: str) -> None:
         self.beats += 1
@@ -159,11 +159,11 @@ class _Head:
     def wait_for(self, what: str, count: int = 1) -> dict[str, Any]:
         patience = time.monotonic() + 60
         while time.monotonic() < patience:
-            found = [each for each in list(self.told) if each["what"] == what]
+            found = [each for each in list(self.events) if each["what"] == what]
             if len(found) >= count:
                 return found[count - 1]
             time.sleep(0.02)
-        raise AssertionError(f"{what} was not told: {self.told}")
+        raise AssertionError(f"{what} was not reported: {self.events}")
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def test_it_tells_that_it_is_there_and_in_which_group_and_ends_when_all_is_over(
 
     with _node(tmp_path, WAITS, do) as (head, ends):
         assert ends == [0]
-        assert head.told == [{"what": "up"}, {"what": "started", "round": 1, "meeting": "7", "size": 2}]
+        assert head.events == [{"what": "up"}, {"what": "started", "round": 1, "meeting": "7", "size": 2}]
         assert head.beats > 0
 
 
@@ -206,7 +206,7 @@ def test_another_round_is_another_start(tmp_path: Path) -> None:
 
     with _node(tmp_path, WAITS, do) as (head, ends):
         assert ends == [0]
-        assert [each["round"] for each in head.told if each["what"] == "started"] == [1, 2]
+        assert [each["round"] for each in head.events if each["what"] == "started"] == [1, 2]
 
 
 def test_a_script_that_fails_is_told_with_its_error_and_waits_for_the_verdict(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_script_that_fails_is_told_with_its_error_and_waits_for_the_verdict(tm
 
     with _node(tmp_path, FAILS, do) as (head, ends):
         assert ends == [3]
-        ended = [each for each in head.told if each["what"] == "ended"]
+        ended = [each for each in head.events if each["what"] == "ended"]
         first = {"what": "ended", "code": 3, "script": True, "why": "ValueError: no data"}
         assert ended == [{**first, "round": 1}, {**first, "round": 2}]
 
@@ -233,7 +233,7 @@ def test_a_notice_is_told_answered_by_another_node_and_then_it_leaves(tmp_path: 
 
     with _node(tmp_path, WAITS, do) as (head, ends):
         assert ends == [0]
-        assert head.told[-1] == {"what": "left"}
+        assert head.events[-1] == {"what": "left"}
         assert 50 < head.wait_for("notice")["seconds"] <= 60
 
 
@@ -263,7 +263,7 @@ def test_a_withdrawn_notice_is_told_and_it_stays(tmp_path: Path) -> None:
 
     with _node(tmp_path, WAITS, do) as (head, ends):
         assert ends == [0]
-        assert all(each["what"] != "left" for each in head.told)
+        assert all(each["what"] != "left" for each in head.events)
 
 
 def test_without_its_head_it_ends(tmp_path: Path) -> None:

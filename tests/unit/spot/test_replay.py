@@ -124,7 +124,7 @@ def test_bounded_workers_are_never_further_ahead_and_all_as_fast_as_the_slowest(
     assert sum(ended) > 390
 
 
-def test_workers_that_wait_for_nobody_end_in_the_order_of_time() -> None:
+def test_workers_that_wait_for_no_other_end_in_the_order_of_time() -> None:
     workers = (VirtualWorker(samples=1, seconds=2.0), VirtualWorker(samples=1, seconds=3.0))
     ends = [worker for worker, _ in islice(_events(workers, None), 1, 6)]
     assert ends == [0, 1, 0, 0, 1]  # at 2, 3, 4, 6 and 6

@@ -24,7 +24,7 @@ def _wanted(folder: Path, notice: float, now: list[float]) -> CheckpointRequest:
     return CheckpointRequest(folder, notice, lambda: now[0])
 
 
-def test_nobody_is_asked_who_does_not_listen(tmp_path: Path, now: list[float]) -> None:
+def test_a_script_that_does_not_listen_is_not_asked(tmp_path: Path, now: list[float]) -> None:
     asking = _wanted(tmp_path, 60, now)
     assert asking.settled()
     assert asking.why == "the script saves nothing there with stash.spot.checkpoint"
@@ -147,7 +147,7 @@ def test_it_saves_at_once_when_a_notice_asks_for_it(tmp_path: Path) -> None:
     assert not again.step(step=5)  # also for who goes on from it
 
 
-def test_a_request_that_nobody_lived_to_answer_is_answered_by_who_goes_on(tmp_path: Path) -> None:
+def test_a_request_whose_process_died_before_the_answer_is_answered_by_who_goes_on(tmp_path: Path) -> None:
     now = [0.0]
     model, _ = _parts()
     stash.spot.checkpoint(tmp_path, every=1000, clock=lambda: now[0], model=model)
@@ -241,7 +241,7 @@ def test_who_does_not_see_the_newest_yet_waits_for_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_where_rank_0_begins_anew_all_do(tmp_path: Path) -> None:
+def test_where_rank_0_begins_again_all_do(tmp_path: Path) -> None:
     _, two = _folders(tmp_path)
     _saved(two, 10)
     assert _ranks(tmp_path, None, 60.0) == [["None", "None"], ["None", "None"]]

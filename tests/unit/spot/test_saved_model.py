@@ -146,7 +146,7 @@ def _initial_second(saved: dict[str, torch.Tensor]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "spoil", "said"),
+    ("model", "spoil", "sentence"),
     [
         (Tied, _initial_second, "first.weight, second.weight"),
         (Tied, lambda saved: saved.pop("norm.weight"), "a fresh model does not take the saved one: "),
@@ -154,11 +154,11 @@ def _initial_second(saved: dict[str, torch.Tensor]) -> None:
     ],
 )
 def test_a_file_that_does_not_give_the_loss_is_refused_with_what_differs(
-    tmp_path: Path, model: type[Tied], spoil: Callable[[dict[str, torch.Tensor]], None], said: str
+    tmp_path: Path, model: type[Tied], spoil: Callable[[dict[str, torch.Tensor]], None], sentence: str
 ) -> None:
     found = _proved(_job(model), tmp_path, spoil)
     assert found.wrong is not None
-    assert said in found.wrong
+    assert sentence in found.wrong
 
 
 def test_servers_that_have_something_else_than_workers_trained_are_noticed(tmp_path: Path) -> None:

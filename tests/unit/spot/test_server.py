@@ -85,7 +85,7 @@ def _trained(shard: ParameterShard, address: tuple[str, int], meanwhile: float =
     return desk
 
 
-def test_strangers_get_and_change_nothing_and_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_get_and_change_nothing_and_hold_no_other_up(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = ParameterShard(JOB, 0, 1)
     quiet = ShardServer(alone, "127.0.0.1", KEYS)
     _trained(alone, quiet.address)
@@ -120,7 +120,7 @@ def test_strangers_get_and_change_nothing_and_hold_nobody_up(monkeypatch: pytest
             stranger.join(30)
         server.close()
     assert {name: loot.most for name, loot in loots.items() if loot.most >= 4096} == {}
-    assert len(made) == 1  # the one worker needs no more, and nobody else had one
+    assert len(made) == 1  # the one worker needs no more, and no other worker had one
     assert set(asked) == {"worker1"}
     assert failures == []
     for name, value in alone.named.items():
@@ -153,7 +153,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize(("kind", "lease"), FORGED)
-def test_a_lease_that_nobody_gave_is_refused_with_a_sentence_and_the_connection_closed(
+def test_a_lease_that_was_never_given_is_refused_with_a_sentence_and_the_connection_closed(
     served: ShardServer, kind: FrameKind, lease: DataLease, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with _member(served, "a") as link:

@@ -28,7 +28,7 @@ def test_each_setback_is_a_row_and_what_never_happened_is_said_so() -> None:
     assert "2 nodes taken away: 4.50 s of training were done again" in " ".join(text.split())
     assert "All were started again 1 time" in text
     assert "worker2  8.00 s  12.0 s  2.50 s   9.00 s   15.1 s  worker3" in text
-    assert "worker1  38.0 s    none  2.00 s   6.43 s  not yet  nobody" in text
+    assert "worker1  38.0 s    none  2.00 s   6.43 s  not yet  none" in text
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -64,7 +64,7 @@ def test_its_events_are_told_like_any_other() -> None:
         "     3.0 s  the script is started on worker1, worker3"
     )
     assert line(SpotEvent(at=9.0, what="saved", who="worker2", seconds=0.83), 0.0) == (
-        "     9.0 s  a checkpoint is whole, 0.8 s after worker2 was told"
+        "     9.0 s  a checkpoint is whole, 0.8 s after worker2 had notice"
     )
     assert line(SpotEvent(at=9.0, what="not saved", who="worker2", told=("none was whole within 3 s",)), 0.0) == (
         "     9.0 s  worker2 ends without a checkpoint; none was whole within 3 s"

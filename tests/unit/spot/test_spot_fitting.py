@@ -14,7 +14,7 @@ from stash.spot.records.fleets import FittedQueue, FleetModel, FleetRun
 from stash.spot.spot_files import workers_of
 
 TRUE = FittedQueue(server_seconds=0.02, randomness=0.6, unsplit=0.25)
-LONE = SingleSpeeds({("v100", 1): 0.06, ("k80", 1): 0.2})
+SINGLES = SingleSpeeds({("v100", 1): 0.06, ("k80", 1): 0.2})
 
 
 def run(servers: int, speed: float = 1.0, **workers: int) -> FleetRun:
@@ -23,7 +23,7 @@ def run(servers: int, speed: float = 1.0, **workers: int) -> FleetRun:
 
 def true_runs() -> list[FleetRun]:
     fleets = [run(1, v100=1), run(1, k80=1), run(1, v100=2, k80=1), run(1, v100=4), run(1, k80=6), run(2, v100=6)]
-    speeds = queue_speeds(TRUE, LONE, fleets)
+    speeds = queue_speeds(TRUE, SINGLES, fleets)
     return [each.model_copy(update={"updates_per_second": speed}) for each, speed in zip(fleets, speeds, strict=True)]
 
 
@@ -35,8 +35,8 @@ def model() -> FleetModel:
 def test_a_known_network_is_found_again(model: FleetModel) -> None:
     assert model.queue.server_seconds == pytest.approx(TRUE.server_seconds, rel=0.1)
     asked = [run(1, v100=3, k80=3), run(2, v100=4, k80=4), run(1, v100=6)]
-    said = [predict(model, each.servers, each.workers, "queue").updates_per_second for each in asked]
-    assert said == pytest.approx(queue_speeds(TRUE, LONE, asked), rel=0.03)
+    predicted = [predict(model, each.servers, each.workers, "queue").updates_per_second for each in asked]
+    assert predicted == pytest.approx(queue_speeds(TRUE, SINGLES, asked), rel=0.03)
     assert model.preferred == "queue"
 
 
@@ -59,7 +59,7 @@ def test_bounded_staleness_is_as_fast_as_so_many_of_the_slowest(model: FleetMode
 def test_runs_that_determine_nothing_are_refused() -> None:
     with pytest.raises(UserError, match="every run has one worker alone"):
         fit([run(1, 5, k80=1)], "", "", "")
-    with pytest.raises(UserError, match=r"no run has a lone v100; add one .* 1,v100=1"):
+    with pytest.raises(UserError, match=r"no run has a single v100; add one .* 1,v100=1"):
         fit([run(1, 5, k80=1), run(1, 9, v100=2)], "", "", "")
 
 
@@ -78,7 +78,7 @@ def test_one_fleet_cannot_tell_how_wrong_it_is() -> None:
 
 
 def test_published_fleets_are_predicted_from_three_others() -> None:
-    """CM-DARE's ResNet-32: fitted to lone workers and 2, 4 and 8 P100, asked about 3 to 7 P100 and 2 to 8 K80."""
+    """CM-DARE's ResNet-32: fitted to single workers and 2, 4 and 8 P100, asked about 3 to 7 P100 and 2 to 8 K80."""
     with (ROOT / "bench/spot/data/cmdare_speeds.csv").open() as file:
         runs = [
             run(1, float(row["updates_per_second"]), **workers_of(row["workers"], "", "+"))

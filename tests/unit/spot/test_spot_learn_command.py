@@ -56,8 +56,8 @@ def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
 def spot(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 0) -> str:
     """What was printed, or of a command that ends with ``code`` 2 its error."""
     assert run(monkeypatch, "spot", *words) == code
-    said = capsys.readouterr()
-    return said.err if code else said.out
+    printed = capsys.readouterr()
+    return printed.err if code else printed.out
 
 
 def test_a_job_is_learned_and_its_curve_saved(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (("learn", "none.py:job"), "there is no file none.py"),
         ((*LEARN, "--updates", "20"), "--updates 20: 200 are the least"),
@@ -113,10 +113,10 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
     ],
 )
 def test_mistakes_are_one_sentence_that_says_what_to_type(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
 ) -> None:
     error = spot(monkeypatch, capsys, *words, code=2)
-    assert said in error
+    assert sentence in error
     assert len(error.strip().splitlines()) == 1
 
 

@@ -82,17 +82,17 @@ def test_more_quota_and_more_time_are_never_dearer() -> None:
 
 def test_what_was_not_replayed_is_said() -> None:
     found = planned(quotas={"g4dn.4xlarge": 12}, deadline=6_000, loss=0.5)
-    said = " ".join(found.beyond)
-    assert "are more than the 8,000 that were replayed" in said
-    assert "a loss of 0.5 is below" in said
+    warnings = " ".join(found.beyond)
+    assert "are more than the 8,000 that were replayed" in warnings
+    assert "a loss of 0.5 is below" in warnings
     many = planned(quotas={"g4dn.4xlarge": 12}, deadline=2_600)
     if many.chosen is not None and sum(many.chosen.workers.values()) > 6:
         assert "workers are more than the 6 of the largest fleet that was replayed" in " ".join(many.beyond)
 
 
 def test_old_spot_prices_are_told_with_their_date() -> None:
-    told = next(each for each in planned().pool.notes if each.startswith("spot prices of"))
-    assert "are of 2023-01: renew them with `stash catalog refresh`" in told
+    note = next(each for each in planned().pool.notes if each.startswith("spot prices of"))
+    assert "are of 2023-01: renew them with `stash catalog refresh`" in note
 
 
 def test_a_batch_that_has_no_room_is_the_power_of_two_that_has() -> None:
@@ -106,7 +106,7 @@ def test_a_batch_that_has_no_room_is_the_power_of_two_that_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "sentence"),
     [
         (
             {"curve": {"parameters": 11}},
@@ -119,12 +119,12 @@ def test_a_batch_that_has_no_room_is_the_power_of_two_that_has() -> None:
         ({"quotas": {"p3.2xlarge": 0}}, "every quota is 0"),
     ],
 )
-def test_what_cannot_be_planned_is_one_sentence(changes: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_planned_is_one_sentence(changes: dict[str, Any], sentence: str) -> None:
     if "curve" in changes:
         changes = {**changes, "curve": learned_curve(**changes["curve"])}
     with pytest.raises(UserError) as mistake:
         planned(**changes)
-    assert said in str(mistake.value)
+    assert sentence in str(mistake.value)
 
 
 def test_without_a_machine_that_could_be_the_server_one_has_to_be_named() -> None:
@@ -134,7 +134,7 @@ def test_without_a_machine_that_could_be_the_server_one_has_to_be_named() -> Non
     assert planned(offers=gpus, server="g4dn.4xlarge").pool.server.instance == "g4dn.4xlarge"
 
 
-def test_a_confidence_that_nobody_can_tell_is_refused() -> None:
+def test_a_confidence_that_cannot_be_computed_is_refused() -> None:
     blind = learned_curve()
     forms = tuple(each.model_copy(update={"spread": None, "spreads": ()}) for each in blind.forms)
     with pytest.raises(UserError, match="so nor is a probability; plan without it"):

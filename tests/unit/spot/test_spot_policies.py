@@ -74,9 +74,7 @@ def test_a_change_over_is_paid_each_time_and_brings_nothing() -> None:
     work=st.floats(0.2, 4.5),
     change=st.sampled_from([0.0, 60.0, 300.0]),
 )
-def test_nobody_does_better_than_hindsight_and_with_slack_nobody_is_late(
-    there: list[bool], work: float, change: float
-) -> None:
+def test_no_policy_beats_hindsight_and_with_slack_none_is_late(there: list[bool], work: float, change: float) -> None:
     job = SyncJob(work * HOUR, 6 * HOUR, change, on_demand_dollars=3)
     seen = market(there, HOUR / 4)
     best = hindsight(job, seen, START)
@@ -95,7 +93,7 @@ def test_nobody_does_better_than_hindsight_and_with_slack_nobody_is_late(
     interval=st.floats(0.05, 3),
     write=st.sampled_from([0.0, 30.0, 300.0]),
 )
-def test_with_checkpoints_nobody_who_has_a_safety_net_is_late(
+def test_with_checkpoints_no_policy_with_a_safety_net_is_late(
     there: list[bool], work: float, change: float, interval: float, write: float
 ) -> None:
     job = SyncJob(work * HOUR, 6 * HOUR, change, 3, interval * HOUR, write, keeps=False)

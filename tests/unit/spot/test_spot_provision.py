@@ -149,7 +149,7 @@ def test_infeasible_wishes_come_back_with_the_nearest_ones_that_are_not() -> Non
     assert plan(more).chosen is not None
 
 
-def test_what_nobody_can_keep_comes_back_with_what_can() -> None:
+def test_what_no_machine_can_keep_comes_back_with_what_can() -> None:
     slow = published().model_copy(update={"start_seconds": 60.0})
     found = plan(FleetWish(slow, "paper", 0.8, 50))  # starting alone takes longer
     (deadline,) = (each for each in found.looser if each.option == "deadline")
@@ -221,14 +221,14 @@ def test_servers_start_and_a_quota_of_vcpus_are_paid_and_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "sentence"),
     [
         ({"confidence": 0.9}, "does not say how wrong its numbers are"),
     ],
 )
-def test_numbers_that_contradict_each_other_are_refused(change: dict[str, float], said: str) -> None:
+def test_numbers_that_contradict_each_other_are_refused(change: dict[str, float], sentence: str) -> None:
     pool = published().model_copy(update={"start_seconds": 60.0})
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=sentence):
         plan(replace(FleetWish(pool, "paper", 0.8, 2400), **change))
 
 

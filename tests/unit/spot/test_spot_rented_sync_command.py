@@ -59,7 +59,7 @@ def test_money_behind_the_script_is_told_of(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         ((*PLACE[2:], *SCRIPT), "name the cloud and its region with --infra"),
         ((*PLACE[:2], *SCRIPT), "name a bucket for them, like --checkpoint-url s3://my-bucket/run1"),
@@ -78,17 +78,17 @@ def test_money_behind_the_script_is_told_of(
     ],
 )
 def test_what_cannot_be_rented_is_refused_in_a_sentence(
-    words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda program: None)
     assert run(monkeypatch, "spot", "run", "job.plan.json", *words) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert said in told
-    assert "Traceback" not in told
+    printed = " ".join(capsys.readouterr().err.split())
+    assert sentence in printed
+    assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize(
-    ("outcome", "code", "said"),
+    ("outcome", "code", "sentence"),
     [
         (
             ("the script ended", True, 1.5, (), "trained"),
@@ -100,11 +100,11 @@ def test_what_cannot_be_rented_is_refused_in_a_sentence(
     ],
 )
 def test_how_it_ended_is_said_and_is_the_exit_code(
-    outcome: tuple[str, bool, float, tuple[str, ...], str | None], code: int, said: str,
+    outcome: tuple[str, bool, float, tuple[str, ...], str | None], code: int, sentence: str,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     found = FleetOutcome(*outcome)
     monkeypatch.setattr("stash.spot.commands.rented_fleet.run_controller", lambda *_: found)
     assert run(monkeypatch, "spot", "run", "job.plan.json", *PLACE, "--max-dollars", "25", "--yes", *SCRIPT) == code
     printed = capsys.readouterr()
-    assert said in " ".join((printed.out + printed.err).split())
+    assert sentence in " ".join((printed.out + printed.err).split())

@@ -67,7 +67,7 @@ def test_the_loss_that_is_observed_says_what_is_left() -> None:
 def test_workers_that_are_slower_than_predicted_are_believed() -> None:
     found = replan(plan(), seen(speeds={"slow": 0.5}))
     assert found.seconds == pytest.approx(200)
-    # A type that nobody has seen is as wrong as those that were.
+    # A type that was never seen is as wrong as those that were.
     assert replan(plan(), seen(speeds={"slow": 0.5}, seconds_left=150.0)).seconds == pytest.approx(
         10 + 0.95 * 100 * math.sqrt(2)
     )
@@ -79,7 +79,7 @@ def test_a_revoked_type_is_left_alone_until_it_has_cooled_down() -> None:
     assert found.look_again_seconds == 300
     nothing = replan(plan(), seen(workers={}, cooling={"slow": 300.0, "fast": 60.0}))
     assert (nothing.add, nothing.seconds, nothing.look_again_seconds) == ({}, None, 60.0)
-    assert nothing.why == "nobody is left, and nothing can be had now"
+    assert nothing.why == "no worker is left, and no machine can be had now"
 
 
 def with_on_demand(pool: FleetPool = PAIR, dearer: float = 3.0, **quotas: int) -> FleetPool:
@@ -119,7 +119,7 @@ def test_a_type_that_is_planned_on_demand_is_never_asked_for_on_spot() -> None:
     assert found.look_again_seconds is None
 
 
-def test_if_nobody_would_train_machines_on_demand_are_not_waited_with() -> None:
+def test_if_no_worker_would_train_machines_on_demand_are_not_waited_with() -> None:
     found = replan(plan(with_on_demand()), seen(workers={}, cooling=BOTH_COOL, seconds_left=5000.0))
     assert (found.add, found.add_on_demand, found.later) == ({}, {"slow": 1}, {})
 
@@ -145,7 +145,7 @@ def test_what_is_late_anyway_is_on_demand_only_if_it_is_much_sooner() -> None:
     assert much.seconds is not None
     assert much.seconds < 50
     alone = replan(plan(ONE_MORE), seen(workers={}, seconds_left=1.0, cooling=BOTH_COOL))
-    assert (alone.add_on_demand, alone.in_time) == ({"slow": 2}, False)  # else nobody would train
+    assert (alone.add_on_demand, alone.in_time) == ({"slow": 2}, False)  # else no worker would train
 
 
 def test_machines_on_demand_are_for_the_money_that_is_left() -> None:

@@ -58,7 +58,7 @@ def test_ten_thousand_runs_do_the_work_that_the_closed_form_expects(shocks: floa
     found = by_laws(TWO, [Memoryless(rate)], shocks, join, draw.permutation(works), deadline, draw)
     expected = expected_share(rate, shocks, join)
     assert np.isfinite(found.seconds).mean() == pytest.approx(expected, rel=0.01)
-    # Nobody has to do anything: every machine is revoked as often as it should be until the deadline.
+    # Without any policy: every machine is revoked as often as it should be until the deadline.
     idle = by_laws(TWO, [Memoryless(rate)], shocks, join, np.full(10_000, 1e9), deadline, draw)
     assert idle.revocations.mean() == pytest.approx(2 * deadline * (rate + shocks), rel=0.02)
 
@@ -99,9 +99,9 @@ def test_speeds_of_parts_are_those_of_such_fleets() -> None:
     wish = FleetWish(published(), "paper", 0.7, 4200)
     found = speeds(wish, [(0, 1), (2, 2)])
     assert found.table is not None
-    lone = speeds(wish, [(2, 2)])
-    assert lone.table is not None
-    assert found.table[0] == pytest.approx(lone.table)
+    single = speeds(wish, [(2, 2)])
+    assert single.table is not None
+    assert found.table[0] == pytest.approx(single.table)
     assert found.of(np.array([1.0, 2.0])) == pytest.approx(found.full)
 
 
@@ -161,9 +161,9 @@ def test_a_record_is_replayed_and_says_how_much_it_tells() -> None:
     assert found.p_deadline.low is not None
     assert found.p_deadline.low < 0.6  # four runs beside each other
     short = Obtainable(gap_seconds=60, machines=(20,) * 80)
-    told = risk_of(plan, RiskOptions(laws, dict.fromkeys(laws, short)))
-    assert told.p_deadline.low is None
-    assert any("less than two whole runs" in sentence for sentence in told.beyond)
+    with_laws = risk_of(plan, RiskOptions(laws, dict.fromkeys(laws, short)))
+    assert with_laws.p_deadline.low is None
+    assert any("less than two whole runs" in sentence for sentence in with_laws.beyond)
     with pytest.raises(UserError, match="the trace is shorter than the job"):
         with_risk(plan, RiskOptions(laws, dict.fromkeys(laws, Obtainable(gap_seconds=60, machines=(20,) * 20))))
 

@@ -63,9 +63,14 @@ def test_takeovers_tell_who_was_told_from_who_was_missed() -> None:
         SpotEvent(at=18.2, what="wanted", who="worker4", instead_of="worker2", type="b"),
         SpotEvent(at=19.0, what="lost", who="worker1", leases=0),
     ]
-    told, missed = takeovers(events, updates)
-    assert (told.gone, told.successor, told.notice, told.noticed_seconds) == ("worker1", "worker3", 6.0, None)
-    assert (told.decided_seconds, told.joined_seconds) == pytest.approx((0.1, 4.0))
+    noticed, missed = takeovers(events, updates)
+    assert (noticed.gone, noticed.successor, noticed.notice, noticed.noticed_seconds) == (
+        "worker1",
+        "worker3",
+        6.0,
+        None,
+    )
+    assert (noticed.decided_seconds, noticed.joined_seconds) == pytest.approx((0.1, 4.0))
     assert (missed.gone, missed.notice, missed.joined_seconds) == ("worker2", None, None)
     assert (missed.noticed_seconds, missed.decided_seconds) == pytest.approx((6.0, 0.2))
 

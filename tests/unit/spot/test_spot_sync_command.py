@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (("two.plan.json", "--sync", "train.py"), "name the cloud and its region with --infra"),
         (
@@ -87,14 +87,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_what_cannot_be_rehearsed_is_refused_in_a_sentence(
-    words: tuple[str, ...], said: str, folder: Path, monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], sentence: str, folder: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(folder)
     assert run(monkeypatch, "spot", "run", *words) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert said in told
-    assert "Traceback" not in told
+    printed = " ".join(capsys.readouterr().err.split())
+    assert sentence in printed
+    assert "Traceback" not in printed
 
 
 def test_the_plans_risk_says_how_often_to_save_unless_the_user_does(folder: Path) -> None:
@@ -121,14 +121,14 @@ def test_both_ways_of_leaving_are_survived(on: str, folder: Path, tmp_path: Path
     outcome = _started(folder, tmp_path, *words, on=on).end()
     assert outcome.survivors == []
     assert outcome.code == 0, outcome.stderr
-    said = json.loads(outcome.stdout)
-    assert said["on"] == on
-    told, missed = said["setbacks"]
-    assert (told["gone"], told["notice"], told["successor"]) == ("worker1", 8.0, "worker3")
+    document = json.loads(outcome.stdout)
+    assert document["on"] == on
+    noticed, missed = document["setbacks"]
+    assert (noticed["gone"], noticed["notice"], noticed["successor"]) == ("worker1", 8.0, "worker3")
     assert (missed["gone"], missed["notice"], missed["successor"]) == ("worker2", None, "worker4")
-    assert all(each["whole_seconds"] is not None for each in (told, missed)), outcome.stderr
-    assert told["checkpoint"]["seconds"] < 6, outcome.stderr
-    assert told["lost_seconds"] < told["at"]
+    assert all(each["whole_seconds"] is not None for each in (noticed, missed)), outcome.stderr
+    assert noticed["checkpoint"]["seconds"] < 6, outcome.stderr
+    assert noticed["lost_seconds"] < noticed["at"]
     assert "from 0 on 2 100000 --seconds 3" in outcome.stderr
     went_on = [line for line in outcome.stderr.splitlines() if "worker4 | from" in line]
     assert went_on

@@ -67,7 +67,7 @@ def test_a_loss_that_is_no_number_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("", "is not a run's log: it is not JSON"),
         ("{}", "it is JSON, but has no log_schema"),
@@ -77,12 +77,12 @@ def test_a_loss_that_is_no_number_is_unknown() -> None:
         ('{"log_schema": 1, "events": [', "is damaged or cut short"),
     ],
 )
-def test_what_is_no_log_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_no_log_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     file = tmp_path / "x.spotlog.json"
     file.write_text(text)
     with pytest.raises(ArtefactError) as mistake:
         load_spot_log(file)
-    assert said in str(mistake.value)
+    assert sentence in str(mistake.value)
 
 
 def test_a_log_that_contradicts_itself_is_refused(tmp_path: Path) -> None:

@@ -77,13 +77,13 @@ class _Saving(_Agents):
 
     def __init__(self, folder: Path, after: float) -> None:
         super().__init__()
-        self.folder, self.after, self.heard = folder, after, 0.0
+        self.folder, self.after, self.asked_at = folder, after, 0.0
 
     def printed(self) -> list[tuple[str, str]]:
         word = checkpoint_request.asked(self.folder)
         if word is not None:
-            self.heard = self.heard or time.monotonic()
-            if time.monotonic() - self.heard >= self.after:
+            self.asked_at = self.asked_at or time.monotonic()
+            if time.monotonic() - self.asked_at >= self.after:
                 (self.folder / "shard0-00000000.ckpt").touch()
                 checkpoint_request.saved(self.folder, checkpoint_request.SavedNote(word, 0.0))
         return []
@@ -102,13 +102,13 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _rehearsal(folder: Path, agents: _Agents, *taken: Revocation, patience: float = 60.0) -> SyncRehearsal:
     orders = _orders(folder, "worker1", "worker2")
-    heard: list[SpotEvent] = []
-    listeners = Listeners(heard.append, lambda name, line: None)
+    events: list[SpotEvent] = []
+    listeners = Listeners(events.append, lambda name, line: None)
     types = {"worker1": "a", "worker2": "b"}
     return SyncRehearsal(orders, agents, types, moments(taken), listeners, patience)
 
 
-def _told(rehearsal: SyncRehearsal) -> list[tuple[str, str]]:
+def _pairs(rehearsal: SyncRehearsal) -> list[tuple[str, str]]:
     return [(each.what, each.who) for each in rehearsal.events]
 
 
@@ -120,7 +120,7 @@ def test_a_noticed_node_is_asked_to_go_and_replaced_when_it_is_gone(tmp_path: Pa
         ("start", ""), ("launch", "worker1"), ("launch", "worker2"), ("ask", "worker2"), ("vanish", "worker2"),
         ("launch", "worker3"), ("close", ""),
     ]  # fmt: skip
-    assert _told(rehearsal) == [
+    assert _pairs(rehearsal) == [
         ("formed", "worker1, worker2"), ("notice", "worker2"), ("not saved", "worker2"), ("formed", "worker1"),
         ("vanished", "worker2"), ("wanted", "worker3"), ("formed", "worker1, worker3"),
     ]  # fmt: skip
@@ -151,7 +151,7 @@ def test_a_noticed_node_trains_until_the_checkpoint_it_asks_for_is_whole(
     agents = _Saving(tmp_path, 0.1)
     rehearsal = _rehearsal(tmp_path, agents, Revocation("worker2", 0.0, 60.0))
     rehearsal.run(0.3)
-    assert _told(rehearsal)[:4] == [
+    assert _pairs(rehearsal)[:4] == [
         ("formed", "worker1, worker2"), ("notice", "worker2"), ("saved", "worker2"), ("formed", "worker1"),
     ]  # fmt: skip
     (setback,) = rehearsal.setbacks
@@ -164,8 +164,8 @@ def test_a_noticed_node_trains_until_the_checkpoint_it_asks_for_is_whole(
 def test_a_node_that_vanishes_while_it_is_asked_is_gone_once(tmp_path: Path) -> None:
     checkpoint_request.listen(tmp_path)
     agents = _Agents()
-    told = Revocation("worker2", 0.0, 0.2), Revocation("worker2", 0.05)
-    rehearsal = _rehearsal(tmp_path, agents, *told)
+    with_notice = Revocation("worker2", 0.0, 0.2), Revocation("worker2", 0.05)
+    rehearsal = _rehearsal(tmp_path, agents, *with_notice)
     rehearsal.run(0.4)
     assert agents.asked.count(("vanish", "worker2")) == 1
     assert [each.gone for each in rehearsal.setbacks] == ["worker2"]
@@ -185,7 +185,7 @@ def test_only_work_since_the_newest_checkpoint_is_done_again(tmp_path: Path) -> 
     assert rehearsal.setbacks[0].lost_seconds == 0
 
 
-def test_a_group_that_torchrun_leaves_apart_is_started_anew(tmp_path: Path) -> None:
+def test_a_group_that_torchrun_leaves_apart_is_started_again(tmp_path: Path) -> None:
     agents = _Agents({"worker1", "worker2"}, {"worker1"})
     rehearsal = _rehearsal(tmp_path, agents, patience=0.05)
     rehearsal.run(0.3)
@@ -193,10 +193,10 @@ def test_a_group_that_torchrun_leaves_apart_is_started_anew(tmp_path: Path) -> N
         ("end", "worker1"), ("end", "worker2"), ("begin", ""), ("launch", "worker1"), ("launch", "worker2"),
     ]  # fmt: skip
     assert rehearsal.restarts == 1
-    assert _told(rehearsal)[-1] == ("formed", "worker1, worker2")
+    assert _pairs(rehearsal)[-1] == ("formed", "worker1, worker2")
 
 
-def test_agents_that_fail_by_themselves_are_started_anew(tmp_path: Path) -> None:
+def test_agents_that_fail_by_themselves_are_started_again(tmp_path: Path) -> None:
     agents = _Agents({"worker1", "worker2"}, {"worker1"})
     agents.codes, agents.broken = {"worker1": 1}, False
     rehearsal = _rehearsal(tmp_path, agents)
@@ -245,8 +245,8 @@ def agents(tmp_path: Path) -> Iterator[TorchrunAgents]:
 
 
 def _rank(folder: Path, node: str, nodes: int, port: str) -> subprocess.Popen[bytes]:
-    told = {MARK: str(folder), NODE: node, "GROUP_WORLD_SIZE": str(nodes), "MASTER_PORT": port}
-    rank = subprocess.Popen((sys.executable, "-c", "import time; time.sleep(60)"), env={**os.environ, **told})
+    variables = {MARK: str(folder), NODE: node, "GROUP_WORLD_SIZE": str(nodes), "MASTER_PORT": port}
+    rank = subprocess.Popen((sys.executable, "-c", "import time; time.sleep(60)"), env={**os.environ, **variables})
     # The kernel has a program's environment to show a moment after it began the program.
     while not Path(f"/proc/{rank.pid}/environ").read_bytes():
         time.sleep(0.001)

@@ -28,7 +28,7 @@ FIRST = sum(plan().chosen.workers.values())
 
 def launches(world: FakeFleet) -> list[str]:
     """Names of workers, in the order in which they were asked for."""
-    return [words[words.index("--name") + 1] for words in world.heard if words[:3] == ("sky", "jobs", "launch")]
+    return [words[words.index("--name") + 1] for words in world.commands if words[:3] == ("sky", "jobs", "launch")]
 
 
 def events(of: FleetRequest):  # type: ignore[no-untyped-def]
@@ -65,7 +65,7 @@ def test_a_plan_is_rented_followed_to_its_loss_and_ended(tmp_path: Path) -> None
     assert outcome.fetched == str(of.folder.path / "trained")
     kinds = Counter(kind_of(of, name).partition(": ")[2] for name in launches(world))
     assert dict(kinds) == plan().chosen.workers
-    assert world.heard[0][:2] == ("sky", "launch")  # the server first
+    assert world.commands[0][:2] == ("sky", "launch")  # the server first
     assert nothing_is_left(of, world)
     assert outcome.dollars == pytest.approx(spent(events(of)))
 
@@ -86,10 +86,10 @@ def test_a_head_that_was_killed_says_how_to_resume_and_nothing_is_left(
 ) -> None:
     line = tasks.FAILED.replace(f"~/{tasks.HERE}/events.jsonl", str(tmp_path / "events"))
     subprocess.run(["sh", "-c", f"CODE=137\n{line}"], check=True)
-    (told,) = map(json.loads, (tmp_path / "events").read_text().splitlines())
+    (event,) = map(json.loads, (tmp_path / "events").read_text().splitlines())
 
     of = dataclasses.replace(request(tmp_path), checkpoints=bucket)
-    world = FakeFleet(script={5000: lambda world: world.say(**told)})
+    world = FakeFleet(script={5000: lambda world: world.say(**event)})
     with pytest.raises(JobError) as raised:
         run(of, world)
     assert str(raised.value).startswith("the head ended with exit status 137; what it printed is in output.log")
@@ -106,38 +106,38 @@ def test_a_saved_model_with_another_loss_than_was_reported_is_an_error_of_the_ru
     assert nothing_is_left(of, world)
 
 
-def test_on_notice_the_rest_is_planned_anew_before_the_machine_goes(tmp_path: Path) -> None:
-    heard: list[int] = []
+def test_on_notice_the_rest_is_planned_again_before_the_machine_goes(tmp_path: Path) -> None:
+    launched: list[int] = []
 
     def notice(world: FakeFleet) -> None:
         for name in ("worker1", "worker2"):
             world.say("notice", name, seconds=120.0)
-        heard.append(len(launches(world)))
+        launched.append(len(launches(world)))
 
-    of, world, said = request(tmp_path, plan(seconds=2100.0)), FakeFleet(script={5000: notice}), []
-    run(of, world, said=said)
-    at = said.index("worker2 (p3.2xlarge) will be taken away in 120 s")
-    assert said[at + 1].startswith("rent ")
-    later = launches(world)[heard[0] :]
+    of, world, notes = request(tmp_path, plan(seconds=2100.0)), FakeFleet(script={5000: notice}), []
+    run(of, world, notes=notes)
+    at = notes.index("worker2 (p3.2xlarge) will be taken away in 120 s")
+    assert notes[at + 1].startswith("rent ")
+    later = launches(world)[launched[0] :]
     assert later
     assert not any(kind_of(of, name).endswith("p3.2xlarge") for name in later)  # its type is cooling down
-    assert world.heard.index(("sky", "jobs", "cancel", "--yes", "--name", of.worker(1))) > heard[0]
+    assert world.commands.index(("sky", "jobs", "cancel", "--yes", "--name", of.worker(1))) > launched[0]
     assert nothing_is_left(of, world)
 
 
 def test_a_worker_that_was_preempted_is_not_recovered_by_others(tmp_path: Path) -> None:
     of, world = request(tmp_path), FakeFleet(script={5000: lambda world: world.preempt("worker2")})
     assert run(of, world).reached
-    cancelled = [words[-1] for words in world.heard if words[:3] == ("sky", "jobs", "cancel")]
+    cancelled = [words[-1] for words in world.commands if words[:3] == ("sky", "jobs", "cancel")]
     assert cancelled[0] == of.worker(2)
     assert nothing_is_left(of, world)
 
 
 def test_a_loss_that_the_head_does_not_tell_is_seen_in_the_list(tmp_path: Path) -> None:
-    of, said = request(tmp_path), []
+    of, notes = request(tmp_path), []
     world = FakeFleet(script={5000: lambda world: world.preempt("worker2", noticed=True)})
-    assert run(of, world, said=said).reached
-    assert "worker2 (p3.2xlarge) is gone" in said
+    assert run(of, world, notes=notes).reached
+    assert "worker2 (p3.2xlarge) is gone" in notes
     assert nothing_is_left(of, world)
 
 
@@ -146,19 +146,19 @@ def test_a_notice_that_is_withdrawn_keeps_its_worker(tmp_path: Path) -> None:
         world.say("withdrawn", "worker3")
 
     script = {5000: lambda world: world.say("notice", "worker3", seconds=600.0), 6000: withdraw}
-    of, world, said = request(tmp_path), FakeFleet(script=script), []  # type: ignore[arg-type]
-    run(of, world, said=said)
-    assert "worker3 stays: its notice was withdrawn" in said
-    ends = [n for n, words in enumerate(world.heard) if words[:3] == ("sky", "jobs", "cancel")]
-    fetched = next(n for n, words in enumerate(world.heard) if words[0] == "scp")
+    of, world, notes = request(tmp_path), FakeFleet(script=script), []  # type: ignore[arg-type]
+    run(of, world, notes=notes)
+    assert "worker3 stays: its notice was withdrawn" in notes
+    ends = [n for n, words in enumerate(world.commands) if words[:3] == ("sky", "jobs", "cancel")]
+    fetched = next(n for n, words in enumerate(world.commands) if words[0] == "scp")
     assert all(n > fetched for n in ends)
 
 
 def test_a_type_that_cannot_be_had_is_left_alone_and_others_come(tmp_path: Path) -> None:
-    of, said = request(tmp_path), []
+    of, notes = request(tmp_path), []
     world = FakeFleet(refuses=lambda text: QUOTA if "instance_type: g3.8xlarge" in text else None)
-    assert run(of, world, said=said).reached
-    refused = [line for line in said if "was refused" in line]
+    assert run(of, world, notes=notes).reached
+    refused = [line for line in notes if "was refused" in line]
     assert refused
     assert "ask the cloud for more" in refused[0]
     assert not any(kind_of(of, name).endswith("g3.8xlarge") for name in launches(world)[FIRST:])
@@ -171,9 +171,9 @@ def hourly(of: FleetRequest) -> dict[str, float | None]:
 
 
 def test_where_no_spot_machine_can_be_had_machines_on_demand_come_in_time(tmp_path: Path) -> None:
-    of, said = request(tmp_path, with_on_demand(plan())), []
+    of, notes = request(tmp_path, with_on_demand(plan())), []
     world = FakeFleet(refuses=lambda text: QUOTA if "use_spot: true" in text else None)
-    assert run(of, world, said=said).reached
+    assert run(of, world, notes=notes).reached
     later = on_demand(of, world)
     assert later
     assert launches(world).index(later[0]) >= FIRST
@@ -182,7 +182,7 @@ def test_where_no_spot_machine_can_be_had_machines_on_demand_come_in_time(tmp_pa
         kind = of.kind(each["envs"]["STASH_TYPE"])
         assert each["resources"]["max_hourly_cost"] == pytest.approx(1.1 * kind.on_demand_dollars_per_hour, abs=1e-4)
         assert hourly(of)[name.rpartition("-")[2]] == each["resources"]["max_hourly_cost"]
-    assert any(" on demand: no spot machines are in time, this is the cheapest that is (" in line for line in said)
+    assert any(" on demand: no spot machines are in time, this is the cheapest that is (" in line for line in notes)
     assert nothing_is_left(of, world)
 
 
@@ -207,23 +207,23 @@ def test_machines_on_demand_keep_the_cap_at_their_own_price(tmp_path: Path) -> N
 
 
 def test_a_type_that_can_be_had_in_no_way_is_not_asked_for_in_a_loop(tmp_path: Path) -> None:
-    of, said = request(tmp_path, with_on_demand(plan())), []
+    of, notes = request(tmp_path, with_on_demand(plan())), []
     world = FakeFleet(refuses=lambda text: QUOTA if "accelerators" in text or "instance_type" in text else None)
     evening = world.clock + 3 * 3600
     ended = iter([KeyboardInterrupt()])
     world.stops = lambda words: next(ended, None) if world.clock > evening else None
     with pytest.raises(KeyboardInterrupt):
-        run(of, world, said=said)
+        run(of, world, notes=notes)
     assert len(launches(world)) < 400  # without a pause there would be thousands
-    assert any(" on demand) was refused" in line for line in said)
+    assert any(" on demand) was refused" in line for line in notes)
     assert nothing_is_left(of, world)
 
 
 def test_a_machine_that_a_cloud_looks_for_forever_is_given_up_for_others(tmp_path: Path) -> None:
-    of, said = request(tmp_path, with_on_demand(plan())), []
+    of, notes = request(tmp_path, with_on_demand(plan())), []
     world = FakeFleet(starves=lambda text: "instance_type: g3.8xlarge" in text and "use_spot: true" in text)
-    assert run(of, world, said=said).reached
-    given_up = [line for line in said if "could not be had within" in line]
+    assert run(of, world, notes=notes).reached
+    given_up = [line for line in notes if "could not be had within" in line]
     assert given_up
     assert "(g3.8xlarge)" in given_up[0]
     assert launches(world)[FIRST:]
@@ -239,20 +239,22 @@ def test_a_cooldown_is_waited_for_while_machines_on_demand_would_still_do(tmp_pa
         world.preempt("worker1")
         lost.append(world.clock)
 
-    of, said, asked = request(tmp_path, planned), [], []
+    of, notes, asked = request(tmp_path, planned), [], []
     world = FakeFleet(script={2000: preempt})
     world.stops = lambda words: asked.append(world.clock) if words[:3] == ("sky", "jobs", "launch") else None
-    assert run(of, world, said=said, cooldown=300.0).reached
-    (at,) = [number for number, line in enumerate(said) if line.startswith("rent nothing now, and 1 machine of g4dn")]
-    assert "after the cooldown: the cheapest that is in time" in said[at]
-    assert "of g4dn.4xlarge: " in said[at + 1]  # on spot
+    assert run(of, world, notes=notes, cooldown=300.0).reached
+    (at,) = [
+        number for number, line in enumerate(notes) if line.startswith("rent nothing now, and 1 machine of g4dn")
+    ]
+    assert "after the cooldown: the cheapest that is in time" in notes[at]
+    assert "of g4dn.4xlarge: " in notes[at + 1]  # on spot
     assert asked[2] >= lost[0] + 300
     assert on_demand(of, world) == []
     assert nothing_is_left(of, world)
 
 
 def test_a_controller_that_goes_on_knows_who_is_on_demand(tmp_path: Path) -> None:
-    of, said = request(tmp_path, with_on_demand(plan())), []
+    of, notes = request(tmp_path, with_on_demand(plan())), []
     world = FakeFleet(refuses=lambda text: QUOTA if "use_spot: true" in text else None)
 
     def killed(words: Sequence[str]) -> BaseException | None:
@@ -267,22 +269,22 @@ def test_a_controller_that_goes_on_knows_who_is_on_demand(tmp_path: Path) -> Non
     world.script[10_000] = lambda world: world.say("notice", on_demand(of, world)[0].rpartition("-")[2], seconds=30.0)
     secrets = []
     world.script[9000] = lambda world: secrets.append(of.secret.read_text())
-    assert run(of, world, said=said).reached
-    assert any(" on demand) will be taken away in 30 s" in line for line in said)
+    assert run(of, world, notes=notes).reached
+    assert any(" on demand) will be taken away in 30 s" in line for line in notes)
     assert secrets == [first]  # the head that is there knows no other
     assert nothing_is_left(of, world)
 
 
 def test_the_secret_of_a_run_is_its_owner_s_alone_and_goes_with_it(tmp_path: Path) -> None:
-    of, seen, said = request(tmp_path), [], []
+    of, seen, notes = request(tmp_path), [], []
     world = FakeFleet(script={100: lambda world: seen.append((of.secret.stat().st_mode, of.secret.read_text()))})
-    run(of, world, said=said)
+    run(of, world, notes=notes)
     ((mode, text),) = seen
     assert mode & 0o777 == 0o600
     drawn = dict(line.split("=") for line in text.splitlines())
     assert {name: len(token) for name, token in drawn.items()} == {"RAY_AUTH_TOKEN": 64, "STASH_RUN_TOKEN": 64}
     written = [path.read_bytes().decode(errors="replace") for path in of.folder.path.rglob("*") if path.is_file()]
-    printed = (*written, *said, *map(" ".join, world.heard))
+    printed = (*written, *notes, *map(" ".join, world.commands))
     assert not any(token in each for each in printed for token in drawn.values())
     assert not of.secret.exists()
 
@@ -295,7 +297,7 @@ def test_a_server_that_cannot_be_had_ends_it_before_any_worker(tmp_path: Path) -
     assert nothing_is_left(of, world)
 
 
-def test_nobody_to_be_had_ends_it_and_saves_what_there_is(tmp_path: Path) -> None:
+def test_when_no_machine_can_be_had_it_ends_and_saves_what_there_is(tmp_path: Path) -> None:
     of = request(tmp_path)
     world = FakeFleet(refuses=lambda text: QUOTA if "use_spot: true" in text else None)
     outcome = run(of, world, cap=0.2)
@@ -326,7 +328,7 @@ def test_what_the_head_fails_of_is_told_as_the_user_s_where_it_is(tmp_path: Path
     of, world = request(tmp_path), FakeFleet(script={100: fail})
     with pytest.raises(UserError, match="cannot be pickled"):
         run(of, world)
-    assert any(words[0] == "scp" for words in world.heard)  # what it printed explains more
+    assert any(words[0] == "scp" for words in world.commands)  # what it printed explains more
     assert nothing_is_left(of, world)
 
 
@@ -343,10 +345,10 @@ def test_at_the_cap_it_saves_and_ends_before_more_is_spent(tmp_path: Path) -> No
     assert "--max-dollars 2 is nearly spent" in outcome.reason
     assert outcome.dollars <= 2.0
     assert outcome.fetched is not None
-    order = [words[-1][:4] if words[0] == "ssh" else words[0] for words in world.heard]
-    stop = next(n for n, words in enumerate(world.heard) if '"stop"' in words[-1])
+    order = [words[-1][:4] if words[0] == "ssh" else words[0] for words in world.commands]
+    stop = next(n for n, words in enumerate(world.commands) if '"stop"' in words[-1])
     assert order.index("scp") > stop
-    assert all(n > stop for n, words in enumerate(world.heard) if words[:2] == ("sky", "down"))
+    assert all(n > stop for n, words in enumerate(world.commands) if words[:2] == ("sky", "down"))
     assert nothing_is_left(of, world)
 
 
@@ -385,7 +387,7 @@ def test_ctrl_c_at_any_step_leaves_nothing(tmp_path: Path, number: int, after: b
 
 @pytest.mark.parametrize("number", range(1, 30, 4))
 def test_a_controller_that_is_killed_is_followed_by_one_that_ends_it_all(tmp_path: Path, number: int) -> None:
-    of, world, said = request(tmp_path), FakeFleet(), []
+    of, world, notes = request(tmp_path), FakeFleet(), []
     world.script[5000] = lambda world: world.preempt("worker2")
     count = iter(range(10**6))
 
@@ -398,10 +400,10 @@ def test_a_controller_that_is_killed_is_followed_by_one_that_ends_it_all(tmp_pat
         run(of, world)
     before = list(world.clusters)
     world.stops, world.dead = (lambda words: None), False
-    outcome = run(of, world, said=said)
+    outcome = run(of, world, notes=notes)
     assert outcome.reached
     if before:
-        assert f"{of.server} still runs; taken on" in said
+        assert f"{of.server} still runs; taken on" in notes
     assert len(set(launches(world))) == len(launches(world)) or not before
     assert nothing_is_left(of, world)
 

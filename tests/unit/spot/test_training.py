@@ -60,7 +60,7 @@ def test_the_newest_is_read_and_only_two_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "sentence"),
     [
         (lambda raw: raw[:-1], "is truncated or damaged"),
         (lambda raw: raw[:-1] + b"?", "is truncated or damaged"),
@@ -69,7 +69,9 @@ def test_the_newest_is_read_and_only_two_are_kept(tmp_path: Path) -> None:
         (lambda raw: raw.replace(b'"format": 1', b'"format": 9'), "is from a newer Stash"),
     ],
 )
-def test_of_a_damaged_one_the_one_before_is_used_and_that_is_said(tmp_path: Path, damage: object, said: str) -> None:
+def test_of_a_damaged_one_the_one_before_is_used_and_that_is_said(
+    tmp_path: Path, damage: object, sentence: str
+) -> None:
     saved_shards.save(tmp_path, 0, {"version": 1}, b"first")
     path = saved_shards.save(tmp_path, 0, {"version": 2}, b"second")
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
@@ -77,11 +79,11 @@ def test_of_a_damaged_one_the_one_before_is_used_and_that_is_said(tmp_path: Path
     assert found is not None
     assert found.content == b"first"
     assert len(found.skipped) == 1
-    assert said in found.skipped[0]
+    assert sentence in found.skipped[0]
     assert found.skipped[0].endswith("the one before it, shard0-00000000.ckpt, is used")
 
 
-def test_if_none_is_whole_training_does_not_quietly_begin_anew(tmp_path: Path) -> None:
+def test_if_none_is_whole_training_does_not_quietly_begin_again(tmp_path: Path) -> None:
     path = saved_shards.save(tmp_path, 0, {}, b"only")
     path.write_bytes(path.read_bytes()[:-2])
     with pytest.raises(UserError, match="no earlier one is whole; remove"):

@@ -28,7 +28,7 @@ def test_a_trace_is_read_with_its_start(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("[4, 4, 0]", "is not a trace of machines; write it like"),
         ('{"metadata": {"gap_seconds": 600}, "data": [4, 4', "it is no JSON, or not all of it"),
@@ -43,11 +43,11 @@ def test_a_trace_is_read_with_its_start(file: Path) -> None:
         ('{"metadata": {"gap_seconds": 600, "start": 5}, "data": [4]}', "its start '5' is no time"),
     ],
 )
-def test_what_is_no_trace_is_one_sentence(file: Path, text: str, said: str) -> None:
+def test_what_is_no_trace_is_one_sentence(file: Path, text: str, sentence: str) -> None:
     file.write_text(text)
     with pytest.raises(UserError) as error:
         read_obtainable(file)
-    assert said in str(error.value)
+    assert sentence in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -58,7 +58,7 @@ def test_lives_are_read_whatever_else_stands_in_the_table(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("", "has no column seconds"),
         ("second,revoked\n1,1\n", "has no column seconds (second is another)"),
@@ -69,11 +69,11 @@ def test_lives_are_read_whatever_else_stands_in_the_table(file: Path) -> None:
         ("seconds,revoked\n60\n", "write it like 1 (it was) or 0"),
     ],
 )
-def test_what_is_no_life_is_one_sentence(file: Path, text: str, said: str) -> None:
+def test_what_is_no_life_is_one_sentence(file: Path, text: str, sentence: str) -> None:
     file.write_text(text)
     with pytest.raises(UserError) as error:
         read_lives(file)
-    assert said in str(error.value)
+    assert sentence in str(error.value)
 
 
 def test_prices_are_read_by_type_and_in_order(file: Path) -> None:
@@ -87,7 +87,7 @@ def test_prices_are_read_by_type_and_in_order(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("t4,noon,0.2", "time: 'noon' is no time; write it like 2026-11-01T00:00:00Z"),
         (
@@ -99,11 +99,11 @@ def test_prices_are_read_by_type_and_in_order(file: Path) -> None:
         ("t4,2026-11-01T00:00:00Z,1\nt4,2026-11-01T00:00:00Z,2", "t4 has two prices at 2026-11-01T00:00:00Z"),
     ],
 )
-def test_what_is_no_price_is_one_sentence(file: Path, text: str, said: str) -> None:
+def test_what_is_no_price_is_one_sentence(file: Path, text: str, sentence: str) -> None:
     file.write_text(f"type,time,dollars_per_hour\n{text}\n")
     with pytest.raises(UserError) as error:
         read_prices(file)
-    assert said in str(error.value)
+    assert sentence in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_interruptions_are_revocations_an_hour(text: str, low: float, high: floa
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         (">20%/month", "has no upper end"),
         ("often", "cannot read the interruptions 'often'"),
@@ -131,8 +131,8 @@ def test_interruptions_are_revocations_an_hour(text: str, low: float, high: floa
         ("3/fortnight", "cannot read the interruptions"),
     ],
 )
-def test_interruptions_that_cannot_be_read_say_how_to_write_them(text: str, said: str) -> None:
-    with pytest.raises(UnitError, match=said):
+def test_interruptions_that_cannot_be_read_say_how_to_write_them(text: str, sentence: str) -> None:
+    with pytest.raises(UnitError, match=sentence):
         parse_interruptions(text)
 
 

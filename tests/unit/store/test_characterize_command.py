@@ -79,7 +79,7 @@ def test_a_dry_run_for_programs(folder: Path, monkeypatch: Patch, capsys: Captur
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "said"),
+    ("text", "words", "sentence"),
     [
         (SKY, (), "costs about $1.80; say what the study may cost at most with --max-dollars DOLLARS"),
         (SKY, ("--max-dollars", "-1"), "--max-dollars -1: it must be more than 0"),
@@ -89,11 +89,11 @@ def test_a_dry_run_for_programs(folder: Path, monkeypatch: Patch, capsys: Captur
     ],
 )
 def test_what_is_refused_before_anything_is_started(
-    folder: Path, monkeypatch: Patch, capsys: Capture, text: str, words: tuple[str, ...], said: str
+    folder: Path, monkeypatch: Patch, capsys: Capture, text: str, words: tuple[str, ...], sentence: str
 ) -> None:
     (folder / "grid.yaml").write_text(text)
     assert run(monkeypatch, "characterize", "grid.yaml", *words) == 2
-    assert said in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
     assert not (folder / "grid.study").exists()
 
 

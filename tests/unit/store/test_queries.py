@@ -196,10 +196,10 @@ def test_an_answer_is_saved_as_parquet(store: Store, tmp_path: Path) -> None:
 
 
 def test_progress_is_reported(store: Store) -> None:
-    heard: list[tuple[int, int]] = []
-    with query(store, "select * from profiles", lambda done, of: heard.append((done, of))):
+    progress: list[tuple[int, int]] = []
+    with query(store, "select * from profiles", lambda done, of: progress.append((done, of))):
         pass
-    assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def _leaves(folder: Path) -> Iterator[Path]:

@@ -119,7 +119,7 @@ def test_a_list_reads_digests_and_no_artefact(tmp_path: Path, monkeypatch: pytes
         lambda text: "\x00\xff",
     ],
 )
-def test_a_digest_that_is_none_is_made_anew(tmp_path: Path, damage: object) -> None:
+def test_a_digest_that_is_none_is_made_again(tmp_path: Path, damage: object) -> None:
     store = made(tmp_path, days=1, probes=False)
     (name,) = store.contents().stored
     digest = tmp_path / path_of(name)
@@ -138,7 +138,7 @@ def test_a_digest_cannot_speak_of_another_artefact(tmp_path: Path) -> None:
     assert [row[1] for row in store.heads([second])] == [second]
 
 
-def test_without_an_index_everything_is_derived_anew(tmp_path: Path) -> None:
+def test_without_an_index_everything_is_derived_again(tmp_path: Path) -> None:
     import shutil
 
     store = made(tmp_path)

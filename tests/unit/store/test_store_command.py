@@ -65,9 +65,9 @@ def test_a_list_of_the_current_folder_names_files_and_what_cannot_be_read(
     save(at(1), "mine.stash.json")
     Path("bad.stash.json").write_text("{")
     assert run(monkeypatch, "list") == 0
-    said = capsys.readouterr()
-    assert said.out.splitlines()[1].split()[:2] == ["mine", "2026-11-01"]
-    assert "note: left out bad.stash.json: bad.stash.json is damaged or cut short" in said.err
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[1].split()[:2] == ["mine", "2026-11-01"]
+    assert "note: left out bad.stash.json: bad.stash.json is damaged or cut short" in printed.err
 
 
 def test_a_compacted_list_is_the_same_list(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
@@ -117,7 +117,7 @@ def test_numbers_that_json_does_not_have_are_null(store: Store, monkeypatch: Pat
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (("query",), "type a SELECT, like"),
         (("query", "selec"), "Parser Error: syntax error"),
@@ -137,12 +137,12 @@ def test_numbers_that_json_does_not_have_are_null(store: Store, monkeypatch: Pat
     ],
 )
 def test_what_is_mistyped_is_one_sentence_and_exit_code_2(
-    store: Store, monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+    store: Store, monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
 ) -> None:
     assert run(monkeypatch, *words) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
-    assert said in error
+    assert sentence in error
     assert error.count("\n") == 1
 
 
@@ -191,10 +191,10 @@ def test_verify_names_files_and_exits_with_1(store: Store, monkeypatch: Patch, c
 def test_a_measurement_keeps_a_copy(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
     shown: list[str] = []
     show_then_save(at(9), Path("run.stash.json"), lambda: shown.append("x"), copies=store_for_copies("runs"))
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     name = store.contents().stored[1]
     assert shown == ["x"]
-    assert f"A copy is in runs; `stash show {id_of(name)[:10]} --store runs` shows it." in said.err
+    assert f"A copy is in runs; `stash show {id_of(name)[:10]} --store runs` shows it." in printed.err
     assert (Path("runs") / name).read_bytes() == to_bytes(at(9)) == Path("run.stash.json").read_bytes()
 
 
@@ -204,8 +204,8 @@ def test_a_store_that_fails_loses_nothing(store: Store, monkeypatch: Patch, caps
 
     monkeypatch.setattr("stash.store.storage.LocalStorage.put", fails)
     show_then_save(at(9), Path("run.stash.json"), lambda: None, copies=store_for_copies("runs"))
-    said = capsys.readouterr().err
-    assert said.startswith("note: no copy was kept: cannot write the store runs: no space left. `stash store add ")
+    printed = capsys.readouterr().err
+    assert printed.startswith("note: no copy was kept: cannot write the store runs: no space left. `stash store add ")
     assert load("run.stash.json") == at(9)
 
 

@@ -81,7 +81,7 @@ def test_the_file_is_written_once_and_then_read(folder: Path, monkeypatch: Patch
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "sentence"),
     [
         (("--features", "--on", "p3.9xlarge"), "unknown instance"),
         ((), "name a study file"),
@@ -89,10 +89,10 @@ def test_the_file_is_written_once_and_then_read(folder: Path, monkeypatch: Patch
     ],
 )
 def test_what_is_refused_writes_nothing(
-    folder: Path, monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], said: str
+    folder: Path, monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
 ) -> None:
     assert run(monkeypatch, "characterize", *words) == 2
-    assert said in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
     assert list(folder.iterdir()) == []
 
 
@@ -124,11 +124,11 @@ def test_a_job_of_another_machine_is_told_by_the_line(measured: Path, monkeypatc
         run(monkeypatch, "whatif", "--by-features", "--from", "small.yaml", "--job", "mine.stash.json", "--json") == 0
     )
     for each in json.loads(capsys.readouterr().out)["places"]:
-        (told,) = each["zoo"]
+        (model,) = each["zoo"]
         terms = {term["name"]: term["estimate"]["value"] for term in each["terms"]}
-        assert (told["name"], told["layers"]) == ("mine", 100)
+        assert (model["name"], model["layers"]) == ("mine", 100)
         by_hand = terms["constant"] + 100 * terms["layers"] + 4e8 * terms["gradients"]
-        assert told["seconds"] == pytest.approx(by_hand, rel=1e-6)
+        assert model["seconds"] == pytest.approx(by_hand, rel=1e-6)
     assert run(monkeypatch, "whatif", "--by-features", "--from", "small.yaml", "--job", "mine.stash.json") == 0
     text = capsys.readouterr().out
     assert "layers and gradients, p3.8xlarge at batch 32" in text

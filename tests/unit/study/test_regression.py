@@ -47,7 +47,7 @@ def test_residual_links_are_a_term_if_models_differ_in_them() -> None:
     assert found.terms[3].estimate.value == pytest.approx(0.005)
 
 
-def test_terms_that_nobody_knows_of_all_models_are_left_out() -> None:
+def test_terms_that_are_not_known_of_all_models_are_left_out() -> None:
     several = [each.model_copy(update={"residual": None}) for each in models()[:1]] + models()[1:]
     assert terms_known(several) == ("constant", "layers", "gradients")
 
@@ -87,7 +87,7 @@ def test_models_that_do_not_differ_are_refused() -> None:
         regress([models()[0]] * 5)
 
 
-def test_the_line_tells_of_models_that_nobody_profiled() -> None:
+def test_the_line_predicts_models_that_were_not_profiled() -> None:
     found = regress(models())
     assert by_the_line(found, 20, 1e8, None, None) == pytest.approx(0.001 + 2e-4 + 0.01)
     with_residual = regress(models(), ("constant", "layers", "gradients", "residual"))

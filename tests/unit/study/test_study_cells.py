@@ -61,7 +61,7 @@ def test_what_is_measured_makes_the_cell_and_not_what_it_costs_or_is_called() ->
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         (GRID.replace("vgg11", "resnet8"), ":2: workloads[0].zoo: no workload is called 'resnet8'; did you mean"),
         (GRID.replace("vgg11", "resnet18"), ":2: workloads[1].name: there are two workloads called 'resnet18'"),
@@ -85,10 +85,10 @@ def test_what_is_measured_makes_the_cell_and_not_what_it_costs_or_is_called() ->
         (LOCAL.replace("zoo: vgg11", "command: [a.py, '{data}']"), "{data} stands for nothing there; give `data:`"),
     ],
 )
-def test_what_does_not_fit_together_is_told_with_its_line(text: str, said: str) -> None:
+def test_what_does_not_fit_together_is_told_with_its_line(text: str, sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         made(text)
-    assert said in str(caught.value)
+    assert sentence in str(caught.value)
 
 
 def test_times_and_prices_by_hand(tmp_path: Path) -> None:

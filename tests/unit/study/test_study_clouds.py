@@ -27,10 +27,10 @@ def events(file):
 def test_cells_share_a_cluster_which_is_gone_at_the_end(tmp_path: Path) -> None:
     file, world = study(SKY, tmp_path), FakeWorld()
     outcome = run(file, world, dollars=10)
-    launches = [words for words in world.heard if words[:2] == ("sky", "launch")]
+    launches = [words for words in world.commands if words[:2] == ("sky", "launch")]
     assert len({words[words.index("--cluster") + 1] for words in launches}) == 1
     assert all("--down" in words and "--idle-minutes-to-autostop" in words for words in launches)
-    assert [words[:2] for words in world.heard].count(("sky", "down")) == 1
+    assert [words[:2] for words in world.commands].count(("sky", "down")) == 1
     assert (world.clusters, outcome.left, open_leases(events(file))) == (set(), (), ())
     # Two cells of 60 s at $12 an hour, and what fetching and taking down took.
     assert outcome.dollars == pytest.approx(0.4, abs=0.1)
@@ -51,7 +51,7 @@ def test_every_profile_says_what_it_has_cost(tmp_path: Path) -> None:
 def test_a_cluster_for_each_node_count(tmp_path: Path) -> None:
     file, world = study(SKY.replace("price:", "nodes: [1, 2], price:"), tmp_path), FakeWorld()
     run(file, world, dollars=100)
-    names = {words[words.index("--cluster") + 1] for words in world.heard if words[:2] == ("sky", "launch")}
+    names = {words[words.index("--cluster") + 1] for words in world.commands if words[:2] == ("sky", "launch")}
     assert len(names) == 2
     assert world.clusters == set()
 
@@ -83,7 +83,7 @@ def test_without_sky_nothing_is_rented_and_the_rest_goes_on(tmp_path: Path) -> N
     assert found.count(("done", "")) == 2
     assert ("failed", "there is no program 'sky' on PATH") in found
     assert open_leases(events(file)) == ()
-    assert not any(words[0] == "sky" for words in world.heard)
+    assert not any(words[0] == "sky" for words in world.commands)
 
 
 def test_ctrl_c_while_a_profile_is_fetched_loses_it_not(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_what_may_still_run_is_told_after_ctrl_c_too(tmp_path: Path) -> None:
             if self.running:
                 raise KeyboardInterrupt
 
-    said: list[str] = []
+    notes: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        run(study(SKY, tmp_path), Interrupted(down_fails=99), dollars=10, said=said)
-    assert any("may still be running" in line for line in said)
+        run(study(SKY, tmp_path), Interrupted(down_fails=99), dollars=10, notes=notes)
+    assert any("may still be running" in line for line in notes)
 
 
 def test_a_preempted_cell_is_run_again_on_a_new_cluster(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_preempted_cell_is_run_again_on_a_new_cluster(tmp_path: Path) -> None:
     file, world = study(SKY, tmp_path), FakeWorld(lambda _: next(taken, Ending()))
     run(file, world, dollars=10)
     assert len(world.started) == 3
-    assert [words[:2] for words in world.heard].count(("sky", "down")) == 2
+    assert [words[:2] for words in world.commands].count(("sky", "down")) == 2
     assert [each.state for each in reading_of(file).standings.values()] == ["done", "done"]
     assert world.clusters == set()
 
@@ -167,10 +167,10 @@ def test_a_malformed_profile_that_comes_back_is_one_sentence_and_the_rest_goes_o
                 Path(command[-1]).write_text('{"schema_version": 3, "stash')
             return called
 
-    file, world, said = study(SKY, tmp_path), Garbled(), []
-    outcome = run(file, world, dollars=10, said=said)
+    file, world, notes = study(SKY, tmp_path), Garbled(), []
+    outcome = run(file, world, dollars=10, notes=notes)
     assert [each.state for each in reading_of(file).standings.values()] == ["done", "failed"]
-    assert sum("is damaged or cut short" in line for line in said) == 1
+    assert sum("is damaged or cut short" in line for line in notes) == 1
     assert (outcome.failed, outcome.left, world.clusters) == (1, (), set())
 
 
@@ -219,7 +219,7 @@ def test_a_killed_controller_leaves_a_cluster_that_the_next_one_uses_or_ends(tmp
     world.dead = False
     outcome = run(file, world, dollars=10)
     assert (world.clusters, outcome.left, len(world.started)) == (set(), (), 2)
-    # What was rented while nobody looked is paid for, too.
+    # What was rented while no controller ran is paid for, too.
     assert outcome.dollars == pytest.approx(spent(events(file)))
 
 

@@ -34,7 +34,7 @@ def bed(cell: Cell) -> EmulatedCell:
     return cell.emulated
 
 
-def test_devices_take_published_times_and_half_of_their_peak_where_nobody_published_any() -> None:
+def test_devices_take_published_times_and_half_of_their_peak_where_none_are_published() -> None:
     one, two = map(bed, made())
     assert (one.devices, one.ranks, one.network) == (4, 4, None)
     assert one.samples_per_second == two.samples_per_second == pytest.approx(249, rel=0.01)

@@ -43,7 +43,7 @@ def test_every_kind_of_target_is_read_in_base_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "sentence"),
     [
         ("- zoo: resnet18", "- zo: resnet18", ":3: workloads[0].zo: there is no such field; did you mean zoo?"),
         ("- zoo: resnet18", "- {}", ":3: workloads[0]: give either `zoo:`"),
@@ -63,10 +63,10 @@ def test_every_kind_of_target_is_read_in_base_units() -> None:
         ("{workload: mine, target: p2.8xlarge}", "{}", ":12: exclude[0]: give at least one of"),
     ],
 )
-def test_a_mistake_is_told_with_line_and_field(before: str, after: str, said: str) -> None:
+def test_a_mistake_is_told_with_line_and_field(before: str, after: str, sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         of_text(GOOD.replace(before, after, 1), Path("grid.yaml"))
-    assert f"grid.yaml{said}" in str(caught.value)
+    assert f"grid.yaml{sentence}" in str(caught.value)
 
 
 def test_all_mistakes_are_told_at_once_and_what_is_no_yaml_with_its_line() -> None:

@@ -53,7 +53,7 @@ def test_a_host_that_is_not_reached_is_told_and_not_what_the_others_say(tmp_path
 @pytest.mark.parametrize(("text", "why"), [("{ not json", "damaged or cut short"), ("{}", "profile.stash.json")])
 def test_a_malformed_profile_is_a_failed_cell(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "profile.stash.json").write_text(text)
-    ending, said = judged(tmp_path, "", 0)
+    ending, sentence = judged(tmp_path, "", 0)
     assert ending == "failed"
-    assert why in said
-    assert "\n" not in said
+    assert why in sentence
+    assert "\n" not in sentence

@@ -93,9 +93,9 @@ def test_bars_are_as_long_as_the_shares_and_what_is_missing_is_hatched(tmp_path:
     bars = [mark for mark in drawn(chart).marks if isinstance(mark, Bar)]
     lines = [bar for bar in bars if bar.series == "plain"]
     assert len(lines) == 5
-    told = [bar for bar in bars if bar.series == "interconnect"]
+    exchange = [bar for bar in bars if bar.series == "interconnect"]
     whole = lines[0].x[1] - lines[0].x[0]
-    for bar in told:
+    for bar in exchange:
         share = re.search(r"([\d.]+)% of the step", bar.tip)
         assert share is not None
         assert (bar.x[1] - bar.x[0]) / whole == pytest.approx(float(share[1]) / 100, abs=0.001)

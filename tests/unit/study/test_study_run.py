@@ -128,7 +128,7 @@ def test_slurm_queues_several_once_the_first_is_done(tmp_path: Path) -> None:
     assert world.most == 4
     assert states(file) == ["done"] * 32
     assert world.clock - 1_000_000 < 32 * 60 / 2
-    assert sum(words[0] == "scancel" for words in world.heard) == 32
+    assert sum(words[0] == "scancel" for words in world.commands) == 32
 
 
 def test_ctrl_c_ends_what_runs_and_the_same_command_goes_on(tmp_path: Path) -> None:
@@ -157,10 +157,10 @@ def test_a_store_that_vanishes_leaves_the_profile_in_its_folder(tmp_path: Path) 
     def vanished(cell) -> str:
         raise StoreError("s3://bucket cannot be reached")
 
-    file, said = study(LOCAL, tmp_path), []
-    run(file, FakeWorld(), said=said, keep=vanished)
+    file, notes = study(LOCAL, tmp_path), []
+    run(file, FakeWorld(), notes=notes, keep=vanished)
     assert states(file) == ["done"] * 4
-    assert any("stays in the cell's folder: s3://bucket cannot be reached" in line for line in said)
+    assert any("stays in the cell's folder: s3://bucket cannot be reached" in line for line in notes)
     folder = of_study(file.path)
     assert all(folder.cell(cell.id).profile.exists() for cell in reading_of(file).cells)
 

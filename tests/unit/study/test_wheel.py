@@ -48,8 +48,10 @@ def test_pip_installs_every_file_of_what_runs_here(tmp_path: Path) -> None:
     # -S: where this environment's packages are, an editable Stash would be found as well
     run = [sys.executable, "-S", "-c", tell]
     variables = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    said = subprocess.run(run, check=True, capture_output=True, text=True, env=variables, cwd=tmp_path).stdout.split()
-    assert said == [str(tmp_path / "site/stash/__init__.py"), own_wheel().name.split("-")[1]]
+    output = subprocess.run(
+        run, check=True, capture_output=True, text=True, env=variables, cwd=tmp_path
+    ).stdout.split()
+    assert output == [str(tmp_path / "site/stash/__init__.py"), own_wheel().name.split("-")[1]]
     assert (tmp_path / "site/bin/stash").is_file()
 
 
@@ -64,8 +66,8 @@ def test_what_pip_knows_may_lie_beside_the_sources(
     found = own_wheel.__wrapped__()
     version = found.name.split("-")[1]
     with ZipFile(io.BytesIO(found.content)) as archive:
-        told = archive.read(f"stash_ddl-{version}.dist-info/METADATA").decode()
-    assert f"\nVersion: {version}\nSummary: Version: x" in told
+        metadata = archive.read(f"stash_ddl-{version}.dist-info/METADATA").decode()
+    assert f"\nVersion: {version}\nSummary: Version: x" in metadata
 
 
 def test_the_version_tells_contents_apart_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ output = 1
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "notes"),
     [
         ("train.py -o x.json", []),  # it has one
         ("train.py -o x.stash.json", ["-o"]),  # whatever it has: only Stash writes profiles
@@ -59,14 +59,14 @@ output = 1
     ],
 )
 def test_an_option_of_ours_after_the_job_is_told_only_where_the_job_cannot_have_it(
-    line: str, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str, notes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(PARSES)
     Path("alone").mkdir()
     Path("alone/plain.py").write_text("import torch\n")
     Path("beside.py").write_text("def more(parser):\n    parser.add_argument('--workload')\n")
-    assert strays(split(line.replace("plain.py", "alone/plain.py").split(), TAKES), (*TAKES, "-h")) == told
+    assert strays(split(line.replace("plain.py", "alone/plain.py").split(), TAKES), (*TAKES, "-h")) == notes
 
 
 def test_who_has_more_beside_the_script_than_is_read_is_not_told(
@@ -86,11 +86,11 @@ def test_profile_says_so_and_goes_on(
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("import torch\n")
     assert run(monkeypatch, "profile", "--dry-run", "train.py", "--budget=60", "-o", "x.json") == 0
-    said = capsys.readouterr()
-    assert said.err == (
+    printed = capsys.readouterr()
+    assert printed.err == (
         "note: `--budget` and `-o` stand after train.py, so they go to the script; if they are meant for Stash, put "
         "them before\n"
     )
-    assert "train.py --budget=60 -o x.json" in said.out
+    assert "train.py --budget=60 -o x.json" in printed.out
     assert run(monkeypatch, "profile", "--dry-run", "-o", "x.json", "train.py") == 0
     assert capsys.readouterr().err == ""

@@ -72,7 +72,7 @@ def test_a_sentence_has_its_code_and_nothing_else() -> None:
     assert prose("type `a < b` <b>") == "type <code>a &lt; b</code> &lt;b&gt;"
 
 
-def test_a_series_that_nobody_knows_is_drawn_plain() -> None:
+def test_an_unknown_series_is_drawn_plain() -> None:
     drawn = strip([(TRAP, 0.5), ("prep", 0.5)]) + tile(
         Tile((0, 1), (0, 1), bars=(TileBar(0.5, TRAP),), tip=TRAP, link=TRAP), 0, 0, 80, 40
     )

@@ -1,4 +1,4 @@
-"""What is printed when nobody reads any more: lost, and no error."""
+"""What is printed once its reader is gone: lost, and no error."""
 
 from __future__ import annotations
 

@@ -27,9 +27,11 @@ def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there() 
     assert answer.data is not None
     assert answer.data.workers is not None
     assert answer.data.workers <= answer.data.workers_now == 2
-    said = suffices(answer)
-    assert "hide" not in said
-    assert "it has 2, so the 27.6 ms of prep are what loading slows training by: cheaper samples take that" in said
+    sentences = suffices(answer)
+    assert "hide" not in sentences
+    assert (
+        "it has 2, so the 27.6 ms of prep are what loading slows training by: cheaper samples take that" in sentences
+    )
 
 
 def test_too_few_workers_are_what_is_said_where_they_are_too_few() -> None:

@@ -1,1 +1,1 @@
-"""What the measured links of a machine mean, beside what its type should have."""
+"""What the measured links of a machine mean, next to what its type should have."""

@@ -44,7 +44,7 @@ class Compared(Record):
 
 
 class Comparison(Record):
-    """One machine beside one instance type."""
+    """One machine compared with one instance type."""
 
     hostname: str
     instance: str
@@ -98,7 +98,7 @@ def measured(hosts: Sequence[Host], node: int) -> Measured:
 
 
 def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison:
-    """``hosts[node]`` beside the instance type ``reference``: one row for every quantity that either side knows."""
+    """Compare ``hosts[node]`` with the type ``reference``: one row for every quantity that either side knows."""
     host, best = hosts[node], measured(hosts, node)
     rows: list[Compared] = []
 
@@ -193,7 +193,7 @@ def shortfall_findings(hosts: Sequence[Host], node: int, reference: Instance) ->
         pair = (f"{name} pair", promised, _ALL_REDUCE)
         found = [*_short("slow-pairs", says, rate, *pair, reference, host, remark=missing)]
         yield from found
-        if found:  # where the fastest pair is too slow, nothing is said of the slowest
+        if found:  # where the fastest pair is too slow, the slowest is not reported
             break
     says = "all-reduce inside the machine reaches a bus bandwidth of"
     inside = ("links of one GPU", reference.interconnect_bytes_per_second, _ALL_REDUCE)

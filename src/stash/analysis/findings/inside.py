@@ -22,7 +22,7 @@ _LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e
 _SHARED = 1.3
 """Copies this much slower together than alone share something."""
 _SCALES = 0.75
-"""Fraction of perfect scaling below which more processes are said not to help in full."""
+"""Fraction of perfect scaling below which more processes are reported not to help in full."""
 
 
 def inside_findings(host: Host, reference: Instance | None = None) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ def _behind_one_switch(host: Host, gpus: list[int]) -> list[tuple[list[int], boo
     """The GPUs parted by PCIe switch, each part with whether the driver's routes say so.
 
     Copying all at once shows that GPUs share, not which with which; the topology knows. Where it joins none of
-    them, they stay together, and all that can be said is that they slow one another down.
+    them, they stay together, and all that is known is that they slow one another down.
     """
     near = {(route.a, route.b) for route in host.routes if route.kind in ("internal", "single switch")}
     groups: list[list[int]] = []

@@ -44,7 +44,7 @@ def _name(text: Any) -> Any:
 
 
 def _problem(value: Any) -> Any:
-    """A field's text, or texts, with bytes that are no text said in words; anything else as it is."""
+    """A field's text, or texts, with bytes that are no text escaped; anything else as it is."""
     if isinstance(value, str):
         return value if value.isascii() else in_words(value)
     if isinstance(value, (tuple, list)) and any(isinstance(part, str) and not part.isascii() for part in value):

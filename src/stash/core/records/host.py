@@ -32,7 +32,7 @@ class Gpu(Record):
     nvlink_bytes_per_second: Number | None = None
     """One direction, all active lanes together, as the driver states their speed."""
     fault: Sentence | None = None
-    """What the driver said instead of answering, for a GPU that does not work."""
+    """The driver's error, for a GPU that does not work."""
 
 
 class Route(Record):

@@ -67,7 +67,7 @@ class Operator(Record):
     """Of the first of them that holds floating point numbers, else of the first."""
     calls: Count
     flops: Number | None = None
-    """None of operators whose FLOPs nobody counts: those that are no product, convolution or attention."""
+    """None of operators whose FLOPs are not counted: those that are no product, convolution or attention."""
     bytes: Whole | None = None
     """Of device memory, if every input were read once and every result written once. Views, collectives and reserved
     memory move nothing; of a table that is looked up in, only what is touched counts."""
@@ -125,7 +125,7 @@ class Workload(Record):
     git_commit: str | None = None
     """Of the repository that the script is in, when it was profiled; None if it is in none."""
     git_dirty: bool | None = None
-    """Whether files of it were changed since that commit; None if nobody could tell."""
+    """Whether files of it were changed since that commit; None if that is unknown."""
     bucket_view: bool | None = None
     """Whether gradients are views into DistributedDataParallel's buckets (``gradient_as_bucket_view``); None without
     it."""
@@ -247,7 +247,7 @@ class Rate(Record):
 
 
 class WorkerTimes(Record):
-    """What each process that makes a rank's batches took for them in one data block, training beside it."""
+    """What each process that makes a rank's batches took for them in one data block, while training."""
 
     feed: PlainName
     """``warm`` or ``cold``: what it contains of reading."""
@@ -283,7 +283,7 @@ class OtherProgram(Record):
 
 
 class GpuState(Record):
-    """What held a GPU of the job back while blocks were measured, as NVML told it about once a second."""
+    """What held a GPU of the job back while blocks were measured, as NVML reported it about once a second."""
 
     index: Whole
     """Of NVML, on the leader's machine."""
@@ -337,7 +337,7 @@ class Skipped(Record):
 
 
 class Settings(Record):
-    """How the ladder was climbed."""
+    """How the ladder was run."""
 
     precision: Number
     """Wanted half-width of every interval, as a fraction of the step."""
@@ -346,7 +346,7 @@ class Settings(Record):
     isolated: bool
     """True when every communication rung had launches of its own."""
     why: Sentence
-    """Why that way of climbing was chosen."""
+    """Why it was run that way."""
     launches: Whole = 1
     until_decided: bool = False
     """Measuring ended as soon as the verdict held: no ``precision`` was asked for."""
@@ -382,7 +382,7 @@ class Profile(Record):
     """Of the leader's loaders."""
     memory: tuple[Memory, ...] = ()
     others: tuple[OtherProgram, ...] = ()
-    """The busiest programs beside the job on the leader's machine."""
+    """The busiest programs besides the job on the leader's machine."""
     gpu_states: tuple[GpuState, ...] = ()
     """Of the leader's GPUs that the job used."""
     cost: CellCost | None = None
@@ -403,5 +403,5 @@ class Profile(Record):
     __str__ = __repr__
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows; ``None``, for its text, where nobody offered to draw it."""
+        """What a notebook shows; ``None``, for its text, where no renderer is registered."""
         return notebooks.html_of(self)

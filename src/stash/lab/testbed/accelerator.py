@@ -192,7 +192,7 @@ class PacedExchange:
                     free = max(free, time.monotonic()) + self._exchange.seconds(size, met > self._ranks_per_node)
                     time.sleep(max(0.0, free - time.monotonic()))
                 future.set_result(gradients)
-            except Exception as error:  # the training thread waits for this future: it must hear of it
+            except Exception as error:  # the training thread waits for this future: it must get the error
                 future.set_exception(error)
 
 

@@ -137,7 +137,7 @@ def _groups() -> Iterator[Path]:
 
 
 def _orphans() -> set[int]:
-    """Processes started on a testbed whose owner is gone, told by their environment."""
+    """Processes started on a testbed whose owner is gone, recognised by their environment."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
@@ -341,7 +341,7 @@ class Testbed:
         self._executor.do([wiring.plug(self.owner, self._checked(node), connected=True)])
 
     def kill(self, node: int) -> None:
-        """A host vanishes: its link dies first, so nobody is told, then all its processes."""
+        """A host vanishes: its link goes down first, so that no peer is notified, then its processes are killed."""
         self.unplug(node)
         self._kill_all(node)
 

@@ -1,6 +1,6 @@
 """The description of an emulated accelerator's work, as people write it in YAML.
 
-Layers with the bytes of their parameters and the time their passes take, and what goes wrong beside them.
+Layers with the bytes of their parameters and the time their passes take, and what goes wrong besides.
 Knows nothing of PyTorch; ``accelerator`` makes it run.
 """
 

@@ -70,7 +70,7 @@ def _read(descriptor: int, size: int, chunk: int, seconds: float, evict: bool) -
             with lock:
                 at = next(offsets)
             if evict:
-                # Only what nobody has read ahead yet counts as read from disk.
+                # Only what was not read ahead yet counts as read from disk.
                 os.posix_fadvise(descriptor, at, chunk, os.POSIX_FADV_DONTNEED)
             got = os.preadv(descriptor, [buffer], at)
             done.append((time.perf_counter(), got))

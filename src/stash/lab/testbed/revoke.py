@@ -1,6 +1,6 @@
 """Revocations as users write them, and the moments at which they happen: a notice, then a machine that is gone.
 
-``worker2@40s,notice=20s``: told at 40 s that it will be gone 20 s later. ``v100@1m``: all of that type, at once and
+``worker2@40s,notice=20s``: notice at 40 s that it will be gone 20 s later. ``v100@1m``: all of that type, at once and
 without a word. Knows no training; who bears which name, whoever runs one knows.
 """
 
@@ -23,7 +23,7 @@ class Revocation:
 
     who: str
     at: float
-    """Seconds after training began: when it is told, or gone if it is not told."""
+    """Seconds after training began: when it gets notice, or vanishes if it gets none."""
     notice: float | None = None
     """Seconds between the two."""
 

@@ -16,8 +16,8 @@ from stash.core.units import parse_rate
 # Names of everything a testbed makes: a prefix, and the process that owns it.
 #
 # A name says which process made a thing, when that process started, and in which PID namespace its number is one:
-# so a leftover is told from a testbed in use without any file that could be lost or lie. Of another namespace's
-# processes (a container's) nothing can be told. Knows nothing of what carries the names.
+# so a leftover is distinguished from a testbed in use without any file that could be lost or lie. Of another
+# namespace's processes (a container's) nothing is known. Knows nothing of what carries the names.
 
 PREFIX = "stash-tb-"
 MARK = "STASH_TESTBED"
@@ -107,7 +107,7 @@ class Step:
     undo: Argv | None = None
 
     def describe(self) -> str:
-        """As one could paste it into a shell."""
+        """The command as it could be pasted into a shell."""
         return shlex.join(self.argv)
 
 

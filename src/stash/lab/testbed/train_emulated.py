@@ -74,7 +74,7 @@ def _read_cached(path: str) -> bool:
         size = os.fstat(descriptor).st_size
         found = pagecache.resident_pages(descriptor, size, layered=True)
         if found is None:
-            raise UserError(f"{path}: its owner alone is told whether it is cached; copy --data, so that it is yours")
+            raise UserError(f"{path}: only its owner can see whether it is cached; copy --data, so that it is yours")
         os.preadv(descriptor, [bytearray(size)], 0)
         return found[0] * pagecache.PAGE >= size
     finally:

@@ -22,7 +22,7 @@ from stash.lab.zoo.synthesis import IMAGE_CLASSES, MEAN_BYTES, RECORD_BYTES, TOK
 
 # ``stash-dataset.json``: what a generated data set is meant to be, and whether it is finished.
 #
-# Knows the file's fields and how to replace it in one step. Does not look at the samples beside it.
+# Knows the file's fields and how to replace it in one step. Does not look at the samples next to it.
 
 MANIFEST = "stash-dataset.json"
 FORMAT = 1

@@ -1,1 +1,1 @@
-"""What a machine is: sysfs, NVML, DMI, control groups; what its cloud announces about it."""
+"""What a machine is: sysfs, NVML, DMI, control groups; what its cloud publishes about it."""

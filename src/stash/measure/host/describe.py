@@ -21,7 +21,7 @@ from stash.measure.linux.procfs import entries, numa_node, number, target, text
 
 
 def cpu_model(root: Path) -> str | None:
-    """As the kernel names it; ARM kernels give numbers only, ``ARM implementer 0x41 part 0xd40``."""
+    """The CPU's name as the kernel has it; ARM kernels give numbers only, ``ARM implementer 0x41 part 0xd40``."""
     lines = (text(root / "proc/cpuinfo") or "").splitlines()
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     if "model name" in facts:

@@ -1,7 +1,7 @@
-"""What a cloud announces about this machine: that it will be taken away, or may be; and a watch for it.
+"""What a cloud publishes about this machine: that it will be taken away, or may be; and a watch for it.
 
-Each cloud's metadata service has an address, a pace and a form of its own; here they become announcements, and what
-changed between two of them becomes notices. Asked only on machines whose firmware names the cloud, and only beside
+Each cloud's metadata service has an address, a pace and a form of its own; here they become pending events, and what
+changed between two of them becomes notices. Asked only on machines whose firmware names the cloud, and only during
 training. Knows nothing of what training does about a notice.
 """
 
@@ -35,12 +35,12 @@ from stash.measure.host.cloud import (
 from stash.measure.linux.procfs import text
 
 NoticeKind = Literal["revoked", "at risk", "withdrawn"]
-"""*revoked*: the machine goes. *at risk*: it may go sooner than others. *withdrawn*: what was announced is off."""
+"""*revoked*: the machine goes. *at risk*: it may go sooner than others. *withdrawn*: what was published is off."""
 NoticeSource = Literal["aws", "aws rebalance", "gcp", "azure", "SIGTERM"]
 
 
 class Notice(NamedTuple):
-    """One of them."""
+    """A notice that this machine may be taken away, or that an earlier one is withdrawn."""
 
     kind: NoticeKind
     at: float
@@ -57,7 +57,7 @@ _ENDING = ("Preempt", "Terminate", "Redeploy", "Reboot")
 """Azure's events after which a machine's processes are gone."""
 
 
-class Announcement(NamedTuple):
+class PendingEvent(NamedTuple):
     """Something that a service says now, and goes on saying until it is off."""
 
     kind: NoticeKind
@@ -67,12 +67,12 @@ class Announcement(NamedTuple):
     deadline: float | None
 
 
-Announcements = Mapping[str, Announcement]
+PendingEvents = Mapping[str, PendingEvent]
 """By a key of the service's own."""
 
 
 class NoticeService(Protocol):
-    """One service that announces."""
+    """One service that publishes such events."""
 
     @property
     def name(self) -> str: ...
@@ -81,12 +81,12 @@ class NoticeService(Protocol):
     def pause_seconds(self) -> float:
         """Between two questions."""
 
-    def ask(self) -> Announcements:
-        """All that is announced now; waits for that as long as the service wants. Raises OSError, ValueError."""
+    def ask(self) -> PendingEvents:
+        """All that is pending now; waits for that as long as the service wants. Raises OSError, ValueError."""
 
 
-def news(before: Announcements, after: Announcements, at: float) -> Iterator[Notice]:
-    """What is new, or said of another time, and what is withdrawn."""
+def news(before: PendingEvents, after: PendingEvents, at: float) -> Iterator[Notice]:
+    """What is new, or has another time now, and what is withdrawn."""
     for key, value in after.items():
         earlier = before.get(key)
         if earlier is None or (earlier.kind, earlier.when) != (value.kind, value.when):
@@ -121,18 +121,18 @@ class AwsNotices:
     pause_seconds: float = 5.0
     _token: str | None = None
 
-    def ask(self) -> Announcements:
+    def ask(self) -> PendingEvents:
         found = {}
         action = self._asked(f"{self.base}/latest/meta-data/spot/instance-action")
         if action.status != http.client.NOT_FOUND:
             when, deadline = str(_object(action).get("time", "")), None
             with suppress(ValueError):  # that it goes is known, when is not
                 deadline = _by_our_clock(datetime.fromisoformat(when.replace("Z", "+00:00")), action, self.clock())
-            found["action"] = Announcement("revoked", "aws", when, deadline)
+            found["action"] = PendingEvent("revoked", "aws", when, deadline)
         rebalance = self._asked(f"{self.base}/latest/meta-data/events/recommendations/rebalance")
         if rebalance.status != http.client.NOT_FOUND:  # its time is when it was given, not when the machine goes
             when = str(_object(rebalance).get("noticeTime", ""))
-            found["rebalance"] = Announcement("at risk", "aws rebalance", when, None)
+            found["rebalance"] = PendingEvent("at risk", "aws rebalance", when, None)
         return found
 
     def _asked(self, url: str) -> ServiceAnswer:
@@ -168,7 +168,7 @@ class GcpNotices:
     """Of a long poll: as long as a service that has died goes unnoticed."""
     _etag: str | None = None
 
-    def ask(self) -> Announcements:
+    def ask(self) -> PendingEvents:
         url, patience = f"{self.base}/computeMetadata/v1/instance/preempted", _SOON_SECONDS
         if self._etag is not None:  # the first question asks for what is, later ones for what changes
             url += f"?wait_for_change=true&timeout_sec={self.wait_seconds}&last_etag={quote(self._etag, safe='')}"
@@ -178,7 +178,7 @@ class GcpNotices:
         if state not in ("TRUE", "FALSE"):
             raise ValueError(f"preempted is {state[:40]!r}")
         self._etag = answer.headers.get("etag")
-        return {"preempted": Announcement("revoked", "gcp", state, self.clock() + 30.0)} if state == "TRUE" else {}
+        return {"preempted": PendingEvent("revoked", "gcp", state, self.clock() + 30.0)} if state == "TRUE" else {}
 
 
 @dataclass
@@ -186,7 +186,7 @@ class AzureNotices:
     """Azure's scheduled events: ``Preempt`` comes 30 seconds ahead at least, and may be withdrawn.
 
     learn.microsoft.com, "Azure Metadata Service: Scheduled Events for Linux VMs": the first answer can take up to two
-    minutes, the service is to be asked every second, and events of machines beside this one are listed, too.
+    minutes, the service is to be asked every second, and events of other machines are listed, too.
     """
 
     ask_service: AskService
@@ -198,7 +198,7 @@ class AzureNotices:
     _machine: str | None = None
     _answered: bool = field(default=False, repr=False)
 
-    def ask(self) -> Announcements:
+    def ask(self) -> PendingEvents:
         if self._machine is None:
             self._machine = self._asked("instance/compute/name", "2021-02-01&format=text", _SOON_SECONDS).body.strip()
         answer = self._asked("scheduledevents", "2020-07-01", _SOON_SECONDS if self._answered else self.first_seconds)
@@ -218,7 +218,7 @@ class AzureNotices:
             deadline = None if moment is None else _by_our_clock(moment, answer, self.clock())
             if event.get("EventStatus") == "Started":
                 when, deadline = "Started", self.clock()
-            found[str(event.get("EventId", number))] = Announcement("revoked", "azure", when, deadline)
+            found[str(event.get("EventId", number))] = PendingEvent("revoked", "azure", when, deadline)
         return found
 
     def _asked(self, path: str, version: str, seconds: float) -> ServiceAnswer:
@@ -323,18 +323,18 @@ class NoticeWatch:
         return dict(self._trouble)
 
     def _watch(self, service: NoticeService) -> None:
-        known: Announcements = {}
+        known: PendingEvents = {}
         while not self._stopped.is_set():
             try:
-                now_announced = service.ask()
-            except (OSError, ValueError) as error:  # what was announced stays announced
+                pending = service.ask()
+            except (OSError, ValueError) as error:  # what was pending stays pending
                 self._trouble[service.name] = str(error) or type(error).__name__
             else:
                 self._trouble.pop(service.name, None)
                 if not self._stopped.is_set():
-                    for notice in news(known, now_announced, self._clock()):
+                    for notice in news(known, pending, self._clock()):
                         self._received.put(notice)
-                known = now_announced
+                known = pending
             self._stopped.wait(service.pause_seconds)
 
 

@@ -1,4 +1,4 @@
-"""Which programs use a machine's cores beside the job: read from /proc once in a while, by whoever waits for the job.
+"""Which programs use a machine's cores while the job runs: read from /proc now and then by whoever waits for it.
 
 Programs are named as a user knows them: by their file, or by the script that an interpreter runs. What processes did
 that ended between two looks counts for the one that waited for them. No arguments, no owners.

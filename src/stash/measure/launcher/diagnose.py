@@ -359,7 +359,7 @@ def _signal(code: int) -> str:
 
 
 def after(first: Diagnosis, second: Diagnosis, ranks: int) -> Diagnosis:
-    """Of a job that failed as one plain process and, started by torchrun, again before its first step."""
+    """Diagnose a job that failed as one plain process and, started by torchrun, again before its first step."""
     again = f"started again by torchrun, as {counted(ranks, 'rank')}"
     return Diagnosis(
         f"{first.sentence}; {again}: {second.sentence}",

@@ -129,7 +129,7 @@ def ranks_here(asked: Asked, machine: Machine, environment: Mapping[str, str]) -
 
 
 _TRACES = ("TORCHELASTIC_RUN_ID", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-"""What known launchers set besides."""
+"""What known launchers set in addition."""
 
 
 def stands_alone(environment: Mapping[str, str]) -> bool:

@@ -189,7 +189,7 @@ class Gathered:
 
 
 def _impossible(error: ValidationError, kind: str) -> StashError:
-    return StashError(f"the job's agents told what cannot be: {first_mistake(error, kind)}")
+    return StashError(f"the job's agents reported what cannot be: {first_mistake(error, kind)}")
 
 
 def _check(message: Message) -> None:

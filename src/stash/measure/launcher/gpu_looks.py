@@ -87,7 +87,7 @@ class GpuLooks:
             seen.held.update(name for name, bits in _HELD.items() if reasons & bits)
 
     def states(self) -> tuple[GpuState, ...]:
-        """Of every GPU that a process of the job was seen on."""
+        """The states of every GPU that a process of the job was seen on."""
         return tuple(
             GpuState(
                 index=index,

@@ -22,7 +22,7 @@ _BLOCKS = 3
 _MAX_SETS = 10
 
 
-def climb(measurement: Measurement, launches: Launches) -> Diagnosis | None:
+def run_ladder(measurement: Measurement, launches: Launches) -> Diagnosis | None:
     """Measure set after set until precise or out of budget; the value says what failed, if something did."""
     gathered, wanted = measurement.gathered, measurement.wishes.rungs
     obstacle = _obstacle(measurement)

@@ -92,7 +92,7 @@ class Job:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """As the user would type it."""
+        """The command as the user would type it."""
         front = {"script": (), "module": ("-m",), "command": ()}[self.kind]
         return (*front, self.target, *self.arguments)
 
@@ -209,7 +209,7 @@ def workload(name: str, data: str | None, batch: int | None, more: tuple[str, ..
 
 
 def may_train_on_several(job: Job) -> bool:
-    """Whether a script, started with ranks, might train with them: judged by reading it and the modules beside it.
+    """Whether a script, started with ranks, might train with them: judged by reading it and the modules next to it.
 
     Only a hint to the user follows from this; what is started is what was typed.
     """
@@ -285,7 +285,7 @@ class Commit(NamedTuple):
 
 
 def commit_of(job: Job) -> Commit:
-    """Of the repository that the job's script is in, else of the one that it is started in."""
+    """Find the commit of the repository that the job's script is in, else of the one that it is started in."""
     if job.kind == "module" and job.target.startswith("stash."):
         return Commit()  # a workload of the zoo, or a function: its module is Stash's own
     words = (job.target,) if job.kind == "script" else job.command if job.kind == "command" else ()

@@ -42,9 +42,9 @@ _TICK = 0.1
 _LOOK_SECONDS = 3.0
 """Between looks at the ranks' signs of life; they need the cores more."""
 _GLANCE_SECONDS = 1.0
-"""Between looks at the programs that run beside the job."""
+"""Between looks at the programs that run at the same time as the job."""
 _SAID_AFTER = 30.0
-"""Seconds without a first step after which that is said."""
+"""Seconds without a first step after which a note is printed."""
 _SILENCE = 60.0
 """Seconds without a step, of ranks that took steps, after which a job counts as hung at the earliest …"""
 _SLOWER = 5.0
@@ -149,7 +149,7 @@ class _Pace:
         self._longest: float | None = None
 
     def longest_step(self, last: float) -> float:
-        """With the last step seen now; until two were seen, the time to the first."""
+        """The longest step, with the last one seen now; until two were seen, the time to the first."""
         if self._last is not None and last > self._last:
             self._longest = max(last - self._last, self._longest or 0.0)
         self._last = last
@@ -175,7 +175,7 @@ class Launches:
         self._said_to_wait = False
 
     def orders(self, folder: Path) -> Orders:
-        """For a launch that climbs the whole ladder."""
+        """Write the orders of a launch that runs the whole ladder."""
         m = self._measurement
         return Orders(
             folder=str(folder),
@@ -271,11 +271,11 @@ class Launches:
         return messages
 
     def _mention_other_trainers(self, each: _Running) -> None:
-        others = each.files.besides()
+        others = each.files.extras()
         many = "another process" if others == 1 else f"{others} other processes"
         if others:
             self._measurement.gathered.note(
-                f"{many} trained beside the one that was measured, in no process group with it; what that took from "
+                f"{many} trained besides the one that was measured, in no process group with it; what that took from "
                 "its step is part of every stall"
             )
 

@@ -89,7 +89,7 @@ class Measurement:
     launches: int = 0
     """Started so far."""
     isolated: str | None = None
-    """Why every communication rung has launches of its own; ``None`` while one launch climbs the whole ladder."""
+    """Why every communication rung has launches of its own; ``None`` while one launch runs the whole ladder."""
     commit: Commit = Commit()
     """Of the script's repository, when it was started."""
 

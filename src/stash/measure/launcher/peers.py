@@ -5,9 +5,9 @@ prove it (``membership``). The node that the meeting point belongs to is node 0,
 torch's own way to number nodes unpickles what anybody puts into its store.
 
 While the job runs they send signs of life (``Peers``): a node without power or link says nothing, no connection is
-reset, and a collective waits half an hour for it. Every launcher talks to that of rank 0, by UDP; the ranks told
-them where when they met, and the key that every datagram is signed with. A node that never sent one is not judged (a
-firewall between them, an older Stash).
+reset, and a collective waits half an hour for it. Every launcher talks to that of rank 0, by UDP; the ranks gave
+them its address when they met, and the key that every datagram is signed with. A node that never sent one is not
+judged (a firewall between them, an older Stash).
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Peers:
         self._sent = 0
         self._numbers: dict[str, int] = {}
         """Of the last word of each sender, also of those that left."""
-        self._announced: Silence | None = None
+        self._declared: Silence | None = None
         self.left: tuple[int, str] | None = None
         """The node that took leave last, with its address."""
 
@@ -247,8 +247,8 @@ class Peers:
 
         ``last_step`` is when a rank of this node last ended a step (Unix time).
         """
-        if self._announced is not None:
-            return self._announced
+        if self._declared is not None:
+            return self._declared
         now, stepped = self._clock(), last_step or 0.0
         gone = [peer for peer in self._peers.values() if now - max(peer.seen, stepped) > LOST_SECONDS]
         if not gone:
@@ -298,7 +298,7 @@ class Peers:
             self.left = (word.node, address[0])
         else:
             self._peers[word.sender] = _Peer(word.node, address, self._clock())
-        self._announced = word.gone or self._announced
+        self._declared = word.gone or self._declared
 
 
 def _signature(key: str, words: bytes) -> bytes:

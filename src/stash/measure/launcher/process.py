@@ -43,7 +43,7 @@ class Request:
     without: tuple[str, ...] = (_PROMPT,)
 
     def describe(self) -> str:
-        """As one could paste it into a shell."""
+        """The command as it could be pasted into a shell."""
         settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(self.variables.items()))
         return f"{settings} {shlex.join(self.argv)}".strip()
 

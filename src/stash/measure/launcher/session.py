@@ -1,4 +1,4 @@
-"""Climb the ladder: decide what to launch next, and when what was measured is kept.
+"""Run the ladder: decide what to launch next, and when what was measured is kept.
 
 The first launch tries to measure every rung in one run. If the agents find that switching is unsafe, or one rank
 stepping alone hangs, the rungs get launches of their own (``isolated``). A script whose loop ends early is started
@@ -174,7 +174,7 @@ class ProfileSession:
         m.gathered.skipped.clear()
         m.gathered.rungs = ()
         m.gathered.blocks.clear()
-        failure = isolated.climb(m, self.launches)
+        failure = isolated.run_ladder(m, self.launches)
         if m.gathered.end == "no process group":
             self._start(as_one_process(m.cluster, self._as_typed is not None))
             return self._isolate(why)
@@ -289,12 +289,12 @@ class ProfileSession:
         return Result(m.profile(ended) if m.complete_rounds() else None, failure, interrupted)
 
 
-def _fewer(climbed: tuple[str, ...]) -> tuple[str, ...]:
-    """Two of the rungs to be climbed, which tell the most in the least steps; empty if there are no more."""
-    if len(climbed) <= 2:
+def _fewer(rungs: tuple[str, ...]) -> tuple[str, ...]:
+    """Two of the rungs to be run, which tell the most in the least steps; empty if there are no more."""
+    if len(rungs) <= 2:
         return ()
-    replayed = [name for name in climbed if rung(name).replays]
-    return (climbed[0], replayed[-1] if len(replayed) > 1 else climbed[1])
+    replayed = [name for name in rungs if rung(name).replays]
+    return (rungs[0], replayed[-1] if len(replayed) > 1 else rungs[1])
 
 
 Watching = Callable[[ProfileSession], AbstractContextManager[Watcher]]

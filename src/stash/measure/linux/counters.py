@@ -69,7 +69,7 @@ class Activity(NamedTuple):
     disk_bytes: int | None
     """Read from all block devices."""
     cpu_seconds: float | None = None
-    """Of the cores that this thread may run on, whoever used them; what the machine's own host took is nobody's."""
+    """Of the cores that this thread may run on, whoever used them; without what the machine's own host took."""
 
 
 def since(before: Totals) -> Activity:
@@ -100,7 +100,7 @@ class BytesRead(NamedTuple):
 
 
 def bytes_read() -> BytesRead | None:
-    """Of this process; None where the kernel does not say."""
+    """Bytes that this process has read; None where the kernel does not say."""
     try:
         words = os.pread(_own_counters(), 256, 0).split(None, 10)
         return BytesRead(int(words[1]), int(words[9]))  # the numbers after ``rchar:`` and ``read_bytes:``

@@ -91,7 +91,7 @@ def descendants(ancestor: int, proc: Path = _PROC) -> list[int]:
 
 
 def status_of(number: int, proc: Path = _PROC) -> Status | None:
-    """Of one process; ``None`` once it is gone. Its own user and root see its exit code."""
+    """Status of one process; ``None`` once it is gone. Its own user and root see its exit code."""
     try:
         fields = (proc / str(number) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

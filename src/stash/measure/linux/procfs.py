@@ -124,7 +124,7 @@ def kind_of(path: str, device: int, root: Path = _ROOT) -> str | None:
 def caches_itself(kind: str | None) -> bool:
     """Whether reads may be served by a cache that Stash cannot empty, so that what a cold read takes is unknown.
 
-    Some file systems keep one besides the page cache (ZFS), read through another process or machine that has one
-    (FUSE, NFS), or lie in memory altogether (tmpfs).
+    Some file systems keep one in addition to the page cache (ZFS), read through another process or machine that
+    has one (FUSE, NFS), or lie in memory altogether (tmpfs).
     """
     return kind is not None and (kind in _CACHES_ITSELF or kind.startswith("fuse."))

@@ -31,7 +31,7 @@ _RANDOM_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Folders:
-    """Where to read: in the data set if there is one, in a scratch folder beside or instead of it."""
+    """Where to read: in the data set if there is one, in a scratch folder as well or instead."""
 
     data: Path | None
     scratch: Path

@@ -69,7 +69,7 @@ class Group:
 def measure(team: Team, seconds: float, devices: int) -> list[Exchange | Unmeasured]:
     """The curve inside this node, and, at rank 0, the one across all; every rank takes part."""
     if team.world == 1:
-        return [Unmeasured(link="exchanges", why="there is one rank, which has nobody to exchange with")]
+        return [Unmeasured(link="exchanges", why="there is one rank, so there is nothing to exchange")]
     backend = "nccl" if devices else "gloo"
     found: list[Exchange | Unmeasured] = []
     doing = "exchanges"

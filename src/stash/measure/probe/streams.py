@@ -92,11 +92,11 @@ def _received(team: Team, direction: Direction, name: str, seconds: float, secre
     result: Stream | Unmeasured
     why = ""
 
-    def announce(inlet: Inlet) -> None:
+    def publish(inlet: Inlet) -> None:
         team.publish(f"{name}/place", f"{inlet.port} {inlet.word}")
 
     try:
-        timing = equal_parts(receive(team.addresses[team.node], direction.flows, seconds, announce, secret), _PARTS)
+        timing = equal_parts(receive(team.addresses[team.node], direction.flows, seconds, publish, secret), _PARTS)
         if timing is None:
             raise OSError("too little arrived to be timed")
         result = Stream(source=direction.source, target=direction.target, flows=direction.flows, timings=(timing,))
@@ -159,7 +159,7 @@ def _in_threads(act: Callable[[socket.socket], None], connections: Sequence[sock
 
 
 def receive(
-    address: str, flows: int, seconds: float, announce: Callable[[Inlet], None], secret: str | None = None
+    address: str, flows: int, seconds: float, publish: Callable[[Inlet], None], secret: str | None = None
 ) -> list[Mark]:
     """Take in ``flows`` connections for ``seconds`` and mark what came after the first part; raises OSError."""
     lock = threading.Lock()
@@ -186,7 +186,7 @@ def receive(
         listener.bind((address, 0))
         listener.listen()
         place = Inlet(address, listener.getsockname()[1], secrets.token_hex(_WORD // 2))
-        announce(place)
+        publish(place)
         found = gathered(listener, place.key(secret), _PURPOSE, flows, time.monotonic() + _PATIENCE)
         connections = [opened.enter_context(each) for each, _ in found]
         if len(connections) < flows:

@@ -77,7 +77,7 @@ class FileBackup:
             self._makes(real)
 
     def before_writing(self, path: str, truncates: bool, appends: bool = False) -> None:
-        """Its content is about to change: in place, or all of it if it ``truncates``."""
+        """Back up a file whose content is about to change: in place, or all of it if it ``truncates``."""
         real = os.path.realpath(path)
         self.before_making(real)
         status = self._of_old_file(real)
@@ -106,7 +106,7 @@ class FileBackup:
         self._own.pop(path, None)
 
     def before_moving(self, path: str, target: str) -> None:
-        """It is about to be renamed."""
+        """Back up a file that is about to be renamed."""
         own = _named(path) in self._own
         if not os.path.isdir(path) or os.path.islink(path):
             self.before_removing(path)
@@ -187,7 +187,7 @@ class FileBackup:
         return "copied"
 
     def _attics(self, path: str) -> Iterator[str]:
-        """Folders where the original may go, the best first: not beside it, where scripts list and remove."""
+        """Folders where the original may go, the best first: not next to it, where scripts list and remove."""
         folder = os.path.dirname(path)
         above = [folder]
         while os.path.dirname(above[-1]) != above[-1]:

@@ -5,8 +5,8 @@
     stop               launcher to leader     is there once the launcher has seen enough
     beat.RANK.PID      rank to launcher       how many steps that rank has taken, and when the last one (``beats``)
     crash.NS.RANK.PID  rank to launcher       the traceback of the exception that ended it
-    beside.PID         trainer to launcher    that a process trains besides those that are measured
-    parked.PID         rank to launcher       that it has done its part, and waits where it stands to be ended
+    extra.PID          trainer to launcher    that a process trains besides those that are measured
+    finished.PID       rank to launcher       that it has done its part, and waits inside its script to be ended
     exiting.PID        rank to launcher       that its script has ended by itself, and waits to be let go
     released           launcher to rank       is there once nothing can follow on the end of the script
     tally.*            rank and its workers   counters of what making batches read, in shared memory
@@ -16,7 +16,7 @@
     invitation.json    launcher to leader     where launchers of other nodes can reach it (``meeting``)
     meeting.json       rank to launcher       where all launchers meet (``meeting``)
     copy.jsonl         rank to launcher       the leader's journal, on nodes that do not lead
-    discarded/         job to nobody          what experiment trackers insist on writing
+    discarded/         job, read by none      what experiment trackers insist on writing
 
 The folders of one run's launches lie side by side; between them stand ``owner``, by which all know that the launcher
 lives (``owner``), ``kept``, which leads to the ledgers of the user's files that stepped aside for those of the job,
@@ -101,27 +101,27 @@ class RunFolder:
         return sorted(rank for rank, pid in left.items() if pid not in crashed and not Path("/proc", pid).exists())
 
     def crash(self, rank: str) -> Path:
-        """Where a rank that dies now leaves its traceback."""
+        """The file in which a rank that dies now leaves its traceback."""
         return self.path / f"crash.{time.monotonic_ns()}.{rank}.{os.getpid()}"
 
     def crashes(self) -> list[Path]:
         """Tracebacks, the earliest first."""
         return sorted(self.path.glob("crash.*"))
 
-    def beside(self) -> Path:
-        """That this process trains besides those that are measured."""
-        return self.path / f"beside.{os.getpid()}"
+    def extra(self) -> Path:
+        """The file that says that this process trains besides those that are measured."""
+        return self.path / f"extra.{os.getpid()}"
 
-    def besides(self) -> int:
+    def extras(self) -> int:
         """How many such processes there are."""
-        return len(list(self.path.glob("beside.*")))
+        return len(list(self.path.glob("extra.*")))
 
-    def parked(self) -> Path:
-        """That this process waits to be ended where it stands."""
-        return self.path / f"parked.{os.getpid()}"
+    def finished(self) -> Path:
+        """The file that says that this process has done its part, and waits inside its script to be ended."""
+        return self.path / f"finished.{os.getpid()}"
 
     def exiting(self) -> Path:
-        """That this process has come to its own end, and waits there."""
+        """The file that says that this process has come to its own end, and waits there."""
         return self.path / f"exiting.{os.getpid()}"
 
     def exiting_since(self) -> float | None:
@@ -130,11 +130,11 @@ class RunFolder:
 
     def waiting(self) -> dict[int, bool]:
         """Processes that wait to be ended, and whether each has come to its own end."""
-        parked = {int(path.suffix[1:]): False for path in self.path.glob("parked.*")}
-        return parked | {int(path.suffix[1:]): True for path in self.path.glob("exiting.*")}
+        finished = {int(path.suffix[1:]): False for path in self.path.glob("finished.*")}
+        return finished | {int(path.suffix[1:]): True for path in self.path.glob("exiting.*")}
 
     def barrier(self, launch: int, label: str, member: int | str) -> Path:
-        """That a ``member`` of the launches running side by side has come to the block ``label``; ``*`` for all."""
+        """The file that says that ``member`` of launches side by side has reached block ``label``; ``*`` for all."""
         return self.run / f"barrier.{launch}.{label}.{member}"
 
 

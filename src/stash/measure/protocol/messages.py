@@ -104,7 +104,7 @@ class SoftwareSeen(Message, kind="software"):
 
 @dataclass(frozen=True)
 class LadderChosen(Message, kind="ladder"):
-    """The rungs to climb, and those skipped with their reasons."""
+    """The rungs to run, and those skipped with their reasons."""
 
     rungs: tuple[str, ...]
     skipped: dict[str, str]
@@ -284,6 +284,6 @@ def decode(line: str | bytes) -> Message:
         return made(KINDS[row.pop("kind")], row)
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
         raise StashError(
-            f"the job's agents said something strange ({line[:80]!r}); does the job run in an environment with "
+            f"the job's agents wrote an invalid message ({line[:80]!r}); does the job run in an environment with "
             "another version of Stash? Install this one there"
         ) from None

@@ -89,7 +89,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Neighbours:
-    """From the ranks to their launcher: the number of this node, and its address on the way to the others."""
+    """Sent by the ranks to their launcher: the number of this node, and its address on the way to the others."""
 
     node: int
     address: str
@@ -114,7 +114,7 @@ class Invitation:
     key: str
 
     def write(self, folder: RunFolder) -> None:
-        """For the ranks of this folder."""
+        """Write it for the ranks of this folder."""
         draft = folder.invitation.with_suffix(".new")
         draft.write_text(json.dumps(asdict(self)))
         draft.rename(folder.invitation)
@@ -125,12 +125,12 @@ class Invitation:
 
     @classmethod
     def of(cls, folder: RunFolder) -> Invitation | None:
-        """That of the launcher whose folder this is; None if it made none."""
+        """The invitation of the launcher whose folder this is; None if it made none."""
         return _read(cls, folder.invitation)
 
     @classmethod
     def brought(cls, folder: RunFolder) -> Invitation | None:
-        """That of rank 0's launcher; None until a rank brought it."""
+        """The invitation of rank 0's launcher; None until a rank brought it."""
         return _read(cls, folder.meeting)
 
 

@@ -46,7 +46,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     """Undo what a launch's ledger lists; call it when the job's processes are gone.
 
     ``last`` is the run's last sign of life (Unix time), where somebody may have been at work on the same files since:
-    what was changed after it stays, and the original gets a name beside it.
+    what was changed after it stays, and the original is saved under a new name next to it.
     """
     entries = entries_of(ledger)
     if entries is None:
@@ -59,7 +59,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     for kept in changed:
         try:
             if kept.path in changed_since:
-                unprotected.append(f"{kept.path} (another one is there now{_beside(kept)})")
+                unprotected.append(f"{kept.path} (another one is there now{_saved_next_to(kept)})")
             else:
                 _undo(kept)
                 restored.append(kept.path)
@@ -95,7 +95,7 @@ def is_to_undo(kept: Kept) -> bool:
 
 
 def _entry(line: str) -> Kept | None:
-    """``None`` of a line that was cut short: then what it announces was not done."""
+    """``None`` of a line that was cut short: then what it records was not done."""
     try:
         return Kept(**json.loads(line))
     except (ValueError, TypeError):
@@ -127,7 +127,7 @@ def _undo(kept: Kept) -> None:
         os.replace(kept.other, kept.path)
 
 
-def _beside(kept: Kept) -> str:
+def _saved_next_to(kept: Kept) -> str:
     """Where the original of a file is from now on whose name somebody else has taken; raises OSError."""
     if kept.how not in ("aside", "copied"):
         return ""
@@ -214,7 +214,7 @@ def left() -> list[Path]:
 
 
 def ledgers(folder: Path) -> list[Path]:
-    """Of a run's launches."""
+    """The ledgers of a run's launches."""
     return sorted(folder.glob("*.jsonl"))
 
 

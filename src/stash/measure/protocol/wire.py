@@ -159,7 +159,7 @@ _reading = _Lines()
 
 
 def packed(value: Any) -> bytes:
-    """As bytes; raises TypeError or ValueError for what does not cross."""
+    """Pack a message as bytes; raises TypeError or ValueError for what cannot be sent."""
     lines: list[str] = []
     head = json.dumps(_tagged(value, lines), allow_nan=False, separators=(",", ":"))
     return "\n".join([head, *lines, ""]).encode()  # what follows the last line's end does not matter

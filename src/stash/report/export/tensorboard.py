@@ -62,7 +62,7 @@ def _text(tag: str, text: str) -> Any:
 
 
 def _seconds(created: str) -> float:
-    """Since 1970; 0 for a date that nobody can read."""
+    """Seconds since 1970; 0 for a date that cannot be parsed."""
     try:
         return datetime.fromisoformat(created.replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError):

@@ -74,7 +74,7 @@ class FleetWish:
 
     @property
     def fleet_count(self) -> int:
-        """Of all fleets within the quotas but the empty one."""
+        """The number of fleets within the quotas, without the empty one."""
         return states(self.quotas) - 1
 
     @cached_property
@@ -251,7 +251,7 @@ def rented_on_demand(pool: FleetPool, names: Collection[str]) -> FleetPool:
 
 
 def on_spot(pool: FleetPool, workers: Collection[str]) -> tuple[str, ...]:
-    """Those of a fleet's types that can be revoked."""
+    """The fleet's types that can be revoked."""
     return tuple(kind.name for kind in pool.types if kind.name in workers and not kind.fixed)
 
 

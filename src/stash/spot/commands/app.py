@@ -76,7 +76,7 @@ class PredictOptions(Options):
 
 
 def predict(options: PredictOptions) -> None:
-    """Say how many updates per second a fleet would make that nobody timed.
+    """Predict the updates per second of a fleet that was not timed.
 
     stash spot predict job.fleet.json --servers 1 --fleet-workers v100=1,k80=2
     """

@@ -234,7 +234,7 @@ def _price(request: RentRequest) -> str:
 
 
 def run_controller(policy: RentPolicy, request: RentRequest, max_dollars: float) -> FleetOutcome:
-    """To its end, going on where an earlier one was killed."""
+    """Run a controller to its end, going on where an earlier one was killed."""
     from stash.core.interrupts import REQUESTS, interrupted_by
     from stash.spot.rented.rent_controller import RentController
     from stash.study import study_folder
@@ -272,7 +272,7 @@ def judged(outcome: FleetOutcome, otherwise: str) -> None:
 
 
 def run_sync(options: RunOptions, script: Sequence[str]) -> None:
-    """Rehearse, tell what happens, and show what it cost; raises JobError if the script fails."""
+    """Rehearse, print what happens, and show what it cost; raises JobError if the script fails."""
     from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
     from stash.lab.testbed.revoke import moments, parse_revocation
     from stash.spot.emulate.build_rehearsal import emulated_links, machines
@@ -299,7 +299,7 @@ def run_sync(options: RunOptions, script: Sequence[str]) -> None:
         place.mkdir(parents=True, exist_ok=True)
         # Each loss may break the script of those that stay, and break it once more while it starts again.
         orders = SyncOrders(tuple(script), tuple(types), least, 2 * spares, place, interval)
-        _announce(orders, why, links, chosen, json)
+        _print_plan(orders, why, links, chosen, json)
         hosts: ThisMachine | EmulatedHosts = ThisMachine(Path(folder))
         if links is not None:
             hosts = EmulatedHosts(orders.nodes, spares, links.node_rate, links.head_rate)
@@ -314,7 +314,7 @@ def run_sync(options: RunOptions, script: Sequence[str]) -> None:
 
 
 def _check(types: Mapping[str, str], least: int, revocations: Sequence[Revocation], others: int) -> None:
-    """``others``: hosts beside those of the nodes."""
+    """``others``: hosts besides those of the nodes."""
     from stash.lab.testbed.topology import MAX_NODES
 
     most = MAX_NODES - others
@@ -333,7 +333,7 @@ def _taken(types: Mapping[str, str], revocations: Sequence[Revocation]) -> int:
     return sum(each.who in (name, kind) for each in revocations for name, kind in types.items())
 
 
-def _announce(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: FleetPlan, json: bool) -> None:
+def _print_plan(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: FleetPlan, json: bool) -> None:
     from stash.core.units import format_bytes, format_seconds
     from stash.spot.sync.agents import SETTINGS, torchrun
 

@@ -82,7 +82,7 @@ def _rehearse(options: RunOptions) -> None:
         place = kept or Path(folder) / "checkpoints"
         place.mkdir(parents=True, exist_ok=True)
         orders = orders_of(chosen, job, place, options.staleness, limit, options.loss, gap)
-        _announce(chosen_by, chosen, options.staleness, json)
+        _print_plan(chosen_by, chosen, options.staleness, json)
         rehearsal = _rehearsal(chosen, orders, revocations, Path(folder), json)
         try:
             rehearsal.run()
@@ -125,7 +125,7 @@ def _check_revocations(revocations: list[Revocation], chosen: Cast, limit: float
             raise UserError(f"--revoke {each.who}@{each.at:g}s: training ends after {limit:g} s; raise --seconds")
 
 
-def _announce(plan: FleetPlan, chosen: Cast, bound: int | None, json: bool) -> None:
+def _print_plan(plan: FleetPlan, chosen: Cast, bound: int | None, json: bool) -> None:
     from stash.core.units import counted, format_bytes
     from stash.spot.pages.fleet_plan import fleet
 
@@ -201,9 +201,9 @@ class GuardOptions(Options):
 
 
 def guard(options: GuardOptions) -> None:
-    """Run a node's torchrun, and save a checkpoint when the node is told that it will be taken away.
+    """Run a node's torchrun, and save a checkpoint when the node gets notice that it will be taken away.
 
-    Hears the metadata service of AWS, GCP and Azure, and SIGTERM. Ends with the command's exit code.
+    Watches the metadata services of AWS, GCP and Azure, and SIGTERM. Ends with the command's exit code.
 
     stash spot guard /shared/kept -- torchrun --nnodes=2:4 --rdzv-backend=c10d train.py
     """

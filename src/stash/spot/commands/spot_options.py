@@ -1,4 +1,4 @@
-"""What the commands of ``stash spot`` share: options, risks as users state them, notes beside what is printed."""
+"""What the commands of ``stash spot`` share: options, risks as users state them, notes on standard error."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CheckpointOptions(Options):
         parsers.duration, panel=_PANEL, was=("--checkpoint",),
     )  # fmt: skip
     notice: float | None = option(
-        "TIME", "How long before it goes a machine is told: 120s on AWS, 30s on GCP and Azure.", parsers.duration,
+        "TIME", "How long before it goes a machine gets notice: 120s on AWS, 30s on GCP and Azure.", parsers.duration,
         panel=_PANEL,
     )  # fmt: skip
 
@@ -91,7 +91,7 @@ def dangers_of(plan: FleetPlan, options: RevocationOptions) -> RiskOptionsOf | N
         laws = {**stated, **watched}
         missing = next((name for name in workers if name not in laws), None)
         if missing is not None:
-            raise UserError(f"nobody says how often {missing} is revoked; give --interruptions {missing}=10%/month")
+            raise UserError(f"how often {missing} is revoked is unknown; give --interruptions {missing}=10%/month")
         if records and len(records) < len(workers):
             raise UserError(
                 "a trace of some types and none of others cannot be replayed; give --trace TYPE=FILE of each"
@@ -205,7 +205,7 @@ MODEL_HELP = "queue (workers wait at the servers) or paper (equations 8 and 9 of
 
 
 def print_note(note: str, json: bool) -> None:
-    """Beside what was printed; where that is JSON, standard output holds nothing else."""
+    """Print a note on standard error where standard output is JSON, which must hold nothing else."""
     print(printable_line(note), file=sys.stderr if json else sys.stdout)
 
 

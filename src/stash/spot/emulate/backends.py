@@ -38,7 +38,7 @@ class TrainingBackend:
         self, orders: TrainingOrders, folder: Path, fleet: EmulatedFleet | None = None, spares: int = 0
     ) -> None:
         """``fleet``: what to emulate; ``None``: all on this machine. ``spares``: hosts for successors."""
-        # Nobody joins without these secrets, and Ray writes none into the home folder. Ray sends its own in the
+        # No process joins without these secrets, and Ray writes none into the home folder. Ray sends its own in the
         # clear, so what servers and workers know each other by is another.
         drawn = {"RAY_AUTH_TOKEN": secrets.token_hex(32), TOKEN: secrets.token_hex(32)}
         variables = {**QUIET, MARK: str(folder), "RAY_AUTH_MODE": "token", **drawn}

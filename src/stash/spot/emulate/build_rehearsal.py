@@ -114,7 +114,7 @@ def least_slower(
 
 @dataclass(frozen=True)
 class EmulatedLinks:
-    """Links of a fleet whose script is its own: nothing else of it can be slowed, as nobody else times its steps."""
+    """Links of a fleet whose script is its own: nothing else of it can be slowed, as its steps are not timed."""
 
     slower: float
     node_rate: float

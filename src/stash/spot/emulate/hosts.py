@@ -34,7 +34,7 @@ def started(folder: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def leftovers(folder: Path) -> list[int]:
-    """All of them."""
+    """Find all processes of the rehearsal that still run."""
     return [number for number in carrying(MARK, str(folder)) if number != os.getpid()]
 
 
@@ -45,7 +45,7 @@ class Hosts(Protocol):
         """Get ready; raises StashError."""
 
     def address(self, name: str) -> str:
-        """Of a member's host for all others, the same as before if it had one; raises StashError if none is left."""
+        """The address of a member's host, the same as before if it had one; raises StashError if none is left."""
 
     def enter(self, name: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
         """What stands before a command that is to run there, and its variables."""
@@ -69,7 +69,7 @@ class ThisMachine:
         self._started: list[Started] = []
 
     def start(self) -> None:
-        """It is there."""
+        """Do nothing: this machine is there."""
 
     def address(self, name: str) -> str:
         return "127.0.0.1"
@@ -82,7 +82,7 @@ class ThisMachine:
         return self._started[-1]
 
     def lose(self, name: str) -> None:
-        """Nothing goes with the processes."""
+        """Do nothing: only the processes end."""
 
     def close(self) -> None:
         with postponed():
@@ -107,7 +107,7 @@ class EmulatedHosts:
         self.bed.start()
 
     def number(self, name: str) -> int:
-        """Of a member's host; raises StashError if there is none left, which the number of spares should rule out."""
+        """Number a member's host; raises StashError if none is left, which the number of spares should rule out."""
         if name not in self._hosts:
             if not self._free:
                 raise StashError(f"there is no emulated host left for {name}")
@@ -135,5 +135,5 @@ class EmulatedHosts:
 
 
 def last_line(text: str) -> str:
-    """Of what a program printed."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+    """The last line that a program printed."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")

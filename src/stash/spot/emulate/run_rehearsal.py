@@ -32,7 +32,7 @@ _POLL = 0.05
 _OVERDUE = 900.0
 """Seconds after its time that a head may take to save everything, before it is given up."""
 _GRACE = 120.0
-"""Seconds that the head has to save everything when it is told to stop."""
+"""Seconds that the head has to save everything when it is asked to stop."""
 
 
 @dataclass
@@ -91,11 +91,11 @@ class Rehearsal:
 
     @property
     def types(self) -> Mapping[str, str]:
-        """Of every worker there was, by name."""
+        """The machine type of every worker there was, by name."""
         return {name: member.type for name, member in self._members.items() if member.type is not None}
 
     def run(self) -> Account:
-        """Until the head ends; an interruption lets it save everything first. Raises StashError."""
+        """Run until the head ends; an interruption lets it save everything first. Raises StashError."""
         try:
             try:
                 self._backend.start()

@@ -55,7 +55,7 @@ class LearnWish:
 
 @dataclass(frozen=True)
 class ReplayMoment:
-    """Where learning is."""
+    """How far learning a curve has come."""
 
     number: int
     """Of the replay, from 1."""
@@ -164,7 +164,7 @@ class _Schedule:
     until: float
 
     def seconds_left(self, number: int, update: int, now: float) -> float:
-        """From so many updates of a replay on, at the pace so far; no more than the budget leaves."""
+        """Seconds left after so many updates of a replay, at the pace so far; no more than the budget leaves."""
         each = [self.costs[fleet[0].samples] for fleet in self.fleets]
         done = sum(each[:number]) * self.updates + each[number] * update
         ahead = sum(each) * self.updates - done

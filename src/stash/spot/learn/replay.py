@@ -64,7 +64,7 @@ class Server:
         self.updates = 0
 
     def gradient(self, data: Dataset[Any], order: Iterator[int], samples: int) -> WorkerGradient:
-        """Of the parameters as they are now, on the next samples."""
+        """Compute the gradient of the parameters as they are now, on the next samples."""
         import torch
 
         loss = self._job.loss(self.model, batch_of(self._job, data, islice(order, samples), self._device))
@@ -73,7 +73,7 @@ class Server:
 
     @property
     def optimizer_bytes(self) -> int:
-        """Of its optimizer's state, which most make in their first update."""
+        """Bytes of its optimizer's state, which most optimizers make in their first update."""
         import torch
 
         kept = (value for state in self._optimizer.state.values() for value in state.values())

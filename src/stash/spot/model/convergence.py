@@ -195,7 +195,7 @@ def _solved(columns: Array, seen: Array) -> tuple[Array, Array, int]:
 
 
 def kept_share(law_off: Array, own_off: Array, more: int, left: int) -> Array:
-    """Of what sizes take in addition to the power law, the share that is no noise: 1 − 1 / F, or 0.
+    """Share of what sizes take in addition to the power law that is no noise: 1 − 1 / F, or 0.
 
     F is what each of ``more`` coefficients explains, over the noise that is left.
     """
@@ -206,7 +206,7 @@ def kept_share(law_off: Array, own_off: Array, more: int, left: int) -> Array:
 
 
 def spreads(losses: Array, off: Array) -> tuple[LossSpread, ...]:
-    """Of ln(predicted / replayed), ``[replay, loss]``: the root mean square at each loss and at its neighbours.
+    """Spread of ln(predicted / replayed), ``[replay, loss]``: the root mean square at each loss and its neighbours.
 
     Where a curve is flat, orders of the same samples pass a loss far apart: one spread of all losses would be too
     wide for the steep part and too narrow for that. Empty if some of ``off`` is not finite.

@@ -58,10 +58,10 @@ class SingleSpeeds:
         if not timed:
             known = sorted({name for name, _ in self.seconds})
             raise UserError(
-                f"no run has a lone {kind}; add one of servers,workers,updates_per_second like "
-                f"{servers},{kind}=1,4.5 (lone workers are known of {listed(known)})"
+                f"no run has a single {kind}; add one of servers,workers,updates_per_second like "
+                f"{servers},{kind}=1,4.5 (single workers are known of {listed(known)})"
                 if known
-                else f"no run has a lone worker; add one of each type, like {servers},{kind}=1,4.5"
+                else f"no run has a single worker; add one of each type, like {servers},{kind}=1,4.5"
             )
         return self.seconds[kind, min(timed, key=lambda number: (abs(number - servers), number))]
 

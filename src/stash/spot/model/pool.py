@@ -246,7 +246,7 @@ _ASSEMBLED = 4
 
 
 def server_bytes(curve: LearnedCurve, servers: int) -> float | None:
-    """Of the machine that needs most, the first, with the head; ``None`` where the curve does not say enough.
+    """Memory of the server that needs most, the first, with the head; ``None`` where the curve does not say enough.
 
     Shares are whole tensors, so none is smaller than the largest of them.
     """

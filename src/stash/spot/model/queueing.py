@@ -252,7 +252,7 @@ class FleetPace:
 
 
 def asynchronous(counts: Array, seconds: Array, samples: Array) -> FleetPace:
-    """Of workers that never wait for each other; ``counts`` and ``seconds`` (of an iteration) are [fleet, type].
+    """Pace of workers that never wait for each other; ``counts`` and ``seconds`` (of an iteration) are [fleet, type].
 
     ``samples`` are bᵢ, [type]. Each fleet has one worker at least.
     """

@@ -83,7 +83,7 @@ def outages(events: Sequence[SpotEvent], end: float) -> list[tuple[float, float]
 
 
 def takeovers(events: Sequence[SpotEvent], updates: SpotUpdates) -> tuple[SpotTakeover, ...]:
-    """Of each that had notice, or was found missing: who came for it, and how long everything took."""
+    """Find, for each that had notice or was found missing, who replaced it, and how long everything took."""
     when = {(event.what, event.who): event.at for event in events if event.at is not None}
     heirs = {event.instead_of: event for event in events if event.what == "wanted"}
     life = _lives(updates)

@@ -29,7 +29,7 @@ _NAMES = {"queue": "queue at the servers errs", "paper": "equations (8), (9) err
 
 def page_of_model(model: FleetModel, source: str) -> Page:
     """How fast workers are alone, what was fitted, and each fleet as predicted from all others."""
-    lone = tuple((each.type, str(each.servers), quantity(each.seconds, "seconds")) for each in model.lone)
+    singles = tuple((each.type, str(each.servers), quantity(each.seconds, "seconds")) for each in model.lone)
     judged = tuple(
         (
             f"{fleet(each.run.workers)}, {counted(each.run.servers, 'server')}",
@@ -44,7 +44,7 @@ def page_of_model(model: FleetModel, source: str) -> Page:
         source=source,
         verdict=(_summary(model),),
         grids=(
-            Grid("", ("servers", "an iteration"), lone, frozenset({0}), first="worker alone"),
+            Grid("", ("servers", "an iteration"), singles, frozenset({0}), first="worker alone"),
             Grid(
                 "", ("median error", "what was fitted"), _models(model), frozenset({0, 2}), first="model", prose=True
             ),
@@ -60,9 +60,9 @@ def _summary(model: FleetModel) -> str:
     if error is None:
         return f"{read} None can be left out, so how wrong the model is, is unknown: time more fleets."
     other = model.error["paper" if model.preferred == "queue" else "queue"]
-    beside = "" if other is None else f", the other model {other:.1%}"
+    rival = "" if other is None else f", the other model {other:.1%}"
     return (
-        f"{read} Of fleets it had not seen, the {_NAMES[model.preferred]} by {error:.1%} (median){beside}: "
+        f"{read} Of fleets it had not seen, the {_NAMES[model.preferred]} by {error:.1%} (median){rival}: "
         f"`stash spot predict` uses the {model.preferred} model."
     )
 

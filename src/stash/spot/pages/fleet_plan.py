@@ -270,7 +270,7 @@ def document(plan: FleetPlan) -> dict[str, Any]:
 
 
 def in_time(plan: FleetPlan) -> float | None:
-    """How probably, with revocations: unknown of spot machines that nobody says anything of."""
+    """How probably, with revocations; ``None`` for spot machines whose revocations are unknown."""
     if plan.risk is not None:
         return plan.risk.p_deadline.value
     return None if plan.chosen is None or _revocable(plan.chosen) else plan.chosen.p_deadline

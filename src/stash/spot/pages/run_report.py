@@ -125,7 +125,7 @@ def _takeover(found: SpotTakeover) -> tuple[str, ...]:
     notice = "none" if found.notice is None else f"{found.notice:g} s"
     return (
         found.gone, notice, _after(found.noticed_seconds), _after(found.decided_seconds),
-        _after(found.joined_seconds), found.successor or "nobody",
+        _after(found.joined_seconds), found.successor or "none",
     )  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def _after(seconds: float | None) -> str:
 
 
 def line(event: SpotEvent, began: float | None) -> str | None:
-    """An event as it is told while it happens, timed from the first update; ``None`` for what is told otherwise."""
+    """An event as printed when it happens, timed from the first update; ``None`` for what is shown elsewhere."""
     text = _TEXTS.get(event.what)
     if text is None or event.at is None:
         return None
@@ -151,8 +151,8 @@ _TEXTS = {
     "joined": "{who}{type} joined",
     "server joined": "{who} joined",
     "began": "training began",
-    "notice": "{who} is told that it will be gone in {seconds:g} s",
-    "saved": "a checkpoint is whole, {seconds:.1f} s after {who} was told",
+    "notice": "{who} has notice that it will be gone in {seconds:g} s",
+    "saved": "a checkpoint is whole, {seconds:.1f} s after {who} had notice",
     "not saved": "{who} ends without a checkpoint",
     "wanted": "{who}{type} is launched for {instead_of}",
     "left": "{who} left, with nothing lost",
@@ -222,7 +222,7 @@ def _setback(found: SyncSetback) -> tuple[str, ...]:
                     for each in (found.again_seconds, found.whole_seconds))  # fmt: skip
     return (
         found.gone, format_seconds(found.at), notice, format_seconds(found.lost_seconds), again, whole,
-        found.successor or "nobody", _checkpoint(found.checkpoint),
+        found.successor or "none", _checkpoint(found.checkpoint),
     )  # fmt: skip
 
 

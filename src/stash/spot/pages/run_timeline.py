@@ -37,7 +37,7 @@ def presence(log: SpotLog) -> Chart | Blank:
     name, title = "presence", "Who was there"
     spans = _spans(log)
     if not spans:
-        return Blank(name, title, "nobody joined")
+        return Blank(name, title, "no worker joined")
     scale = span_scale(max(stop for _, _, stop, _ in spans))
     rows, table = [], []
     for who, start, stop, how in spans:

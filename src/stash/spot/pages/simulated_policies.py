@@ -69,12 +69,12 @@ def _numbers(found: SpotSimulation) -> Iterator[tuple[str, str]]:
     yield "obtainable", f"{found.obtainable:.0%} of the time"
     yield "runs", f"{found.runs:,}"
     if found.independent is not None:
-        yield "beside each other", f"{found.independent:.1f}"
+        yield "independent runs", f"{found.independent:.1f}"
 
 
 def _few(independent: float) -> str:
     return (
-        f"The traces hold {independent:.1f} runs beside each other: this is one stretch of time, and how another one "
+        f"The traces hold {independent:.1f} independent runs: this is one stretch of time, and how another one "
         "goes is unknown."
     )
 
@@ -129,7 +129,7 @@ def costs_of_policies(found: SpotSimulation) -> Chart | Blank:
         rows,
         lanes_ruler(rows, "US dollars"),
         Grid(title, ("dollars", "95%", "late"), tuple(table), frozenset({0}), first="policy"),
-        how="Means over all runs, and their 95% intervals where the traces hold two runs beside each other. A late "
+        how="Means over all runs, and their 95% intervals where the traces hold two independent runs. A late "
         "run is paid until the deadline.",
     )
 
@@ -160,7 +160,7 @@ def timeline(found: SpotSimulation) -> Chart | Blank:
         rows,
         ruler([found.deadline_seconds], f"{scale.unit} since the start", scale.size),
         Grid(title, ("held", f"from, {scale.unit}", "to"), tuple(table), frozenset({0, 1}), first="policy"),
-        how="Bars are machines that were held, dots revocations, the line is the deadline. Beside each row stands "
+        how="Bars are machines that were held, dots revocations, the line is the deadline. Next to each row stands "
         "what the run cost.",
         caption="The run has as many revocations as the median one has.",
         keys=(

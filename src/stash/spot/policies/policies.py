@@ -95,7 +95,7 @@ class PolicyTick:
 
 
 def ticks(job: SyncJob, gap: float) -> int:
-    """Of a whole run."""
+    """The number of ticks of a whole run."""
     return max(math.ceil(job.deadline_seconds / gap - _SAME), 1)
 
 

@@ -62,7 +62,7 @@ class WorkerType(Record):
 
     @property
     def single_seconds(self) -> float:
-        """Of one iteration, alone with the server: g · b / speed."""
+        """Seconds of one iteration, alone with the server: g · b / speed."""
         return self.samples / self.samples_per_second
 
 

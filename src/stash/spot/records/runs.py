@@ -99,7 +99,7 @@ class SpotTakeover(Record):
     gone: PlainName
     successor: PlainName | None
     notice: Number | None
-    """Seconds that it was told before; ``None``: it vanished."""
+    """Seconds of notice that it had; ``None``: it vanished."""
     decided_seconds: Number | None
     """From the notice, or from when it was found missing, to the decision."""
     noticed_seconds: Number | None
@@ -336,7 +336,7 @@ class SyncSetback(Record):
     at: Number
     """When it stopped training: once the checkpoint that its notice asked for was settled, if it had one."""
     notice: Number | None
-    """Seconds that it was told before; ``None``: it vanished."""
+    """Seconds of notice that it had; ``None``: it vanished."""
     lost_seconds: Number
     """Of training that is done again: since the last checkpoint, or since the group was last started."""
     again_seconds: Number | None = None

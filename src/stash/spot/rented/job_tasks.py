@@ -1,8 +1,8 @@
 """What runs on rented machines: an asynchronous job's servers and workers, or a synchronous script's head and nodes.
 
-Servers and workers are one Ray, which nobody joins without its token; the head of the training is on the first
-server. Nodes of a script are each under ``stash spot guard``; their head keeps the store where torchrun's agents meet
-(``stash.spot.sync.rendezvous``), and their checkpoints are in a bucket that all of them mount.
+Servers and workers are one Ray cluster, which no process joins without its token; the head of the training is on the
+first server. Nodes of a script are each under ``stash spot guard``; their head keeps the store in which torchrun's
+agents meet (``stash.spot.sync.rendezvous``), and their checkpoints are in a bucket that all of them mount.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _logged(program: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetRequest(RentRequest):
-    """Of an asynchronous job."""
+    """The request of an asynchronous job."""
 
     job: str
     """``file.py:name``, from the folder ``work``."""
@@ -72,7 +72,7 @@ class FleetRequest(RentRequest):
         head = _ray_start("--head", f"--port={PORT}", *RAY_HEAD, resources={"head": 1, **names})
         other = _ray_start(f"--address=HEAD:{PORT}", resources={"SERVER": 1}).replace("SERVER", "'\"$SERVER\"'")
         place = HERE if self.checkpoints is None else kept(self.checkpoints)
-        orders = {  # as ``spot/train/run_orders.py`` reads them; later workers announce themselves
+        orders = {  # as ``spot/train/run_orders.py`` reads them; later workers register themselves
             "job": self.job,
             "checkpoints": f"HOME_FOLDER/{place}/checkpoints",
             "servers": [f"server{number}" for number in range(1, pool.server.count + 1)],
@@ -123,7 +123,7 @@ class FleetRequest(RentRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class GangRequest(RentRequest):
-    """Of a synchronous job."""
+    """The request of a synchronous job."""
 
     script: tuple[str, ...]
     """The file, from the folder ``work``, and its arguments."""
@@ -166,6 +166,6 @@ class GangRequest(RentRequest):
 
 
 def processes(request: GangRequest, kind: WorkerType) -> int:
-    """Of one node: one for each GPU that the catalog knows of its type, else of those that the plan does."""
+    """Processes of one node: one for each GPU that the catalog knows of its type, else that the plan does."""
     known = request.instances.get(kind.name)
     return max(1, kind.gpus) if known is None or known.gpu_count is None else known.devices

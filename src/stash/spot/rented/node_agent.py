@@ -70,7 +70,7 @@ class RentedNode:
         self._before = GangOrders()
 
     def run(self, watch: NoticeWatch, connect: Callable[[], HeadLine]) -> int:
-        """Until it is over, or the machine's time is; raises StashError where the head is not there, or no more."""
+        """Run until it is over, or the machine's time is; raises StashError where the head is not there."""
         with sigterm_as_notice(watch.receive, self._grace), interrupted_by(SIGHUP, SIGQUIT), watch:
             head = _reached(connect)
             try:

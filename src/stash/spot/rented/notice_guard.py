@@ -70,7 +70,7 @@ class NodeGuard:
         self._response = NoticeResponse(folder, grace, say)
 
     def run(self, watch: NoticeWatch) -> int:
-        """Until the command ends; its exit status, as a shell has it. Raises UserError if it cannot be started."""
+        """Wait until the command ends; return its exit status, as a shell has it. Raises UserError."""
         with sigterm_as_notice(watch.receive, self._grace), interrupted_by(signal.SIGHUP, signal.SIGQUIT), watch:
             process = started(self._command, {FOLDER: str(self._folder)})
             try:
@@ -97,12 +97,12 @@ def started(
 
 
 def status(process: subprocess.Popen[bytes]) -> int:
-    """Of one that has ended, as a shell has it."""
+    """The exit status of a process that has ended, as a shell has it."""
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Of a command that still runs: it is asked to, then made to."""
+    """End a command that still runs: ask it to, then kill it."""
     if process.poll() is None:
         process.terminate()
         try:

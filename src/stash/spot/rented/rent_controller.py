@@ -57,7 +57,7 @@ class RentPolicy(Protocol):
         """What the head says; the sentence that is worth showing beyond who comes and goes."""
 
     def looks(self) -> Mapping[str, ProgramWords]:
-        """What is looked at besides machines, by name."""
+        """What is watched besides machines, by name."""
 
     def on_look(self, name: str, printed: str) -> None:
         """What such a look has printed."""
@@ -110,7 +110,7 @@ class RentController:
         self._log = FollowedLog(self.backend.cell(_EVENTS).log)
 
     def run(self, open_leases: Sequence[OpenLease] = ()) -> FleetOutcome:
-        """To the loss, or to another end; whatever it is, nothing is left running that is not named in ``left``."""
+        """Train to the loss, or to another end; then nothing is left running that is not named in ``left``."""
         self._began = self._now
         try:
             self._take_on(open_leases)
@@ -301,7 +301,7 @@ class RentController:
             return f"--max-dollars {self.cap:g} is nearly spent"
         waiting = self.workers.changed or self._again is not None
         if not waiting and all(worker.state is MemberState.GONE for worker in self.workers.members.values()):
-            return "nobody is left, and nobody can be had"
+            return "no worker is left, and none can be had"
         return None
 
     def _beyond_cap(self) -> bool:
@@ -329,7 +329,7 @@ class RentController:
             self.say(f"what the head has left could not be fetched: {last}")
 
     def _release_all(self) -> None:
-        """End all leases, once nothing is being asked for any more: what comes later would be nobody's."""
+        """End all leases, once nothing is being asked for any more: what comes later would have no owner."""
         asking = [lease.removeprefix(f"{self.request.name}-") for lease in self.backend.leases]
         try:
             until = self._now + _ASKING_SECONDS

@@ -1,6 +1,6 @@
 """A plan, a job and a place as one request: what is wrong with it shows before anything is rented.
 
-Knows prices, dates, names and versions; asks nobody, and believes the plan in everything that it says of training.
+Knows prices, dates, names and versions; asks no service, and takes all that the plan says of training as given.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BUCKET = re.compile(r"(s3|gs|https|r2|cos|oci|nebius|cw|vastdata)://[\w.-]+(/[\
 
 
 def run_folder(plan: Path, work: Path) -> StudyFolder:
-    """``job.plan.json`` has ``job.run`` beside it."""
+    """The run's folder: ``job.run`` for ``job.plan.json``, in the same folder."""
     whole = plan.resolve()
     return StudyFolder(whole.with_name(f"{whole.name.split('.')[0]}.run"), work, "stash spot run")
 

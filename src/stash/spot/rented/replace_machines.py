@@ -40,7 +40,7 @@ class TrainingProgress:
 
     @classmethod
     def of(cls, printed: str) -> TrainingProgress | None:
-        """By what ``tasks.progress`` prints: how many updates, and the last of them; ``None`` of anything else."""
+        """Read what ``tasks.progress`` prints: how many updates, and the last of them; ``None`` of anything else."""
         count, _, rest = printed.partition("\n")
         if not count.strip().isdecimal():
             return None
@@ -75,7 +75,7 @@ class TrainingProgress:
 
 @dataclass
 class FleetPolicy:
-    """Of an asynchronous training: whenever a worker goes, the rest is planned again, by the loss so far."""
+    """Replaces workers of an asynchronous training: when one goes, the rest is planned again, by the loss so far."""
 
     request: FleetRequest
     progress: TrainingProgress = field(default_factory=TrainingProgress)
@@ -108,7 +108,7 @@ class FleetPolicy:
             refused=workers.cooling_now(on_demand=True),
         )
         found = replan(self.request.plan, situation)
-        left = "nobody trains"
+        left = "no worker trains"
         if found.seconds is not None and found.dollars is not None:
             left = f"about {format_seconds(found.seconds)} and ${found.dollars:.2f} to the loss"
         why = f"{found.why} ({left}; decided in {found.decided_seconds:.2f} s)"
@@ -143,7 +143,7 @@ class TrainedTime:
 
 @dataclass
 class GangPolicy:
-    """Of a synchronous script: whoever goes is replaced, one for one.
+    """Replaces nodes of a synchronous script, one for one.
 
     How far a script is is unknown: its work is what the plan expects, less the time that groups have trained, each
     counted by its share of the nodes, and only as far as it was saved. Lost work so counts as work again.
@@ -160,7 +160,7 @@ class GangPolicy:
         return {}
 
     def on_look(self, name: str, printed: str) -> None:
-        """Nothing is looked at."""
+        """Do nothing: there is nothing to watch."""
 
     def on_message(self, message: Mapping[str, Any]) -> str | None:
         self.trained.count(message)

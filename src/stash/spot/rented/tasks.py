@@ -4,7 +4,7 @@ The first machine, or machines, are one on-demand cluster, which takes itself do
 managed job of one node, on spot or on demand, as one of several restarts whole (skypilot #3907). Workers join by the
 head's private address. Knows SkyPilot's keys (docs.skypilot.co, YAML spec); starts nothing.
 
-Without its secrets nobody joins a run. They lie in its folder, for its owner alone, as a file of variables that
+Without its secrets no machine joins a run. They lie in its folder, for its owner alone, as a file of variables that
 SkyPilot reads (``--secret-file``): so they are in no command, task or journal. A later controller finds them there;
 they go once nothing is rented.
 """
@@ -208,7 +208,7 @@ def renew(file: Path, variables: Sequence[str]) -> None:
 
 
 def first_workers(request: RentRequest) -> list[WorkerType]:
-    """Of the plan, in its order."""
+    """The plan's workers, in its order."""
     chosen = request.plan.chosen
     workers = {} if chosen is None else chosen.workers
     return [request.kind(name) for name, count in workers.items() for _ in range(count)]

@@ -35,7 +35,7 @@ def wished(notice: Notice, name: str, now: float) -> dict[str, Any] | None:
 
 
 def append_wish(line: str) -> None:
-    """On the head: the file that it reads."""
+    """Append a wish, on the head, to the file that it reads."""
     with (Path.home() / HERE / "wishes.jsonl").open("a") as file:
         file.write(line + "\n")
 

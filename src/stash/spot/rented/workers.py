@@ -1,8 +1,8 @@
 """The workers of a run: asked for, submitted, training, about to go, gone; and what each of them is to be paid.
 
 Each is a managed job. SkyPilot would recover one that was preempted by itself, with the same type; here it is ended,
-and what comes instead is decided again. Every change is asked for in the background: nobody waits for a cloud while
-others are given notice.
+and what comes instead is decided again. Every change is asked for in the background: the run does not wait for a
+cloud while others are given notice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FAILURES = 2
 
 @dataclass(kw_only=True)
 class RentedWorker(FleetMember):
-    """One of them, by the name that the head has for it."""
+    """A rented worker, by the name that the head has for it."""
 
     submission: Submission
     asked: float
@@ -59,7 +59,7 @@ class RentedWorker(FleetMember):
 
 @dataclass
 class SpotWorkers:
-    """All of them."""
+    """All rented workers."""
 
     request: RentRequest
     backend: JobBackend
@@ -78,7 +78,7 @@ class SpotWorkers:
     """Of the last one that was asked for."""
 
     def staying(self, on_demand: bool | None = None) -> dict[str, int]:
-        """Those that are counted on, by type; of both kinds unless one is named."""
+        """Count the workers that are counted on, by type; of both kinds unless one is named."""
         return dict(Counter(str(each.type) for each in self.members.staying if on_demand in (None, each.on_demand)))
 
     def cooling_now(self, on_demand: bool) -> dict[str, float]:
@@ -90,7 +90,7 @@ class SpotWorkers:
 
     @property
     def join_seconds(self) -> float:
-        """From asking for a worker to its training: as measured, else as the pool has it."""
+        """Seconds from asking for a worker to its training: as measured, else as the pool has it."""
         return sum(self.joins) / len(self.joins) if self.joins else self.request.plan.pool.start_seconds
 
     @property
@@ -143,14 +143,14 @@ class SpotWorkers:
             self.joins.append(self._now - worker.asked)
 
     def noticed(self, name: str, seconds: float) -> None:
-        """It will be taken away: from now on it is not counted on."""
+        """Record that it will be taken away: from now on it is not counted on."""
         worker = self.members.notice(name, seconds, self._now)
         if worker is not None:
             self.say(f"{worker} will be taken away in {seconds:.0f} s")
             self._cool(worker)
 
     def withdrawn(self, name: str) -> None:
-        """It stays after all; what was rented for it stays, too, and counts in the next decision."""
+        """Record that it stays after all; what was rented for it stays, too, and counts in the next decision."""
         if self.members.withdraw(name, self._now) is not None:
             self.say(f"{name} stays: its notice was withdrawn")
 

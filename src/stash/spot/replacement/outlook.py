@@ -50,7 +50,7 @@ class MachineOffers:
     """$/h; infinite where unstated, or where it was refused lately."""
 
     def of(self, types: Integers) -> MachineOffers:
-        """Of these types alone."""
+        """The offers of these types alone."""
         return MachineOffers(self.kept[types], self.spot[types], self.cooling[types], self.on_demand[types])
 
 
@@ -71,7 +71,9 @@ def candidates(pool: FleetPool, offers: MachineOffers) -> tuple[Integers, Array]
     """(types that more is taken of, how many more: [fleet, such type]); the first fleet adds nothing."""
     room = np.maximum(np.array([float(kind.quota) for kind in pool.types]) - offers.kept, 0.0)
     hot, fixed = offers.cooling > 0, np.isfinite(offers.on_demand)
-    if not fixed.any():  # then nobody waits for a type to cool down: nothing would do instead if it was refused again
+    if (
+        not fixed.any()
+    ):  # then waiting for a type to cool down is no choice: nothing would do instead if it was refused again
         room[hot] = 0
     price = np.where(
         hot & fixed, offers.on_demand, np.where(hot, offers.spot, np.minimum(offers.spot, offers.on_demand))
@@ -227,12 +229,12 @@ class FleetAnswers:
 
 
 class FleetOutlook:
-    """Of survivors, the first of ``counts`` [fleet, type], and what they would be with more."""
+    """What survivors, the first of ``counts`` [fleet, type], can reach, and what they could with more."""
 
     def __init__(self, plan: FleetPlan, seen: FleetSituation, counts: Array) -> None:
         wish = FleetWish(plan.pool, plan.model, plan.loss, max(seen.seconds_left, 0.0), plan.confidence)
         present = counts.sum(axis=1) > 0
-        safe = np.where(present[:, None], counts, 1.0)  # a fleet of nobody has no pace; it is left out below
+        safe = np.where(present[:, None], counts, 1.0)  # an empty fleet has no pace; it is left out below
         pace = asynchronous(safe, _iterations(wish, safe) / _corrections(wish, seen), wish.samples)
         rate = np.where(present, pace.updates_per_second, 0.0)
         left = _left(plan, seen, pace, safe.sum(axis=1))
@@ -250,7 +252,7 @@ class FleetOutlook:
             self._room[1:] = (counts @ wish.vcpus <= plan.pool.most_vcpus)[1:]
 
     def last_moment(self, instead: Additions) -> float | None:
-        """Until when ``instead`` could be asked for to be in time within the money; ``None``: it is too late now.
+        """The last moment to ask for ``instead`` and be in time within the money; ``None``: it is too late now.
 
         T = t(F) + J · (1 − t(F) / t(S)), where t is what a fleet takes by itself from now on. Dollars grow with J
         too, or fall where what is added costs more than its work saves.

@@ -44,7 +44,7 @@ _MUCH_SOONER = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Replanning(RentDecision):
-    """Of a fleet."""
+    """What to rent for a fleet now."""
 
     in_time: bool
     affordable: bool
@@ -133,7 +133,7 @@ def _named(types: Sequence[str], had: Additions, at: int) -> _Chosen:
 
 def _why(chosen: _Chosen, in_time: bool, affordable: bool, finite: bool, dearer: bool) -> str:
     if not finite:
-        return "nobody is left, and nothing can be had now"
+        return "no worker is left, and no machine can be had now"
     parts = [
         _machines(chosen.spot, " on spot" if chosen.on_demand else ""),
         _machines(chosen.on_demand, " on demand"),
@@ -156,14 +156,14 @@ def _machines(added: Mapping[str, int], how: str = "") -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Successors(RentDecision):
-    """Of a gang."""
+    """What to rent for a gang now."""
 
     missing: int
-    """Nodes that nobody comes for yet."""
+    """Nodes that have no replacement yet."""
 
 
 def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
-    """For every node that is missing the planned type, else the cheapest other that is fast enough."""
+    """Replace every missing node by one of the planned type, else by the cheapest other that is fast enough."""
     planned = {} if plan.chosen is None else plan.chosen.workers
     lacking = _lacking(planned, seen.workers)
     slack = seen.seconds_left - seen.work_seconds - 2 * seen.join_seconds
@@ -173,7 +173,7 @@ def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
         return Successors(
             add={}, add_on_demand={}, missing=0, why=why, look_again_seconds=None, last_moment_seconds=in_time
         )
-    # Types that hold nobody up, the cheapest first.
+    # Types that delay no other, the cheapest first.
     slowest = min((kind.samples_per_second for kind in plan.pool.types if planned.get(kind.name)), default=0.0)
     fast = [kind for kind in plan.pool.types if kind.samples_per_second >= slowest and kind.dollars_per_hour > 0]
     able = sorted(fast, key=lambda kind: (kind.dollars_per_hour, kind.name))

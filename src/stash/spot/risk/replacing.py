@@ -40,7 +40,7 @@ class FleetSpeeds:
     full: float
 
     def of(self, counts: Array) -> Array:
-        """Of parts, [type, …], in the last dimensions' shape."""
+        """Speed of parts, [type, …], in the last dimensions' shape."""
         if self.table is not None:
             found: Array = self.table[tuple(counts.astype(int))]
             return found
@@ -48,7 +48,7 @@ class FleetSpeeds:
 
 
 def speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
-    """Of a fleet of ``workers``: (place of the type in the pool, how many)."""
+    """Speeds of every part of a fleet of ``workers``: (place of the type in the pool, how many)."""
     kinds = tuple(wish.pool.types[at].model_copy(update={"quota": count}) for at, count in workers)
     part = replace(wish, pool=wish.pool.model_copy(update={"types": kinds, "most_vcpus": None}))
     whole = tuple(count for _, count in workers)

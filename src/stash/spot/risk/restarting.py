@@ -93,7 +93,7 @@ def _delays(job: CheckpointedJob, rate: float, u: npt.NDArray[np.complex128]) ->
     a = rate + u
 
     def held(span: float) -> npt.NDArray[np.complex128]:
-        """That one attempt holds, without the u of its own time."""
+        """Probability that one attempt holds, without the u of its own time."""
         return np.full_like(u, math.exp(-rate * span))
 
     def lost(span: float) -> npt.NDArray[np.complex128]:
@@ -215,7 +215,7 @@ def mean_of(values: Array, independent: float) -> Interval:
 
 
 def share_of(happened: npt.NDArray[np.bool_], independent: float) -> Interval:
-    """In how many it ``happened``, as a fraction, and Wilson's 95 % interval (JASA 22, 1927): unknown below two."""
+    """The fraction that ``happened``, with Wilson's 95 % interval (JASA 22, 1927): unknown below two."""
     share, count = float(happened.mean()), min(independent, len(happened))
     if count < MIN_INDEPENDENT:
         return Interval(value=share, repetitions=len(happened))

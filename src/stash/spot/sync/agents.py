@@ -74,7 +74,7 @@ def torchrun(orders: SyncOrders, endpoint: str, run_id: str | None, processes: i
 
 
 def meeting(variables: Mapping[str, str]) -> ScriptMeeting | None:
-    """Of a process with these variables; ``None`` if it is no script that torchrun has started."""
+    """Find where a process with these variables meets; ``None`` if torchrun has not started it."""
     size = variables.get(_SIZE, "")
     if not size.isdecimal():
         return None
@@ -122,10 +122,10 @@ class TorchrunAgents:
         self._read: dict[str, int] = {}
 
     def start(self) -> None:
-        """Where they meet is there from now on; raises StashError."""
+        """Open the meeting point; raises StashError."""
         self._hosts.start()
         address = self._hosts.address(HEAD)
-        if isinstance(self._hosts, ThisMachine):  # in this process: nobody trains on once it was killed
+        if isinstance(self._hosts, ThisMachine):  # in this process: no rank trains on once it was killed
             self._store = store = meeting_store(address, 0)
             self._endpoint = f"{address}:{store.port}"
             return
@@ -138,7 +138,7 @@ class TorchrunAgents:
         self._endpoint = f"{address}:{PORT}"
 
     def begin(self) -> None:
-        """A new rendezvous: who is launched from now on meets nobody of before."""
+        """A new rendezvous: who is launched from now on meets none of the earlier nodes."""
         self._run = secrets.token_hex(4)
 
     def launch(self, name: str) -> None:
@@ -158,7 +158,7 @@ class TorchrunAgents:
         self._agents[name].terminate()
 
     def vanish(self, name: str) -> None:
-        """Its machine is gone, and all that ran there."""
+        """Take a machine away, and all that ran there."""
         self._hosts.lose(name)
         self.end(name)
 

@@ -1,8 +1,8 @@
-"""A checkpoint that is wanted at once: who hears of a notice asks for it, who saves answers, through two small files.
+"""A checkpoint that is wanted at once: who gets a notice asks for it, who saves answers, through two small files.
 
-Both lie in the checkpoints' folder, which all nodes see, or on each node's own disk, and who runs beside the script
+Both lie in the checkpoints' folder, which all nodes see, or on each node's own disk, and who runs next to the script
 keeps them alike (``$STASH_SPOT_NOTES``). A request is a word of its own and the answer repeats it, so
-that no two clocks are compared. Knows nothing of what is saved; must stay light, it lives beside training.
+that no two clocks are compared. Knows nothing of what is saved; must stay light, it runs while training does.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def notes(folder: Path) -> Path:
 
 
 def listen(folder: Path) -> None:
-    """From now on somebody looks for requests there.
+    """Declare that this process looks for requests there from now on.
 
     The file is there before anybody asks, and is written to, not replaced: a network file system shows that to
     whoever opens it, but may deny for half a minute that a new file exists.

@@ -54,7 +54,7 @@ class GangOrders:
 
 @dataclass
 class GroupWatch:
-    """For how long nodes may be there and not train together, and how often starting all of them again is tried."""
+    """How long nodes may be there and not train together, and how often starting all of them again is tried."""
 
     patience: float
     patience_each: float
@@ -71,11 +71,11 @@ class GroupWatch:
     """In a row."""
 
     def whole(self, now: float) -> None:
-        """All who are there train together."""
+        """Record that all who are there train together."""
         self.together, self.restarts = now, 0
 
     def too_few(self, now: float) -> None:
-        """Until a successor comes there is nothing to put together."""
+        """Record that there are too few nodes to train until a successor comes."""
         self.together = now
 
     def overdue(self, nodes: int, now: float) -> bool:
@@ -91,7 +91,7 @@ class GroupWatch:
         return self.failed is not None and now - self.failed > self.settle
 
     def restart(self, names: Iterable[str], now: float) -> float:
-        """All begin again; for how many seconds they were apart. Raises StashError if that was of no use already."""
+        """Restart all; return the seconds that they were apart. Raises StashError if that was of no use already."""
         self.restarts += 1
         if self.restarts > self.most_restarts:
             text = ", ".join(sorted(names))
@@ -193,7 +193,7 @@ class GroupMonitor:
             node.why = str(message["why"])
 
     def stop(self, now: float) -> None:
-        """All is to end, saved if that is possible."""
+        """End the whole group, saved if that is possible."""
         if self.phase is GroupPhase.ENDING:
             self._end(ENDED)
         elif self.phase is GroupPhase.RUNNING:

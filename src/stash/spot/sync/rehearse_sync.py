@@ -71,11 +71,11 @@ class SyncRehearsal:
 
     @property
     def setbacks(self) -> tuple[SyncSetback, ...]:
-        """In the order in which they happened."""
+        """The setbacks in the order in which they happened."""
         return tuple(sorted(self._open.values(), key=lambda each: each.at))
 
     def run(self, seconds: float) -> None:
-        """Until the script ends, or for so long at most; raises JobError if the script fails, StashError if no group
+        """Run until the script ends, or so long at most; raises JobError if the script fails, StashError if no group
         comes together.
         """
         try:

@@ -46,8 +46,8 @@ _LAST_SECONDS = 45.0
 
 
 def meeting_store(address: str, port: int) -> TCPStore:
-    """At one address (port 0: a free one): left to itself it would listen on all of them, and agents unpickle what
-    they find there.
+    """Open torch's store at one address (port 0: a free one): by itself it would listen on all of them, and agents
+    unpickle what they find there.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 

@@ -122,7 +122,7 @@ class ResumedTraining:
                 return False
             self._looked = now
             if checkpoint_request.asked(self._notes) in (None, self._answered):
-                return False  # nobody asks for a checkpoint that there is not yet
+                return False  # no new request for a checkpoint
         self.save(**state)
         return True
 

@@ -57,11 +57,11 @@ _ANSWER_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
 _CALLS = 512
 """That the coordinator holds at once: every worker may wait at the gate."""
 _MAX_WORKERS, _MORE_WORKERS = 2, 8
-"""Workers that a server lets connect at once, for each of the plan, and besides: successors come early."""
+"""Workers that a server lets connect at once, for each of the plan, and more: successors come early."""
 
 
 def run_secret() -> bytes:
-    """By which servers and workers know each other; raises UserError where there is none."""
+    """The secret by which servers and workers know each other; raises UserError where there is none."""
     found = os.environ.get(TOKEN)
     if not found:
         raise UserError(
@@ -88,7 +88,7 @@ class ServerActor:
         self._orders, self._number, self._lease_key = orders, number, lease_key
 
     def arrive(self) -> tuple[Address, int, tuple[str, ...]]:
-        """Its address, the version it goes on from, and what was wrong with newer checkpoints; raises UserError."""
+        """Return its address, its version, and what was wrong with newer checkpoints; raises UserError."""
         orders = self._orders
         _on_a_host_of_its_own()
         self._shard = ParameterShard(load_job(orders.job), self._number, len(orders.servers), orders.apply_seconds)

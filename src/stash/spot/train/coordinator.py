@@ -73,7 +73,7 @@ class NotFinite:
 
 
 class Coordinator:
-    """Of one training."""
+    """Coordinates one training."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Coordinator:
             self._gate.join(worker)
 
     def servers(self) -> tuple[Address, ...]:
-        """Where all servers are; waits while one of them is nowhere. None of them: it is over."""
+        """Give the addresses of all servers; waits while one of them has none. Empty: the training is over."""
         with self._changed:
             while any(address is None for address in self._addresses) and not self._stopped:
                 self._changed.wait(_LOOK_AGAIN)
@@ -159,7 +159,7 @@ class Coordinator:
         """Who computed what is not finite waits until another worker has tried the samples, if there is one."""
         if not self._held(worker):
             return
-        self._gate.leave(worker)  # nobody waits for it meanwhile
+        self._gate.leave(worker)  # no other worker waits for it meanwhile
         self._changed.notify_all()
         while self._held(worker) and not self._ends(worker):
             self._changed.wait(_LOOK_AGAIN)
@@ -183,7 +183,7 @@ class Coordinator:
         return lost
 
     def place(self, server: int, address: Address | None) -> None:
-        """Where a server is from now on; ``None``: nowhere, until its successor is."""
+        """Record the address of a server from now on; ``None``: it has none until its successor is there."""
         with self._changed:
             self._addresses[server] = address
             self._changed.notify_all()
@@ -196,7 +196,7 @@ class Coordinator:
                 self._changed.notify_all()
 
     def staying(self, worker: str) -> None:
-        """It is not leaving after all."""
+        """Record that it does not leave after all."""
         with self._changed:
             if worker in self._trainees:
                 self._trainees[worker].leaves = None

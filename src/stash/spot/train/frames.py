@@ -46,7 +46,7 @@ SILENCE_SECONDS = 12
 
 
 class FrameKind(enum.IntEnum):
-    """What a head announces."""
+    """What a head publishes."""
 
     PULL = 1
     """From a worker: send the parameters."""
@@ -144,7 +144,7 @@ class _Progress:
 
 
 def send_bytes(link: socket.socket, content: memoryview) -> None:
-    """All of it; raises TimeoutError as ``_Progress`` has it."""
+    """Send all of it; raises TimeoutError as ``_Progress`` has it."""
     sent, progress = 0, _Progress(link)
     while sent < len(content):
         count = link.send(content[sent:])

@@ -29,7 +29,7 @@ _POLL = 0.1
 _ARRIVAL_SECONDS = 300.0
 """After which a server that is still not there will not come."""
 _FIRST_UPDATES = 10
-"""That the slowest worker has time for, before nobody is believed to make one."""
+"""Updates that the slowest worker has time for, before it is concluded that no worker makes one."""
 SAVE_SECONDS = 600.0
 """That servers may take to write a large checkpoint at the end."""
 _PROVE_SECONDS = 40.0
@@ -78,7 +78,7 @@ class TrainingHead:
         """Until the first update, where workers are here and not yet to be rented."""
 
     def run(self) -> None:
-        """Until the training is over, however that comes about."""
+        """Run until the training is over, however that comes about."""
         for number, name in enumerate(self._servers):
             self._fleet.start_server(name, number)
         for place in self._orders.workers:
@@ -89,7 +89,7 @@ class TrainingHead:
             for wish in self._wishes.news():
                 self._grant(wish)
             self._follow()
-            if self._saving is not None:  # begun when it was time; nobody waits for a slow disk
+            if self._saving is not None:  # begun when it was time; training does not wait for a slow disk
                 self._take_saved(0.0)
             elif self._began is not None and time.monotonic() - self._saved >= self._orders.checkpoint_seconds:
                 self._begin_saving()
@@ -254,7 +254,7 @@ class TrainingHead:
         if self._stop:
             return "interrupted"
         if os.getppid() != self._parent:
-            return "nobody is left who started it"
+            return "the process that started it is gone"
         if orders.loss is not None and loss is not None and loss <= orders.loss:
             return "loss reached"
         if orders.updates is not None and self._count >= orders.updates:
@@ -292,7 +292,9 @@ class TrainingHead:
         applied = self._fleet.applied(self._servers) if len(self._addresses) == len(self._servers) else None
         books = dict(vars(self._fleet.ask("books")))
         if applied is None:
-            return books | {"wrong": books["wrong"] or "a server was missing at the end, so nobody could check them"}
+            return books | {
+                "wrong": books["wrong"] or "a server was missing at the end, so they could not be checked"
+            }
         missing = self._fleet.ask("reconcile", applied)
         if missing and books["wrong"] is None:
             books["wrong"] = f"{missing} samples count as done that some server never applied"

@@ -94,7 +94,7 @@ class DataLease:
 
 
 def lease_tag(key: bytes, worker: str, lease: DataLease) -> bytes:
-    """That a worker was given a lease."""
+    """Sign that a worker was given a lease."""
     return signature(key, worker.encode(), b"%d" % lease.start, b"%d" % lease.stop)
 
 
@@ -142,7 +142,7 @@ class LeaseLedger:
         return True
 
     def returned(self, worker: str, lease: DataLease) -> None:
-        """Its worker could not finish it; somebody else will."""
+        """Take back a lease that its worker could not finish; another worker will."""
         if self._out.get(lease) == worker:
             del self._out[lease]
             self._put_back([lease])
@@ -181,14 +181,14 @@ class LeaseLedger:
         return self._done.samples
 
     def audit(self) -> str | None:
-        """What is wrong with the books, if anything: a sample that nobody has, or that two have."""
+        """What is wrong with the books, if anything: a sample that no worker has, or that two have."""
         seen = Spans(self._done.ranges)
         for lease in (*self._out, *self._waiting):
             if seen.touches(lease.start, lease.stop):
                 return f"the samples {lease.start} to {lease.stop} are in the books twice"
             seen.add(lease.start, lease.stop)
         gaps = seen.gaps(self.issued)
-        return f"nobody has the samples {gaps[0][0]} to {gaps[0][1]}" if gaps else None
+        return f"no worker has the samples {gaps[0][0]} to {gaps[0][1]}" if gaps else None
 
     def _put_back(self, leases: list[DataLease]) -> None:
         self._waiting = sorted([*self._waiting, *leases])
@@ -207,14 +207,14 @@ def _held_by_all(applied: Sequence[Spans], end: int) -> Spans:
 class SspGate:
     """Stale-synchronous parallel training: a worker is at most ``bound`` updates ahead of the slowest one.
 
-    After Ho et al. (NeurIPS 2013). Without a bound it is asynchronous, and nobody ever waits. The clocks are the
-    gate's own: who joins begins where the slowest is, and who leaves holds nobody up.
+    After Ho et al. (NeurIPS 2013). Without a bound it is asynchronous, and no worker ever waits. The clocks are the
+    gate's own: who joins begins where the slowest is, and who leaves delays no other.
     """
 
     def __init__(self, bound: int | None) -> None:
         """``None`` is no bound; 0 lets all do their n-th update before any does its next."""
         if bound is not None and bound < 0:
-            raise ValueError(f"a bound of {bound} updates would let nobody train")
+            raise ValueError(f"a bound of {bound} updates would let no worker train")
         self.bound = bound
         self._clocks: dict[str, int] = {}
 

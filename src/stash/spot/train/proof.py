@@ -64,7 +64,7 @@ class SavedLoss:
 
     @property
     def document(self) -> dict[str, Any]:
-        """For the run's log: ``SavedModel`` of ``spot/records/runs.py``."""
+        """Write it for the run's log: ``SavedModel`` of ``spot/records/runs.py``."""
         sentence = (
             f"the saved model was loaded and gives a loss of {self.loss:.4g} on {self.evaluated_on}; "
             f"{self.reported:.4g} was reported while they were trained on"

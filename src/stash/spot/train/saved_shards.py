@@ -66,7 +66,7 @@ def newest(folder: Path, shard: int) -> StoredState | None:
 
 
 def read(path: Path) -> StoredState:
-    """One of them; raises UserError if it is not whole."""
+    """Read one shard; raises UserError if it is not whole."""
     try:
         with opened_regular(path) as file:
             line = file.readline(_LONGEST_HEAD)

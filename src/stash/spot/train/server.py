@@ -91,7 +91,7 @@ class ParameterShard:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """As they lie in a tray: parameters, then the model's buffers, which the last worker's replace."""
+        """The tensors in a tray's order: parameters, then the model's buffers, which the last worker's replace."""
         return [*self.parameters.values(), *self.buffers.values()]
 
     def take(self, lease: DataLease, tray: TensorBuffer, out: TensorBuffer) -> tuple[FrameKind, int]:

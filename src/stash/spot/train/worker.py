@@ -87,7 +87,7 @@ class SampleOrder:
 
 
 def batch_of(job: ElasticJob, data: Dataset[Any], samples: Iterable[int], device: torch.device) -> Any:
-    """Those samples of ``data`` as the job collates them, on ``device``."""
+    """Collate those samples of ``data`` as the job does, on ``device``."""
     from torch.utils.data import default_collate
 
     collate = job.collate or default_collate
@@ -231,7 +231,7 @@ class Trainer:
 
     @property
     def tensors(self) -> list[list[Tensor]]:
-        """Of each server, in its order."""
+        """The tensors of each server, in its order."""
         return [[*own, *rest] for own, rest in zip(self._parameters, self._buffers, strict=True)]
 
     def load(self, values: Sequence[Sequence[Tensor | None]]) -> None:

@@ -34,7 +34,7 @@ from stash.ui.charts.chart import (
 CURVES = ("contention", "network", "compute", "prep", "interconnect", "fetch", "transfer")
 """Colours that curves take in turn."""
 _MAX_TIPS = 1000
-"""Dots that say what they are when pointed at: with more, nobody can point at one."""
+"""Dots that have a tooltip: among more, no single one can be pointed at."""
 
 
 @dataclass(frozen=True)

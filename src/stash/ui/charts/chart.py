@@ -202,7 +202,7 @@ class Chart:
     name: str
     title: str
     caption: str
-    """What is to be seen in it; empty where that is said elsewhere."""
+    """What the chart shows, in a sentence; empty where the page says it elsewhere."""
     how: str
     """How to read it."""
     x: Axis

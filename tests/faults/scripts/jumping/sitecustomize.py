@@ -12,13 +12,13 @@ _real = time.time
 
 def _jumped() -> float:
     try:
-        told = os.open(os.environ["FAULTS_JUMP"], os.O_RDONLY)
+        jump = os.open(os.environ["FAULTS_JUMP"], os.O_RDONLY)
     except OSError:
         return _real()
     try:
-        kind, seconds = os.read(told, 99).decode().split()
+        kind, seconds = os.read(jump, 99).decode().split()
     finally:
-        os.close(told)
+        os.close(jump)
     return float(seconds) if kind == "stand" else _real() + float(seconds)
 
 

@@ -31,21 +31,21 @@ def test_a_user_without_namespaces_is_told_to_use_sudo(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         execute, "_KEEPER", ("sh", "-c", "echo 'unshare failed: Operation not permitted' >&2; exit 1")
     )
-    said = refused(Testbed(2), "a testbed needs root, or user namespaces")
-    assert "Operation not permitted" in said
-    assert said.endswith("run it with sudo")
+    sentence = refused(Testbed(2), "a testbed needs root, or user namespaces")
+    assert "Operation not permitted" in sentence
+    assert sentence.endswith("run it with sudo")
 
 
 def test_what_a_testbed_would_run_can_be_read_by_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(execute, "run", None)
     bed = Testbed(2, network="1gbit")
-    said = [step.describe() for step in bed.steps]
-    assert said[0] == f"ip netns add {bed.owner.switch}"
-    assert [line for line in said if line.startswith("ip netns add")][1:] == [
+    steps = [step.describe() for step in bed.steps]
+    assert steps[0] == f"ip netns add {bed.owner.switch}"
+    assert [line for line in steps if line.startswith("ip netns add")][1:] == [
         f"ip netns add {bed.owner.host(node)}" for node in (0, 1)
     ]
-    assert sum(" tbf rate 1000000000bit " in line for line in said) == 4
+    assert sum(" tbf rate 1000000000bit " in line for line in steps) == 4
 
 
 @pytest.mark.parametrize(("program", "package"), [("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")])

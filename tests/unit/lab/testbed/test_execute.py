@@ -26,8 +26,8 @@ def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path: Path)
 
 
 def test_a_clash_of_names_is_explained() -> None:
-    said = _explain(Step(("ip", "netns", "add", "stash-tb-x")), 'Cannot create namespace file "x": File exists')
-    assert "stash-tb-x exists already" in said
+    sentence = _explain(Step(("ip", "netns", "add", "stash-tb-x")), 'Cannot create namespace file "x": File exists')
+    assert "stash-tb-x exists already" in sentence
 
 
 def test_a_missing_program_is_named_with_its_package() -> None:

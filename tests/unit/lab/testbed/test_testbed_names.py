@@ -36,7 +36,7 @@ def test_what_a_living_process_owns_is_not_abandoned_and_what_a_dead_one_owned_i
     assert abandoned(name)
 
 
-def test_nobody_can_tell_whether_the_process_of_another_pid_namespace_lives() -> None:
+def test_whether_the_process_of_another_pid_namespace_lives_is_unknown() -> None:
     mine = next_owner()
     theirs = replace(mine, start=mine.start + 1, space=mine.space + 1).host(0)
     assert not abandoned(theirs)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from data_folder import fill
-from told_clock import Clock
+from manual_clock import Clock
 from torch import Tensor
 
 from stash.core import pagecache

@@ -38,6 +38,6 @@ def test_a_module_is_wrapped_once_and_right_after_it_was_executed(
     assert seen == [1]
 
 
-def test_what_nobody_asked_for_is_not_looked_at() -> None:
+def test_what_was_not_asked_for_is_not_looked_at() -> None:
     hook = boot.PostImport({"torch.later": "x:y"})
     assert hook.find_spec("json", None) is None

@@ -57,12 +57,12 @@ def test_a_loader_that_reads_nothing_shows_no_coldness() -> None:
 
 
 @pytest.mark.parametrize("resident", [0, SAMPLES])
-def test_without_counters_the_page_cache_alone_is_heard(resident: int) -> None:
+def test_without_counters_the_page_cache_alone_is_used(resident: int) -> None:
     alone = replace(COLD_READ, called=None, storage=None, resident=resident)
     assert (why_not_cold([alone]) is None) == (resident == 0)
 
 
-def test_where_residency_is_hidden_the_counters_alone_are_heard() -> None:
+def test_where_residency_is_hidden_the_counters_alone_are_used() -> None:
     hidden = replace(COLD_READ, pages=0)
     assert why_not_cold([hidden]) is None
     assert why_not_cold([replace(hidden, storage=0, heads=0)]) is not None

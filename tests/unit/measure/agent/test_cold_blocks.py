@@ -39,7 +39,7 @@ def test_a_warm_block_leaves_them_there(rank: OwnRank, tally: Tally, tmp_path: P
     assert counted(tally) == (FILES * PAGES, PAGES)
 
 
-def test_the_whole_folder_is_dropped_where_nobody_tells_what_is_opened(
+def test_the_whole_folder_is_dropped_where_it_is_unknown_what_is_opened(
     rank: OwnRank, tally: Tally, tmp_path: Path
 ) -> None:
     for path in (tmp_path / "data").iterdir():

@@ -115,7 +115,7 @@ def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_wh
 
     tally.set_mode(COLD)
     first, second, third = a_batch(tally, lambda: [read_a_page(number) for number in (3, 4, 5)])
-    # WHEN it is opened again THEN what was read stays, and its size is nobody's size of a sample
+    # WHEN it is opened again THEN what was read stays, and its size is no sample's size
     assert second > first
     assert third > first + 1
     assert (tally.totals()["files"], tally.totals()["bytes"]) == (3, 0)

@@ -88,13 +88,14 @@ def test_nothing_is_cut_where_the_rung_node_is_not_asked_for(tmp_path: Path) -> 
     assert ladder.parts == ()
 
 
-@pytest.mark.parametrize(("rungs", "said"), [(("node", "cluster"), True), (("node",), False)])
+@pytest.mark.parametrize(("rungs", "sentence"), [(("node", "cluster"), True), (("node",), False)])
 def test_where_interconnect_and_network_are_kept_apart_their_sum_is_what_is_certain(
-    tmp_path: Path, rungs: tuple[str, ...], said: bool
+    tmp_path: Path, rungs: tuple[str, ...], sentence: bool
 ) -> None:
     _, _, published = chosen(leader(tmp_path, rungs=rungs), introduced(groups=(EVEN,)))
     assert (
-        any("only the sum of interconnect and network" in m.text for m in published if isinstance(m, Noted)) is said
+        any("only the sum of interconnect and network" in m.text for m in published if isinstance(m, Noted))
+        is sentence
     )
 
 

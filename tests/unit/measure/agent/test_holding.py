@@ -80,7 +80,7 @@ def test_a_file_that_only_a_worker_holds_is_known(tally: Tally, tmp_path: Path) 
     with worker(tally, tmp_path / "data" / "1.bin", answers=True):
         tally.set_mode(COLD)
         assert reads.let_go_everywhere(tally) == [str(tmp_path / "data" / "1.bin")]
-    # and nobody waits for one that has ended
+    # and no rank waits for one that has ended
     tally.set_mode(COLD)
     assert reads.let_go_everywhere(tally) == []
 

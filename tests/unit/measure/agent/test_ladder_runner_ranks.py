@@ -62,4 +62,4 @@ def test_a_trainer_that_comes_second_and_knows_nothing_of_the_first_trains_on_un
     assert not second.runner.listens
     assert not second.runner.has_drifted()
     assert second.left == []
-    assert given.files.besides() == 1
+    assert given.files.extras() == 1

@@ -148,7 +148,7 @@ def test_rows_beyond_the_table_are_summed_in_one() -> None:
     assert short[0]["shapes"] == "29"
     for field in ("calls", "bytes"):
         assert sum(row[field] for row in short) == sum(row[field] for row in whole)
-    assert short[-1]["flops"] is None  # of additions nobody counts any
+    assert short[-1]["flops"] is None  # additions are not counted
 
 
 def test_counting_leaves_results_and_random_numbers_alone() -> None:

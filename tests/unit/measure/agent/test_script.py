@@ -83,7 +83,7 @@ def test_the_listener_knows_of_every_save(listener: Recorder):
     assert listener.events == ["saved", "saved"]
 
 
-def test_replicas_that_drifted_stay_drifted_when_nobody_listens_any_more(listener: Recorder):
+def test_replicas_that_drifted_stay_drifted_when_no_listener_is_left(listener: Recorder):
     listener.drifted, listener.listens = True, False
     assert script.saves_drifted()
     assert script.drifted()

@@ -65,10 +65,10 @@ def test_an_interpreter_of_another_environment_gets_the_agent_and_no_path_to_sta
 
 @pytest.mark.parametrize("name", ["sitecustomize", "usercustomize"])
 @pytest.mark.parametrize(
-    ("does", "said"), [("raise RuntimeError('of the user')", "of the user"), ("print('hello')", "hello")]
+    ("does", "sentence"), [("raise RuntimeError('of the user')", "of the user"), ("print('hello')", "hello")]
 )
 def test_a_customisation_of_the_users_own_does_what_it_does_without_stash(
-    name: str, does: str, said: str, installed: Path, orders: Path, tmp_path: Path
+    name: str, does: str, sentence: str, installed: Path, orders: Path, tmp_path: Path
 ) -> None:
     own = tmp_path / "own"
     own.mkdir()
@@ -78,4 +78,4 @@ def test_a_customisation_of_the_users_own_does_what_it_does_without_stash(
     )
     done = looked(installed, orders, own)
     assert "agent True" in done.stdout
-    assert (said in done.stdout + done.stderr) is (said in plain.stdout + plain.stderr)
+    assert (sentence in done.stdout + done.stderr) is (sentence in plain.stdout + plain.stderr)

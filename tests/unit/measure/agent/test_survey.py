@@ -108,7 +108,7 @@ def test_without_ddp_parameters_are_numbered_as_the_optimizer_has_them():
     assert (facts["parameters"], facts["parameter_bytes"], facts["precision"]) == (3, 12, "float32")
 
 
-def test_parameters_that_nobody_saw_are_unknown():
+def test_parameters_that_were_not_seen_are_unknown():
     facts = survey.workload_facts(SimpleNamespace(param_groups=[]))
     assert (facts["parameters"], facts["parameter_bytes"], facts["precision"]) == (None, None, None)
 

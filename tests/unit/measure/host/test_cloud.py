@@ -50,7 +50,7 @@ class Service:
         ("container-cgroup-v1", None, None, None),
     ],
 )
-def test_the_firmware_names_the_cloud_and_nobody_is_asked(
+def test_the_firmware_names_the_cloud_and_no_service_is_asked(
     tmp_path: Path, name: str, cloud: str | None, instance: str | None, source: str | None
 ) -> None:
     host = known(tmp_path, name)  # asking fails the test
@@ -63,7 +63,7 @@ def test_only_amazons_product_names_are_instance_types(tmp_path: Path) -> None:
     assert describe(Path("/"), sources=sources(tmp_path, description)).instance is None
 
 
-def test_what_the_user_says_is_believed_and_nobody_is_asked(tmp_path: Path) -> None:
+def test_what_the_user_says_is_believed_and_no_service_is_asked(tmp_path: Path) -> None:
     host = known(tmp_path, "gcp-a2-highgpu-8g", instance="a2-highgpu-8g", ask_metadata=True)
     assert (host.cloud, host.instance, host.instance_source) == ("gcp", "a2-highgpu-8g", "given")
     assert known(tmp_path / "own", "dell-lost-gpu", instance="my-box").instance == "my-box"
@@ -110,7 +110,7 @@ def test_aws_is_asked_for_a_token_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["dell-lost-gpu", "vm-cgroup-v2", "container-cgroup-v1", "aws-g4dn.xlarge"])
-def test_without_evidence_or_need_nobody_is_asked_even_if_allowed(tmp_path: Path, name: str) -> None:
+def test_without_evidence_or_need_no_service_is_asked_even_if_allowed(tmp_path: Path, name: str) -> None:
     service = Service(token="x", instance="trap")
     assert known(tmp_path, name, fetch=service, ask_metadata=True).instance != "trap"
     assert service.asked == []
@@ -208,8 +208,8 @@ def test_redirected_late_and_missing_answers_are_errors_of_the_system(service_ur
         cloud.over_http(f"{service_url}/moved", {}, "GET", 5.0)
     with pytest.raises(TimeoutError):
         cloud.over_http(f"{service_url}/late", {}, "GET", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
     with pytest.raises(OSError, match="refused"):
         cloud.over_http(f"http://127.0.0.1:{port}/", {}, "GET", 5.0)
 

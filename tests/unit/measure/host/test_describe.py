@@ -45,9 +45,9 @@ def test_without_a_driver_there_are_no_gpus(monkeypatch: Any) -> None:
 
 def test_a_machine_without_any_files_is_unknown_and_no_error(tmp_path: Path) -> None:
     host = describe(Path("/nowhere"), sources=Sources(root=tmp_path, nvml=RecordedNvml(None)))
-    said = host.model_dump(exclude_defaults=True)
-    assert said.pop("hostname") == socket.gethostname()
-    assert said == {"disks": ({"path": "/nowhere"},)}
+    fields = host.model_dump(exclude_defaults=True)
+    assert fields.pop("hostname") == socket.gethostname()
+    assert fields == {"disks": ({"path": "/nowhere"},)}
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xff\xfe\x00 : \n -1 max x=y\n", b"-1", b"7" * 30, b": - - :"])

@@ -101,7 +101,7 @@ def test_sixteen_k80_share_pci_express_and_have_no_nvlink(tmp_path: Path) -> Non
     assert (route(host, 0, 7).kind, route(host, 7, 8).kind) == ("host bridge", "system")
 
 
-def test_lanes_to_switches_that_a_virtual_machine_does_not_see_lead_nobody_knows_where(tmp_path: Path) -> None:
+def test_lanes_to_switches_that_a_virtual_machine_does_not_see_lead_to_unknown_ends(tmp_path: Path) -> None:
     host = known(tmp_path, "gcp-a2-highgpu-8g")
     assert {gpu.nvlinks for gpu in host.gpus} == {12}
     assert {gpu.nvlink_bytes_per_second for gpu in host.gpus} == {300e9}

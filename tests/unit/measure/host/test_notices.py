@@ -1,4 +1,4 @@
-"""Notices by fake metadata services on loopback, and by SIGTERM: heard once, in time, and never made up."""
+"""Notices by fake metadata services on loopback, and by SIGTERM: received once, in time, and never made up."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from http_serving import serving
 
 from stash.measure.host.cloud import answer_over_http
 from stash.measure.host.notices import (
-    Announcement,
     AwsNotices,
     AzureNotices,
     GcpNotices,
     Notice,
     NoticeWatch,
+    PendingEvent,
     news,
     services,
     sigterm_as_notice,
@@ -88,14 +88,14 @@ def iso(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def test_aws_announces_nothing_by_404_then_the_end_two_minutes_ahead(service: Service) -> None:
+def test_aws_reports_nothing_by_404_then_the_end_two_minutes_ahead(service: Service) -> None:
     service.answer = amazon = Amazon()
     aws = AwsNotices(answer_over_http, clock, service.base)
     assert aws.ask() == {}
     amazon.documents["spot/instance-action"] = json.dumps({"action": "terminate", "time": iso(NOW + 120)})
-    assert aws.ask() == {"action": Announcement("revoked", "aws", iso(NOW + 120), NOW + 120)}
+    assert aws.ask() == {"action": PendingEvent("revoked", "aws", iso(NOW + 120), NOW + 120)}
     amazon.documents["events/recommendations/rebalance"] = json.dumps({"noticeTime": iso(NOW - 1)})
-    assert aws.ask()["rebalance"] == Announcement("at risk", "aws rebalance", iso(NOW - 1), None)
+    assert aws.ask()["rebalance"] == PendingEvent("at risk", "aws rebalance", iso(NOW - 1), None)
     assert [path for method, path in service.asked if method == "PUT"] == ["/latest/api/token"]
 
 
@@ -127,7 +127,7 @@ def test_a_malformed_answer_is_no_notice(service: Service, text: str) -> None:
 def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(service: Service) -> None:
     service.answer = amazon = Amazon()
     amazon.documents["spot/instance-action"] = '{"action": "terminate", "time": "soon"}'
-    assert AwsNotices(answer_over_http, clock, service.base).ask()["action"] == Announcement(
+    assert AwsNotices(answer_over_http, clock, service.base).ask()["action"] == PendingEvent(
         "revoked", "aws", "soon", None
     )
 
@@ -154,7 +154,7 @@ def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service) 
     gcp = GcpNotices(answer_over_http, clock, service.base)
     assert gcp.ask() == {}
     threading.Timer(0.1, preempted.set).start()
-    assert gcp.ask() == {"preempted": Announcement("revoked", "gcp", "TRUE", NOW + 30)}
+    assert gcp.ask() == {"preempted": PendingEvent("revoked", "gcp", "TRUE", NOW + 30)}
 
 
 def test_gcp_without_an_etag_is_asked_again_not_waited_for(service: Service) -> None:
@@ -192,7 +192,7 @@ def test_azure_waits_for_its_first_answer_only(service: Service) -> None:
     service.answer = azure = Azure(slow=0.3)
     asked = AzureNotices(answer_over_http, clock, service.base)
     azure.events = [event()]
-    assert asked.ask() == {"e1": Announcement("revoked", "azure", formatdate(NOW + 30, usegmt=True), NOW + 30)}
+    assert asked.ask() == {"e1": PendingEvent("revoked", "azure", formatdate(NOW + 30, usegmt=True), NOW + 30)}
     impatient = AzureNotices(answer_over_http, clock, service.base, first_seconds=0.05)
     azure.slow = 0.5
     with pytest.raises(TimeoutError):
@@ -205,7 +205,7 @@ def test_of_azures_events_those_count_that_end_this_machine(service: Service) ->
     azure.events = [event(machine="worker_2"), event("Freeze"), "nonsense", {"EventId": "e2"}]
     assert asked.ask() == {}
     azure.events = [event(EventStatus="Started", NotBefore="")]
-    assert asked.ask() == {"e1": Announcement("revoked", "azure", "Started", NOW)}
+    assert asked.ask() == {"e1": PendingEvent("revoked", "azure", "Started", NOW)}
     azure.events = [event(NotBefore="tomorrow")]
     assert asked.ask()["e1"].deadline is None
     azure.events = None
@@ -214,10 +214,10 @@ def test_of_azures_events_those_count_that_end_this_machine(service: Service) ->
 
 
 def test_a_notice_that_is_withdrawn_is_taken_back_and_another_time_is_news() -> None:
-    first = {"e1": Announcement("revoked", "azure", "12:00", 30.0)}
+    first = {"e1": PendingEvent("revoked", "azure", "12:00", 30.0)}
     assert list(news({}, first, 1.0)) == [Notice("revoked", 1.0, 30.0, "azure")]
     assert list(news(first, {"e1": first["e1"]._replace(deadline=30.4)}, 2.0)) == []
-    later = {"e1": Announcement("revoked", "azure", "12:10", 630.0)}
+    later = {"e1": PendingEvent("revoked", "azure", "12:10", 630.0)}
     assert list(news(first, later, 3.0)) == [Notice("revoked", 3.0, 630.0, "azure")]
     assert list(news(later, {}, 4.0)) == [Notice("withdrawn", 4.0, None, "azure")]
 
@@ -239,7 +239,7 @@ def test_only_the_cloud_that_the_firmware_names_is_asked(
     (tmp_path / "sys/class/dmi/id" / field).write_text(value)
 
     def never(*words: object) -> None:
-        raise AssertionError("nobody may be asked while looking who can be")
+        raise AssertionError("no service may be asked while looking which can be")
 
     assert [each.name for each in services(tmp_path, never)] == ([] if name is None else [name])  # type: ignore[arg-type]
 
@@ -252,18 +252,18 @@ class Scripted:
     def __init__(self, *says: object) -> None:
         self.says = list(says)
 
-    def ask(self) -> dict[str, Announcement]:
-        said = self.says.pop(0) if len(self.says) > 1 else self.says[0]
-        if isinstance(said, Exception):
-            raise said
-        return said  # type: ignore[return-value]
+    def ask(self) -> dict[str, PendingEvent]:
+        pending = self.says.pop(0) if len(self.says) > 1 else self.says[0]
+        if isinstance(pending, Exception):
+            raise pending
+        return pending  # type: ignore[return-value]
 
 
 def test_a_watch_tells_each_notice_once_and_a_failed_question_takes_nothing_back() -> None:
-    gone = {"a": Announcement("revoked", "aws", "soon", 9.0)}
+    gone = {"a": PendingEvent("revoked", "aws", "soon", 9.0)}
     with NoticeWatch([Scripted({}, gone, gone, OSError("no route"), ValueError("{"), gone, {})], clock) as watch:
-        heard = [watch.next(5), watch.next(5), watch.next(0.05)]
-    assert heard == [Notice("revoked", NOW, 9.0, "aws"), Notice("withdrawn", NOW, None, "aws"), None]
+        notices = [watch.next(5), watch.next(5), watch.next(0.05)]
+    assert notices == [Notice("revoked", NOW, 9.0, "aws"), Notice("withdrawn", NOW, None, "aws"), None]
 
 
 def test_who_does_not_answer_is_named_with_the_reason_until_it_does() -> None:

@@ -34,24 +34,24 @@ CRASH = (
 )
 
 
-def said(output="", crashes=(), code=1, steps=None, batch=None, silent=(), left=None):
+def diagnosis_of(output="", crashes=(), code=1, steps=None, batch=None, silent=(), left=None):
     return diagnose(Evidence(code, crashes, output, steps or {}, "train.py", batch, silent, left))
 
 
 def test_a_ranks_own_traceback_is_shown_and_its_last_line_is_the_sentence():
-    found = said(torchruns_report(root=(0, 1), other=(1, -15)), crashes=[CRASH], steps={0: 0, 1: 0})
+    found = diagnosis_of(torchruns_report(root=(0, 1), other=(1, -15)), crashes=[CRASH], steps={0: 0, 1: 0})
     assert found.own_words == CRASH
     assert found.sentence == "train.py failed before its first training step: ValueError: no such layer"
 
 
 def test_a_traceback_only_in_the_output_is_found_before_the_launchers():
-    found = said(CRASH + TORCHRUN.replace("exitcode  : -9", "exitcode  : 1"), steps={0: 12})
+    found = diagnosis_of(CRASH + TORCHRUN.replace("exitcode  : -9", "exitcode  : 1"), steps={0: 12})
     assert "ValueError: no such layer" in found.sentence
     assert "after 12 training steps" in found.sentence
 
 
 def test_a_killed_rank_is_named_as_the_root_cause_and_not_the_ranks_that_were_ended_after_it():
-    assert said(TORCHRUN, steps={0: 9, 1: 9}).sentence.startswith("rank 1 of train.py was ended by SIGKILL")
+    assert diagnosis_of(TORCHRUN, steps={0: 9, 1: 9}).sentence.startswith("rank 1 of train.py was ended by SIGKILL")
 
 
 SURVIVOR = (
@@ -61,8 +61,8 @@ SURVIVOR = (
 SURVIVOR_FIRST = torchruns_report(root=(0, 1), other=(1, -9))
 
 
-def test_a_killed_rank_outranks_the_survivor_who_noticed_even_if_that_one_was_heard_first():
-    found = said(SURVIVOR + SURVIVOR_FIRST, crashes=[SURVIVOR], steps={0: 9, 1: 8})
+def test_a_killed_rank_outranks_the_survivor_who_noticed_even_if_that_one_reported_first():
+    found = diagnosis_of(SURVIVOR + SURVIVOR_FIRST, crashes=[SURVIVOR], steps={0: 9, 1: 8})
     assert found.sentence.startswith("rank 1 of train.py was ended by SIGKILL")
     assert found.own_words == ""
 
@@ -78,67 +78,68 @@ PASSED_ON = SPAWN + (
 
 
 def test_a_rank_of_mp_spawn_that_was_killed_is_named():
-    assert said(crashes=[KILLED_IN_SPAWN], steps={0: 9}).sentence == (
+    assert diagnosis_of(crashes=[KILLED_IN_SPAWN], steps={0: 9}).sentence == (
         "rank 1 of train.py was ended by SIGKILL (killed, or out of memory) after 9 training steps"
     )
 
 
-def test_so_it_is_where_the_parent_heard_of_the_survivor_first():
-    found = said(crashes=[PASSED_ON], steps={0: 9, 1: 9}, silent=[0, 1])
+def test_so_it_is_where_the_parent_learned_of_the_survivor_first():
+    found = diagnosis_of(crashes=[PASSED_ON], steps={0: 9, 1: 9}, silent=[0, 1])
     assert found.sentence.startswith("rank 1 of train.py ended without a word after 9 training steps, most likely by")
 
 
 def test_without_any_launchers_report_the_rank_that_said_nothing_is_named():
-    assert said(crashes=[SURVIVOR], silent=[1]).sentence.startswith("rank 1 of train.py ended without a word")
-    several = said(crashes=[SURVIVOR], silent=[1, 3]).sentence
+    assert diagnosis_of(crashes=[SURVIVOR], silent=[1]).sentence.startswith("rank 1 of train.py ended without a word")
+    several = diagnosis_of(crashes=[SURVIVOR], silent=[1, 3]).sentence
     assert several.startswith("one of the ranks 1 and 3 of train.py ended without a word")
 
 
 def test_ranks_that_said_nothing_are_not_blamed_for_anothers_exception():
-    assert "ValueError: no such layer" in said(crashes=[CRASH], silent=[1]).sentence
-    assert "ValueError: no such layer" in said(crashes=[SURVIVOR, CRASH], silent=[2]).sentence
+    assert "ValueError: no such layer" in diagnosis_of(crashes=[CRASH], silent=[1]).sentence
+    assert "ValueError: no such layer" in diagnosis_of(crashes=[SURVIVOR, CRASH], silent=[2]).sentence
 
 
 def test_a_node_that_was_ended_in_order_is_named_by_those_that_lost_their_connection_to_it():
-    found = said(crashes=[SURVIVOR], steps={0: 9}, left=(1, "10.0.0.2"))
+    found = diagnosis_of(crashes=[SURVIVOR], steps={0: 9}, left=(1, "10.0.0.2"))
     assert found.sentence == (
         "train.py was ended on node 1 (10.0.0.2) after 9 training steps: what is printed there says why"
     )
     assert found.own_words == ""
-    assert "ValueError: no such layer" in said(crashes=[CRASH], left=(1, "10.0.0.2")).sentence
+    assert "ValueError: no such layer" in diagnosis_of(crashes=[CRASH], left=(1, "10.0.0.2")).sentence
 
 
 def test_a_shells_word_for_a_signal_is_translated():
     assert (
-        "exit code 137 (what a shell says of SIGKILL (killed, or out of memory))" in said("Killed", code=137).sentence
+        "exit code 137 (what a shell says of SIGKILL (killed, or out of memory))"
+        in diagnosis_of("Killed", code=137).sentence
     )
-    assert "exit code 3 before" in said("no", code=3).sentence
+    assert "exit code 3 before" in diagnosis_of("no", code=3).sentence
 
 
 def test_an_exception_that_is_not_about_a_lost_peer_is_the_cause_whatever_became_of_the_others():
-    assert "ValueError: no such layer" in said(SURVIVOR_FIRST, crashes=[CRASH], steps={0: 9}).sentence
+    assert "ValueError: no such layer" in diagnosis_of(SURVIVOR_FIRST, crashes=[CRASH], steps={0: 9}).sentence
 
 
 def test_a_lost_connection_is_the_cause_where_no_rank_was_killed():
     ended_by_torchrun = SURVIVOR_FIRST.replace("-9", "-15")
-    assert "Connection closed by peer" in said(ended_by_torchrun, crashes=[SURVIVOR], steps={0: 9}).sentence
+    assert "Connection closed by peer" in diagnosis_of(ended_by_torchrun, crashes=[SURVIVOR], steps={0: 9}).sentence
 
 
 def test_a_rank_that_exits_is_named_with_its_code_where_the_others_only_noticed():
     report = torchruns_report(root=(1, 1), other=(0, 5))
-    found = said(SURVIVOR + report, crashes=[SURVIVOR], steps={0: 5, 1: 5}, silent=[0])
+    found = diagnosis_of(SURVIVOR + report, crashes=[SURVIVOR], steps={0: 5, 1: 5}, silent=[0])
     assert found.sentence.startswith("rank 0 of train.py ended with exit code 5 after 5 training steps; the others")
 
 
 def test_a_script_that_exits_is_not_taken_for_the_rank_that_torchrun_ended_because_of_it():
     exits = TORCHRUN.replace("exitcode  : -9", "exitcode  : 3")
-    found = said("no more data\n" + exits, steps={0: 4})
+    found = diagnosis_of("no more data\n" + exits, steps={0: 4})
     assert found.sentence == "train.py ended with exit code 3 after 4 training steps"
     assert found.own_words == "no more data"
 
 
 def test_each_rank_of_a_report_keeps_its_own_exit_code():
-    assert said(SURVIVOR_FIRST.replace("-9", "3"), steps={0: 1}).sentence.startswith(
+    assert diagnosis_of(SURVIVOR_FIRST.replace("-9", "3"), steps={0: 1}).sentence.startswith(
         "train.py ended with exit code 1"
     )
 
@@ -154,18 +155,22 @@ def test_each_rank_of_a_report_keeps_its_own_exit_code():
     ],
 )
 def test_common_failures_come_with_what_to_do(words, sentence):
-    assert sentence in said(crashes=[f"Traceback (most recent call last):\n  x\n{words}\n"], batch=64).sentence
+    assert (
+        sentence in diagnosis_of(crashes=[f"Traceback (most recent call last):\n  x\n{words}\n"], batch=64).sentence
+    )
 
 
 def test_a_users_mistake_told_by_a_workload_is_passed_on_as_one():
-    found = said("error: /data holds 3 samples, too few\n" + TORCHRUN.replace("-9", "2"))
+    found = diagnosis_of("error: /data holds 3 samples, too few\n" + TORCHRUN.replace("-9", "2"))
     assert found.users_mistake
     assert found.sentence == "/data holds 3 samples, too few"
 
 
 def test_a_killed_rank_that_torchrun_saw_first_is_the_cause_whatever_a_survivor_makes_of_it():
     wrapped = CRASH.replace("no such layer", "training failed, see the log")
-    assert "rank 1 of train.py was ended by SIGKILL" in said(TORCHRUN, crashes=[wrapped], steps={0: 9}).sentence
+    assert (
+        "rank 1 of train.py was ended by SIGKILL" in diagnosis_of(TORCHRUN, crashes=[wrapped], steps={0: 9}).sentence
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +179,9 @@ def test_a_killed_rank_that_torchrun_saw_first_is_the_cause_whatever_a_survivor_
 )
 def test_so_it_is_whatever_words_the_survivor_has_for_it(noticed):
     survivor = SURVIVOR.replace("RuntimeError: [../third_party", f"{noticed} [..")
-    assert said(SURVIVOR_FIRST, crashes=[survivor], steps={0: 9}).sentence.startswith("rank 1 of train.py was ended")
+    assert diagnosis_of(SURVIVOR_FIRST, crashes=[survivor], steps={0: 9}).sentence.startswith(
+        "rank 1 of train.py was ended"
+    )
 
 
 HINTS = [
@@ -187,10 +194,14 @@ HINTS = [
 
 @pytest.mark.parametrize("hint", HINTS)
 def test_a_hint_that_is_printed_is_not_the_failure(hint):
-    assert said(f"{hint}\n", code=3).sentence == "train.py ended with exit code 3 before its first training step"
-    assert said(f"{hint}\n{CRASH}").sentence.endswith("ValueError: no such layer")
-    assert said(crashes=[CRASH.replace("no such layer", hint)]).sentence.endswith(f"ValueError: {hint}")
-    assert said(crashes=[CRASH.replace("f()", f"raise ValueError({hint!r})")]).sentence.endswith("no such layer")
+    assert (
+        diagnosis_of(f"{hint}\n", code=3).sentence == "train.py ended with exit code 3 before its first training step"
+    )
+    assert diagnosis_of(f"{hint}\n{CRASH}").sentence.endswith("ValueError: no such layer")
+    assert diagnosis_of(crashes=[CRASH.replace("no such layer", hint)]).sentence.endswith(f"ValueError: {hint}")
+    assert diagnosis_of(crashes=[CRASH.replace("f()", f"raise ValueError({hint!r})")]).sentence.endswith(
+        "no such layer"
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,13 +217,16 @@ def test_a_hint_that_is_printed_is_not_the_failure(hint):
     ],
 )
 def test_a_job_that_could_only_print_its_error_is_understood(words):
-    assert "ran out of memory before its first training step; try --batch 4" in said(words, code=1, batch=8).sentence
+    assert (
+        "ran out of memory before its first training step; try --batch 4"
+        in diagnosis_of(words, code=1, batch=8).sentence
+    )
 
 
 def test_a_time_out_after_steps_were_taken_is_no_meeting_that_failed():
     timed_out = CRASH.replace("ValueError: no such layer", "RuntimeError: timed out waiting for the store")
-    assert "did not find each other" in said(crashes=[timed_out]).sentence
-    assert "timed out waiting" in said(crashes=[timed_out], steps={0: 9}).sentence
+    assert "did not find each other" in diagnosis_of(crashes=[timed_out]).sentence
+    assert "timed out waiting" in diagnosis_of(crashes=[timed_out], steps={0: 9}).sentence
 
 
 @pytest.mark.timeout(60)  # matching that was quadratic took minutes of each
@@ -229,16 +243,18 @@ def test_a_time_out_after_steps_were_taken_is_no_meeting_that_failed():
     ],
 )
 def test_any_log_is_read_at_once(log):
-    assert "train.py" in said(log, steps={0: 1}).sentence
-    assert "train.py" in said(crashes=[log], steps={0: 1}).sentence
+    assert "train.py" in diagnosis_of(log, steps={0: 1}).sentence
+    assert "train.py" in diagnosis_of(crashes=[log], steps={0: 1}).sentence
 
 
 def test_a_crash_without_a_word_is_none():
-    assert said(crashes=["\n \n"]).sentence == "train.py ended with exit code 1 before its first training step"
+    assert (
+        diagnosis_of(crashes=["\n \n"]).sentence == "train.py ended with exit code 1 before its first training step"
+    )
 
 
 def test_a_long_message_is_cut_in_the_sentence_and_whole_below_it():
-    found = said(crashes=[CRASH.replace("no such layer", "x" * 5_000)])
+    found = diagnosis_of(crashes=[CRASH.replace("no such layer", "x" * 5_000)])
     assert len(found.sentence) < 1_000
     assert "x" * 5_000 in found.own_words
 
@@ -255,13 +271,13 @@ def test_a_long_message_is_cut_in_the_sentence_and_whole_below_it():
     ],
 )
 def test_shared_memory_that_is_missing_or_full_is_named(error):
-    found = said(crashes=[f"Traceback (most recent call last):\n{error}\n"])
+    found = diagnosis_of(crashes=[f"Traceback (most recent call last):\n{error}\n"])
     assert "could not use shared memory before its first training step: /dev/shm is missing" in found.sentence
 
 
 def test_a_wrong_option_is_in_the_sentence():
     output = "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --nope\n"
-    found = said(output, code=2)
+    found = diagnosis_of(output, code=2)
     assert found.sentence == (
         "train.py ended with exit code 2 before its first training step: unrecognized arguments: --nope"
     )

@@ -26,7 +26,7 @@ SETTINGS = Settings(precision=0.02, budget_seconds=60, rungs=("solo", "cold"), i
 JOB = Workload(command=("train.py",), name="train.py")
 
 
-def told(*messages, offset=0, gathered=None):
+def gathered_from(*messages, offset=0, gathered=None):
     gathered = gathered or Gathered()
     for message in messages:
         gathered.take(message, offset)
@@ -34,7 +34,7 @@ def told(*messages, offset=0, gathered=None):
 
 
 def test_every_message_finds_its_place_in_the_profile():
-    gathered = told(
+    gathered = gathered_from(
         PhaseBegun("warm-up"),
         RankSeen(0, 0, 0, "cpu", 2),
         HostsSeen([{"hostname": "here"}]),
@@ -64,22 +64,22 @@ def test_every_message_finds_its_place_in_the_profile():
 
 
 def test_launches_side_by_side_are_ranks_of_one_job():
-    gathered = told(RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 1.0))
-    told(RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 2.0), offset=1, gathered=gathered)
+    gathered = gathered_from(RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 1.0))
+    gathered_from(RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 2.0), offset=1, gathered=gathered)
     profile = gathered.profile(SETTINGS, JOB, "budget", 9.0)
     assert [rank.rank for rank in profile.ranks] == [0, 1]
     assert [block.rank for block in profile.blocks] == [0, 1]
 
 
 def test_a_reason_of_the_launchers_own_goes_before_the_agents():
-    gathered = told(RankSeen(0, 0, 0, "cpu"), LadderChosen(("solo",), {"resident": "not asked for"}))
+    gathered = gathered_from(RankSeen(0, 0, 0, "cpu"), LadderChosen(("solo",), {"resident": "not asked for"}))
     gathered.excused["resident"] = "the script does not take them"
     (skipped,) = gathered.profile(SETTINGS, JOB, "budget", 1.0).skipped
     assert skipped.why == "the script does not take them"
 
 
 def test_what_was_not_learned_does_not_replace_what_was():
-    gathered = told(JobFacts(batch=8), JobFacts(flops_per_step=1e9))
+    gathered = gathered_from(JobFacts(batch=8), JobFacts(flops_per_step=1e9))
     assert gathered.workload == {"batch": 8, "flops_per_step": 1e9}
 
 
@@ -114,12 +114,12 @@ def test_of_what_was_not_fetched_or_cannot_be_counted_nothing_is_said():
 
 
 def test_of_each_rank_the_most_memory_is_kept_whatever_launch_told_of_it():
-    gathered = told(
+    gathered = gathered_from(
         MemorySeen(0, resident_bytes=10),
         MemorySeen(0, allocated_bytes=5, resident_bytes=8),
         MemorySeen(1, allocated_bytes=7),
     )
-    told(MemorySeen(0, allocated_bytes=9), offset=1, gathered=gathered)
+    gathered_from(MemorySeen(0, allocated_bytes=9), offset=1, gathered=gathered)
     assert gathered.profile(SETTINGS, JOB, "budget", 9.0).memory == (
         Memory(rank=0, allocated_bytes=5, resident_bytes=10),
         Memory(rank=1, allocated_bytes=9),
@@ -127,7 +127,7 @@ def test_of_each_rank_the_most_memory_is_kept_whatever_launch_told_of_it():
 
 
 def test_what_workers_took_is_kept_block_by_block():
-    gathered = told(WorkersTimed("warm", 0, 2, (4, 4), (0.12345678, 0.1)))
+    gathered = gathered_from(WorkersTimed("warm", 0, 2, (4, 4), (0.12345678, 0.1)))
     kept = WorkerTimes(feed="warm", rank=0, round=2, batches=(4, 4), seconds=(0.123457, 0.1))
     assert gathered.profile(SETTINGS, JOB, "budget", 9.0).workers == (kept,)
 
@@ -135,7 +135,7 @@ def test_what_workers_took_is_kept_block_by_block():
 def test_what_one_launch_recorded_is_not_missing_because_another_could_not():
     row = {"operator": "aten.mm", "shapes": "2x2 2x2", "dtype": "float32", "calls": 1, "flops": 16.0, "bytes": 48}
     gradient = {"name": "w", "bytes": 4, "ready_seconds": 0.0, "ready_steps": [0.0]}
-    gathered = told(
+    gathered = gathered_from(
         JobFacts(operators=[row], gradients=[gradient]),
         JobFacts(unrecorded={"operators": "not recorded: compiled", "ready_steps": "not recorded: one step"}),
     )

@@ -80,7 +80,7 @@ def test_what_nvml_does_not_tell_is_unknown():
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "sentence"),
     [
         (GpuState(index=1, others=0.4), "Other processes took 40% of GPU 1's time"),
         (
@@ -92,7 +92,7 @@ def test_what_nvml_does_not_tell_is_unknown():
         (GpuState(index=0, others=0.01, clock=0.6), None),
     ],
 )
-def test_what_holds_a_gpu_back_is_a_warning(state, said):
+def test_what_holds_a_gpu_back_is_a_warning(state, sentence):
     profile = build(flat(solo=0.1, crowd=0.2)).model_copy(update={"gpu_states": (state,)})
     warnings = " ".join(attribute(profile).stability.warnings)
-    assert (said in warnings) if said else ("GPU" not in warnings)
+    assert (sentence in warnings) if sentence else ("GPU" not in warnings)

@@ -98,19 +98,19 @@ def test_a_job_that_does_not_run_alone_keeps_what_it_can():
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "sentence"),
     [
         ({"batch": (16, 8)}, "alone the script trains 16 samples in a step, and 8 on each rank of the whole job"),
         ({"accumulated": (4, 2)}, "alone the script trains 4 batches in a step, and 2 on each rank of the whole job"),
     ],
 )
-def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(steps: dict[str, tuple[int, int]], said: str):
+def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(steps: dict[str, tuple[int, int]], sentence: str):
     def divides(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         return (yield from agents(orders, process, **steps))
 
     result, started = isolated(Cluster(2), divides, precision=-1.0, budget=1e9)
     skipped = {item.rung: item.why for item in result.profile.skipped}
-    assert skipped["solo"].startswith(said)
+    assert skipped["solo"].startswith(sentence)
     assert skipped["crowd"] == skipped["solo"]
     assert result.profile.settings.rungs == ("node", "warm")
     assert {block.rung for block in result.profile.blocks} == {"node", "warm"}
@@ -118,7 +118,7 @@ def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(steps: dict[str, tup
     assert {(each.ranks, each.batch) for each in result.profile.launches} >= {(1, steps.get("batch", (8, 8))[0])}
 
 
-def test_a_job_whose_samples_nobody_counts_is_measured_with_a_word_of_warning():
+def test_a_job_whose_samples_are_not_counted_is_measured_with_a_word_of_warning():
     def uncounted(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         return (yield from agents(orders, process, batch=(None, None)))
 

@@ -29,7 +29,7 @@ def test_the_launchers_of_one_run_belong_together() -> None:
         assert os.getpid() in other.others()
 
 
-def test_where_the_kernel_does_not_tell_nobody_is_seen(tmp_path: Path) -> None:
+def test_where_the_kernel_does_not_tell_no_run_is_seen(tmp_path: Path) -> None:
     assert NeighbouringRuns(sockets=tmp_path / "none").others() == []
 
 

@@ -61,21 +61,21 @@ def test_the_first_to_come_to_an_address_of_its_own_is_node_0_and_the_others_fol
 
 
 @pytest.mark.parametrize("cluster", [Cluster(2), Cluster(1, 2, 1, "nowhere:1"), Cluster(1, 3, 0, "nowhere:1")])
-def test_nodes_that_have_a_number_ask_nobody(cluster: Cluster) -> None:
+def test_nodes_that_have_a_number_do_not_ask(cluster: Cluster) -> None:
     assert numbered(cluster) is cluster
 
 
 def test_node_0_draws_a_secret_and_says_it(port: int, pool: ThreadPoolExecutor) -> None:
-    said: list[str] = []
-    heard = threading.Event()
+    notes: list[str] = []
+    connected = threading.Event()
 
     def say(text: str) -> None:
-        said.append(text)
-        heard.set()
+        notes.append(text)
+        connected.set()
 
     first = pool.submit(numbered, node(port, secret=None), say, PATIENCE)
-    assert heard.wait(PATIENCE)
-    secret = said[0].rpartition(" ")[2]
+    assert connected.wait(PATIENCE)
+    secret = notes[0].rpartition(" ")[2]
     assert len(secret) >= peers.MIN_SECRET
     assert number(node(port, secret=secret)) == 1
     assert first.result().node_rank == 0
@@ -95,7 +95,7 @@ WORDS = [b"", b"[" * 4000, b"\0" * 47, b"\0" * 48, b"\xff" * 100_000, b"GET / HT
 
 
 @pytest.mark.parametrize("word", WORDS, ids=range(len(WORDS)))
-def test_strangers_get_no_number_and_hold_nobody_up(port: int, pool: ThreadPoolExecutor, word: bytes) -> None:
+def test_strangers_get_no_number_and_hold_no_other_up(port: int, pool: ThreadPoolExecutor, word: bytes) -> None:
     first = begun(pool, port, 2)
     strangers = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(20)]
     try:
@@ -111,7 +111,7 @@ def test_strangers_get_no_number_and_hold_nobody_up(port: int, pool: ThreadPoolE
     assert first.result() == 0
 
 
-def test_a_stranger_in_the_place_of_node_0_gives_nobody_a_number(port: int, pool: ThreadPoolExecutor) -> None:
+def test_a_stranger_in_the_place_of_node_0_gives_no_node_a_number(port: int, pool: ThreadPoolExecutor) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", port))
         listener.listen()
@@ -139,7 +139,7 @@ def test_what_makes_no_sense_is_refused_at_once(port: int) -> None:
 
 @pytest.mark.parametrize(("alone", "who"), [(True, "1 of 2 nodes came"), (False, "node 0 did not answer")])
 def test_nodes_that_do_not_come_are_not_waited_for_for_ever(port: int, alone: bool, who: str) -> None:
-    host = "127.0.0.1" if alone else "192.0.2.1"  # an address of nobody's (RFC 5737)
+    host = "127.0.0.1" if alone else "192.0.2.1"  # an unassigned address (RFC 5737)
     try:
         socket.create_connection((host, port), timeout=0.2).close()
     except OSError:

@@ -42,7 +42,7 @@ class Job:
             own.path.mkdir()
         self.peers = [Peers(own, self.clock) for own in self.folders]
         for node, (own, peers) in enumerate(zip(self.folders, self.peers, strict=True)):
-            peers.open()  # nobody has said yet that there are others
+            peers.open()  # no message yet that there are others
             assert Invitation.of(own) is None
             assert Neighbours(node, HOST).write(own)
             peers.open()
@@ -71,7 +71,7 @@ def silences(job: Job, last_step: float | None = None) -> list[Silence | None]:
     return [peers.silence(last_step) for peers in job.peers]
 
 
-def test_nobody_is_judged_before_it_was_heard_or_while_it_is_heard(job: Job) -> None:
+def test_no_node_is_judged_before_or_while_it_sends(job: Job) -> None:
     job.clock.now += 10 * LOST_SECONDS
     assert silences(job) == [None, None, None]
     job.greet(0, 1, 2)
@@ -124,7 +124,7 @@ def test_a_launcher_that_took_leave_is_not_missed(job: Job, leaves: int) -> None
     assert job.peers[stays].left == (leaves, HOST)
 
 
-def test_while_own_ranks_step_nobody_is_gone(job: Job) -> None:
+def test_while_own_ranks_step_no_node_is_gone(job: Job) -> None:
     job.greet(0, 1)
     job.clock.now += 10 * LOST_SECONDS
     assert job.peers[0].silence(job.clock.now - LOST_SECONDS) is None
@@ -147,17 +147,19 @@ def unsigned(key: str) -> list[bytes]:
 def nonsense(key: str) -> list[bytes]:
     """What no launcher says, signed with the right key all the same."""
     gone = '{"record": "Silence", "fields": [{"tuple": []}, 1e999]}'
-    said = [b"", b"[" * 4000, b"9" * 5000, b'{"record": "Word"}', b'{"record": "Orders", "fields": []}']
-    said += [greeting(node) for node in (None, "x", [1], 1.5, True)]
-    said += [b'{"record": "Word", "fields": ["s", %s, false, null]}' % number for number in (b"Infinity", b"1e999")]
-    said += [f'{{"record": "Word", "fields": ["s", 1, false, {gone}]}}'.encode()]
-    return [signed(key, each) for each in said]
+    datagrams = [b"", b"[" * 4000, b"9" * 5000, b'{"record": "Word"}', b'{"record": "Orders", "fields": []}']
+    datagrams += [greeting(node) for node in (None, "x", [1], 1.5, True)]
+    datagrams += [
+        b'{"record": "Word", "fields": ["s", %s, false, null]}' % number for number in (b"Infinity", b"1e999")
+    ]
+    datagrams += [f'{{"record": "Word", "fields": ["s", 1, false, {gone}]}}'.encode()]
+    return [signed(key, each) for each in datagrams]
 
 
-@pytest.mark.parametrize("said", [unsigned, nonsense])
-def test_words_of_strangers_are_passed_over(job: Job, said: Callable[[str], list[bytes]]) -> None:
+@pytest.mark.parametrize("datagrams", [unsigned, nonsense])
+def test_words_of_strangers_are_passed_over(job: Job, datagrams: Callable[[str], list[bytes]]) -> None:
     job.greet(0, 1)
-    words = said(job.meeting.key)
+    words = datagrams(job.meeting.key)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         for word in words:
             stranger.sendto(word, (HOST, job.meeting.port))
@@ -169,7 +171,7 @@ def test_words_of_strangers_are_passed_over(job: Job, said: Callable[[str], list
 
 
 @pytest.mark.parametrize("sender", [1, 0])
-def test_a_word_that_is_heard_again_or_is_ones_own_counts_for_nothing(job: Job, sender: int) -> None:
+def test_a_word_that_arrives_again_or_is_ones_own_counts_for_nothing(job: Job, sender: int) -> None:
     job.greet(0, 1)
     says = job.peers[sender]
     old = signed(job.meeting.key, packed(Word(says._own, 7 - sender, number=says._sent)))
@@ -195,7 +197,7 @@ def test_the_sentence_says_who_when_and_after_how_many_steps() -> None:
     )
 
 
-def test_a_flood_of_strange_words_holds_nobody_up(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_strange_words_holds_no_other_up(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_DATAGRAMS", 5)
     job.greet(0, 1)
     job.clock.now += LOST_SECONDS + 1

@@ -116,22 +116,22 @@ def test_a_loop_too_short_for_a_round_gets_shorter_blocks_and_then_a_sentence():
 
 
 @pytest.mark.parametrize(
-    ("climbed", "hint"),
+    ("rungs", "hint"),
     [
         (("solo", "crowd", "node", "warm", "cold"), "solo,node"),
         (("resident", "solo", "crowd", "node", "cluster", "warm"), "resident,cluster"),
         (("solo", "warm", "cold"), "solo,warm"),
     ],
 )
-def test_fewer_rungs_are_named_that_are_fewer(climbed, hint):
+def test_fewer_rungs_are_named_that_are_fewer(rungs, hint):
     def short(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        process.ladder(*climbed)
+        process.ladder(*rungs)
         process.step(48)
         process.tell(LadderEnded("script ended"))
         yield
         return 0
 
-    result, _ = run(short, short, rungs=climbed)
+    result, _ = run(short, short, rungs=rungs)
     assert result.failure.sentence.endswith(f"or measure fewer rungs (--rungs {hint})")
 
 
@@ -208,8 +208,8 @@ def test_a_plain_process_that_asks_for_its_rank_is_started_on_all_devices_which_
 def test_if_it_fails_again_both_errors_are_told_the_first_one_first():
     result, started = run(fails_at_start(WANTS_RANK), fails_at_start(NO_CUDA), cluster=TYPED)
     assert len(started) == 2
-    for told in (result.failure.sentence, result.failure.own_words):
-        assert 0 < told.index(WANTS_RANK) < told.index("started again by torchrun, as 2 ranks") < told.index(NO_CUDA)
+    for text in (result.failure.sentence, result.failure.own_words):
+        assert 0 < text.index(WANTS_RANK) < text.index("started again by torchrun, as 2 ranks") < text.index(NO_CUDA)
 
 
 def test_an_error_after_steps_as_ranks_stands_alone():
@@ -232,7 +232,7 @@ def no_group(orders: Orders, process: FakeProcess) -> Generator[None, None, int]
     process.step(1)
     process.tell(PhaseBegun("warm-up"), LadderEnded("no process group"))
     while True:
-        orders.files.parked().touch()
+        orders.files.finished().touch()
         yield
 
 
@@ -273,7 +273,7 @@ def test_after_a_step_nothing_else_is_tried():
 
 def test_trainers_beside_the_one_that_was_measured_are_ended_with_it_and_mentioned():
     def two_trainers(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        orders.files.beside().touch()
+        orders.files.extra().touch()
         yield from even()(orders, process)
         while True:  # the other one trains on
             yield
@@ -281,7 +281,7 @@ def test_trainers_beside_the_one_that_was_measured_are_ended_with_it_and_mention
     result, started = run(two_trainers)
     assert result.failure is None
     assert started[0].stopped
-    assert any(note.startswith("another process trained beside") for note in result.profile.notes)
+    assert any(note.startswith("another process trained besides") for note in result.profile.notes)
 
 
 def test_a_failure_keeps_the_rounds_before_it_and_the_jobs_output():

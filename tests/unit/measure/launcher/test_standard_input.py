@@ -24,7 +24,7 @@ def given(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator[None]:
         os.close(descriptor)
 
 
-def heard() -> bytes:
+def received() -> bytes:
     with handed_on() as descriptor:
         return subprocess.run(["head", "-c", "5"], stdin=descriptor, capture_output=True, check=True).stdout
 
@@ -33,7 +33,7 @@ def test_every_start_reads_a_file_from_the_same_place(monkeypatch: pytest.Monkey
     (tmp_path / "words").write_text("read here on")
     with given(monkeypatch, os.open(tmp_path / "words", os.O_RDONLY)):
         os.lseek(process._STDIN, 5, os.SEEK_SET)
-        assert [heard(), heard()] == [b"here ", b"here "]
+        assert [received(), received()] == [b"here ", b"here "]
         assert os.lseek(process._STDIN, 0, os.SEEK_CUR) == 5
         assert not read_once()
 
@@ -44,7 +44,7 @@ def test_a_pipe_is_handed_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     os.close(writing)
     with given(monkeypatch, reading):
         assert read_once()
-        assert [heard(), heard()] == [b"yes\n", b""]
+        assert [received(), received()] == [b"yes\n", b""]
 
 
 def test_a_terminal_that_is_somebody_elses_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,5 +62,5 @@ def test_a_terminal_that_is_somebody_elses_is_not_read(monkeypatch: pytest.Monke
 
 def test_a_closed_one_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_STDIN", 1_000_000)
-    assert heard() == b""
+    assert received() == b""
     assert not read_once()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from told_clock import Clock
+from manual_clock import Clock
 
 from stash.core.records.host import Timing
 from stash.measure.probe import exchanges

@@ -49,15 +49,15 @@ def test_a_peer_that_never_connects_ends_a_stream_in_time(monkeypatch: pytest.Mo
     assert time.monotonic() - began < 60  # its own patience, not the default's or forever
 
 
-@pytest.mark.parametrize("said", [b"", b"[" * 4000, b"0" * 32])
-def test_strangers_are_not_counted_and_hold_nobody_up(said: bytes):
+@pytest.mark.parametrize("greeting", [b"", b"[" * 4000, b"0" * 32])
+def test_strangers_are_not_counted_and_hold_no_other_up(greeting: bytes):
     sender: list[threading.Thread] = []
     strangers: list[socket.socket] = []
 
     def connect(place: streams.Inlet) -> None:
         for _ in range(3):
             strangers.append(socket.create_connection((place.address, place.port)))
-            strangers[-1].sendall(said)
+            strangers[-1].sendall(greeting)
         sender.append(threading.Thread(target=streams.send, args=(place, 1, 0.4)))
         sender[0].start()
 
@@ -72,7 +72,7 @@ def test_strangers_are_not_counted_and_hold_nobody_up(said: bytes):
 @pytest.mark.parametrize(
     "text", ["10.0.0.9 80", "80", "0 " + "a" * 32, "99999 " + "a" * 32, "80 short", "x " + "a" * 32]
 )
-def test_nobody_is_sent_bytes_because_of_what_stands_in_the_store(text: str):
+def test_no_peer_is_sent_bytes_because_of_what_stands_in_the_store(text: str):
     with pytest.raises(OSError, match="published what this version"):
         streams._inlet(text, "10.0.0.2")
 

@@ -40,7 +40,7 @@ def test_ranks_tell_their_nodes_and_addresses():
     assert places(["0 10.0.0.1", "0 10.0.0.1", "1 fd00::2"]) == ((0, 0, 1), ("10.0.0.1", "fd00::2"))
 
 
-@pytest.mark.parametrize("told", ["", "0", "x 10.0.0.1", "0 somewhere.else", "1 10.0.0.1", "-1 10.0.0.1", "0 1 2"])
-def test_what_is_no_node_and_address_is_refused(told: str):
+@pytest.mark.parametrize("text", ["", "0", "x 10.0.0.1", "0 somewhere.else", "1 10.0.0.1", "-1 10.0.0.1", "0 1 2"])
+def test_what_is_no_node_and_address_is_refused(text: str):
     with pytest.raises(AbsentError, match="same Stash"):
-        places([told])
+        places([text])

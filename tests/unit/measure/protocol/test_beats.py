@@ -23,7 +23,7 @@ def test_the_last_beat_of_every_rank_is_read(tmp_path: Path) -> None:
     assert all(before <= beat.when <= time.monotonic() for beat in found.values())
 
 
-def test_a_folder_in_which_nobody_stepped_has_no_beats(tmp_path: Path) -> None:
+def test_a_folder_in_which_no_rank_stepped_has_no_beats(tmp_path: Path) -> None:
     assert beats(RunFolder(tmp_path)) == {}
 
 

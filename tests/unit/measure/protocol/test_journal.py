@@ -29,7 +29,7 @@ def test_a_journal_is_followed_line_by_line_and_half_a_line_waits(tmp_path: Path
     assert tail.messages() == [RoundDone(1)]
 
 
-def test_the_last_message_tells_that_the_climb_is_over(tmp_path: Path):
+def test_the_last_message_tells_that_the_ladder_is_done(tmp_path: Path):
     folder = RunFolder(tmp_path)
     assert not ended(folder)
     journal = Journal(folder)

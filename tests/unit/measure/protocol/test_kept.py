@@ -257,9 +257,9 @@ def test_what_somebody_wrote_after_a_killed_run_stays_and_the_original_is_named(
     rewrite(keeper(run), file)
     outcome = put_back(run.kept, last=time.time() - 30)
     assert file.read_bytes() == b"of the job"  # as far as anybody can tell, of a training that came later
-    (told,) = outcome.unprotected
-    assert told.startswith(f"{file} (another one is there now; as it was, it is ")
-    assert Path(told.rpartition(" ")[2].rstrip(")")).read_bytes() == OLD
+    (unprotected,) = outcome.unprotected
+    assert unprotected.startswith(f"{file} (another one is there now; as it was, it is ")
+    assert Path(unprotected.rpartition(" ")[2].rstrip(")")).read_bytes() == OLD
 
 
 def test_a_killed_runs_files_are_put_back_by_the_next_one(run: RunFolder, file: Path):
@@ -268,7 +268,7 @@ def test_a_killed_runs_files_are_put_back_by_the_next_one(run: RunFolder, file: 
     assert file.read_bytes() == OLD
 
 
-def test_a_line_of_the_ledger_that_was_cut_short_announces_what_was_not_done(run: RunFolder, file: Path):
+def test_a_line_of_the_ledger_that_was_cut_short_records_what_was_not_done(run: RunFolder, file: Path):
     rewrite(keeper(run), file)
     with run.kept.open("a") as ledger:
         ledger.write('{"path": "/some')
@@ -296,9 +296,9 @@ def test_what_cannot_be_put_back_now_stays_in_the_ledger_for_the_next_attempt(
     rewrite(keeper(run), file)
     file.unlink()
     file.mkdir()
-    (told,) = put_back(run.kept).unprotected
-    assert told.startswith(f"{file} (Is a directory; as it was, it is ")
-    assert told.endswith("; `stash restore` tries again)")
+    (unprotected,) = put_back(run.kept).unprotected
+    assert unprotected.startswith(f"{file} (Is a directory; as it was, it is ")
+    assert unprotected.endswith("; `stash restore` tries again)")
     file.rmdir()
     assert put_back(run.kept).restored == (str(file),)
     assert (file.read_bytes(), file.stat().st_mtime) == (OLD, before.st_mtime)
@@ -328,10 +328,10 @@ def test_what_was_put_in_its_place_since_stays_whatever_the_time_of_its_content(
     (file.parent / "good.pt").write_bytes(b"of a friend")
     dated(file.parent / "good.pt", 1)
     (file.parent / "good.pt").replace(file)
-    (told,) = put_back(run.kept, last).unprotected
+    (unprotected,) = put_back(run.kept, last).unprotected
     assert file.read_bytes() == b"of a friend"
     assert (file.parent / "last.pt.as-it-was").read_bytes() == OLD
-    assert told == f"{file} (another one is there now; as it was, it is {file}.as-it-was)"
+    assert unprotected == f"{file} (another one is there now; as it was, it is {file}.as-it-was)"
 
 
 def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run: RunFolder, tmp_path: Path):

@@ -42,12 +42,12 @@ OF_THE_LAUNCHER = {"command", "name", "sample_disk_bytes", "dataset_bytes", "git
 @pytest.mark.parametrize("name", RECORDS)
 def test_every_field_of_a_message_is_one_of_its_record_and_of_the_same_type(name: str) -> None:
     message, record = getattr(messages, name), RECORDS[name]
-    told, kept = {f.name: f for f in fields(message)}, get_type_hints(record)
+    sent, kept = {f.name: f for f in fields(message)}, get_type_hints(record)
     kept = {name: kind for name, kind in kept.items() if not name.startswith(("_", "model_"))}
-    missing = kept.keys() - told.keys() - OF_THE_LAUNCHER
+    missing = kept.keys() - sent.keys() - OF_THE_LAUNCHER
     assert not missing, f"no agent tells {missing}"
-    assert told.keys() <= kept.keys()
-    for field_name, field in told.items():
+    assert sent.keys() <= kept.keys()
+    for field_name, field in sent.items():
         if field.default is not MISSING:
             TypeAdapter(kept[field_name]).validate_python(field.default)
 

@@ -140,10 +140,10 @@ def test_what_somebody_changed_since_is_told_by_the_last_sign_of_life_also_at_th
 
     with monkeypatch.context() as no_room:
         no_room.setattr("shutil.move", full)
-        (told,) = put_back.restore(folder).unprotected
-    assert "No space left" in told
-    (told,) = put_back.restore(folder).unprotected
-    assert told == f"{file} (another one is there now; as it was, it is {file}.as-it-was)"
+        (unprotected,) = put_back.restore(folder).unprotected
+    assert "No space left" in unprotected
+    (unprotected,) = put_back.restore(folder).unprotected
+    assert unprotected == f"{file} (another one is there now; as it was, it is {file}.as-it-was)"
     assert (file.read_text(), Path(f"{file}.as-it-was").read_text()) == ("of the job", "the user's")
     assert put_back.left() == []
 

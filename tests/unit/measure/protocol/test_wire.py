@@ -21,7 +21,7 @@ from stash.measure.protocol.wire import WireError, made, packed, unpacked
 PLAN = Plan(BlockSize(1, 2), BlockSize(1, 4), BlockSize(3, 4), 1.5, 2)
 GROUP = Membership("7", (0, 3), "cpu:gloo")
 BLOCK = Payload.of(BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25)))
-SAID: list[Any] = [
+VALUES: list[Any] = [
     None, True, 3, 0.1, 1e-300, "a\n\u202e\x00 \ud7ff", [], [[1, 2], []], (), (1, [0.5], [2.0]), {"a": (1,), 2: None},
     "x" * 200, ["y" * 150, "\"" * 150, " " * 150, "z\n" * 100], {"k" * 120: "é\r\t" * 60},
     {"record": "Plan", "fields": []}, LoopEnded(), PLAN, StepPace(0.1, 2), Outcome(True, "cold", plan=PLAN),
@@ -33,11 +33,11 @@ SAID: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("said", SAID, ids=lambda said: type(said).__name__)
-def test_what_ranks_say_comes_out_as_it_went_in(said: Any) -> None:
-    heard = unpacked(packed(said))
-    assert heard == said
-    assert type(heard) is type(said)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_what_ranks_say_comes_out_as_it_went_in(value: Any) -> None:
+    received = unpacked(packed(value))
+    assert received == value
+    assert type(received) is type(value)
 
 
 STRANGE = [
@@ -54,10 +54,10 @@ STRANGE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("said", STRANGE, ids=range(len(STRANGE)))
-def test_anything_else_is_refused(said: bytes) -> None:
+@pytest.mark.parametrize("payload", STRANGE, ids=range(len(STRANGE)))
+def test_anything_else_is_refused(payload: bytes) -> None:
     with pytest.raises(WireError):
-        unpacked(said)
+        unpacked(payload)
 
 
 def test_what_is_too_long_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:

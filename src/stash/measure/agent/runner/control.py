@@ -248,7 +248,7 @@ class Shutdown:
         """Leave in the middle of the script, before it could evaluate or save what was trained; never returns."""
         sys.stdout.flush()
         sys.stderr.flush()
-        self._folder.parked().touch()
+        self._folder.finished().touch()
         time.sleep(_SHUTDOWN_SECONDS)
         os._exit(1)  # a command that is to follow only a success does not
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Clock:
-    """Time that passes only when told."""
+    """Time that passes only when it is advanced."""
 
     def __init__(self) -> None:
         self.now = 0.0
