@@ -38,9 +38,9 @@ def _entry(page: Path) -> str:
         part for part in _FENCE.sub("", content).split("\n\n")[1:] if re.match(r"(?!```)[A-Z`*\[\d]", part.strip())
     ]
     sentences = re.split(r"(?<=[.:])\s", _LINK.sub(r"\1", " ".join(prose[0].split()))) if prose else [""]
-    told = sentences[0] if len(sentences[0]) > _SHORT else " ".join(sentences[:2])
-    told = told.rstrip(":").removesuffix(".")
-    return f"- [{title}]({page.relative_to(DOCS)}){f': {told}' if told else ''}\n"
+    text = sentences[0] if len(sentences[0]) > _SHORT else " ".join(sentences[:2])
+    text = text.rstrip(":").removesuffix(".")
+    return f"- [{title}]({page.relative_to(DOCS)}){f': {text}' if text else ''}\n"
 
 
 if __name__ == "__main__":

@@ -57,11 +57,11 @@ def recorded(command: Sequence[str], folder: Path) -> Iterator[tuple[float, Fram
         while going:
             ready = select.select([ours], [], [], 0.2)[0]
             try:
-                said = os.read(ours, 65536) if ready else b""
+                output = os.read(ours, 65536) if ready else b""
             except OSError:  # the last one that had the terminal open has closed it
-                said, going = b"", False
-            going = going and (bool(said) or job.poll() is None)
-            stream.feed(said)
+                output, going = b"", False
+            going = going and (bool(output) or job.poll() is None)
+            stream.feed(output)
             now = tuple(tuple(screen.buffer[row][column] for column in range(COLUMNS)) for row in range(ROWS))
             if now != shown and not (going and select.select([ours], [], [], 0.02)[0]):
                 shown = now

@@ -33,11 +33,11 @@ SECTIONS = (
 def beside_rules() -> str:
     """The table that leads the page: of every published set the best one-line rule, Stash, and who wins."""
     found = [*gpus.predictions(), *published.throughputs(), *published.grown(), *gavel.batches()]
-    said = (
+    text = (
         "Median and 90th percentile of errors; the rule is whichever one-line rule has the least median on the very "
         f"set. Of sets of 20 cases and more, 95 % intervals should hold {HELD[0]:.0%} to {HELD[1]:.0%}."
     )
-    return f"## Beside one-line rules\n\n{said}\n\n{verdicts(found)}"
+    return f"## Beside one-line rules\n\n{text}\n\n{verdicts(found)}"
 
 
 def page() -> str:

@@ -56,7 +56,7 @@ QUESTIONS: list[Question] = [
     ("How many workers would do?", "what_if", {"run": "two", "changes": {"workers": "7"}},
      lambda a: a["data"]["workers_to_hide_prep"], 6),
     ("How fast are four nodes?", "what_if", {"run": "two", "changes": {"nodes": "4"}},
-     lambda a: a["forecast"]["samples_per_second"], 4506.9),
+     lambda a: a["forecast"]["samples_per_second"], 4784.5),
     ("And what limits them?", "what_if", {"run": "two", "changes": {"nodes": "4"}}, lambda a: a["next"], "network"),
     ("What should I do first?", "explain", {"run": "squeezenet"},
      lambda a: a["verdict"]["next_steps"][0].startswith("Make samples cheaper to prepare"), True),
@@ -153,15 +153,15 @@ def test_what_an_answer_leaves_out_is_under_its_handle(folder: Path) -> None:
         server = StdioServerParameters(command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder)
         async with Client(stdio_client(server)) as client:
             wish = {"runs": ["two.stash.json"], "options": {"samples": "1M", "cloud": "aws"}}
-            told = (await client.call_tool("recommend", wish)).content[0].text
+            first = (await client.call_tool("recommend", wish)).content[0].text
             pieces: list[str] = []
             offset: int | None = 0
             while offset is not None:
-                where = {"handle": json.loads(told)["more"], "path": "choices", "offset": offset}
+                where = {"handle": json.loads(first)["more"], "path": "choices", "offset": offset}
                 pieces.append((await client.call_tool("more", where)).content[0].text)
                 offset = json.loads(pieces[-1])["next_offset"]
             missing = await client.call_tool("more", {"handle": "r1", "path": "choices/999"})
-            return json.loads(told), pieces, missing.content[0].text
+            return json.loads(first), pieces, missing.content[0].text
 
     answer, pieces, missing = anyio.run(asked)
     choices = json.loads("".join(json.loads(piece)["text"] for piece in pieces))

@@ -122,7 +122,7 @@ def test_code_is_written_in_plain_english() -> None:
         f"{path.relative_to(root)}:{number}: {line.strip()}"
         for folder in ("src", "tests", "bench")
         for path in sorted((root / folder).rglob("*.py"))
-        if path != this
+        if path != this and not any(part.startswith(".") for part in path.relative_to(root).parts)
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if WORDS.search(line)
     ]

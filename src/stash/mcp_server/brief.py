@@ -82,9 +82,9 @@ class Handles:
         self._documents[handle] = document
         for old in list(self._documents)[:-_KEPT]:
             del self._documents[old]
-        told = {**about, **picked(document, keys), "more": handle}
+        chosen = {**about, **picked(document, keys), "more": handle}
         for items, length in _CUTS:
-            if fits(text := _json(cut(told, items, length))):
+            if fits(text := _json(cut(chosen, items, length))):
                 return text
         return _json({"keys": [name[:20] for name in document][:50], "more": handle})  # too many to say more of any
 

@@ -45,8 +45,8 @@ def server() -> Any:
         hints = kinds.ToolAnnotations(read_only_hint=reads_only, destructive_hint=False, open_world_hint=False)
 
         def register(function: Callable[..., Any]) -> None:
-            told = f"{function.__doc__} {description}".strip()
-            served.tool(description=told, annotations=hints, structured_output=False)(_failing(function, kinds))
+            about = f"{function.__doc__} {description}".strip()
+            served.tool(description=about, annotations=hints, structured_output=False)(_failing(function, kinds))
 
         return register
 
@@ -106,8 +106,8 @@ def _failing(function: Callable[..., Any], kinds: Any) -> Callable[..., Any]:
                 return await function(*args, **kwargs)
             return await anyio.to_thread.run_sync(partial(function, *args, **kwargs))
         except StashError as error:
-            told = json.dumps(error_document(error.code, shortened(str(error), 3000)), ensure_ascii=False)
-            return kinds.CallToolResult(is_error=True, content=[kinds.TextContent(type="text", text=told)])
+            text = json.dumps(error_document(error.code, shortened(str(error), 3000)), ensure_ascii=False)
+            return kinds.CallToolResult(is_error=True, content=[kinds.TextContent(type="text", text=text)])
 
     return called
 

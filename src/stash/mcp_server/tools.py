@@ -109,8 +109,8 @@ async def profile(handles: Handles, command: Sequence[str], seconds: float, outp
         log.seek(0)
         printed = log.read().decode(errors="replace")
     if code:
-        said = last_of(printed.rpartition("error: ")[2], 1500)
-        raise UserError(said) if code == UserError.exit_code else JobError(said)
+        text = last_of(printed.rpartition("error: ")[2], 1500)
+        raise UserError(text) if code == UserError.exit_code else JobError(text)
     document = _command("show", (), str(target))
     return handles.answer(document, keys_of(document), file=str(target))
 

@@ -53,8 +53,8 @@ def _judge(decisions: list[Decision]) -> None:
     """Fail or skip the test, with what became of each limit that was not kept."""
     from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall
 
-    said = "\n".join(f"{each.verdict}: {each.sentence}" for each in decisions if each.verdict != PASSES)
+    text = "\n".join(f"{each.verdict}: {each.sentence}" for each in decisions if each.verdict != PASSES)
     if overall(decisions) == FAILS:
-        pytest.fail(said, pytrace=False)
+        pytest.fail(text, pytrace=False)
     if overall(decisions) == CANNOT_TELL:
-        pytest.skip(f"{said}; more seconds tell")
+        pytest.skip(f"{text}; more seconds tell")

@@ -54,12 +54,12 @@ def _block(block: Block) -> Iterator[Event]:
     begin = _nanoseconds(block.started)
     lengths = [_nanoseconds(seconds) for seconds in block.step_seconds]
     length = max(_nanoseconds(block.seconds + block.interrupted_seconds), sum(lengths))
-    told: Event = {"round": block.round, "launch": block.launch, "steps": block.steps}
+    facts: Event = {"round": block.round, "launch": block.launch, "steps": block.steps}
     if block.wait_seconds is not None:
-        told["seconds waited for the loader"] = block.wait_seconds
+        facts["seconds waited for the loader"] = block.wait_seconds
     if block.interrupted_seconds:
-        told["seconds of no training"] = block.interrupted_seconds
-    yield _slice(block.rung, "block", begin, length, told)
+        facts["seconds of no training"] = block.interrupted_seconds
+    yield _slice(block.rung, "block", begin, length, facts)
     for number, step in enumerate(lengths):
         samples = {"samples": block.step_samples[number]} if number < len(block.step_samples) else {}
         yield _slice("step", "step", begin, step, samples)
@@ -78,8 +78,8 @@ def _part(seconds: tuple[float, ...], number: int, most: int) -> int:
 
 
 def _slice(name: str, kind: str, begin: int, length: int, args: Event | None = None) -> Event:
-    told = {"args": args} if args else {}
-    return {"ph": "X", "name": name, "cat": kind, "ts": begin / 1000, "dur": length / 1000, **told}
+    given = {"args": args} if args else {}
+    return {"ph": "X", "name": name, "cat": kind, "ts": begin / 1000, "dur": length / 1000, **given}
 
 
 def _nanoseconds(seconds: float) -> int:

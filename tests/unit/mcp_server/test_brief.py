@@ -43,9 +43,9 @@ def test_no_answer_is_longer_than_promised_and_nothing_is_lost(document: dict[st
 
 def test_a_document_of_very_many_keys_names_some() -> None:
     handles = Handles()
-    told = json.loads(handles.answer({f"key {n} \x00": "\x00" * 50 for n in range(1000)}, None))
-    assert told["keys"][0] == "key 0 \x00"
-    assert len(whole(handles, told["more"], "key 7 \x00")) == 50
+    answer = json.loads(handles.answer({f"key {n} \x00": "\x00" * 50 for n in range(1000)}, None))
+    assert answer["keys"][0] == "key 0 \x00"
+    assert len(whole(handles, answer["more"], "key 7 \x00")) == 50
 
 
 def test_only_keys_that_are_asked_for_are_told_in_their_order() -> None:

@@ -36,7 +36,7 @@ def test_the_text_of_a_loop_takes_what_it_names_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("train", "more", "said"),
+    ("train", "more", "sentence"),
     [
         ("for x in", {}, r"the loop is not Python: .* \(line 1\)"),
         ("pass", {"lr": 0.1}, r"takes no arguments; give what it names as variables=\{...\}"),
@@ -44,8 +44,8 @@ def test_the_text_of_a_loop_takes_what_it_names_and_nothing_else() -> None:
         (print, {"budget": 0}, "must be more than 0 seconds"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_profiled_is_refused_in_a_sentence(train: Any, more: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_cannot_be_profiled_is_refused_in_a_sentence(train: Any, more: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
         profile(train, **more)
 
 

@@ -74,12 +74,12 @@ def test_a_pair_that_was_measured_draws_the_scale_to_itself() -> None:
     ]
     t4, l4 = sheets()["T4"], sheets()["L4"]
     prior = GpuScale(rows[:1], sheets()).ratio(cell("new", t4, "fp32"), cell("new", l4, "fp32"))
-    told = GpuScale(rows, sheets()).ratio(cell("new", t4, "fp32"), cell("new", l4, "fp32"))
+    found = GpuScale(rows, sheets()).ratio(cell("new", t4, "fp32"), cell("new", l4, "fp32"))
     own = GpuScale(rows, sheets()).ratio(cell("m1", t4, "fp32"), cell("m1", l4, "fp32"))
-    assert prior[0] > told[0] > -math.log(3)
-    assert abs(told[0] + math.log(3)) < abs(prior[0] + math.log(3)) / 2
-    assert told[1] < prior[1]
-    assert abs(own[0] + math.log(3)) <= abs(told[0] + math.log(3)) + 1e-9
+    assert prior[0] > found[0] > -math.log(3)
+    assert abs(found[0] + math.log(3)) < abs(prior[0] + math.log(3)) / 2
+    assert found[1] < prior[1]
+    assert abs(own[0] + math.log(3)) <= abs(found[0] + math.log(3)) + 1e-9
 
 
 def test_lanes_count_by_multiprocessor() -> None:

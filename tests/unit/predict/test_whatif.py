@@ -204,11 +204,11 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
         ranks=1, device="cuda", batch=64, hosts=many.hosts[:1],
         workload={**many.workload.__dict__, "bucket_bytes": ()},
     )  # fmt: skip
-    told = what_if(base_of(job), changes({"instance": "p3.8xlarge"}))
-    contention = told.breakdown.stall("contention")
+    forecast = what_if(base_of(job), changes({"instance": "p3.8xlarge"}))
+    contention = forecast.breakdown.stall("contention")
     assert contention.low < 0 < contention.seconds < contention.high  # some published jobs gained
-    assert {each.name for each in told.unknown} <= {"prep", "fetch"}
-    assert any("one device was profiled" in sentence for sentence in told.beyond)
+    assert {each.name for each in forecast.unknown} <= {"prep", "fetch"}
+    assert any("one device was profiled" in sentence for sentence in forecast.beyond)
 
 
 @pytest.mark.parametrize(

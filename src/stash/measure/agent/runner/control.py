@@ -171,7 +171,7 @@ def _tensor(data: bytes) -> Any:
 def _bounded(size: int) -> int:
     """Before so much memory is asked for; raises WireError."""
     if not 0 <= size <= MAX_BYTES:
-        raise WireError(f"a rank announced {size} bytes, more than any rank has to say")
+        raise WireError(f"a rank claimed {size} bytes, more than any rank has to say")
     return size
 
 
