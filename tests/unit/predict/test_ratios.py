@@ -81,7 +81,7 @@ def test_a_model_that_was_published_on_both_gpus_is_surer_than_one_that_nobody_p
     assert own is not None
     assert other is not None
     assert "resnet50 on V100 and A100" in own.source
-    assert "none of nobody_published_this" in other.source
+    assert "none of a_model_without_times" in other.source
     assert own.high / own.low < other.high / other.low
     assert own.low < 1 / 2.6 < own.high  # NVIDIA and Lambda: 2.6 and 2.9 times as fast
     assert time_ratio(old, old, "resnet50", 64, "fp32").origin == "given"
