@@ -235,7 +235,7 @@ def _undecided_text(case: Case, claims: Claims) -> str:
     compute = _mostly_compute(case, claims)
     if claims.open:
         what = (
-            f"{compute} Cannot tell yet which stall matters"
+            f"{compute} Which stall matters is not known yet"
             if compute
             else "Cannot tell yet what dominates a step of"
         )

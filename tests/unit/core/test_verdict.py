@@ -77,7 +77,7 @@ def test_within_wide_intervals_it_cannot_tell_and_says_what_would_decide():
     most = f"{stall.high * 1e3:.1f} ms (46%)"
     assert advice.text == (
         "Compute is most of every 110.0 ms step: 100.0 ± 1.6 ms (90.9%). "
-        f"Cannot tell yet which stall matters: contention may take up to {most}."
+        f"Which stall matters is not known yet: contention may take up to {most}."
     )
     assert advice.next_steps[0].startswith(f"Profile again with --budget {advice.budget_seconds:g}: ")
     assert "saves" not in " ".join(advice.next_steps)
@@ -89,7 +89,7 @@ def test_beside_a_larger_uncertain_one_a_certain_stall_is_told_but_does_not_domi
     assert (advice.kind, advice.stall) == ("cannot tell", None)
     assert advice.text == (
         "Compute is most of every 160.0 ms step: 100.0 ± 2.0 ms (62.5%). "
-        "Cannot tell yet which stall matters: interconnect may take up to the whole step. "
+        "Which stall matters is not known yet: interconnect may take up to the whole step. "
         "Certain is contention: 10.0 ± 1.6 ms (6.3%)."
     )
     assert advice.next_steps[1].startswith("Against contention: run fewer ranks on a node")
