@@ -46,7 +46,7 @@ def ladder_of(outcome: Outcome, rungs: tuple[str, ...] = FULL, ranks: int = 2) -
     """The profile, after checks that hold for every kind of script on one machine without a GPU."""
     profile = measured(outcome)
     assert profile.settings.rungs == rungs
-    assert set(skipped(profile)) == set(NAMES) - set(rungs)
+    assert set(skipped(profile)) == set(NAMES) - set(rungs), skipped(profile)
     assert "CPU" in skipped(profile)["resident"]
     assert skipped(profile)["cluster"] == ("one node" if ranks > 1 else "one device")
     assert [rank.rank for rank in profile.ranks] == list(range(ranks))

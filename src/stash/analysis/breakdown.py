@@ -358,8 +358,9 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, .
         unmeasured = adding = rung_adding(name).name
         if adding in rungs:  # the ladder's first: the rung below it was left out
             unmeasured = [other for other in NAMES[: NAMES.index(adding)] if other not in rungs][-1]
-        why = reasons.get(unmeasured, f"the rung {unmeasured} was not measured")
-        possible, container = why_no_stall(name, situation) is None, None
+        impossible, container = why_no_stall(name, situation), None
+        why = reasons.get(unmeasured, impossible or f"the rung {unmeasured} was not measured")
+        possible = impossible is None
         if name == "transfer" and any(loader.on_device for loader in profile.workload.loaders):
             adding = rung_adding("prep").name  # the loader itself copies: under the rung that reads from it
         unseen = possible and rung(adding).reads_data and not situation.loader

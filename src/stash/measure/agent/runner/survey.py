@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from stash.measure.agent import private
@@ -92,6 +92,14 @@ class GradientClock:
         return sorted(rows, key=lambda row: row["ready_seconds"])
 
 
+def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
+    """``hook`` as it is also where the script compiles its model, which would trace the hook as well."""
+    if "torch._dynamo" not in sys.modules:
+        return hook
+    kept: Callable[..., None] = sys.modules["torch"].compiler.disable(hook)
+    return kept
+
+
 class InputClock:
     """Notes when the first module of a step begins its forward pass: what makes batches unseen runs before that.
 
@@ -109,7 +117,7 @@ class InputClock:
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         self._began = time.perf_counter()
-        self._handle = register_module_forward_pre_hook(self._forward)
+        self._handle = register_module_forward_pre_hook(_not_compiled(self._forward))
 
     def _forward(self, module: Any, inputs: Any) -> None:
         if self._first is None:
@@ -138,7 +146,7 @@ class ForwardExchange:
         from torch.nn.modules.module import register_module_forward_hook
 
         self._before = self._after = private.sequence_numbers()
-        self._handle = register_module_forward_hook(self._forward)
+        self._handle = register_module_forward_hook(_not_compiled(self._forward))
 
     def _forward(self, module: Any, inputs: Any, outputs: Any) -> None:
         self._after = private.sequence_numbers()
