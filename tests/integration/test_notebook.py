@@ -35,6 +35,7 @@ CELLS = (
     "waiting = (x for x in loader)",
     "%%stash\nfor x, y in waiting: step(x, y)",
 )  # fmt: skip
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -54,6 +54,7 @@ def test_its_loader_is_not_slow(stash_budget):
 """
 
 
+@pytest.mark.slow
 def test_a_real_training_step_keeps_its_budget_or_fails(pytester: pytest.Pytester) -> None:
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
     pytester.mkdir("declared-1.dist-info")
