@@ -43,7 +43,7 @@ _ASSIGNED = re.compile(
 _OPTION = re.compile(rf"(?<![\w.-])(?=-)(?P<name>{_NAME})\s{{1,3}}(?!--?[A-Za-z]){_VALUE}")
 _IN_ADDRESS = re.compile(r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]{0,20}://)[^\s/@\"']{1,500}@")
 _SHAPES = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{16,}"
+    r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{16,}"
     r"|xox[abeprs]-[\w-]{10,}|A(?:KIA|SIA)[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}"
     r"|(?<=Bearer )[\w.~+/-]{8,}=*)"
 )
