@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from stash.core.records.profile import GpuState
+from stash.measure.host.gpus import nvml
 
 _SM = 1
 """NVML_CLOCK_SM."""
@@ -40,7 +41,7 @@ class GpuLooks:
     """The GPUs of this machine; ``library`` stands in for pynvml. Nothing is asked before the first look."""
 
     def __init__(self, library: Any = None) -> None:
-        self._library = library
+        self._library, self._open = library, ExitStack()
         self._gpus: dict[int, _Seen] | None = None
 
     def look(self, ours: Callable[[int], bool]) -> None:
@@ -51,16 +52,10 @@ class GpuLooks:
             self._look_at(seen, ours)
 
     def _found(self) -> dict[int, _Seen]:
-        try:
-            if self._library is None:
-                import pynvml
-
-                self._library = pynvml
-            self._library.nvmlInit()
-            count = int(self._library.nvmlDeviceGetCount())
-            return {index: _Seen(self._library.nvmlDeviceGetHandleByIndex(index)) for index in range(count)}
-        except Exception:  # no library, no driver, no device: NVML has an error of its own for each
-            return {}
+        self._library = self._open.enter_context(nvml(self._library))
+        count = 0 if self._library is None else int(self._ask("nvmlDeviceGetCount") or 0)
+        handles = {index: self._ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)}
+        return {index: _Seen(handle) for index, handle in handles.items() if handle is not None}
 
     def _ask(self, question: str, *arguments: Any) -> Any:
         with suppress(Exception):  # this GPU, driver or binding has no answer
