@@ -19,11 +19,12 @@ import numpy as np
 
 from bench.plan.tables import Cells, Job, Setup
 from bench.predict import published as links
+from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, model_key
 from stash.predict import compute_ratios
-from stash.predict.compute_ratios import sheet_ratio
 from stash.predict.draws import Array, Draws
 from stash.predict.gpu_pairs import Pair, arm, by_model, left_out_errors, near, pairs
+from stash.predict.gpu_scale import peak
 
 Table = Mapping[Job, Cells]
 DRAWS = Draws()
@@ -208,10 +209,20 @@ def _supplied(seen: Mapping[Setup, float], setup: Setup) -> float | None:
     return min(made * setup.cores, trained) if waiting or not reached else None
 
 
+def _sheet_ratio(first: GpuFacts, second: GpuFacts, precision: str) -> float | None:
+    """The geometric mean of the ratios of peak arithmetic and of memory rate: a job is bound by either at times."""
+    logs = [
+        (peak(first, precision), peak(second, precision)),
+        (first.memory_bytes_per_second, second.memory_bytes_per_second),
+    ]
+    ratios = [math.log(old / new) for old, new in logs if old and new]
+    return math.exp(sum(ratios) / len(ratios)) if ratios else None
+
+
 def _of_sheets(first: Setup, second: Setup, precision: str) -> float | None:
     """ln(seconds on the second / seconds on the first), each GPU adding its whole."""
     same = first.gpu == second.gpu
-    ratio = 1.0 if same else sheet_ratio(first.facts, second.facts, precision)
+    ratio = 1.0 if same else _sheet_ratio(first.facts, second.facts, precision)
     return None if ratio is None else math.log(ratio * first.count / second.count)
 
 

@@ -16,7 +16,7 @@ from stash.catalog.reference import model_key, node_scaling
 from stash.catalog.shipped import rows
 from stash.predict.draws import Array, Quantity
 from stash.predict.gpu_pairs import arm, batch_pairs, left_out_errors, precision_pairs
-from stash.predict.gpu_scale import GpuCell, GpuScale, peak, published_scale, rates, sheets
+from stash.predict.gpu_scale import GpuCell, GpuScale, published_scale, rates, sheets
 
 # Another GPU
 
@@ -95,16 +95,6 @@ def no_faster_than_launches(ratio: Quantity, share: float | None) -> Quantity:
     }
     source = f"{ratio.source}; launching its kernels takes {share:.0%} of the step whatever the GPU"
     return ratio.model_copy(update={"value": max(ratio.value, share), **ends, "source": source})
-
-
-def sheet_ratio(first: GpuFacts, second: GpuFacts, precision: str) -> float | None:
-    """The geometric mean of the ratios of peak arithmetic and of memory rate: a job is bound by either at times."""
-    logs = [
-        (peak(first, precision), peak(second, precision)),
-        (first.memory_bytes_per_second, second.memory_bytes_per_second),
-    ]
-    ratios = [math.log(old / new) for old, new in logs if old and new]
-    return math.exp(sum(ratios) / len(ratios)) if ratios else None
 
 
 def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = None) -> Quantity:
