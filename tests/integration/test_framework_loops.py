@@ -104,6 +104,7 @@ def test_sharded_model_whose_batch_is_divided_by_the_ranks_is_not_compared_with_
     assert skipped(profile)["solo"].startswith("alone the script trains 32 samples in a step, and 16 on each rank")
 
 
+@pytest.mark.slow
 def test_pipeline_bubbles_are_not_called_interconnect(run_profile: RunProfile, data: Path) -> None:
     # GIVEN two stages of 20 ms that take turns: a step waits 20 ms, and nothing of that is exchange
     profile = measured(run_profile("--rungs", "solo,crowd,node", "pipeline.py", data))

@@ -137,6 +137,7 @@ def test_interrupting_leaves_nothing(tmp_path: Path, number: int) -> None:
 
 
 @needs_testbed
+@pytest.mark.slow
 def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Path) -> None:
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit") as bed:

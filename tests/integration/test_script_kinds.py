@@ -104,6 +104,7 @@ def test_accumulation_hooks_collectives_validation_and_checkpoints(
     assert torch.load(good)["step"] <= 30, "only warm-up steps, taken while replicas were equal, may be saved"
 
 
+@pytest.mark.slow
 def test_two_loaders_of_emptied_dictionaries_and_of_a_stream_with_workers(
     run_profile: RunProfile, data: Path
 ) -> None:
@@ -129,6 +130,7 @@ def test_worker_processes_start_every_data_block_with_empty_queues(run_profile: 
     read_from_disk(profile)
 
 
+@pytest.mark.slow
 def test_update_by_hand_of_a_watched_loader(run_profile: RunProfile, data: Path) -> None:
     # GIVEN a hand-written loader in stash.watch(…), no optimizer at all, and two backward passes for each update
     profile = ladder_of(run_profile("by_hand.py", data))
@@ -142,6 +144,7 @@ def test_update_by_hand_of_a_watched_loader(run_profile: RunProfile, data: Path)
     assert all(block.resident is not None and block.resident < 0.1 for block in blocks_of(profile, "cold"))
 
 
+@pytest.mark.slow
 def test_script_that_spawns_ranks_which_average_gradients_of_random_batches_by_hand(
     run_profile: RunProfile, tmp_path: Path, free_port: int
 ) -> None:

@@ -21,6 +21,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
 def test_fetch_is_measured_of_a_file_that_two_ranks_map(run_profile: RunProfile, rows: Path, workers: int) -> None:
     # GIVEN a file of which every rank has mapped and read every page before its first step
     outcome = run_profile("--nproc-per-node", 2, "mapped_two_ranks.py", rows, "--workers", workers, folder=ZOO)
@@ -46,6 +47,7 @@ def test_batches_of_a_class_of_their_own(run_profile: RunProfile) -> None:
     assert all(set(block.step_samples) == {16} for block in profile.blocks)
 
 
+@pytest.mark.slow
 def test_accumulation_that_ramps_up(run_profile: RunProfile) -> None:
     # GIVEN steps of two batches at first, and of three or more from the tenth step on
     profile = measured(run_profile("ramping_accumulation.py", 10, folder=ZOO))
@@ -83,6 +85,7 @@ def test_small_files_that_are_seen_do_not_prove_the_large_ones_that_are_not(
     assert sum(block.storage_bytes or 0 for block in blocks_of(of_pairs, "warm")) == 0
 
 
+@pytest.mark.slow
 def test_batches_that_differ_are_replayed_as_they_are_read(run_profile: RunProfile) -> None:
     # GIVEN steps that take as long as their batches, the longest of all first, and equal times to prepare them
     profile = measured(run_profile("--nproc-per-node", 1, "length_grouped.py", folder=ZOO, budget=6))
@@ -99,6 +102,7 @@ def test_batches_that_differ_are_replayed_as_they_are_read(run_profile: RunProfi
     assert prep.high - prep.low < 2 * waited, profile.blocks
 
 
+@pytest.mark.slow
 def test_timed_batches_out_of_memory_pay_no_bookkeeping(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
     # GIVEN batches of 8 small files WHEN only warm blocks are measured
     log = tmp_path / "opens.log"

@@ -83,11 +83,14 @@ def exchange(breakdown: Breakdown) -> Chart | Blank:
     exposed = Interval(value=found.exposed_seconds, low=found.exposed_low, high=found.exposed_high)
     scale = time_scale(max(found.exposed_seconds, found.total_seconds or 0.0))
     rows, table = [], []
+    hidden, why_none = found.hidden_seconds, "the exchange by itself is unknown"
+    if hidden is not None and hidden < 0:
+        hidden, why_none = None, f"none: steps wait {format_seconds(-hidden)} longer than it takes by itself"
     for name, value, series, why in (
         ("by itself", found.total_seconds, "transfer", "the collectives were not run by themselves"),
         ("without its bytes", found.latency_seconds, "plain", "latency was not measured"),
         ("exposed", found.exposed_seconds, "interconnect", ""),
-        ("hidden", found.hidden_seconds, "compute", "the exchange by itself is unknown"),
+        ("hidden", hidden, "compute", why_none),
     ):
         if value is None:
             rows.append(LaneRow(name, unknown=why))
@@ -119,8 +122,6 @@ def _exchange_in_words(breakdown: Breakdown) -> str:
         text = f"{format_bytes(found.bytes)} a step and rank. {text}"
     if found.slowed:
         return f"{text} Steps wait longer than it takes by itself: exchanging and computing slow each other down."
-    if found.hidden_seconds is not None and found.hidden_seconds < 0:
-        return f"{text} Below zero: more was waited than the exchange takes by itself, within what is known."
     return text
 
 

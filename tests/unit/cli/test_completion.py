@@ -102,6 +102,28 @@ def test_zsh_and_fish_have_scripts_that_are_answered(
     assert answer in capsys.readouterr().out
 
 
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+def test_fish_completes_with_the_script(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "script").write_text(script(monkeypatch, capsys, "fish"))
+    asks = 'source ./script; for each in (complete --do-complete "stash {words}"); string split -f1 \\t -- $each; end'
+    assert set(shell_says("fish", asks.format(words="re"), tmp_path)) == {"report", "recommend", "restore"}
+    assert shell_says("fish", asks.format(words="check --ma"), tmp_path) == ["--max"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+def test_zsh_completes_at_the_tab_key(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+    """Its completion works in a line that is typed only: zsh's own pseudo-terminal types it, as its own tests do."""
+    (tmp_path / "script").write_text(script(monkeypatch, capsys, "zsh"))
+    (tmp_path / ".zshrc").write_text("PS1=; autoload -Uz compinit; compinit -u; source ./script; print ready\n")
+    types = (
+        "zmodload zsh/zpty; zpty -b shell zsh -i; zpty -r -m shell seen '*ready*'; "
+        "zpty -w -n shell $'stash rec\\t--ou\\t;over'; zpty -r -m shell seen '*over*'; print -r -- $seen"
+    )
+    typed = " ".join(shell_says("zsh", types, tmp_path))
+    assert "stash recommend" in typed
+    assert "--output" in typed
+
+
 def test_the_script_is_put_where_the_shell_finds_it(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
