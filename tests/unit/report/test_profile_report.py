@@ -73,7 +73,7 @@ def test_without_colour_the_report_is_plain_ascii():
 
 
 def test_with_colour_every_measured_stall_has_its_own():
-    for kept in (Style.parse, Style._add):  # rich keeps codes of the first console that used a style, whatever its colours
+    for kept in (Style.parse, Style._add):  # rich keeps the codes of the first console that used a style
         kept.cache_clear()
     text = report(PROFILES["two-nodes"](), colour=True)
     assert len(set(re.findall(r"\x1b\[([\d;]+)m■", text))) == 6
