@@ -90,7 +90,8 @@ class Bystanders:
         if program.startswith(_INTERPRETERS):
             module = words[words.index("-m") + 1] if "-m" in words[1:-1] else None
             script = module or next((os.path.basename(word) for word in words[1:] if word[:1] not in ("-", "")), "")
-            program = script if script and "\n" not in script and " " not in script else program
+            named = any(map(str.isalpha, script)) and not any(map(str.isspace, script))  # no code, no descriptor
+            program = script if named else program
         return (program or "unknown")[:40]
 
     def programs(self) -> tuple[OtherProgram, ...]:

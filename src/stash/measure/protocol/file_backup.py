@@ -141,8 +141,8 @@ class FileBackup:
         return status if is_file and self._is_old(path, status) else None
 
     def _is_old(self, path: str, status: os.stat_result) -> bool:
-        if path in self._own:
-            return False
+        if path in self._own or os.path.basename(os.path.dirname(path)) == "__pycache__":
+            return False  # what Python compiled it compiles again
         if status.st_mtime < self._began:
             return True
         return status.st_mtime > time.time() + _AHEAD and path not in self._once

@@ -70,6 +70,16 @@ def test_what_this_process_started_is_the_jobs(tmp_path: Path, clock: list[float
     assert [each.name for each in found.programs()] == ["make"]
 
 
+def test_what_has_no_name_of_its_own_has_its_interpreters(tmp_path: Path, clock: list[float]) -> None:
+    found, tick = seen(tmp_path, clock), os.sysconf("SC_CLK_TCK")
+    for used in (0, tick):
+        process(tmp_path, 10, 4 * used, "bash", "/dev/fd/3")
+        process(tmp_path, 11, used, "python3", "-c", "import sys; sys.exit()")
+        found.look()
+        clock[0] += 1.0
+    assert [each.name for each in found.programs()] == ["bash", "python3"]
+
+
 def test_what_was_used_before_measuring_does_not_count(tmp_path: Path, clock: list[float]) -> None:
     found = seen(tmp_path, clock)
     process(tmp_path, 10, 0, "/opt/train.sh")

@@ -350,3 +350,12 @@ def test_where_the_ledgers_place_is_out_of_sight_as_in_a_container_it_lies_in_th
     assert put_back(run.kept) == RestoreReport()
     assert put_back(run.kept_here).restored == (str(file),)
     assert file.read_bytes() == OLD
+
+
+def test_what_python_compiled_it_may_compile_again(run: RunFolder, file: Path) -> None:
+    compiled = file.parent / "__pycache__" / "model.cpython-311.pyc"
+    compiled.parent.mkdir()
+    file.rename(compiled)
+    rewrite(keeper(run), compiled)
+    assert compiled.read_bytes() == b"of the job"
+    assert not run.kept.exists()
