@@ -68,11 +68,13 @@ class Judged:
 # The rule of stopping --------------------------------------------------------------------------------------
 
 
-def decided(profile: Profile) -> bool:
+def decided(profile: Profile, seconds: float, budget: float) -> bool:
     """Whether a measurement with these rounds ends: what ``measure.launcher.measurement`` asks after each."""
-    return bool(step_matrix(profile).rounds) and stopping.decided(
-        attribute(profile), stopping.precision_asked(profile)
-    )
+    if not step_matrix(profile).rounds:
+        return False
+    breakdown, precision = attribute(profile), stopping.precision_asked(profile)
+    given_up = precision is None and stopping.settled(breakdown, seconds, budget)
+    return given_up or stopping.decided(breakdown, precision)
 
 
 def first_rounds(profile: Profile, count: int) -> Profile:
@@ -92,7 +94,7 @@ def measured(profile: Profile) -> float:
 
 
 def stopped(
-    profile: Profile, budget: float, rule: Callable[[Profile], bool] = decided
+    profile: Profile, budget: float, rule: Callable[[Profile, float, float], bool] = decided
 ) -> tuple[Profile, float | None]:
     """The measurement as it is when the rule fires, and after how many seconds; else with what the budget allows.
 
@@ -105,7 +107,7 @@ def stopped(
         if count > 1 and seconds > (1 + OVERRUN) * budget:
             break
         kept = so_far
-        if (seconds >= stopping.FIRST_SECONDS or count == rounds) and rule(so_far):
+        if (seconds >= stopping.FIRST_SECONDS or count == rounds) and rule(so_far, seconds, budget):
             return so_far, seconds
     return kept, None
 

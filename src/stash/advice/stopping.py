@@ -27,6 +27,8 @@ others, and Student's quantile is below 3; who looks after every round finds int
 FIRST_SECONDS = 5.0
 """Of measuring: nothing ends earlier, since the pace of a machine that is shared wanders within seconds, which the
 noise of a shorter time does not know of."""
+SETTLING_SECONDS = 30.0
+"""Of measuring, before widths that are out of reach are given up."""
 LONGEST = 3600.0
 """Seconds of ``--budget`` beyond which a calmer machine is the better advice."""
 
@@ -42,6 +44,18 @@ def decided(breakdown: Breakdown, precision: float | None = None) -> bool:
         return False
     claims = may_claim(breakdown)
     return precision is not None or claims.kind != "cannot tell" or not any(stall.narrows for stall in claims.open)
+
+
+def settled(breakdown: Breakdown, spent: float, budget: float) -> bool:
+    """Whether the verdict holds, and the rest of the budget (seconds) would not bring every stall to what is wanted.
+
+    So it is on a machine that stays busy: the verdict does not wait for widths that cannot be had.
+    """
+    if not SETTLING_SECONDS <= spent < budget or breakdown.repetitions < FIRST_ROUNDS:
+        return False
+    found = standing(breakdown)
+    out_of_reach = found.rounds_needed is None or found.rounds_needed * spent / found.rounds > budget
+    return out_of_reach and may_claim(breakdown).kind != "cannot tell"
 
 
 def _wanted(stall: Stall, step_seconds: float, precision: float | None) -> float:

@@ -66,6 +66,13 @@ def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
         gain = f"{FIRST_ROUNDS} rounds or so" if claims.kind == "estimate" else "that should decide it"
         return f"Profile again with --budget {budget:g}: {gain}."
     stall = beyond_rounds(case.breakdown, claims)
+    if stall is not None and (stall.parts.correction or 0.0) > stall.parts.besides_noise / 2:
+        lost = case.breakdown.disturbed
+        busiest = lost.programs[0].name if lost is not None and lost.programs else "other work on this machine"
+        return (
+            f"Profile again once {busiest} has ended: what other work costs is subtracted, but it leaves "
+            f"{stall.name} known to ±{format_seconds(stall.parts.besides_noise)} at best."
+        )
     if stall is not None:
         return (
             "Profile again with a larger batch, if memory allows: however long it measures, Stash knows "

@@ -11,9 +11,12 @@ from breakdowns import CALM, advice_for
 from profile_builder import build, own_launches
 
 from stash.advice.claims import may_claim
-from stash.advice.stopping import Standing, budget_to_decide, decided, spent_seconds, standing
+from stash.advice.stopping import Standing, budget_to_decide, decided, settled, spent_seconds, standing
+from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Profile
+from stash.analysis.disturbance import Disturbance
+from stash.core.intervals import Interval
+from stash.core.records.profile import OtherProgram, Profile
 
 
 def around(rounds: int, noise: float, seed: int = 1, **means: float) -> Profile:
@@ -54,6 +57,32 @@ def test_what_no_round_narrows_is_not_waited_for():
     advice = advice_for(around(6, 0.001, solo=0.0080, crowd=0.0080, node=0.0090))
     assert advice.budget_seconds is None
     assert advice.next_steps[0].startswith("Profile again with a larger batch, if memory allows: however long")
+
+
+def test_where_what_was_subtracted_is_in_doubt_the_busiest_program_is_named():
+    profile = around(6, 0.001, solo=0.0080, crowd=0.0080, node=0.0090)
+    breakdown = attribute(profile)
+    (stall,) = may_claim(breakdown).open
+    parts = stall.parts.model_copy(update={"correction": 0.004})
+    lost = Disturbance(
+        time=Interval(value=0.01), doubts={"node": 0.004}, programs=(OtherProgram(name="pip", cores=0.8),)
+    )
+    stalls = tuple(each.model_copy(update={"parts": parts}) if each is stall else each for each in breakdown.stalls)
+    advice = verdict(breakdown.model_copy(update={"stalls": stalls, "disturbed": lost}), profile)
+    assert advice.next_steps[0] == (
+        "Profile again once pip has ended: what other work costs is subtracted, but it leaves interconnect known to "
+        f"±{parts.besides_noise * 1e3:.2f} ms at best."
+    )
+
+
+def test_a_verdict_does_not_wait_for_widths_that_the_budget_cannot_bring():
+    busy = attribute(around(8, 0.04, **QUIET))  # its verdict holds; all it wants takes 18 rounds
+    assert not settled(busy, spent=29, budget=60)  # too early to give up
+    assert not settled(busy, spent=31, budget=71)  # 18 rounds last 70 s
+    assert settled(busy, spent=31, budget=69)
+    unknown = attribute(around(8, 0.2, **QUIET))
+    assert may_claim(unknown).kind == "cannot tell"
+    assert not settled(unknown, spent=59, budget=60)
 
 
 def test_coverage_survives_stopping_as_soon_as_it_is_decided():

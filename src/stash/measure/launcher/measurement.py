@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from stash.advice.stopping import FIRST_SECONDS, KNOWN, decided
+from stash.advice.stopping import FIRST_SECONDS, KNOWN, decided, settled
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.disturbance import Calming
@@ -161,8 +161,11 @@ class Measurement:
 
     def decided(self) -> bool:
         """Whether what was asked is known."""
-        breakdown = self._breakdown(self.profile("measuring"))
-        return breakdown is not None and decided(breakdown, self.wishes.precision)
+        breakdown, precision = self._breakdown(self.profile("measuring")), self.wishes.precision
+        if breakdown is None:
+            return False
+        given_up = precision is None and settled(breakdown, self.spent(), self.wishes.budget)
+        return given_up or decided(breakdown, precision)
 
     def enough(self) -> bool:
         """Whether the budget is gone with a round at least, or what was asked is known."""
