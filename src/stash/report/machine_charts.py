@@ -85,7 +85,8 @@ def exchange(breakdown: Breakdown) -> Chart | Blank:
     rows, table = [], []
     hidden, why_none = found.hidden_seconds, "the exchange by itself is unknown"
     if hidden is not None and hidden < 0:
-        hidden, why_none = None, f"none: steps wait {format_seconds(-hidden)} longer than it takes by itself"
+        why_none = f"none: steps wait {format_seconds(-hidden)} longer than it takes by itself"
+        hidden = None
     for name, value, series, why in (
         ("by itself", found.total_seconds, "transfer", "the collectives were not run by themselves"),
         ("without its bytes", found.latency_seconds, "plain", "latency was not measured"),
