@@ -11,6 +11,8 @@ from profiled import COMMUNICATION, FULL, RunProfile, blocks_of, ladder_of, meas
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
+from stash.analysis.pipeline_schedule import idle_share
+from stash.core.records.profile import MeshAxis
 
 
 def under_accelerate(free_port: int) -> tuple[object, ...]:
@@ -121,6 +123,18 @@ def test_pipeline_bubbles_are_not_called_interconnect(run_profile: RunProfile, d
     assert profile.workload.collectives_per_step == pytest.approx({"send": 1, "recv": 1}, rel=0.2)
 
 
+@pytest.mark.slow
+def test_a_pipelines_schedule_is_found(run_profile: RunProfile, data: Path) -> None:
+    # GIVEN two stages of torch.distributed.pipelining with eight microbatches
+    profile = measured(run_profile("scheduled_pipeline.py", data))
+    # THEN its schedule is known, and what it must leave idle
+    found = profile.workload.pipeline
+    assert found is not None
+    assert (found.name, found.stages, found.ranks, found.microbatches) == ("Schedule1F1B", 2, 2, 8)
+    assert idle_share(found) == pytest.approx(1 / 9)
+    assert profile.workload.whole_parameters is None
+
+
 @pytest.mark.slow  # test_replica and test_discovery have such tensors, the stages above one replica of two ranks
 @pytest.mark.parametrize("read", ["files", "nothing"])
 def test_tensor_parallelism_by_dtensor_gets_no_verdict_about_ranks(
@@ -138,5 +152,8 @@ def test_tensor_parallelism_by_dtensor_gets_no_verdict_about_ranks(
     breakdown = attribute(profile)
     assert {stall.name for stall in breakdown.stalls} <= {"compute", "prep", "fetch"}
     assert breakdown.samples_per_step == (16 if read == "files" else None)
+    # AND the mesh that divides it is named
+    assert profile.workload.mesh == (MeshAxis(name="tp", ranks=2, across_nodes=False),)
+    assert profile.workload.whole_parameters == 2 * 3072 * 256 + 256 + 3072
     decided = verdict(breakdown, profile)
     assert not any("fewer ranks" in text for text in (decided.text, *decided.next_steps))

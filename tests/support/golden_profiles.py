@@ -155,7 +155,7 @@ def outputs(profile: Profile) -> dict[str, str]:
     advice = verdict(breakdown, profile)
     return {
         "txt": render(page(breakdown, advice, profile), 80, False),
-        "json": json.dumps(document(breakdown, advice), indent=1, ensure_ascii=False) + "\n",
+        "json": json.dumps(document(breakdown, advice, profile), indent=1, ensure_ascii=False) + "\n",
     }
 
 

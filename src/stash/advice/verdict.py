@@ -28,6 +28,8 @@ from stash.core.units import format_seconds
 MAX_STEPS = 3
 _WORTH_SAYING = 0.005
 """Of the step: a gain smaller than this is no gain, and not promised."""
+_BUSY = 0.1
+"""Of the step: what other work takes, if more, may be why first steps differ from later ones."""
 
 
 def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]:
@@ -39,6 +41,11 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
         if budget is not None and asked is not None:
             steps[MAX_STEPS - 1 :] = [f"Profile again with --budget {budget:g} for the ±{asked:.1%} asked for."]
         return tuple(steps)
+    if claims.other_job and _lost_share(case.breakdown) > _BUSY:
+        return (
+            f"Profile again once {_busiest(case.breakdown)} has ended: other work took "
+            f"{_lost_share(case.breakdown):.0%} on top of every step, and not always as much.",
+        )
     if claims.other_job:
         return (
             "Profile the command that starts your training as it is, `stash profile -- COMMAND`; if that says the "
@@ -67,11 +74,9 @@ def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
         return f"Profile again with --budget {budget:g}: {gain}."
     stall = beyond_rounds(case.breakdown, claims)
     if stall is not None and (stall.parts.correction or 0.0) > stall.parts.besides_noise / 2:
-        lost = case.breakdown.disturbed
-        busiest = lost.programs[0].name if lost is not None and lost.programs else "other work on this machine"
         return (
-            f"Profile again once {busiest} has ended: what other work costs is subtracted, but it leaves "
-            f"{stall.name} known to ±{format_seconds(stall.parts.besides_noise)} at best."
+            f"Profile again once {_busiest(case.breakdown)} has ended: what other work costs is subtracted, but it "
+            f"leaves {stall.name} known to ±{format_seconds(stall.parts.besides_noise)} at best."
         )
     if stall is not None:
         return (
@@ -81,6 +86,16 @@ def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
     return (
         "Stop other work on the machine and profile again: as it is, not even an hour of measuring would decide it."
     )
+
+
+def _busiest(breakdown: Breakdown) -> str:
+    lost = breakdown.disturbed
+    return lost.programs[0].name if lost is not None and lost.programs else "other work on this machine"
+
+
+def _lost_share(breakdown: Breakdown) -> float:
+    """Of a step, what other work on the machine took on top of it; 0 where that is unknown."""
+    return 0.0 if breakdown.disturbed is None else breakdown.disturbed.time.value / breakdown.step_seconds
 
 
 def hidden_behind(breakdown: Breakdown, name: str) -> Surfacing | None:

@@ -183,6 +183,13 @@ def tokens(name: str) -> frozenset[str]:
     return frozenset(_DRIVERS.get(" ".join(words), " ".join(words)).split())
 
 
+def found_by_name(name: str, gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
+    """The GPU of exactly that name, else all whose names hold its words, as those that a driver gives do."""
+    words, known = tokens(name), list(gpus)
+    exact = [gpu for gpu in known if tokens(gpu.name) == words]
+    return exact or [gpu for gpu in known if words and words <= tokens(gpu.name)]
+
+
 # Sources date a price by a day, a month or a year, or not at all: an age is a range of days, never a guess within it.
 
 _DATE = re.compile(r"[0-9]{4}(-(?!00)[0-9]{2}(-(?!00)[0-9]{2})?)?")

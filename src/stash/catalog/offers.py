@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from stash.catalog.facts import GpuFacts, Instance, Offer, Price, PriceKind, tokens, unknown
+from stash.catalog.facts import GpuFacts, Instance, Offer, Price, PriceKind, found_by_name, tokens, unknown
 from stash.core.errors import UserError
 
 # A fact that is not known never satisfies a wish; it is reported by name, so that whoever asks can say how many
@@ -213,9 +213,7 @@ class Catalog:
 
         Raises UserError with the nearest names, or with the variants when a model has several.
         """
-        words = tokens(name)
-        exact = [gpu for gpu in self.gpus if tokens(gpu.name) == words]
-        alike = exact or [gpu for gpu in self.gpus if words and words <= tokens(gpu.name)]
+        alike = found_by_name(name, self.gpus)
         if len(alike) == 1:
             return alike[0]
         if alike:

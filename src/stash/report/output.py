@@ -140,7 +140,7 @@ def print_profile(profile: Profile, json: bool = False, source: Path | None = No
     if json:
         from stash.report.profile_contract import document
 
-        print(strict_json(document(breakdown, advice)))
+        print(strict_json(document(breakdown, advice, profile)))
         return
     from stash.report.profile_page import page
 

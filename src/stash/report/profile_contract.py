@@ -11,6 +11,7 @@ from stash.analysis.breakdown import Breakdown
 from stash.core.ladder import NOT_ASKED
 from stash.core.records.profile import Profile
 from stash.core.units import round_to_sum, significant_decimals
+from stash.report import model_facts
 
 # The document that ``stash show --json`` prints: a contract with other programs, see docs/format.md.
 # Rounds the breakdown sensibly and keeps its sums; what is not known is null. New keys may be added under the same
@@ -20,7 +21,7 @@ SCHEMA = 1
 SECONDS_DIGITS = 6
 
 
-def document(breakdown: Breakdown, advice: Advice) -> dict[str, Any]:
+def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str, Any]:
     """Keys in the order of the contract; ``stalls[].seconds`` add up to ``step_seconds``."""
     decimals = significant_decimals(breakdown.step_seconds, SECONDS_DIGITS)
     seconds = round_to_sum([stall.seconds for stall in breakdown.stalls], decimals)
@@ -60,6 +61,7 @@ def document(breakdown: Breakdown, advice: Advice) -> dict[str, Any]:
             "budget_seconds": advice.budget_seconds,
         },
         **_beyond_the_contract(breakdown),
+        "model": model_facts.document(breakdown, profile),
     }
 
 
@@ -150,6 +152,11 @@ LABELS = {
     "backward pass. The rate is the bus bandwidth, payload / time x 2(p-1)/p for p ranks",
     "slowest": "a rank that is slower than the others even when nothing is exchanged",
     "hidden": "a stall that shows only once another is gone",
+    "ranks share": "how the job's device mesh divides the work among ranks, axis by axis",
+    "pipeline": "what its schedule must leave idle, played with equal stages; not what was measured",
+    "tokens": "places in the sequences of all replicas, padding included",
+    "FLOPs": "counted by PyTorch's formulas for products, convolutions and attention; the peak is the catalog's, and "
+    "the step is the one measured, stalls and all",
     "loader": "starting the loader's workers, once an epoch unless they persist; no part of a step",
     "paper's %": "the percentages of the Stash paper, to compare with its own: of the step under the rung named, not "
     "of the whole step, and with contention counted as interconnect",

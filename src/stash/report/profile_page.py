@@ -16,6 +16,7 @@ from stash.core.intervals import Interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, STALLS
 from stash.core.records.profile import Profile
 from stash.core.units import counted, format_bits, format_bytes, format_seconds, pace
+from stash.report import model_facts
 from stash.report.profile_contract import PARTS, words
 from stash.ui.page import Chapter, Page, Row
 
@@ -27,7 +28,8 @@ WORTH_SAYING = 0.01
 def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool = False) -> Page:
     """A profile's page: the answer, then its details; with ``explain`` a terminal also shows what words mean."""
     stalls, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step, advice.stalls)
-    facts = (*_facts(breakdown, advice), ("measured", how_measured(breakdown, profile)))
+    model = model_facts.facts(breakdown, profile)
+    facts = (*_facts(breakdown, advice), *model, ("measured", how_measured(breakdown, profile)))
     further = Chapter("further", "What else helps", points=advice.next_steps[1:], brief=explain, folded=True)
     parts = Chapter("parts", "What each ± is made of", facts=_parts(breakdown.stalls), brief=explain, folded=True)
     return Page(
@@ -82,8 +84,9 @@ def table_rows(
 def _subtitle(breakdown: Breakdown, profile: Profile) -> tuple[str, ...]:
     speed = breakdown.samples_per_second
     nodes = counted(breakdown.nodes, "node")
+    shared = model_facts.shared_among(profile)
     return (
-        f"{_devices(breakdown, profile)} on {nodes}",
+        f"{_devices(breakdown, profile)} on {nodes}{shared and ': '}{shared}",
         _batch(breakdown.samples),
         f"{pace(speed)} samples/s" if speed is not None else f"samples/s {UNKNOWN}",
     )

@@ -79,7 +79,7 @@ def _profile(profile: Profile, path: Path) -> list[str]:
     breakdown = attribute(profile, str(path))
     advice = verdict(breakdown, profile)
     report = terminal.render(profile_page.page(breakdown, advice, profile, explain=True))
-    return [strict_json(profile_contract.document(breakdown, advice)), report]
+    return [strict_json(profile_contract.document(breakdown, advice, profile)), report]
 
 
 def _probe(probe: Probe) -> list[str]:

@@ -42,7 +42,7 @@ def test_the_json_of_the_golden_profile_is_the_hand_worked_one():
 def test_the_json_has_the_keys_of_the_contract_in_its_order():
     profile = PROFILES["two-nodes"]()
     breakdown = attribute(profile)
-    shown = document(breakdown, verdict(breakdown, profile))
+    shown = document(breakdown, verdict(breakdown, profile), profile)
     contract = [
         "schema",
         "step_seconds",
@@ -64,7 +64,7 @@ def test_the_json_has_the_keys_of_the_contract_in_its_order():
 def test_the_verdict_is_null_where_it_is_unknown():
     profile = build({"solo": [0.10, 0.10, 0.10, 0.10], "crowd": [0.10, 0.14, 0.08, 0.12]})
     breakdown = attribute(profile)
-    shown = document(breakdown, verdict(breakdown, profile))["verdict"]
+    shown = document(breakdown, verdict(breakdown, profile), profile)["verdict"]
     assert (shown["stall"], shown["kind"], shown["stalls"]) == (None, "cannot tell", [])
     assert shown["open"] == [{"name": "contention", "high": pytest.approx(0.0511, abs=1e-4)}]
     assert shown["budget_seconds"] > 0
@@ -79,7 +79,7 @@ def test_printed_seconds_add_up_exactly_to_the_printed_step(seed, scale):
     times = dict(zip(names, (scale * rng.lognormal(0, 1, (5, 4))).tolist(), strict=True))
     profile = build(times)
     breakdown = attribute(profile)
-    shown = document(breakdown, verdict(breakdown, profile))
+    shown = document(breakdown, verdict(breakdown, profile), profile)
     step = Decimal(repr(shown["step_seconds"]))
     assert sum(Decimal(repr(s["seconds"])) for s in shown["stalls"]) == step
     assert float(step) == pytest.approx(breakdown.step_seconds, rel=1e-5)

@@ -73,6 +73,30 @@ class Operator(Record):
     memory move nothing; of a table that is looked up in, only what is touched counts."""
 
 
+class MeshAxis(Record):
+    """One way in which ranks share the work: an axis of their device mesh."""
+
+    name: PlainName
+    """As the job calls it, e.g. ``dp``, ``tp``, ``pp``."""
+    ranks: Whole
+    across_nodes: bool | None = None
+    """Whether its groups reach over several nodes."""
+
+
+class PipelineSchedule(Record):
+    """In which order the ranks of a pipeline work on microbatches."""
+
+    name: PlainName
+    """Its class in torch.distributed.pipelining, e.g. ``Schedule1F1B``."""
+    stages: Whole
+    ranks: Whole
+    """Of one pipeline; fewer than stages where each has several."""
+    microbatches: Whole
+    orders: tuple[Sentence, ...] = ()
+    """What each rank does, in order: stage, what (``F`` forward, ``B`` backward, ``I`` and ``W`` its two halves),
+    microbatch. Empty where it is not known, or too long."""
+
+
 class Workload(Record):
     """What was trained."""
 
@@ -118,6 +142,17 @@ class Workload(Record):
     before_forward: Number | None = None
     """Of a step on batches from memory, the share until its first forward pass begins, on the host's clock: what
     batches take at most that no loader makes; ``None`` if no module was called."""
+    mesh: tuple[MeshAxis, ...] = ()
+    """How ranks share the work; empty where the job keeps no mesh that says so."""
+    pipeline: PipelineSchedule | None = None
+    tokens_per_sample: Number | None = None
+    """Places in a sample's sequence, padding included; ``None`` of batches that are not known to hold tokens."""
+    padding: Number | None = None
+    """Of the tokens, the share that the batch's mask leaves out; ``None`` without a mask."""
+    whole_parameters: Whole | None = None
+    """Of the whole model, whatever a rank holds of it; ``None`` where what is divided does not tell."""
+    float32_products: PlainName | None = None
+    """PyTorch's precision of float32 matrix products: ``highest`` is float32, ``high`` and ``medium`` allow TF32."""
     optimizer_bytes: Whole | None = None
     """Of the state that the optimizer keeps on one device."""
     unrecorded: dict[str, Sentence] = {}  # noqa: RUF012 - pydantic copies it

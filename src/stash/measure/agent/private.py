@@ -272,3 +272,9 @@ def bucket_parameters(ddp: Any) -> list[list[int]]:
     """The places of each bucket's parameters among those that are trained; none before DDP has seen their order."""
     text = str(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices") or "")
     return [list(map(int, part.split())) for part in text.split(",") if part.strip()]
+
+
+def stage_and_microbatches(schedule: Any) -> tuple[Any, int]:
+    """A stage of a pipeline's schedule on this rank, the first if there are several; raises AttributeError."""
+    stages = getattr(schedule, "_stages", None) or [schedule._stage]
+    return stages[0], int(schedule._n_microbatches)

@@ -280,10 +280,10 @@ class Launches:
             )
 
     def _mention_neighbours(self) -> None:
-        for process in self._neighbours():
+        if any(self._neighbours()):
             self._measurement.gathered.note(
-                f"another profile (process {process}) ran on this machine at the same time: what it took of cores, "
-                "links and disk is part of these stalls, and this one of its; profile one after the other"
+                "another profile ran on this machine at the same time: what it took of cores, links and disk is part "
+                "of these stalls, and this one of its; profile one after the other"
             )
 
     def _pass_on_question(self, running: list[_Running]) -> None:

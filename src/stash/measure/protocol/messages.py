@@ -59,6 +59,12 @@ class JobFacts(Message, kind="workload"):
     unrecorded: dict[str, str] = field(default_factory=dict)
     bucket_view: bool | None = None
     before_forward: float | None = None
+    mesh: list[dict[str, Any]] = field(default_factory=list)
+    pipeline: dict[str, Any] | None = None
+    tokens_per_sample: float | None = None
+    padding: float | None = None
+    whole_parameters: int | None = None
+    float32_products: str | None = None
 
     def known(self) -> dict[str, Any]:
         """The fields that were learned."""

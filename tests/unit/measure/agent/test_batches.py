@@ -122,3 +122,21 @@ def test_fresh_containers_of_any_nesting_share_every_leaf(batch: Any) -> None:
     again = batches.fresh(batch)
     assert described(again) == described(batch)
     assert [id(found) for found in batches.leaves(again)] == [id(found) for found in batches.leaves(batch)]
+
+
+def test_tokens_are_known_by_their_key_and_their_mask_by_its_shape() -> None:
+    ids, mask = torch.ones(2, 8, dtype=torch.int64), torch.tensor([[1] * 8, [1] * 4 + [0] * 4])
+    assert batches.tokens({"input_ids": ids, "labels": ids}) == (16, None)
+    assert batches.tokens({"input_ids": ids, "attention_mask": mask}) == (16, 12)
+    assert batches.tokens({"input_ids": ids, "attention_mask": torch.ones(2, 1, 8, 8)}) == (16, None)
+    assert batches.tokens({"tokens": ids}) == (16, None)
+
+
+def test_a_pair_of_equal_matrices_of_whole_numbers_is_inputs_and_targets() -> None:
+    ids = torch.ones(2, 8, dtype=torch.int64)
+    assert batches.tokens([ids, ids]) == (16, None)
+    assert batches.tokens((ids, ids[:, :1])) is None
+    assert batches.tokens((ids.float(), ids)) is None
+    assert batches.tokens((torch.ones(4, 3, 8, 8), torch.ones(4, dtype=torch.int64))) is None
+    assert batches.tokens({"input_ids": ids.float()}) is None
+    assert batches.tokens({"pixel_values": ids}) is None

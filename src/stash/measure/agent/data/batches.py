@@ -289,3 +289,30 @@ def _agreed(votes: Iterable[Votes]) -> Votes:
     opinions = [each for each in votes if each]
     several = [each for each in opinions if each != {1}] or opinions
     return frozenset.intersection(*several) if several else SILENT
+
+
+_TOKENS = ("input_ids", "tokens")
+"""Keys under which batches hold the tokens of sequences."""
+
+
+def tokens(batch: Any) -> tuple[int, int | None] | None:
+    """Tokens of a batch, and how many of them its mask keeps (None without one); None if it is not known to hold any.
+
+    They are known by their key, or by a batch of nothing but two equal matrices of int64: inputs and targets.
+    """
+    if isinstance(batch, Mapping):
+        found: Any = next((batch[key] for key in _TOKENS if key in batch), None)
+        mask: Any = batch.get("attention_mask")
+        if not _is_sequences(found):
+            return None
+        same = is_tensor(mask) and mask.shape == found.shape
+        return int(found.numel()), int((mask != 0).sum()) if same else None
+    if type(batch) not in (list, tuple) or len(batch) != 2 or not all(map(_is_sequences, batch)):
+        return None
+    return (int(batch[0].numel()), None) if batch[0].shape == batch[1].shape else None
+
+
+def _is_sequences(value: Any) -> bool:
+    """Whether it is a tensor of whole numbers, samples by places."""
+    torch = sys.modules["torch"]
+    return is_tensor(value) and value.dtype is torch.int64 and value.ndim == 2 and value.layout is torch.strided

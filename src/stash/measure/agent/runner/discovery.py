@@ -16,6 +16,7 @@ from stash.core.ladder import Situation, reachable, rung
 from stash.measure.agent import private
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.runner import survey
+from stash.measure.agent.runner.parallelism import parallel_facts
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.groups import Membership, default_group, make, membership, parts_on
@@ -191,6 +192,8 @@ def _write_survey(
         rank.publish(report.rank)
     rank.publish(HostsSeen([hosts[n] for n in sorted(hosts)]))
     rank.publish(JobFacts(**survey.workload_facts(rank.optimizer)))
+    if rank.place.world_size > 1:
+        rank.publish(JobFacts(**parallel_facts({report.rank.rank: report.rank.node for report in reports})))
     rank.publish(standing_facts(rank))
     rank.publish(SoftwareSeen(survey.software()))
     rank.publish(LadderChosen(rungs, skipped))

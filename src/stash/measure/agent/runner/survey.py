@@ -20,6 +20,7 @@ from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.operators import OperatorCounter
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps.sharding import sharded
 from stash.measure.protocol.messages import JobFacts
 
 _SHARE = 0.05
@@ -231,7 +232,16 @@ def workload_facts(optimizer: Any) -> dict[str, Any]:
         "skips_exchanges": replicas.skips_exchanges(),
         "bucket_view": replicas.bucket_view(),
         "precision": str(parameters[0].dtype).removeprefix("torch.") if parameters else None,
+        "whole_parameters": _of_whole_model(parameters),
+        "float32_products": sys.modules["torch"].get_float32_matmul_precision(),
     }
+
+
+def _of_whole_model(parameters: list[Any]) -> int | None:
+    """A DTensor counts as the whole it is a part of; parts that other wrappers divide do not tell, nor do stages."""
+    if any(name != "fully_shard" for name in sharded) or "torch.distributed.pipelining.schedules" in sys.modules:
+        return None
+    return sum(p.numel() for p in parameters) or None
 
 
 def software() -> dict[str, str]:
@@ -282,11 +292,24 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
     batch = _total([_samples_per_step(feed) for feed in feeds])
     size = sum(_mean([batches.size(kept) for kept in feed.ring.kept]) * feed.per_step for feed in feeds)
     return {
+        **_token_facts(feeds),
         "loaders": described,
         "batch": round(batch) if batch else None,
         "sample_bytes": size / batch if batch else None,
         "replayed_batches": max(len(feed.ring) for feed in feeds),
     }
+
+
+def _token_facts(feeds: list[Feed]) -> dict[str, Any]:
+    """Of a job with one loader, whose samples and tokens can both be counted."""
+    found = [(samples(kept), batches.tokens(kept)) for feed in feeds[:1] for kept in feed.ring.kept]
+    known = [(count, held) for count, held in found if count and held is not None]
+    if len(feeds) != 1 or len(known) < len(found):
+        return {}
+    total = sum(held for _, (held, _) in known)
+    kept = _total([real for _, (_, real) in known])
+    padding = None if kept is None else 1 - kept / total
+    return {"tokens_per_sample": total / sum(count for count, _ in known), "padding": padding}
 
 
 def _samples_per_step(feed: Feed) -> float | None:

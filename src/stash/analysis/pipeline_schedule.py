@@ -1,0 +1,70 @@
+"""What a pipeline's schedule must leave idle, with stages that take equally long and messages that take no time.
+
+A schedule is played as its ranks would: each does its actions in order, and each action waits for what it needs (a
+forward pass for the same microbatch's of the stage before, a backward pass for that of the stage behind). A forward
+pass takes one unit, a backward pass two, each of its halves one. For GPipe and 1F1B that is the textbook's
+(p - 1) / (m + p - 1) (Huang et al., GPipe, 2019; Narayanan et al., PipeDream, 2019); interleaved and zero-bubble
+schedules have no formula that holds for all m.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from stash.core.records.profile import PipelineSchedule
+
+_UNITS = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
+_ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
+_EVEN = ("ScheduleGPipe", "Schedule1F1B")
+Action = tuple[int, str, int]
+"""Stage, what, microbatch."""
+
+
+def idle_share(schedule: PipelineSchedule) -> float | None:
+    """Of the time of a pipeline's passes, what its ranks must idle on average; ``None`` if the order is unknown."""
+    if schedule.name in _EVEN:
+        return (schedule.ranks - 1) / (schedule.microbatches + schedule.ranks - 1)
+    if len(schedule.orders) != schedule.ranks:
+        return None
+    return played([actions(row) for row in schedule.orders])
+
+
+def actions(order: str) -> list[Action]:
+    """A rank's passes in their order; what it sends, receives and gathers in between is left out."""
+    return [(int(stage), kind, int(batch)) for stage, kind, batch in _ACTION.findall(order)]
+
+
+def played(orders: Sequence[Sequence[Action]]) -> float | None:
+    """The share in which ranks are idle; ``None`` of orders that wait for each other for ever, or hold nothing."""
+    last = max((stage for order in orders for stage, _, _ in order), default=-1)
+    ended: dict[Action, float] = {}
+    clock, at = [0.0] * len(orders), [0] * len(orders)
+    while any(position < len(order) for position, order in zip(at, orders, strict=True)):
+        moved = False
+        for rank, order in enumerate(orders):
+            while at[rank] < len(order):
+                action = order[at[rank]]
+                ready = _ready(action, last, ended)
+                if ready is None:
+                    break
+                clock[rank] = max(clock[rank], ready) + _UNITS[action[1]]
+                ended[action] = clock[rank]
+                at[rank] += 1
+                moved = True
+        if not moved:
+            return None
+    busy = sum(_UNITS[kind] for order in orders for _, kind, _ in order)
+    return 1 - busy / (len(orders) * max(clock)) if busy else None
+
+
+def _ready(action: Action, last: int, ended: dict[Action, float]) -> float | None:
+    """When what an action needs is done; ``None``: not yet."""
+    stage, kind, batch = action
+    if kind == "F":
+        return 0.0 if stage == 0 else ended.get((stage - 1, "F", batch))
+    if kind == "W":
+        return ended.get((stage, "I", batch))
+    own = ended.get((stage, "F", batch))
+    behind = own if stage == last else ended.get((stage + 1, "B", batch), ended.get((stage + 1, "I", batch)))
+    return None if own is None or behind is None else max(own, behind)

@@ -1,0 +1,99 @@
+"""How the job divides its model among ranks, found and not asked for: meshes of devices, and schedules of pipelines.
+
+PyTorch's meshes and schedules are looked up among the objects that are alive, once, on the leader; Megatron's groups
+are asked of its own registry. What a step does with them is not known here.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from stash.measure.agent import private
+from stash.measure.agent.wraps.groups import ranks_of
+
+_MAX_ACTIONS = 20_000
+"""Of all ranks together, that are recorded of a schedule."""
+_MEGATRON = {
+    "data": "get_data_parallel_group",
+    "tensor": "get_tensor_model_parallel_group",
+    "pipeline": "get_pipeline_model_parallel_group",
+    "context": "get_context_parallel_group",
+    "expert": "get_expert_model_parallel_group",
+}
+Learned = dict[str, Any]
+
+
+def parallel_facts(nodes: Mapping[int, int]) -> Learned:
+    """Fields of ``records.Workload`` that say how ranks share the work; ``nodes`` has the node of each rank."""
+    return {"mesh": _megatron(nodes) or _mesh(nodes), "pipeline": _pipeline()}
+
+
+def _alive(module: str, name: str) -> list[Any]:
+    """The objects of that class and of those derived from it, without asking any of them anything."""
+    cls = getattr(sys.modules.get(module), name, None)
+    return [] if cls is None else [each for each in gc.get_objects() if issubclass(type(each), cls)]
+
+
+def _mesh(nodes: Mapping[int, int]) -> list[Learned]:
+    """The axes of the mesh with most of them, of those over all ranks; meshes cut out of it have fewer."""
+    found = []
+    for mesh in _alive("torch.distributed.device_mesh", "DeviceMesh"):
+        names = getattr(mesh, "mesh_dim_names", None)
+        if names and math.prod(mesh.shape) == len(nodes):
+            found.append((len(names), mesh, names))
+    if not found:
+        return []
+    _, mesh, names = max(found, key=lambda one: one[0])
+    axes = zip(names, mesh.shape, range(len(names)), strict=True)
+    return [_axis(name, size, _or_none(partial(mesh.get_group, at)), nodes) for name, size, at in axes]
+
+
+def _megatron(nodes: Mapping[int, int]) -> list[Learned]:
+    registry = sys.modules.get("megatron.core.parallel_state")
+    if registry is None:
+        return []
+    axes = []
+    for name, asked in _MEGATRON.items():
+        group = _or_none(getattr(registry, asked, None))
+        if group is not None:
+            axes.append(_axis(name, group.size(), group, nodes))
+    return axes
+
+
+def _axis(name: str, size: int, group: Any, nodes: Mapping[int, int]) -> Learned:
+    """``group``: the leader's, which stands for all; ``None`` if there is none."""
+    across = None if group is None else len({nodes.get(rank) for rank in ranks_of(group)}) > 1
+    return {"name": str(name), "ranks": int(size), "across_nodes": across}
+
+
+def _or_none(asked: Callable[[], Any] | None) -> Any:
+    """What somebody else's function returns, if it is there and returns."""
+    try:
+        return None if asked is None else asked()
+    except Exception:  # of a version, or a mesh without groups, that Stash knows nothing about
+        return None
+
+
+def _pipeline() -> Learned | None:
+    """The schedule with most microbatches of those of torch.distributed.pipelining: that for training."""
+    schedules = _alive("torch.distributed.pipelining.schedules", "_PipelineSchedule")
+    known = [found for each in schedules if (found := _or_none(partial(_schedule, each))) is not None]
+    return max(known, key=lambda one: one["microbatches"], default=None)
+
+
+def _schedule(schedule: Any) -> Learned:
+    stage, microbatches = private.stage_and_microbatches(schedule)
+    order = getattr(schedule, "pipeline_order", None) or {}
+    rows = [" ".join(str(action) for action in order[rank] if action is not None) for rank in sorted(order)]
+    return {
+        "name": type(schedule).__name__,
+        "stages": int(stage.num_stages),
+        "ranks": int(stage.group_size),
+        "microbatches": microbatches,
+        "orders": rows if sum(row.count(" ") + 1 for row in rows) <= _MAX_ACTIONS else [],
+    }

@@ -1,0 +1,100 @@
+"""What a profile says of the model and how ranks share it: mesh, tokens, FLOPs, the schedule of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stash.analysis.breakdown import Breakdown
+from stash.analysis.model_flops import ModelFlops, model_flops
+from stash.analysis.pipeline_schedule import idle_share
+from stash.catalog.shipped import gpus
+from stash.core.records.profile import MeshAxis, PipelineSchedule, Profile
+from stash.core.units import counted, pace
+
+_WORDS = {
+    "dp": "data", "ddp": "data", "dp_replicate": "replicas", "replicate": "replicas", "dp_shard": "shards",
+    "fsdp": "shards", "shard": "shards", "pp": "pipeline", "tp": "tensor", "cp": "context", "sp": "sequence",
+    "ep": "experts", "expert": "experts",
+}  # fmt: skip
+"""What axes are usually called, in words; others keep their names."""
+
+
+def shared_among(profile: Profile) -> str:
+    """``"data 2 × tensor 2"``; empty where no mesh says how ranks share the work."""
+    axes = [axis for axis in profile.workload.mesh if axis.ranks > 1]
+    return " × ".join(f"{_word(axis)} {axis.ranks}" for axis in axes)
+
+
+def facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]:
+    """Lines for the details: label and text."""
+    found = model_flops(breakdown, profile, gpus())
+    lines = [
+        ("ranks share", _places(profile)),
+        ("pipeline", _pipeline(profile.workload.pipeline)),
+        ("tokens", _tokens(found)),
+        ("FLOPs", "; ".join(_flops(found)) if any(rank.device != "cpu" for rank in profile.ranks) else ""),
+    ]
+    return tuple((label, text) for label, text in lines if text)
+
+
+def document(breakdown: Breakdown, profile: Profile) -> dict[str, Any]:
+    """The same for programs: ``model`` of ``stash show --json``; null is unknown."""
+    found, schedule = model_flops(breakdown, profile, gpus()), profile.workload.pipeline
+    return {
+        "mesh": [axis.model_dump() for axis in profile.workload.mesh],
+        "pipeline": None if schedule is None else {
+            **schedule.model_dump(exclude={"orders"}), "idle_share": _rounded(idle_share(schedule)),
+        },
+        **{name: _rounded(value) if isinstance(value, float) else value for name, value in vars(found).items()},
+    }  # fmt: skip
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def _word(axis: MeshAxis) -> str:
+    return _WORDS.get(axis.name.lower(), axis.name)
+
+
+def _places(profile: Profile) -> str:
+    """Each axis, and where its groups lie."""
+    where = {True: ", across nodes", False: ", inside nodes", None: ""}
+    several = len(profile.hosts) > 1
+    axes = [axis for axis in profile.workload.mesh if axis.ranks > 1]
+    return "; ".join(f"{_word(axis)} {axis.ranks}{where[axis.across_nodes] if several else ''}" for axis in axes)
+
+
+def _pipeline(schedule: PipelineSchedule | None) -> str:
+    if schedule is None:
+        return ""
+    text = f"{schedule.name}, {counted(schedule.stages, 'stage')}, {schedule.microbatches} microbatches"
+    idle = idle_share(schedule)
+    if idle is None:
+        return f"{text}: in which order its ranks work is unknown, and so what they must idle"
+    text += f": ranks idle {idle:.1%} of its passes if stages take equally long and messages no time"
+    twice = None if schedule.orders and schedule.stages != schedule.ranks else idle_share(
+        schedule.model_copy(update={"microbatches": 2 * schedule.microbatches})
+    )  # fmt: skip
+    return text if twice is None else f"{text}, {twice:.1%} with {2 * schedule.microbatches} microbatches"
+
+
+def _tokens(found: ModelFlops) -> str:
+    if found.tokens_per_step is None or found.tokens_per_second is None:
+        return ""
+    padding = "" if found.padding is None else f", {found.padding:.0%} of them padding"
+    return f"{found.tokens_per_step:,.0f} a step, {pace(found.tokens_per_second)} a second{padding}"
+
+
+def _flops(found: ModelFlops) -> Iterator[str]:
+    if found.counted is None or found.counted_per_second is None:
+        return
+    text = f"{found.counted / 1e12:.3g} TFLOP a step and device, {found.counted_per_second / 1e12:.3g} TFLOP/s"
+    if found.counted_share is None or found.peak_per_second is None:
+        yield text
+        return
+    peak = f"{found.peak_per_second / 1e12:.4g} TFLOP/s of {found.gpu} in {found.precision}"
+    yield f"{text}: {found.counted_share:.1%} of {peak} (HFU: what is recomputed counts)"
+    if found.model_share is not None:
+        yield f"6 × parameters × tokens are {found.model_share:.1%} of it (MFU)"

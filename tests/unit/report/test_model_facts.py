@@ -1,0 +1,58 @@
+"""What the report says of a divided model: its mesh, its pipeline, its tokens."""
+
+from __future__ import annotations
+
+from profile_builder import build
+
+from stash.analysis.attribution import attribute
+from stash.core.records.profile import MeshAxis, PipelineSchedule
+from stash.report import model_facts
+
+AXES = (
+    MeshAxis(name="dp_shard", ranks=2, across_nodes=True),
+    MeshAxis(name="tp", ranks=2, across_nodes=False),
+    MeshAxis(name="pp", ranks=1),
+)
+EVEN = PipelineSchedule(name="Schedule1F1B", stages=4, ranks=4, microbatches=16)
+
+
+def profile(**workload):
+    return build({"crowd": [0.09] * 4, "node": [0.1] * 4}, batch=4, nodes=2, workload=workload)
+
+
+def test_a_mesh_is_named_in_words_with_where_its_groups_lie():
+    found = profile(mesh=AXES)
+    assert model_facts.shared_among(found) == "shards 2 × tensor 2"
+    facts = dict(model_facts.facts(attribute(found), found))
+    assert facts["ranks share"] == "shards 2, across nodes; tensor 2, inside nodes"
+
+
+def test_a_schedule_says_what_it_must_idle_and_what_twice_the_microbatches_would():
+    found = profile(pipeline=EVEN)
+    assert dict(model_facts.facts(attribute(found), found))["pipeline"] == (
+        "Schedule1F1B, 4 stages, 16 microbatches: ranks idle 15.8% of its passes if stages take equally long and "
+        "messages no time, 8.6% with 32 microbatches"
+    )
+    theirs = profile(pipeline=EVEN.model_copy(update={"name": "Theirs"}))
+    assert "is unknown, and so what they must idle" in dict(model_facts.facts(attribute(theirs), theirs))["pipeline"]
+
+
+def test_tokens_are_shown_with_their_padding():
+    found = profile(tokens_per_sample=512.0, padding=0.25)
+    assert dict(model_facts.facts(attribute(found), found))["tokens"].endswith("a second, 25% of them padding")
+
+
+def test_programs_get_the_same_and_null_for_what_is_unknown():
+    found = profile(mesh=AXES, pipeline=EVEN)
+    document = model_facts.document(attribute(found), found)
+    assert [axis["name"] for axis in document["mesh"]] == ["dp_shard", "tp", "pp"]
+    assert document["pipeline"] == {
+        "name": "Schedule1F1B", "stages": 4, "ranks": 4, "microbatches": 16, "idle_share": 0.1579,
+    }  # fmt: skip
+    assert (document["tokens_per_second"], document["model_share"]) == (None, None)
+
+
+def test_a_job_without_any_of_it_has_no_lines():
+    found = profile()
+    assert model_facts.facts(attribute(found), found) == ()
+    assert model_facts.shared_among(found) == ""
