@@ -266,6 +266,12 @@ class Block:
     """What they were ready to run and had no core."""
     throttled_seconds: Number | None = None
     """What the limit of the rank's own control group kept its members from running, counted once a core."""
+    stage_seconds: dict[PlainName, Number] = Field(default_factory=dict)
+    """What the training thread spent in each stage of its steps, as it was stamped: ``between`` steps, waiting for
+    ``input``, ``transfer``, ``forward``, ``backward`` until its last gradient, ``exchange`` from there on (both are
+    ``backward`` where the last gradient is not known), other calls of a ``collective``, and the ``optimizer``."""
+    switches: Whole | None = None
+    """Times that the kernel took the core from the training thread."""
 
 
 class Rate(Record):

@@ -58,6 +58,13 @@ class Listener:
     def stepped(self, optimizer: Any) -> None:
         """An optimizer stepped."""
 
+    def backward_begins(self) -> None:
+        """The script calls for gradients."""
+
+    def enter(self, stage: int) -> int:
+        """The calling thread begins another stage of its step (``protocol/stamped``); the value is the one before."""
+        return stage
+
     def backward_ended(self) -> None:
         """A backward pass is over, its exchange included."""
 
@@ -127,9 +134,12 @@ def exits(last: bool = True) -> None:
     _EventBus.listener.exits(last)
 
 
-def backward_begins() -> None:
-    """Count a backward pass."""
+def backward_begins() -> Listener:
+    """Count a backward pass, and tell of it; the value is who listens."""
     _EventBus.passes += 1
+    own = listener()
+    own.backward_begins()
+    return own
 
 
 def passes() -> int:

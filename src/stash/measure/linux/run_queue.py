@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 _TASKS = "/proc/self/task"
 _BYTES = 64
+_HOLDS = 500e-6
 
 
 class Scheduled(NamedTuple):
@@ -34,9 +35,14 @@ NOTHING = Scheduled(0.0, 0.0)
 
 
 class RunQueue:
-    """The delay of the thread that makes this object, read in a microsecond from wherever."""
+    """The delay of the thread that makes this object, read in a microsecond from wherever.
+
+    A reading holds for ``_HOLDS`` seconds, so that who asks at the same boundary shares it: within them a thread that
+    asks cannot have been delayed by more.
+    """
 
     def __init__(self) -> None:
+        self._at, self._seconds = float("-inf"), 0.0
         self.thread = threading.get_native_id()
         self._file: int | None = None
         with suppress(OSError):
@@ -49,7 +55,16 @@ class RunQueue:
 
     def delay(self) -> float:
         """Seconds so far; 0 where the kernel does not count it."""
-        return 0.0 if self._file is None else int(os.pread(self._file, _BYTES, 0).split(None, 2)[1]) * 1e-9
+        if self._file is not None:
+            self._seconds = int(os.pread(self._file, _BYTES, 0).split(None, 2)[1]) * 1e-9
+        return self._seconds
+
+    def at(self, now: float) -> float:
+        """The same ``now``, by the last reading if that is no older than it may be."""
+        if now - self._at > _HOLDS:
+            self._at = now
+            return self.delay()
+        return self._seconds
 
     def __del__(self) -> None:
         if self._file is not None:
@@ -93,6 +108,8 @@ class Helpers:
 
     def exchange(self) -> Scheduled:
         """What those that exchange have run and been delayed so far; a thread that has ended keeps nothing."""
+        if not self._files:
+            return NOTHING
         ran = delayed = 0
         for thread, file in self._files.items():
             if thread not in self._of_loops:

@@ -175,6 +175,8 @@ class BlockDone(Message, kind="block"):
     worker_cpu_seconds: float | None = None
     worker_delay_seconds: float | None = None
     throttled_seconds: float | None = None
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    switches: int | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,25 @@ from stash.measure.agent.data.batches import samples
 from stash.measure.agent.data.reads import recorded
 from stash.measure.agent.data.ring import Ring
 from stash.measure.agent.data.tally import own_tally
+from stash.measure.protocol.stamped import StepStage
+
+_BETWEEN, _FORWARD = int(StepStage.BETWEEN), int(StepStage.FORWARD)
+
+
+class WaitStamps:
+    """Notes what a training thread waits for; this one notes nothing. Moments in seconds."""
+
+    def enter(self, stage: int) -> int:
+        """The thread begins another stage; the value is the one before."""
+        return stage
+
+    def wait_begins(self, now: float) -> float:
+        """A loader is asked for a batch; the value is the thread's delay so far."""
+        return 0.0
+
+    def wait_ends(self, now: float, delay: float, loader: int, stage: int = _FORWARD) -> float:
+        """It gave one, or ended; the value is what of the wait was the thread's own delay, ``delay`` before it."""
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -44,10 +63,12 @@ class Feed:
     """Training reads it while gradients are off."""
     _at_step = (0.0, False)
     """Wait, and whether some samples were uncounted, at the end of the last step."""
-    delay: Callable[[], float] = float
-    """Run-queue delay so far of the thread that trains."""
+    number = 0
+    """Among the loaders of the script."""
+    stamps = WaitStamps()
+    """Where its account keeper notes what a step waits for."""
     wait_delay = 0.0
-    """Of ``wait``, what that thread was ready to run and had no core."""
+    """Of ``wait``, what the thread that trains was ready to run and had no core."""
     read_before_pass = 1
     """At most, batches that a training loop took before its first backward pass."""
 
@@ -204,6 +225,7 @@ class Feed:
         began = self.now()
         if self.mode in ("replay", "resident"):
             batch = self.ring.next()
+            self.stamps.enter(_FORWARD)
             self.took = self.now() - began
         else:
             batch = self._read(began)
@@ -215,12 +237,16 @@ class Feed:
         return batch
 
     def _read(self, began: float) -> Any:
-        delayed = self.delay()
-        batch = self.endless() if self.mode != "real" or self.goes_on else self._until_the_end()
+        delayed = self.stamps.wait_begins(began)
+        try:
+            batch = self.endless() if self.mode != "real" or self.goes_on else self._until_the_end()
+        except StopIteration:
+            self.stamps.wait_ends(self.now(), delayed, self.number, _BETWEEN)
+            raise
         ended = self.now()
         self.took = ended - began
         self.wait += self.took
-        self.wait_delay += self.delay() - delayed
+        self.wait_delay += self.stamps.wait_ends(ended, delayed, self.number)
         if self.asked is not None:
             self.startup, self.asked = ended - self.asked, None
         if self.mode == "real":

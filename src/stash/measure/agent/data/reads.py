@@ -27,13 +27,15 @@ from typing import Any, ClassVar, TypeVar
 from stash.core import pagecache
 from stash.measure.agent.data.tally import COLD, IDLE, Tally, makes_for_another, tally
 from stash.measure.linux import mappings, procfs
-from stash.measure.linux.counters import bytes_read
+from stash.measure.linux.counters import BytesRead, bytes_read
 from stash.measure.protocol.folder import HELD
 from stash.measure.protocol.orders import current
 
 T = TypeVar("T")
 _PERIOD = 0.05
 """Seconds between two looks of a worker's thread at the tally: 20 times 10 microseconds a second."""
+_HOLDS = 200_000
+"""Nanoseconds for which a reading of the kernel's counters is not asked for again."""
 _MAX_ANSWER_SECONDS = 2.0
 """For workers to answer; a cold block that one of them keeps from being cold says so by itself."""
 
@@ -45,9 +47,19 @@ class _Here(threading.local):
     """What was found of the files of the batch under way, if they are looked at."""
     adding_ns = 0
     """What it took to add up the last batch's counts, which is added with the next one's."""
+    bytes_read: BytesRead | None = None
+    """After the last batch, and when that was (nanoseconds)."""
+    read_at = -_HOLDS
 
 
 _here = _Here()
+
+
+def _forget_reading() -> None:
+    _here.read_at = -_HOLDS
+
+
+os.register_at_fork(after_in_child=_forget_reading)  # a fork's counters are its own
 
 
 class _Seen:
@@ -73,7 +85,7 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
     if shared is None or mode == IDLE:
         return make(*arguments)
     _audit_opened_files()
-    before = bytes_read()
+    before = _bytes_before(since)
     looks = _first_of_block(mode, generation, maker) or mode == COLD
     counts = _here.counts = Counter(looked=1) if looks else None
     spent = time.process_time_ns()
@@ -85,7 +97,8 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
         _here.counts = None
         worker = sys.modules["torch.utils.data"].get_worker_info()
         slot, own, called, storage = 0 if worker is None else int(worker.id) + 1, 0, 0, 0
-        after = bytes_read()
+        after = _here.bytes_read = bytes_read()
+        _here.read_at = ended
         if after is None or before is None:
             shared.add(slot, {"not_reported": 1})
         else:
@@ -97,6 +110,11 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
         counting = began - since + _here.adding_ns + adding - ended
         shared.add_batch(slot, ended - began - own, spent - own, own + counting, called, storage)
         _here.adding_ns = time.perf_counter_ns() - adding
+
+
+def _bytes_before(now: int) -> BytesRead | None:
+    """What this process had read before the batch; as after the last one, if that is but a moment ago."""
+    return _here.bytes_read if now - _here.read_at < _HOLDS else bytes_read()
 
 
 def _first_of_block(mode: int, generation: int, maker: object) -> bool:

@@ -269,7 +269,7 @@ def follow_last_gradient(rank: OwnRank) -> Generator[None, None, None]:
     rows = (yield from survey.time_gradients(rank)).rows
     if rows and rows[-1]["ready_seconds"] is not None:
         known = dict(survey.trained_parameters(rank.optimizer))
-        rank.stamps.follow(known[rows[-1]["name"]])
+        rank.stamps.follow([known[rows[-1]["name"]]])
 
 
 def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tuple[str, ...]]:

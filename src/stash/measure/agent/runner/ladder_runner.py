@@ -26,7 +26,7 @@ from stash.measure.agent.runner.control import Control, Shutdown
 from stash.measure.agent.runner.loops import PATIENCE, Loops
 from stash.measure.agent.runner.optimizers import Optimizers
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
-from stash.measure.agent.runner.stamps import Clock, Stamps
+from stash.measure.agent.runner.stamps import Clock
 from stash.measure.agent.wraps import opened_files, steps
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Journal
@@ -100,9 +100,14 @@ class LadderRunner(script.Listener):
     def world_formed(self) -> None:
         self.rank.control.join()
 
+    def backward_begins(self) -> None:
+        self.rank.stamps.backward_begins()
+
     def backward_ended(self) -> None:
-        if self._routine is not None:
-            self.rank.stamps.backward_ended()
+        self.rank.stamps.backward_ended()
+
+    def enter(self, stage: int) -> int:
+        return self.rank.stamps.enter(stage)
 
     def beat(self) -> None:
         self.rank.beat(self._optimizers.counted)
@@ -122,7 +127,7 @@ class LadderRunner(script.Listener):
             return
         if self._routine is None or self.state is not State.MEASURING:
             return
-        rank.stamps.step_ends()
+        rank.stamps.step_ends(rank.clock.ended)
         self._optimizers.count_step()
         self.beat()
         rank.count_step()
@@ -142,10 +147,12 @@ class LadderRunner(script.Listener):
         import torch
 
         rank = self.rank
-        rank.stamps = Stamps(rank.clock.now)
+        rank.stamps.attach()
         scope.forget()  # what came before the first step was setting up
         rank.reset_counts()
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
+        if rank.device.type == "cuda":
+            rank.stamps.follow_device()
         if rank.device.type == "cpu":
             torch.set_flush_denormal(True)
         if rank.place.world_size == 1 and (number := _number_among_copies()) is not None:

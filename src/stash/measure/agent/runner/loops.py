@@ -138,8 +138,9 @@ class Loops(script.LoopListener):
             self._let_stand(feed)
         feed = feed.stands_for or feed
         if feed.account_keeper is not self:
-            feed.account_keeper, feed.now, feed.delay = self, self._rank.clock.now, self._rank.delay
+            feed.account_keeper, feed.now, feed.stamps = self, self._rank.clock.now, self._rank.stamps
             self._read = [reference for reference in self._read if reference() is not None]
+            feed.number = len(self._read)
             self._read.append(weakref.ref(feed))
         if beside or (feed.trial is not None and not self._may_train(feed, feed.trial)):
             return self._batch_beside(feed)
@@ -226,11 +227,18 @@ class Loops(script.LoopListener):
         self._has_passes &= script.passes() > self._passes
         self._passes = script.passes()
         feeds = self._feeds()
+        if self._rank.feeds:  # which loaders train is settled
+            for feed in feeds:
+                if feed.trial is not None:
+                    self._settle(feed, trains=True)
+                feed.step_ended()
+            self._read_beside = False
+            return
         for feed in feeds:
             self._settle(feed, trains=True)
         if not any(feed.since_step for feed in feeds):  # this job reads what it trains on without gradients
             for feed in feeds:
-                feed.without_gradients |= feed.loops > 0 and feed.beside_since_step > 0 and not self._rank.feeds
+                feed.without_gradients |= feed.loops > 0 and feed.beside_since_step > 0
         before, self._read_last = self._read_last, [feed for feed in feeds if feed.since_step]
         new = self._read_last != before and any(feed not in before for feed in self._read_last)
         read_before = not self._read_last and any(feed.training for feed in feeds)  # of a loop that reads ahead
@@ -238,7 +246,7 @@ class Loops(script.LoopListener):
         self._read_beside = False
         for feed in feeds:
             is_open = feed.loops > 0 or not feed.in_handles
-            if feed.since_step and is_open and not self._rank.feeds:
+            if feed.since_step and is_open:
                 feed.training, feed.goes_on = True, self._rank.orders.endless
             feed.step_ended()
 

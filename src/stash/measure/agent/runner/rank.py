@@ -77,10 +77,6 @@ class OwnRank:
     def device(self) -> Any:
         return self.clock.device
 
-    def delay(self) -> float:
-        """Run-queue delay so far of the thread that trains, in seconds."""
-        return self.stamps.delay()
-
     def agree(self, report: Any, decide: Callable[[list[Any]], T]) -> T:
         """Exchange reports; raises LoopEndedError on every rank if any rank's loop is over."""
 

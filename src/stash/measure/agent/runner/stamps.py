@@ -1,18 +1,40 @@
-"""The clocks of a step: when it ended, when its gradients were ready and exchanged, and what kept its thread waiting.
+"""The clocks of a step: the stages that its thread went through, what kept it waiting, and when the step ended.
 
-On an accelerator moments are read with the device's queue empty, or are events in that queue, read once they are
-done. A job's first steps, which are as they were typed, are stamped like any others. Nothing here starts a thread,
-takes a lock or waits for anything but a queue; what a block is, only ``timed_steps`` knows.
+At each boundary between two stages one moment is read, so that the stages of a step add up to it exactly. On an
+accelerator a boundary is an event in the device's own queue, from a pool, read once it is done: a wait that the
+device never felt is none. Nothing here starts a thread, takes a lock or waits for anything but a queue. Steps go to
+a ring (``protocol/stamped``); who reads it, a block of the ladder or a watch, is not known here.
 """
 
 from __future__ import annotations
 
+import itertools
+import resource
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from threading import get_ident
 from typing import Any
 
-from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue, Scheduled
+from stash.measure.agent.data.feeds import WaitStamps
+from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue
+from stash.measure.protocol.stamped import (
+    BEGAN,
+    DELAY,
+    ENDED,
+    EXCHANGE_DELAY,
+    FIELDS,
+    GRADIENTS,
+    INPUT_DELAY,
+    INPUTS,
+    LOADERS,
+    NUMBER,
+    SWITCHES,
+    StampedStep,
+    StepRing,
+    StepStage,
+)
 
 
 class Clock:
@@ -26,7 +48,8 @@ class Clock:
         self.runs_ahead = False
         """Whether there are devices whose queues go on while the host does something else."""
         self._queues: list[Any] = []
-        self._ended = 0.0
+        self.ended = 0.0
+        """When the script's last step ended, on the host's clock."""
 
     def watch(self, devices: Iterable[Any]) -> None:
         """Learn the devices from those of the parameters.
@@ -55,12 +78,12 @@ class Clock:
 
     def step_ends(self) -> None:
         """A step of the script ends now; what follows, until the script goes on, is Stash's own work."""
-        self._ended = self.now()
+        self.ended = self.now()
 
     def end_of_step(self, settled: bool) -> float:
         """Seconds at which the step ended; where devices run ahead: now, ``settled`` or not."""
         if not self.runs_ahead:
-            return self._ended
+            return self.ended
         return self.settled() if settled else self.now()
 
 
@@ -112,33 +135,49 @@ class BlockClock:
             self._since = now
 
 
-class Stamps:
-    """Stamps the steps of one training thread since ``begin``: their delays, and their windows of exchange."""
+_BETWEEN, _INPUT, _FORWARD = map(int, (StepStage.BETWEEN, StepStage.INPUT, StepStage.FORWARD))
+_BACKWARD, _EXCHANGE, _OPTIMIZER = map(int, (StepStage.BACKWARD, StepStage.EXCHANGE, StepStage.OPTIMIZER))
+_NOTHING = [0.0] * FIELDS
+_SWITCHES_SECONDS = 0.01
+"""The kernel is asked for the thread's context switches no more often than that."""
+_MAX_PENDING = 64
+"""Steps whose events are not done yet; a host that runs farther ahead loses the oldest."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._queue = RunQueue()
-        self.delay = self._queue.delay
-        self._helpers = Helpers(self._queue.thread)
-        self._handle: Any = None
-        self._device: Any = None
-        self._began = self._queue.delay()
-        self._ready: tuple[float, float, Scheduled] | None = None
-        """When the last gradient of a backward pass was ready, and until then the thread's delay, and its helpers."""
-        self._event: Any = None
-        self._window = [0.0, 0.0]
-        self._events: list[tuple[int, Any, Any]] = []
-        """Of windows on a device's clock: the step each belongs to, and its two ends."""
-        self.delays: list[float] = []
-        """Seconds of each step in which the training thread was ready to run and had no core."""
-        self.exchanges: list[float] = []
-        """Seconds of each step from its last gradient until its backward pass was over, on the host's clock."""
-        self.exchange_delays: list[float] = []
-        """Of ``delays``, what fell into these."""
+
+class Stamps(WaitStamps):
+    """Stamps the steps of the thread that makes this object, and leaves them in its ring.
+
+    A boundary costs two readings of a clock that all share: the moment, and the thread's delay (``RunQueue.at``).
+    """
+
+    def __init__(self, now: Callable[[], float], ring: StepRing | None = None) -> None:
+        self.now = now
+        self.ring = ring or StepRing()
+        self._live = self.ring.live
+        self._stage = _BETWEEN
+        self._since = self._began = now()
+        self._row = _NOTHING.copy()
+        """Of the step under way, as far as it has come."""
+        self.attach()
+        self._ready: Any = None
+        """Since the last gradient of a backward pass was ready: the thread's delay then, and what its helpers had."""
+        self._handles: list[Any] = []
+        self._follows = 0.0
+        self._device: DeviceStages | None = None
+        self._switches = 0
+        self._asked = 0.0
+        self.steps = 0
+        self._block = 0
         self._loops: dict[int, float] = {}
-        self._exchanged = NOTHING
-        self.in_windows = NOTHING
-        """Of the threads that exchange, in all windows of exchange."""
+        self._exchanged = self.in_windows = NOTHING
+        """Of the threads that exchange, in all windows of exchange since ``begin``."""
+
+    def attach(self) -> None:
+        """From now on it is the calling thread that trains."""
+        self._thread = get_ident()
+        self._queue = RunQueue()
+        self._helpers = Helpers(self._queue.thread)
+        self._delayed = self._queue.delay()
 
     @property
     def known(self) -> bool:
@@ -148,56 +187,131 @@ class Stamps:
     @property
     def sees_exchange(self) -> bool:
         """Whether the last gradient of a step is known, so that windows of exchange are."""
-        return self._handle is not None
+        return bool(self._handles)
 
-    def follow(self, parameter: Any) -> None:
-        """The gradient of ``parameter`` is the last of a backward pass."""
+    def follow_device(self) -> None:
+        """From now on boundaries are events in the queue of the current CUDA device."""
+        self._device = DeviceStages()
+
+    def enter(self, stage: int) -> int:
+        """The thread begins something else; the value is what it did until now. Other threads are not followed."""
+        before = self._stage
+        if get_ident() == self._thread:
+            self._move(stage, self.now())
+        return before
+
+    def _move(self, stage: int, now: float) -> None:
+        self._row[self._stage] += now - self._since
+        self._stage, self._since = stage, now
+        self._live[0] = stage
+        if self._device is not None:
+            self._device.mark(stage)
+
+    def follow(self, parameters: Sequence[Any]) -> None:
+        """The last gradient of a backward pass is that of one of these ``parameters``."""
         self.let_go()
         self._helpers.look()
-        self._device = parameter.device
-        self._handle = parameter.register_post_accumulate_grad_hook(self._last_gradient)
+        hooks = [parameter.register_post_accumulate_grad_hook for parameter in parameters]
+        self._handles = [hook(self._last_gradient) for hook in hooks]
+        self._follows = 1.0
 
     def let_go(self) -> None:
         """No window of exchange is seen any more."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._follows = 0.0
 
     def _last_gradient(self, parameter: Any) -> None:
-        if self._device.type == "cuda":
-            self._event = _event()
-        else:
-            self._ready = (self._now(), self._queue.delay(), self._helpers.exchange())
+        """Called by the thread of the backward pass, which on CPUs is the script's."""
+        now = self.now()
+        if self._stage == _EXCHANGE:  # a later one than was taken for the last: its wait was none
+            self._row[_BACKWARD] += now - self._since
+            self._since = now
+            if self._device is not None:
+                self._device.put_off()
+        self._move(_EXCHANGE, now)
+        self._ready = (self._queue.at(now), self._helpers.exchange())
+
+    def backward_begins(self) -> None:
+        """The script calls for gradients."""
+        self.enter(_BACKWARD)
 
     def backward_ended(self) -> None:
         """A backward pass returned: what it waited for is over."""
-        if self._event is not None:
-            self._events.append((len(self.delays), self._event, _event()))
-            self._event = None
+        if get_ident() != self._thread:
+            return
+        now = self.now()
+        self._move(_OPTIMIZER, now)
         if self._ready is not None:
-            at, delay, helpers = self._ready
+            delay, helpers = self._ready
             self._ready = None
-            self._window[0] += self._now() - at
-            self._window[1] += self._queue.delay() - delay
+            self._row[EXCHANGE_DELAY] += self._queue.at(now) - delay
             self.in_windows += self._helpers.exchange() - helpers
 
-    def step_ends(self) -> None:
-        """A step of the script ended; what follows until ``step_begins`` is Stash's own work."""
-        self.delays.append(self._queue.delay() - self._began)
-        self.exchanges.append(self._window[0])
-        self.exchange_delays.append(self._window[1])
-        self._window = [0.0, 0.0]
+    def wait_begins(self, now: float) -> float:
+        """A loader is asked for a batch; the value is the delay so far."""
+        if get_ident() != self._thread:
+            return 0.0
+        self._move(_INPUT, now)
+        return self._queue.at(now)
+
+    def wait_ends(self, now: float, delay: float, loader: int, stage: int = _FORWARD) -> float:
+        """It gave one, or none if ``stage`` says so; the value is what of the wait was the thread's own delay."""
+        if get_ident() != self._thread:
+            return 0.0
+        self._row[INPUTS + min(loader, LOADERS - 1)] += now - self._since
+        self._move(stage, now)
+        delay = self._queue.at(now) - delay
+        self._row[INPUT_DELAY] += delay
+        return delay
+
+    def step_ends(self, now: float) -> None:
+        """A step of the script ended ``now``; what follows until ``step_begins`` is Stash's own work."""
+        row = self._row
+        row[self._stage] += now - self._since
+        self._stage, self._since = _BETWEEN, now
+        self._live[0] = _BETWEEN
+        if now - self._asked > _SWITCHES_SECONDS:
+            self._asked = now
+            self._switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+        self.steps = row[NUMBER] = self.steps + 1
+        delay = self._queue.at(now)
+        row[BEGAN], row[ENDED], row[DELAY], row[SWITCHES] = self._began, now, delay - self._delayed, self._switches
+        row[GRADIENTS] = self._follows
+        if self._device is None:
+            self.ring.write(row)
+            row[:] = _NOTHING
+        else:
+            self._device.mark(_BETWEEN)
+            self._device.close(row)
+            self._row = _NOTHING.copy()
+            for finished in self._device.done():
+                self.ring.write(finished)
+        self._began, self._delayed = now, delay
 
     def step_begins(self) -> None:
         """The script goes on."""
-        self._began = self._queue.delay()
+        self._since = self._began = now = self.now()
+        self._delayed = self._queue.at(now)
 
     def begin(self) -> None:
         """Forget the steps so far: a block begins."""
         self._helpers.look()
-        self.delays, self.exchanges, self.exchange_delays = [], [], []
-        self._events, self.in_windows = [], NOTHING
+        self.flush()
+        self._block, self.in_windows = self.ring.written, NOTHING
         self._loops, self._exchanged = self._helpers.loop_delays(), self._helpers.exchange()
+
+    def flush(self) -> None:
+        """The device's queue is empty: what was on its way to the ring gets there."""
+        if self._device is not None:
+            for finished in self._device.done():
+                self.ring.write(finished)
+
+    def of_block(self) -> list[StampedStep]:
+        """The steps since ``begin``."""
+        self.flush()
+        return self.ring.rows(self._block)
 
     def loop_delays(self) -> tuple[float, ...]:
         """Since ``begin``, of each thread that shares the training thread's parallel loops."""
@@ -208,16 +322,44 @@ class Stamps:
         """Seconds on a core since ``begin`` of the threads that exchange."""
         return (self._helpers.exchange() - self._exchanged).ran
 
-    def windows(self) -> tuple[float, ...]:
-        """Seconds of each step in windows of exchange; by the device's own clock, whose queue is empty by now."""
-        seconds = list(self.exchanges)
-        for step, first, last in self._events:
-            if step < len(seconds):
-                seconds[step] += float(first.elapsed_time(last)) / 1e3
-        return tuple(seconds)
 
+class DeviceStages:
+    """The same boundaries as events in a CUDA device's queue: what they tell takes the place of the host's clock."""
 
-def _event() -> Any:
-    event = sys.modules["torch"].cuda.Event(enable_timing=True)
-    event.record()
-    return event
+    def __init__(self) -> None:
+        self._event = sys.modules["torch"].cuda.Event
+        self._pool: list[Any] = []
+        self._marks: list[tuple[int, Any]] = []
+        self._pending: deque[tuple[list[float], list[tuple[int, Any]]]] = deque()
+
+    def mark(self, stage: int) -> None:
+        """A stage begins where the queue of the calling thread's stream is now."""
+        event = self._pool.pop() if self._pool else self._event(enable_timing=True)
+        event.record()
+        self._marks.append((stage, event))
+
+    def put_off(self) -> None:
+        """The stage that began last had not begun yet."""
+        if self._marks:
+            self._pool.append(self._marks.pop()[1])
+
+    def close(self, row: list[float]) -> None:
+        """A step with this ``row`` ended with the last mark."""
+        self._pending.append((row, self._marks))
+        self._marks = self._marks[-1:]
+        if len(self._pending) > _MAX_PENDING:
+            self._reuse(self._pending.popleft()[1])
+
+    def done(self) -> Iterable[list[float]]:
+        """Rows of steps that the device has come to the end of, the oldest first, by its own clock."""
+        while self._pending and self._pending[0][1][-1][1].query():
+            row, marks = self._pending.popleft()
+            row[_BETWEEN:DELAY] = _NOTHING[_BETWEEN:DELAY]
+            for (stage, first), (_, last) in itertools.pairwise(marks):
+                row[stage] += float(first.elapsed_time(last)) / 1e3
+            self._reuse(marks)
+            yield row
+
+    def _reuse(self, marks: list[tuple[int, Any]]) -> None:
+        """The last one is the next step's first."""
+        self._pool += [event for _, event in marks[:-1]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import resource
 import sys
 import time
 from collections.abc import Generator, Sequence
@@ -17,12 +18,13 @@ from stash.core.ladder import UNTOUCHED
 from stash.measure.agent import private
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
-from stash.measure.agent.data.tally import own_seconds, own_tally
+from stash.measure.agent.data.tally import Tally, own_seconds, own_tally
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.linux import counters, run_queue
 from stash.measure.protocol.messages import BlockDone, MemorySeen
+from stash.measure.protocol.stamped import StepStage
 
 N = TypeVar("N", int, float)
 _UNTOUCHED_SECONDS = 2.0
@@ -37,39 +39,31 @@ def timed(
     rank: OwnRank, loops: Loops, rung: str, number: int, steps: int, began: float
 ) -> Generator[None, None, BlockDone]:
     """Time the next ``steps`` of the script, with the devices' queues empty at both ends; ``began``: the run."""
-    tally = own_tally()
-
-    def own() -> float:
-        """What Stash itself took within steps so far; where devices run ahead, handing out costs none."""
-        handing_out = 0.0 if rank.clock.runs_ahead else sum([feed.own for feed in rank.feeds])
-        return own_seconds(tally) + handing_out
-
-    def waited() -> float:
-        return sum([feed.wait for feed in rank.feeds]) - own_seconds(tally)
-
-    waits, wait_delays, taken = [waited()], [_wait_delay(rank)], [own()]
-    served = [sum(feed.samples for feed in rank.feeds)]
-    rank.stamps.begin()
-    usage = Usage(rank.feeds)
+    tally, feeds, stamps, record = own_tally(), rank.feeds, rank.stamps, rank.clock.end_of_step
+    lasts = not rank.clock.runs_ahead  # handing out batches costs a step time, unless a device runs ahead
+    waited, counting, handing_out, served = ([total] for total in _totals(feeds, tally))
+    stamps.begin()
+    usage = Usage(feeds)
     clock = loops.begin_block()
     for index in range(steps):
         yield
-        now = rank.clock.end_of_step(settled=index == steps - 1)
-        taken.append(own())
-        clock.step(now, loops.between, taken[-1] - taken[-2])
-        served.append(sum([feed.samples for feed in rank.feeds]))
-        waits.append(waited())
-        wait_delays.append(_wait_delay(rank))
+        now = record(settled=index == steps - 1)
+        wait, counted, handed, samples = _totals(feeds, tally)
+        own = counted - counting[-1] + (handed - handing_out[-1] if lasts else 0.0)
+        clock.step(now, loops.between, own)
+        waited.append(wait)
+        counting.append(counted)
+        handing_out.append(handed)
+        served.append(samples)
     loops.clock = None
     gpu = counters.gpu_utilisation(rank.clock.gpu)
-    found = usage.until_now() | _stamped(rank.stamps)
-    if rank.feeds:
-        found |= {
-            "wait_seconds": waits[-1] - waits[0],
-            "step_waits": _differences(waits),
-            "step_wait_delays": _differences(wait_delays),
-        }
-    if rank.feeds and not any(feed.uncounted for feed in rank.feeds):
+    found = usage.until_now() | _stamped(stamps)
+    if feeds:
+        waits = tuple(wait - own for wait, own in zip(_differences(waited), _differences(counting), strict=True))
+        found |= {"wait_seconds": sum(waits), "step_waits": waits}
+    else:
+        found.pop("step_wait_delays", None)
+    if feeds and not any(feed.uncounted for feed in feeds):
         each = _differences(served)
         found |= {"samples": sum(each) or None, "step_samples": each}
     return BlockDone(
@@ -79,23 +73,38 @@ def timed(
     )  # fmt: skip
 
 
+def _totals(feeds: Sequence[Feed], tally: Tally | None) -> tuple[float, float, float, int]:
+    """So far: what loaders made steps wait, what counting took, what handing out took; and the samples trained on."""
+    wait = handed = 0.0
+    samples = 0
+    for feed in feeds:
+        wait += feed.wait
+        handed += feed.own
+        samples += feed.samples
+    return wait, own_seconds(tally), handed, samples
+
+
 def _stamped(stamps: Stamps) -> dict[str, Any]:
     """Fields of ``BlockDone`` that follow from the stamps of its steps."""
-    found: dict[str, Any] = {}
+    steps = stamps.of_block()
+    found: dict[str, Any] = {
+        "stage_seconds": {
+            stage.name.lower(): _digits(sum(step.of(stage) for step in steps))
+            for stage in StepStage
+            if any(step.of(stage) for step in steps)
+        }
+    }
     if stamps.known:
-        found["step_delays"] = tuple(stamps.delays)
+        found["step_delays"] = tuple(step.delay for step in steps)
+        found["step_wait_delays"] = tuple(step.input_delay for step in steps)
         found["loop_delays"] = stamps.loop_delays()
         found["helper_cpu_seconds"] = stamps.helper_cpu()
     if stamps.sees_exchange:
-        found["step_exchanges"] = stamps.windows()
-        found["step_exchange_delays"] = tuple(stamps.exchange_delays)
+        found["step_exchanges"] = tuple(step.of(StepStage.EXCHANGE) for step in steps)
+        found["step_exchange_delays"] = tuple(step.exchange_delay for step in steps)
         found["helper_delay_seconds"] = stamps.in_windows.delayed
         found["helper_window_cpu_seconds"] = stamps.in_windows.ran
     return found
-
-
-def _wait_delay(rank: OwnRank) -> float:
-    return sum([feed.wait_delay for feed in rank.feeds])
 
 
 def _differences(totals: Sequence[N]) -> tuple[N, ...]:
@@ -132,6 +141,7 @@ class Usage:
         self._throttled = run_queue.throttled_seconds()
         self._of_workers = run_queue.of_processes(self._workers)
         self._machine = counters.totals()
+        self._switches = _switches()
         self._process, self._thread = time.process_time(), time.thread_time()
 
     def until_now(self) -> dict[str, Any]:
@@ -148,11 +158,16 @@ class Usage:
             "disk_bytes": machine.disk_bytes,
             "cpu_seconds": _digits(process),
             "thread_cpu_seconds": _digits(thread),
+            "switches": _switches() - self._switches,
             "machine_cpu_seconds": machine.cpu_seconds,
             "worker_cpu_seconds": _digits(workers.ran) if self._workers else None,
             "worker_delay_seconds": _digits(workers.delayed) if self._workers else None,
             "throttled_seconds": limited,
         }
+
+
+def _switches() -> int:
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
 def _digits(seconds: float) -> float:

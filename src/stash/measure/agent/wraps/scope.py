@@ -19,12 +19,14 @@ from typing import Any
 from stash.core.ladder import ScopeName
 from stash.measure.agent import script
 from stash.measure.agent.wraps.groups import LOCAL, Call, NodePart, answer, default_group, ranks_of, within_node
+from stash.measure.protocol.stamped import StepStage
 
 NODE_CAPABLE = frozenset({
     "all_reduce", "broadcast", "reduce", "barrier", "monitored_barrier", "all_gather", "all_gather_into_tensor",
     "all_gather_single", "all_gather_object", "broadcast_object_list", "reduce_scatter_tensor",
 })  # fmt: skip
 """Collectives that can be confined to a node."""
+_COLLECTIVE = int(StepStage.COLLECTIVE)
 POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 """What ranks hand to single others, as the stages of a pipeline do."""
 
@@ -147,7 +149,15 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if scope.passes:
             return original(*args, **kwargs)
-        script.listener().loops.acted()
+        listener = script.listener()
+        listener.loops.acted()
+        before = listener.enter(_COLLECTIVE)
+        try:
+            return within_scope(args, kwargs)
+        finally:
+            listener.enter(before)
+
+    def within_scope(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = signature.bind(*args, **kwargs)
         group = _group_of(given.arguments)
         if not hasattr(group, "rank"):

@@ -152,12 +152,12 @@ def wrap_backward(module: ModuleType) -> None:
 
     @functools.wraps(backward)
     def counted(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        script.backward_begins()
+        listener = script.backward_begins()
         if own_update.unneeded:
             backward(tensors, *args, **kwargs)
         else:
             own_update.backward(backward, tensors, *args, **kwargs)
-        script.listener().backward_ended()
+        listener.backward_ended()
 
     module.backward = counted  # type: ignore[attr-defined]
 

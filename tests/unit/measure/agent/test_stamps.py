@@ -1,0 +1,136 @@
+"""Stamps of a step by hand: stages add up to it, late gradients were no wait, other threads are not seen."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from typing import Any
+
+import pytest
+import torch
+
+from stash.measure.agent.runner.stamps import DeviceStages, Stamps
+from stash.measure.protocol.stamped import DELAY, FIELDS, StampedStep, StepStage
+
+
+class Moments:
+    """A clock that is told what to show."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def stamped(clock: Moments, stamps: Stamps, *, at: float, call: str, **arguments: Any) -> Any:
+    clock.now = at
+    return getattr(stamps, call)(**arguments)
+
+
+@pytest.fixture
+def clock() -> Moments:
+    return Moments()
+
+
+@pytest.fixture
+def stamps(clock: Moments) -> Stamps:
+    return Stamps(clock)
+
+
+def one_step(clock: Moments, stamps: Stamps) -> StampedStep:
+    delay = stamps.wait_begins(1.0)
+    stamps.wait_ends(3.0, delay, 2)
+    stamped(clock, stamps, at=6.0, call="backward_begins")
+    stamped(clock, stamps, at=10.0, call="_last_gradient", parameter=None)
+    stamped(clock, stamps, at=11.0, call="_last_gradient", parameter=None)
+    stamped(clock, stamps, at=15.0, call="backward_ended")
+    stamps.step_ends(16.0)
+    return stamps.ring.rows(0)[-1]
+
+
+def test_the_stages_of_a_step_add_up_to_it(clock: Moments, stamps: Stamps) -> None:
+    step = one_step(clock, stamps)
+    found = {stage.name: step.of(stage) for stage in StepStage}
+    expected = {"BETWEEN": 1, "INPUT": 2, "FORWARD": 3, "BACKWARD": 5, "EXCHANGE": 4, "OPTIMIZER": 1}
+    assert found == {"TRANSFER": 0, "COLLECTIVE": 0, **expected}
+    assert sum(step.stages) == step.ended - step.began == 16
+    assert step.inputs == (0, 0, 2, 0)
+
+
+def test_what_stash_does_after_a_step_is_no_part_of_the_next(clock: Moments, stamps: Stamps) -> None:
+    one_step(clock, stamps)
+    stamped(clock, stamps, at=20.0, call="step_begins")
+    stamps.step_ends(21.0)
+    assert sum(stamps.ring.rows(0)[1].stages) == 1
+
+
+def test_a_collective_goes_back_to_the_stage_that_called_it(clock: Moments, stamps: Stamps) -> None:
+    stamped(clock, stamps, at=1.0, call="backward_begins")
+    before = stamped(clock, stamps, at=2.0, call="enter", stage=StepStage.COLLECTIVE)
+    assert before == StepStage.BACKWARD
+    stamped(clock, stamps, at=5.0, call="enter", stage=before)
+    stamps.step_ends(6.0)
+    step = stamps.ring.rows(0)[0]
+    assert (step.of(StepStage.COLLECTIVE), step.of(StepStage.BACKWARD)) == (3, 2)
+
+
+def test_what_other_threads_wait_for_does_not_count(clock: Moments, stamps: Stamps) -> None:
+    other = threading.Thread(target=lambda: (stamps.wait_begins(1.0), stamps.enter(StepStage.COLLECTIVE)))
+    other.start()
+    other.join()
+    stamps.step_ends(4.0)
+    assert stamps.ring.rows(0)[0].of(StepStage.BETWEEN) == 4
+
+
+def test_the_last_of_the_gradients_that_are_followed_ends_the_backward_pass(clock: Moments, stamps: Stamps) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    stamps.follow(list(model.parameters()))
+    stamps.backward_begins()
+    model(torch.ones(1, 2)).sum().backward()
+    assert stamps.enter(StepStage.OPTIMIZER) == StepStage.EXCHANGE
+    stamps.let_go()
+    assert not stamps.sees_exchange
+
+
+class Event:
+    """Of a device that comes to an event when it is told to."""
+
+    moments = itertools.count()
+
+    def __init__(self) -> None:
+        self.at, self.come = 0, False
+
+    def record(self) -> None:
+        self.at, self.come = next(self.moments), False
+
+    def query(self) -> bool:
+        return self.come
+
+    def elapsed_time(self, other: Event) -> float:
+        return 1e3 * (other.at - self.at)
+
+
+def test_on_a_device_a_step_is_told_once_its_last_event_is_done() -> None:
+    stages = DeviceStages.__new__(DeviceStages)
+    made: list[Event] = []
+
+    def event(enable_timing: bool) -> Event:
+        made.append(Event())
+        return made[-1]
+
+    stages._event, stages._pool, stages._marks, stages._pending = event, [], [], deque()
+    stages.mark(StepStage.BETWEEN)
+    stages.mark(StepStage.FORWARD)
+    stages.mark(StepStage.EXCHANGE)
+    stages.put_off()
+    stages.mark(StepStage.EXCHANGE)
+    stages.mark(StepStage.BETWEEN)
+    stages.close([9.0] * FIELDS)
+    assert list(stages.done()) == []
+    made[-1].come = True
+    (row,) = stages.done()
+    assert row[StepStage.BETWEEN : DELAY] == [1, 0, 0, 2, 0, 1, 0, 0]
+    stages.mark(StepStage.FORWARD)
+    assert len(made) == 4  # events are used again; the last one begins the next step
