@@ -39,6 +39,10 @@ class Row:
     day: str = ""
     plain: tuple[float, ...] = ()
     profiled: float | None = None
+    replayed: float | None = None
+    """A plain step whose loaders give their first batch over and over; None where no loader of PyTorch is seen."""
+    prep: tuple[float, float, float] | None = None
+    """What Stash says that a step waits for batches that are made: seconds, and the interval's ends."""
     half_width: float | None = None
     """Of the profiled step: two standard errors of its blocks' means."""
     typed: float | None = None
@@ -78,10 +82,12 @@ def run(project: Project, where: Environment, data: Path, work: Path, budget: fl
         trouble = [f"did not end within {_MAX_SECONDS} s"]
     changed = [name for name, content in before.items() if _contents(out).get(name) != content]
     trouble += [f"{name} changed" for name in changed]
+    replayed = _plain(words, where, {**variables, "COMPAT_REPLAY": "1"}, work, "replayed")
     plain.append(_plain(words, where, variables, work, "after"))
     trouble += [f"plain: {_last_words(work / 'before.stderr')}"] if None in plain else []
     times = tuple(seconds for seconds in plain if seconds is not None)
-    return _read(Row(**{**vars(begun), "plain": times, "trouble": tuple(trouble)}), where, profile)
+    found = {**vars(begun), "plain": times, "replayed": replayed, "trouble": tuple(trouble)}
+    return _read(Row(**found), where, profile)
 
 
 def _plain(
@@ -160,11 +166,14 @@ def _read(row: Row, where: Environment, profile: Path) -> Row:
     blocks = [block for block in load(profile).blocks if block.rank == 0 and block.rung == compared]
     steps = [seconds for block in blocks for seconds in block.step_seconds]
     means = [fmean(block.step_seconds) for block in blocks]
+    prep = next((stall for stall in document["stalls"] if stall["name"] == "prep"), None)
     return Row(
         **{
             **vars(row),
             "profiled": _trimmed(steps),
             "half_width": 2 * stdev(means) / len(means) ** 0.5 if len(means) > 1 else None,
+            "prep": prep
+            and tuple(prep["seconds"] if prep[name] is None else prep[name] for name in ("seconds", "low", "high")),
             "typed": document["as_typed"] and document["as_typed"]["share"],
             "verdict": document["verdict"]["stall"] or "cannot tell",
             "rungs": tuple(document["rungs"]),

@@ -15,12 +15,15 @@ _HEAD = (
     "profiled step",
     "",
     "as typed",
+    "input: truth",
+    "prep says",
+    "",
     "verdict",
     "unknown, and why",
     "trouble",
     "on",
 )
-_NOISE, _TOO_NOISY = 0.1, 0.25
+_NOISE, _TOO_NOISY, _RIGHT = 0.1, 0.25, 0.15
 _OF_THE_MACHINE = ("one device", "one node", "the job runs on CPUs")
 """Reasons that say nothing of the project."""
 
@@ -35,9 +38,25 @@ def line(row: Row) -> str:
     unknown = {name: why for name, why in row.unknown.items() if not why.startswith(_OF_THE_MACHINE)}
     what = (row.project, row.version, f"`{row.command}`", ", ".join(row.rungs))
     steps = (" / ".join(map(_ms, row.plain)), _ms(row.profiled) if row.profiled is not None else "", _verdict(row))
-    steps += ("" if row.typed is None else f"{row.typed:+.0%}", row.verdict)
+    steps += ("" if row.typed is None else f"{row.typed:+.0%}", *_input(row), row.verdict)
     why = "; ".join(f"{name}: {reason}" for name, reason in unknown.items())
     return _line((*what, *steps, why, "; ".join(row.trouble), row.day))
+
+
+def _input(row: Row) -> tuple[str, str, str]:
+    """What a step's input costs: plain steps less those on one batch again and again; what Stash says; whether right.
+
+    Right is within 15 % of the step, or within Stash's own interval.
+    """
+    if row.replayed is None or row.prep is None or not row.plain:
+        return "", "", ""
+    step = sum(row.plain) / len(row.plain)
+    truth, (value, low, high) = step - row.replayed, row.prep
+    if max(row.plain) / min(row.plain) - 1 > _TOO_NOISY:
+        right = "too noisy to compare"
+    else:
+        right = "right" if abs(value - truth) <= _RIGHT * step or low <= truth <= high else "wrong"
+    return f"{truth / step:.0%}", f"{value / step:.0%}", right
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -1,7 +1,9 @@
 """A stopwatch for untouched jobs: when each step ended, written by rank 0 to the file that ``COMPAT_MOMENTS`` names.
 
 Stands on ``PYTHONPATH`` in place of Stash's agent and runs none of its code. Steps are those of torch.optim; where it
-never steps, calls of ``backward``. After ``COMPAT_SECONDS`` of steps all ranks are ended.
+never steps, calls of ``backward``. After ``COMPAT_SECONDS`` of steps all ranks are ended. With ``COMPAT_REPLAY``
+every loader of PyTorch gives its first batch over and over, and has no workers: the step that is left is the truth
+about what its input costs.
 """
 
 import importlib.abc
@@ -41,6 +43,20 @@ def _watch_backward(module):
     module.backward = timed
 
 
+def _replay_loaders(module):
+    original = module.DataLoader.__iter__
+
+    def first_again(self):
+        batches = original(self)
+        first = next(batches)
+        del batches  # its workers end
+        count = self.__len__() if hasattr(self.dataset, "__len__") else 10**9
+        for _ in range(count):
+            yield first
+
+    module.DataLoader.__iter__ = first_again
+
+
 class _Watching(importlib.abc.Loader):
     def __init__(self, loader, watch):
         self._loader, self._watch = loader, watch
@@ -54,6 +70,7 @@ class _Watching(importlib.abc.Loader):
 
 
 _WATCHES = {"torch.optim.optimizer": _watch_optimizers, "torch.autograd": _watch_backward}
+_REPLAYS = {"torch.utils.data.dataloader": _replay_loaders} if "COMPAT_REPLAY" in os.environ else {}
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -62,7 +79,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             from stash.core.imports import prepare_torchvision
 
             prepare_torchvision()
-        watch = _WATCHES.pop(name, None)
+        watch = _WATCHES.pop(name, None) or _REPLAYS.pop(name, None)
         if watch is None:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
