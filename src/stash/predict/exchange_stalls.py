@@ -31,16 +31,18 @@ testbed's validation goes that far."""
 MODEL_SPREAD = 0.58
 """Standard deviation of the logarithm of an exposed exchange over what the model says, where no measurement on such
 links holds it: of twelve published throughputs of several nodes (``bench.predict.published.model_spread``)."""
-GROWN_SPREAD = 0.032
+GROWN_SPREAD = 0.052
 """Standard deviation of a step on GPUs, as a fraction of it, for each doubling of the ranks that were measured, and
-what the exchange is off by comes on top: of published steps (``bench.predict.published.grown_spread``)."""
+what the exchange is off by comes on top: of published steps, widened as they are of three sources
+(``bench.predict.published.grown_spread``)."""
 HELD_SPREAD = 0.04
 """The same where a measurement holds it: the root mean square of the first two configurations of
 ``bench.predict.testbed`` (``FITTED`` there), which validate nothing either."""
-UNREADY_SPREAD = 0.36
+UNREADY_SPREAD = 0.80
 """The same where a measurement holds it and it is unknown when gradients are ready: of half of Gavel's published jobs
-at other batches (``bench.predict.gavel.unready_spread``), which validate nothing either."""
-STEP_SPREAD = 0.06
+at other batches, widened as they are of two models (``bench.predict.gavel.unready_spread``), which validate nothing
+either."""
+STEP_SPREAD = 0.09
 """Of a step at another batch, as a fraction of it: of the same half, too (``bench.predict.gavel.step_spread``)."""
 _PLACES = {"interconnect": "inside a node", "network": "between nodes"}
 
@@ -168,8 +170,8 @@ class ExchangeModel:
         if not work.ready and within is not None and changes.sharding is None:
             # Between nodes nothing was measured: of their exchange hides what did inside a node.
             hidden = within.hidden * changes.compute ** self._draws.uniforms("growth of what is hidden")
-            error = np.exp(UNREADY_SPREAD * self._draws.normals("error of the exchange model"))
-            return self._modelled(reach, target.backend, changes, hidden, hidden) * error + later
+            there = self._modelled(reach, target.backend, changes, hidden, hidden)
+            return there * self._error(UNREADY_SPREAD) + later
         if not work.ready and not shows:
             raise UnknownFactError(
                 "the profile tells neither when gradients are ready nor what their exchange costs "
@@ -266,11 +268,14 @@ class ExchangeModel:
             growth = np.where(seen.alone > 0, whole / seen.alone, 1.0)
         missed = np.maximum(0.0, seen.waited - seen.modelled)
         corrected = there * share + missed * growth ** self._draws.uniforms("growth of what the model misses")
-        error = np.exp(spread * self._draws.normals("error of the exchange model"))
-        error = error / error.mean()
         # What is below zero is noise of the measurement: it stays as it is.
-        waits: Array = corrected * error + np.minimum(0.0, seen.waited)
+        waits: Array = corrected * self._error(spread) + np.minimum(0.0, seen.waited)
         return waits
+
+    def _error(self, spread: float) -> Array:
+        """Of the exchange model, as factors whose mean is 1, ``[draws]``."""
+        error = np.exp(spread * self._draws.normals("error of the exchange model"))
+        return np.asarray(error / error.mean(), np.float64)
 
     def _job(self, changes: ExchangeChanges = AS_MEASURED) -> Exchanged:
         if self.work is None:
