@@ -29,7 +29,7 @@ from stash.predict import cluster, collective_times, compute_ratios, exposure, t
 from stash.predict.cluster import NetworkKind, Wiring
 from stash.predict.cluster_sources import network_rate, reach_of
 from stash.predict.collective_times import Fabric, Hops
-from stash.predict.draws import Array, Draws, Quantity, centred
+from stash.predict.draws import Array, Draws, Quantity
 from stash.predict.exchange_stalls import GROWN_SPREAD, MODEL_SPREAD
 
 TABLE = ROOT / "src/stash/catalog/data/node_scaling.csv"
@@ -143,7 +143,8 @@ def exposed(model: Model, step: float, fabric: Fabric, spread: float = MODEL_SPR
     each = collective_times.all_reduce(fabric, np.array(buckets, dtype=np.float64), "nccl")
     late = timeline.exposed(np.broadcast_to(ready, each.shape), each)
     seen = exposure.shown(late, each.sum(axis=1), DRAWS.uniforms("share of the hidden exchange that shows"))
-    return centred(seen * np.exp(spread * DRAWS.normals("error of the exchange model")))
+    error = np.exp(spread * DRAWS.normals("error of the exchange model"))
+    return np.asarray(seen * error / error.mean(), np.float64)
 
 
 def over_one_nic(model: Model, ranks: int, rate: float) -> float:

@@ -21,7 +21,7 @@ from stash.core.records.profile import Profile
 from stash.predict import stragglers
 from stash.predict.cluster import Backend, Target
 from stash.predict.collective_times import Fabric, UnknownFactError, fabric_of, facts_of
-from stash.predict.draws import Array, Draws, centred, worst
+from stash.predict.draws import Array, Draws, worst
 from stash.predict.exposure import AS_MEASURED, ExchangeChanges, Exchanged, alone, exchanged, exposed, payload, shown
 from stash.predict.forecast import Predicted, PredictedStalls
 
@@ -149,7 +149,7 @@ class ExchangeModel:
                 return self._beyond_a_node(target, changes)
             raise
         seen = self._calibrating(name, apart)
-        if seen is None and apart and self._calibrating(name, apart=False) is not None:
+        if seen is None and apart:
             return self._beyond_a_node(target, changes)
         work = self._job(changes)
         later = self._later(name, target, changes) - (self._later("interconnect", target, changes) if apart else 0.0)
@@ -177,13 +177,20 @@ class ExchangeModel:
                 "the profile tells neither when gradients are ready nor what their exchange costs "
                 f"{_PLACES[name]}; profile again with this Stash"
             )
-        error = np.exp(MODEL_SPREAD * self._draws.normals("error of the exchange model"))
-        return centred(self._unheld(reach, target.backend, changes) * error) + later
+        return self._unheld(reach, target.backend, changes) * self._error(MODEL_SPREAD) + later
 
     def _beyond_a_node(self, target: Target, changes: ExchangeChanges) -> Array:
-        """The network stall where links inside a node are unknown, of the profile or of the target: a difference."""
+        """The network stall as a difference, where none like it was measured: all ranks' exchange less a node's.
+
+        An exchange of all ranks holds that of each node's, whatever the two are thought to hide: so where neither was
+        measured as a whole the two together are the longer of them, and shorten with every link that is faster.
+        """
         inside = self._waits("interconnect", target, changes, apart=False)
-        return self._waits("network", target, changes, apart=False) - inside
+        beyond = self._waits("network", target, changes, apart=False) - inside
+        if self._calibrating("network", apart=False) is not None:
+            return beyond
+        later = self._later("network", target, changes) - self._later("interconnect", target, changes)
+        return np.asarray(np.maximum(0.0, beyond - later) + later, np.float64)
 
     def _reach(self, name: str, target: Target, apart: bool) -> _Reach:
         """Raises UnknownFactError."""
@@ -249,13 +256,11 @@ class ExchangeModel:
         return shown(exposed(fabric, work, backend, changes, whole, self._looks), whole, uniforms)
 
     def _with_payload(self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges) -> Array:
-        """The mean of the held model and of the plain rule: what was waited, and what the payload takes more of.
-
-        Where it takes less, the rule says nothing of what was hidden, and the model stands alone. Of what it takes
-        inside a node nothing is taken off: links that are faster there would make the network's part grow.
+        """The mean of the held model and of the plain rule; of what the payload takes inside a node nothing is taken
+        off. The rule never falls where the payload takes longer, so faster links never make a step longer.
         """
-        more = payload(reach.whole, self._job(), changes) - seen.payload
-        blended: Array = np.where(more > 0, (held + seen.waited + more) / 2, held)
+        now = payload(reach.whole, self._job(), changes)
+        blended: Array = (held + _by_rule(seen, now)) / 2
         return blended
 
     def _held(self, seen: _Seen, reach: _Reach, backend: Backend, changes: ExchangeChanges, spread: float) -> Array:
@@ -341,6 +346,13 @@ class ExchangeModel:
         old, new = _rate(self._base, name), _rate(target, name)
         if seen is not None and old and new and not 1 / FAR <= new / old <= FAR:
             yield f"links {_PLACES[name]} are {new / old:.2g} times as fast as those measured"
+
+
+def _by_rule(seen: _Seen, payload: Array) -> Array:
+    """What was waited, and what the payload takes more of; where it takes less, as much less in proportion."""
+    less = np.minimum(1.0, payload / seen.payload)
+    waits: Array = seen.waited * np.where(seen.waited > 0, less, 1.0) + np.maximum(0.0, payload - seen.payload)
+    return waits
 
 
 def _ranks(target: Target, name: str) -> int:
