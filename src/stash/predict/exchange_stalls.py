@@ -28,10 +28,10 @@ from stash.predict.forecast import Predicted, PredictedStalls
 FAR = 4.0
 """Times slower, faster or more ranks than measured, beyond which a forecast is said to be an extrapolation: the
 testbed's validation goes that far."""
-MODEL_SPREAD = 0.58
+MODEL_SPREAD = 0.44
 """Standard deviation of the logarithm of an exposed exchange over what the model says, where no measurement on such
 links holds it: of twelve published throughputs of several nodes (``bench.predict.published.model_spread``)."""
-GROWN_SPREAD = 0.052
+GROWN_SPREAD = 0.070
 """Standard deviation of a step on GPUs, as a fraction of it, for each doubling of the ranks that were measured, and
 what the exchange is off by comes on top: of published steps, widened as they are of three sources
 (``bench.predict.published.grown_spread``)."""
