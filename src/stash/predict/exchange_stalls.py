@@ -85,13 +85,14 @@ class ExchangeModel:
             self._looks = draws.weights("steps whose readiness was recorded", self.work.looks)
         self._steps = stragglers.single_steps(profile)
         self._slower: dict[tuple[int, int], Array] = {}
+        self._last: dict[tuple[str, int], tuple[Target, ExchangeChanges, PredictedStalls]] = {}
         self._seen = {
             (name, apart): self._calibration(name, apart)
             for name, apart in (("interconnect", False), ("network", False), ("network", True))
         }
 
     def on(self, target: Target, changes: ExchangeChanges = AS_MEASURED) -> PredictedStalls:
-        """Interconnect and network stall on ``target``.
+        """Interconnect and network stall on ``target``; what was asked of its name and nodes last is kept.
 
         All draw by draw: with E waited and the model X(·), where the model says too little, E − X(base) is added,
         times (T(target) / T(base))^u, T being the exchange by itself and u anything between 0 (what is missed is the
@@ -100,6 +101,12 @@ class ExchangeModel:
         what was measured inside a node says nothing about what lies beyond. More ranks wait longer for their
         slowest besides (``stragglers``).
         """
+        last = self._last.get((target.name, target.nodes))
+        if last is None or last[0] != target or last[1] != changes:
+            last = self._last[target.name, target.nodes] = (target, changes, self._stalls_on(target, changes))
+        return last[2]
+
+    def _stalls_on(self, target: Target, changes: ExchangeChanges) -> PredictedStalls:
         shape = Situation(target.ranks, target.nodes, target.devices, target.backend == "nccl", loader=True)
         parts: list[Predicted] = []
         missing = []
@@ -201,12 +208,39 @@ class ExchangeModel:
         """Seconds that the ranks of this stall's scope wait longer for their slowest, and copy more, ``[draws]``."""
         before, after = _ranks(self._base, name), _ranks(target, name)
         waits = self.waiting(before, after)
-        if target.backend == "nccl" and 1 < before < after:
-            doubt = GROWN_SPREAD * np.sqrt(np.log2(after / before)) * self._draws.normals("step of more ranks")
-            waits = waits + doubt * self._step
+        if target.backend == "nccl":
+            waits = waits + self.doubt(before, after)
         if changes.compute != 1.0 and self.work is not None and not self.work.ready and before > 1:
             waits = waits + STEP_SPREAD * self._draws.normals("step of another batch") * self._step
         return waits * changes.compute + changes.copy_seconds
+
+    def doubt(self, before: int, after: int) -> Array:
+        """Seconds that a step of NCCL's on more ranks than measured is off by, ``[draws]``; their mean is 0."""
+        doublings = np.log2(after / before) if 1 < before < after else 0.0
+        off: Array = GROWN_SPREAD * np.sqrt(doublings) * self._draws.normals("step of more ranks") * self._step
+        return off
+
+    def least_network(self, target: Target, ranks: Array) -> Array:
+        """What the network stall is at least on machines like ``target``'s, ``[ranks, draws]`` in seconds.
+
+        Besides noise below zero, what is waited for the slowest, and ``doubt``. ``target`` is two nodes, whose links
+        and devices more of them have, too. Where a measurement holds the forecast, half of it is the plain rule's
+        (``_with_payload``), of one exchange a step at least, and the other half not below zero; else nothing is said.
+        """
+        least = np.zeros((len(ranks), self._draws.count))
+        seen = [self._calibrating("network", apart) for apart in (False, True)]
+        if target.backend != "nccl" or self.work is None or any(each is None for each in seen):
+            return least
+        try:
+            reach = self._reach("network", target, apart=False)
+        except UnknownFactError:
+            return least
+        once = payload(reach.whole, self.work, ExchangeChanges(times=1.0))
+        shares = (ranks - 1) / ranks / ((target.ranks - 1) / target.ranks)
+        for each in filter(None, seen):
+            found = np.maximum(0.0, _by_rule(each, shares[:, None] * once) - np.minimum(0.0, each.waited)) / 2
+            least = found if each is seen[0] else np.minimum(least, found)
+        return least
 
     def waiting(self, before: int, after: int) -> Array:
         """Seconds a step that ``after`` ranks wait longer for their slowest than ``before``, ``[draws]``.
