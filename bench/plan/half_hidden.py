@@ -2,8 +2,9 @@
 
 What a model takes on one set-up over another is worked out as Stash does it for two GPUs
 (``stash.predict.gpu_pairs``): by the model's own pairs at other batches, else by the exchange on links whose data
-sheet is known, else between single GPUs by ``gpu_scale``, else by other models' pairs, else by data sheets. Each has the interval of its own errors within the
-visible part. Only that part is handed to a ``Known``; the hidden numbers are not in its memory.
+sheet is known, else between single GPUs by ``gpu_scale``, else by other models' pairs, else by data sheets. Each has
+the interval of its own errors within the visible part. Only that part is handed to a ``Known``, and what other
+sources published; the hidden numbers are not in its memory.
 """
 
 from __future__ import annotations

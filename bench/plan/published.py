@@ -130,7 +130,7 @@ class Question:
                     yield chance, self.truths[name].seconds <= goal.deadline_seconds
 
     def chances_of_cheapest(self) -> Iterator[tuple[float, bool]]:
-        """Of each hidden set-up that could be forecast: in how many draws it is the cheapest of them, and if it is."""
+        """Of each hidden set-up that could be forecast: in how many draws it is the cheapest, and if it is."""
         if len(self.forecasts) > 1:
             drawn = np.array([each.dollars for each in self.forecasts.values()])
             shares = (drawn == drawn.min(axis=0)).mean(axis=1)
