@@ -383,9 +383,10 @@ class ExchangeModel:
 
 
 def _by_rule(seen: _Seen, payload: Array) -> Array:
-    """What was waited, and what the payload takes more of; where it takes less, as much less in proportion."""
-    less = np.minimum(1.0, payload / seen.payload)
-    waits: Array = seen.waited * np.where(seen.waited > 0, less, 1.0) + np.maximum(0.0, payload - seen.payload)
+    """What was waited, and what the payload takes more of; or less, but no more than in proportion."""
+    more, share = payload - seen.payload, np.minimum(1.0, payload / seen.payload)
+    less = np.maximum(seen.waited + np.minimum(0.0, more), seen.waited * share)
+    waits: Array = np.where(seen.waited > 0, less, seen.waited) + np.maximum(0.0, more)
     return waits
 
 
