@@ -2,8 +2,9 @@
 
 What a model takes on one set-up over another is worked out as Stash does it for two GPUs
 (``stash.predict.gpu_pairs``): by the model's own pairs at other batches, else by the exchange on links whose data
-sheet is known, else by other models' pairs, else by data sheets. Each has the interval of its own errors within the
-visible part. Only that part is handed to a ``Known``; the hidden numbers are not in its memory.
+sheet is known, else between single GPUs by ``gpu_scale``, else by other models' pairs, else by data sheets. Each has
+the interval of its own errors within the visible part. Only that part is handed to a ``Known``, and what other
+sources published; the hidden numbers are not in its memory.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import numpy as np
 from bench.plan.tables import Cells, Job, Setup
 from bench.predict import published as links
 from stash.catalog.facts import GpuFacts
-from stash.catalog.reference import Speed, model_key
+from stash.catalog.reference import Speed, model_key, speeds
 from stash.predict import compute_ratios
 from stash.predict.draws import Array, Draws
 from stash.predict.gpu_pairs import Pair, arm, by_model, left_out_errors, near, pairs
-from stash.predict.gpu_scale import peak
+from stash.predict.gpu_scale import GpuCell, GpuScale, peak, sheets
 
 Table = Mapping[Job, Cells]
 DRAWS = Draws()
@@ -32,6 +33,8 @@ FEW = 3
 """Models: with fewer of a pair of set-ups how models differ is unknown, and all pairs' errors are taken."""
 PLATEAU = 0.95
 """Of the most that was seen trained, or made: what lies above counts as all of it."""
+GAVEL = "Gavel (OSDI 2020)"
+"""What is published of whole jobs, which all of these tables are."""
 UNKNOWN = math.log(10)
 """Half of an interval where fewer errors than that are visible: a factor of ten either way."""
 
@@ -68,7 +71,8 @@ class Known:
 
     def seconds_per_sample(self, job: Job, setup: Setup) -> Array | None:
         """Of a hidden cell, ``[draws]``; ``None`` if nothing visible tells."""
-        for way in (self._by_own_pairs, self._by_cores, self._by_links, self._by_other_models, self._by_sheets):
+        ways = (self._by_own_pairs, self._by_cores, self._by_links)
+        for way in (*ways, self._by_scale, self._by_other_models, self._by_sheets):
             known = way(job, setup)
             if known is not None:
                 middle, half = known
@@ -112,6 +116,31 @@ class Known:
         whole = _step_on_links(job, step * samples, setup.machine, setup.nodes, setup.count) / samples / setup.count
         logs = np.log(whole)
         return float(logs.mean()), 1.96 * float(logs.std())
+
+    def _by_scale(self, job: Job, setup: Setup) -> tuple[float, float] | None:
+        """One GPU from one of another kind, by the product's scale fitted to what is visible and to other sources."""
+        known = []
+        for seen, rate in self.visible[job].items():
+            if seen.count == setup.count == 1 and seen.machine == setup.machine and seen.gpu != setup.gpu:
+                first, second = (
+                    GpuCell(model_key(job.model), each.facts, job.precision, whole=True) for each in (seen, setup)
+                )
+                ratio, deviation = self._scale.ratio(first, second)
+                known.append((ratio - math.log(rate), 1.96 * deviation))
+        return min(known, key=lambda each: each[1], default=None)
+
+    @cached_property
+    def _scale(self) -> GpuScale:
+        sources = {row.source.split(",")[0].split(" (")[0] for row in speeds()}
+        own = {name for name in sources for job in self.visible if name.startswith(job.source.split(",")[0])}
+        others = [row for row in speeds() if row.source.split(",")[0].split(" (")[0] not in own]
+        singles = [
+            Speed(job.model, job.batch, job.precision, setup.gpu, rate, None, GAVEL, f"{job.source} {setup.machine}")
+            for job, cells in self.visible.items()
+            for setup, rate in cells.items()
+            if setup.count == 1
+        ]
+        return GpuScale([*others, *singles], sheets())
 
     def _by_sheets(self, job: Job, setup: Setup) -> tuple[float, float] | None:
         """Peak rates of the GPUs, and as many times as fast as there are more of them."""
@@ -160,8 +189,9 @@ class Known:
         return _arm(errors)
 
     def _spread_between(self, found: Sequence[Pair]) -> float:
+        """Never below what pairs anywhere showed: of few models a pair's own errors are small by luck."""
         own = left_out_errors(found)
-        return arm(own) if len(own) >= FEW else self._spread_anywhere
+        return max(arm(own) if len(own) >= FEW else 0.0, self._spread_anywhere)
 
     @cached_property
     def _spread_anywhere(self) -> float:

@@ -25,7 +25,7 @@ CLOSE = 0.03
 """More than the best, of what was asked for, that still counts as the best."""
 HEADS = (
     *("who chooses", "goals", "kept", "chose nothing", "within 3 % of the best"),
-    *("more than the best: median", "90th", "worst"),
+    *("more than the best: mean", "median", "90th", "worst"),
 )
 BINS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -95,8 +95,9 @@ def _line(name: str, verdicts: Iterable[Verdict]) -> list[object]:
     if not possible:
         return [name, 0, *["–"] * (len(HEADS) - 2)]
     shares = np.mean([(each.kept, each.chosen is None, each.right) for each in possible], axis=0)
-    percentiles = [f"{np.percentile(more, q):.1%}" for q in (50, 90, 100)] if more else ["–"] * 3
-    return [name, len(possible), *(f"{share:.0%}" for share in shares), *percentiles]
+    spent = [np.mean(more), *np.percentile(more, (50, 90, 100))] if more else []
+    texts = [f"{each:.1%}" for each in spent] or ["–"] * 4
+    return [name, len(possible), *(f"{share:.0%}" for share in shares), *texts]
 
 
 def reliability_table(chances: Sequence[tuple[float, bool]]) -> str:

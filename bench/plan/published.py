@@ -129,6 +129,16 @@ class Question:
                 if chance is not None and goal.deadline_seconds is not None:
                     yield chance, self.truths[name].seconds <= goal.deadline_seconds
 
+    def chances_of_cheapest(self) -> Iterator[tuple[float, bool]]:
+        """Of each hidden set-up that could be forecast: in how many draws it is the cheapest, and if it is."""
+        if len(self.forecasts) > 1:
+            drawn = np.array([each.dollars for each in self.forecasts.values()])
+            shares = (drawn == drawn.min(axis=0)).mean(axis=1)
+            cheapest = min(self.forecasts, key=lambda name: self.truths[name].dollars)
+            yield from (
+                (share, name == cheapest) for share, name in zip(shares.tolist(), self.forecasts, strict=True)
+            )
+
 
 def questions(table: Table, visible: Table) -> Iterator[Question]:
     """Of every job with two hidden set-ups or more; the forecasts are made of what is visible alone."""
@@ -174,8 +184,13 @@ def section(name: str, found: Mapping[str, list[Question]]) -> list[str]:
         # The original's table holds what was measured, and that is not hidden: it never has a choice here.
         choosing = {name: each for name, each in verdicts.items() if any(one.chosen for one in each)}
         lines += [verdict_table(choosing), ""]
-    chances = [pair for asked in found.values() for question in asked for pair in question.probabilities()]
-    return [*lines, "Forecast chances of deadlines, and what came true:", "", reliability_table(chances), ""]
+    every = [question for asked in found.values() for question in asked]
+    for what, chances in (
+        ("deadlines", [pair for question in every for pair in question.probabilities()]),
+        ("being the cheapest", [pair for question in every for pair in question.chances_of_cheapest()]),
+    ):
+        lines += [f"Forecast chances of {what}, and what came true:", "", reliability_table(chances), ""]
+    return lines
 
 
 def lines(seeds: int) -> list[str]:

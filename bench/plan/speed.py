@@ -35,11 +35,10 @@ SAMPLES = 90 * 1_281_167
 
 def main() -> None:
     arguments(__doc__)
-    base = base_of(profiled())
-    planned(base, market(200, 1), 2)  # tables that are read once a process
+    planned(base_of(profiled()), market(200, 1), 2)  # tables that are read once a process
 
     def line(offers: int, regions: int, nodes: int) -> list[str]:
-        catalog = market(offers, regions)
+        base, catalog = base_of(profiled()), market(offers, regions)
         plan, seconds = timed(planned, base, catalog, nodes)
         counts = [f"{count:,}" for count in (offers, len(catalog.instances), nodes, plan.weighed)]
         return [*counts, f"{plan.pruned / plan.weighed:.1%}", f"{seconds:.2f}"]

@@ -35,7 +35,8 @@ def beside_rules() -> str:
     found = [*gpus.predictions(), *published.throughputs(), *published.grown(), *gavel.batches()]
     text = (
         "Median and 90th percentile of errors; the rule is whichever one-line rule has the least median on the very "
-        f"set. Of sets of 20 cases and more, 95 % intervals should hold {HELD[0]:.0%} to {HELD[1]:.0%}."
+        f"set. Of sets of 20 cases and more, 95 % intervals should hold {HELD[0]:.0%} to {HELD[1]:.0%}; that all are "
+        "held is too many from 59 cases on."
     )
     return f"## Beside one-line rules\n\n{text}\n\n{verdicts(found)}"
 

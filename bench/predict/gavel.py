@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 
 from bench import recorded
-from bench.predict.errors import Prediction, coverage, evidence, throughput
+from bench.predict.errors import Prediction, coverage, evidence, widened
 from bench.predict.published import DRAWS
 from stash.predict import compute_ratios
 from stash.predict.draws import Array
@@ -66,13 +66,15 @@ def batches() -> Iterator[Prediction]:
 
 def _prediction(case: Case, step_spread: float) -> Prediction:
     name, gpu, placement, count = case.key
-    error = np.exp(UNREADY_SPREAD * DRAWS.normals("error of the exchange model") - UNREADY_SPREAD**2 / 2)
+    error = np.exp(UNREADY_SPREAD * DRAWS.normals("error of the exchange model"))
+    error /= error.mean()
     doubt = step_spread * case.middle * DRAWS.normals("step of another batch")
-    return Prediction(
+    return Prediction.throughput(
         source=f"Gavel, {gpu}, {'one machine' if placement == 'consolidated' else 'spread'}",
         name=f"{name} on {count} × {gpu}, batch {case.batch}",
         measured=count / case.measured,
-        predicted=throughput(count, case.trains + case.waits * error + doubt),
+        samples=count,
+        step=case.trains + case.waits * error + doubt,
         baselines={
             "perfect scaling": count / case.alone,
             "exposed as at the smallest batch": count / case.as_at_the_smallest,
@@ -83,11 +85,13 @@ def _prediction(case: Case, step_spread: float) -> Prediction:
 def step_spread() -> float:
     """How far a step is off besides its exchange: the source of ``STEP_SPREAD``.
 
-    The least hundredth of a step with which 95 % of the half that is learned from are in their intervals.
+    The least hundredth of a step with which 95 % of the half that is learned from are in their intervals, widened
+    as they are of so few models.
     """
     learned = [case for case in _cases() if case.key[0] in learned_from()]
     tried = (hundredths / 100 for hundredths in range(50))
-    return next(each for each in tried if coverage([_prediction(case, each) for case in learned]) >= _AIM)
+    least = next(each for each in tried if coverage([_prediction(case, each) for case in learned]) >= _AIM)
+    return widened(least, len(learned_from()))
 
 
 def learned_from() -> frozenset[str]:
@@ -99,15 +103,15 @@ def unready_spread() -> float:
     """How far exposed exchanges at other batches are from what is predicted: the source of ``UNREADY_SPREAD``.
 
     Of the half that is learned from: the size of ln(seen / predicted) that 68.3 % of them keep, which is a normal
-    distribution's standard deviation and does not go by the few that no exchange explains. Cases in which
-    nothing or next to nothing (2 % of a step) is exposed tell nothing.
+    distribution's standard deviation and does not go by the few that no exchange explains; widened as they are of
+    so few models. Cases in which nothing or next to nothing (2 % of a step) is exposed tell nothing.
     """
     logs = []
     for case in _cases():
         seen, predicted = case.measured - float(np.mean(case.trains)), float(np.mean(case.waits))
         if case.key[0] in learned_from() and seen > 0 and predicted > _LITTLE * case.measured:
             logs.append(abs(np.log(seen / predicted)))
-    return float(np.quantile(logs, _ONE_SIGMA))
+    return widened(float(np.quantile(logs, _ONE_SIGMA)), len(learned_from()))
 
 
 @cache

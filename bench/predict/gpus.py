@@ -26,9 +26,9 @@ from bench.predict.operators import MODELS, operators
 from bench.table import median_90
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
-from stash.predict.draws import Array, Draws
+from stash.predict.draws import Draws
 from stash.predict.gpu_pairs import batch_pairs, device_seconds
-from stash.predict.gpu_scale import GpuCell, GpuScale, peak, rates, sheets
+from stash.predict.gpu_scale import GpuCell, GpuScale, peak, rates, sheets, whole_job
 
 TABLE = ROOT / "src/stash/catalog/data/roofline_errors.csv"
 DRAWS = Draws()
@@ -48,9 +48,10 @@ class Case(NamedTuple):
         return math.log(self.first.per_second / self.second.per_second)
 
     @property
-    def set(self) -> str:
+    def sets(self) -> tuple[str, ...]:
+        """What it is counted with: its source, and what its GPU does not limit by itself as well."""
         found = _SETS.get(self.second.source.split(",")[0], "others")
-        return f"{found}'s Recommendation" if self.second.key == "recommendation" else found
+        return (found, f"{found}, Recommendation alone") if self.second.key == "recommendation" else (found,)
 
 
 LEFT_OUT: dict[str, Callable[[Case, Speed], bool]] = {
@@ -86,23 +87,28 @@ def cases() -> tuple[Case, ...]:
 
 def predictions(left_out: tuple[str, ...] = tuple(LEFT_OUT)) -> Iterator[Prediction]:
     """Each case by each split, a source of its own in the table."""
-    mixes = {name: best_mix([case for case in cases() if case.set == name]) for name in {c.set for c in cases()}}
     for name in left_out:
-        for case in sorted(cases(), key=lambda each: each.set):
-            mean, deviation = _without(name, case).ratio(_cell(case.first), _cell(case.second))
-            normals = DRAWS.normals("validation")
-            drawn = np.exp(mean + deviation * normals)
-            one, other = case.first, case.second
-            label = f"{one.model}, batch {one.batch}, {one.precision}, {one.gpu} to {other.gpu}"
-            measured = math.exp(case.log_ratio)
-            yield Prediction(
-                f"{case.set}, without {name}", label, measured, _centred(drawn, mean), _rules(case, mixes[case.set])
-            )
+        for belongs, of in sorted(_by_set().items()):
+            mix = _mix(belongs)
+            for case in of:
+                mean, deviation = _without(name, case).ratio(_cell(case.first), _cell(case.second))
+                drawn = np.exp(mean + deviation * DRAWS.normals("validation"))
+                one, other = case.first, case.second
+                label = f"{one.model}, batch {one.batch}, {one.precision}, {one.gpu} to {other.gpu}"
+                measured = math.exp(case.log_ratio)
+                # A ratio's middle is what is compared.
+                yield Prediction(
+                    f"{belongs}, without {name}", label, measured, drawn, _rules(case, mix), math.exp(mean)
+                )
 
 
-def _centred(drawn: Array, mean: float) -> Array:
-    """With the middle as their mean: a ratio's middle is what is compared."""
-    return drawn * (math.exp(mean) / drawn.mean())
+@cache
+def _by_set() -> dict[str, list[Case]]:
+    found: dict[str, list[Case]] = defaultdict(list)
+    for case in cases():
+        for name in case.sets:
+            found[name].append(case)
+    return found
 
 
 def _rules(case: Case, mix: tuple[float, float]) -> dict[str, float]:
@@ -123,6 +129,11 @@ def _sheet_logs(case: Case) -> tuple[float, float]:
     return old.memory - new.memory, old.products - new.products
 
 
+@cache
+def _mix(name: str) -> tuple[float, float]:
+    return best_mix(_by_set()[name])
+
+
 def best_mix(of: list[Case]) -> tuple[float, float]:
     """Powers of memory rate and FLOP/s of the least median error over these very cases."""
     logs = np.array([_sheet_logs(case) for case in of])
@@ -136,7 +147,7 @@ def _facts(row: Speed) -> GpuFacts:
 
 
 def _cell(row: Speed) -> GpuCell:
-    return GpuCell(row.key, _facts(row), row.precision)
+    return GpuCell(row.key, _facts(row), row.precision, whole_job(row))
 
 
 def _without(name: str, case: Case) -> GpuScale:

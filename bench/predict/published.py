@@ -20,17 +20,16 @@ from functools import cache
 from pathlib import Path as File
 
 import numpy as np
-from scipy.special import stdtrit
 
 from bench import recorded
 from bench.machine import ROOT, arguments
-from bench.predict.errors import Prediction, coverage, evidence, throughput
+from bench.predict.errors import Prediction, coverage, evidence, widened
 from bench.table import median_90, table
 from stash.predict import cluster, collective_times, compute_ratios, exposure, timeline
 from stash.predict.cluster import NetworkKind, Wiring
 from stash.predict.cluster_sources import network_rate, reach_of
 from stash.predict.collective_times import Fabric, Hops
-from stash.predict.draws import Array, Draws, Quantity, centred
+from stash.predict.draws import Array, Draws, Quantity
 from stash.predict.exchange_stalls import GROWN_SPREAD, MODEL_SPREAD
 
 TABLE = ROOT / "src/stash/catalog/data/node_scaling.csv"
@@ -144,7 +143,8 @@ def exposed(model: Model, step: float, fabric: Fabric, spread: float = MODEL_SPR
     each = collective_times.all_reduce(fabric, np.array(buckets, dtype=np.float64), "nccl")
     late = timeline.exposed(np.broadcast_to(ready, each.shape), each)
     seen = exposure.shown(late, each.sum(axis=1), DRAWS.uniforms("share of the hidden exchange that shows"))
-    return centred(seen * np.exp(spread * DRAWS.normals("error of the exchange model")))
+    error = np.exp(spread * DRAWS.normals("error of the exchange model"))
+    return np.asarray(seen * error / error.mean(), np.float64)
 
 
 def over_one_nic(model: Model, ranks: int, rate: float) -> float:
@@ -234,7 +234,7 @@ def model_spread(without: str | None = None) -> float:
             for nodes in (1, ranks // 8)
         )
         logs.append(np.log(seen / (whole - within)))
-    return float(np.sqrt(np.mean(np.square(logs)))) * float(stdtrit(len(logs), 0.975)) / 1.96
+    return widened(float(np.sqrt(np.mean(np.square(logs)))), len(logs))
 
 
 def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]) -> Prediction:
@@ -248,11 +248,12 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
     whole = crowded + exposed(exchanges, step, fabric(machine, nodes, ranks // nodes), spread)
     link = machine.between if nodes > 1 and machine.between else machine.inside
     plain = step + over_one_nic(exchanges, ranks, link)
-    return Prediction(
+    return Prediction.throughput(
         source=f"{_short(source)}, {'several nodes' if nodes > 1 else 'one node'}, {data} data",
         name=f"{name} on {ranks} × {row['gpu']}, batch {batch or '?'}, {precision}",
         measured=float(row["value"]),
-        predicted=throughput(ranks * samples, whole),
+        samples=ranks * samples,
+        step=whole,
         baselines={
             "perfect scaling": ranks * float(alone["value"]),
             "payload over one link": ranks * samples / plain,
@@ -269,13 +270,14 @@ def grown() -> Iterator[Prediction]:
     for case in _grown_cases():
         source, name, _, batch, precision, data = case.key
         doubt = grown_spread(without=source) * np.sqrt(case.doublings)
-        step = case.seen * np.exp(doubt * DRAWS.normals("step of more ranks")) + case.growth(model_spread(name))
+        step = case.seen * (1 + doubt * DRAWS.normals("step of more ranks")) + case.growth(model_spread(name))
         total, short = case.ranks * case.samples, _short(source)
-        yield Prediction(
+        yield Prediction.throughput(
             source=f"{short}, {'to several nodes' if case.nodes > 1 else 'in a node'}, {data} data",
             name=f"{name} on {case.fewer} to {case.ranks} GPUs, batch {batch or '?'}, {precision}",
             measured=total / case.measured,
-            predicted=throughput(total, step),
+            samples=total,
+            step=step,
             baselines={
                 "perfect scaling from there": total / case.seen,
                 "payload over one link": total / (case.seen + case.payload),
@@ -356,14 +358,15 @@ def grown_spread(without: str | None = None) -> float:
     """How far steps on more GPUs are from the forecast, for each doubling: the source of ``GROWN_SPREAD``.
 
     The size of ln(seen / predicted) / √doublings that 90 % keep, of all sources but ``without``, over 1.645: tails
-    are heavier than a normal distribution's.
+    are heavier than a normal distribution's. Widened to what Student's asks of so few sources, as a new one may be as
+    unlike them as they are unlike each other.
     """
+    cases = [case for case in _grown_cases() if case.key[0] != without]
     logs = [
         abs(np.log(case.measured / (case.seen + float(np.mean(case.growth(0.0))))) / np.sqrt(case.doublings))
-        for case in _grown_cases()
-        if case.key[0] != without
+        for case in cases
     ]
-    return float(np.quantile(logs, 0.9)) / 1.645
+    return widened(float(np.quantile(logs, 0.9)) / 1.645, len({case.key[0] for case in cases}))
 
 
 def more() -> str:

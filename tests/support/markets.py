@@ -17,7 +17,7 @@ from stash.catalog.facts import Instance, Price
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog, Columns
 from stash.core.records.profile import Memory, Profile
-from stash.plan.evaluation import Evaluation
+from stash.plan.evaluation import STEP, Evaluation
 from stash.plan.records import Constraints, Goal, TrainingWork
 from stash.plan.search import CandidateSet, PlanProblem
 from stash.predict.changes import Alteration
@@ -141,7 +141,7 @@ def every(question: PlanProblem, candidates: CandidateSet) -> list[Evaluation]:
     found = []
     for chain in candidates.chains:
         for number in range(len(chain.shape.nodes)):
-            if chain.stage[number] == 0:
+            while chain.stage[number] < STEP and chain.least.seconds[number] < float("inf"):
                 question.evaluator.advance(chain, number)
             if chain.least.seconds[number] < float("inf"):
                 found.append(question.evaluator.evaluated(chain, number))

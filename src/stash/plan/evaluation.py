@@ -1,9 +1,9 @@
 """Forecasts and bills of candidates, made only when they are asked for, and shared where nothing differs.
 
-Prices do not change a forecast: types at several prices share theirs. A candidate goes through three stages: the
-floor that ``bounds`` proves, the step it would take with as many loader workers as it has threads for, and its whole
-bill. Each stage is a bound of the next. Knows how to evaluate one candidate; which ones to evaluate is for
-``search``.
+Prices do not change a forecast: types at several prices share theirs. A candidate goes through four stages: the
+floor that ``bounds`` proves, the same with what its network takes at least, the step it would take with as many
+loader workers as it has threads for, and its whole bill. Each stage is a bound of the next. Knows how to evaluate one
+candidate; which ones to evaluate is for ``search``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from stash.plan.candidates import Rentable
 from stash.plan.hourly_prices import kept, quantile_at
 from stash.plan.records import Goal, Rental, Setting, Unranked
 from stash.plan.settings import Shape
-from stash.predict.cluster import NodeTransport
+from stash.predict.cluster import NodeTransport, transport_used
+from stash.predict.cluster_sources import of_instance
 from stash.predict.draws import Array, Draws
 from stash.predict.forecast import StallDraws
 from stash.predict.forecasting import lost, stall_draws
@@ -32,8 +33,8 @@ Calibration = Callable[[StallDraws, Draws], StallDraws]
 """What earlier plans' residuals make of a forecast. No bound of the model's holds of what it returns."""
 WORTH = 0.01
 """Of a step: loader workers that save less are not worth a change of the job's settings."""
-FLOOR, STEP, WHOLE = 0, 1, 2
-"""Stages of a candidate."""
+FLOOR, LINKED, STEP, WHOLE = 0, 1, 2, 3
+"""Stages of a candidate: only from ``STEP`` on it is forecast."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +143,10 @@ class Evaluator:
 
     def advance(self, chain: CandidateChain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
-        if chain.stage[number] != FLOOR:
+        if chain.stage[number] == FLOOR:
+            self._link(chain)
+            return
+        if chain.stage[number] == STEP:
             self._to_whole(chain, number)
             return
         most = _most_workers(chain.rentable, chain.shape.base)
@@ -160,10 +164,21 @@ class Evaluator:
             self.advance(chain, number)
         return self._evaluated[id(chain), number]
 
+    def _link(self, chain: CandidateChain) -> None:
+        """Take all of a chain that is at its floor a stage further."""
+        shape, base = chain.shape, chain.shape.base
+        if self._calibrate is None and chain.rentable.machine is None and not chain.own:
+            talks = self._transport or transport_used(base.target.network)
+            target = of_instance(chain.rentable.instance, 2, talks)
+            if not base.target.is_of_machines_like(target):  # else its links are those measured
+                chain.least.raise_to(self._floors.linked(shape, chain.price, target))
+        chain.stage[chain.stage == FLOOR] = LINKED
+
     def _raise(self, chain: CandidateChain, number: int, step: Array) -> None:
         """Bounds of this node count, and of those that cannot take less, to those of such a step, ``[draws]``."""
         onward = self._calibrate is None and int(chain.shape.nodes[number]) >= chain.onward_from
-        raised(chain.least, number, step, chain.shape, chain.price, self.goal.confidence, onward)
+        compute = self._floors.compute(chain.shape) if onward else None
+        raised(chain.least, number, step, chain.shape, chain.price, self.goal.confidence, compute)
 
     def _to_whole(self, chain: CandidateChain, number: int) -> None:
         base, shape, nodes = chain.shape.base, chain.shape, int(chain.shape.nodes[number])

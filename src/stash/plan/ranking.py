@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stash.core.units import format_seconds
-from stash.plan.evaluation import FLOOR, CandidateChain, Evaluation, Evaluator
+from stash.plan.evaluation import STEP, CandidateChain, Evaluation, Evaluator
 from stash.plan.hourly_prices import apart
 from stash.plan.records import Goal
 from stash.plan.regret import chances, objective
@@ -228,7 +228,7 @@ def _nearest_miss(evaluator: Evaluator, chains: Sequence[CandidateChain]) -> lis
     """Of a type that is not feasible what comes nearest: the fastest of its forecasts, else of its bounds."""
     for forecast in (True, False):
         rows = [
-            np.where((chain.stage > FLOOR) | (not forecast), chain.least.sure_seconds, np.inf) for chain in chains
+            np.where((chain.stage >= STEP) | (not forecast), chain.least.sure_seconds, np.inf) for chain in chains
         ]
         nearest = min(range(len(chains)), key=lambda number: float(rows[number].min()))
         if np.isfinite(rows[nearest]).any():
@@ -236,7 +236,7 @@ def _nearest_miss(evaluator: Evaluator, chains: Sequence[CandidateChain]) -> lis
     else:
         return []
     chain, number = chains[nearest], int(rows[nearest].argmin())
-    if chain.stage[number] == FLOOR:
+    if chain.stage[number] < STEP:
         evaluator.advance(chain, number)
         return _nearest_miss(evaluator, chains)  # it may be that this one cannot be forecast
     return [evaluator.evaluated(chain, number)]

@@ -21,7 +21,7 @@ from stash.core.errors import UserError
 from stash.plan.bill import BillFacts
 from stash.plan.bounds import Floors, Least
 from stash.plan.candidates import Market, Rentable, market
-from stash.plan.evaluation import FLOOR, WHOLE, Calibration, CandidateChain, Evaluation, Evaluator
+from stash.plan.evaluation import LINKED, STEP, WHOLE, Calibration, CandidateChain, Evaluation, Evaluator
 from stash.plan.records import Constraints, Goal, Unranked
 from stash.plan.settings import Nearest, Shapes, StepPlan, measured_machines, profiled_on, room, with_machines
 from stash.predict.cluster import NodeTransport, Target, transport_used
@@ -225,6 +225,10 @@ def ascending(
             keys[number] = now
             continue
         place = _next(chain, values, open_, now)
+        if slack and chain.stage[place] < STEP:
+            # One whose step is forecast, and that may be near enough, before another forecast is made.
+            made = np.flatnonzero(open_ & (chain.stage == STEP) & (values <= now * (1 + slack / 2)))
+            place = int(made[values[made].argmin()]) if made.size else place
         if chain.stage[place] < WHOLE:
             evaluator.advance(chain, place)
             near_enough = slack and chain.stage[place] == WHOLE and values[place] <= now * (1 + slack)
@@ -241,8 +245,8 @@ def ascending(
 def _next(chain: CandidateChain, values: NDArray[np.float64], open_: NDArray[np.bool_], now: float) -> int:
     """The node count to look at: that of the least bound, or a smaller one that would raise it."""
     best = int(np.flatnonzero(open_ & (values == now))[0])
-    if chain.stage[best] != FLOOR:
+    if chain.stage[best] != LINKED:
         return best
-    alike = open_ & (values <= now * _ALIKE) & (chain.stage == FLOOR)
+    alike = open_ & (values <= now * _ALIKE) & (chain.stage == LINKED)
     alike &= chain.shape.nodes >= min(chain.onward_from, int(chain.shape.nodes[best]))
     return int(np.flatnonzero(alike)[0])

@@ -39,16 +39,6 @@ def of_instance(instance: Instance, nodes: int, transport: NodeTransport = "sock
 @lru_cache(maxsize=4096)
 def _one_of(instance: Instance, remote: bool) -> Target:
     sheet, devices = _Sheet(instance), instance.devices
-    burst_seconds = next(
-        (
-            Quantity(
-                value=60 * float(row["burst_minutes"]), origin="data sheet", as_of=row["as_of"], source=row["source"]
-            )
-            for row in rows("disk_bursts.csv")
-            if row["cloud"] == instance.cloud
-        ),
-        None,
-    )
     return Target(
         name=instance.name,
         nodes=1,
@@ -66,9 +56,20 @@ def _one_of(instance: Instance, remote: bool) -> Target:
             bytes_per_second=sheet.storage(instance.remote_disk_bytes_per_second),
             burst_bytes_per_second=sheet.storage(instance.remote_disk_burst_bytes_per_second),
             remote=True,
-            burst_seconds=burst_seconds,
+            burst_seconds=_burst_seconds().get(instance.cloud),
         ),
     )
+
+
+@lru_cache(maxsize=1)
+def _burst_seconds() -> dict[str, Quantity]:
+    """How long network disks keep their burst rate, by cloud."""
+    return {
+        row["cloud"]: Quantity(
+            value=60 * float(row["burst_minutes"]), origin="data sheet", as_of=row["as_of"], source=row["source"]
+        )
+        for row in rows("disk_bursts.csv")
+    }
 
 
 class _Sheet:

@@ -181,16 +181,6 @@ class Draws:
         return centred
 
 
-def centred(drawn: Array) -> Array:
-    """Positive draws scaled so that their mean is their median, ``[draws]``.
-
-    Stalls add up by their means, and the mean of a skewed distribution lies above most of what comes.
-    """
-    mean = float(drawn.mean())
-    scaled: Array = drawn * (float(np.median(drawn)) / mean) if mean > 0 else drawn
-    return scaled
-
-
 @lru_cache(maxsize=256)
 def _uniforms(count: int, seed: int, name: str) -> Array:
     order = np.random.default_rng([seed, zlib.crc32(name.encode())]).permutation(count)

@@ -21,26 +21,28 @@ from stash.core.records.profile import Profile
 from stash.predict import stragglers
 from stash.predict.cluster import Backend, Target
 from stash.predict.collective_times import Fabric, UnknownFactError, fabric_of, facts_of
-from stash.predict.draws import Array, Draws, centred, worst
+from stash.predict.draws import Array, Draws, worst
 from stash.predict.exposure import AS_MEASURED, ExchangeChanges, Exchanged, alone, exchanged, exposed, payload, shown
 from stash.predict.forecast import Predicted, PredictedStalls
 
 FAR = 4.0
 """Times slower, faster or more ranks than measured, beyond which a forecast is said to be an extrapolation: the
 testbed's validation goes that far."""
-MODEL_SPREAD = 0.58
+MODEL_SPREAD = 0.44
 """Standard deviation of the logarithm of an exposed exchange over what the model says, where no measurement on such
 links holds it: of twelve published throughputs of several nodes (``bench.predict.published.model_spread``)."""
-GROWN_SPREAD = 0.032
+GROWN_SPREAD = 0.070
 """Standard deviation of a step on GPUs, as a fraction of it, for each doubling of the ranks that were measured, and
-what the exchange is off by comes on top: of published steps (``bench.predict.published.grown_spread``)."""
+what the exchange is off by comes on top: of published steps, widened as they are of three sources
+(``bench.predict.published.grown_spread``)."""
 HELD_SPREAD = 0.04
 """The same where a measurement holds it: the root mean square of the first two configurations of
 ``bench.predict.testbed`` (``FITTED`` there), which validate nothing either."""
-UNREADY_SPREAD = 0.36
+UNREADY_SPREAD = 0.80
 """The same where a measurement holds it and it is unknown when gradients are ready: of half of Gavel's published jobs
-at other batches (``bench.predict.gavel.unready_spread``), which validate nothing either."""
-STEP_SPREAD = 0.06
+at other batches, widened as they are of two models (``bench.predict.gavel.unready_spread``), which validate nothing
+either."""
+STEP_SPREAD = 0.09
 """Of a step at another batch, as a fraction of it: of the same half, too (``bench.predict.gavel.step_spread``)."""
 _PLACES = {"interconnect": "inside a node", "network": "between nodes"}
 
@@ -83,13 +85,14 @@ class ExchangeModel:
             self._looks = draws.weights("steps whose readiness was recorded", self.work.looks)
         self._steps = stragglers.single_steps(profile)
         self._slower: dict[tuple[int, int], Array] = {}
+        self._last: dict[tuple[str, int], tuple[Target, ExchangeChanges, PredictedStalls]] = {}
         self._seen = {
             (name, apart): self._calibration(name, apart)
             for name, apart in (("interconnect", False), ("network", False), ("network", True))
         }
 
     def on(self, target: Target, changes: ExchangeChanges = AS_MEASURED) -> PredictedStalls:
-        """Interconnect and network stall on ``target``.
+        """Interconnect and network stall on ``target``; what was asked of its name and nodes last is kept.
 
         All draw by draw: with E waited and the model X(·), where the model says too little, E − X(base) is added,
         times (T(target) / T(base))^u, T being the exchange by itself and u anything between 0 (what is missed is the
@@ -98,6 +101,12 @@ class ExchangeModel:
         what was measured inside a node says nothing about what lies beyond. More ranks wait longer for their
         slowest besides (``stragglers``).
         """
+        last = self._last.get((target.name, target.nodes))
+        if last is None or last[0] != target or last[1] != changes:
+            last = self._last[target.name, target.nodes] = (target, changes, self._stalls_on(target, changes))
+        return last[2]
+
+    def _stalls_on(self, target: Target, changes: ExchangeChanges) -> PredictedStalls:
         shape = Situation(target.ranks, target.nodes, target.devices, target.backend == "nccl", loader=True)
         parts: list[Predicted] = []
         missing = []
@@ -147,7 +156,7 @@ class ExchangeModel:
                 return self._beyond_a_node(target, changes)
             raise
         seen = self._calibrating(name, apart)
-        if seen is None and apart and self._calibrating(name, apart=False) is not None:
+        if seen is None and apart:
             return self._beyond_a_node(target, changes)
         work = self._job(changes)
         later = self._later(name, target, changes) - (self._later("interconnect", target, changes) if apart else 0.0)
@@ -168,20 +177,27 @@ class ExchangeModel:
         if not work.ready and within is not None and changes.sharding is None:
             # Between nodes nothing was measured: of their exchange hides what did inside a node.
             hidden = within.hidden * changes.compute ** self._draws.uniforms("growth of what is hidden")
-            error = np.exp(UNREADY_SPREAD * self._draws.normals("error of the exchange model"))
-            return self._modelled(reach, target.backend, changes, hidden, hidden) * error + later
+            there = self._modelled(reach, target.backend, changes, hidden, hidden)
+            return there * self._error(UNREADY_SPREAD) + later
         if not work.ready and not shows:
             raise UnknownFactError(
                 "the profile tells neither when gradients are ready nor what their exchange costs "
                 f"{_PLACES[name]}; profile again with this Stash"
             )
-        error = np.exp(MODEL_SPREAD * self._draws.normals("error of the exchange model"))
-        return centred(self._unheld(reach, target.backend, changes) * error) + later
+        return self._unheld(reach, target.backend, changes) * self._error(MODEL_SPREAD) + later
 
     def _beyond_a_node(self, target: Target, changes: ExchangeChanges) -> Array:
-        """The network stall where links inside a node are unknown, of the profile or of the target: a difference."""
+        """The network stall as a difference, where none like it was measured: all ranks' exchange less a node's.
+
+        An exchange of all ranks holds that of each node's, whatever the two are thought to hide: so where neither was
+        measured as a whole the two together are the longer of them, and shorten with every link that is faster.
+        """
         inside = self._waits("interconnect", target, changes, apart=False)
-        return self._waits("network", target, changes, apart=False) - inside
+        beyond = self._waits("network", target, changes, apart=False) - inside
+        if self._calibrating("network", apart=False) is not None:
+            return beyond
+        later = self._later("network", target, changes) - self._later("interconnect", target, changes)
+        return np.asarray(np.maximum(0.0, beyond - later) + later, np.float64)
 
     def _reach(self, name: str, target: Target, apart: bool) -> _Reach:
         """Raises UnknownFactError."""
@@ -192,12 +208,39 @@ class ExchangeModel:
         """Seconds that the ranks of this stall's scope wait longer for their slowest, and copy more, ``[draws]``."""
         before, after = _ranks(self._base, name), _ranks(target, name)
         waits = self.waiting(before, after)
-        if target.backend == "nccl" and 1 < before < after:
-            doubt = GROWN_SPREAD * np.sqrt(np.log2(after / before)) * self._draws.normals("step of more ranks")
-            waits = waits + doubt * self._step
+        if target.backend == "nccl":
+            waits = waits + self.doubt(before, after)
         if changes.compute != 1.0 and self.work is not None and not self.work.ready and before > 1:
             waits = waits + STEP_SPREAD * self._draws.normals("step of another batch") * self._step
         return waits * changes.compute + changes.copy_seconds
+
+    def doubt(self, before: int, after: int) -> Array:
+        """Seconds that a step of NCCL's on more ranks than measured is off by, ``[draws]``; their mean is 0."""
+        doublings = np.log2(after / before) if 1 < before < after else 0.0
+        off: Array = GROWN_SPREAD * np.sqrt(doublings) * self._draws.normals("step of more ranks") * self._step
+        return off
+
+    def least_network(self, target: Target, ranks: Array) -> Array:
+        """What the network stall is at least on machines like ``target``'s, ``[ranks, draws]`` in seconds.
+
+        Besides noise below zero, what is waited for the slowest, and ``doubt``. ``target`` is two nodes, whose links
+        and devices more of them have, too. Where a measurement holds the forecast, half of it is the plain rule's
+        (``_with_payload``), of one exchange a step at least, and the other half not below zero; else nothing is said.
+        """
+        least = np.zeros((len(ranks), self._draws.count))
+        seen = [self._calibrating("network", apart) for apart in (False, True)]
+        if target.backend != "nccl" or self.work is None or any(each is None for each in seen):
+            return least
+        try:
+            reach = self._reach("network", target, apart=False)
+        except UnknownFactError:
+            return least
+        once = payload(reach.whole, self.work, ExchangeChanges(times=1.0))
+        shares = (ranks - 1) / ranks / ((target.ranks - 1) / target.ranks)
+        for each in filter(None, seen):
+            found = np.maximum(0.0, _by_rule(each, shares[:, None] * once) - np.minimum(0.0, each.waited)) / 2
+            least = found if each is seen[0] else np.minimum(least, found)
+        return least
 
     def waiting(self, before: int, after: int) -> Array:
         """Seconds a step that ``after`` ranks wait longer for their slowest than ``before``, ``[draws]``.
@@ -247,13 +290,11 @@ class ExchangeModel:
         return shown(exposed(fabric, work, backend, changes, whole, self._looks), whole, uniforms)
 
     def _with_payload(self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges) -> Array:
-        """The mean of the held model and of the plain rule: what was waited, and what the payload takes more of.
-
-        Where it takes less, the rule says nothing of what was hidden, and the model stands alone. Of what it takes
-        inside a node nothing is taken off: links that are faster there would make the network's part grow.
+        """The mean of the held model and of the plain rule; of what the payload takes inside a node nothing is taken
+        off. The rule never falls where the payload takes longer, so faster links never make a step longer.
         """
-        more = payload(reach.whole, self._job(), changes) - seen.payload
-        blended: Array = np.where(more > 0, (held + seen.waited + more) / 2, held)
+        now = payload(reach.whole, self._job(), changes)
+        blended: Array = (held + _by_rule(seen, now)) / 2
         return blended
 
     def _held(self, seen: _Seen, reach: _Reach, backend: Backend, changes: ExchangeChanges, spread: float) -> Array:
@@ -266,11 +307,14 @@ class ExchangeModel:
             growth = np.where(seen.alone > 0, whole / seen.alone, 1.0)
         missed = np.maximum(0.0, seen.waited - seen.modelled)
         corrected = there * share + missed * growth ** self._draws.uniforms("growth of what the model misses")
-        error = np.exp(spread * self._draws.normals("error of the exchange model"))
-        error = error / error.mean()
         # What is below zero is noise of the measurement: it stays as it is.
-        waits: Array = corrected * error + np.minimum(0.0, seen.waited)
+        waits: Array = corrected * self._error(spread) + np.minimum(0.0, seen.waited)
         return waits
+
+    def _error(self, spread: float) -> Array:
+        """Of the exchange model, as factors whose mean is 1, ``[draws]``."""
+        error = np.exp(spread * self._draws.normals("error of the exchange model"))
+        return np.asarray(error / error.mean(), np.float64)
 
     def _job(self, changes: ExchangeChanges = AS_MEASURED) -> Exchanged:
         if self.work is None:
@@ -336,6 +380,14 @@ class ExchangeModel:
         old, new = _rate(self._base, name), _rate(target, name)
         if seen is not None and old and new and not 1 / FAR <= new / old <= FAR:
             yield f"links {_PLACES[name]} are {new / old:.2g} times as fast as those measured"
+
+
+def _by_rule(seen: _Seen, payload: Array) -> Array:
+    """What was waited, and what the payload takes more of; or less, but no more than in proportion."""
+    more, share = payload - seen.payload, np.minimum(1.0, payload / seen.payload)
+    less = np.maximum(seen.waited + np.minimum(0.0, more), seen.waited * share)
+    waits: Array = np.where(seen.waited > 0, less, seen.waited) + np.maximum(0.0, more)
+    return waits
 
 
 def _ranks(target: Target, name: str) -> int:

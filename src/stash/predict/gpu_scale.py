@@ -11,7 +11,6 @@ all rows; ``python -m bench.predict.gpus`` leaves out GPUs and models in turn. K
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -25,9 +24,9 @@ from stash.predict.draws import Array
 
 RULE = (0.55, 0.25, 0.15)
 """Prior exponents of the memory's rate, of the rate of instructions and of the peak of dense products."""
-_RULE_SPREAD = 0.1
+_RULE_SPREAD = 0.08
 """Standard deviations, of logarithms: of those exponents,"""
-_MODEL_SPREAD = 0.12
+_MODEL_SPREAD = 0.09
 """of a model's own beside them,"""
 _GPU_SPREAD = 0.11
 """of a GPU, whatever it trains,"""
@@ -35,8 +34,11 @@ _CELL_SPREAD = 0.10
 """of a model on a GPU,"""
 _RUN_SPREAD = 0.07
 """and of a published number: its run, host and versions."""
-_OWN_SPREAD = {"Gavel (OSDI 2020)": 0.25}
-"""The same of sources whose jobs are in part limited by something other than the GPU."""
+_WHOLE_JOBS = frozenset({"Gavel (OSDI 2020)"})
+"""Sources that published whole jobs, with whatever else limits them: reading, preparing, a simulator."""
+_WHOLE_MODEL_SPREAD, _WHOLE_CELL_SPREAD, _WHOLE_RUN_SPREAD = 0.3, 0.2, 0.15
+"""Of those beside the others: of a model's exponents, of a model on a GPU whatever its batch, and of a number. Six
+batches of a job that its host limits are one witness, not six."""
 _FREE = 10.0
 """Of a series' constant: nothing is known of it."""
 _LANES = {"Kepler": 192, "Maxwell": 128, "Pascal": 64, "Volta": 64, "Turing": 64, "Ada": 128, "Hopper": 128,
@@ -63,6 +65,8 @@ class GpuCell(NamedTuple):
     """Its key (``catalog.reference.model_key``)."""
     gpu: GpuFacts
     precision: str
+    whole: bool = False
+    """Whether it is the speed of a whole job that is known or asked for, not of what the device computes."""
 
 
 def peak(gpu: GpuFacts, precision: str) -> float | None:
@@ -88,8 +92,9 @@ def _lanes(gpu: GpuFacts) -> int | None:
     return _LANES.get(gpu.architecture or "")
 
 
-def _run_variance(row: Speed) -> float:
-    return _OWN_SPREAD.get(row.source.split(",")[0], _RUN_SPREAD) ** 2
+def whole_job(row: Speed) -> bool:
+    """Whether the row is of a whole job, which other things than its GPU may limit."""
+    return row.source.split(",")[0] in _WHOLE_JOBS
 
 
 class _Places(NamedTuple):
@@ -98,6 +103,13 @@ class _Places(NamedTuple):
     rates: Array
     models: list[str]
     gpus: list[str]
+    whole: Array
+    """1 of whole jobs, else 0."""
+
+    @property
+    def noise(self) -> Array:
+        """Variance of a number as it is published, ``[places]``."""
+        return np.where(self.whole > 0, _WHOLE_RUN_SPREAD, _RUN_SPREAD) ** 2
 
 
 def _places(cells: Sequence[GpuCell]) -> _Places:
@@ -112,7 +124,8 @@ def _places(cells: Sequence[GpuCell]) -> _Places:
         if found is not None
         for half in (cell.precision == "amp",)
     ]
-    return _Places(np.array(wide), [cell.model for cell in cells], [cell.gpu.model for cell in cells])
+    whole = np.array([float(cell.whole) for cell in cells])
+    return _Places(np.array(wide), [cell.model for cell in cells], [cell.gpu.model for cell in cells], whole)
 
 
 def _same(one: Sequence[object], other: Sequence[object]) -> Array:
@@ -124,8 +137,10 @@ def _same(one: Sequence[object], other: Sequence[object]) -> Array:
 def _shared(one: _Places, other: _Places) -> Array:
     """Prior covariance of two lists of places, ``[one, other]``."""
     models, same_gpu, along = _same(one.models, other.models), _same(one.gpus, other.gpus), one.rates @ other.rates.T
-    slopes = along * (_RULE_SPREAD**2 + _MODEL_SPREAD**2 * models)
-    covariance: Array = slopes + same_gpu * (_GPU_SPREAD**2 + _CELL_SPREAD**2 * models)
+    whole = np.outer(one.whole, other.whole)
+    slopes = along * (_RULE_SPREAD**2 + models * (_MODEL_SPREAD**2 + _WHOLE_MODEL_SPREAD**2 * whole))
+    cells = models * (_CELL_SPREAD**2 + _WHOLE_CELL_SPREAD**2 * whole)
+    covariance: Array = slopes + same_gpu * (_GPU_SPREAD**2 + cells)
     return covariance
 
 
@@ -137,15 +152,15 @@ class GpuScale:
 
     def __init__(self, table: Sequence[Speed], facts: Mapping[str, GpuFacts]) -> None:
         self.rows = tuple(table)
-        self._cells = [GpuCell(row.key, facts[row.variant or row.gpu], row.precision) for row in self.rows]
-        self._seen = _places(self._cells)
+        self._seen = _places(
+            [GpuCell(row.key, facts[row.variant or row.gpu], row.precision, whole_job(row)) for row in self.rows]
+        )
 
     @cached_property
     def _solved(self) -> tuple[Array, Array]:
         """Inverse of the rows' covariance, and that times what the prior leaves of their logarithms."""
         series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
-        noise = np.diag([_run_variance(row) for row in self.rows])
-        covariance = _shared(self._seen, self._seen) + _FREE**2 * _same(series, series) + noise
+        covariance = _shared(self._seen, self._seen) + _FREE**2 * _same(series, series) + np.diag(self._seen.noise)
         left = np.log([row.per_second for row in self.rows]) - self._seen.rates @ _EXPONENTS
         inverse = np.asarray(np.linalg.inv(covariance), np.float64)
         return inverse, np.asarray(inverse @ left, np.float64)
@@ -165,20 +180,8 @@ class GpuScale:
     def ratio(self, first: GpuCell, second: GpuCell) -> tuple[float, float]:
         """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it."""
         means, covariance = self.places([first, second])
-        variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1] + 2 * self._run_variance(first.model)
+        variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1] + _places([first, second]).noise.sum()
         return float(means[0] - means[1]), math.sqrt(variance)
-
-    def _run_variance(self, model: str) -> float:
-        """Of one run of this model: as its own rows have it, else as models in general do, each counting alike."""
-        by_model = self._run_variances
-        return by_model.get(model, sum(by_model.values()) / len(by_model))
-
-    @cached_property
-    def _run_variances(self) -> dict[str, float]:
-        grouped: dict[str, list[float]] = defaultdict(list)
-        for row in self.rows:
-            grouped[row.key].append(_run_variance(row))
-        return {model: sum(each) / len(each) for model, each in grouped.items()}
 
     def holds(self, model: str, gpu: str) -> bool:
         """Whether a row is of this model on this GPU model."""
