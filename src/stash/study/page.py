@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
 
 from stash.core.formatting import listed
+from stash.core.ladder import STALLS
 from stash.core.units import counted, pace
 from stash.study.overview import matrix, states, what, where
 from stash.study.paper_figures import heat, network_against_one_machine, stall, time_and_cost, utilisation
@@ -35,10 +38,13 @@ def page(
     return Page(
         title=f"Study: {reading.name}",
         source=source,
-        subtitle=(f"{counted(len(reading.cells), 'cell')}: {states(reading)}",),
+        subtitle=(
+            f"{counted(len(reading.cells), 'cell')}: {states(reading)}",
+            *(("places are emulated on this machine",) if _emulated(reading) else ()),
+        ),
         verdict=tuple(_verdict(found)),
         chapters=(
-            *_figures(shown, found),
+            *(_marked(each) if _emulated(reading) else each for each in _figures(shown, found)),
             Chapter(
                 "table",
                 "Everything measured",
@@ -51,6 +57,15 @@ def page(
             Chapter("facts", "What it rests on", points=_facts(reading), folded=True),
         ),
     )
+
+
+def _emulated(reading: StudyReading) -> bool:
+    return any(cell.emulated is not None for cell in reading.cells)
+
+
+def _marked(chapter: Chapter) -> Chapter:
+    """The same with every chart called emulated, since a picture travels without its page."""
+    return replace(chapter, charts=tuple(replace(each, title=f"{each.title} (emulated)") for each in chapter.charts))
 
 
 def _figures(shown: StudySheet, found: Sequence[StudyResult]) -> tuple[Chapter, ...]:
@@ -77,7 +92,7 @@ def _standing(reading: StudyReading) -> Chapter:
 
 
 def _verdict(found: Sequence[StudyResult]) -> list[str]:
-    """Where most workloads are fastest and cheapest; and the largest stall of the exchange."""
+    """Where most workloads are fastest and cheapest; and the stall that costs most."""
     best = _best(found)
     sentences = []
     for word, places in (
@@ -92,14 +107,34 @@ def _verdict(found: Sequence[StudyResult]) -> list[str]:
             sentences.append(
                 f"{word}: {listed(of)}{f' of {len(best)} workloads' if len(best) > 1 else ' one workload'}."
             )
-    for name in ("interconnect", "network"):
-        known = [(each.paper[name], each) for each in found if name in each.paper]
+    largest = _largest_stall(found)
+    return [*sentences, largest] if largest else sentences
+
+
+def _largest_stall(found: Sequence[StudyResult]) -> str:
+    """The stall that costs most of a million samples, in the mean over what has a price; else most of a step."""
+    priced = [each for each in found if each.dollars_per_million is not None]
+    means, worst = {}, {}
+    for name in STALLS[1:]:
+        known = [(_weight(each, name, bool(priced)), each) for each in priced or found if name in each.shares]
         if known:
-            most, worst = max(known, key=lambda pair: pair[0])
-            sentences.append(
-                f"{name.capitalize()} stall at its worst: {most:.0f}%, {what(worst.cell)} on {where(worst.cell)}."
-            )
-    return sentences
+            means[name] = fmean(weight for weight, _ in known)
+            worst[name] = max(known, key=lambda pair: pair[0])
+    if not means or max(means.values()) <= 0:
+        return ""
+    name = max(means, key=lambda each: means[each])
+    most, where_most = worst[name]
+    written = "${:.2f} of a million samples" if priced else "{:.0%} of a step"
+    mean, peak = written.format(means[name]), written.format(most)
+    return (
+        f"The largest stall is {name}: {mean} in the mean, at its worst {peak}, "
+        f"{what(where_most.cell)} on {where(where_most.cell)}."
+    )
+
+
+def _weight(result: StudyResult, name: str, in_dollars: bool) -> float:
+    """A stall's dollars of a million samples, else its share of a step."""
+    return result.shares[name] * ((result.dollars_per_million or 0.0) if in_dollars else 1.0)
 
 
 def _best(found: Sequence[StudyResult]) -> dict[str, tuple[StudyResult, StudyResult | None]]:

@@ -247,6 +247,26 @@ targets: [{engine: emulated, instance: p3.8xlarge}, {engine: emulated, instance:
     assert line_grids(every[:6]) == ()
 
 
+def test_the_verdict_names_the_stall_that_costs_most(tmp_path: Path) -> None:
+    file = study(GRID, tmp_path)
+    reading, every = reading_of(file), found(tmp_path)
+    # a step waits longest for network where an hour is cheap, and for prep where it is dear
+    shares = {"compute": 0.5, "network": 0.4, "prep": 0.1}
+    cheap = replace(every[0], shares=shares, dollars_per_hour=1.0, samples_per_second=1000.0)
+    dear = replace(
+        every[1], shares={**shares, "network": 0.1, "prep": 0.4}, dollars_per_hour=36.0, samples_per_second=1000.0
+    )
+    # $0.28 and $10 of a million samples: prep takes 0.03 and 4.00 of them
+    verdict = page(reading, (cheap, dear), "grid.yaml", "results").verdict
+    assert verdict[-1].startswith(
+        "The largest stall is prep: $2.01 of a million samples in the mean, at its worst $4.00"
+    )
+    # without prices the longest counts
+    unpriced = [replace(each, dollars_per_hour=None) for each in (cheap, replace(dear, shares=shares))]
+    verdict = page(reading, unpriced, "grid.yaml", "results").verdict
+    assert verdict[-1].startswith("The largest stall is network: 40% of a step in the mean")
+
+
 def test_the_page_says_what_failed_and_names_every_profile(tmp_path: Path) -> None:
     file = study(GRID, tmp_path)
     run(file, World(), dollars=1000)
