@@ -1,0 +1,611 @@
+"""The course of many jobs on a cluster under one policy: by events, exact between them, every GPU-second accounted.
+
+A run is a pure function of jobs, cluster, rates, policy and settings. Progress between two events is rate × time, so
+nothing is stepped. What the numbers mean for people, ``metrics`` knows.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stash.core.errors import UserError
+from stash.schedule import hadar
+from stash.schedule.linear import merged
+from stash.schedule.matrix import Matrix, RateTable
+from stash.schedule.placement import FreeGpus, Place
+from stash.schedule.policies import Policy
+from stash.schedule.records import Allocation, Cluster, Demand, Floats, Job, Whole
+from stash.schedule.rounds import chosen, ordered, priorities
+from stash.schedule.shares import isolated_rates
+
+CAUSES = ("moves", "spreading", "fragmentation", "idle", "failures")
+_LIMIT = 200.0
+"""Times the work that there is: a run beyond that would not end."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a cluster is run."""
+
+    round_seconds: float = 360.0
+    settle_seconds: float | None = None
+    """The least time between two allocations; else a round."""
+    spreading: bool = True
+    """Whether a gang over more nodes than it needs runs at its rate there."""
+    restarts: bool = True
+    """Whether stopping and starting again takes the time that the matrix says."""
+    whole_rounds: bool = False
+    """Whether GPUs of a job that ends stay its own until the round does, as in Gavel's simulator."""
+    node_mtbf: float | None = None
+    """Mean seconds between failures of one node."""
+    repair_seconds: float = 4 * 3600.0
+    checkpoint_seconds: float = 1800.0
+    """Between the copies that a failure falls back on."""
+    seed: int = 0
+
+    @classmethod
+    def gavel(cls, seed: int = 0) -> Settings:
+        """As Gavel's simulator counts: packed rates, free moves, whole rounds, allocations 1,920 s apart."""
+        return cls(settle_seconds=1920.0, spreading=False, restarts=False, whole_rounds=True, seed=seed)
+
+
+@dataclass(frozen=True)
+class Course:
+    """What became of every job, in the order of the jobs that were given, and of every GPU-second by type."""
+
+    policy: str
+    jobs: tuple[Job, ...]
+    settings: Settings
+    submit: Floats
+    first_start: Floats
+    finish: Floats
+    served: Floats
+    """GPU-seconds of each job on each type."""
+    held: Floats
+    """Seconds with GPUs."""
+    restarts: Whole
+    productive: Floats
+    """GPU-seconds by type."""
+    lost: dict[str, Floats]
+    end: float
+    objective: float
+    """Of the first allocation."""
+    first_x: Floats
+    """Shares of the first allocation; empty for a policy of places."""
+    first_ids: Whole
+    alpha: float | None = None
+    """Of Hadar: the largest max(1, ln U_max/U_min) of a round."""
+    unplaced: int = 0
+    """Gangs that a round had chosen and no known placement could hold."""
+
+
+def simulate(
+    jobs: Sequence[Job], cluster: Cluster, matrix: Matrix, policy: Policy, settings: Settings = Settings()
+) -> Course:
+    """Run all jobs to their ends; raises UserError for a job that no type of the cluster can run."""
+    table = RateTable(jobs, cluster, matrix)
+    lacking = [job.name for number, job in enumerate(jobs) if not table.packed[number].any()]
+    if lacking:
+        raise UserError(f"{lacking[0]} has no rate on any type of this cluster; leave it out")
+    run = _Run(tuple(jobs), cluster, table, policy, settings)
+    (run.whole_rounds if settings.whole_rounds else run.events)()
+    return run.course()
+
+
+class _Run:
+    """The state of one simulation; indices are places in ``jobs`` sorted by submission."""
+
+    def __init__(
+        self, jobs: tuple[Job, ...], cluster: Cluster, table: RateTable, policy: Policy, settings: Settings
+    ) -> None:
+        self.jobs, self.cluster, self.table, self.settings = jobs, cluster, table, settings
+        self.policy = policy.plain() if settings.whole_rounds else policy
+        count, types = len(jobs), len(cluster.types)
+        self.submit = np.array([job.submit for job in jobs])
+        self.arrivals = [int(each) for each in np.argsort(self.submit, kind="stable")]
+        self.gpus = np.array([job.gpus for job in jobs], dtype=np.int64)
+        self.weight = np.array([job.weight for job in jobs])
+        self.deadline = np.array([math.inf if job.deadline is None else job.deadline for job in jobs])
+        self.left = np.array([job.steps - job.done for job in jobs])
+        self.packed, self.best = table.packed, table.packed.max(axis=1)
+        self.work = np.array([job.steps for job in jobs]) / self.best
+        self.rate, self.began, self.since = np.zeros(count), np.zeros(count), np.zeros(count)
+        """Of the running: steps per second, when it got its GPUs, and from when on it makes steps."""
+        self.kind = np.full(count, -1, dtype=np.int64)
+        self.place: list[Place] = [()] * count
+        self.version = [0] * count
+        self.first, self.finish, self.held = np.full(count, np.nan), np.full(count, np.nan), np.zeros(count)
+        self.served, self.restarts = np.zeros((count, types)), np.zeros(count, dtype=np.int64)
+        self.x, self.received, self.deficit = (np.zeros((count, types)) for _ in range(3))
+        self.counted = np.zeros(count)
+        """Until when the running time is in ``received``."""
+        self.isolated, self.isolated_left = np.zeros(count), self.left.copy()
+        self.isolated_rate = np.ones(count)
+        self.productive = np.zeros(types)
+        self.lost = {cause: np.zeros(types) for cause in CAUSES}
+        self.free = FreeGpus(cluster)
+        self.unused = [int(each) for each in cluster.counts]
+        """GPUs that do nothing; in whole rounds more than are free."""
+        self.waits_for = [0] * types
+        self.able = [np.flatnonzero(row > 0).tolist() for row in table.of_kind]
+        self.heap: list[tuple[float, int, int]] = []
+        self.active: list[int] = []
+        self.waiting: dict[int, None] = {}
+        self.now, self.next_arrival = 0.0, 0
+        self.allocated_at = -math.inf
+        self.changed = True
+        self.order: list[list[int]] = [[] for _ in range(types)]
+        self.begin = [0] * types
+        self.queue: list[int] = []
+        self.known: dict[bytes, Floats] = {}
+        self.objective = math.nan
+        self.first_x, self.first_ids = np.zeros((0, types)), np.zeros(0, dtype=np.int64)
+        self.alpha: float | None = None
+        self.unplaced = 0
+        self.random = np.random.default_rng(settings.seed)
+        work = float((self.gpus * self.left / self.best).sum() / cluster.gpus)
+        self.last = float(self.submit.max(initial=0.0)) + _LIMIT * (work + float((self.left / self.best).max(initial=0)))
+        self.down: list[tuple[float, int, Place]] = []
+        self.failures: list[tuple[float, int]] = []
+        if settings.node_mtbf is not None:
+            draws = self.random.exponential(settings.node_mtbf, len(cluster.nodes))
+            self.failures = sorted((float(each), number) for number, each in enumerate(draws))
+            heapq.heapify(self.failures)
+
+    # Time and accounts
+
+    def advance(self, to: float) -> None:
+        """Let time pass: what no job uses is idle, or fragmented where a job waits that could run there."""
+        span = to - self.now
+        if span > 0:
+            for kind, unused in enumerate(self.unused):
+                if unused:
+                    cause = "fragmentation" if self.waits_for[kind] else "idle"
+                    self.lost[cause][kind] += span * unused
+            for _, _, place in self.down:
+                for node, gpus in place:
+                    self.lost["failures"][self.free.kind_of[node]] += span * gpus
+        self.now = to
+        if to > self.last:
+            raise UserError(
+                f"{self.policy.name} has not finished after {to / 3600:,.0f} h of simulated time, {_LIMIT:.0f} times the "
+                "work that there is: it starves a job; choose another policy"
+            )
+
+    def enter(self, job: int) -> None:
+        self.active.append(job)
+        self.wait(job)
+        self.changed = True
+
+    def wait(self, job: int) -> None:
+        self.waiting[job] = None
+        for kind in self.able[self.table.kind[job]]:
+            self.waits_for[kind] += 1
+
+    def unwait(self, job: int) -> None:
+        del self.waiting[job]
+        for kind in self.able[self.table.kind[job]]:
+            self.waits_for[kind] -= 1
+
+    def start(self, job: int, kind: int, place: Place, rate: float) -> None:
+        """Give a waiting job its GPUs."""
+        self.free.take(place)
+        self.begin_work(job, kind, place, rate)
+
+    def begin_work(self, job: int, kind: int, place: Place, rate: float) -> None:
+        self.unwait(job)
+        again = not math.isnan(self.first[job]) or self.jobs[job].done > 0
+        if math.isnan(self.first[job]):
+            self.first[job] = self.now
+        pause = float(self.table.restart[job]) if again and self.settings.restarts else 0.0
+        if again:
+            self.restarts[job] += 1
+        self.kind[job], self.place[job], self.rate[job] = kind, place, rate
+        self.began[job] = self.counted[job] = self.now
+        self.since[job] = self.now + pause
+        for node, gpus in place:
+            self.unused[self.free.kind_of[node]] -= gpus
+        self.version[job] += 1
+        heapq.heappush(self.heap, (self.since[job] + self.left[job] / rate, job, self.version[job]))
+
+    def end_work(self, job: int, lost_steps: float = 0.0) -> None:
+        """Account for the time since it began; its GPUs are unused from now on."""
+        now, began = self.now, float(self.began[job])
+        working = min(float(self.since[job]), now)
+        paused, worked, rate = working - began, now - working, float(self.rate[job])
+        done = worked * rate
+        lost_steps = min(lost_steps, done)
+        for node, gpus in self.place[job]:
+            kind = self.free.kind_of[node]
+            share = rate / float(self.packed[job, kind]) if self.packed[job, kind] > 0 else 1.0
+            wasted = lost_steps / done if done > 0 else 0.0
+            self.lost["moves"][kind] += gpus * paused
+            self.lost["spreading"][kind] += gpus * worked * (1 - share)
+            self.lost["failures"][kind] += gpus * worked * share * wasted
+            self.productive[kind] += gpus * worked * share * (1 - wasted)
+            self.served[job, kind] += gpus * (now - began)
+            self.unused[kind] += gpus
+        self.held[job] += now - began
+        self.received[job, self.kind[job]] += now - self.counted[job]
+        self.left[job] -= done - lost_steps
+        self.version[job] += 1
+        self.kind[job] = -1
+
+    def stop(self, job: int) -> None:
+        """Take a running job's GPUs; it waits again."""
+        self.end_work(job)
+        self.free.give(self.place[job])
+        self.place[job] = ()
+        self.wait(job)
+
+    def remove(self, job: int) -> None:
+        self.active.remove(job)
+        self.changed = True
+
+    def left_now(self, jobs: Whole) -> Floats:
+        running = self.kind[jobs] >= 0
+        done = np.maximum(self.now - self.since[jobs], 0.0) * self.rate[jobs]
+        return np.asarray(np.maximum(self.left[jobs] - np.where(running, done, 0.0), 1e-9), dtype=float)
+
+    # Decisions
+
+    def demand(self, jobs: Whole) -> Demand:
+        left = self.left_now(jobs)
+        if self.policy.name.startswith("ftf"):
+            self.isolated[jobs] += np.maximum(self.isolated_left[jobs] - left, 0.0) / self.isolated_rate[jobs]
+            self.isolated_left[jobs] = left
+        counts = self.cluster.counts
+        if self.down:
+            counts = counts.copy()
+            for _, _, place in self.down:
+                for node, gpus in place:
+                    counts[self.free.kind_of[node]] -= gpus
+        running = self.kind[jobs]
+        current = np.where(running >= 0, self.now - self.began[jobs], 0.0) * self.gpus[jobs]
+        found = Demand(
+            self.packed[jobs], self.gpus[jobs], self.weight[jobs], left, self.now - self.submit[jobs], counts,
+            self.isolated[jobs], running, self.served[jobs].sum(axis=1) + current,
+            self.deadline[jobs] - self.now, self.cluster.cost_per_gpu(), jobs,
+        )  # fmt: skip
+        if self.policy.name.startswith("ftf"):
+            self.isolated_rate[jobs] = isolated_rates(found)
+        return found
+
+    def allocate(self, jobs: Whole) -> None:
+        """New shares for all jobs that are there; what they received is counted anew."""
+        self.tick(jobs)
+        elapsed = self.now - max(self.allocated_at, 0.0)
+        self.deficit[jobs] += self.x[jobs] * elapsed - self.received[jobs]
+        self.received[jobs] = 0.0
+        demand = self.demand(jobs)
+        found = self.allocation(demand)
+        self.x[jobs] = found.x
+        if math.isnan(self.objective) and not len(self.first_ids):
+            self.objective, self.first_x, self.first_ids = found.objective, found.x, jobs
+        if found.order is not None:
+            self.queue = [int(each) for each in jobs[found.order]]
+        self.allocated_at, self.changed = self.now, False
+
+    def allocation(self, demand: Demand) -> Allocation:
+        """The policy's, from memory where it does not look at work and the same jobs were there before."""
+        if self.policy.by_work:
+            return self.policy.allocate(demand, self.settings.seed)
+        groups = merged(demand, demand.weight)
+        at = groups.first
+        parts = (demand.rates[at], demand.gpus[at], demand.weight[at], groups.count, demand.counts)
+        key = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+        if key not in self.known:
+            found = self.policy.allocate(demand, self.settings.seed)
+            self.known[key] = found.x[at]
+            return found
+        return Allocation(self.known[key][groups.member], math.nan)
+
+    def tick(self, jobs: Whole) -> None:
+        """Bring the received time of running jobs up to now."""
+        running = jobs[self.kind[jobs] >= 0]
+        self.received[running, self.kind[running]] += self.now - self.counted[running]
+        self.counted[running] = self.now
+
+    @property
+    def settle(self) -> float:
+        own = self.settings.settle_seconds
+        return self.settings.round_seconds if own is None else own
+
+    def decide(self) -> None:
+        """The beginning of a round: who runs, on which type, and where."""
+        jobs = np.array(self.active, dtype=np.int64)
+        if not len(jobs):
+            return
+        if self.policy.rule is None:
+            self.by_prices(jobs)
+            return
+        self.tick(jobs)
+        due = self.now - self.allocated_at >= self.settle * (1 - 1e-9) or self.allocated_at <= 0
+        if due and (self.changed or (self.policy.by_work and not self.settings.whole_rounds)):
+            self.allocate(jobs)
+        types = self.choice(jobs)
+        for job in jobs[(self.kind[jobs] >= 0)]:
+            if types.get(int(job)) != self.kind[job]:
+                self.stop(int(job))
+        starting = [job for job in types if self.kind[job] < 0]
+        for job in sorted(starting, key=lambda each: -self.gpus[each]):
+            self.settle_in(job, types[job])
+        if not self.settings.whole_rounds:
+            if self.settings.spreading:
+                self.consolidate(jobs)
+            self.fill()
+
+    def choice(self, jobs: Whole) -> dict[int, int]:
+        """The type of each job that runs in this round."""
+        x, sizes = self.x[jobs], self.gpus[jobs]
+        runs = self.packed[jobs] > 0
+        priority = np.where(runs, priorities(x, self.received[jobs], self.settings.round_seconds), 0.0)
+        types: list[int] | None = None
+        if self.settings.whole_rounds:
+            tie, types = self.deficit[jobs], list(range(len(self.cluster.types)))
+            if not self.policy.aware:
+                self.random.shuffle(types)
+        else:
+            tie = self.packed[jobs] / self.best[jobs][:, None]
+        allowed = runs if self.policy.fills or self.policy.backfills and self.settings.whole_rounds else runs & (x > 0)
+        order = ordered(priority, allowed.astype(float), tie, types)
+        if not self.settings.whole_rounds:
+            self.remember(jobs, order)
+        elif not self.policy.preempts:
+            return self.kept(jobs, order)
+        counts = self.available()
+        if not self.policy.preempts:
+            return self.kept(jobs, order)
+        return {int(jobs[at]): kind for at, kind in chosen(order, sizes, counts).items()}
+
+    def available(self) -> list[int]:
+        """GPUs of each type that are up."""
+        counts = [int(each) for each in self.cluster.counts]
+        for _, _, place in self.down:
+            for node, gpus in place:
+                counts[self.free.kind_of[node]] -= gpus
+        return counts
+
+    def kept(self, jobs: Whole, order: Sequence[int]) -> dict[int, int]:
+        """Without preemption: what runs, and what fits beside it."""
+        found = {int(job): int(self.kind[job]) for job in jobs if self.kind[job] >= 0}
+        counts = self.available()
+        for job, kind in found.items():
+            counts[kind] -= int(self.gpus[job])
+        waits = [entry for entry in order if int(jobs[entry // len(counts)]) not in found]
+        more = chosen(waits, self.gpus[jobs], counts) if max(counts) > 0 else {}
+        return {**found, **{int(jobs[at]): kind for at, kind in more.items()}}
+
+    def remember(self, jobs: Whole, order: Sequence[int]) -> None:
+        """For GPUs that come free within the round: the jobs of each type in order."""
+        types = len(self.cluster.types)
+        self.order, self.begin = [[] for _ in range(types)], [0] * types
+        if self.policy.fills:
+            for entry in order:
+                at, kind = divmod(entry, types)
+                self.order[kind].append(int(jobs[at]))
+
+    def settle_in(self, job: int, kind: int) -> bool:
+        """Start it on a type where it fits at a known rate; else it waits."""
+        place = self.free.find(kind, int(self.gpus[job]))
+        rate = None if place is None else self.speed(job, kind, len(place))
+        if place is None or not rate:
+            self.unplaced += 1
+            return False
+        self.start(job, kind, place, rate)
+        return True
+
+    def speed(self, job: int, kind: int, nodes: int) -> float | None:
+        if not self.settings.spreading:
+            return float(self.packed[job, kind])
+        return self.table.spread(job, kind, nodes)
+
+    def consolidate(self, jobs: Whole) -> None:
+        """Move spread jobs to fewer nodes where that ends them sooner, the restart included."""
+        for job in jobs[(self.kind[jobs] >= 0) & (self.gpus[jobs] > 1)]:
+            kind, place = int(self.kind[job]), self.place[job]
+            if len(place) <= self.table.fewest[self.table.kind[job]][kind]:
+                continue
+            better = self.free.find(kind, int(self.gpus[job]))
+            rate = None if better is None or len(better) >= len(place) else self.speed(int(job), kind, len(better))
+            if better is not None and rate:
+                pause = float(self.table.restart[job]) if self.settings.restarts else 0.0
+                left = float(self.left_now(np.array([job]))[0])
+                if left / rate + pause < left / self.rate[job]:
+                    self.stop(int(job))
+                    self.start(int(job), kind, better, rate)
+
+    def fill(self) -> None:
+        """Give free GPUs to waiting jobs, in the order of the last round, then of arrival."""
+        if not self.waiting or max(self.free.left) == 0 or self.policy.rule is None:
+            return
+        if self.policy.name == "allox":
+            jobs = np.array(self.active, dtype=np.int64)
+            self.allocate(jobs)
+            for job in [each for each in self.waiting if self.x[each].any()]:
+                self.settle_in(job, int(self.x[job].argmax()))
+        elif self.policy.fills:
+            for kind in range(len(self.order)):
+                self.fill_type(kind)
+        else:
+            self.fill_queue()
+
+    def fill_type(self, kind: int) -> None:
+        order, at = self.order[kind], self.begin[kind]
+        while at < len(order) and self.free.left[kind]:
+            job = order[at]
+            if job not in self.waiting:
+                if at == self.begin[kind]:
+                    self.begin[kind] += 1
+            elif self.gpus[job] <= self.free.left[kind]:
+                self.settle_in(job, kind)
+            at += 1
+
+    def fill_queue(self) -> None:
+        """The queue's next jobs, each on the type that its policy would take."""
+        for job in [each for each in self.queue if each in self.waiting]:
+            free = np.array(self.free.left)
+            possible = (free >= self.gpus[job]) & (self.packed[job] > 0)
+            if possible.any():
+                if self.policy.seeded:
+                    kinds = np.flatnonzero(possible)
+                    draw = np.random.default_rng((self.settings.seed, job, len(kinds)))
+                    kind = int(kinds[draw.integers(len(kinds))])
+                elif not self.policy.aware:
+                    kind = int(np.where(possible, free, -1).argmax())
+                else:
+                    kind = int(np.where(possible, self.packed[job], 0.0).argmax())
+                if self.settle_in(job, kind) and not free.sum() - self.gpus[job]:
+                    break
+                continue
+            if not self.policy.backfills:
+                break
+
+    def by_prices(self, jobs: Whole) -> None:
+        """Hadar's round: places by payoff."""
+        asked = hadar.Round(
+            jobs=jobs, work=self.work[jobs], left=self.left_now(jobs), elapsed=self.now - self.submit[jobs], gpus=self.gpus[jobs],
+            running=[self.place[job] for job in jobs],
+            pause=self.table.restart[jobs] * (1.0 if self.settings.restarts else 0.0),
+            started=~np.isnan(self.first[jobs]),
+            up=[node.gpus for node in self.cluster.nodes], kind_of=self.free.kind_of,
+            down={node for _, _, place in self.down for node, _ in place},
+        )  # fmt: skip
+        found = hadar.place(asked, self.table, self.settings.spreading)
+        self.alpha = max(self.alpha or 1.0, found.alpha)
+        for job in jobs[self.kind[jobs] >= 0]:
+            if found.places.get(int(job)) != self.place[job]:
+                self.stop(int(job))
+        for job, place in found.places.items():
+            if self.kind[job] < 0:
+                slowest = min((self.free.kind_of[node] for node, _ in place), key=lambda kind: self.packed[job, kind])
+                self.start(job, slowest, place, found.rates[job])
+        self.changed = False
+
+    # Courses
+
+    def arrive(self) -> None:
+        while self.next_arrival < len(self.arrivals):
+            job = self.arrivals[self.next_arrival]
+            if self.submit[job] > self.now:
+                break
+            self.next_arrival += 1
+            self.enter(job)
+            self.queue.append(job)
+            if self.policy.fills and not self.settings.whole_rounds:
+                for kind in np.argsort(-self.packed[job], kind="stable"):
+                    if self.packed[job, kind] > 0:
+                        self.order[int(kind)].append(job)
+
+    def arrival_time(self) -> float:
+        at = self.next_arrival
+        return float(self.submit[self.arrivals[at]]) if at < len(self.arrivals) else math.inf
+
+    def finish_time(self) -> float:
+        while self.heap and self.version[self.heap[0][1]] != self.heap[0][2]:
+            heapq.heappop(self.heap)
+        return self.heap[0][0] if self.heap else math.inf
+
+    def events(self) -> None:
+        """From event to event: arrivals, finishes, rounds, failures."""
+        length, next_round = self.settings.round_seconds, 0.0
+        while self.active or self.next_arrival < len(self.arrivals):
+            if not self.active:
+                next_round = math.ceil(self.arrival_time() / length - 1e-9) * length
+                next_round = min(next_round, self.arrival_time()) if not self.active else next_round
+            times = (self.finish_time(), self.arrival_time(), next_round, self.failure_time())
+            self.advance(max(min(times), self.now))
+            self.end_finished()
+            self.arrive()
+            self.fail_nodes()
+            if self.now >= next_round:
+                self.decide()
+                next_round = (math.floor(self.now / length + 1e-9) + 1) * length
+            else:
+                self.fill()
+
+    def end_finished(self) -> None:
+        while self.finish_time() <= self.now:
+            job = heapq.heappop(self.heap)[1]
+            self.end_work(job)
+            self.free.give(self.place[job])
+            self.place[job] = ()
+            self.finish[job], self.left[job] = self.now, 0.0
+            self.remove(job)
+
+    def failure_time(self) -> float:
+        return min(self.failures[0][0] if self.failures else math.inf, self.down[0][0] if self.down else math.inf)
+
+    def fail_nodes(self) -> None:
+        """Repairs and failures that are due: jobs of a failed node fall back to their last copy, and wait."""
+        while self.down and self.down[0][0] <= self.now:
+            _, node, place = heapq.heappop(self.down)
+            self.free.give(place)
+            for each, gpus in place:
+                self.unused[self.free.kind_of[each]] += gpus
+            mtbf = self.settings.node_mtbf or math.inf
+            heapq.heappush(self.failures, (self.now + float(self.random.exponential(mtbf)), node))
+            self.changed = True
+        while self.failures and self.failures[0][0] <= self.now:
+            _, node = heapq.heappop(self.failures)
+            for job in [each for each in self.active if any(at == node for at, _ in self.place[each])]:
+                self.fall_back(job)
+            place = ((node, self.cluster.nodes[node].gpus),)
+            self.free.take(place)
+            self.unused[self.free.kind_of[node]] -= place[0][1]
+            heapq.heappush(self.down, (self.now + self.settings.repair_seconds, node, place))
+            self.changed = True
+
+    def fall_back(self, job: int) -> None:
+        worked = max(self.now - float(self.since[job]), 0.0)
+        since_copy = worked % self.settings.checkpoint_seconds
+        self.end_work(job, lost_steps=since_copy * float(self.rate[job]))
+        self.free.give(self.place[job])
+        self.place[job] = ()
+        self.wait(job)
+
+    def whole_rounds(self) -> None:
+        """Gavel's clock: a round ends with the last of its jobs, and nothing happens within it."""
+        length = self.settings.round_seconds
+        while self.active or self.next_arrival < len(self.arrivals):
+            if not self.active:
+                self.advance(max(self.arrival_time(), self.now))
+            self.arrive()
+            self.decide()
+            start, running = self.now, [job for job in self.active if self.kind[job] >= 0]
+            if not running:
+                self.wait_for_next(start, length)
+                continue
+            ends = {job: float(self.since[job] + self.left[job] / self.rate[job]) for job in running}
+            end = min(max(ends.values()), start + length)
+            over = sorted((when, job) for job, when in ends.items() if when <= end * (1 + 1e-12))
+            for when, job in over:
+                self.advance(max(when, self.now))
+                self.end_work(job)
+                self.finish[job], self.left[job] = self.now, 0.0
+            self.advance(max(end, self.now))
+            for _, job in over:
+                self.free.give(self.place[job])
+                self.place[job] = ()
+                self.remove(job)
+
+    def wait_for_next(self, start: float, length: float) -> None:
+        """Nobody runs: on to the next arrival, or where there is none, to an allocation that is due."""
+        coming = self.arrival_time()
+        if math.isinf(coming):
+            self.allocated_at = -math.inf
+            coming = start + length
+        self.advance(coming)
+
+    def course(self) -> Course:
+        return Course(
+            policy=self.policy.name, jobs=self.jobs, settings=self.settings, submit=self.submit,
+            first_start=self.first, finish=self.finish, served=self.served, held=self.held, restarts=self.restarts,
+            productive=self.productive, lost=self.lost, end=self.now, objective=self.objective,
+            first_x=self.first_x, first_ids=self.first_ids, alpha=self.alpha, unplaced=self.unplaced,
+        )  # fmt: skip
