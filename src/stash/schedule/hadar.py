@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stash.schedule.matrix import RateTable
-from stash.schedule.placement import Place
-from stash.schedule.records import Floats, Whole
+from stash.schedule.placement import GangPlace
+from stash.schedule.records import Floats, Integers
 
 BEAM = 4
 """States of the dynamic program that are kept after each job of the queue: the exact one has exponentially many."""
@@ -26,16 +26,16 @@ _BEAM_JOBS = 200
 
 
 @dataclass(frozen=True)
-class Round:
+class HadarRound:
     """What is known at the beginning of a round; arrays have one entry a job."""
 
-    jobs: Whole
+    jobs: Integers
     work: Floats
     """Seconds of the whole job on its fastest type: what its utility counts."""
     left: Floats
     elapsed: Floats
-    gpus: Whole
-    running: Sequence[Place]
+    gpus: Integers
+    running: Sequence[GangPlace]
     pause: Floats
     """Seconds that starting it somewhere else takes."""
     started: np.ndarray
@@ -46,17 +46,17 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Placed:
+class HadarChoice:
     """Who runs where, and α: the family of such policies is 2α-competitive in the total utility."""
 
-    places: dict[int, Place]
+    places: dict[int, GangPlace]
     rates: dict[int, float]
     alpha: float
 
 
 class _Option(NamedTuple):
     payoff: float
-    place: Place
+    place: GangPlace
     rate: float
 
 
@@ -73,7 +73,7 @@ def utility(work: float, finish_after: float, elapsed: float) -> float:
     return work / (elapsed + finish_after)
 
 
-def place(asked: Round, table: RateTable, spreading: bool = True) -> Placed:
+def place(asked: HadarRound, table: RateTable, spreading: bool = True) -> HadarChoice:
     """The choice of highest payoff over the queue, as far as the beam reaches."""
     low, high, density = _bounds(asked, table)
     finite = [math.log(top / bottom) for top, bottom in zip(high, low, strict=True) if bottom > 0 < top]
@@ -103,14 +103,14 @@ def place(asked: Round, table: RateTable, spreading: bool = True) -> Placed:
         if all(sum(state.taken) >= room for state in states):
             break
     chosen = states[0].chosen
-    return Placed(
+    return HadarChoice(
         {int(asked.jobs[at]): option.place for at, option in chosen},
         {int(asked.jobs[at]): option.rate for at, option in chosen},
         alpha,
     )
 
 
-def _bounds(asked: Round, table: RateTable) -> tuple[list[float], list[float], Floats]:
+def _bounds(asked: HadarRound, table: RateTable) -> tuple[list[float], list[float], Floats]:
     """U_min and U_max per GPU-second by type, and each job's highest."""
     packed = table.packed[asked.jobs]
     with np.errstate(divide="ignore"):
@@ -130,7 +130,7 @@ class _Chooser:
     """The best placement of one job, given what is taken."""
 
     def __init__(
-        self, asked: Round, table: RateTable, low: Sequence[float], high: Sequence[float], spreading: bool
+        self, asked: HadarRound, table: RateTable, low: Sequence[float], high: Sequence[float], spreading: bool
     ) -> None:
         self.asked, self.table, self.spreading = asked, table, spreading
         self.prices = [
@@ -152,11 +152,11 @@ class _Chooser:
                 found = option
         return found
 
-    def candidates(self, at: int, taken: tuple[int, ...]) -> list[Place]:
+    def candidates(self, at: int, taken: tuple[int, ...]) -> list[GangPlace]:
         """Where it is; of each type the fewest nodes; and with each type as the slowest, the cheapest GPUs."""
         job, gpus = int(self.asked.jobs[at]), int(self.asked.gpus[at])
         free = [up - used for up, used in zip(self.asked.up, taken, strict=True)]
-        found: list[Place] = []
+        found: list[GangPlace] = []
         own = self.asked.running[at]
         if own and all(free[node] >= part for node, part in own):
             found.append(own)
@@ -175,7 +175,7 @@ class _Chooser:
                     found.append(several)
         return found
 
-    def weighed(self, at: int, candidate: Place, taken: tuple[int, ...]) -> _Option | None:
+    def weighed(self, at: int, candidate: GangPlace, taken: tuple[int, ...]) -> _Option | None:
         """Its payoff; ``None`` where its rate is unknown."""
         job = int(self.asked.jobs[at])
         kinds = {self.asked.kind_of[node] for node, _ in candidate}
@@ -195,7 +195,7 @@ class _Chooser:
         return _Option(worth - price * takes, candidate, slowest)
 
 
-def _over(nodes: Sequence[int], free: Sequence[int], gpus: int) -> Place | None:
+def _over(nodes: Sequence[int], free: Sequence[int], gpus: int) -> GangPlace | None:
     """The gang over these nodes in turn."""
     found, missing = [], gpus
     for node in nodes:

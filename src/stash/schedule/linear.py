@@ -14,9 +14,16 @@ import highspy
 import numpy as np
 
 from stash.core.errors import StashError
-from stash.schedule.records import Demand, Floats, Whole
+from stash.schedule.records import Floats, Integers, JobDemand
 
 _INFINITY = highspy.kHighsInf
+
+
+class _Quiet(highspy.Highs):  # type: ignore[misc]  # untyped
+    """HiGHS without its banner, which the first of its callbacks prints before any option can stop it."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802  # its name
+        pass
 
 
 class Infeasible(Exception):
@@ -27,9 +34,9 @@ class Infeasible(Exception):
 class Groups:
     """Identical jobs, merged: one row each, and how many jobs it stands for."""
 
-    first: Whole
+    first: Integers
     """A member of each group."""
-    member: Whole
+    member: Integers
     """Of each job, its group."""
     count: Floats
 
@@ -38,9 +45,13 @@ class Groups:
         return len(self.first)
 
 
-def merged(demand: Demand, *columns: Floats | Whole) -> Groups:
+def merged(demand: JobDemand, *columns: Floats | Integers) -> Groups:
     """Groups of jobs that have the same rates, GPUs and ``columns``."""
-    parts = [demand.rates, demand.gpus[:, None].astype(float), *(np.asarray(each, float)[:, None] for each in columns)]
+    parts = [
+        demand.rates,
+        demand.gpus[:, None].astype(float),
+        *(np.asarray(each, float)[:, None] for each in columns),
+    ]
     rows = np.ascontiguousarray(np.concatenate(parts, axis=1))
     view = rows.view([("", rows.dtype)] * rows.shape[1]).ravel()
     _, first, member, count = np.unique(view, return_index=True, return_inverse=True, return_counts=True)
@@ -65,13 +76,13 @@ class ShareProgram:
     ``scaled``: the last extra variable τ multiplies the right sides (Charnes–Cooper): Σ_t x ≤ τ, Σ s·x ≤ N·τ.
     """
 
-    def __init__(self, demand: Demand, groups: Groups, extra: int = 1, scaled: bool = False) -> None:
+    def __init__(self, demand: JobDemand, groups: Groups, extra: int = 1, scaled: bool = False) -> None:
         self.rates = demand.rates[groups.first]
         self.gpus = demand.gpus[groups.first].astype(float)
         self.count = groups.count
         self.shape = self.rates.shape
         self._extra, self._rows, self._added = extra, 0, 0
-        self._solver: Any = highspy.Highs()
+        self._solver: Any = _Quiet()
         for name, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("random_seed", 0)):
             self._solver.setOptionValue(name, value)
         self._build(demand.counts.astype(float), scaled)
@@ -92,8 +103,12 @@ class ShareProgram:
         upper[:size] = np.where(self.rates.ravel() > 0, _INFINITY, 0.0)
         program.col_upper_ = upper
         program.sense_ = highspy.ObjSense.kMaximize
-        of_jobs = np.concatenate([np.arange(size).reshape(groups, types)] + [np.full((groups, 1), tau)] * scaled, axis=1)
-        of_types = np.concatenate([np.arange(size).reshape(groups, types).T] + [np.full((types, 1), tau)] * scaled, axis=1)
+        of_jobs = np.concatenate(
+            [np.arange(size).reshape(groups, types)] + [np.full((groups, 1), tau)] * scaled, axis=1
+        )
+        of_types = np.concatenate(
+            [np.arange(size).reshape(groups, types).T] + [np.full((types, 1), tau)] * scaled, axis=1
+        )
         job_values = np.concatenate([np.ones(self.shape)] + [-np.ones((groups, 1))] * scaled, axis=1)
         weight = np.broadcast_to(self.gpus * self.count, (types, groups))
         type_values = np.concatenate([weight] + [-counts[:, None]] * scaled, axis=1)

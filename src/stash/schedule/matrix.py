@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from stash.schedule.records import Cluster, Demand, Floats, Job, Whole
+from stash.schedule.records import Floats, Integers, JobDemand, LabCluster, QueuedJob
 
-Origin = Literal["measured", "forecast", "data sheet", "given"]
+RateOrigin = Literal["measured", "forecast", "data sheet", "given"]
 PACKED, SPREAD = 0, -1
 """Instead of a number of nodes: as few as the gang fits into, and any more than that."""
 RESTART = 45.0
@@ -22,30 +22,30 @@ RESTART = 45.0
 
 
 @dataclass(frozen=True)
-class Rate:
+class StepRate:
     """Steps per second; 0 says that the job does not run there. The ends are those of a 95 % interval."""
 
     value: float
     low: float | None = None
     high: float | None = None
-    origin: Origin = "given"
+    origin: RateOrigin = "given"
 
 
-Key = tuple[str, int, str, int]
+RateKey = tuple[str, int, str, int]
 """Model, GPUs, GPU type, and nodes: a number, ``PACKED`` or ``SPREAD``."""
 
 
 @dataclass(frozen=True)
-class Matrix:
+class RateMatrix:
     """All rates that are known."""
 
-    rates: Mapping[Key, Rate]
+    rates: Mapping[RateKey, StepRate]
     restart: Mapping[str, float] = field(default_factory=dict)
     """Seconds that stopping a model and starting it again costs: save, fetch and warm-up."""
     prep: Mapping[str, float] = field(default_factory=dict)
     """Steps of one GPU's batch that one core prepares per second, by model."""
 
-    def rate(self, model: str, gpus: int, kind: str, nodes: int) -> Rate | None:
+    def rate(self, model: str, gpus: int, kind: str, nodes: int) -> StepRate | None:
         """``None`` where nobody knows; of a number of nodes without a row, what any spreading does."""
         return self.rates.get((model, gpus, kind, nodes)) or (
             self.rates.get((model, gpus, kind, SPREAD)) if nodes > 1 else None
@@ -56,16 +56,16 @@ class Matrix:
         """Model and GPUs, each once, in order."""
         return tuple(dict.fromkeys((model, gpus) for model, gpus, _, _ in self.rates))
 
-    def at(self, end: Literal["low", "high"], fraction: float = 1.0) -> Matrix:
+    def at(self, end: Literal["low", "high"], fraction: float = 1.0) -> RateMatrix:
         """The same with every forecast at an end of its interval, or ``fraction`` of the way there."""
 
-        def moved(rate: Rate) -> Rate:
+        def moved(rate: StepRate) -> StepRate:
             ends = getattr(rate, end)
             return rate if ends is None else replace(rate, value=rate.value + fraction * (ends - rate.value))
 
         return replace(self, rates={key: moved(rate) for key, rate in self.rates.items()})
 
-    def drawn(self, seed: int) -> Matrix:
+    def drawn(self, seed: int) -> RateMatrix:
         """The same with every rate drawn from its interval, as a normal whose 95 % interval that is; cells differ."""
         random, found = np.random.default_rng(seed), {}
         for key, rate in self.rates.items():
@@ -93,11 +93,11 @@ def with_cores(steps_per_second: float, gpus: int, prep: float | None, cores_per
 class RateTable:
     """The matrix for some jobs on one cluster, as arrays: what policies and the simulator ask."""
 
-    def __init__(self, jobs: Sequence[Job], cluster: Cluster, matrix: Matrix) -> None:
+    def __init__(self, jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -> None:
         self.cluster, self.matrix = cluster, matrix
         kinds = list(dict.fromkeys((job.model, job.gpus, job.cores) for job in jobs))
         place = {kind: number for number, kind in enumerate(kinds)}
-        self.kind: Whole = np.array([place[job.model, job.gpus, job.cores] for job in jobs], dtype=np.int64)
+        self.kind: Integers = np.array([place[job.model, job.gpus, job.cores] for job in jobs], dtype=np.int64)
         self._spread: list[list[dict[int, float]]] = []
         self.fewest = [[cluster.fewest_nodes(gpu, gpus) for gpu in cluster.types] for _, gpus, _ in kinds]
         packed = np.zeros((len(kinds), len(cluster.types)))
@@ -138,7 +138,7 @@ class RateTable:
         return self._spread[number][kind].get(nodes)
 
 
-def demand_of(jobs: Sequence[Job], cluster: Cluster, matrix: Matrix, now: float = 0.0) -> Demand:
+def demand_of(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, now: float = 0.0) -> JobDemand:
     """The jobs that are there at ``now`` as a policy sees them, each with what it has done; others are left out."""
     table = RateTable(jobs, cluster, matrix)
     there = np.array([number for number, job in enumerate(jobs) if job.submit <= now and table.packed[number].any()],
@@ -146,7 +146,7 @@ def demand_of(jobs: Sequence[Job], cluster: Cluster, matrix: Matrix, now: float 
     here = [jobs[number] for number in there]
     kinds = {kind: number for number, kind in enumerate(cluster.types)}
     rates = table.packed[there]
-    return Demand(
+    return JobDemand(
         rates=rates,
         gpus=np.array([job.gpus for job in here], dtype=np.int64),
         weight=np.array([job.weight for job in here]),
@@ -155,7 +155,9 @@ def demand_of(jobs: Sequence[Job], cluster: Cluster, matrix: Matrix, now: float 
         counts=cluster.counts,
         isolated=np.zeros(len(here)),
         running=np.array([kinds.get(job.on, -1) for job in here], dtype=np.int64),
-        attained=np.array([job.gpus * job.done / max(rates[number].max(), 1e-300) for number, job in enumerate(here)]),
+        attained=np.array(
+            [job.gpus * job.done / max(rates[number].max(), 1e-300) for number, job in enumerate(here)]
+        ),
         deadline=np.array([np.inf if job.deadline is None else job.deadline - now for job in here]),
         costs=cluster.cost_per_gpu(),
         ids=there,

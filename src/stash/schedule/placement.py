@@ -5,16 +5,16 @@ Knows GPUs of nodes and no rates: what a spread gang loses, the simulator asks t
 
 from __future__ import annotations
 
-from stash.schedule.records import Cluster
+from stash.schedule.records import LabCluster
 
-Place = tuple[tuple[int, int], ...]
-"""Node numbers and GPUs there."""
+GangPlace = tuple[tuple[int, int], ...]
+"""ClusterNode numbers and GPUs there."""
 
 
 class FreeGpus:
     """Free GPUs of each node, ordered by how many there are, for each type."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: LabCluster) -> None:
         self.kind_of = [cluster.types.index(node.gpu) for node in cluster.nodes]
         self.free = [node.gpus for node in cluster.nodes]
         self.left = [int(count) for count in cluster.counts]
@@ -25,7 +25,7 @@ class FreeGpus:
         for number, gpus in enumerate(self.free):
             self._with[self.kind_of[number]][gpus][number] = None
 
-    def find(self, kind: int, gpus: int) -> Place | None:
+    def find(self, kind: int, gpus: int) -> GangPlace | None:
         """Where a gang goes: into the fullest node that has room, else over as few as possible; nothing is taken."""
         if self.left[kind] < gpus:
             return None
@@ -47,13 +47,15 @@ class FreeGpus:
 
     def _exact(self, kind: int, part: int, below: int) -> int | None:
         """A node with between ``part`` and ``below`` − 1 free GPUs, the fewest."""
-        return next((next(iter(self._with[kind][size])) for size in range(part, below) if self._with[kind][size]), None)
+        return next(
+            (next(iter(self._with[kind][size])) for size in range(part, below) if self._with[kind][size]), None
+        )
 
-    def take(self, place: Place) -> None:
+    def take(self, place: GangPlace) -> None:
         for number, gpus in place:
             self._change(number, -gpus)
 
-    def give(self, place: Place) -> None:
+    def give(self, place: GangPlace) -> None:
         for number, gpus in place:
             self._change(number, gpus)
 

@@ -12,13 +12,13 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from stash.core.errors import UserError
-from stash.schedule.records import HOUR, Allocation, Demand, Floats, Whole
+from stash.schedule.records import HOUR, Floats, Integers, JobDemand, ShareAllocation
 
 QUEUE_LIMITS = (1.0 * HOUR, 10.0 * HOUR)
 """GPU-seconds after which a job falls into the next queue of ``las-queues``."""
 
 
-def fifo(demand: Demand, seed: int = 0) -> Allocation:
+def fifo(demand: JobDemand, seed: int = 0) -> ShareAllocation:
     """First come, first served, without knowledge of types, preemption or backfill: as YARN's capacity scheduler.
 
     The type is drawn among those with enough free GPUs on which the job runs at all. The first job that finds none
@@ -31,25 +31,25 @@ def fifo(demand: Demand, seed: int = 0) -> Allocation:
             break
         draw = np.random.default_rng((seed, int(demand.ids[job]), len(possible)))
         _take(x, free, demand, int(job), int(possible[draw.integers(len(possible))]))
-    return Allocation(x, float("nan"), order=np.arange(len(demand)))
+    return ShareAllocation(x, float("nan"), order=np.arange(len(demand)))
 
 
-def fifo_aware(demand: Demand) -> Allocation:
+def fifo_aware(demand: JobDemand) -> ShareAllocation:
     """First come, first served, each on the fastest type with enough free GPUs; all are placed anew each time."""
     x, free = np.zeros(demand.rates.shape), demand.counts.copy()
     _greedy(x, free, demand, range(len(demand)), backfill=False)
-    return Allocation(x, float("nan"), order=np.arange(len(demand)))
+    return ShareAllocation(x, float("nan"), order=np.arange(len(demand)))
 
 
-def shortest_remaining(demand: Demand) -> Allocation:
+def shortest_remaining(demand: JobDemand) -> ShareAllocation:
     """Shortest remaining time on its fastest type first, each on the fastest type that is free, with preemption."""
     x, free = np.zeros(demand.rates.shape), demand.counts.copy()
     order = np.argsort(demand.left / demand.best, kind="stable")
     _greedy(x, free, demand, order, backfill=True)
-    return Allocation(x, float("nan"), order=order)
+    return ShareAllocation(x, float("nan"), order=order)
 
 
-def las_queues(demand: Demand, limits: tuple[float, ...] = QUEUE_LIMITS) -> Allocation:
+def las_queues(demand: JobDemand, limits: tuple[float, ...] = QUEUE_LIMITS) -> ShareAllocation:
     """Discretised least attained service (Tiresias, NSDI 2019): queues by GPU-seconds received, FIFO within each.
 
     Knows no types: a job stays on its own if there is room, else it takes the type with the most free GPUs.
@@ -65,10 +65,10 @@ def las_queues(demand: Demand, limits: tuple[float, ...] = QUEUE_LIMITS) -> Allo
             _take(x, free, demand, int(job), kind)
             if not free.any():
                 break
-    return Allocation(x, float("nan"), order=order)
+    return ShareAllocation(x, float("nan"), order=order)
 
 
-def allox(demand: Demand) -> Allocation:
+def allox(demand: JobDemand) -> ShareAllocation:
     """Least mean completion time of waiting jobs on free GPUs (AlloX, EuroSys 2020), without preemption.
 
     A job that is k-th from the last on its GPU delays k completions by its time there, so a matching of jobs to
@@ -82,7 +82,7 @@ def allox(demand: Demand) -> Allocation:
     waiting = np.flatnonzero(demand.running < 0)
     slots = np.repeat(np.arange(len(free)), np.maximum(free, 0))
     if not len(waiting) or not len(slots):
-        return Allocation(x, float("nan"))
+        return ShareAllocation(x, float("nan"))
     with np.errstate(divide="ignore"):
         seconds = np.minimum(demand.left[waiting, None] / demand.rates[waiting][:, slots], 1e12)
     positions = min(len(waiting), -(-len(waiting) // len(slots)) + 2)
@@ -99,10 +99,10 @@ def allox(demand: Demand) -> Allocation:
             first[slot] = (position, int(waiting[row]))
     for slot, (_, job) in first.items():
         x[job, slots[slot]] = 1.0
-    return Allocation(x, float("nan"))
+    return ShareAllocation(x, float("nan"))
 
 
-def _holding(demand: Demand) -> tuple[Floats, Whole]:
+def _holding(demand: JobDemand) -> tuple[Floats, Integers]:
     """What is running keeps its type: x, and the GPUs that are left."""
     x, free = np.zeros(demand.rates.shape), demand.counts.copy()
     for job in np.flatnonzero(demand.running >= 0):
@@ -110,12 +110,12 @@ def _holding(demand: Demand) -> tuple[Floats, Whole]:
     return x, free
 
 
-def _take(x: Floats, free: Whole, demand: Demand, job: int, kind: int) -> None:
+def _take(x: Floats, free: Integers, demand: JobDemand, job: int, kind: int) -> None:
     x[job, kind] = 1.0
     free[kind] -= demand.gpus[job]
 
 
-def _greedy(x: Floats, free: Whole, demand: Demand, order: Iterable[int], backfill: bool) -> None:
+def _greedy(x: Floats, free: Integers, demand: JobDemand, order: Iterable[int], backfill: bool) -> None:
     """Each job in turn on its fastest type with enough free GPUs."""
     gpus, rates = demand.gpus, demand.rates
     smallest = int(gpus.min()) if len(gpus) else 0

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
+Integers = NDArray[np.int64]
 HOUR = 3600.0
 YEAR_HOURS = 8760.0
 
 
 @dataclass(frozen=True)
-class Job:
+class QueuedJob:
     """One training job of a gang: all of its GPUs at once, or none."""
 
     name: str
@@ -44,7 +44,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Node:
+class ClusterNode:
     """One machine: GPUs of one type."""
 
     name: str
@@ -65,10 +65,10 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class LabCluster:
     """Machines, with GPU types in the order in which they were written."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[ClusterNode, ...]
     costs: Costs = field(default_factory=lambda: Costs({}))
     name: str = "cluster"
 
@@ -78,7 +78,7 @@ class Cluster:
         return tuple(dict.fromkeys(node.gpu for node in self.nodes))
 
     @cached_property
-    def counts(self) -> Whole:
+    def counts(self) -> Integers:
         """GPUs of each type."""
         return np.array([sum(node.gpus for node in self.nodes if node.gpu == kind) for kind in self.types])
 
@@ -108,23 +108,23 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Demand:
+class JobDemand:
     """The jobs that a policy decides about, as arrays of one entry a job, in order of submission.
 
     ``rates[j, t]`` is what job j does on type t with the whole gang in its fewest nodes, 0 where it cannot run.
     """
 
     rates: Floats
-    gpus: Whole
+    gpus: Integers
     weight: Floats
     left: Floats
     elapsed: Floats
     """Seconds since its submission."""
-    counts: Whole
+    counts: Integers
     """GPUs of each type."""
     isolated: Floats
     """Seconds that the work done so far would have taken alone on 1/m of the cluster."""
-    running: Whole
+    running: Integers
     """The type each job runs on now, −1 where it waits."""
     attained: Floats
     """GPU-seconds received so far."""
@@ -132,7 +132,7 @@ class Demand:
     """Seconds from now on; infinite where there is none."""
     costs: Floats
     """Dollars per GPU and hour, by type."""
-    ids: Whole
+    ids: Integers
     """A number that each job keeps: what a blind policy draws its type by."""
 
     def __len__(self) -> int:
@@ -152,7 +152,7 @@ class Binding(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Allocation:
+class ShareAllocation:
     """What a policy decided: ``x[j, t]`` is the share of time that job j has on type t."""
 
     x: Floats
@@ -163,5 +163,5 @@ class Allocation:
     levels: Floats | None = None
     """Of max-min: what each job reached, in multiples of its equal share."""
     binding: tuple[Binding, ...] = ()
-    order: Whole | None = None
+    order: Integers | None = None
     """Of a queue: its jobs, the next one first."""

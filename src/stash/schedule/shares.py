@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from stash.schedule.linear import Groups, Infeasible, ShareProgram, Solved, merged
-from stash.schedule.records import Allocation, Binding, Demand, Floats
+from stash.schedule.records import Binding, Floats, JobDemand, ShareAllocation
 
 PRECISION = 1e-6
 """Of ρ, relative."""
@@ -21,19 +21,19 @@ _PRICED = 1e-7
 """A dual value above this is one."""
 
 
-def equal_rates(demand: Demand) -> Floats:
+def equal_rates(demand: JobDemand) -> Floats:
     """thr_j(x_eq): the rate with x = N_t/ΣN, a share of every type in proportion to its size."""
     return np.asarray(demand.rates @ (demand.counts / demand.counts.sum()), dtype=float)
 
 
-def isolated_rates(demand: Demand, jobs: int | None = None) -> Floats:
+def isolated_rates(demand: JobDemand, jobs: int | None = None) -> Floats:
     """The rate alone on 1/m of the cluster: x = N_t/(m·s_j), scaled down to Σ_t x ≤ 1; m is all jobs unless given."""
     share = demand.counts[None, :] / ((jobs or len(demand)) * demand.gpus[:, None])
     share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
     return np.asarray((demand.rates * share).sum(axis=1), dtype=float)
 
 
-def max_min(demand: Demand, fill: bool = True) -> Allocation:
+def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
     """Least attained service, weighted: max z with s_j·thr_j(x) ≥ z·w_j·thr_j(x_eq).
 
     ``fill``: water-filling to the lexicographic optimum. Of every optimum the jobs with a dual value are at z in all
@@ -67,7 +67,7 @@ def max_min(demand: Demand, fill: bool = True) -> Allocation:
     return _allocation(demand, groups, first, x, float(first.extra[0]), levels)
 
 
-def blind(demand: Demand, allocation: Allocation) -> Allocation:
+def blind(demand: JobDemand, allocation: ShareAllocation) -> ShareAllocation:
     """Shares of whoever takes all GPUs for equal: each job's total over all types in proportion to their sizes.
 
     It keeps Σ_t x of every job, so it is another optimum of a program that saw no types. What falls on a type where
@@ -77,12 +77,12 @@ def blind(demand: Demand, allocation: Allocation) -> Allocation:
     return replace(allocation, x=total * demand.counts[None, :] / demand.counts.sum(), type_prices=None)
 
 
-def max_min_blind(demand: Demand, fill: bool = True) -> Allocation:
+def max_min_blind(demand: JobDemand, fill: bool = True) -> ShareAllocation:
     """Max-min with R = 1 everywhere: equal time, whatever it is worth."""
     return blind(demand, max_min(replace(demand, rates=np.ones_like(demand.rates)), fill))
 
 
-def makespan(demand: Demand) -> Allocation:
+def makespan(demand: JobDemand) -> ShareAllocation:
     """max z with thr_j ≥ z·left_j: all are finished after T = 1/z, and no schedule of these jobs ends earlier.
 
     The objective is T in seconds. One linear program; Gavel's code bisects T to 5 %.
@@ -101,12 +101,12 @@ def makespan(demand: Demand) -> Allocation:
     return _allocation(demand, groups, solved, solved.x[groups.member], unit / float(solved.extra[0]))
 
 
-def as_fastest(demand: Demand) -> Demand:
+def as_fastest(demand: JobDemand) -> JobDemand:
     """The same jobs with every type as fast as each job's fastest: for makespan and fairness without types."""
     return replace(demand, rates=np.repeat(demand.best[:, None], demand.rates.shape[1], axis=1))
 
 
-def finish_time_fairness(demand: Demand) -> Allocation:
+def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
     """min ρ with elapsed_j + left_j/thr_j ≤ ρ·T_iso,j (Themis, NSDI 2020); the objective is ρ.
 
     T_iso is the time that the whole job takes alone on 1/m of the cluster. For a fixed ρ that is linear: the largest
@@ -150,7 +150,7 @@ def finish_time_fairness(demand: Demand) -> Allocation:
     return _allocation(demand, groups, solved, solved.x[groups.member], high)
 
 
-def cheapest(demand: Demand) -> Allocation:
+def cheapest(demand: JobDemand) -> ShareAllocation:
     """max (Σ thr_j/R_best,j) / (Σ c_t·s_j·x) with thr_j ≥ left_j/(D_j − now) for jobs with a deadline D.
 
     A ratio of linear functions, so one linear program in y = x·τ (Charnes and Cooper, 1962); of all shares with the
@@ -175,7 +175,7 @@ def cheapest(demand: Demand) -> Allocation:
     return _allocation(demand, groups, solved, solved.x[groups.member], ratio)
 
 
-def cheapest_sum(demand: Demand) -> Allocation:
+def cheapest_sum(demand: JobDemand) -> ShareAllocation:
     """max Σ (R/c)·x, with deadlines likewise: what Gavel's code maximises under the name of cost.
 
     It adds up steps of different models, so the model of the shortest step wins, and it always fills the cluster.
@@ -190,7 +190,7 @@ def cheapest_sum(demand: Demand) -> Allocation:
     return _allocation(demand, groups, solved, solved.x[groups.member], solved.objective)
 
 
-def relaxation(demand: Demand) -> float:
+def relaxation(demand: JobDemand) -> float:
     """The least factor by which the time to all deadlines has to be stretched for shares that keep them; 1 if none."""
     with np.errstate(divide="ignore"):
         needs = np.where(np.isfinite(demand.deadline) & (demand.deadline > 0),
@@ -206,7 +206,7 @@ def relaxation(demand: Demand) -> float:
     return max(1.0, 1.0 / float(program.solve().extra[0]))
 
 
-def _needs(demand: Demand) -> Floats:
+def _needs(demand: JobDemand) -> Floats:
     """Rates that deadlines ask for, in parts of each job's fastest; 0 without one, or with one that is over."""
     late = relaxation(demand)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -214,7 +214,7 @@ def _needs(demand: Demand) -> Floats:
     return np.where(np.isfinite(demand.deadline) & (demand.deadline > 0), needs, 0.0)
 
 
-def _worth(demand: Demand, groups: Groups) -> tuple[Floats, Floats]:
+def _worth(demand: JobDemand, groups: Groups) -> tuple[Floats, Floats]:
     """Of each variable, Σ R/R_best and Σ c·s, groups counted."""
     at, count = groups.first, groups.count[:, None]
     value = demand.rates[at] / demand.best[at][:, None] * count
@@ -236,8 +236,8 @@ def _keep_deadlines(program: ShareProgram, groups: Groups, needs: Floats, tau: F
 
 
 def _allocation(
-    demand: Demand, groups: Groups, solved: Solved, x: Floats, objective: float, levels: Floats | None = None
-) -> Allocation:
+    demand: JobDemand, groups: Groups, solved: Solved, x: Floats, objective: float, levels: Floats | None = None
+) -> ShareAllocation:
     full = [Binding(f"type {number}", float(price)) for number, price in enumerate(solved.type_prices)
             if price > _PRICED]  # fmt: skip
-    return Allocation(np.minimum(x, 1.0), objective, solved.type_prices, levels, tuple(full))
+    return ShareAllocation(np.minimum(x, 1.0), objective, solved.type_prices, levels, tuple(full))

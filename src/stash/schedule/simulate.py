@@ -15,12 +15,12 @@ import numpy as np
 
 from stash.core.errors import UserError
 from stash.schedule import hadar
+from stash.schedule.job_policies import JobPolicy
 from stash.schedule.linear import merged
-from stash.schedule.matrix import Matrix, RateTable
-from stash.schedule.placement import FreeGpus, Place
-from stash.schedule.policies import Policy
-from stash.schedule.records import Allocation, Cluster, Demand, Floats, Job, Whole
-from stash.schedule.rounds import chosen, ordered, priorities
+from stash.schedule.matrix import RateMatrix, RateTable
+from stash.schedule.placement import FreeGpus, GangPlace
+from stash.schedule.records import Floats, Integers, JobDemand, LabCluster, QueuedJob, ShareAllocation
+from stash.schedule.round_choice import chosen, ordered, priorities
 from stash.schedule.shares import isolated_rates
 
 CAUSES = ("moves", "spreading", "fragmentation", "idle", "failures")
@@ -29,7 +29,7 @@ _LIMIT = 200.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """How a cluster is run."""
 
     round_seconds: float = 360.0
@@ -49,18 +49,18 @@ class Settings:
     seed: int = 0
 
     @classmethod
-    def gavel(cls, seed: int = 0) -> Settings:
+    def gavel(cls, seed: int = 0) -> RunSettings:
         """As Gavel's simulator counts: packed rates, free moves, whole rounds, allocations 1,920 s apart."""
         return cls(settle_seconds=1920.0, spreading=False, restarts=False, whole_rounds=True, seed=seed)
 
 
 @dataclass(frozen=True)
-class Course:
+class ScheduleCourse:
     """What became of every job, in the order of the jobs that were given, and of every GPU-second by type."""
 
     policy: str
-    jobs: tuple[Job, ...]
-    settings: Settings
+    jobs: tuple[QueuedJob, ...]
+    settings: RunSettings
     submit: Floats
     first_start: Floats
     finish: Floats
@@ -68,7 +68,7 @@ class Course:
     """GPU-seconds of each job on each type."""
     held: Floats
     """Seconds with GPUs."""
-    restarts: Whole
+    restarts: Integers
     productive: Floats
     """GPU-seconds by type."""
     lost: dict[str, Floats]
@@ -77,7 +77,7 @@ class Course:
     """Of the first allocation."""
     first_x: Floats
     """Shares of the first allocation; empty for a policy of places."""
-    first_ids: Whole
+    first_ids: Integers
     alpha: float | None = None
     """Of Hadar: the largest max(1, ln U_max/U_min) of a round."""
     unplaced: int = 0
@@ -85,8 +85,12 @@ class Course:
 
 
 def simulate(
-    jobs: Sequence[Job], cluster: Cluster, matrix: Matrix, policy: Policy, settings: Settings = Settings()
-) -> Course:
+    jobs: Sequence[QueuedJob],
+    cluster: LabCluster,
+    matrix: RateMatrix,
+    policy: JobPolicy,
+    settings: RunSettings = RunSettings(),
+) -> ScheduleCourse:
     """Run all jobs to their ends; raises UserError for a job that no type of the cluster can run."""
     table = RateTable(jobs, cluster, matrix)
     lacking = [job.name for number, job in enumerate(jobs) if not table.packed[number].any()]
@@ -101,7 +105,12 @@ class _Run:
     """The state of one simulation; indices are places in ``jobs`` sorted by submission."""
 
     def __init__(
-        self, jobs: tuple[Job, ...], cluster: Cluster, table: RateTable, policy: Policy, settings: Settings
+        self,
+        jobs: tuple[QueuedJob, ...],
+        cluster: LabCluster,
+        table: RateTable,
+        policy: JobPolicy,
+        settings: RunSettings,
     ) -> None:
         self.jobs, self.cluster, self.table, self.settings = jobs, cluster, table, settings
         self.policy = policy.plain() if settings.whole_rounds else policy
@@ -117,7 +126,7 @@ class _Run:
         self.rate, self.began, self.since = np.zeros(count), np.zeros(count), np.zeros(count)
         """Of the running: steps per second, when it got its GPUs, and from when on it makes steps."""
         self.kind = np.full(count, -1, dtype=np.int64)
-        self.place: list[Place] = [()] * count
+        self.place: list[GangPlace] = [()] * count
         self.version = [0] * count
         self.first, self.finish, self.held = np.full(count, np.nan), np.full(count, np.nan), np.zeros(count)
         self.served, self.restarts = np.zeros((count, types)), np.zeros(count, dtype=np.int64)
@@ -149,8 +158,10 @@ class _Run:
         self.unplaced = 0
         self.random = np.random.default_rng(settings.seed)
         work = float((self.gpus * self.left / self.best).sum() / cluster.gpus)
-        self.last = float(self.submit.max(initial=0.0)) + _LIMIT * (work + float((self.left / self.best).max(initial=0)))
-        self.down: list[tuple[float, int, Place]] = []
+        self.last = float(self.submit.max(initial=0.0)) + _LIMIT * (
+            work + float((self.left / self.best).max(initial=0))
+        )
+        self.down: list[tuple[float, int, GangPlace]] = []
         self.failures: list[tuple[float, int]] = []
         if settings.node_mtbf is not None:
             draws = self.random.exponential(settings.node_mtbf, len(cluster.nodes))
@@ -192,12 +203,12 @@ class _Run:
         for kind in self.able[self.table.kind[job]]:
             self.waits_for[kind] -= 1
 
-    def start(self, job: int, kind: int, place: Place, rate: float) -> None:
+    def start(self, job: int, kind: int, place: GangPlace, rate: float) -> None:
         """Give a waiting job its GPUs."""
         self.free.take(place)
         self.begin_work(job, kind, place, rate)
 
-    def begin_work(self, job: int, kind: int, place: Place, rate: float) -> None:
+    def begin_work(self, job: int, kind: int, place: GangPlace, rate: float) -> None:
         self.unwait(job)
         again = not math.isnan(self.first[job]) or self.jobs[job].done > 0
         if math.isnan(self.first[job]):
@@ -247,14 +258,14 @@ class _Run:
         self.active.remove(job)
         self.changed = True
 
-    def left_now(self, jobs: Whole) -> Floats:
+    def left_now(self, jobs: Integers) -> Floats:
         running = self.kind[jobs] >= 0
         done = np.maximum(self.now - self.since[jobs], 0.0) * self.rate[jobs]
         return np.asarray(np.maximum(self.left[jobs] - np.where(running, done, 0.0), 1e-9), dtype=float)
 
     # Decisions
 
-    def demand(self, jobs: Whole) -> Demand:
+    def demand(self, jobs: Integers) -> JobDemand:
         left = self.left_now(jobs)
         if self.policy.name.startswith("ftf"):
             self.isolated[jobs] += np.maximum(self.isolated_left[jobs] - left, 0.0) / self.isolated_rate[jobs]
@@ -267,7 +278,7 @@ class _Run:
                     counts[self.free.kind_of[node]] -= gpus
         running = self.kind[jobs]
         current = np.where(running >= 0, self.now - self.began[jobs], 0.0) * self.gpus[jobs]
-        found = Demand(
+        found = JobDemand(
             self.packed[jobs], self.gpus[jobs], self.weight[jobs], left, self.now - self.submit[jobs], counts,
             self.isolated[jobs], running, self.served[jobs].sum(axis=1) + current,
             self.deadline[jobs] - self.now, self.cluster.cost_per_gpu(), jobs,
@@ -276,7 +287,7 @@ class _Run:
             self.isolated_rate[jobs] = isolated_rates(found)
         return found
 
-    def allocate(self, jobs: Whole) -> None:
+    def allocate(self, jobs: Integers) -> None:
         """New shares for all jobs that are there; what they received is counted anew."""
         self.tick(jobs)
         elapsed = self.now - max(self.allocated_at, 0.0)
@@ -291,7 +302,7 @@ class _Run:
             self.queue = [int(each) for each in jobs[found.order]]
         self.allocated_at, self.changed = self.now, False
 
-    def allocation(self, demand: Demand) -> Allocation:
+    def allocation(self, demand: JobDemand) -> ShareAllocation:
         """The policy's, from memory where it does not look at work and the same jobs were there before."""
         if self.policy.by_work:
             return self.policy.allocate(demand, self.settings.seed)
@@ -303,9 +314,9 @@ class _Run:
             found = self.policy.allocate(demand, self.settings.seed)
             self.known[key] = found.x[at]
             return found
-        return Allocation(self.known[key][groups.member], math.nan)
+        return ShareAllocation(self.known[key][groups.member], math.nan)
 
-    def tick(self, jobs: Whole) -> None:
+    def tick(self, jobs: Integers) -> None:
         """Bring the received time of running jobs up to now."""
         running = jobs[self.kind[jobs] >= 0]
         self.received[running, self.kind[running]] += self.now - self.counted[running]
@@ -340,7 +351,7 @@ class _Run:
                 self.consolidate(jobs)
             self.fill()
 
-    def choice(self, jobs: Whole) -> dict[int, int]:
+    def choice(self, jobs: Integers) -> dict[int, int]:
         """The type of each job that runs in this round."""
         x, sizes = self.x[jobs], self.gpus[jobs]
         runs = self.packed[jobs] > 0
@@ -352,7 +363,9 @@ class _Run:
                 self.random.shuffle(types)
         else:
             tie = self.packed[jobs] / self.best[jobs][:, None]
-        allowed = runs if self.policy.fills or self.policy.backfills and self.settings.whole_rounds else runs & (x > 0)
+        allowed = (
+            runs if self.policy.fills or (self.policy.backfills and self.settings.whole_rounds) else runs & (x > 0)
+        )
         order = ordered(priority, allowed.astype(float), tie, types)
         if not self.settings.whole_rounds:
             self.remember(jobs, order)
@@ -371,7 +384,7 @@ class _Run:
                 counts[self.free.kind_of[node]] -= gpus
         return counts
 
-    def kept(self, jobs: Whole, order: Sequence[int]) -> dict[int, int]:
+    def kept(self, jobs: Integers, order: Sequence[int]) -> dict[int, int]:
         """Without preemption: what runs, and what fits beside it."""
         found = {int(job): int(self.kind[job]) for job in jobs if self.kind[job] >= 0}
         counts = self.available()
@@ -381,7 +394,7 @@ class _Run:
         more = chosen(waits, self.gpus[jobs], counts) if max(counts) > 0 else {}
         return {**found, **{int(jobs[at]): kind for at, kind in more.items()}}
 
-    def remember(self, jobs: Whole, order: Sequence[int]) -> None:
+    def remember(self, jobs: Integers, order: Sequence[int]) -> None:
         """For GPUs that come free within the round: the jobs of each type in order."""
         types = len(self.cluster.types)
         self.order, self.begin = [[] for _ in range(types)], [0] * types
@@ -405,7 +418,7 @@ class _Run:
             return float(self.packed[job, kind])
         return self.table.spread(job, kind, nodes)
 
-    def consolidate(self, jobs: Whole) -> None:
+    def consolidate(self, jobs: Integers) -> None:
         """Move spread jobs to fewer nodes where that ends them sooner, the restart included."""
         for job in jobs[(self.kind[jobs] >= 0) & (self.gpus[jobs] > 1)]:
             kind, place = int(self.kind[job]), self.place[job]
@@ -466,9 +479,9 @@ class _Run:
             if not self.policy.backfills:
                 break
 
-    def by_prices(self, jobs: Whole) -> None:
+    def by_prices(self, jobs: Integers) -> None:
         """Hadar's round: places by payoff."""
-        asked = hadar.Round(
+        asked = hadar.HadarRound(
             jobs=jobs, work=self.work[jobs], left=self.left_now(jobs), elapsed=self.now - self.submit[jobs], gpus=self.gpus[jobs],
             running=[self.place[job] for job in jobs],
             pause=self.table.restart[jobs] * (1.0 if self.settings.restarts else 0.0),
@@ -602,8 +615,8 @@ class _Run:
             coming = start + length
         self.advance(coming)
 
-    def course(self) -> Course:
-        return Course(
+    def course(self) -> ScheduleCourse:
+        return ScheduleCourse(
             policy=self.policy.name, jobs=self.jobs, settings=self.settings, submit=self.submit,
             first_start=self.first, finish=self.finish, served=self.served, held=self.held, restarts=self.restarts,
             productive=self.productive, lost=self.lost, end=self.now, objective=self.objective,
