@@ -8,7 +8,7 @@ price of those who stay rises, until nobody moves. Pure; how jobs queue is asked
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from stash.core.errors import UserError
 from stash.schedule.matrix import RateMatrix
 from stash.schedule.records import HOUR, QueuedJob
-from stash.schedule.simulate import ScheduleCourse
+from stash.schedule.run_state import ScheduleCourse
 
 MOST_STEPS = 100
 
@@ -170,19 +170,22 @@ def equilibrium(
     return Economics(hourly, hours, tuple(steps), tuple(left), break_even, total, unknown)
 
 
-def _sum(values: Sequence[float | None] | object) -> float | None:
-    total = 0.0
-    for value in values:  # type: ignore[attr-defined]
-        if value is None:
-            return None
-        total += value
-    return total
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [*values]
+    return None if None in known else sum(value for value in known if value is not None)
 
 
 def _step(
-    jobs: Sequence[QueuedJob], course: ScheduleCourse, hourly: float, hours: float, gpus: int, clouds: Mapping[str, float | None],
-    waiting_dollars: float, defect_at: float, by_shares: Mapping[str, float] | None,
-) -> DefectionStep:  # fmt: skip
+    jobs: Sequence[QueuedJob],
+    course: ScheduleCourse,
+    hourly: float,
+    hours: float,
+    gpus: int,
+    clouds: Mapping[str, float | None],
+    waiting_dollars: float,
+    defect_at: float,
+    by_shares: Mapping[str, float] | None,
+) -> DefectionStep:
     users = list(dict.fromkeys(job.user for job in jobs))
     of_user = np.array([users.index(job.user) for job in course.jobs])
     held = course.served.sum(axis=1) / HOUR

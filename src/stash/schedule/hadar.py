@@ -17,7 +17,7 @@ import numpy as np
 
 from stash.schedule.matrix import RateTable
 from stash.schedule.placement import GangPlace
-from stash.schedule.records import Floats, Integers
+from stash.schedule.records import Floats, WholeNumbers
 
 BEAM = 4
 """States of the dynamic program that are kept after each job of the queue: the exact one has exponentially many."""
@@ -29,12 +29,12 @@ _BEAM_JOBS = 200
 class HadarRound:
     """What is known at the beginning of a round; arrays have one entry a job."""
 
-    jobs: Integers
+    jobs: WholeNumbers
     work: Floats
     """Seconds of the whole job on its fastest type: what its utility counts."""
     left: Floats
     elapsed: Floats
-    gpus: Integers
+    gpus: WholeNumbers
     running: Sequence[GangPlace]
     pause: Floats
     """Seconds that starting it somewhere else takes."""

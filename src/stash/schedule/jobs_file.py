@@ -17,10 +17,10 @@ from stash.core.errors import UnitError, UserError
 from stash.core.printable import shortened
 from stash.core.units import nearest, parse_seconds
 from stash.core.user_files import text_of
+from stash.schedule.lab_file import DESCRIBED
 from stash.schedule.matrix import RateMatrix
 from stash.schedule.records import HOUR, LabCluster, QueuedJob
 
-DESCRIBED = "docs/schedule.md describes such files"
 MOST = 500_000
 _HOURS_ON = "hours_on "
 _MAX_BYTES = 256 * 2**20

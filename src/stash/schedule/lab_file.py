@@ -1,11 +1,12 @@
 """``cluster.yaml``: the machines of a lab and what they cost, checked with line and field of every mistake.
 
-Turns the file into a ``LabCluster``. What an hour costs is a price, or what was paid over the years of use with power and
-staff; nothing said is nothing known.
+Turns the file into a ``LabCluster``. What an hour costs is a price, or what was paid over the years of use with power
+and staff; nothing said is nothing known.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stash.catalog.own import ByteRate, Dollars, PowerPrice, Purchase, Watts
 from stash.core.user_files import UserFile, load
-from stash.schedule.jobs_file import DESCRIBED
 from stash.schedule.records import YEAR_HOURS, ClusterNode, Costs, LabCluster
 
 EXAMPLE = """\
@@ -25,6 +25,7 @@ nodes:
   - {gpu: K80, gpus: 8, count: 3, price: $0.90/h}
 """
 _MAX_NODES = 100_000
+DESCRIBED = "docs/schedule.md describes such files"
 
 
 class _Entry(BaseModel):
@@ -38,10 +39,6 @@ class _Machines(_Entry):
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     cores: Annotated[float | None, Field(gt=0, le=4096)] = None
     network: ByteRate = None
-    inside: ByteRate = None
-    """Of its links between GPUs: what forecasts take, unless the catalog knows the type."""
-    instance: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """A type of the catalog that these machines are like: what forecasts take."""
     price: Dollars = None
     purchase: Purchase = None
     years: Annotated[float | None, Field(gt=0, le=50)] = None
@@ -57,9 +54,27 @@ class ClusterFile(_Entry):
     staff: Annotated[float | None, Field(ge=0, le=1e9)] = None
 
 
+@dataclass(frozen=True)
+class MachineFacts:
+    """What forecasts take of the machines of one GPU type, where the file says it."""
+
+    cores: float | None
+    network: float | None
+    """Bytes per second of one machine."""
+
+
 def read_cluster(path: Path) -> LabCluster:
     """The cluster at ``path``; raises UserError."""
     return cluster_of(load(path, ClusterFile, "the cluster", DESCRIBED))
+
+
+def read_machines(path: Path) -> dict[str, MachineFacts]:
+    """Facts of each GPU type: those of its first machines that say them; raises UserError."""
+    found: dict[str, MachineFacts] = {}
+    for entry in load(path, ClusterFile, "the cluster", DESCRIBED).content.nodes:
+        known = found.get(entry.gpu, MachineFacts(None, None))
+        found[entry.gpu] = MachineFacts(known.cores or entry.cores, known.network or entry.network)
+    return found
 
 
 def cluster_of(file: UserFile[ClusterFile]) -> LabCluster:

@@ -14,19 +14,19 @@ import highspy
 import numpy as np
 
 from stash.core.errors import StashError
-from stash.schedule.records import Floats, Integers, JobDemand
+from stash.schedule.records import Floats, JobDemand, WholeNumbers
 
 _INFINITY = highspy.kHighsInf
 
 
-class _Quiet(highspy.Highs):  # type: ignore[misc]  # untyped
+class _Quiet(highspy.Highs):
     """HiGHS without its banner, which the first of its callbacks prints before any option can stop it."""
 
     def enableCallbacks(self) -> None:  # noqa: N802  # its name
         pass
 
 
-class Infeasible(Exception):
+class Infeasible(Exception):  # noqa: N818  # what a program is, not what went wrong
     """No shares of time satisfy all rows."""
 
 
@@ -34,9 +34,9 @@ class Infeasible(Exception):
 class Groups:
     """Identical jobs, merged: one row each, and how many jobs it stands for."""
 
-    first: Integers
+    first: WholeNumbers
     """A member of each group."""
-    member: Integers
+    member: WholeNumbers
     """Of each job, its group."""
     count: Floats
 
@@ -45,7 +45,7 @@ class Groups:
         return len(self.first)
 
 
-def merged(demand: JobDemand, *columns: Floats | Integers) -> Groups:
+def merged(demand: JobDemand, *columns: Floats | WholeNumbers) -> Groups:
     """Groups of jobs that have the same rates, GPUs and ``columns``."""
     parts = [
         demand.rates,
@@ -82,7 +82,7 @@ class ShareProgram:
         self.count = groups.count
         self.shape = self.rates.shape
         self._extra, self._rows, self._added = extra, 0, 0
-        self._solver: Any = _Quiet()
+        self._solver: Any = _Quiet()  # type: ignore[no-untyped-call]
         for name, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("random_seed", 0)):
             self._solver.setOptionValue(name, value)
         self._build(demand.counts.astype(float), scaled)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from stash.schedule.records import Floats, Integers, JobDemand, LabCluster, QueuedJob
+from stash.schedule.records import Floats, JobDemand, LabCluster, QueuedJob, WholeNumbers
 
 RateOrigin = Literal["measured", "forecast", "data sheet", "given"]
 PACKED, SPREAD = 0, -1
@@ -97,7 +97,7 @@ class RateTable:
         self.cluster, self.matrix = cluster, matrix
         kinds = list(dict.fromkeys((job.model, job.gpus, job.cores) for job in jobs))
         place = {kind: number for number, kind in enumerate(kinds)}
-        self.kind: Integers = np.array([place[job.model, job.gpus, job.cores] for job in jobs], dtype=np.int64)
+        self.kind: WholeNumbers = np.array([place[job.model, job.gpus, job.cores] for job in jobs], dtype=np.int64)
         self._spread: list[list[dict[int, float]]] = []
         self.fewest = [[cluster.fewest_nodes(gpu, gpus) for gpu in cluster.types] for _, gpus, _ in kinds]
         packed = np.zeros((len(kinds), len(cluster.types)))
@@ -135,7 +135,8 @@ class RateTable:
         number = self.kind[job]
         if nodes <= self.fewest[number][kind]:
             return float(self.of_kind[number, kind])
-        return self._spread[number][kind].get(nodes)
+        rates: dict[int, float] = self._spread[number][kind]
+        return rates.get(nodes)
 
 
 def demand_of(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, now: float = 0.0) -> JobDemand:

@@ -17,7 +17,7 @@ from stash.core.errors import UserError
 from stash.core.printable import shortened
 from stash.core.units import nearest
 from stash.core.user_files import text_of
-from stash.schedule.jobs_file import DESCRIBED
+from stash.schedule.lab_file import DESCRIBED
 from stash.schedule.matrix import PACKED, SPREAD, RateKey, RateMatrix, RateOrigin, StepRate
 
 HEAD = ("model", "gpus", "gpu", "placement", "steps_per_second", "low", "high", "origin", "restart",
@@ -62,8 +62,10 @@ def _rate(cells: Mapping[str, str], where: str) -> tuple[RateKey, StepRate]:
     if gpus is None or gpus < 1 or gpus != int(gpus):
         raise UserError(f"{where}: gpus: {cells.get('gpus') or 'nothing'} is no whole number of GPUs")
     if value is None:
-        raise UserError(f"{where}: steps_per_second: it is missing; leave the line out where nobody knows, 0 says that "
-                        "it does not run there")  # fmt: skip
+        raise UserError(
+            f"{where}: steps_per_second: it is missing; leave the line out where nobody knows, 0 says that "
+            "it does not run there"
+        )
     placement = cells.get("placement", "")
     nodes = _PLACEMENTS.get(placement, int(placement) if placement.isdecimal() and placement != "0" else None)
     if nodes is None:
@@ -102,10 +104,19 @@ def matrix_text(matrix: RateMatrix) -> str:
     writer.writerow(HEAD)
     words = {number: word for word, number in _PLACEMENTS.items()}
     for (model, gpus, gpu, nodes), rate in matrix.rates.items():
-        writer.writerow([
-            model, gpus, gpu, words.get(nodes, nodes), f"{rate.value:.6g}", *(_or_empty(end) for end in (rate.low, rate.high)),
-            rate.origin, _or_empty(matrix.restart.get(model)), _or_empty(matrix.prep.get(model)),
-        ])  # fmt: skip
+        writer.writerow(
+            [
+                model,
+                gpus,
+                gpu,
+                words.get(nodes, nodes),
+                f"{rate.value:.6g}",
+                *(_or_empty(end) for end in (rate.low, rate.high)),
+                rate.origin,
+                _or_empty(matrix.restart.get(model)),
+                _or_empty(matrix.prep.get(model)),
+            ]
+        )
     return out.getvalue()
 
 

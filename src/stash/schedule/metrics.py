@@ -21,11 +21,13 @@ from scipy.special import stdtrit
 from stash.core.intervals import Interval
 from stash.schedule.matrix import RateMatrix, RateTable, demand_of
 from stash.schedule.records import HOUR, Floats, LabCluster, QueuedJob
+from stash.schedule.run_state import CAUSES, ScheduleCourse
 from stash.schedule.shares import makespan
-from stash.schedule.simulate import CAUSES, ScheduleCourse
 
 MOST_EXACT = 12
 """Jobs up to which the least Σ JCT is computed."""
+_SECONDS = 10.0
+"""Of the search for it, after which its bound so far is returned."""
 _SUFFIXES = 12
 """Arrivals from which a bound of the makespan is tried."""
 
@@ -63,7 +65,7 @@ class ScheduleFigures:
     unplaced: int
 
 
-def outcome(course: ScheduleCourse, cluster: LabCluster, matrix: RateMatrix) -> ScheduleFigures:
+def figures(course: ScheduleCourse, cluster: LabCluster, matrix: RateMatrix) -> ScheduleFigures:
     """The figures of a course."""
     jct = course.finish - course.submit
     rho = finish_time_ratios(course, cluster, matrix)
@@ -141,7 +143,7 @@ class ScheduleBounds:
     """Jobs by which the queue grows while they come, if load is above 1."""
 
 
-def limits(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -> ScheduleBounds:
+def bounds(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -> ScheduleBounds:
     """Bounds at packed rates and free moves.
 
     The makespan is at least what the fluid program needs for all jobs, and for those that come later than any moment
@@ -204,8 +206,14 @@ def least_mean_jct(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateM
             add({**time, **{int(y[j, later]): -1.0 for later in range(k, count)}}, -math.inf, 0)
     for t in range(types):
         for k in range(count):
-            add({**{int(w[j, t, k]): float(demand.gpus[j]) for j in range(count)}, int(d[k]): -float(demand.counts[t])},
-                -math.inf, 0)  # fmt: skip
+            add(
+                {
+                    **{int(w[j, t, k]): float(demand.gpus[j]) for j in range(count)},
+                    int(d[k]): -float(demand.counts[t]),
+                },
+                -math.inf,
+                0,
+            )
     cost = np.zeros(size)
     cost[d] = np.arange(count, 0, -1)
     whole = np.zeros(size)
@@ -215,5 +223,5 @@ def least_mean_jct(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateM
     for j, t in zip(*np.nonzero(demand.rates <= 0), strict=True):
         top[w[j, t]] = 0.0
     found = milp(cost, constraints=LinearConstraint(np.array(rows), lower, upper), integrality=whole,
-                 bounds=Bounds(np.zeros(size), top))  # fmt: skip
-    return float(found.fun) * unit / count
+                 bounds=Bounds(np.zeros(size), top), options={"time_limit": _SECONDS})  # fmt: skip
+    return float(found.mip_dual_bound * unit / count)  # which holds also if time ran out

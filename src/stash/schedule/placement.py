@@ -38,7 +38,7 @@ class FreeGpus:
             for number in nodes[size]:
                 part = min(size, missing)
                 if part < size and (better := self._exact(kind, part, size)) is not None:
-                    number = better  # noqa: PLW2901: the rest goes where it leaves least behind
+                    number = better  # noqa: PLW2901  # the rest goes where it leaves least behind
                 found.append((number, part))
                 missing -= part
                 if not missing:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from stash.core.errors import UserError
-from stash.schedule.records import HOUR, Floats, Integers, JobDemand, ShareAllocation
+from stash.schedule.records import HOUR, Floats, JobDemand, ShareAllocation, WholeNumbers
 
 QUEUE_LIMITS = (1.0 * HOUR, 10.0 * HOUR)
 """GPU-seconds after which a job falls into the next queue of ``las-queues``."""
@@ -102,7 +102,7 @@ def allox(demand: JobDemand) -> ShareAllocation:
     return ShareAllocation(x, float("nan"))
 
 
-def _holding(demand: JobDemand) -> tuple[Floats, Integers]:
+def _holding(demand: JobDemand) -> tuple[Floats, WholeNumbers]:
     """What is running keeps its type: x, and the GPUs that are left."""
     x, free = np.zeros(demand.rates.shape), demand.counts.copy()
     for job in np.flatnonzero(demand.running >= 0):
@@ -110,12 +110,12 @@ def _holding(demand: JobDemand) -> tuple[Floats, Integers]:
     return x, free
 
 
-def _take(x: Floats, free: Integers, demand: JobDemand, job: int, kind: int) -> None:
+def _take(x: Floats, free: WholeNumbers, demand: JobDemand, job: int, kind: int) -> None:
     x[job, kind] = 1.0
     free[kind] -= demand.gpus[job]
 
 
-def _greedy(x: Floats, free: Integers, demand: JobDemand, order: Iterable[int], backfill: bool) -> None:
+def _greedy(x: Floats, free: WholeNumbers, demand: JobDemand, order: Iterable[int], backfill: bool) -> None:
     """Each job in turn on its fastest type with enough free GPUs."""
     gpus, rates = demand.gpus, demand.rates
     smallest = int(gpus.min()) if len(gpus) else 0

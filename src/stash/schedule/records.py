@@ -1,7 +1,7 @@
 """What scheduling speaks of: jobs, a cluster of typed GPUs, and the state of the jobs that are in it.
 
-Plain frozen values and the arrays that policies compute on. Knows neither files nor policies. Time is in seconds since
-the first job's submission unless a name says otherwise, rates are in steps per second, money is in dollars.
+Plain frozen values and the arrays that policies compute on. Knows neither files nor policies. Time is in seconds
+since the first job's submission unless a name says otherwise, rates are in steps per second, money is in dollars.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+WholeNumbers = NDArray[np.int64]
 HOUR = 3600.0
 YEAR_HOURS = 8760.0
 
@@ -78,7 +78,7 @@ class LabCluster:
         return tuple(dict.fromkeys(node.gpu for node in self.nodes))
 
     @cached_property
-    def counts(self) -> Integers:
+    def counts(self) -> WholeNumbers:
         """GPUs of each type."""
         return np.array([sum(node.gpus for node in self.nodes if node.gpu == kind) for kind in self.types])
 
@@ -115,16 +115,16 @@ class JobDemand:
     """
 
     rates: Floats
-    gpus: Integers
+    gpus: WholeNumbers
     weight: Floats
     left: Floats
     elapsed: Floats
     """Seconds since its submission."""
-    counts: Integers
+    counts: WholeNumbers
     """GPUs of each type."""
     isolated: Floats
     """Seconds that the work done so far would have taken alone on 1/m of the cluster."""
-    running: Integers
+    running: WholeNumbers
     """The type each job runs on now, −1 where it waits."""
     attained: Floats
     """GPU-seconds received so far."""
@@ -132,7 +132,7 @@ class JobDemand:
     """Seconds from now on; infinite where there is none."""
     costs: Floats
     """Dollars per GPU and hour, by type."""
-    ids: Integers
+    ids: WholeNumbers
     """A number that each job keeps: what a blind policy draws its type by."""
 
     def __len__(self) -> int:
@@ -163,5 +163,5 @@ class ShareAllocation:
     levels: Floats | None = None
     """Of max-min: what each job reached, in multiples of its equal share."""
     binding: tuple[Binding, ...] = ()
-    order: Integers | None = None
+    order: WholeNumbers | None = None
     """Of a queue: its jobs, the next one first."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stash.schedule.records import Floats, Integers
+from stash.schedule.records import Floats, WholeNumbers
 
 
 def priorities(x: Floats, received: Floats, round_seconds: float) -> Floats:
@@ -36,7 +36,7 @@ def ordered(priority: Floats, allowed: Floats | None, tie: Floats, types: Sequen
     return [int(each) for each in order]
 
 
-def chosen(order: Sequence[int], gpus: Integers, counts: Sequence[int]) -> dict[int, int]:
+def chosen(order: Sequence[int], gpus: WholeNumbers, counts: Sequence[int]) -> dict[int, int]:
     """The type of each job that runs: entries in turn, one type a job, while the gang fits what is left."""
     types, left = len(counts), [int(each) for each in counts]
     sizes = [int(each) for each in gpus]

@@ -191,10 +191,11 @@ def cheapest_sum(demand: JobDemand) -> ShareAllocation:
 
 
 def relaxation(demand: JobDemand) -> float:
-    """The least factor by which the time to all deadlines has to be stretched for shares that keep them; 1 if none."""
+    """The least factor by which the time to all deadlines has to be stretched so that shares keep them; 1 if none."""
     with np.errstate(divide="ignore"):
-        needs = np.where(np.isfinite(demand.deadline) & (demand.deadline > 0),
-                         demand.left / demand.best / demand.deadline, 0.0)  # fmt: skip
+        needs = np.where(
+            np.isfinite(demand.deadline) & (demand.deadline > 0), demand.left / demand.best / demand.deadline, 0.0
+        )
     if not (needs > 0).any():
         return 1.0
     groups = merged(demand, needs)
