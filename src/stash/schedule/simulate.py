@@ -313,9 +313,8 @@ class _Run(RunState):
         """From event to event: arrivals, finishes, rounds, failures."""
         length, next_round = self.settings.round_seconds, 0.0
         while self.active or self.next_arrival < len(self.arrivals):
-            if not self.active:
-                next_round = math.ceil(self.arrival_time() / length - 1e-9) * length
-                next_round = min(next_round, self.arrival_time()) if not self.active else next_round
+            if not self.active:  # an empty cluster decides as soon as a job comes
+                next_round = self.arrival_time()
             times = (self.finish_time(), self.arrival_time(), next_round, self.failure_time())
             self.advance(max(min(times), self.now))
             self.end_finished()
