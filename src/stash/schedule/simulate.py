@@ -50,16 +50,10 @@ class _Run(RunState):
         if self.policy.name.startswith("ftf"):
             self.isolated[jobs] += np.maximum(self.isolated_left[jobs] - left, 0.0) / self.isolated_rate[jobs]
             self.isolated_left[jobs] = left
-        counts = self.cluster.counts
-        if self.down:
-            counts = counts.copy()
-            for _, _, place in self.down:
-                for node, gpus in place:
-                    counts[self.free.kind_of[node]] -= gpus
         running = self.kind[jobs]
         current = np.where(running >= 0, self.now - self.began[jobs], 0.0) * self.gpus[jobs]
         found = JobDemand(
-            self.packed[jobs], self.gpus[jobs], self.weight[jobs], left, self.now - self.submit[jobs], counts,
+            self.packed[jobs], self.gpus[jobs], self.weight[jobs], left, self.now - self.submit[jobs], self.cluster.counts,
             self.isolated[jobs], running, self.served[jobs].sum(axis=1) + current,
             self.deadline[jobs] - self.now, self.cluster.cost_per_gpu(), jobs,
         )  # fmt: skip
@@ -127,7 +121,7 @@ class _Run(RunState):
         for job in sorted(starting, key=lambda each: -self.gpus[each]):
             self.settle_in(job, types[job])
         if not self.settings.whole_rounds:
-            if self.settings.spreading:
+            if self.settings.spreading and self.policy.preempts:
                 self.consolidate(jobs)
             self.fill()
 

@@ -58,7 +58,7 @@ def test_cost_by_hand() -> None:
     one = demand([[2, 1]], [1, 1], costs=[4, 1])
     found = shares.cheapest(one)
     assert found.objective == pytest.approx(0.5, rel=1e-6)
-    assert found.x == pytest.approx([[0, 1]])
+    assert found.x == pytest.approx(np.array([[0, 1]]))
     # 1.5 steps within a second: half of the time on each; 0.75 of a second's work for $2.50.
     kept = shares.cheapest(replace(one, left=np.array([1.5]), deadline=np.array([1.0])))
     assert kept.x == pytest.approx(np.array([[0.5, 0.5]]), abs=1e-6)
