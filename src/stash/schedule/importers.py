@@ -11,7 +11,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -211,21 +211,11 @@ FORMATS: Mapping[str, Callable[[str, Path], Iterator[Submission | str]]] = {
 }  # fmt: skip
 
 
-def _same(model_counts: Mapping[tuple[str, int], int], gpus: int, draw: np.random.Generator) -> str | None:
-    """Any model that the matrix has with as many GPUs, all alike."""
-    models = [model for (model, size) in model_counts if size == gpus]
-    return models[int(draw.integers(len(models)))] if models else None
-
-
-def _lightest(model_counts: Mapping[tuple[str, int], int], gpus: int, draw: np.random.Generator) -> str | None:
-    models = [model for (model, size) in model_counts if size == gpus]
-    return models[0] if models else None
-
-
-MODEL_RULES: Mapping[str, Callable[[Mapping[tuple[str, int], int], int, np.random.Generator], str | None]] = {
-    "uniform": _same, "first": _lightest,
-}  # fmt: skip
-"""How a job without a model gets one: drawn among all of its size, or the matrix's first of its size."""
+MODEL_RULES: Mapping[str, Callable[[Sequence[str], np.random.Generator], str]] = {
+    "uniform": lambda models, draw: models[int(draw.integers(len(models)))],
+    "first": lambda models, draw: models[0],
+}
+"""How a job without a model gets one of those that run on as many GPUs: drawn, all alike, or the matrix's first."""
 
 
 def read_trace(
@@ -242,11 +232,10 @@ def read_trace(
             left_out[each] = left_out.get(each, 0) + 1
         else:
             found.append(each)
-    counts = dict.fromkeys(matrix.models, 1)
     jobs: list[QueuedJob] = []
     for one in sorted(found, key=lambda each: each.submit):
         try:
-            jobs.append(_as_job(one, matrix, counts, duration_on, rule, draw))
+            jobs.append(_as_job(one, matrix, duration_on, rule, draw))
         except _Skipped as why:
             left_out[str(why)] = left_out.get(str(why), 0) + 1
     if not jobs:
@@ -256,21 +245,27 @@ def read_trace(
 
 
 def _as_job(
-    one: Submission, matrix: RateMatrix, counts: Mapping[tuple[str, int], int], duration_on: str | None, rule: str,
-    draw: np.random.Generator,
-) -> QueuedJob:  # fmt: skip
-    model = one.model or MODEL_RULES[rule](counts, one.gpus, draw)
+    one: Submission, matrix: RateMatrix, duration_on: str | None, rule: str, draw: np.random.Generator
+) -> QueuedJob:
+    kinds = [kind for kind in (one.gpu, duration_on) if kind is not None]
+
+    def rate(model: str) -> float:
+        known = [matrix.rates.get((model, one.gpus, kind, PACKED)) for kind in kinds]
+        return next((each.value for each in known if each is not None and each.value > 0), 0.0)
+
+    model = one.model
     if model is None:
-        raise _Skipped(f"with {one.gpus} GPUs, of which the matrix has no model")
+        models = [model for model, size in matrix.models if size == one.gpus and rate(model) > 0]
+        if not models:
+            raise _Skipped(
+                f"with {one.gpus} GPUs, of which the matrix has no model on {' or '.join(kinds) or 'any type'}"
+            )
+        model = MODEL_RULES[rule](models, draw)
     steps = one.steps
     if steps is None:
-        kinds = [kind for kind in (one.gpu, duration_on) if kind is not None]
-        rates = [matrix.rates.get((model, one.gpus, kind, PACKED)) for kind in kinds]
-        rate = next((each for each in rates if each is not None and each.value > 0), None)
-        if rate is None or one.seconds is None or one.seconds <= 0:
-            where = " or ".join(kinds) or "a type that the trace names"
-            raise _Skipped(f"that ran no time, or on {where} without a rate")
-        steps = one.seconds * rate.value
+        if one.seconds is None or one.seconds <= 0 or not rate(model):
+            raise _Skipped("that ran no time, or where no rate is known")
+        steps = one.seconds * rate(model)
     if steps <= 0:
         raise _Skipped("without steps")
     return QueuedJob(one.name, model, one.gpus, steps, one.submit, one.user, one.weight)

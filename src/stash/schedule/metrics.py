@@ -26,7 +26,7 @@ from stash.schedule.shares import makespan
 
 MOST_EXACT = 12
 """Jobs up to which the least Σ JCT is computed."""
-_SECONDS = 10.0
+_SECONDS = 5.0
 """Of the search for it, after which its bound so far is returned."""
 _SUFFIXES = 12
 """Arrivals from which a bound of the makespan is tried."""
