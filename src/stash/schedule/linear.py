@@ -153,6 +153,10 @@ class ShareProgram:
         """Of an added row."""
         self._solver.changeCoeff(self._rows + row, column, value)
 
+    def set_upper(self, column: int, value: float) -> None:
+        """Of a variable."""
+        self._solver.changeColBounds(column, 0.0, value)
+
     def set_lower(self, row: int, value: float) -> None:
         """Of an added row."""
         self._solver.changeRowBounds(self._rows + row, value, _INFINITY)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from stash.schedule.linear import Groups, Infeasible, ShareProgram, Solved, merged
-from stash.schedule.records import Binding, Floats, JobDemand, ShareAllocation
+from stash.schedule.records import Binding, Floats, JobDemand, ShareAllocation, WholeNumbers
 
 PRECISION = 1e-6
 """Of ρ, relative."""
@@ -36,35 +36,82 @@ def isolated_rates(demand: JobDemand, jobs: int | None = None) -> Floats:
 def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
     """Least attained service, weighted: max z with s_j·thr_j(x) ≥ z·w_j·thr_j(x_eq).
 
-    ``fill``: water-filling to the lexicographic optimum. Of every optimum the jobs with a dual value are at z in all
-    of them, so they are held there and the others raised; without it, whichever optimum HiGHS ends at, as Gavel's.
+    ``fill``: water-filling to the lexicographic optimum (``_Filling``); without it, whichever optimum HiGHS ends at,
+    as in Gavel's code.
     """
     scale = demand.gpus / (demand.weight * equal_rates(demand))
     groups = merged(demand, demand.weight)
-    program, active = ShareProgram(demand, groups), np.ones(groups.size, dtype=bool)
-    of_group = scale[groups.first]
-    program.add_throughputs(of_group, -np.ones(groups.size), np.zeros(groups.size))
-    objective = np.zeros(program.columns)
-    objective[program.column(0)] = 1.0
-    program.set_objective(objective)
-    first = solved = program.solve()
-    ceiling = of_group * demand.rates[groups.first].max(axis=1)
-    while fill:
-        z = float(solved.extra[0])
-        held = active & ((solved.row_prices[: groups.size] > _PRICED) | (ceiling <= z * (1 + 1e-9)))
-        active &= ~held
-        if not held.any() or not active.any():
-            break
-        for row in np.flatnonzero(held):
-            program.set_coefficient(int(row), program.column(0), 0.0)
-            program.set_lower(int(row), z * (1 - 1e-9))
-        try:
-            solved = program.solve()
-        except Infeasible:  # by less than HiGHS's own tolerance: what was found stands
-            break
+    filling = _Filling(demand, groups, scale[groups.first])
+    first = filling.solve()
+    solved = filling.filled(first) if fill else first
     x = solved.x[groups.member]
     levels = scale * (demand.rates * x).sum(axis=1)
     return _allocation(demand, groups, first, x, float(first.extra[0]), levels)
+
+
+class _Filling:
+    """Levels raised together until each group is held: by its ceiling, all of its time on its fastest type, or by GPUs.
+
+    The groups whose ceilings are lowest reach them first, so how many of them do is found by bisection: with k of them
+    held there, the others reach a z that is at least the k-th ceiling or not. What GPUs hold at z has a dual value in
+    every optimum, so it is held there and the others go on.
+    """
+
+    def __init__(self, demand: JobDemand, groups: Groups, scale: Floats) -> None:
+        self.program = ShareProgram(demand, groups)
+        self.program.add_throughputs(scale, -np.ones(groups.size), np.zeros(groups.size))
+        objective = np.zeros(self.program.columns)
+        objective[self.program.column(0)] = 1.0
+        self.program.set_objective(objective)
+        self.ceiling = scale * demand.rates[groups.first].max(axis=1)
+        self.held = np.full(groups.size, np.nan)
+        """The level of each group in the program as it is; NaN where it rises with z."""
+
+    def solve(self) -> Solved:
+        return self.program.solve()
+
+    def hold(self, levels: Floats) -> None:
+        """Change rows to these levels, NaN for z."""
+        column = self.program.column(0)
+        for row in np.flatnonzero(~((levels == self.held) | (np.isnan(levels) & np.isnan(self.held)))):
+            rises = bool(np.isnan(levels[row]))
+            self.program.set_coefficient(int(row), column, -1.0 if rises else 0.0)
+            self.program.set_lower(int(row), 0.0 if rises else float(levels[row]) * (1 - 1e-9))
+        self.held = levels.copy()
+
+    def filled(self, solved: Solved) -> Solved:
+        """The lexicographic optimum, from the solution for z alone."""
+        fixed = self.held.copy()
+        self.program.set_upper(self.program.column(0), float(self.ceiling.max()))
+        while True:
+            rising = np.flatnonzero(np.isnan(fixed))
+            rising = rising[np.argsort(self.ceiling[rising], kind="stable")]
+            low, high, best = 0, len(rising), solved
+            while low < high:
+                middle = (low + high + 1) // 2
+                one = self.at_ceilings(fixed, rising[:middle])
+                if one is not None and float(one.extra[0]) >= self.ceiling[rising[middle - 1]] * (1 - 1e-9):
+                    low, best = middle, one
+                else:
+                    high = middle - 1
+            solved = self.at_ceilings(fixed, rising[:low]) or best
+            z = float(solved.extra[0])
+            fixed[rising[:low]] = self.ceiling[rising[:low]]
+            rest = rising[low:]
+            stuck = rest[(solved.row_prices[rest] > _PRICED) | (self.ceiling[rest] <= z * (1 + 1e-9))]
+            fixed[stuck] = z
+            if not len(stuck) or len(stuck) == len(rest):
+                return solved
+
+    def at_ceilings(self, fixed: Floats, some: WholeNumbers) -> Solved | None:
+        """With these at their ceilings; ``None`` where they cannot all be."""
+        levels = fixed.copy()
+        levels[some] = self.ceiling[some]
+        self.hold(levels)
+        try:
+            return self.solve()
+        except Infeasible:
+            return None
 
 
 def blind(demand: JobDemand, allocation: ShareAllocation) -> ShareAllocation:

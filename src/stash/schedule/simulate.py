@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -108,6 +108,9 @@ class _Run(RunState):
             return
         if self.policy.rule is None:
             self.by_prices(jobs)
+            return
+        if not self.policy.preempts and not self.settings.whole_rounds and self.allocated_at >= 0:
+            self.fill()  # what runs goes on, so there is nothing else to decide
             return
         self.tick(jobs)
         due = self.now - self.allocated_at >= self.settle * (1 - 1e-9) or self.allocated_at <= 0
@@ -235,7 +238,9 @@ class _Run(RunState):
 
     def fill_queue(self) -> None:
         """The queue's next jobs, each on the type that its policy would take."""
-        for job in [each for each in self.queue if each in self.waiting]:
+        # Without preemption those that wait are in the order in which they came.
+        queue = [each for each in self.queue if each in self.waiting] if self.policy.preempts else self.in_turn()
+        for job in queue:
             free = np.array(self.free.left)
             possible = (free >= self.gpus[job]) & (self.packed[job] > 0)
             if possible.any():
@@ -252,6 +257,13 @@ class _Run(RunState):
                 continue
             if not self.policy.backfills:
                 break
+
+    def in_turn(self) -> Iterator[int]:
+        """The first that waits, as long as that is another one each time."""
+        last = -1
+        while self.waiting and (first := next(iter(self.waiting))) != last:
+            last = first
+            yield first
 
     def by_prices(self, jobs: WholeNumbers) -> None:
         """Hadar's round: places by payoff."""
@@ -288,7 +300,8 @@ class _Run(RunState):
                 break
             self.next_arrival += 1
             self.enter(job)
-            self.queue.append(job)
+            if self.policy.preempts:
+                self.queue.append(job)
             if self.policy.fills and not self.settings.whole_rounds:
                 for kind in np.argsort(-self.packed[job], kind="stable"):
                     if self.packed[job, kind] > 0:
