@@ -52,7 +52,9 @@ def test_allox_has_the_least_mean_completion_time() -> None:
             parts = (order[:split], 0), (order[split:], 1)
             return float(sum(np.cumsum(seconds[list(jobs), kind]).sum() for jobs, kind in parts))
 
-        ways = [(total(order, split), order, split) for order in itertools.permutations(range(4)) for split in range(5)]
+        ways = [
+            (total(order, split), order, split) for order in itertools.permutations(range(4)) for split in range(5)
+        ]
         best = min(way[0] for way in ways)
         firsts = {(order[0] if split else None, order[split] if split < 4 else None)
                   for cost, order, split in ways if cost <= best + 1e-9}  # fmt: skip

@@ -90,7 +90,7 @@ def test_economics_says_who_stays(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "economics", "few.csv", *LAB, "--cloud", "p3.2xlarge", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found["staying"]) | set(found["left"]) == {"ada", "ben", "eva", "kim"}
-    assert 0 < found["break_even_utilisation"]
+    assert found["break_even_utilisation"] > 0
     assert run(monkeypatch, "economics", "few.csv", *LAB, "--cloud", "p3.2xlarge") == 0
     assert "Is lab worth it?" in capsys.readouterr().out
 
@@ -191,7 +191,10 @@ def test_kueue_gets_a_flavor_for_each_type_and_the_quotas() -> None:
     kinds = [each["kind"] for each in every]
     assert kinds == [*["ResourceFlavor"] * 2, "ClusterQueue", "LocalQueue", *["WorkloadPriorityClass"] * 2]
     flavors = every[2]["spec"]["resourceGroups"][0]["flavors"]
-    assert [(each["name"], each["resources"][0]["nominalQuota"]) for each in flavors] == [("fast", "2"), ("slow", "4")]
+    assert [(each["name"], each["resources"][0]["nominalQuota"]) for each in flavors] == [
+        ("fast", "2"),
+        ("slow", "4"),
+    ]
     assert [each["metadata"]["name"] for each in every[-2:]] == ["stash-one-job", "stash-two"]
     assert every[-2]["value"] > every[-1]["value"]
 

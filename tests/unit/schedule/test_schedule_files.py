@@ -136,7 +136,7 @@ SYNERGY = {
     "res50": (1.15, {1: 0.4, 2: 0.74, 3: 1.0, 4: 1.15, 24: 1.15}),
     "alexnet": (2.94, {1: 0.3, 2: 0.66, 3: 1.0, 4: 1.25, 5: 1.53, 6: 1.75, 12: 2.94, 24: 2.94}),
 }
-"""Relative throughput by cores per GPU, and its most: V100, 250 GB per GPU (Synergy, OSDI 2022, msr-fiddle/synergy)."""
+"""Relative throughput by cores per GPU, and its most: V100, 250 GB per GPU (Synergy, OSDI 2022)."""
 
 
 def test_cores_hold_a_rate_down_as_synergy_measured() -> None:
@@ -162,16 +162,26 @@ def test_gavels_two_layouts(tmp_path: Path) -> None:
         (one,) = read_trace(tmp_path / "t.trace", "gavel", RATES).jobs
         assert (one.model, one.steps, one.submit, one.gpus, one.weight) == ("m", 500, 60, 1, weight)
     (tmp_path / "t.trace").write_text("a\tb\n")
-    with pytest.raises(UserError, match="t.trace:1: 2 columns; Gavel's traces have seven or ten"):
+    with pytest.raises(UserError, match=r"t\.trace:1: 2 columns; Gavel's traces have seven or ten"):
         read_trace(tmp_path / "t.trace", "gavel", RATES)
 
 
 PHILLY = [
-    {"jobid": "a1", "vc": "x", "submitted_time": "2017-10-07 01:00:00 PST", "attempts": [
-        {"start_time": "2017-10-07 01:00:10", "end_time": "2017-10-07 01:01:50", "detail": [{"ip": "m1", "gpus": ["gpu0"]}]},
-        {"start_time": "2017-10-07 02:00:00", "end_time": "None", "detail": [{"ip": "m1", "gpus": ["gpu0"]}]}]},
+    {
+        "jobid": "a1",
+        "vc": "x",
+        "submitted_time": "2017-10-07 01:00:00 PST",
+        "attempts": [
+            {
+                "start_time": "2017-10-07 01:00:10",
+                "end_time": "2017-10-07 01:01:50",
+                "detail": [{"ip": "m1", "gpus": ["gpu0"]}],
+            },
+            {"start_time": "2017-10-07 02:00:00", "end_time": "None", "detail": [{"ip": "m1", "gpus": ["gpu0"]}]},
+        ],
+    },
     {"jobid": "a2", "vc": "x", "submitted_time": "2017-10-07 01:00:00", "attempts": []},
-]  # fmt: skip
+]
 TRACES = {
     "alibaba-2020": ("j1,worker,4,Terminated,100,300,600,29,100,V\nj2,worker,1,Failed,1,2,1,1,100,V\n", 4, 200.0),
     "alibaba-2023": (
@@ -209,7 +219,9 @@ def test_traces_of_others_by_their_published_schema(tmp_path: Path, kind: str) -
 def test_models_are_drawn_by_a_seeded_rule(tmp_path: Path) -> None:
     rates = matrix({("a", 1, "V"): 1.0, ("b", 1, "V"): 1.0})
     (tmp_path / "t").write_text("".join(f"j{n},w,1,Terminated,{n},{n + 9},1,1,100,V\n" for n in range(40)))
-    drawn = [[job.model for job in read_trace(tmp_path / "t", "alibaba-2020", rates, seed=seed).jobs] for seed in (1, 1, 2)]
+    drawn = [
+        [job.model for job in read_trace(tmp_path / "t", "alibaba-2020", rates, seed=seed).jobs] for seed in (1, 1, 2)
+    ]
     assert drawn[0] == drawn[1] != drawn[2]
     assert 8 < drawn[0].count("a") < 32
     assert {job.model for job in read_trace(tmp_path / "t", "alibaba-2020", rates, rule="first").jobs} == {"a"}

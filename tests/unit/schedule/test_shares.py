@@ -1,4 +1,4 @@
-"""Shares of time: programs solved by hand, against an independent formulation, and what has to hold of all of them."""
+"""Shares of time: programs solved by hand, against another formulation, and what has to hold of all of them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ def queues(draw: st.DrawFn) -> JobDemand:
 
 
 def fits(here: JobDemand, x: np.ndarray) -> bool:
-    return bool((x.sum(axis=1) <= 1 + 1e-6).all() and (x.T @ here.gpus <= here.counts + 1e-5).all() and (x >= 0).all())
+    return bool(
+        (x.sum(axis=1) <= 1 + 1e-6).all() and (x.T @ here.gpus <= here.counts + 1e-5).all() and (x >= 0).all()
+    )
 
 
 @settings(max_examples=25, deadline=None)

@@ -95,8 +95,15 @@ def loads(draw: st.DrawFn) -> list[tuple[float, int, float, str]]:
 
 
 @settings(max_examples=4, deadline=None)
-@given(loads(), st.sampled_from([RunSettings(), RunSettings.gavel(), RunSettings(node_mtbf=40_000.0, repair_seconds=900.0, seed=5)]))
-def test_gpu_seconds_are_conserved_and_all_work_is_done(load: list[tuple[float, int, float, str]], how: RunSettings) -> None:
+@given(
+    loads(),
+    st.sampled_from(
+        [RunSettings(), RunSettings.gavel(), RunSettings(node_mtbf=40_000.0, repair_seconds=900.0, seed=5)]
+    ),
+)
+def test_gpu_seconds_are_conserved_and_all_work_is_done(
+    load: list[tuple[float, int, float, str]], how: RunSettings
+) -> None:
     machines = cluster(V=(4, 2), K=(2, 2, 1))
     sizes = {("a", gpus, kind): gpus * speed for gpus in (1, 2, 4) for kind, speed in (("V", 2.0), ("K", 0.7))}
     sizes |= {("b", gpus, kind): gpus * speed for gpus in (1, 2, 4) for kind, speed in (("V", 1.0), ("K", 0.9))}
@@ -153,7 +160,7 @@ def test_a_job_without_a_rate_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_gavels_own_simulator_is_met_on_its_traces(trace: str, policy: str, published: float, within: float) -> None:
-    """What its simulator printed at commit c4fa400, mean JCT or makespan in hours; blind ones are means of three runs."""
+    """What its simulator printed at c4fa400, mean JCT or makespan in hours; blind ones are means of three runs."""
     jobs, lab, rates = example(trace)
     seeds = range(3) if policy.endswith("blind") else range(1)
     runs = [simulate(jobs, lab, rates, POLICIES[policy], RunSettings.gavel(seed)) for seed in seeds]
