@@ -20,7 +20,7 @@ def demand(
     rates: Sequence[Sequence[float]], counts: Sequence[int], left: Sequence[float] | None = None,
     gpus: Sequence[int] | None = None, **arrays: Sequence[float],
 ) -> JobDemand:  # fmt: skip
-    """Jobs with these rates that just came; one GPU and one step each unless said."""
+    """Jobs with these rates that just came; one GPU and one step each unless lines."""
     size = len(rates)
 
     def array(name: str, otherwise: float) -> np.ndarray:

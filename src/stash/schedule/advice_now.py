@@ -52,7 +52,7 @@ class JobAdvice:
 
 
 @dataclass(frozen=True)
-class Advice:
+class ScheduleAdvice:
     """All jobs, those that run first."""
 
     policy: str
@@ -64,7 +64,7 @@ class Advice:
     excluded: tuple[tuple[str, str], ...]
 
 
-class Request(Protocol):
+class ManagerRequest(Protocol):
     """What a cluster manager is asked for one job."""
 
     @property
@@ -79,7 +79,7 @@ class Request(Protocol):
 def advice(
     jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, name: str,
     excluded: tuple[tuple[str, str], ...] = (),
-) -> Advice:  # fmt: skip
+) -> ScheduleAdvice:  # fmt: skip
     """What the policy would run now, all jobs taken as there."""
     now = max(job.submit for job in jobs)
     demand = demand_of(jobs, cluster, matrix, now)
@@ -104,11 +104,11 @@ def advice(
             if price > _PRICED
         }
     )
-    told = []
+    answers = []
     for at, number in enumerate(demand.ids):
         kind = types.get(at) if at in nodes else None
         place = nodes.get(at, ())
-        told.append(
+        answers.append(
             JobAdvice(
                 jobs[number],
                 "" if kind is None else cluster.types[kind],
@@ -119,12 +119,14 @@ def advice(
                 _why(at, kind, demand, found, cluster, prices, policy),
             )
         )
-    return _sorted(Advice(name, cluster, tuple(told), found.objective, prices, excluded))
+    return _sorted(ScheduleAdvice(name, cluster, tuple(answers), found.objective, prices, excluded))
 
 
-def _sorted(found: Advice) -> Advice:
+def _sorted(found: ScheduleAdvice) -> ScheduleAdvice:
     order = sorted(found.jobs, key=lambda each: (not each.gpu, each.gpu))
-    return Advice(found.policy, found.cluster, tuple(order), found.objective, found.type_prices, found.excluded)
+    return ScheduleAdvice(
+        found.policy, found.cluster, tuple(order), found.objective, found.type_prices, found.excluded
+    )
 
 
 def _chosen_now(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) -> dict[int, int]:
@@ -160,7 +162,7 @@ def _why(
 def _by_prices(
     jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, demand: JobDemand,
     excluded: tuple[tuple[str, str], ...],
-) -> Advice:  # fmt: skip
+) -> ScheduleAdvice:  # fmt: skip
     here = [jobs[number] for number in demand.ids]
     table = RateTable(here, cluster, matrix)
     kind_of = [cluster.types.index(node.gpu) for node in cluster.nodes]
@@ -170,18 +172,18 @@ def _by_prices(
         started=demand.running >= 0, up=[node.gpus for node in cluster.nodes], kind_of=kind_of, down=set(),
     )  # fmt: skip
     found = hadar.place(asked, table)
-    told = []
+    answers = []
     for at, job in enumerate(here):
         place = found.places.get(at, ())
         kinds = dict.fromkeys(cluster.nodes[node].gpu for node, _ in place)
         why = "its payoff is above 0" if place else "no place where its utility is above the price"
-        told.append(
+        answers.append(
             JobAdvice(job, "+".join(kinds), tuple(cluster.nodes[node].name for node, _ in place), math.nan, why)
         )
-    return _sorted(Advice("hadar", cluster, tuple(told), math.nan, {}, excluded))
+    return _sorted(ScheduleAdvice("hadar", cluster, tuple(answers), math.nan, {}, excluded))
 
 
-def advice_page(found: Advice, asked: Sequence[Request] = ()) -> Page:
+def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> Page:
     """Jobs with their change and reason, and the requests."""
     rows = tuple(
         (
@@ -213,7 +215,7 @@ def advice_page(found: Advice, asked: Sequence[Request] = ()) -> Page:
     )  # fmt: skip
 
 
-def advice_document(found: Advice, asked: Sequence[Request] = ()) -> dict[str, Any]:
+def advice_document(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> dict[str, Any]:
     """What ``--json`` prints."""
     return {
         "schema": SCHEMA,

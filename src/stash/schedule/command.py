@@ -199,9 +199,11 @@ class _RunOptions(_QueueOptions):
                                     parsers.one_of(("gavel",)))  # fmt: skip
 
     def check(self) -> None:
-        said = self.given("settle", "restart", "spreading", "failures")
-        if self.assume is not None and said:
-            raise UserError(f"--assume {self.assume} says already what {said[0]} would change; leave one of them out")
+        given = self.given("settle", "restart", "spreading", "failures")
+        if self.assume is not None and given:
+            raise UserError(
+                f"--assume {self.assume} says already what {given[0]} would change; leave one of them out"
+            )
 
     @property
     def settings(self) -> RunSettings:

@@ -22,7 +22,7 @@ from stash.schedule.simulate import simulate
 
 
 @dataclass(frozen=True)
-class Compared:
+class PolicyComparison:
     """Figures of each policy, of one run or several."""
 
     cluster: LabCluster
@@ -54,7 +54,7 @@ def compared(
     runs: int,
     draw_rates: bool,
     assume: str | None = None,
-) -> Compared:
+) -> PolicyComparison:
     """Every policy on the same jobs, with the same seeds; raises UserError for jobs that a policy cannot take."""
     found: dict[str, tuple[ScheduleFigures, ...]] = {}
     first: dict[str, Mapping[str, Mapping[str, float]]] = {}
@@ -68,7 +68,7 @@ def compared(
     models = {job.model for job in read.jobs}
     restarts = [matrix.restart.get(model, RESTART) for model in models] if settings.restarts else [0.0]
     there = [job for job in read.jobs if job.submit <= 0]
-    return Compared(
+    return PolicyComparison(
         cluster=cluster, jobs=len(read.jobs), settings=settings, restart=(min(restarts), max(restarts)), runs=found,
         bounds=bounds(read.jobs, cluster, matrix), first_x=first, excluded=read.excluded,
         relaxed=relaxation(demand_of(there, cluster, matrix)) if there else 1.0, assume=assume, drawn=draw_rates,

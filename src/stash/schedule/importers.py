@@ -29,7 +29,7 @@ _SEE = "docs/schedule.md says what the importers read"
 
 
 @dataclass(frozen=True)
-class Submission:
+class TraceJob:
     """One job of a trace; what it does not say is ``None``."""
 
     name: str
@@ -55,7 +55,7 @@ class _Skipped(Exception):  # noqa: N818  # no error: a line that is no training
     """Why a line is left out."""
 
 
-def gavel(text: str, path: Path) -> Iterator[Submission | str]:
+def gavel(text: str, path: Path) -> Iterator[TraceJob | str]:
     """Tab-separated: ten columns of the last version, or seven of the one before."""
     for number, line in enumerate(text.splitlines(), 1):
         cells = line.split("\t")
@@ -68,13 +68,13 @@ def gavel(text: str, path: Path) -> Iterator[Submission | str]:
         else:
             model, steps, submit, gpus, weight = cells[0], cells[4], cells[5], cells[6], "1"
         where = f"{path}:{number}"
-        yield Submission(
+        yield TraceJob(
             f"job-{number - 1:05d}", "everyone", _number(submit, where), int(_number(gpus, where)), model=model,
             steps=_number(steps, where), weight=_number(weight, where),
         )  # fmt: skip
 
 
-def alibaba_2020(text: str, path: Path) -> Iterator[Submission | str]:
+def alibaba_2020(text: str, path: Path) -> Iterator[TraceJob | str]:
     """``pai_task_table.csv`` of cluster-trace-gpu-v2020: no head; plan_gpu is a percentage of one GPU.
 
     Columns: job_name, task_name, inst_num, status, start_time, end_time, plan_cpu, plan_mem, plan_gpu, gpu_type. The
@@ -94,7 +94,7 @@ def alibaba_2020(text: str, path: Path) -> Iterator[Submission | str]:
         else:
             where = f"{path}:{number}"
             begin, gpus = _number(start, where), _number(percent, where) / 100 * _number(instances, where)
-            yield Submission(
+            yield TraceJob(
                 f"{name}/{task}",
                 "everyone",
                 begin,
@@ -104,7 +104,7 @@ def alibaba_2020(text: str, path: Path) -> Iterator[Submission | str]:
             )
 
 
-def alibaba_2023(text: str, path: Path) -> Iterator[Submission | str]:
+def alibaba_2023(text: str, path: Path) -> Iterator[TraceJob | str]:
     """``openb_pod_list*.csv`` of cluster-trace-gpu-v2023: num_gpu, gpu_spec, creation_time, deletion_time, …"""
     for number, row in enumerate(_table(text, path, ("name", "num_gpu", "creation_time", "deletion_time")), 2):
         where = f"{path}:{number}"
@@ -116,7 +116,7 @@ def alibaba_2023(text: str, path: Path) -> Iterator[Submission | str]:
             yield "missing times"
         else:
             kinds = (row.get("gpu_spec") or "").split("|")
-            yield Submission(
+            yield TraceJob(
                 row["name"],
                 row.get("qos") or "everyone",
                 _number(row["creation_time"], where),
@@ -126,7 +126,7 @@ def alibaba_2023(text: str, path: Path) -> Iterator[Submission | str]:
             )
 
 
-def philly(text: str, path: Path) -> Iterator[Submission | str]:
+def philly(text: str, path: Path) -> Iterator[TraceJob | str]:
     """``cluster_job_log`` of philly-traces: JSON, attempts with times and machines; the work is all attempts'."""
     try:
         found: Any = json.loads(text)
@@ -151,12 +151,12 @@ def philly(text: str, path: Path) -> Iterator[Submission | str]:
         elif not gpus:
             yield "no GPUs"
         else:
-            yield Submission(
+            yield TraceJob(
                 str(job["jobid"]), str(job.get("vc") or job.get("user") or "everyone"), submit, gpus, seconds
             )
 
 
-def helios(text: str, path: Path) -> Iterator[Submission | str]:
+def helios(text: str, path: Path) -> Iterator[TraceJob | str]:
     """``cluster_log.csv`` of HeliosData: job_id, user, vc, gpu_num, submit_time, start_time, end_time, duration, …"""
     for number, row in enumerate(_table(text, path, ("job_id", "gpu_num", "submit_time", "duration")), 2):
         where = f"{path}:{number}"
@@ -167,14 +167,14 @@ def helios(text: str, path: Path) -> Iterator[Submission | str]:
         elif submit is None or not row["duration"] or _number(row["duration"], where) <= 0:
             yield "missing times"
         else:
-            yield Submission(row["job_id"], row.get("vc") or row.get("user") or "everyone", submit, int(gpus),
+            yield TraceJob(row["job_id"], row.get("vc") or row.get("user") or "everyone", submit, int(gpus),
                              _number(row["duration"], where))  # fmt: skip
 
 
 _TRES = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
 
 
-def sacct(text: str, path: Path) -> Iterator[Submission | str]:
+def sacct(text: str, path: Path) -> Iterator[TraceJob | str]:
     """``sacct -P --format=JobID,User,Submit,ElapsedRaw,AllocTRES`` (or Elapsed, ReqTRES), without steps of jobs."""
     needed = ("JobID", "User", "Submit")
     for number, row in enumerate(_table(text, path, needed, "|"), 2):
@@ -191,7 +191,7 @@ def sacct(text: str, path: Path) -> Iterator[Submission | str]:
             yield "missing times"
         else:
             kind = typed[0][0] if typed else None
-            yield Submission(row["JobID"], row["User"] or "everyone", submit, gpus, seconds, kind)
+            yield TraceJob(row["JobID"], row["User"] or "everyone", submit, gpus, seconds, kind)
 
 
 def _elapsed(row: Mapping[str, str], where: str) -> float | None:
@@ -205,7 +205,7 @@ def _elapsed(row: Mapping[str, str], where: str) -> float | None:
     return ((days * 24.0 + hours) * 60 + minutes) * 60 + seconds
 
 
-FORMATS: Mapping[str, Callable[[str, Path], Iterator[Submission | str]]] = {
+FORMATS: Mapping[str, Callable[[str, Path], Iterator[TraceJob | str]]] = {
     "gavel": gavel, "alibaba-2020": alibaba_2020, "alibaba-2023": alibaba_2023, "philly": philly, "helios": helios,
     "sacct": sacct,
 }  # fmt: skip
@@ -226,7 +226,7 @@ def read_trace(
     Seconds of a trace become steps by the rate of the job's model on the type where it ran, or on ``duration_on``.
     """
     text = text_of(path, "the trace", _SEE, _MAX_BYTES)
-    draw, left_out, found = np.random.default_rng(seed), dict[str, int](), list[Submission]()
+    draw, left_out, found = np.random.default_rng(seed), dict[str, int](), list[TraceJob]()
     for each in FORMATS[kind](text, path):
         if isinstance(each, str):
             left_out[each] = left_out.get(each, 0) + 1
@@ -245,7 +245,7 @@ def read_trace(
 
 
 def _as_job(
-    one: Submission, matrix: RateMatrix, duration_on: str | None, rule: str, draw: np.random.Generator
+    one: TraceJob, matrix: RateMatrix, duration_on: str | None, rule: str, draw: np.random.Generator
 ) -> QueuedJob:
     kinds = [kind for kind in (one.gpu, duration_on) if kind is not None]
 

@@ -1,4 +1,4 @@
-"""Advice as manifests for Kueue: a flavor for each GPU type, the cluster's quotas, and priorities of jobs.
+"""ScheduleAdvice as manifests for Kueue: a flavor for each GPU type, the cluster's quotas, and priorities of jobs.
 
 The objects are those of ``kueue.x-k8s.io/v1beta1``. They are printed and applied by nobody but the reader: `kubectl
 apply -f`. Nodes carry their type as the label that NVIDIA's feature discovery gives them.
@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from stash.schedule.advice_now import Advice
+from stash.schedule.advice_now import ScheduleAdvice
 from stash.schedule.records import LabCluster
 
 API = "kueue.x-k8s.io/v1beta1"
@@ -20,12 +20,12 @@ LABEL = "nvidia.com/gpu.product"
 _LEVELS = 1_000_000
 
 
-def manifests(found: Advice, cluster: LabCluster) -> str:
+def manifests(found: ScheduleAdvice, cluster: LabCluster) -> str:
     """The YAML of all objects."""
     return yaml.safe_dump_all(objects(found, cluster), sort_keys=False, width=120)
 
 
-def objects(found: Advice, cluster: LabCluster) -> list[dict[str, Any]]:
+def objects(found: ScheduleAdvice, cluster: LabCluster) -> list[dict[str, Any]]:
     """Flavors, the queue with its quotas, a local queue for each user, a priority class for each job."""
     name = dns_name(cluster.name)
     flavors = [_object("ResourceFlavor", dns_name(kind), {"nodeLabels": {LABEL: kind}}) for kind in cluster.types]

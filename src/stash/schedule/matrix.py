@@ -46,7 +46,7 @@ class RateMatrix:
     """Steps of one GPU's batch that one core prepares per second, by model."""
 
     def rate(self, model: str, gpus: int, kind: str, nodes: int) -> StepRate | None:
-        """``None`` where nobody knows; of a number of nodes without a row, what any spreading does."""
+        """``None`` where it is unknown; of a number of nodes without a row, what any spreading does."""
         return self.rates.get((model, gpus, kind, nodes)) or (
             self.rates.get((model, gpus, kind, SPREAD)) if nodes > 1 else None
         )

@@ -63,7 +63,7 @@ def _rate(cells: Mapping[str, str], where: str) -> tuple[RateKey, StepRate]:
         raise UserError(f"{where}: gpus: {cells.get('gpus') or 'nothing'} is no whole number of GPUs")
     if value is None:
         raise UserError(
-            f"{where}: steps_per_second: it is missing; leave the line out where nobody knows, 0 says that "
+            f"{where}: steps_per_second: it is missing; leave the line out where it is unknown, 0 says that "
             "it does not run there"
         )
     placement = cells.get("placement", "")

@@ -8,7 +8,7 @@ from typing import Any
 
 from stash.core.intervals import Interval
 from stash.core.units import counted
-from stash.schedule.comparing import Compared
+from stash.schedule.comparing import PolicyComparison
 from stash.schedule.job_policies import POLICIES
 from stash.schedule.matrix import PACKED, SPREAD, RateKey
 from stash.schedule.metrics import ScheduleFigures
@@ -24,7 +24,7 @@ _SHOWN_OUT = 5
 _HEAD = ("JCT", "p99", "queued", "ρ > 1", "worst ρ", "busy", "moves", "spread", "$ per job")
 
 
-def page(found: Compared) -> Page:
+def page(found: PolicyComparison) -> Page:
     """Policies side by side."""
     settings = found.settings
     low, high = found.restart
@@ -64,7 +64,7 @@ def _with_ends(found: Interval, form: Callable[[float], str]) -> str:
     return form(found.value) + ("" if arm is None else f" ± {form(arm)}")
 
 
-def _row(found: Compared, name: str) -> tuple[str, ...]:
+def _row(found: PolicyComparison, name: str) -> tuple[str, ...]:
     def mean(of: Callable[[ScheduleFigures], float]) -> float:
         return found.mean(name, of).value
 
@@ -83,7 +83,7 @@ def _row(found: Compared, name: str) -> tuple[str, ...]:
     )
 
 
-def _lost(found: Compared) -> Grid:
+def _lost(found: PolicyComparison) -> Grid:
     """All GPU-hours until the last job ends, by what became of them: they add up."""
     rows = []
     for name, runs in found.runs.items():
@@ -97,7 +97,7 @@ def _lost(found: Compared) -> Grid:
                 ranks=(0, 1, 2, 3, 4, 5, 6, 8, 7))  # fmt: skip
 
 
-def _verdict(found: Compared) -> str:
+def _verdict(found: PolicyComparison) -> str:
     best = min(found.runs, key=lambda name: found.mean(name, lambda each: each.jct_mean_seconds).value)
     shortest = min(found.runs, key=lambda name: found.mean(name, lambda each: each.makespan_seconds).value)
     jct = found.mean(best, lambda each: each.jct_mean_seconds).value
@@ -111,7 +111,7 @@ def _verdict(found: Compared) -> str:
     )
 
 
-def _bounds(found: Compared) -> list[str]:
+def _bounds(found: PolicyComparison) -> list[str]:
     points = [f"The makespan cannot be below {_hours(found.bounds.makespan_seconds)} h: the fluid linear program."]
     if found.bounds.jct_mean_seconds is not None:
         points.append(
@@ -130,29 +130,29 @@ def _bounds(found: Compared) -> list[str]:
     return points
 
 
-def _warnings(found: Compared) -> list[str]:
-    said = []
+def _warnings(found: PolicyComparison) -> list[str]:
+    lines = []
     load = found.bounds.load
     if load is not None and load > 1:
-        said.append(
+        lines.append(
             f"Overload: jobs bring {load:.2f} times the work that the cluster can do while they come, so the queue "
             f"grows by {found.bounds.growth_per_hour:.2g} jobs an hour; figures depend on how long the trace is."
         )
     if found.relaxed > 1.000001:
-        said.append(
+        lines.append(
             f"Deadlines of the first jobs cannot all be kept: they would have to be {found.relaxed:.2f} times as far."
         )
     for name, why in found.excluded[:_SHOWN_OUT]:
-        said.append(f"{name} was left out: {why}.")
+        lines.append(f"{name} was left out: {why}.")
     if len(found.excluded) > _SHOWN_OUT:
-        said.append(f"{len(found.excluded) - _SHOWN_OUT} more jobs were left out.")
+        lines.append(f"{len(found.excluded) - _SHOWN_OUT} more jobs were left out.")
     unplaced = sum(runs[0].unplaced for runs in found.runs.values())
     if unplaced:
-        said.append(f"{counted(unplaced, 'time')} a gang found no place at a known rate and waited.")
-    return said
+        lines.append(f"{counted(unplaced, 'time')} a gang found no place at a known rate and waited.")
+    return lines
 
 
-def document(found: Compared) -> dict[str, Any]:
+def document(found: PolicyComparison) -> dict[str, Any]:
     """What ``--json`` prints."""
     bound = found.bounds
     return {
@@ -173,7 +173,7 @@ def document(found: Compared) -> dict[str, Any]:
     }
 
 
-def _policy(found: Compared, name: str) -> dict[str, Any]:
+def _policy(found: PolicyComparison, name: str) -> dict[str, Any]:
     runs = found.runs[name]
     one = runs[0]
 

@@ -53,11 +53,11 @@ def rates_of(
             most = min(gpus, sum(node.gpu == kind for node in cluster.nodes))
             for nodes in [each for each in range(few, most + 1) if gpus % each == 0]:
                 key = (model, gpus, kind, nodes if nodes > few else PACKED)
-                told = _cell(base, kind, nodes, gpus // nodes, facts.get(kind))
-                if isinstance(told, str):
-                    unknown.setdefault(key, told)
-                elif told.origin == "measured" or found.get(key, told).origin != "measured":
-                    found[key] = told
+                cell = _cell(base, kind, nodes, gpus // nodes, facts.get(kind))
+                if isinstance(cell, str):
+                    unknown.setdefault(key, cell)
+                elif cell.origin == "measured" or found.get(key, cell).origin != "measured":
+                    found[key] = cell
         if (takes := _restart(base)) is not None:
             restart[model] = takes
     if not found:
@@ -68,7 +68,7 @@ def rates_of(
 
 
 def _cell(base: Base, kind: str, nodes: int, gpus: int, facts: MachineFacts | None) -> StepRate | str:
-    """Steps per second there, or why nobody knows."""
+    """Steps per second there, or why it is unknown."""
     if _ran_there(base, kind) and (base.target.nodes, base.target.devices) == (nodes, gpus):
         step = base.breakdown.step
         return _of_step(step.value, step.low, step.high, "measured")

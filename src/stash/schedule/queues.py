@@ -35,7 +35,7 @@ def fifo(demand: JobDemand, seed: int = 0) -> ShareAllocation:
 
 
 def fifo_aware(demand: JobDemand) -> ShareAllocation:
-    """First come, first served, each on the fastest type with enough free GPUs; all are placed anew each time."""
+    """First come, first served, each on the fastest type with enough free GPUs; all are placed again each time."""
     x, free = np.zeros(demand.rates.shape), demand.counts.copy()
     _greedy(x, free, demand, range(len(demand)), backfill=False)
     return ShareAllocation(x, float("nan"), order=np.arange(len(demand)))

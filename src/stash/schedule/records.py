@@ -55,7 +55,7 @@ class ClusterNode:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a cluster costs in dollars an hour, whether it is used or not; ``None`` where nothing was said."""
+    """What a cluster costs in dollars an hour, whether it is used or not; ``None`` where nothing was lines."""
 
     by_type: Mapping[str, float]
     """Dollars per GPU and hour; types without a price are missing."""
@@ -100,7 +100,7 @@ class LabCluster:
         return used if left <= 0 else 0
 
     def cost_per_gpu(self) -> Floats:
-        """Dollars per GPU and hour by type; one dollar each where nobody said any, NaN where only others were."""
+        """Dollars per GPU and hour by type; one dollar each where none was given, NaN where only others were."""
         known = self.costs.by_type
         if not known:
             return np.ones(len(self.types))

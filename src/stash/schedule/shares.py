@@ -50,11 +50,11 @@ def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
 
 
 class _Filling:
-    """Levels raised together until each group is held: by its ceiling, all of its time on its fastest type, or by GPUs.
+    """Levels raised together until each group is held: by its ceiling, its fastest type all the time, or by GPUs.
 
-    The groups whose ceilings are lowest reach them first, so how many of them do is found by bisection: with k of them
-    held there, the others reach a z that is at least the k-th ceiling or not. What GPUs hold at z has a dual value in
-    every optimum, so it is held there and the others go on.
+    The groups whose ceilings are lowest reach them first, so how many of them do is found by bisection: with k of
+    them held there, the others reach a z that is at least the k-th ceiling or not. What GPUs hold at z has a dual
+    value in every optimum, so it is held there and the others go on.
     """
 
     def __init__(self, demand: JobDemand, groups: Groups, scale: Floats) -> None:

@@ -53,16 +53,25 @@ class _Run(RunState):
         running = self.kind[jobs]
         current = np.where(running >= 0, self.now - self.began[jobs], 0.0) * self.gpus[jobs]
         found = JobDemand(
-            self.packed[jobs], self.gpus[jobs], self.weight[jobs], left, self.now - self.submit[jobs], self.cluster.counts,
-            self.isolated[jobs], running, self.served[jobs].sum(axis=1) + current,
-            self.deadline[jobs] - self.now, self.cluster.cost_per_gpu(), jobs,
-        )  # fmt: skip
+            self.packed[jobs],
+            self.gpus[jobs],
+            self.weight[jobs],
+            left,
+            self.now - self.submit[jobs],
+            self.cluster.counts,
+            self.isolated[jobs],
+            running,
+            self.served[jobs].sum(axis=1) + current,
+            self.deadline[jobs] - self.now,
+            self.cluster.cost_per_gpu(),
+            jobs,
+        )
         if self.policy.name.startswith("ftf"):
             self.isolated_rate[jobs] = isolated_rates(found)
         return found
 
     def allocate(self, jobs: WholeNumbers) -> None:
-        """New shares for all jobs that are there; what they received is counted anew."""
+        """New shares for all jobs that are there; what they received is counted again."""
         self.tick(jobs)
         elapsed = self.now - max(self.allocated_at, 0.0)
         self.deficit[jobs] += self.x[jobs] * elapsed - self.received[jobs]

@@ -1,4 +1,4 @@
-"""Advice as requests to a Slurm that runs already: features, nice values, requeues; and the queue as it is.
+"""ScheduleAdvice as requests to a Slurm that runs already: features, nice values, requeues; and the queue as it is.
 
 GPU types are features of nodes there, as ``--constraint`` names them. Nothing is started: a job that should run gets
 its type and a better nice value, one that runs on the wrong type is requeued, and Slurm does the rest.
@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from stash.core.errors import StashError, UserError
-from stash.schedule.advice_now import Advice
+from stash.schedule.advice_now import ScheduleAdvice
 from stash.schedule.records import LabCluster, QueuedJob
 
-Run = Callable[[Sequence[str]], str]
+RunsProgram = Callable[[Sequence[str]], str]
 """Runs a program and returns what it prints; raises StashError."""
 NICE_STEP = 100
 _SECONDS = 60.0
@@ -38,7 +38,7 @@ class SlurmJob:
 
 
 @dataclass(frozen=True)
-class Held:
+class SlurmQueue:
     """The queue: which of the jobs in the file are which of Slurm's."""
 
     jobs: tuple[QueuedJob, ...]
@@ -66,8 +66,8 @@ def run(words: Sequence[str]) -> str:
             f"--engine slurm: {words[0]} does not answer within {_SECONDS:.0f} s; is slurmctld up?"
         ) from None
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise UserError(f"--engine slurm: {' '.join(words)}: {said[0] if said else 'it failed'}")
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise UserError(f"--engine slurm: {' '.join(words)}: {lines[0] if lines else 'it failed'}")
     return done.stdout
 
 
@@ -94,7 +94,7 @@ def _known(text: str | None) -> str:
     return "" if text in (None, "(null)") else str(text)
 
 
-def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: Run = run) -> Held:
+def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = run) -> SlurmQueue:
     """The jobs of the file that Slurm has, by their number or name; raises UserError if it cannot be reached.
 
     A running job is on the type of its node, by the cluster's names of nodes, else by the feature that it asked for.
@@ -117,10 +117,10 @@ def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: Run = run) -> 
         raise UserError(
             "--engine slurm: no job in the file is in Slurm's queue; the column job holds its job numbers or names"
         )
-    return Held(tuple(found), of_name)
+    return SlurmQueue(tuple(found), of_name)
 
 
-def requests(found: Advice, held: Held) -> tuple[SlurmRequest, ...]:
+def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[SlurmRequest, ...]:
     """One for each job that has to change; those that run come first in the order of nice values."""
     asked = []
     for place, each in enumerate(found.jobs):
@@ -145,7 +145,7 @@ def requests(found: Advice, held: Held) -> tuple[SlurmRequest, ...]:
 
 
 def apply(
-    asked: Sequence[SlurmRequest], runs: Run = run, clock: Callable[[], float] = time.monotonic,
+    asked: Sequence[SlurmRequest], runs: RunsProgram = run, clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[str]:  # fmt: skip
     """Have Slurm do it; what was done, a line each. A requeued job takes a moment until it can be changed."""

@@ -147,9 +147,9 @@ def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
     held = current(jobs, lab, lambda words: QUEUE)
     assert [(each.name, each.on) for each in held.jobs] == [("one", "slow"), ("two", "fast"), ("three", "")]
     found = advice(held.jobs, lab, TWO, "srtf")
-    told = {each.job.name: each for each in found.jobs}
-    assert told["one"].gpu == "fast"
-    assert told["one"].change == "move from slow"
+    answers = {each.job.name: each for each in found.jobs}
+    assert answers["one"].gpu == "fast"
+    assert answers["one"].change == "move from slow"
     asked = {each.job: each for each in requests(found, held)}
     assert asked["one"].commands[0] == ("scontrol", "requeue", "11")
     assert asked["one"].commands[1][:4] == ("scontrol", "update", "jobid=11", "features=fast")
@@ -162,20 +162,20 @@ def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
 
 
 def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:
-    tries, said = [], list[tuple[str, ...]]()
+    tries, asked = [], list[tuple[str, ...]]()
 
     def slurm(words: Sequence[str]) -> str:
         if words[1] == "update" and len(tries) < 2:
             tries.append(words)
             raise StashError("Job is no longer pending execution")
-        said.append(tuple(words))
+        asked.append(tuple(words))
         return ""
 
     from stash.schedule.slurm_requests import SlurmRequest
 
     one = SlurmRequest("a", (("scontrol", "requeue", "1"), ("scontrol", "update", "jobid=1", "features=x")))
     done = apply((one,), slurm, clock=lambda: 0.0, sleep=lambda seconds: None)
-    assert [words[1] for words in said] == ["requeue", "update"]
+    assert [words[1] for words in asked] == ["requeue", "update"]
     assert done[0] == "scontrol requeue 1"
 
 

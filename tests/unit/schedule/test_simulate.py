@@ -26,9 +26,9 @@ def test_first_come_first_served_by_hand() -> None:
     found = simulate(jobs, cluster(V=(1,)), ONE, POLICIES["fifo"], TWENTY)
     assert found.finish.tolist() == [100, 150]
     assert found.held.tolist() == [100, 50]
-    told = figures(found, cluster(V=(1,)), ONE)
-    assert (told.jct_mean_seconds, told.queued_mean_seconds, told.makespan_seconds) == (120, 45, 150)
-    assert (told.busy, told.restarts) == (1.0, 0)
+    shown = figures(found, cluster(V=(1,)), ONE)
+    assert (shown.jct_mean_seconds, shown.queued_mean_seconds, shown.makespan_seconds) == (120, 45, 150)
+    assert (shown.busy, shown.restarts) == (1.0, 0)
 
 
 def test_a_preempted_job_pays_its_restart() -> None:
@@ -126,10 +126,10 @@ def test_gpu_seconds_are_conserved_and_all_work_is_done(
 def test_finish_time_ratios_by_hand() -> None:
     # Two alike on one GPU, one after the other: 2 jobs until 100, then 1. m is 2 and 1.5; alone on 1/m: 200 and 150.
     jobs = [job("a", 100), job("b", 100)]
-    told = figures(simulate(jobs, cluster(V=(1,)), ONE, POLICIES["fifo"], TWENTY), cluster(V=(1,)), ONE)
-    assert told.rho_worst == pytest.approx(200 / 150)
-    assert told.rho_mean == pytest.approx((100 / 200 + 200 / 150) / 2)
-    assert told.unfair == 0.5
+    shown = figures(simulate(jobs, cluster(V=(1,)), ONE, POLICIES["fifo"], TWENTY), cluster(V=(1,)), ONE)
+    assert shown.rho_worst == pytest.approx(200 / 150)
+    assert shown.rho_mean == pytest.approx((100 / 200 + 200 / 150) / 2)
+    assert shown.unfair == 0.5
 
 
 def test_the_least_mean_completion_time_is_that_of_the_shortest_first() -> None:
