@@ -231,7 +231,7 @@ class ScheduleSimulateOptions(_RunOptions):
         "NAME,…", "Of those in docs/schedule.md.", _policies, default="fifo,srtf,max-min"
     )
     runs: int = option("N", "Runs of each, with seeds from --seed on.", parsers.whole(1, 1000), default="1")
-    draw_rates: bool = flag("Draw every rate from its interval in each run, and decide by the middle.")
+    draw_rates: bool = flag("Draw every rate from its interval in each run.")
     output: Path | None = option("FILE", "Write the page too (.html or .md).", Path, "--output", "-o")
 
 
