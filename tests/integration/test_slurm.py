@@ -131,9 +131,14 @@ def test_advice_requeues_a_job_to_the_type_that_suits_it(cluster: SlurmCluster, 
         cluster.until("two RUNNING")
         words = ("advise", "jobs.csv", "--cluster", "lab.yaml", "--policy", "srtf", "--engine", "slurm", "--apply")
         done = subprocess.run(
-            [sys.executable, "-m", "stash", "schedule", *words], cwd=tmp_path, env={**os.environ, **cluster.environment},
-            capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
+            [sys.executable, "-m", "stash", "schedule", *words],
+            cwd=tmp_path,
+            env={**os.environ, **cluster.environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "scontrol requeue" in done.stderr
         features = cluster.call("squeue", "--noheader", "--format=%j %f").splitlines()

@@ -1,7 +1,8 @@
 """A real Slurm on this machine: munged, slurmctld and two slurmd, from whatever Debian or its like has installed.
 
-Nodes ``n1`` (feature ``fast``) and ``n2`` (``slow``) are loopback with a port each; their names are known inside the daemons' own mount namespaces,
-so nothing of this machine is changed, and all are ended by the numbers of their processes. Installs nothing.
+Nodes ``n1`` (feature ``fast``) and ``n2`` (``slow``) are loopback with a port each; their names are known inside the
+daemons' own mount namespaces, so nothing of this machine is changed, and all are ended by the numbers of their
+processes. Installs nothing.
 """
 
 from __future__ import annotations
