@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.schedule.economics import CloudBurst, CloudPrice, Economics, burst, equilibrium
 from stash.schedule.job_policies import POLICIES
@@ -58,9 +59,14 @@ def compared(
     """Every policy on the same jobs, with the same seeds; raises UserError for jobs that a policy cannot take."""
     found: dict[str, tuple[ScheduleFigures, ...]] = {}
     first: dict[str, Mapping[str, Mapping[str, float]]] = {}
+    if draw_rates and not any(rate.low is not None and rate.high is not None for rate in matrix.rates.values()):
+        raise UserError(
+            "--draw-rates: no rate has the ends of an interval, low and high, so there is nothing to draw"
+        )
     for name in policies:
         courses = []
-        for seed in range(settings.seed, settings.seed + runs):
+        drawn = draw_rates or settings.node_mtbf is not None or not POLICIES[name].aware
+        for seed in range(settings.seed, settings.seed + (runs if drawn else 1)):  # else all runs are the same
             rates = matrix.drawn(seed) if draw_rates else matrix
             courses.append((simulate(read.jobs, cluster, rates, POLICIES[name], replace(settings, seed=seed)), rates))
         found[name] = tuple(figures(course, cluster, rates) for course, rates in courses)

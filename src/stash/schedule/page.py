@@ -41,7 +41,7 @@ def page(found: PolicyComparison) -> Page:
     several = max(len(runs) for runs in found.runs.values())
     below = "JCT, its 99th percentile and queued time in hours; moves and spread: GPU time lost to them."
     if several > 1:
-        below += f" Means of {several} runs; JCT with its 95 % interval."
+        below += f" Means of {several} runs where something is drawn; JCT with its 95 % interval."
     table = Grid("", _HEAD, tuple(_row(found, name) for name in found.runs), frozenset({0}), below, first="policy",
                  ranks=(0, 1, 4, 2, 6, 7, 3, 5, 8, 9))  # fmt: skip
     return Page(

@@ -65,6 +65,7 @@ def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture) -> None:
     [
         (("simulate", "few.csv", *LAB, "--policy", "lifo"), "there is no policy lifo; there are max-min"),
         (("simulate", "few.csv", *LAB, "--assume", "gavel", "--restart", "3s"), "--assume gavel says already"),
+        (("simulate", "few.csv", *LAB, "--draw-rates"), "no rate has the ends of an interval"),
         (("simulate", "none.csv", *LAB), "cannot read the jobs none.csv"),
         (("simulate", "few.csv", *LAB, "--policy", "allox"), "allox matches jobs of one GPU"),
         (("simulate", "few.csv", "--cluster", "few.csv"), "few.csv"),
