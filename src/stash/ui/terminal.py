@@ -56,7 +56,8 @@ _JUDGING = {
 """Styles of words that judge the row they stand in."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _ASCII = str.maketrans({
-    "±": "+/-", "·": "|", "×": "x", "µ": "u", "−": "-", "–": "-", "…": "...", "─": "-", "→": "->", "ρ": "rho", "π": "pi", "α": "alpha",
+    "±": "+/-", "·": "|", "×": "x", "µ": "u", "−": "-", "–": "-", "…": "...", "─": "-", "→": "->",
+    "ρ": "rho", "π": "pi", "α": "alpha",
     "\N{NO-BREAK SPACE}": " ",
 })  # fmt: skip
 _QUANTITY = re.compile(r"(\d) (µs|us|ms|s|min|[kMGT]?B(?:/s)?|[kMGT]?bit/s)\b")
