@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,3 +107,42 @@ def test_a_killed_controller_leaves_a_job_that_the_next_one_takes_on(
     assert "taken on" in output
     assert output.count(": started") == 0
     assert "1 of 1 cells are done." in output
+
+
+MATRIX = """model,gpus,gpu,placement,steps_per_second
+m,1,fast,packed,3
+m,1,slow,packed,1
+n,1,fast,packed,1.1
+n,1,slow,packed,1
+"""
+LAB = "nodes: [{gpu: fast, gpus: 1, name: n1}, {gpu: slow, gpus: 1, name: n2}]\n"
+
+
+def test_advice_requeues_a_job_to_the_type_that_suits_it(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """Of three jobs on two features, the shortest on its fastest type runs on the slow one, and is moved."""
+    (tmp_path / "matrix.csv").write_text(MATRIX)
+    (tmp_path / "lab.yaml").write_text(LAB)
+    (tmp_path / "jobs.csv").write_text("job,gpus,model,steps\none,1,m,900\ntwo,1,n,900\nthree,1,n,990\n")
+    for name, feature in (("one", "slow"), ("two", "fast"), ("three", "fast")):
+        cluster.call("sbatch", f"--job-name={name}", f"--constraint={feature}", "--requeue", "--partition=two",
+                     "--output=/dev/null", "--wrap=sleep 300")  # fmt: skip
+    try:
+        cluster.until("one RUNNING")
+        cluster.until("two RUNNING")
+        words = ("advise", "jobs.csv", "--cluster", "lab.yaml", "--policy", "srtf", "--engine", "slurm", "--apply")
+        done = subprocess.run(
+            [sys.executable, "-m", "stash", "schedule", *words],
+            cwd=tmp_path,
+            env={**os.environ, **cluster.environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "scontrol requeue" in done.stderr
+        features = cluster.call("squeue", "--noheader", "--format=%j %f").splitlines()
+        assert "one fast" in features
+        assert "two slow" in features
+    finally:
+        cluster.attempt("scancel", "--user=root")

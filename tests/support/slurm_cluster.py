@@ -1,7 +1,8 @@
 """A real Slurm on this machine: munged, slurmctld and two slurmd, from whatever Debian or its like has installed.
 
-Nodes ``n1`` and ``n2`` are loopback with a port each; their names are known inside the daemons' own mount namespaces,
-so nothing of this machine is changed, and all are ended by the numbers of their processes. Installs nothing.
+Nodes ``n1`` (feature ``fast``) and ``n2`` (``slow``) are loopback with a port each; their names are known inside the
+daemons' own mount namespaces, so nothing of this machine is changed, and all are ended by the numbers of their
+processes. Installs nothing.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ ReturnToService=2
 KillWait=10
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs={cores} State=UNKNOWN
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs={cores} State=UNKNOWN
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs={cores} Features=fast State=UNKNOWN
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs={cores} Features=slow State=UNKNOWN
 PartitionName=two Nodes=n[1-2] MaxTime=60 PriorityTier=1 Default=YES State=UP
 PartitionName=urgent Nodes=n[1-2] MaxTime=60 PriorityTier=10 PreemptMode=OFF State=UP
 PartitionName=short Nodes=n[1-2] MaxTime=1 State=UP

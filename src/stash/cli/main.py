@@ -51,6 +51,8 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "List what can be rented, cheapest first, with the price, its date and its source."),
         ("spot", "spot.commands.app", "app", _CHOOSE,
          "Training on rented machines through parameter servers: how fast, how long, and which are cheapest."),
+        ("schedule", "schedule.command", "app", _CHOOSE,
+         "Schedule many jobs on unlike GPUs: which policy pays, what to run where, whether the cluster is worth it."),
         ("list", "store.command", "list_command", _SHARE,
          "List the profiles and probes of a store, or of any folder, the newest first."),
         ("query", "store.command", "query", _SHARE, "Ask a store, or a folder of profiles, a question in SQL."),

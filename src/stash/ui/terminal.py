@@ -57,6 +57,7 @@ _JUDGING = {
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _ASCII = str.maketrans({
     "±": "+/-", "·": "|", "×": "x", "µ": "u", "−": "-", "–": "-", "…": "...", "─": "-", "→": "->",
+    "ρ": "rho", "π": "pi", "α": "alpha",
     "\N{NO-BREAK SPACE}": " ",
 })  # fmt: skip
 _QUANTITY = re.compile(r"(\d) (µs|us|ms|s|min|[kMGT]?B(?:/s)?|[kMGT]?bit/s)\b")

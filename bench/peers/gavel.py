@@ -1,0 +1,123 @@
+"""Gavel's simulator and ours on the same jobs, one after the other in turns: what both find, and how long each takes.
+
+``python -m bench.peers.gavel CHECKOUT --python PYTHON`` takes a checkout of stanford-futuredata/gavel and a Python
+with cvxpy, ecos, numpy, scipy and psutil. Its gRPC stubs and its estimator of throughputs are replaced by empty
+modules: a simulation calls none of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bench.schedule import TYPES, generated, published_rates
+from bench.table import report, table
+from stash.schedule.job_policies import POLICIES
+from stash.schedule.matrix import RateMatrix
+from stash.schedule.records import HOUR, ClusterNode, LabCluster, QueuedJob
+from stash.schedule.run_state import RunSettings
+from stash.schedule.simulate import simulate
+
+ITS_NAME = {
+    "max-min": "max_min_fairness_perf",
+    "ftf": "finish_time_fairness_perf",
+    "makespan": "min_total_duration_perf",
+}
+GPUS = 36
+_START = """
+import sys, types
+sys.path[:0] = [{folder!r}]
+for name in ("matrix_completion", "runtime", "runtime.rpc", "runtime.rpc.scheduler_server",
+             "runtime.rpc.scheduler_client"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["runtime.rpc"].scheduler_server = sys.modules["runtime.rpc.scheduler_server"]
+sys.modules["runtime.rpc"].scheduler_client = sys.modules["runtime.rpc.scheduler_client"]
+import json, logging, time
+import scheduler, utils
+logging.disable(logging.CRITICAL)
+jobs, arrivals = utils.parse_trace({trace!r})
+policy = utils.get_policy({policy!r}, solver="ECOS", seed=0)
+began = time.process_time()
+found = scheduler.Scheduler(policy, throughputs_file={rates!r}, simulate=True, seed=0, time_per_iteration=360)
+counts = dict.fromkeys(("v100", "p100", "k80"), {gpus})
+found.simulate(counts, arrivals, jobs, num_gpus_per_server=dict.fromkeys(counts, 4))
+took = time.process_time() - began
+times = [seconds for seconds in found._job_completion_times.values() if seconds is not None]
+print("RESULT", json.dumps([took, sum(times) / len(times), found.get_current_timestamp()]))
+"""
+
+
+def trace_of(jobs: Sequence[QueuedJob]) -> str:
+    """In Gavel's ten columns."""
+    return "".join(
+        f"{job.model}\tpython\tfolder\t-n\t0\t{int(job.steps)}\t{job.gpus}\t1\t-1.000000\t{job.submit:.6f}\n"
+        for job in jobs
+    )
+
+
+def its_run(checkout: Path, python: str, jobs: Sequence[QueuedJob], policy: str) -> tuple[float, float, float]:
+    """(processor seconds, mean JCT, makespan) of Gavel's simulator."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "jobs.trace"
+        trace.write_text(trace_of(jobs))
+        scheduler = checkout / "scheduler"
+        script = _START.format(
+            folder=str(scheduler), trace=str(trace), policy=ITS_NAME[policy], gpus=GPUS,
+            rates=str(scheduler / "simulation_throughputs.json"),
+        )  # fmt: skip
+        done = subprocess.run(
+            [python, "-W", "ignore", "-c", script], capture_output=True, text=True, cwd=scheduler, check=False
+        )
+    found = re.search(r"^RESULT (.*)$", done.stdout, re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"Gavel's simulator failed: {done.stderr[-2000:]}")
+    took, jct, makespan = json.loads(found[1])
+    return took, jct, makespan
+
+
+def our_run(jobs: Sequence[QueuedJob], matrix: RateMatrix, policy: str) -> tuple[float, float, float]:
+    """The same of ours, as Gavel counts."""
+    machines = LabCluster(
+        tuple(ClusterNode(f"{kind}-{number}", kind, 4) for kind in TYPES for number in range(GPUS // 4))
+    )
+    began = time.process_time()
+    course = simulate(jobs, machines, matrix, POLICIES[policy], RunSettings.gavel())
+    return time.process_time() - began, float((course.finish - course.submit).mean()), course.end
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--python", default="python3")
+    parser.add_argument("--jobs", type=int, default=400)
+    parser.add_argument("--per-hour", type=float, default=2.0)
+    parser.add_argument("--policies", default="max-min,ftf")
+    parser.add_argument("--turns", type=int, default=1)
+    given = parser.parse_args()
+    matrix = published_rates(given.checkout)
+    jobs = [QueuedJob(job.name, job.model, job.gpus, float(int(job.steps)), job.submit)
+            for job in generated(given.jobs, given.per_hour, True, matrix, seed=0)]  # fmt: skip
+    rows = []
+    for policy in given.policies.split(","):
+        its, ours = [], []
+        for _ in range(given.turns):
+            its.append(its_run(given.checkout, given.python, jobs, policy))
+            ours.append(our_run(jobs, matrix, policy))
+        gavel, stash = np.median(its, axis=0), np.median(ours, axis=0)
+        rows.append((policy, f"{gavel[0]:.1f} s", f"{stash[0]:.2f} s", f"{gavel[0] / stash[0]:.0f}×",
+                     f"{gavel[1] / HOUR:.2f} h", f"{stash[1] / HOUR:.2f} h", f"{stash[1] / gavel[1] - 1:+.1%}",
+                     f"{stash[2] / gavel[2] - 1:+.1%}"))  # fmt: skip
+    report(f"{given.jobs} jobs, {given.per_hour:g} an hour, {GPUS} GPUs of each type:", table(
+        ("policy", "Gavel", "Stash", "faster", "its JCT", "our JCT", "JCT", "makespan"), rows))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""What should run where now, against what does: one decision of a policy, with the reason for each job.
+
+A reason names what holds the objective down: a type that is full, with the dual value of one more GPU of it. Pure but
+for the page it builds; what a cluster manager is asked for, ``slurm_requests`` and ``kueue`` say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from stash.core.units import counted
+from stash.schedule import hadar
+from stash.schedule.job_policies import POLICIES, JobPolicy
+from stash.schedule.matrix import RESTART, RateMatrix, RateTable, demand_of
+from stash.schedule.placement import FreeGpus, GangPlace
+from stash.schedule.records import JobDemand, LabCluster, QueuedJob, ShareAllocation
+from stash.schedule.round_choice import chosen, ordered, priorities
+from stash.ui.charts.chart import Grid
+from stash.ui.page import Chapter, Page
+
+SCHEMA = 1
+_ROUND = 360.0
+_PRICED = 1e-9
+
+
+@dataclass(frozen=True)
+class JobAdvice:
+    """One job: where it is, where it should be."""
+
+    job: QueuedJob
+    gpu: str
+    """The type that it should run on; empty if it should wait."""
+    nodes: tuple[str, ...]
+    share: float
+    """Of the time that the policy gives it on that type; NaN of a policy without shares."""
+    why: str
+
+    @property
+    def change(self) -> str:
+        """Against now."""
+        before = self.job.on
+        if self.gpu == before:
+            return "stays" if before else "waits"
+        if not self.gpu:
+            return "stop"
+        return f"move from {before}" if before else "start"
+
+
+@dataclass(frozen=True)
+class ScheduleAdvice:
+    """All jobs, those that run first."""
+
+    policy: str
+    cluster: LabCluster
+    jobs: tuple[JobAdvice, ...]
+    objective: float
+    type_prices: Mapping[str, float]
+    """Of the objective, per GPU; empty without a linear program."""
+    excluded: tuple[tuple[str, str], ...]
+
+
+class ManagerRequest(Protocol):
+    """What a cluster manager is asked for one job."""
+
+    @property
+    def commands(self) -> tuple[tuple[str, ...], ...]:
+        """Programs with their arguments."""
+
+    @property
+    def note(self) -> str:
+        """Why there is none, or what stands in the way."""
+
+
+def advice(
+    jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, name: str,
+    excluded: tuple[tuple[str, str], ...] = (),
+) -> ScheduleAdvice:  # fmt: skip
+    """What the policy would run now, all jobs taken as there."""
+    now = max(job.submit for job in jobs)
+    demand = demand_of(jobs, cluster, matrix, now)
+    policy = POLICIES[name]
+    if policy.rule is None:
+        return _by_prices(jobs, cluster, matrix, demand, excluded)
+    found = policy.allocate(demand)
+    types = _chosen_now(policy, demand, found)
+    free = FreeGpus(cluster)
+    nodes: dict[int, GangPlace] = {}
+    for at in sorted(types, key=lambda each: -demand.gpus[each]):
+        place = free.find(types[at], int(demand.gpus[at]))
+        if place is not None:
+            free.take(place)
+            nodes[at] = place
+    prices = (
+        {}
+        if found.type_prices is None
+        else {
+            kind: float(price)
+            for kind, price in zip(cluster.types, found.type_prices, strict=True)
+            if price > _PRICED
+        }
+    )
+    answers = []
+    for at, number in enumerate(demand.ids):
+        kind = types.get(at) if at in nodes else None
+        place = nodes.get(at, ())
+        answers.append(
+            JobAdvice(
+                jobs[number],
+                "" if kind is None else cluster.types[kind],
+                tuple(cluster.nodes[node].name for node, _ in place),
+                math.nan
+                if found.type_prices is None
+                else float(found.x[at].max() if kind is None else found.x[at, kind]),
+                _why(at, kind, demand, found, cluster, prices, policy),
+            )
+        )
+    return _sorted(ScheduleAdvice(name, cluster, tuple(answers), found.objective, prices, excluded))
+
+
+def _sorted(found: ScheduleAdvice) -> ScheduleAdvice:
+    order = sorted(found.jobs, key=lambda each: (not each.gpu, each.gpu))
+    return ScheduleAdvice(
+        found.policy, found.cluster, tuple(order), found.objective, found.type_prices, found.excluded
+    )
+
+
+def _chosen_now(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) -> dict[int, int]:
+    """The next round's types; of equal priorities who runs there now stays."""
+    runs = demand.rates > 0
+    priority = np.where(runs, priorities(found.x, np.zeros_like(found.x), _ROUND), 0.0)
+    stays = (demand.running[:, None] == np.arange(runs.shape[1])[None, :]).astype(float)
+    tie = stays + demand.rates / np.maximum(demand.best, 1e-300)[:, None]
+    allowed = runs if policy.fills else runs & (found.x > 0)
+    return chosen(ordered(priority, allowed.astype(float), tie), demand.gpus, [int(each) for each in demand.counts])
+
+
+def _why(
+    at: int, kind: int | None, demand: JobDemand, found: ShareAllocation, cluster: LabCluster,
+    prices: Mapping[str, float], policy: JobPolicy,
+) -> str:  # fmt: skip
+    rates, best = demand.rates[at], demand.best[at]
+    if kind is not None:
+        speed = f"{rates[kind] / best:.0%} of its best rate"
+        name = cluster.types[kind]
+        if name in prices:
+            return f"{speed}; {name} is full: one more GPU is worth {prices[name]:.3g}"
+        return f"{speed}; {name} has room"
+    own = [cluster.types[each] for each in np.flatnonzero(rates > 0)]
+    full = [f"{name} ({prices[name]:.3g} a GPU)" for name in own if name in prices]
+    if full:
+        return f"others come first on {', '.join(full)}"
+    if not policy.backfills:
+        return "the queue's order: one before it does not fit"
+    return f"no {' or '.join(own)} is free"
+
+
+def _by_prices(
+    jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, demand: JobDemand,
+    excluded: tuple[tuple[str, str], ...],
+) -> ScheduleAdvice:  # fmt: skip
+    here = [jobs[number] for number in demand.ids]
+    table = RateTable(here, cluster, matrix)
+    kind_of = [cluster.types.index(node.gpu) for node in cluster.nodes]
+    asked = hadar.HadarRound(
+        jobs=np.arange(len(here)), work=np.array([job.steps for job in here]) / demand.best, left=demand.left,
+        elapsed=demand.elapsed, gpus=demand.gpus, running=[()] * len(here), pause=np.full(len(here), RESTART),
+        started=demand.running >= 0, up=[node.gpus for node in cluster.nodes], kind_of=kind_of, down=set(),
+    )  # fmt: skip
+    found = hadar.place(asked, table)
+    answers = []
+    for at, job in enumerate(here):
+        place = found.places.get(at, ())
+        kinds = dict.fromkeys(cluster.nodes[node].gpu for node, _ in place)
+        why = "its payoff is above 0" if place else "no place where its utility is above the price"
+        answers.append(
+            JobAdvice(job, "+".join(kinds), tuple(cluster.nodes[node].name for node, _ in place), math.nan, why)
+        )
+    return _sorted(ScheduleAdvice("hadar", cluster, tuple(answers), math.nan, {}, excluded))
+
+
+def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> Page:
+    """Jobs with their change and reason, and the requests."""
+    rows = tuple(
+        (
+            each.job.name,
+            each.gpu or "–",
+            ", ".join(each.nodes) or "–",
+            "" if math.isnan(each.share) else f"{each.share:.0%}",
+            each.change,
+            each.why,
+        )
+        for each in found.jobs
+    )
+    changes = [each for each in found.jobs if each.change not in ("stays", "waits")]
+    text = POLICIES[found.policy].objective
+    reached = "" if math.isnan(found.objective) else f" The objective is {found.objective:.4g} {text}."
+    prices = tuple((f"one more {kind}", f"{price:.4g} {text}") for kind, price in found.type_prices.items())
+    requests = [" ".join(words) for each in asked for words in each.commands]
+    notes = [each.note for each in asked if each.note]
+    chapters = [Chapter("prices", "What holds it down", facts=prices, brief=True)] if prices else []
+    if requests or notes:
+        chapters.append(Chapter("requests", "Requests to Slurm", points=(*requests, *notes), brief=True))
+    return Page(
+        title=f"What to run now, by {found.policy}",
+        verdict=(f"{counted(len(changes), 'change')} for {counted(len(found.jobs), 'job')}.{reached}",),
+        grids=(Grid("", ("type", "node", "share", "change", "why"), rows, frozenset({0, 1, 2, 4, 5}), first="job",
+                    ranks=(0, 1, 4, 5, 2, 3), prose=True),),
+        warnings=tuple(f"{name} was left out: {why}." for name, why in found.excluded[:5]),
+        chapters=tuple(chapters),
+    )  # fmt: skip
+
+
+def advice_document(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    return {
+        "schema": SCHEMA,
+        "policy": found.policy,
+        "objective": None if math.isnan(found.objective) else found.objective,
+        "type_prices": dict(found.type_prices),
+        "jobs": [
+            {"job": each.job.name, "now": each.job.on or None, "gpu": each.gpu or None, "nodes": list(each.nodes),
+             "share": None if math.isnan(each.share) else each.share, "change": each.change, "why": each.why}
+            for each in found.jobs
+        ],
+        "requests": [" ".join(words) for each in asked for words in each.commands],
+        "notes": [each.note for each in asked if each.note],
+        "excluded": [{"job": name, "why": why} for name, why in found.excluded],
+    }  # fmt: skip

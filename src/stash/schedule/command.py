@@ -1,0 +1,379 @@
+"""``stash schedule``: throughputs of profiles, jobs of traces, simulations, advice for what runs, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from stash.core import parsers
+from stash.core.errors import UnitError, UserError
+from stash.store.storing import store_option
+from stash.ui.commands import App, note
+from stash.ui.options import Options, argument, flag, json_flag, option
+
+if TYPE_CHECKING:
+    from stash.schedule.economics import CloudPrice
+    from stash.schedule.jobs_file import JobsFile
+    from stash.schedule.matrix import RateMatrix
+    from stash.schedule.records import LabCluster
+    from stash.schedule.run_state import RunSettings
+
+Assumed = Literal["gavel"]
+_CLUSTER = "The machines and what they cost (docs/schedule.md)."
+_THROUGHPUTS = "What `stash schedule throughputs` wrote; else matrix.csv beside the jobs."
+_JOBS = "Jobs, one a line, as docs/schedule.md describes them, or as `stash schedule import` makes them."
+
+
+def _policies(text: str) -> tuple[str, ...]:
+    from stash.schedule.job_policies import POLICIES
+
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    unknown = [name for name in names if name not in POLICIES]
+    if unknown:
+        raise UnitError(f"there is no policy {unknown[0]}; there are {', '.join(POLICIES)}")
+    return names
+
+
+def _format(text: str) -> str:
+    from stash.schedule.importers import FORMATS
+
+    return parsers.one_of(tuple(FORMATS))(text)
+
+
+def _rule(text: str) -> str:
+    from stash.schedule.importers import MODEL_RULES
+
+    return parsers.one_of(tuple(MODEL_RULES))(text)
+
+
+def _times(text: str) -> float:
+    return parsers.number_between(0.01, 1e6)(text.strip().removesuffix("x"))
+
+
+def _share(text: str) -> tuple[str, float]:
+    user, equals, share = text.rpartition("=")
+    if not equals or not user:
+        raise UnitError("it is USER=SHARE, like ada=0.5")
+    return user, parsers.number_between(0, 1e9)(share)
+
+
+def _reserved(text: str) -> tuple[int, float]:
+    count, _, price = text.partition("@")
+    if not price:
+        raise UnitError("it is N@PRICE, like 4@$1.05/h")
+    return parsers.whole(1)(count), parsers.price(price)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ClusterOptions(Options):
+    cluster: Path = option("FILE", _CLUSTER, Path, default=...)
+    json: bool = json_flag()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughputsOptions(_ClusterOptions):
+    """One call of ``stash schedule throughputs``."""
+
+    profiles: tuple[str, ...] = argument("PROFILES", "Profiles, or folders of them.", many=True)
+    output: Path | None = option("FILE", "Where the matrix goes; else it is printed.", Path, "--output", "-o")
+    store: str | None = store_option()
+
+
+def throughputs(options: ThroughputsOptions) -> None:
+    """Say how fast each profiled job is on every GPU type of a cluster: measured there, else forecast.
+
+    stash schedule throughputs runs/ --cluster cluster.yaml -o matrix.csv
+    """
+    from stash.report.output import output_file, printed, write_output
+    from stash.schedule.lab_file import read_cluster, read_machines
+    from stash.schedule.matrix_file import matrix_text
+    from stash.schedule.page import matrix_document, matrix_page
+    from stash.schedule.profile_rates import rates_of
+    from stash.store.storing import profile_of
+
+    target = None if options.output is None else output_file(options.output, "matrix", ".csv")
+    cluster = read_cluster(options.cluster)
+    profiles = [(profile_of(word, options.store)[0], word) for word in _profile_files(options.profiles)]
+    found = rates_of(profiles, cluster, read_machines(options.cluster))
+    if target is not None:
+        write_output(target, matrix_text(found.matrix))
+    printed(matrix_document(found) if options.json else matrix_page(found, cluster))
+    if target is not None:
+        note(f"saved {target}")
+
+
+def _profile_files(words: Sequence[str]) -> list[str]:
+    """Files as they are, folders as the profiles in them, oldest names first; raises UserError for an empty one."""
+    from stash.core.records.base import SUFFIX
+
+    found: list[str] = []
+    for word in words:
+        if Path(word).is_dir():
+            inside = sorted(str(path) for path in Path(word).rglob(f"*{SUFFIX}"))
+            if not inside:
+                raise UserError(f"{word} has no *{SUFFIX} in it; `stash profile` makes one")
+            found += inside
+        else:
+            found.append(word)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(Options):
+    """One call of ``stash schedule import``."""
+
+    trace: Path = argument("TRACE", "A trace that somebody published, or what `sacct -P` prints.", Path)
+    format: str = option("NAME", "gavel, alibaba-2020, alibaba-2023, philly, helios or sacct.", _format, default=...)
+    throughputs: Path = option("FILE", _THROUGHPUTS, Path, default=...)
+    duration_on: str | None = option("TYPE", "The GPU on which a trace's times were, where it does not say.")
+    models: str = option("RULE", "How a job gets a model: uniform, drawn among those of its size, or first.", _rule,
+                         default="uniform")  # fmt: skip
+    seed: int = option("N", "Of what is drawn.", parsers.whole(0), default="17")
+    output: Path | None = option("FILE", "Where the jobs go; else they are printed.", Path, "--output", "-o")
+
+
+def import_trace(options: ImportOptions) -> None:
+    """Make a table of jobs of a trace: Gavel's, Alibaba's, Philly's, Helios's, or your own Slurm's.
+
+    stash schedule import jobs.trace --format gavel --throughputs matrix.csv -o jobs.csv
+    """
+    from stash.report.output import output_file, write_output
+    from stash.schedule.importers import read_trace
+    from stash.schedule.jobs_file import jobs_text
+    from stash.schedule.matrix_file import read_matrix
+
+    target = None if options.output is None else output_file(options.output, options.trace.stem, ".csv")
+    matrix = read_matrix(options.throughputs)
+    found = read_trace(options.trace, options.format, matrix, options.duration_on, options.models, options.seed)
+    text = jobs_text(found.jobs)
+    if target is None:
+        print(text, end="")
+    else:
+        write_output(target, text)
+        note(f"saved {len(found.jobs):,} jobs in {target}")
+    for why, count in found.left_out.items():
+        note(f"left out {count:,} {why}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _QueueOptions(_ClusterOptions):
+    """What every command about jobs takes."""
+
+    jobs: Path = argument("JOBS.csv", _JOBS, Path)
+    throughputs: Path | None = option("FILE", _THROUGHPUTS, Path)
+    default_model: str | None = option("NAME", "Of jobs that have none.")
+
+    def read(self) -> tuple[LabCluster, RateMatrix, JobsFile]:
+        """The three files; raises UserError."""
+        from stash.schedule.jobs_file import read_jobs
+        from stash.schedule.lab_file import read_cluster
+        from stash.schedule.matrix_file import read_matrix
+
+        cluster = read_cluster(self.cluster)
+        path = self.throughputs or self.jobs.parent / "matrix.csv"
+        if self.throughputs is None and not path.exists():
+            raise UserError(
+                f"--throughputs is missing, and there is no {path}; `stash schedule throughputs RUNS --cluster "
+                f"{self.cluster} -o {path}` makes one"
+            )
+        matrix = read_matrix(path)
+        return cluster, matrix, read_jobs(self.jobs, cluster, matrix, self.default_model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RunOptions(_QueueOptions):
+    """How a cluster is run."""
+
+    round: float = option("TIME", "Of a round, after which others may run.", parsers.duration, default="6min")
+    settle: float | None = option("TIME", "Between two allocations at least; else a round.", parsers.duration_or_zero)
+    restart: float | None = option("TIME", "To stop a job and start it elsewhere; else as the matrix says, or 45 s.",
+                                   parsers.duration_or_zero)  # fmt: skip
+    spreading: bool | None = option("yes|no", "Whether gangs over more nodes than they need are as slow as measured.",
+                                    parsers.on_or_off)  # fmt: skip
+    failures: float | None = option("TIME", "Mean time between failures of one node; else none fails.",
+                                    parsers.duration)  # fmt: skip
+    seed: int = option("N", "Of what is drawn.", parsers.whole(0), default="17")
+    assume: Assumed | None = option("NAME", "gavel: packed rates, free moves, whole rounds, as its simulator.",
+                                    parsers.one_of(("gavel",)))  # fmt: skip
+
+    def check(self) -> None:
+        given = self.given("settle", "restart", "spreading", "failures")
+        if self.assume is not None and given:
+            raise UserError(
+                f"--assume {self.assume} says already what {given[0]} would change; leave one of them out"
+            )
+
+    @property
+    def settings(self) -> RunSettings:
+        from stash.schedule.run_state import RunSettings
+
+        if self.assume is not None:
+            return replace(RunSettings.gavel(self.seed), round_seconds=self.round)
+        return RunSettings(
+            round_seconds=self.round, settle_seconds=self.settle, spreading=self.spreading is not False,
+            restarts=self.restart != 0, node_mtbf=self.failures, seed=self.seed,
+        )  # fmt: skip
+
+    def restarted(self, matrix: RateMatrix) -> RateMatrix:
+        """The matrix with what was said about restarts."""
+        if self.restart is None:
+            return matrix
+        return replace(matrix, restart=dict.fromkeys((model for model, _ in matrix.models), self.restart))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleSimulateOptions(_RunOptions):
+    """One call of ``stash schedule simulate``."""
+
+    policy: tuple[str, ...] = option(
+        "NAME,…", "Of those in docs/schedule.md.", _policies, default="fifo,srtf,max-min"
+    )
+    runs: int = option("N", "Runs of each, with seeds from --seed on.", parsers.whole(1, 1000), default="1")
+    draw_rates: bool = flag("Draw every rate from its interval in each run.")
+    output: Path | None = option("FILE", "Write the page too (.html or .md).", Path, "--output", "-o")
+
+
+def simulate(options: ScheduleSimulateOptions) -> None:
+    """Run jobs through a cluster under several policies: who finishes when, and what is lost to what.
+
+    stash schedule simulate jobs.csv --cluster cluster.yaml --policy fifo,srtf,max-min,makespan,ftf,cost,hadar
+    """
+    from stash.report.output import file_of, output_file, printed, write_output
+    from stash.schedule.comparing import compared
+    from stash.schedule.page import document, page
+
+    target = None if options.output is None else output_file(options.output, "", options.output.suffix)
+    cluster, matrix, read = options.read()
+    found = compared(
+        read, cluster, options.restarted(matrix), options.policy, options.settings, options.runs, options.draw_rates,
+        options.assume,
+    )  # fmt: skip
+    shown = page(found)
+    if target is not None:
+        write_output(target, file_of(shown, target.suffix))
+    printed(document(found) if options.json else shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviseOptions(_QueueOptions):
+    """One call of ``stash schedule advise``."""
+
+    policy: tuple[str, ...] = option("NAME,…", "One of those in docs/schedule.md.", _policies, default="max-min")
+    engine: Literal["slurm", "kueue"] | None = option(
+        "NAME", "What runs there: slurm prints requests, kueue manifests.", parsers.one_of(("slurm", "kueue"))
+    )
+    apply: bool = flag("Have Slurm do it, for jobs that it may requeue.")
+
+    def check(self) -> None:
+        if len(self.policy) != 1:
+            raise UserError("--policy takes one policy here: what runs can follow only one")
+        if self.apply and self.engine != "slurm":
+            raise UserError("--apply is for --engine slurm; manifests are applied with kubectl")
+
+
+def advise(options: AdviseOptions) -> None:
+    """Say what should run where now, what changes, and why; as requests to Slurm, or manifests for Kueue.
+
+    stash schedule advise jobs.csv --cluster cluster.yaml --policy max-min --engine slurm
+    """
+    from stash.report.output import printed
+    from stash.schedule.advice_now import advice, advice_document, advice_page
+    from stash.schedule.kueue import manifests
+    from stash.schedule.slurm_requests import apply, current, requests
+
+    cluster, matrix, read = options.read()
+    jobs = read.jobs
+    held = current(jobs, cluster) if options.engine == "slurm" else None
+    if held is not None:
+        jobs = held.jobs
+    found = advice(jobs, cluster, matrix, options.policy[0], read.excluded)
+    asked = () if held is None else requests(found, held)
+    if options.engine == "kueue" and not options.json:
+        print(manifests(found, cluster), end="")
+        return
+    printed(advice_document(found, asked) if options.json else advice_page(found, asked))
+    if options.apply:
+        for line in apply(asked):
+            note(line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EconomicsOptions(_RunOptions):
+    """One call of ``stash schedule economics``."""
+
+    policy: tuple[str, ...] = option("NAME,…", "One of those in docs/schedule.md.", _policies, default="max-min")
+    cloud: str = option("NAME", "The instance type that users could rent, like p3.2xlarge.", default=...)
+    cloud_gpu: str | None = option("TYPE", "Its GPU as the matrix calls it; else as the catalog does.")
+    defect_at: float = option("TIMES", "Waits of so many runtimes drive a user away.", _times, default="15x")
+    waiting: float = option("PRICE", "What an hour of waiting costs its user.", parsers.price, default="$5/h")
+    reserved: tuple[int, float] | None = option("N@PRICE", "Cloud machines that are paid all the time.", _reserved)
+    share: tuple[tuple[str, float], ...] = option(
+        "USER=SHARE", "Users pay by shares of capacity, not by hours; repeatable.", _share, many=True
+    )
+
+    def check(self) -> None:
+        super().check()
+        if len(self.policy) != 1:
+            raise UserError("--policy takes one policy here")
+
+
+def economics(options: EconomicsOptions) -> None:
+    """Say whether a cluster of one's own is worth it: who would leave for the cloud, and what that does to the rest.
+
+    stash schedule economics jobs.csv --cluster cluster.yaml --cloud p3.2xlarge --defect-at 15x --waiting '$5/h'
+    """
+    from stash.report.output import printed
+    from stash.schedule.comparing import worth
+    from stash.schedule.page_of_economics import economics_document, economics_page
+
+    cluster, matrix, read = options.read()
+    matrix = options.restarted(matrix)
+    if cluster.costs.hourly is None:
+        raise UserError(
+            f"{options.cluster} does not say what all of its machines cost; give each a price, or purchase and years"
+        )
+    cloud = _cloud(options, matrix)
+    found = worth(read.jobs, cluster, matrix, options.policy[0], options.settings, cloud, options.waiting,
+                  options.defect_at, dict(options.share) or None)  # fmt: skip
+    printed(economics_document(found) if options.json else economics_page(found))
+
+
+def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:
+    """The price of the instance; raises UserError for one that has no GPU, no price, or no rate in the matrix."""
+    from stash.catalog.layers import load
+    from stash.schedule.economics import CloudPrice
+
+    known = load()
+    instance = known.instance(options.cloud)
+    offers = [offer for offer in known.query() if offer.instance == instance]
+    if not instance.gpu_count or not instance.gpu_model:
+        raise UserError(f"--cloud {options.cloud} has no GPU; `stash catalog` lists those that do")
+    if not offers:
+        raise UserError(f"--cloud {options.cloud}: the catalog has no price; `stash catalog refresh` may bring one")
+    kinds = dict.fromkeys(kind for _, _, kind, _ in matrix.rates)
+    gpu = options.cloud_gpu or next((kind for kind in kinds if kind.lower() == instance.gpu_model.lower()), None)
+    if gpu not in kinds:
+        raise UserError(
+            f"--cloud {options.cloud} has {instance.gpu_model}, of which the throughputs say nothing; they have "
+            f"{', '.join(kinds)}: name one with --cloud-gpu, or add its rates"
+        )
+    reserved, price = options.reserved or (0, 0.0)
+    dollars = min(offer.dollars_per_hour for offer in offers)
+    return CloudPrice(options.cloud, gpu, int(instance.gpu_count), dollars, reserved, price)
+
+
+app = App(no_args_is_help=True)
+
+
+@app.callback()
+def schedule() -> None:
+    """Schedule many jobs on unlike GPUs: which policy pays, what to run where, whether the cluster is worth it."""
+
+
+app.command()(throughputs)
+app.command("import")(import_trace)
+app.command()(simulate)
+app.command()(advise)
+app.command()(economics)

@@ -1,0 +1,154 @@
+"""What the commands compute: several policies on the same jobs, and a cluster's economics with its alternatives.
+
+Calls what is pure in an order, and keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from stash.core.errors import UserError
+from stash.core.intervals import Interval
+from stash.schedule.economics import CloudBurst, CloudPrice, Economics, burst, equilibrium
+from stash.schedule.job_policies import POLICIES
+from stash.schedule.jobs_file import JobsFile
+from stash.schedule.matrix import RESTART, RateMatrix, demand_of
+from stash.schedule.metrics import ScheduleBounds, ScheduleFigures, bounds, figures, over_seeds
+from stash.schedule.records import HOUR, ClusterNode, LabCluster, QueuedJob
+from stash.schedule.run_state import RunSettings, ScheduleCourse
+from stash.schedule.shares import relaxation
+from stash.schedule.simulate import simulate
+
+
+@dataclass(frozen=True)
+class PolicyComparison:
+    """Figures of each policy, of one run or several."""
+
+    cluster: LabCluster
+    jobs: int
+    settings: RunSettings
+    restart: tuple[float, float]
+    """Seconds, of the least and the most of the jobs' models."""
+    runs: Mapping[str, tuple[ScheduleFigures, ...]]
+    bounds: ScheduleBounds
+    first_x: Mapping[str, Mapping[str, Mapping[str, float]]]
+    """By policy, job and type: the shares of its first allocation, those above 0."""
+    excluded: tuple[tuple[str, str], ...]
+    relaxed: float
+    """By what factor deadlines of the jobs that are there at first have to be stretched; 1 if they can be kept."""
+    assume: str | None
+    drawn: bool
+
+    def mean(self, policy: str, of: Callable[[ScheduleFigures], float]) -> Interval:
+        """Of a figure over the runs."""
+        return over_seeds(self.runs[policy], of)
+
+
+def compared(
+    read: JobsFile,
+    cluster: LabCluster,
+    matrix: RateMatrix,
+    policies: Sequence[str],
+    settings: RunSettings,
+    runs: int,
+    draw_rates: bool,
+    assume: str | None = None,
+) -> PolicyComparison:
+    """Every policy on the same jobs, with the same seeds; raises UserError for jobs that a policy cannot take."""
+    found: dict[str, tuple[ScheduleFigures, ...]] = {}
+    first: dict[str, Mapping[str, Mapping[str, float]]] = {}
+    if draw_rates and not any(rate.low is not None and rate.high is not None for rate in matrix.rates.values()):
+        raise UserError(
+            "--draw-rates: no rate has the ends of an interval, low and high, so there is nothing to draw"
+        )
+    for name in policies:
+        courses = []
+        drawn = draw_rates or settings.node_mtbf is not None or not POLICIES[name].aware
+        for seed in range(settings.seed, settings.seed + (runs if drawn else 1)):  # else all runs are the same
+            rates = matrix.drawn(seed) if draw_rates else matrix
+            courses.append((simulate(read.jobs, cluster, rates, POLICIES[name], replace(settings, seed=seed)), rates))
+        found[name] = tuple(figures(course, cluster, rates) for course, rates in courses)
+        first[name] = shares_of(courses[0][0], cluster)
+    models = {job.model for job in read.jobs}
+    restarts = [matrix.restart.get(model, RESTART) for model in models] if settings.restarts else [0.0]
+    there = [job for job in read.jobs if job.submit <= 0]
+    return PolicyComparison(
+        cluster=cluster, jobs=len(read.jobs), settings=settings, restart=(min(restarts), max(restarts)), runs=found,
+        bounds=bounds(read.jobs, cluster, matrix), first_x=first, excluded=read.excluded,
+        relaxed=relaxation(demand_of(there, cluster, matrix)) if there else 1.0, assume=assume, drawn=draw_rates,
+    )  # fmt: skip
+
+
+def shares_of(course: ScheduleCourse, cluster: LabCluster) -> dict[str, dict[str, float]]:
+    """The first allocation by names."""
+    return {
+        course.jobs[job].name: {
+            kind: float(share) for kind, share in zip(cluster.types, row, strict=True) if share > 0
+        }
+        for job, row in zip(course.first_ids, course.first_x, strict=True)
+    }
+
+
+@dataclass(frozen=True)
+class MoreNodes:
+    """One more machine of a type."""
+
+    gpu: str
+    gpus: int
+    hourly: float | None
+    """Dollars; ``None`` where its type has no price."""
+    mean_jct: float
+    """Hours."""
+    waiting_hours: float
+    """Of all jobs together."""
+
+
+@dataclass(frozen=True)
+class ClusterWorth:
+    """A cluster's economics, and what else could be done."""
+
+    cluster: LabCluster
+    policy: str
+    cloud: CloudPrice
+    waiting_dollars: float
+    defect_at: float
+    found: Economics
+    mean_jct: float
+    waiting_hours: float
+    more: tuple[MoreNodes, ...]
+    cloud_burst: CloudBurst
+
+
+def worth(
+    jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, policy: str, settings: RunSettings,
+    cloud: CloudPrice, waiting_dollars: float, defect_at: float, by_shares: Mapping[str, float] | None,
+) -> ClusterWorth:  # fmt: skip
+    """Who stays at these prices, and what one more machine of each type or cloud bursts would do."""
+    queued = partial(_queued, cluster=cluster, matrix=matrix, policy=policy, settings=settings)
+    assert cluster.costs.hourly is not None
+    found = equilibrium(jobs, cluster.gpus, cluster.costs.hourly, cloud, matrix, queued, waiting_dollars, defect_at,
+                        by_shares)  # fmt: skip
+    course = queued(jobs)
+    more = []
+    for kind in cluster.types:
+        like = next(node for node in cluster.nodes if node.gpu == kind)
+        larger = replace(cluster, nodes=(*cluster.nodes, ClusterNode(f"{kind} more", kind, like.gpus, like.cores)))
+        then = simulate(jobs, larger, matrix, POLICIES[policy], settings)
+        price = cluster.costs.by_type.get(kind)
+        more.append(MoreNodes(kind, like.gpus, None if price is None else price * like.gpus, *_means(then)))
+    mean_jct, waiting = _means(course)
+    return ClusterWorth(cluster, policy, cloud, waiting_dollars, defect_at, found, mean_jct, waiting, tuple(more),
+                        burst(jobs, course, matrix, cloud, defect_at, queued))  # fmt: skip
+
+
+def _queued(
+    jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, policy: str, settings: RunSettings
+) -> ScheduleCourse:
+    return simulate(jobs, cluster, matrix, POLICIES[policy], settings)
+
+
+def _means(course: ScheduleCourse) -> tuple[float, float]:
+    jct = course.finish - course.submit
+    return float(jct.mean()) / HOUR, float((jct - course.held).sum()) / HOUR

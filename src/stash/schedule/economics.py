@@ -1,0 +1,246 @@
+"""Whether a shared cluster is worth its money: what its users pay, what the cloud would ask, and who leaves.
+
+After *Is Sharing Caring?* (ICPE 2023): capacity is paid whether it is used or not. A user stays if π·h + v·waiting is
+at most the cloud's bill and waits are at most θ times runtimes in the mean. Who leaves takes the hours along, so the
+price of those who stay rises, until nobody moves. Pure; how jobs queue is asked of a function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stash.core.errors import UserError
+from stash.schedule.matrix import RateMatrix
+from stash.schedule.records import HOUR, QueuedJob
+from stash.schedule.run_state import ScheduleCourse
+
+MOST_STEPS = 100
+
+
+@dataclass(frozen=True)
+class CloudPrice:
+    """One instance type of a cloud."""
+
+    instance: str
+    gpu: str
+    """As the matrix calls it."""
+    gpus: int
+    dollars_per_hour: float
+    reserved: int = 0
+    """Instances that are paid all the time, at ``reserved_price``."""
+    reserved_price: float = 0.0
+
+
+@dataclass(frozen=True)
+class UserBill:
+    """One user at one step."""
+
+    user: str
+    jobs: int
+    gpu_hours: float
+    waiting_hours: float
+    mean_wait_hours: float
+    mean_run_hours: float
+    own: float
+    """Dollars: π·h + v·waiting."""
+    cloud: float | None
+    """``None`` where nothing says how fast a job is there."""
+    stays: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class DefectionStep:
+    """One round of decisions."""
+
+    price: float
+    """π: dollars per GPU-hour used."""
+    utilisation: float
+    bills: tuple[UserBill, ...]
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        return tuple(bill.user for bill in self.bills if not bill.stays)
+
+
+@dataclass(frozen=True)
+class Economics:
+    """The path to where nobody moves."""
+
+    hourly: float
+    """Of the own cluster, dollars."""
+    hours: float
+    """That are paid: from the first submission to the last end, with everybody there."""
+    steps: tuple[DefectionStep, ...]
+    left: tuple[str, ...]
+    """Who left, in order."""
+    break_even: float | None
+    """Utilisation above which the own cluster is cheaper than the cloud for these jobs."""
+    cloud_total: float | None
+    """Dollars of all jobs in the cloud."""
+    unknown: tuple[str, ...]
+    """Models without a rate in the cloud."""
+
+    @property
+    def staying(self) -> tuple[str, ...]:
+        return tuple(bill.user for bill in self.steps[-1].bills) if not self.steps[-1].leaving else ()
+
+
+def cloud_seconds(job: QueuedJob, matrix: RateMatrix, cloud: CloudPrice) -> tuple[float, int] | None:
+    """How long a job runs there, and on how many instances; ``None`` where no rate is known."""
+    machines = math.ceil(job.gpus / cloud.gpus)
+    exact = matrix.rates.get((job.model, job.gpus, cloud.gpu, machines))
+    known = exact or (matrix.rate(job.model, job.gpus, cloud.gpu, 0) if machines == 1
+                      else matrix.rate(job.model, job.gpus, cloud.gpu, machines))  # fmt: skip
+    if known is None or known.value <= 0:
+        return None
+    return (job.steps - job.done) / known.value, machines
+
+
+def cloud_bills(jobs: Sequence[QueuedJob], matrix: RateMatrix, cloud: CloudPrice) -> dict[str, float | None]:
+    """Dollars per user with every job started when it is submitted, billed by the second.
+
+    Reserved instances are paid from the first submission to the last end; what runs beyond them is on demand. All
+    users pay in proportion to what their jobs would cost on demand.
+    """
+    bills: dict[str, float | None] = {}
+    changes: list[tuple[float, int]] = []
+    for job in jobs:
+        found = cloud_seconds(job, matrix, cloud)
+        before = bills.get(job.user, 0.0)
+        if found is None:
+            bills[job.user] = None
+            continue
+        seconds, machines = found
+        changes += [(job.submit, machines), (job.submit + seconds, -machines)]
+        bills[job.user] = None if before is None else before + seconds / HOUR * machines * cloud.dollars_per_hour
+    if not cloud.reserved or not changes:
+        return bills
+    changes.sort()
+    times = np.array([at for at, _ in changes])
+    running = np.cumsum([number for _, number in changes])[:-1]
+    spans = np.diff(times) / HOUR
+    on_demand = float((np.maximum(running - cloud.reserved, 0) * spans).sum()) * cloud.dollars_per_hour
+    base = cloud.reserved * cloud.reserved_price * float(times[-1] - times[0]) / HOUR
+    plain = float((running * spans).sum()) * cloud.dollars_per_hour
+    factor = (base + on_demand) / plain
+    return {user: None if bill is None else bill * factor for user, bill in bills.items()}
+
+
+def equilibrium(
+    jobs: Sequence[QueuedJob],
+    gpus: int,
+    hourly: float,
+    cloud: CloudPrice,
+    matrix: RateMatrix,
+    queued: Callable[[Sequence[QueuedJob]], ScheduleCourse],
+    waiting_dollars: float,
+    defect_at: float,
+    by_shares: Mapping[str, float] | None = None,
+) -> Economics:
+    """Who stays: users decide at once, those who leave never come back, and queues are simulated again without them.
+
+    ``by_shares``: each pays that share of the capacity whatever it uses; else by the hours used.
+    """
+    bills = cloud_bills(jobs, matrix, cloud)
+    unknown = tuple(
+        dict.fromkeys(f"{job.model} on {job.gpus}" for job in jobs if cloud_seconds(job, matrix, cloud) is None)
+    )
+    course = queued(jobs)
+    hours = course.end / HOUR
+    total = _sum(bills.values())
+    used = float(course.served.sum()) / HOUR
+    break_even = None if total is None or total <= 0 else hourly / (total / used * gpus)
+    here, left, steps = list(jobs), list[str](), list[DefectionStep]()
+    for _ in range(MOST_STEPS):
+        if not here:
+            break
+        step = _step(here, course, hourly, hours, gpus, bills, waiting_dollars, defect_at, by_shares)
+        steps.append(step)
+        if not step.leaving:
+            break
+        left += step.leaving
+        here = [job for job in here if job.user not in step.leaving]
+        if here:
+            course = queued(here)
+    return Economics(hourly, hours, tuple(steps), tuple(left), break_even, total, unknown)
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [*values]
+    return None if None in known else sum(value for value in known if value is not None)
+
+
+def _step(
+    jobs: Sequence[QueuedJob],
+    course: ScheduleCourse,
+    hourly: float,
+    hours: float,
+    gpus: int,
+    clouds: Mapping[str, float | None],
+    waiting_dollars: float,
+    defect_at: float,
+    by_shares: Mapping[str, float] | None,
+) -> DefectionStep:
+    users = list(dict.fromkeys(job.user for job in jobs))
+    of_user = np.array([users.index(job.user) for job in course.jobs])
+    held = course.served.sum(axis=1) / HOUR
+    waits = (course.finish - course.submit - course.held) / HOUR
+    runs = course.held / HOUR
+    price = hourly * hours / float(held.sum())
+    if by_shares is not None and any(user not in by_shares for user in users):
+        raise UserError(
+            f"no share of the capacity was given for {next(user for user in users if user not in by_shares)}"
+        )
+    bills = []
+    for number, user in enumerate(users):
+        own = of_user == number
+        capacity = price * float(held[own].sum())
+        if by_shares is not None:
+            capacity = hourly * hours * by_shares[user] / sum(by_shares[each] for each in users)
+        paid = capacity + waiting_dollars * float(waits[own].sum())
+        wait, run, cloud = float(waits[own].mean()), float(runs[own].mean()), clouds[user]
+        why = ""
+        if cloud is not None and paid > cloud:
+            why = "the cloud costs less"
+        elif wait > defect_at * run:
+            why = f"waits are {wait / run:.1f} times runtimes"
+        bills.append(UserBill(user, int(own.sum()), float(held[own].sum()), float(waits[own].sum()), wait, run, paid,
+                              cloud, not why, why))  # fmt: skip
+    return DefectionStep(price, float(held.sum()) / (gpus * hours), tuple(bills))
+
+
+@dataclass(frozen=True)
+class CloudBurst:
+    """Jobs that waited longer than ``defect_at`` times their runtime, sent to the cloud instead."""
+
+    jobs: int
+    dollars: float | None
+    mean_jct_before: float
+    """Hours, of all jobs."""
+    mean_jct_after: float
+
+
+def burst(
+    jobs: Sequence[QueuedJob], course: ScheduleCourse, matrix: RateMatrix, cloud: CloudPrice, at: float,
+    queued: Callable[[Sequence[QueuedJob]], ScheduleCourse],
+) -> CloudBurst:  # fmt: skip
+    """What it costs, and how much sooner all jobs end in the mean; jobs without a rate there stay."""
+    waits = course.finish - course.submit - course.held
+    there = {number: found for number, job in enumerate(course.jobs)
+             if waits[number] > at * course.held[number]
+             and (found := cloud_seconds(job, matrix, cloud)) is not None}  # fmt: skip
+    before = float((course.finish - course.submit).mean()) / HOUR
+    if not there:
+        return CloudBurst(0, 0.0, before, before)
+    dollars = sum(seconds / HOUR * machines for seconds, machines in there.values()) * cloud.dollars_per_hour
+    here = [job for number, job in enumerate(course.jobs) if number not in there]
+    rest = queued(here) if here else None
+    total = sum(seconds for seconds, _ in there.values()) + (
+        0.0 if rest is None else float((rest.finish - rest.submit).sum())
+    )
+    return CloudBurst(len(there), dollars, before, total / len(jobs) / HOUR)

@@ -1,0 +1,124 @@
+"""``cluster.yaml``: the machines of a lab and what they cost, checked with line and field of every mistake.
+
+Turns the file into a ``LabCluster``. What an hour costs is a price, or what was paid over the years of use with power
+and staff; nothing said is nothing known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from stash.catalog.own import ByteRate, Dollars, PowerPrice, Purchase, Watts
+from stash.core.user_files import UserFile, load
+from stash.schedule.records import YEAR_HOURS, ClusterNode, Costs, LabCluster
+
+EXAMPLE = """\
+name: lab
+power_price: $0.15/kWh
+staff: 60000          # dollars a year
+nodes:
+  - {gpu: V100, gpus: 4, count: 2, cores: 32, purchase: $60000, years: 5, power: 2kW}
+  - {gpu: K80, gpus: 8, count: 3, price: $0.90/h}
+"""
+_MAX_NODES = 100_000
+DESCRIBED = "docs/schedule.md describes such files"
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class _Machines(_Entry):
+    gpu: Annotated[str, Field(min_length=1, max_length=100)]
+    gpus: Annotated[int, Field(ge=1, le=1024)]
+    count: Annotated[int, Field(ge=1, le=_MAX_NODES)] = 1
+    name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    cores: Annotated[float | None, Field(gt=0, le=4096)] = None
+    network: ByteRate = None
+    price: Dollars = None
+    purchase: Purchase = None
+    years: Annotated[float | None, Field(gt=0, le=50)] = None
+    power: Watts = None
+
+
+class ClusterFile(_Entry):
+    """The file as it is written."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)] = "the cluster"
+    nodes: Annotated[tuple[_Machines, ...], Field(min_length=1, max_length=10_000)]
+    power_price: PowerPrice = None
+    staff: Annotated[float | None, Field(ge=0, le=1e9)] = None
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """What forecasts take of the machines of one GPU type, where the file says it."""
+
+    cores: float | None
+    network: float | None
+    """Bytes per second of one machine."""
+
+
+def read_cluster(path: Path) -> LabCluster:
+    """The cluster at ``path``; raises UserError."""
+    return cluster_of(load(path, ClusterFile, "the cluster", DESCRIBED))
+
+
+def read_machines(path: Path) -> dict[str, MachineFacts]:
+    """Facts of each GPU type: those of its first machines that say them; raises UserError."""
+    found: dict[str, MachineFacts] = {}
+    for entry in load(path, ClusterFile, "the cluster", DESCRIBED).content.nodes:
+        known = found.get(entry.gpu, MachineFacts(None, None))
+        found[entry.gpu] = MachineFacts(known.cores or entry.cores, known.network or entry.network)
+    return found
+
+
+def cluster_of(file: UserFile[ClusterFile]) -> LabCluster:
+    """The cluster of a file; raises UserError for what contradicts itself."""
+    nodes: list[ClusterNode] = []
+    for number, entry in enumerate(file.content.nodes):
+        if entry.price is not None and entry.purchase is not None:
+            raise file.mistake(
+                ("nodes", number, "purchase"), "a machine has a price an hour, or was bought; not both"
+            )
+        if entry.purchase is not None and entry.years is None:
+            raise file.mistake(("nodes", number, "purchase"), "over how many years? give years: 5")
+        if entry.power is not None and file.content.power_price is None:
+            raise file.mistake(
+                ("nodes", number, "power"), "what does it cost? give power_price: $0.15/kWh above nodes"
+            )
+        stem = entry.name or f"{entry.gpu.lower()}-{number + 1}"
+        nodes += [ClusterNode(f"{stem}-{each + 1}" if entry.count > 1 else stem, entry.gpu, entry.gpus, entry.cores)
+                  for each in range(entry.count)]  # fmt: skip
+    names = [node.name for node in nodes]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise file.mistake(("nodes",), f"two machines are called {twice}; give each line of nodes a name of its own")
+    return LabCluster(tuple(nodes), _costs(file.content), file.content.name)
+
+
+def _costs(content: ClusterFile) -> Costs:
+    """Machines and power by their own type; staff over all GPUs alike."""
+    dollars: dict[str, float] = {}
+    gpus: dict[str, int] = {}
+    known = True
+    for entry in content.nodes:
+        hourly = entry.price
+        if entry.purchase is not None and entry.years is not None:
+            hourly = entry.purchase / (entry.years * YEAR_HOURS)
+        if hourly is None:
+            known = False
+            continue
+        power = (
+            0.0 if entry.power is None or content.power_price is None else entry.power / 1000 * content.power_price
+        )
+        dollars[entry.gpu] = dollars.get(entry.gpu, 0.0) + entry.count * (hourly + power)
+        gpus[entry.gpu] = gpus.get(entry.gpu, 0) + entry.count * entry.gpus
+    staff = (content.staff or 0.0) / YEAR_HOURS
+    everything = sum(entry.count * entry.gpus for entry in content.nodes)
+    by_type = {kind: each / gpus[kind] + staff / everything for kind, each in dollars.items()}
+    return Costs(by_type, sum(dollars.values()) + staff if known else None, staff)

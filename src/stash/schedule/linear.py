@@ -1,0 +1,181 @@
+"""Linear programs over shares of time, solved by HiGHS: maximise c·v within Σ_t x ≤ 1 and Σ_j s_j·x ≤ N_t.
+
+One class builds the common constraints once; policies add rows and solve again from where the last solution was.
+Identical jobs are one row that counts for several: the feasible set is convex and unchanged when two such jobs are
+exchanged, so the mean of a solution over all exchanges is a solution too, and gives identical jobs equal shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import highspy
+import numpy as np
+
+from stash.core.errors import StashError
+from stash.schedule.records import Floats, JobDemand, WholeNumbers
+
+_INFINITY = highspy.kHighsInf
+
+
+class _Quiet(highspy.Highs):
+    """HiGHS without its banner, which the first of its callbacks prints before any option can stop it."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802  # its name
+        pass
+
+
+class Infeasible(Exception):  # noqa: N818  # what a program is, not what went wrong
+    """No shares of time satisfy all rows."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Identical jobs, merged: one row each, and how many jobs it stands for."""
+
+    first: WholeNumbers
+    """A member of each group."""
+    member: WholeNumbers
+    """Of each job, its group."""
+    count: Floats
+
+    @property
+    def size(self) -> int:
+        return len(self.first)
+
+
+def merged(demand: JobDemand, *columns: Floats | WholeNumbers) -> Groups:
+    """Groups of jobs that have the same rates, GPUs and ``columns``."""
+    parts = [
+        demand.rates,
+        demand.gpus[:, None].astype(float),
+        *(np.asarray(each, float)[:, None] for each in columns),
+    ]
+    rows = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    view = rows.view([("", rows.dtype)] * rows.shape[1]).ravel()
+    _, first, member, count = np.unique(view, return_index=True, return_inverse=True, return_counts=True)
+    return Groups(first, member.ravel(), count.astype(float))
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A solution: shares by group and type, further variables, the objective and the prices of rows."""
+
+    x: Floats
+    extra: Floats
+    objective: float
+    type_prices: Floats
+    row_prices: Floats
+    """Of the rows that a policy added, in their order."""
+
+
+class ShareProgram:
+    """max c·v over x[g, t] ≥ 0 and ``extra`` more variables ≥ 0.
+
+    ``scaled``: the last extra variable τ multiplies the right sides (Charnes–Cooper): Σ_t x ≤ τ, Σ s·x ≤ N·τ.
+    """
+
+    def __init__(self, demand: JobDemand, groups: Groups, extra: int = 1, scaled: bool = False) -> None:
+        self.rates = demand.rates[groups.first]
+        self.gpus = demand.gpus[groups.first].astype(float)
+        self.count = groups.count
+        self.shape = self.rates.shape
+        self._extra, self._rows, self._added = extra, 0, 0
+        self._solver: Any = _Quiet()  # type: ignore[no-untyped-call]
+        for name, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("random_seed", 0)):
+            self._solver.setOptionValue(name, value)
+        self._build(demand.counts.astype(float), scaled)
+
+    @property
+    def columns(self) -> int:
+        return self.rates.size + self._extra
+
+    def _build(self, counts: Floats, scaled: bool) -> None:
+        groups, types = self.shape
+        size, tau = groups * types, self.columns - 1
+        program: Any = highspy.HighsLp()
+        program.num_col_, program.num_row_ = self.columns, groups + types
+        program.col_cost_ = np.zeros(self.columns)
+        program.col_lower_ = np.zeros(self.columns)
+        # Where a job cannot run it gets no time: a share there would be one of nothing.
+        upper = np.full(self.columns, _INFINITY)
+        upper[:size] = np.where(self.rates.ravel() > 0, _INFINITY, 0.0)
+        program.col_upper_ = upper
+        program.sense_ = highspy.ObjSense.kMaximize
+        of_jobs = np.concatenate(
+            [np.arange(size).reshape(groups, types)] + [np.full((groups, 1), tau)] * scaled, axis=1
+        )
+        of_types = np.concatenate(
+            [np.arange(size).reshape(groups, types).T] + [np.full((types, 1), tau)] * scaled, axis=1
+        )
+        job_values = np.concatenate([np.ones(self.shape)] + [-np.ones((groups, 1))] * scaled, axis=1)
+        weight = np.broadcast_to(self.gpus * self.count, (types, groups))
+        type_values = np.concatenate([weight] + [-counts[:, None]] * scaled, axis=1)
+        lengths = [of_jobs.shape[1]] * groups + [of_types.shape[1]] * types
+        matrix = program.a_matrix_
+        matrix.format_ = highspy.MatrixFormat.kRowwise
+        matrix.start_ = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        matrix.index_ = np.concatenate([of_jobs.ravel(), of_types.ravel()]).astype(np.int32)
+        matrix.value_ = np.concatenate([job_values.ravel(), type_values.ravel()])
+        program.row_lower_ = np.full(groups + types, -_INFINITY)
+        program.row_upper_ = np.zeros(groups + types) if scaled else np.concatenate([np.ones(groups), counts])
+        self._solver.passModel(program)
+        self._rows = groups + types
+
+    def column(self, number: int) -> int:
+        """The place of an extra variable."""
+        return int(self.rates.size) + number
+
+    def add_throughputs(self, per_rate: Floats, of_extra: Floats, lower: Floats) -> None:
+        """For every group g the row per_rate[g]·Σ_t R·x + of_extra[g]·v ≥ lower[g], v the first extra variable."""
+        groups, types = self.shape
+        index = np.concatenate([np.arange(groups * types).reshape(groups, types),
+                                np.full((groups, 1), self.column(0))], axis=1)  # fmt: skip
+        values = np.concatenate([self.rates * per_rate[:, None], of_extra[:, None]], axis=1)
+        start = np.arange(groups) * (types + 1)
+        self._solver.addRows(
+            groups, lower, np.full(groups, _INFINITY), index.size, start.astype(np.int32),
+            index.ravel().astype(np.int32), values.ravel(),
+        )  # fmt: skip
+        self._added += groups
+
+    def add_row(self, values: Floats, lower: float = -_INFINITY, upper: float = _INFINITY) -> None:
+        """One row over all variables."""
+        used = np.flatnonzero(values)
+        self._solver.addRow(lower, upper, len(used), used.astype(np.int32), values[used])
+        self._added += 1
+
+    def set_objective(self, values: Floats) -> None:
+        self._solver.changeColsCost(self.columns, np.arange(self.columns, dtype=np.int32), values)
+
+    def set_coefficient(self, row: int, column: int, value: float) -> None:
+        """Of an added row."""
+        self._solver.changeCoeff(self._rows + row, column, value)
+
+    def set_upper(self, column: int, value: float) -> None:
+        """Of a variable."""
+        self._solver.changeColBounds(column, 0.0, value)
+
+    def set_lower(self, row: int, value: float) -> None:
+        """Of an added row."""
+        self._solver.changeRowBounds(self._rows + row, value, _INFINITY)
+
+    def solve(self) -> Solved:
+        """Raises Infeasible, and StashError for what HiGHS cannot solve."""
+        self._solver.run()
+        status = self._solver.getModelStatus()
+        if status == highspy.HighsModelStatus.kInfeasible:
+            raise Infeasible
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise StashError(f"HiGHS cannot solve the program: {self._solver.modelStatusToString(status)}")
+        found = self._solver.getSolution()
+        values, prices = np.array(found.col_value), np.array(found.row_dual)
+        groups, types = self.shape
+        return Solved(
+            x=np.maximum(values[: groups * types].reshape(self.shape), 0.0),
+            extra=values[groups * types :],
+            objective=float(self._solver.getInfo().objective_function_value),
+            type_prices=np.abs(prices[groups : groups + types]),
+            row_prices=np.abs(prices[self._rows :]),
+        )

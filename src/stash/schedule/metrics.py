@@ -1,0 +1,227 @@
+"""What a course of jobs means: completion times, queueing, fairness, busy and lost GPU-seconds, dollars, and bounds.
+
+    JCT       finish − submission
+    queued    the part of it without GPUs
+    ρ         JCT ÷ time alone on 1/m of the cluster, m the jobs in the system in the mean over its life (Themis)
+    busy      productive GPU-seconds ÷ all GPU-seconds until the last job ends; productive is work at the packed rate
+    lost      GPU-seconds by cause; with the productive ones they add up to all
+Pure: reads a course, simulates nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.special import stdtrit
+
+from stash.core.intervals import Interval
+from stash.schedule.matrix import RateMatrix, RateTable, demand_of
+from stash.schedule.records import HOUR, Floats, LabCluster, QueuedJob
+from stash.schedule.run_state import CAUSES, ScheduleCourse
+from stash.schedule.shares import makespan
+
+MOST_EXACT = 12
+"""Jobs up to which the least Σ JCT is computed."""
+_SECONDS = 5.0
+"""Of the search for it, after which its bound so far is returned."""
+_SUFFIXES = 12
+"""Arrivals from which a bound of the makespan is tried."""
+
+
+@dataclass(frozen=True)
+class ScheduleFigures:
+    """The figures of one policy."""
+
+    policy: str
+    jobs: int
+    jct_mean_seconds: float
+    jct_p99_seconds: float
+    jct_worst_seconds: float
+    queued_mean_seconds: float
+    rho_mean: float
+    rho_worst: float
+    unfair: float
+    """Share of jobs with ρ > 1."""
+    makespan_seconds: float
+    busy: float
+    gpu_seconds: float
+    """Of all GPUs until the last job ends."""
+    productive: float
+    """GPU-seconds."""
+    lost: Mapping[str, float]
+    """GPU-seconds by cause."""
+    dollars_per_job: float | None
+    """Of GPU time held, at each type's price; ``None`` where a type has none."""
+    late: int | None
+    """Jobs that missed their deadlines; ``None`` if no job has one."""
+    restarts: int
+    objective: float
+    """Of the policy's first allocation; NaN where it has none."""
+    alpha: float | None
+    unplaced: int
+
+
+def figures(course: ScheduleCourse, cluster: LabCluster, matrix: RateMatrix) -> ScheduleFigures:
+    """The figures of a course."""
+    jct = course.finish - course.submit
+    rho = finish_time_ratios(course, cluster, matrix)
+    gpu_seconds = float(cluster.gpus) * course.end
+    deadlines = np.array([math.inf if job.deadline is None else job.deadline for job in course.jobs])
+    dollars = None
+    if all(kind in cluster.costs.by_type for kind in cluster.types):
+        dollars = float((course.served @ cluster.cost_per_gpu()).sum() / HOUR / len(course.jobs))
+    return ScheduleFigures(
+        policy=course.policy,
+        jobs=len(course.jobs),
+        jct_mean_seconds=float(jct.mean()),
+        jct_p99_seconds=float(np.percentile(jct, 99)),
+        jct_worst_seconds=float(jct.max()),
+        queued_mean_seconds=float((jct - course.held).mean()),
+        rho_mean=float(rho.mean()),
+        rho_worst=float(rho.max()),
+        unfair=float((rho > 1).mean()),
+        makespan_seconds=course.end,
+        busy=float(course.productive.sum()) / gpu_seconds,
+        gpu_seconds=gpu_seconds,
+        productive=float(course.productive.sum()),
+        lost={cause: float(course.lost[cause].sum()) for cause in CAUSES},
+        dollars_per_job=dollars,
+        late=int((course.finish > deadlines).sum()) if np.isfinite(deadlines).any() else None,
+        restarts=int(course.restarts.sum()),
+        objective=course.objective,
+        alpha=course.alpha,
+        unplaced=course.unplaced,
+    )
+
+
+def finish_time_ratios(course: ScheduleCourse, cluster: LabCluster, matrix: RateMatrix) -> Floats:
+    """ρ of every job."""
+    moments = np.concatenate([course.submit, course.finish])
+    steps = np.concatenate([np.ones(len(course.submit)), -np.ones(len(course.finish))])
+    order = np.argsort(moments, kind="stable")
+    times, there = moments[order], np.cumsum(steps[order])
+    area = np.concatenate([[0.0], np.cumsum(there[:-1] * np.diff(times))])
+
+    def jobs_until(at: Floats) -> Floats:
+        where = np.clip(np.searchsorted(times, at, side="right") - 1, 0, len(times) - 1)
+        return np.asarray(area[where] + there[where] * (at - times[where]), dtype=float)
+
+    jct = course.finish - course.submit
+    mean_jobs = (jobs_until(course.finish) - jobs_until(course.submit)) / np.maximum(jct, 1e-12)
+    table = RateTable(course.jobs, cluster, matrix)
+    gpus = np.array([job.gpus for job in course.jobs])
+    share = cluster.counts[None, :] / (np.maximum(mean_jobs, 1.0)[:, None] * gpus[:, None])
+    share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
+    alone = np.array([job.steps - job.done for job in course.jobs]) / (table.packed * share).sum(axis=1)
+    return np.asarray(jct / alone, dtype=float)
+
+
+def over_seeds(outcomes: Sequence[ScheduleFigures], of: Callable[[ScheduleFigures], float]) -> Interval:
+    """The mean of a figure over runs, with the t interval of as many."""
+    values = np.array([of(each) for each in outcomes])
+    if len(values) < 2:
+        return Interval(value=float(values[0]))
+    arm = float(stdtrit(len(values) - 1, 0.975)) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    mean = float(values.mean())
+    return Interval(value=mean, low=mean - arm, high=mean + arm, repetitions=len(values))
+
+
+@dataclass(frozen=True)
+class ScheduleBounds:
+    """What no schedule can beat, and how much is asked of the cluster."""
+
+    makespan_seconds: float
+    jct_mean_seconds: float | None
+    """``None`` above ``MOST_EXACT`` jobs, and where they come at different times."""
+    load: float | None
+    """Work that comes in per hour over the most that can be done; ``None`` where all come at once."""
+    growth_per_hour: float
+    """Jobs by which the queue grows while they come, if load is above 1."""
+
+
+def bounds(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -> ScheduleBounds:
+    """Bounds at packed rates and free moves.
+
+    The makespan is at least what the fluid program needs for all jobs, and for those that come later than any moment
+    that moment more; and no job ends before it could, alone on its fastest type.
+    """
+    ordered = sorted(jobs, key=lambda job: job.submit)
+    table = RateTable(ordered, cluster, matrix)
+    alone = np.array([job.steps - job.done for job in ordered]) / table.packed.max(axis=1)
+    submits = np.array([job.submit for job in ordered])
+    bound = float((submits + alone).max())
+    span = float(submits.max() - submits.min())
+    whole = 0.0
+    starts = {int(each) for each in np.linspace(0, len(ordered) - 1, _SUFFIXES if span else 1)}
+    for at in sorted(starts):
+        rest = [replace(job, submit=0.0) for job in ordered[at:]]
+        least = makespan(demand_of(rest, cluster, matrix)).objective
+        whole = whole or least
+        bound = max(bound, float(submits[at]) + least)
+    load = whole / span if span else None
+    growth = 0.0 if load is None or load <= 1 else len(ordered) / (span / HOUR) * (1 - 1 / load)
+    exact = least_mean_jct(ordered, cluster, matrix) if not span and len(ordered) <= MOST_EXACT else None
+    return ScheduleBounds(bound, exact, load, growth)
+
+
+def least_mean_jct(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -> float:
+    """The least mean JCT of jobs that are all there, time shared as finely as one likes: a mixed-integer program.
+
+    Interval k ends with the k-th completion; w[j, t, k] is the time that job j has on type t in it. Binary y[j, k]
+    says that j ends there: it gets nothing later. Σ JCT = Σ_k (n − k + 1)·d_k, d_k the interval's length.
+    """
+    demand = demand_of([replace(job, submit=0.0) for job in jobs], cluster, matrix)
+    count, types = demand.rates.shape
+    unit = float((demand.left / demand.best).sum())
+    w = np.arange(count * types * count).reshape(count, types, count)
+    y = w.size + np.arange(count * count).reshape(count, count)
+    d = w.size + y.size + np.arange(count)
+    size = w.size + y.size + count
+    rows: list[Floats] = []
+    lower: list[float] = []
+    upper: list[float] = []
+
+    def add(entries: Mapping[int, float], low: float, high: float) -> None:
+        row = np.zeros(size)
+        for column, value in entries.items():
+            row[column] += value
+        rows.append(row)
+        lower.append(low)
+        upper.append(high)
+
+    for j in range(count):
+        work = {
+            int(w[j, t, k]): float(demand.rates[j, t] / demand.best[j]) for t in range(types) for k in range(count)
+        }
+        add(work, float(demand.left[j] / demand.best[j] / unit), math.inf)
+        add({int(y[j, k]): 1.0 for k in range(count)}, 1, 1)
+        add({int(y[k, j]): 1.0 for k in range(count)}, 1, 1)
+        for k in range(count):
+            time = {int(w[j, t, k]): 1.0 for t in range(types)}
+            add({**time, int(d[k]): -1.0}, -math.inf, 0)
+            add({**time, **{int(y[j, later]): -1.0 for later in range(k, count)}}, -math.inf, 0)
+    for t in range(types):
+        for k in range(count):
+            add(
+                {
+                    **{int(w[j, t, k]): float(demand.gpus[j]) for j in range(count)},
+                    int(d[k]): -float(demand.counts[t]),
+                },
+                -math.inf,
+                0,
+            )
+    cost = np.zeros(size)
+    cost[d] = np.arange(count, 0, -1)
+    whole = np.zeros(size)
+    whole[y.ravel()] = 1
+    top = np.full(size, np.inf)
+    top[y.ravel()] = 1
+    for j, t in zip(*np.nonzero(demand.rates <= 0), strict=True):
+        top[w[j, t]] = 0.0
+    found = milp(cost, constraints=LinearConstraint(np.array(rows), lower, upper), integrality=whole,
+                 bounds=Bounds(np.zeros(size), top), options={"time_limit": _SECONDS})  # fmt: skip
+    return float(found.mip_dual_bound * unit / count)  # which holds also if time ran out

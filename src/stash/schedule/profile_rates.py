@@ -1,0 +1,123 @@
+"""The throughput matrix of profiles: measured where the job ran, forecast elsewhere, packed and spread.
+
+A job on n nodes is the forecast for n nodes, so the difference to packed is the network stall. What cannot be
+forecast is left out and named. Knows profiles and forecasts, and nothing of jobs that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stash.core.errors import StashError, UserError
+from stash.core.records.profile import Profile
+from stash.predict.changes import Alteration, named_gpu
+from stash.predict.forecast import Forecast
+from stash.predict.forecasting import base_of, lost, what_if
+from stash.predict.passes import Base
+from stash.schedule.lab_file import MachineFacts
+from stash.schedule.matrix import PACKED, RateKey, RateMatrix, RateOrigin, StepRate
+from stash.schedule.records import LabCluster
+
+
+@dataclass(frozen=True)
+class FoundRates:
+    """The matrix, and cells that stayed empty with the reason."""
+
+    matrix: RateMatrix
+    unknown: tuple[tuple[RateKey, str], ...]
+
+
+def rates_of(
+    profiles: Sequence[tuple[Profile, str]], cluster: LabCluster, facts: Mapping[str, MachineFacts]
+) -> FoundRates:
+    """Rates of each profile's job on every type: as many GPUs as were profiled, packed and over more nodes.
+
+    Several profiles of one job and size: the last one that was measured on a type says its rate. Raises UserError
+    where nothing can be told.
+    """
+    found: dict[RateKey, StepRate] = {}
+    unknown: dict[RateKey, str] = {}
+    restart: dict[str, float] = {}
+    for profile, source in profiles:
+        try:
+            base = base_of(profile)
+        except StashError as error:
+            raise UserError(f"{source}: {error}") from None
+        model, gpus = profile.workload.name, profile.world_size
+        for kind in cluster.types:
+            few = cluster.fewest_nodes(kind, gpus)
+            if not few:
+                unknown[model, gpus, kind, PACKED] = f"the cluster has fewer than {gpus}"
+                continue
+            most = min(gpus, sum(node.gpu == kind for node in cluster.nodes))
+            for nodes in [each for each in range(few, most + 1) if gpus % each == 0]:
+                key = (model, gpus, kind, nodes if nodes > few else PACKED)
+                cell = _cell(base, kind, nodes, gpus // nodes, facts.get(kind))
+                if isinstance(cell, str):
+                    unknown.setdefault(key, cell)
+                elif cell.origin == "measured" or found.get(key, cell).origin != "measured":
+                    found[key] = cell
+        if (takes := _restart(base)) is not None:
+            restart[model] = takes
+    if not found:
+        why = next(iter(unknown.values()), "there is no profile")
+        raise UserError(f"no rate on {cluster.name} follows from these profiles: {why}")
+    left = tuple((key, why) for key, why in unknown.items() if key not in found)
+    return FoundRates(RateMatrix(found, restart), left)
+
+
+def _cell(base: Base, kind: str, nodes: int, gpus: int, facts: MachineFacts | None) -> StepRate | str:
+    """Steps per second there, or why it is unknown."""
+    if _ran_there(base, kind) and (base.target.nodes, base.target.devices) == (nodes, gpus):
+        step = base.breakdown.step
+        return _of_step(step.value, step.low, step.high, "measured")
+    wanted = Alteration(gpu=kind, nodes=nodes, gpus=gpus)
+    if facts is not None and facts.cores is not None:
+        wanted = wanted.changed(cpus=max(1, round(facts.cores)))
+    if nodes > 1 and facts is not None and facts.network is not None:
+        wanted = wanted.changed(network=facts.network)
+    try:
+        forecast = what_if(base, wanted)
+    except StashError as error:
+        return str(error)
+    missing = lost(base, forecast)
+    if missing:
+        return f"its {missing[0].name} stall is unknown: {missing[0].why}"
+    return _rate(forecast)
+
+
+def _ran_there(base: Base, kind: str) -> bool:
+    """Whether the job was profiled on this GPU, by the model's name that the catalog has for both."""
+    if base.target.device is None:
+        return False
+    known = base.catalog()
+    try:
+        return named_gpu(kind, known).model == known.gpu(base.target.device).model
+    except UserError:
+        return kind.lower() in base.target.device.lower()
+
+
+def _rate(forecast: Forecast) -> StepRate:
+    step = forecast.breakdown.step
+    return _of_step(step.value, step.low, step.high, "data sheet" if forecast.origin == "data sheet" else "forecast")
+
+
+def _of_step(seconds: float, low: float | None, high: float | None, origin: RateOrigin) -> StepRate:
+    """Its inverse: the least rate is that of the longest step. Without both ends there is no interval."""
+    if low is None or high is None or low <= 0:
+        return StepRate(1 / seconds, origin=origin)
+    return StepRate(1 / seconds, 1 / high, 1 / low, origin)
+
+
+def _restart(base: Base) -> float | None:
+    """Start-up until the first measured step, and where storage is known, its state written and read once.
+
+    ``None`` where the profile does not tell the start-up.
+    """
+    profile, storage = base.profile, base.target.storage
+    if profile.seconds_before_blocks is None:
+        return None
+    state = (profile.workload.parameter_bytes or 0) + (profile.workload.optimizer_bytes or 0)
+    rate = None if storage is None or storage.bytes_per_second is None else storage.bytes_per_second.value
+    return profile.seconds_before_blocks + (2 * state / rate if rate else 0.0)

@@ -1,0 +1,131 @@
+"""Policies that serve a queue: FIFO, shortest remaining time, least attained service in queues, and AlloX.
+
+Each is a pure function to ``x[j, t]``, here 1 for a job and the type that it runs on and 0 otherwise. They decide by
+free GPUs of a type alone; which nodes, ``placement`` knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from stash.core.errors import UserError
+from stash.schedule.records import HOUR, Floats, JobDemand, ShareAllocation, WholeNumbers
+
+QUEUE_LIMITS = (1.0 * HOUR, 10.0 * HOUR)
+"""GPU-seconds after which a job falls into the next queue of ``las-queues``."""
+
+
+def fifo(demand: JobDemand, seed: int = 0) -> ShareAllocation:
+    """First come, first served, without knowledge of types, preemption or backfill: as YARN's capacity scheduler.
+
+    The type is drawn among those with enough free GPUs on which the job runs at all. The first job that finds none
+    stops the queue.
+    """
+    x, free = _holding(demand)
+    for job in np.flatnonzero(demand.running < 0):
+        possible = np.flatnonzero((free >= demand.gpus[job]) & (demand.rates[job] > 0))
+        if not len(possible):
+            break
+        draw = np.random.default_rng((seed, int(demand.ids[job]), len(possible)))
+        _take(x, free, demand, int(job), int(possible[draw.integers(len(possible))]))
+    return ShareAllocation(x, float("nan"), order=np.arange(len(demand)))
+
+
+def fifo_aware(demand: JobDemand) -> ShareAllocation:
+    """First come, first served, each on the fastest type with enough free GPUs; all are placed again each time."""
+    x, free = np.zeros(demand.rates.shape), demand.counts.copy()
+    _greedy(x, free, demand, range(len(demand)), backfill=False)
+    return ShareAllocation(x, float("nan"), order=np.arange(len(demand)))
+
+
+def shortest_remaining(demand: JobDemand) -> ShareAllocation:
+    """Shortest remaining time on its fastest type first, each on the fastest type that is free, with preemption."""
+    x, free = np.zeros(demand.rates.shape), demand.counts.copy()
+    order = np.argsort(demand.left / demand.best, kind="stable")
+    _greedy(x, free, demand, order, backfill=True)
+    return ShareAllocation(x, float("nan"), order=order)
+
+
+def las_queues(demand: JobDemand, limits: tuple[float, ...] = QUEUE_LIMITS) -> ShareAllocation:
+    """Discretised least attained service (Tiresias, NSDI 2019): queues by GPU-seconds received, FIFO within each.
+
+    Knows no types: a job stays on its own if there is room, else it takes the type with the most free GPUs.
+    """
+    x, free = np.zeros(demand.rates.shape), demand.counts.copy()
+    queue = np.searchsorted(np.asarray(limits), demand.attained, side="right")
+    order = np.argsort(queue, kind="stable")
+    for job in order:
+        possible = (free >= demand.gpus[job]) & (demand.rates[job] > 0)
+        if possible.any():
+            own = int(demand.running[job])
+            kind = own if own >= 0 and possible[own] else int(np.argmax(np.where(possible, free, -1)))
+            _take(x, free, demand, int(job), kind)
+            if not free.any():
+                break
+    return ShareAllocation(x, float("nan"), order=order)
+
+
+def allox(demand: JobDemand) -> ShareAllocation:
+    """Least mean completion time of waiting jobs on free GPUs (AlloX, EuroSys 2020), without preemption.
+
+    A job that is k-th from the last on its GPU delays k completions by its time there, so a matching of jobs to
+    (GPU, k) of least Σ k·time is optimal. Positions are added until the last one of no GPU is used, where its
+    dual value is zero and no further position can help. Raises UserError for jobs of several GPUs.
+    """
+    if (demand.gpus > 1).any():
+        several = int((demand.gpus > 1).sum())
+        raise UserError(f"allox matches jobs of one GPU, and {several} here have more; choose another policy")
+    x, free = _holding(demand)
+    waiting = np.flatnonzero(demand.running < 0)
+    slots = np.repeat(np.arange(len(free)), np.maximum(free, 0))
+    if not len(waiting) or not len(slots):
+        return ShareAllocation(x, float("nan"))
+    with np.errstate(divide="ignore"):
+        seconds = np.minimum(demand.left[waiting, None] / demand.rates[waiting][:, slots], 1e12)
+    positions = min(len(waiting), -(-len(waiting) // len(slots)) + 2)
+    while True:
+        cost = (seconds[:, :, None] * np.arange(1, positions + 1)).reshape(len(waiting), -1)
+        rows, columns = linear_sum_assignment(cost)
+        if positions >= len(waiting) or (columns % positions).max() + 1 < positions:
+            break
+        positions = min(len(waiting), 2 * positions)
+    first: dict[int, tuple[int, int]] = {}
+    for row, column in zip(rows, columns, strict=True):
+        slot, position = divmod(int(column), positions)
+        if cost[row, column] < 1e12 and (slot not in first or position > first[slot][0]):
+            first[slot] = (position, int(waiting[row]))
+    for slot, (_, job) in first.items():
+        x[job, slots[slot]] = 1.0
+    return ShareAllocation(x, float("nan"))
+
+
+def _holding(demand: JobDemand) -> tuple[Floats, WholeNumbers]:
+    """What is running keeps its type: x, and the GPUs that are left."""
+    x, free = np.zeros(demand.rates.shape), demand.counts.copy()
+    for job in np.flatnonzero(demand.running >= 0):
+        _take(x, free, demand, int(job), int(demand.running[job]))
+    return x, free
+
+
+def _take(x: Floats, free: WholeNumbers, demand: JobDemand, job: int, kind: int) -> None:
+    x[job, kind] = 1.0
+    free[kind] -= demand.gpus[job]
+
+
+def _greedy(x: Floats, free: WholeNumbers, demand: JobDemand, order: Iterable[int], backfill: bool) -> None:
+    """Each job in turn on its fastest type with enough free GPUs."""
+    gpus, rates = demand.gpus, demand.rates
+    smallest = int(gpus.min()) if len(gpus) else 0
+    for job in order:
+        enough = free >= gpus[job]
+        rate = np.where(enough, rates[job], 0.0)
+        kind = int(rate.argmax())
+        if rate[kind] > 0:
+            _take(x, free, demand, int(job), kind)
+            if free.max() < smallest:
+                break
+        elif not backfill and not enough.any():
+            break

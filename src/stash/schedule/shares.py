@@ -1,0 +1,291 @@
+"""Policies that share time by a linear program: max-min (LAS), makespan, finish-time fairness and cost.
+
+Each is a pure function from the jobs that are there to ``x[j, t]``, the share of time that job j has on GPU type t:
+Σ_t x ≤ 1 and Σ_j s_j·x ≤ N_t, with s the GPUs of a gang and N those of a type; thr_j = Σ_t R·x. Formulas after Gavel
+(Narayanan et al., OSDI 2020, section 4), each solved exactly where its code bisects or stops at the first level.
+Knows nothing of rounds and nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from stash.schedule.linear import Groups, Infeasible, ShareProgram, Solved, merged
+from stash.schedule.records import Binding, Floats, JobDemand, ShareAllocation, WholeNumbers
+
+PRECISION = 1e-6
+"""Of ρ, relative."""
+_PRICED = 1e-7
+"""A dual value above this is one."""
+
+
+def equal_rates(demand: JobDemand) -> Floats:
+    """thr_j(x_eq): the rate with x = N_t/ΣN, a share of every type in proportion to its size."""
+    return np.asarray(demand.rates @ (demand.counts / demand.counts.sum()), dtype=float)
+
+
+def isolated_rates(demand: JobDemand, jobs: int | None = None) -> Floats:
+    """The rate alone on 1/m of the cluster: x = N_t/(m·s_j), scaled down to Σ_t x ≤ 1; m is all jobs unless given."""
+    share = demand.counts[None, :] / ((jobs or len(demand)) * demand.gpus[:, None])
+    share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
+    return np.asarray((demand.rates * share).sum(axis=1), dtype=float)
+
+
+def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
+    """Least attained service, weighted: max z with s_j·thr_j(x) ≥ z·w_j·thr_j(x_eq).
+
+    ``fill``: water-filling to the lexicographic optimum (``_Filling``); without it, whichever optimum HiGHS ends at,
+    as in Gavel's code.
+    """
+    scale = demand.gpus / (demand.weight * equal_rates(demand))
+    groups = merged(demand, demand.weight)
+    filling = _Filling(demand, groups, scale[groups.first])
+    first = filling.solve()
+    solved = filling.filled(first) if fill else first
+    x = solved.x[groups.member]
+    levels = scale * (demand.rates * x).sum(axis=1)
+    return _allocation(demand, groups, first, x, float(first.extra[0]), levels)
+
+
+class _Filling:
+    """Levels raised together until each group is held: by its ceiling, its fastest type all the time, or by GPUs.
+
+    The groups whose ceilings are lowest reach them first, so how many of them do is found by bisection: with k of
+    them held there, the others reach a z that is at least the k-th ceiling or not. What GPUs hold at z has a dual
+    value in every optimum, so it is held there and the others go on.
+    """
+
+    def __init__(self, demand: JobDemand, groups: Groups, scale: Floats) -> None:
+        self.program = ShareProgram(demand, groups)
+        self.program.add_throughputs(scale, -np.ones(groups.size), np.zeros(groups.size))
+        objective = np.zeros(self.program.columns)
+        objective[self.program.column(0)] = 1.0
+        self.program.set_objective(objective)
+        self.ceiling = scale * demand.rates[groups.first].max(axis=1)
+        self.held = np.full(groups.size, np.nan)
+        """The level of each group in the program as it is; NaN where it rises with z."""
+
+    def solve(self) -> Solved:
+        return self.program.solve()
+
+    def hold(self, levels: Floats) -> None:
+        """Change rows to these levels, NaN for z."""
+        column = self.program.column(0)
+        for row in np.flatnonzero(~((levels == self.held) | (np.isnan(levels) & np.isnan(self.held)))):
+            rises = bool(np.isnan(levels[row]))
+            self.program.set_coefficient(int(row), column, -1.0 if rises else 0.0)
+            self.program.set_lower(int(row), 0.0 if rises else float(levels[row]) * (1 - 1e-9))
+        self.held = levels.copy()
+
+    def filled(self, solved: Solved) -> Solved:
+        """The lexicographic optimum, from the solution for z alone."""
+        fixed = self.held.copy()
+        self.program.set_upper(self.program.column(0), float(self.ceiling.max()))
+        while True:
+            rising = np.flatnonzero(np.isnan(fixed))
+            rising = rising[np.argsort(self.ceiling[rising], kind="stable")]
+            low, high, best = 0, len(rising), solved
+            while low < high:
+                middle = (low + high + 1) // 2
+                one = self.at_ceilings(fixed, rising[:middle])
+                if one is not None and float(one.extra[0]) >= self.ceiling[rising[middle - 1]] * (1 - 1e-9):
+                    low, best = middle, one
+                else:
+                    high = middle - 1
+            solved = self.at_ceilings(fixed, rising[:low]) or best
+            z = float(solved.extra[0])
+            fixed[rising[:low]] = self.ceiling[rising[:low]]
+            rest = rising[low:]
+            stuck = rest[(solved.row_prices[rest] > _PRICED) | (self.ceiling[rest] <= z * (1 + 1e-9))]
+            fixed[stuck] = z
+            if not len(stuck) or len(stuck) == len(rest):
+                return solved
+
+    def at_ceilings(self, fixed: Floats, some: WholeNumbers) -> Solved | None:
+        """With these at their ceilings; ``None`` where they cannot all be."""
+        levels = fixed.copy()
+        levels[some] = self.ceiling[some]
+        self.hold(levels)
+        try:
+            return self.solve()
+        except Infeasible:
+            return None
+
+
+def blind(demand: JobDemand, allocation: ShareAllocation) -> ShareAllocation:
+    """Shares of whoever takes all GPUs for equal: each job's total over all types in proportion to their sizes.
+
+    It keeps Σ_t x of every job, so it is another optimum of a program that saw no types. What falls on a type where
+    a job does not run is lost to it: a blind policy does not know.
+    """
+    total = allocation.x.sum(axis=1, keepdims=True)
+    return replace(allocation, x=total * demand.counts[None, :] / demand.counts.sum(), type_prices=None)
+
+
+def max_min_blind(demand: JobDemand, fill: bool = True) -> ShareAllocation:
+    """Max-min with R = 1 everywhere: equal time, whatever it is worth."""
+    return blind(demand, max_min(replace(demand, rates=np.ones_like(demand.rates)), fill))
+
+
+def makespan(demand: JobDemand) -> ShareAllocation:
+    """max z with thr_j ≥ z·left_j: all are finished after T = 1/z, and no schedule of these jobs ends earlier.
+
+    The objective is T in seconds. One linear program; Gavel's code bisects T to 5 %.
+    """
+    best = demand.best
+    seconds = demand.left / best
+    unit = max(float((demand.gpus * seconds).sum() / demand.counts.sum()), float(seconds.max()), 1e-9)
+    groups = merged(demand, demand.left)
+    program = ShareProgram(demand, groups)
+    of_group = seconds[groups.first] / unit
+    program.add_throughputs(1 / best[groups.first], -of_group, np.zeros(groups.size))
+    objective = np.zeros(program.columns)
+    objective[program.column(0)] = 1.0
+    program.set_objective(objective)
+    solved = program.solve()
+    return _allocation(demand, groups, solved, solved.x[groups.member], unit / float(solved.extra[0]))
+
+
+def as_fastest(demand: JobDemand) -> JobDemand:
+    """The same jobs with every type as fast as each job's fastest: for makespan and fairness without types."""
+    return replace(demand, rates=np.repeat(demand.best[:, None], demand.rates.shape[1], axis=1))
+
+
+def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
+    """min ρ with elapsed_j + left_j/thr_j ≤ ρ·T_iso,j (Themis, NSDI 2020); the objective is ρ.
+
+    T_iso is the time that the whole job takes alone on 1/m of the cluster. For a fixed ρ that is linear: the largest
+    λ with thr_j ≥ λ·left_j/(ρ·T_iso − elapsed) is at least 1 if and only if ρ can be reached. ρ is found between the
+    largest elapsed/T_iso and what x_iso gives, which is feasible, by secants kept within a bisected bracket.
+    """
+    isolated = demand.isolated + demand.left / isolated_rates(demand)
+    low = float((demand.elapsed / isolated).max())
+    high = float(((demand.elapsed + demand.left / isolated_rates(demand)) / isolated).max())
+    groups, best = merged(demand, demand.left, demand.elapsed, isolated), demand.best
+    at = groups.first
+    program = ShareProgram(demand, groups)
+    program.add_throughputs(1 / best[at], -np.ones(groups.size), np.zeros(groups.size))
+    objective = np.zeros(program.columns)
+    objective[program.column(0)] = 1.0
+    program.set_objective(objective)
+
+    def reached(rho: float) -> Solved:
+        needs = demand.left[at] / best[at] / (rho * isolated[at] - demand.elapsed[at])
+        for row, need in enumerate(needs):
+            program.set_coefficient(row, program.column(0), -need)
+        return program.solve()
+
+    solved = reached(high)
+    below, above = -1.0, float(solved.extra[0]) - 1.0
+    stuck = 0
+    while high - low > PRECISION * high:
+        rho = high - above * (high - low) / (above - below)
+        margin = 0.1 * PRECISION * high
+        rho = min(max(rho, low + margin), high - margin)
+        if stuck >= 2:
+            rho, stuck = (low + high) / 2, 0
+        one = reached(rho)
+        value = float(one.extra[0]) - 1.0
+        width = high - low
+        if value >= 0:
+            high, above, solved = rho, value, one
+        else:
+            low, below = rho, value
+        stuck = stuck + 1 if high - low > width / 2 else 0
+    return _allocation(demand, groups, solved, solved.x[groups.member], high)
+
+
+def cheapest(demand: JobDemand) -> ShareAllocation:
+    """max (Σ thr_j/R_best,j) / (Σ c_t·s_j·x) with thr_j ≥ left_j/(D_j − now) for jobs with a deadline D.
+
+    A ratio of linear functions, so one linear program in y = x·τ (Charnes and Cooper, 1962); of all shares with the
+    best ratio, a second one takes those with the most work. The objective is seconds of work, each on its job's
+    fastest type, per GPU dollar and hour. Deadlines that cannot be kept are relaxed by the least common factor.
+    """
+    needs = _needs(demand)
+    groups = merged(demand, needs)
+    value, cost = _worth(demand, groups)
+    scaled = ShareProgram(demand, groups, extra=1, scaled=True)
+    tau = np.zeros(scaled.columns)
+    tau[-1] = 1.0
+    scaled.add_row(np.concatenate([cost, [0.0]]), 1.0, 1.0)
+    _keep_deadlines(scaled, groups, needs, tau)
+    scaled.set_objective(np.concatenate([value, [0.0]]))
+    ratio = scaled.solve().objective
+    fullest = ShareProgram(demand, groups, extra=0)
+    fullest.add_row(value - ratio * (1 - 1e-9) * cost, 0.0)
+    _keep_deadlines(fullest, groups, needs, None)
+    fullest.set_objective(value)
+    solved = fullest.solve()
+    return _allocation(demand, groups, solved, solved.x[groups.member], ratio)
+
+
+def cheapest_sum(demand: JobDemand) -> ShareAllocation:
+    """max Σ (R/c)·x, with deadlines likewise: what Gavel's code maximises under the name of cost.
+
+    It adds up steps of different models, so the model of the shortest step wins, and it always fills the cluster.
+    """
+    needs = _needs(demand)
+    groups = merged(demand, needs)
+    program = ShareProgram(demand, groups, extra=0)
+    _keep_deadlines(program, groups, needs, None)
+    of_rate = demand.rates[groups.first] / demand.costs * groups.count[:, None]
+    program.set_objective(of_rate.ravel())
+    solved = program.solve()
+    return _allocation(demand, groups, solved, solved.x[groups.member], solved.objective)
+
+
+def relaxation(demand: JobDemand) -> float:
+    """The least factor by which the time to all deadlines has to be stretched so that shares keep them; 1 if none."""
+    with np.errstate(divide="ignore"):
+        needs = np.where(
+            np.isfinite(demand.deadline) & (demand.deadline > 0), demand.left / demand.best / demand.deadline, 0.0
+        )
+    if not (needs > 0).any():
+        return 1.0
+    groups = merged(demand, needs)
+    program = ShareProgram(demand, groups)
+    program.add_throughputs(1 / demand.best[groups.first], -needs[groups.first], np.zeros(groups.size))
+    objective = np.zeros(program.columns)
+    objective[program.column(0)] = 1.0
+    program.set_objective(objective)
+    return max(1.0, 1.0 / float(program.solve().extra[0]))
+
+
+def _needs(demand: JobDemand) -> Floats:
+    """Rates that deadlines ask for, in parts of each job's fastest; 0 without one, or with one that is over."""
+    late = relaxation(demand)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        needs = demand.left / demand.best / (demand.deadline * late * (1 + 1e-9))
+    return np.where(np.isfinite(demand.deadline) & (demand.deadline > 0), needs, 0.0)
+
+
+def _worth(demand: JobDemand, groups: Groups) -> tuple[Floats, Floats]:
+    """Of each variable, Σ R/R_best and Σ c·s, groups counted."""
+    at, count = groups.first, groups.count[:, None]
+    value = demand.rates[at] / demand.best[at][:, None] * count
+    cost = demand.costs[None, :] * demand.gpus[at][:, None] * count
+    return value.ravel(), np.ascontiguousarray(cost).ravel()
+
+
+def _keep_deadlines(program: ShareProgram, groups: Groups, needs: Floats, tau: Floats | None) -> None:
+    types = program.shape[1]
+    for group in np.flatnonzero(needs[groups.first] > 0):
+        row = np.zeros(program.columns)
+        rates = program.rates[group]
+        row[group * types : (group + 1) * types] = rates / rates.max()
+        need = float(needs[groups.first[group]])
+        if tau is None:
+            program.add_row(row, need)
+        else:
+            program.add_row(row - need * tau, 0.0)
+
+
+def _allocation(
+    demand: JobDemand, groups: Groups, solved: Solved, x: Floats, objective: float, levels: Floats | None = None
+) -> ShareAllocation:
+    full = [Binding(f"type {number}", float(price)) for number, price in enumerate(solved.type_prices)
+            if price > _PRICED]  # fmt: skip
+    return ShareAllocation(np.minimum(x, 1.0), objective, solved.type_prices, levels, tuple(full))

@@ -1,0 +1,79 @@
+"""Queues: who runs, on which type, by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from schedules import demand
+
+from stash.core.errors import UserError
+from stash.schedule import queues
+from stash.schedule.round_choice import chosen, ordered, priorities
+
+
+def test_fifo_keeps_what_runs_and_stops_at_the_first_that_does_not_fit() -> None:
+    here = demand([[1, 1]] * 4, [2, 2], gpus=[2, 1, 2, 1], running=[0, 1, -1, -1])
+    assert queues.fifo(here).x.tolist() == [[1, 0], [0, 1], [0, 0], [0, 0]]
+
+
+def test_fifo_draws_a_type_by_its_seed_and_never_one_where_a_job_does_not_run() -> None:
+    here = demand([[1, 0, 1]] * 40, [50, 50, 50])
+    drawn = {seed: queues.fifo(here, seed).x for seed in (0, 1)}
+    assert all(x[:, 1].sum() == 0 and 8 < x[:, 0].sum() < 32 for x in drawn.values())
+    assert (drawn[0] != drawn[1]).any()
+    assert (queues.fifo(here, 1).x == drawn[1]).all()
+
+
+def test_aware_fifo_takes_the_fastest_free_type() -> None:
+    here = demand([[1, 3], [1, 3], [1, 3]], [1, 1])
+    assert queues.fifo_aware(here).x.tolist() == [[0, 1], [1, 0], [0, 0]]
+
+
+def test_shortest_remaining_time_goes_by_each_jobs_fastest_type() -> None:
+    here = demand([[1], [10], [1]], [1], left=[50, 400, 41])
+    assert queues.shortest_remaining(here).x.ravel().tolist() == [0, 1, 0]
+
+
+def test_queues_of_service_come_before_arrival() -> None:
+    here = demand([[1]] * 3, [1], attained=[3700, 3500, 0])
+    assert queues.las_queues(here).x.ravel().tolist() == [0, 1, 0]
+
+
+def test_allox_has_the_least_mean_completion_time() -> None:
+    random = np.random.default_rng(3)
+    for _ in range(20):
+        rates = random.choice([1.0, 2.0, 4.0], (4, 2))
+        here = demand(rates.tolist(), [1, 1], left=random.uniform(1, 9, 4).tolist())
+        seconds = here.left[:, None] / here.rates
+
+        def total(order: tuple[int, ...], split: int, seconds: np.ndarray = seconds) -> float:
+            parts = (order[:split], 0), (order[split:], 1)
+            return float(sum(np.cumsum(seconds[list(jobs), kind]).sum() for jobs, kind in parts))
+
+        ways = [
+            (total(order, split), order, split) for order in itertools.permutations(range(4)) for split in range(5)
+        ]
+        best = min(way[0] for way in ways)
+        firsts = {(order[0] if split else None, order[split] if split < 4 else None)
+                  for cost, order, split in ways if cost <= best + 1e-9}  # fmt: skip
+        x = queues.allox(here).x
+        got = tuple(int(x[:, kind].argmax()) if x[:, kind].any() else None for kind in range(2))
+        assert got in firsts
+
+
+def test_allox_refuses_gangs() -> None:
+    with pytest.raises(UserError, match="1 here have more"):
+        queues.allox(demand([[1], [1]], [4], gpus=[1, 2]))
+
+
+def test_a_round_goes_by_shares_over_time_received() -> None:
+    x, received = np.array([[0.5, 0.0], [0.5, 0.2]]), np.array([[180.0, 0.0], [0.0, 0.0]])
+    priority = priorities(x, received, 360.0)
+    assert priority[0, 0] == pytest.approx(0.5 / 360)
+    assert priority[1] == pytest.approx([0.5 / 180, 0.2 / 180])
+    order = ordered(priority, None, np.zeros((2, 2)))
+    assert order[:3] == [2, 0, 3]
+    assert chosen(order, np.array([1, 1]), [1, 1]) == {1: 0, 0: 1}
+    assert chosen(order, np.array([2, 1]), [1, 1]) == {1: 0}

@@ -1,0 +1,209 @@
+"""``stash schedule``: what it prints at 80 columns and as JSON, what it asks of Slurm and Kueue, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import commands
+import pytest
+import yaml
+from schedules import EXAMPLES, cluster, job, matrix
+
+from stash.core.errors import StashError, UserError
+from stash.schedule.advice_now import advice
+from stash.schedule.economics import CloudPrice, burst, cloud_bills, equilibrium
+from stash.schedule.job_policies import POLICIES
+from stash.schedule.kueue import manifests
+from stash.schedule.simulate import simulate
+from stash.schedule.slurm_requests import apply, current, requests
+
+Patch = pytest.MonkeyPatch
+Capture = pytest.CaptureFixture[str]
+LAB = ("--cluster", "cluster.yaml")
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    for path in EXAMPLES.iterdir():
+        shutil.copy(path, tmp_path)
+    lines = (EXAMPLES / "jobs.csv").read_text().splitlines()
+    Path("few.csv").write_text("\n".join(lines[:14]) + "\n")
+
+
+def run(monkeypatch: Patch, *words: str) -> int:
+    return commands.run(monkeypatch, "schedule", *words)
+
+
+def test_policies_stand_side_by_side_on_any_screen(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "simulate", "few.csv", *LAB, "--policy", "fifo,max-min,hadar") == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "13 jobs on 48 GPUs" in out
+    assert all(f"\n  {name} " in out for name in ("fifo", "max-min", "hadar"))
+    assert "The makespan cannot be below" in out
+    assert "?" not in out
+
+
+def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "simulate", "few.csv", *LAB, "--policy", "max-min,fifo", "--runs", "2", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    one = found["policies"]["max-min"]
+    assert one["productive"] + sum(one["lost"].values()) == pytest.approx(one["gpu_seconds"])
+    assert sum(one["x"]["job-000"].values()) <= 1 + 1e-9
+    assert one["objective"] > 0
+    assert found["policies"]["fifo"]["jct_mean"]["low"] <= found["policies"]["fifo"]["jct_mean_seconds"]
+    assert one["makespan_seconds"] >= found["bounds"]["makespan_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("simulate", "few.csv", *LAB, "--policy", "lifo"), "there is no policy lifo; there are max-min"),
+        (("simulate", "few.csv", *LAB, "--assume", "gavel", "--restart", "3s"), "--assume gavel says already"),
+        (("simulate", "few.csv", *LAB, "--draw-rates"), "no rate has the ends of an interval"),
+        (("simulate", "none.csv", *LAB), "cannot read the jobs none.csv"),
+        (("simulate", "few.csv", *LAB, "--policy", "allox"), "allox matches jobs of one GPU"),
+        (("simulate", "few.csv", "--cluster", "few.csv"), "few.csv"),
+        (("advise", "few.csv", *LAB, "--policy", "fifo,srtf"), "--policy takes one policy here"),
+        (("advise", "few.csv", *LAB, "--apply"), "--apply is for --engine slurm"),
+        (("advise", "few.csv", *LAB, "--engine", "slurm"), "there is no scontrol here"),
+        (("economics", "few.csv", *LAB, "--cloud", "p9.huge"), "p9.huge"),
+        (("economics", "few.csv", *LAB, "--cloud", "p4d.24xlarge"), "of which the throughputs say nothing"),
+        (("import", "few.csv", "--format", "gavel", "--throughputs", "matrix.csv"), "seven or ten"),
+        (("throughputs", "few.csv", *LAB), "few.csv"),
+    ],
+)
+def test_what_is_refused_in_one_sentence(monkeypatch: Patch, capsys: Capture, words: Sequence[str], why: str) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert run(monkeypatch, *words) == 2
+    err = capsys.readouterr().err
+    assert why in err
+    assert err.startswith("error: ")
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_economics_says_who_stays(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "economics", "few.csv", *LAB, "--cloud", "p3.2xlarge", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["staying"]) | set(found["left"]) == {"ada", "ben", "eva", "kim"}
+    assert found["break_even_utilisation"] > 0
+    assert run(monkeypatch, "economics", "few.csv", *LAB, "--cloud", "p3.2xlarge") == 0
+    assert "Is lab worth it?" in capsys.readouterr().out
+
+
+RATES = matrix({("m", 1, "V"): 1.0, ("m", 2, "V"): 2.0})
+CLOUD = CloudPrice("big", "V", 1, 3.6)
+
+
+def test_users_leave_until_nobody_moves_by_hand() -> None:
+    # One GPU at $3 an hour for 3 h of three one-hour jobs, one after the other: π = $3. Waiting costs $1 an hour.
+    # The cloud asks $3.60: ada pays 3, ben 3 + 1 and leaves, kim 3 + 2 and leaves. Then ada alone pays $9 and leaves.
+    jobs = [job(name, 3600, user=name) for name in ("ada", "ben", "kim")]
+
+    def queued(these: Sequence[object]) -> object:
+        return simulate(these, cluster(V=(1,)), RATES, POLICIES["fifo"])  # type: ignore[arg-type]
+
+    found = equilibrium(jobs, 1, 3.0, CLOUD, RATES, queued, 1.0, 15.0)  # type: ignore[arg-type]
+    assert [step.price for step in found.steps] == pytest.approx([3, 9])
+    assert [step.leaving for step in found.steps] == [("ben", "kim"), ("ada",)]
+    assert [bill.own for bill in found.steps[0].bills] == pytest.approx([3, 4, 5])
+    assert found.staying == ()
+    assert found.break_even == pytest.approx(3 / 3.6)
+    patient = equilibrium(jobs, 1, 3.0, CLOUD, RATES, queued, 0.1, 1.5)  # type: ignore[arg-type]
+    assert patient.left == ("kim", "ada", "ben")  # two waits of her runtime, then π rises from 3 to 4.5
+    shared = equilibrium(jobs, 1, 3.0, CLOUD, RATES, queued, 0.1, 15, {"ada": 1, "ben": 1, "kim": 1})  # type: ignore[arg-type]
+    assert shared.left == ()
+    sent = burst(jobs, queued(jobs), RATES, CLOUD, 1.5, queued)  # type: ignore[arg-type]
+    assert (sent.jobs, sent.dollars) == (1, pytest.approx(3.6))
+    assert (sent.mean_jct_before, sent.mean_jct_after) == pytest.approx((2, 4 / 3))
+
+
+def test_cloud_bills_with_a_reserved_base() -> None:
+    jobs = [job("a", 3600, user="ada"), job("b", 7200, gpus=2, user="ben"), job("c", 60, model="other", user="kim")]
+    assert cloud_bills(jobs, RATES, CLOUD) == {"ada": pytest.approx(3.6), "ben": None, "kim": None}
+    two = CloudPrice("big", "V", 2, 3.6)
+    assert cloud_bills(jobs[:2], RATES, two) == pytest.approx({"ada": 3.6, "ben": 3.6})
+    # One of the two machines is reserved for an hour at $1; the other is on demand: 4.6 instead of 7.2 for both.
+    base = CloudPrice("big", "V", 2, 3.6, reserved=1, reserved_price=1.0)
+    assert cloud_bills(jobs[:2], RATES, base) == pytest.approx({"ada": 2.3, "ben": 2.3})
+
+
+TWO = matrix({("m", 1, "fast"): 3.0, ("m", 1, "slow"): 1.0, ("n", 1, "fast"): 1.1, ("n", 1, "slow"): 1.0})
+QUEUE = """\
+JobId=11 JobName=one UserId=u(1) Nice=0 JobState=RUNNING Reason=None Requeue=1 NodeList=slow0 Features=slow
+JobId=12 JobName=two UserId=u(1) Nice=0 JobState=RUNNING Requeue=0 NodeList=fast0 Features=fast
+JobId=13 JobName=three JobState=PENDING Requeue=1 NodeList=(null) Features=(null)
+JobId=14 JobName=other JobState=PENDING Requeue=1 NodeList=(null) Features=(null)
+"""
+
+
+def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
+    lab = cluster(fast=(1,), slow=(1,))
+    jobs = [job("one", 900, model="m"), job("two", 900, model="n"), job("three", 900, model="n"), job("gone", 9)]
+    held = current(jobs, lab, lambda words: QUEUE)
+    assert [(each.name, each.on) for each in held.jobs] == [("one", "slow"), ("two", "fast"), ("three", "")]
+    found = advice(held.jobs, lab, TWO, "srtf")
+    answers = {each.job.name: each for each in found.jobs}
+    assert answers["one"].gpu == "fast"
+    assert answers["one"].change == "move from slow"
+    asked = {each.job: each for each in requests(found, held)}
+    assert asked["one"].commands[0] == ("scontrol", "requeue", "11")
+    assert asked["one"].commands[1][:4] == ("scontrol", "update", "jobid=11", "features=fast")
+    assert asked["two"].commands == ()
+    assert "--no-requeue" in asked["two"].note
+    assert asked["three"].commands[0][2] == "jobid=13"
+    priced = advice(held.jobs, lab, TWO, "makespan")
+    assert set(priced.type_prices) == {"fast", "slow"}
+    assert any("is full" in each.why for each in priced.jobs)
+
+
+def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:
+    tries, asked = [], list[tuple[str, ...]]()
+
+    def slurm(words: Sequence[str]) -> str:
+        if words[1] == "update" and len(tries) < 2:
+            tries.append(words)
+            raise StashError("Job is no longer pending execution")
+        asked.append(tuple(words))
+        return ""
+
+    from stash.schedule.slurm_requests import SlurmRequest
+
+    one = SlurmRequest("a", (("scontrol", "requeue", "1"), ("scontrol", "update", "jobid=1", "features=x")))
+    done = apply((one,), slurm, clock=lambda: 0.0, sleep=lambda seconds: None)
+    assert [words[1] for words in asked] == ["requeue", "update"]
+    assert done[0] == "scontrol requeue 1"
+
+
+def test_jobs_that_slurm_does_not_have_are_refused() -> None:
+    with pytest.raises(UserError, match="no job in the file is in Slurm's queue"):
+        current([job("gone", 9)], cluster(fast=(1,)), lambda words: QUEUE)
+
+
+def test_kueue_gets_a_flavor_for_each_type_and_the_quotas() -> None:
+    lab = cluster(fast=(1, 1), slow=(4,))
+    found = advice([job("One_job", 9, model="m"), job("two", 9, model="n")], lab, TWO, "max-min")
+    every = list(yaml.safe_load_all(manifests(found, lab)))
+    kinds = [each["kind"] for each in every]
+    assert kinds == [*["ResourceFlavor"] * 2, "ClusterQueue", "LocalQueue", *["WorkloadPriorityClass"] * 2]
+    flavors = every[2]["spec"]["resourceGroups"][0]["flavors"]
+    assert [(each["name"], each["resources"][0]["nominalQuota"]) for each in flavors] == [
+        ("fast", "2"),
+        ("slow", "4"),
+    ]
+    assert [each["metadata"]["name"] for each in every[-2:]] == ["stash-one-job", "stash-two"]
+    assert every[-2]["value"] > every[-1]["value"]
+
+
+def test_advice_by_prices_names_places(monkeypatch: Patch, capsys: Capture) -> None:
+    for policy in ("hadar", "fifo", "srtf", "max-min"):
+        assert run(monkeypatch, "advise", "few.csv", *LAB, "--policy", policy, "--json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert len(found["jobs"]) == 13
+        assert all(bool(each["gpu"]) is bool(each["nodes"]) for each in found["jobs"])
+        assert all(each["why"] for each in found["jobs"])

@@ -1,0 +1,167 @@
+"""Shares of time: programs solved by hand, against another formulation, and what has to hold of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedules import demand
+from scipy.optimize import linprog
+
+from stash.schedule import shares
+from stash.schedule.linear import merged
+from stash.schedule.records import JobDemand, ShareAllocation
+
+Rule = Callable[[JobDemand], ShareAllocation]
+RULES: list[Rule] = [shares.max_min, shares.max_min_blind, shares.makespan, shares.finish_time_fairness,
+                     shares.cheapest, shares.cheapest_sum]  # fmt: skip
+
+
+def test_max_min_is_lexicographic() -> None:
+    # Equal shares are 1.5 and 1 steps/s. B is at most at 1 step/s, so at level 1; A then still has all of type 0.
+    found = shares.max_min(demand([[2, 1], [1, 1]], [1, 1]))
+    assert found.objective == pytest.approx(1.0)
+    assert found.levels == pytest.approx([2 / 1.5, 1.0])
+    assert found.x == pytest.approx(np.eye(2))
+
+
+def test_max_min_counts_gpus_and_weights() -> None:
+    # On one type of three GPUs: 2·x_A / w_A = 1·x_B / w_B, and 2·x_A + x_B ≤ 3 leaves room, so both are capped at 1.
+    found = shares.max_min(demand([[1], [1], [1]], [2], gpus=[1, 1, 2], weight=[1, 3, 1]))
+    # z = s·x/w: x = z, 3z and z/2; Σ s·x = z + min(3z, 1) + z ≤ 2. B is full at z = 1/3; then 2z + 1 = 2.
+    assert found.objective == pytest.approx(1 / 3)
+    assert found.x.ravel() == pytest.approx([0.5, 1.0, 0.25])
+
+
+def test_makespan_by_hand() -> None:
+    assert shares.makespan(demand([[1], [1]], [1], left=[3, 5])).objective == pytest.approx(8)
+    found = shares.makespan(demand([[2, 1], [1, 1]], [1, 1], left=[4, 2]))
+    assert found.objective == pytest.approx(2)
+    assert found.x == pytest.approx(np.eye(2))
+
+
+def test_finish_time_fairness_by_hand() -> None:
+    # Alone on a half each job has (1 + 2)/2 steps/s; on its own fast type 2: ρ = 1.5/2.
+    assert shares.finish_time_fairness(demand([[2, 1], [1, 2]], [1, 1])).objective == pytest.approx(0.75, rel=1e-6)
+    # Two alike on one GPU get what they would have alone; a wait of one second is a second on 2: ρ = 1.5.
+    assert shares.finish_time_fairness(demand([[1], [1]], [1])).objective == pytest.approx(1, rel=1e-6)
+    late = demand([[1], [1]], [1], elapsed=[1, 1])
+    assert shares.finish_time_fairness(late).objective == pytest.approx(1.5, rel=1e-6)
+
+
+def test_cost_by_hand() -> None:
+    # Type 1 does half as much for a quarter of the money; its dollar buys 0.5 of a second's work, the other's 0.25.
+    one = demand([[2, 1]], [1, 1], costs=[4, 1])
+    found = shares.cheapest(one)
+    assert found.objective == pytest.approx(0.5, rel=1e-6)
+    assert found.x == pytest.approx(np.array([[0, 1]]))
+    # 1.5 steps within a second: half of the time on each; 0.75 of a second's work for $2.50.
+    kept = shares.cheapest(replace(one, left=np.array([1.5]), deadline=np.array([1.0])))
+    assert kept.x == pytest.approx(np.array([[0.5, 0.5]]), abs=1e-6)
+    assert kept.objective == pytest.approx(0.3, rel=1e-6)
+
+
+def test_the_fullest_of_the_cheapest_is_taken() -> None:
+    found = shares.cheapest(demand([[1], [1], [1]], [2], costs=[3]))
+    assert found.x.sum() == pytest.approx(2)
+
+
+def test_deadlines_that_cannot_be_kept_are_relaxed_by_the_least_factor() -> None:
+    both = demand([[1], [1]], [1], left=[6, 6], deadline=[6, 6])
+    assert shares.relaxation(both) == pytest.approx(2)
+    assert shares.cheapest(both).x.ravel() == pytest.approx([0.5, 0.5], abs=1e-6)
+    assert shares.relaxation(demand([[1]], [1], deadline=[5])) == 1
+
+
+def test_type_prices_are_what_one_more_gpu_brings() -> None:
+    here = demand([[3, 1], [2, 1], [2, 2]], [1, 1], left=[9, 8, 7])
+    found, more = shares.makespan(here), shares.makespan(replace(here, counts=np.array([2, 1])))
+    assert found.type_prices is not None
+    assert (found.type_prices > 0).all()
+    assert 1 / more.objective > 1 / found.objective
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> JobDemand:
+    jobs, types = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    speed = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5])
+    rates = [[draw(speed) for _ in range(types)] for _ in range(jobs)]
+    rates = [[1.0, *row[1:]] if not any(row) else row for row in rates]
+    counts = [draw(st.integers(2, 5)) for _ in range(types)]
+    return demand(rates, counts, [draw(st.floats(1, 1e4)) for _ in range(jobs)],
+                  [draw(st.sampled_from([1, 2])) for _ in range(jobs)],
+                  weight=[draw(st.sampled_from([1, 2])) for _ in range(jobs)],
+                  elapsed=[draw(st.floats(0, 1e3)) for _ in range(jobs)])  # fmt: skip
+
+
+def fits(here: JobDemand, x: np.ndarray) -> bool:
+    return bool(
+        (x.sum(axis=1) <= 1 + 1e-6).all() and (x.T @ here.gpus <= here.counts + 1e-5).all() and (x >= 0).all()
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(queues())
+def test_shares_fit_the_cluster_and_more_never_hurts(here: JobDemand) -> None:
+    more = replace(here, counts=here.counts + 1)
+    faster = replace(here, rates=here.rates * 1.5)
+    for rule in RULES:
+        assert fits(here, rule(here).x), rule
+    # T and ρ fall with GPUs and rates; ρ is a ratio of two times that rates change alike, if nothing waited yet.
+    slack = 1 + 1e-5
+    assert shares.makespan(more).objective <= shares.makespan(here).objective * slack
+    assert shares.makespan(faster).objective == pytest.approx(shares.makespan(here).objective / 1.5)
+    assert shares.cheapest_sum(more).objective >= shares.cheapest_sum(here).objective / slack
+
+
+@settings(max_examples=25, deadline=None)
+@given(queues(), st.randoms(use_true_random=False))
+def test_the_order_of_jobs_does_not_matter(here: JobDemand, random: object) -> None:
+    order = list(range(len(here)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    names = ("rates", "gpus", "weight", "left", "elapsed", "isolated", "running", "attained", "deadline", "ids")
+    other = replace(here, **{name: getattr(here, name)[order] for name in names})
+    for rule in (shares.max_min, shares.makespan, shares.finish_time_fairness, shares.cheapest_sum):
+        assert rule(other).objective == pytest.approx(rule(here).objective, rel=2e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(queues())
+def test_merged_rows_have_the_optimum_of_all_rows(here: JobDemand) -> None:
+    """Against scipy on one row a job, formulated again: max z with s·Σ R·x ≥ z·w·thr(x_eq)."""
+    twice = [*range(len(here)), *range(len(here))]
+    names = ("rates", "gpus", "weight", "left", "elapsed", "isolated", "running", "attained", "deadline")
+    here = replace(here, **{name: getattr(here, name)[twice] for name in names}, ids=np.arange(len(twice)))
+    assert merged(here, here.weight).size < len(here)
+    jobs, types = here.rates.shape
+    scale = here.gpus / (here.weight * (here.rates @ (here.counts / here.counts.sum())))
+    rows, right = [], []
+    for j in range(jobs):
+        row = np.zeros(jobs * types + 1)
+        row[j * types : (j + 1) * types], row[-1] = -scale[j] * here.rates[j], 1
+        rows.append(row)
+        right.append(0.0)
+        row = np.zeros(jobs * types + 1)
+        row[j * types : (j + 1) * types] = 1
+        rows.append(row)
+        right.append(1.0)
+    for t in range(types):
+        row = np.zeros(jobs * types + 1)
+        row[t : jobs * types : types] = here.gpus
+        rows.append(row)
+        right.append(float(here.counts[t]))
+    best = linprog([*[0.0] * (jobs * types), -1.0], A_ub=np.array(rows), b_ub=right)
+    assert shares.max_min(here).objective == pytest.approx(-best.fun, rel=1e-6)
+
+
+def test_the_fluid_bound_of_gavels_trace() -> None:
+    from schedules import example
+
+    from stash.schedule.matrix import demand_of
+
+    jobs, lab, rates = example("jobs-at-once")
+    assert shares.makespan(demand_of(jobs, lab, rates)).objective / 3600 == pytest.approx(17.0933, abs=1e-4)
