@@ -143,7 +143,8 @@ class _Run:
             "multi-cloud": np.ones(len(offers), dtype=bool),
             "daily": np.ones(len(offers), dtype=bool),
         }
-        self._clouds = [np.array([each.cloud == cloud for each in offers]) for cloud in {each.cloud for each in offers}]
+        named = {each.cloud for each in offers if each.instance in rates}
+        self._clouds = [np.array([each.cloud == cloud for each in offers]) for cloud in named]
         self._last = max(np.flatnonzero(~np.isnan(grid.newest[self._stays]).all(axis=0)))
         self._best: dict[tuple[str, int], int] = {}
 
