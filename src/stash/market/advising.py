@@ -99,9 +99,15 @@ def advise(
         saves,
         costs,
         tuple(_listed(board, held)),
-        tuple(_changes(market, policy, held, now, deadline, memory, word)),
+        (*_again(answer, now), *_changes(market, policy, held, now, deadline, memory, word)),
         tuple(warnings),
     )
+
+
+def _again(answer: Answer, now: float) -> list[str]:
+    if isinstance(answer, Probe) or not now < answer.until < math.inf:
+        return []
+    return [f"time: at today's prices the policy looks again by {stamp(answer.until)}, in {span(answer.until - now)}"]
 
 
 def _state(market: JobMarket, held: int | None, now: float, done: float, deadline: float | None, begin: float) -> JobState:
@@ -222,7 +228,7 @@ def _changes(
     else:
         found += _first(lambda factor: answers(best, factor), board, best, "falls", _FACTORS)
         found += _first(lambda factor: answers(held, factor), board, held, "rises", tuple(1 / each for each in _FACTORS))
-    return found or [f"no change of today's prices by a tenth to ten times: {policy.name} does not look at them now"]
+    return found or ["no single price of today, between a tenth and ten times of what it is"]
 
 
 def _first(same: Callable[[float], bool], board: Board, offer: int, word: str, factors: Sequence[float]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -199,7 +199,11 @@ def _without_time(text: str) -> str:
 def _foreseen(market: JobMarket, start: float, deadline: float | None, runs: Sequence[Played]) -> Foreseen:
     ends = [run.finish for run in runs if run.finish is not None]
     end = start + deadline if deadline is not None else max(ends)
-    return foresee(market, start, end)
+    known = foresee(market, start, end)
+    best = min((run.dollars for run in runs if not run.late), default=None)
+    if best is None or known.bound is None or (known.dollars is not None and known.dollars <= best):
+        return known
+    return replace(known, dollars=best)  # a policy's run is a course, too
 
 
 def _nothing(market: JobMarket, moments: Sequence[float], left_out: Mapping[str, int]) -> str:

@@ -18,6 +18,7 @@ from stash.catalog.layers import load as load_catalog
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.printable import printable_line
+from stash.market.job_collections import GOALS, CollectionGoal
 from stash.market.market_options import BacktestOptions, ReplayOptions
 from stash.market.market_trace import MarketTrace, merged
 from stash.report.output import output_file, printed, write_output
@@ -352,6 +353,57 @@ def _apply(found: Advice, json: bool) -> None:
         raise typer.Exit(1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class AssignOptions(Options):
+    """One call of ``stash market assign``."""
+
+    jobs: Path = argument("JOBS.csv", "job,instance,samples_per_second,samples,machines,deadline,budget.", Path)
+    quota: tuple[tuple[str, int], ...] = option(
+        "TYPE=N", "At most so many of a type, like p3.16xlarge=2; may be given several times.", parsers.amounts,
+        many=True,
+    )  # fmt: skip
+    goal: CollectionGoal = option(
+        "GOAL", "cost, makespan or work-per-dollar.", parsers.one_of(GOALS), default="cost"
+    )
+    market: Path | None = option("FILE", "Prices: the last of this market; else today's catalog.", Path)
+    spot_price: tuple[tuple[str, float], ...] = option(
+        "TYPE=DOLLARS", "An hour, of traces without prices; may be given several times.", _priced, many=True
+    )
+    json: bool = json_flag()
+
+    def check(self) -> None:
+        if not self.quota:
+            raise UserError("--quota is missing: say how many of which types may be rented, like --quota p3.2xlarge=4")
+
+
+def assign(options: AssignOptions) -> None:
+    """Share out many jobs over few machines: least cost, soonest end, or most work for a dollar, deadlines kept.
+
+    stash market assign jobs.csv --quota p3.2xlarge=4 --quota p2.xlarge=8 --goal cost
+    """
+    from stash.market.job_collections import assign as assigned
+    from stash.market.job_collections import read_jobs, types_of
+    from stash.market.page import assignment_document, assignment_page
+
+    jobs = read_jobs(options.jobs)
+    types = types_of(dict(options.quota), {**_last_prices(options.market), **dict(options.spot_price)})
+    found = assigned(jobs, types, options.goal)
+    printed((assignment_document if options.json else assignment_page)(found, jobs, types))
+
+
+def _last_prices(market: Path | None) -> dict[str, float]:
+    """The lowest price of each instance: the last of a market, or today's."""
+    from stash.market.importers import current
+    from stash.market.market_table import read_market
+
+    trace = read_market(market) if market is not None else current(load_catalog(None), datetime.now(timezone.utc))
+    found: dict[str, float] = {}
+    for offer, price in zip(trace.offers, trace.last_prices.tolist(), strict=True):
+        if price == price:
+            found[offer.instance] = min(price, found.get(offer.instance, price))
+    return found
+
+
 app = App(no_args_is_help=True)
 
 
@@ -365,3 +417,4 @@ app.command()(record)
 app.command()(show)
 app.command()(backtest)
 app.command()(advise)
+app.command()(assign)

@@ -9,10 +9,11 @@ import numpy as np
 
 from stash.core.formatting import dollars, listed, span
 from stash.core.ladder import STALLS
-from stash.core.units import counted, format_seconds
+from stash.core.units import counted
 from stash.market.advising import Advice
 from stash.market.backtest import Backtest, PolicySummary, course_of, summaries
 from stash.market.fees import not_counted
+from stash.market.job_collections import Assignment, QueuedJob, RentedType
 from stash.market.leases import PARTS
 from stash.market.market_trace import MarketTrace, day, stamp
 from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
@@ -45,7 +46,7 @@ def market_page(trace: MarketTrace, source: str) -> Page:
     sentence = (
         f"{counted(len(trace.offers), 'offer')} of {listed(clouds)} from {day(trace.begin)} to {day(trace.end)}, "
         f"{counted(int((~np.isnan(trace.price)).sum()), 'price')}, {counted(holes, 'hole')} of more than "
-        f"{format_seconds(trace.max_gap)}. "
+        f"{span(trace.max_gap)}. "
         + (f"How many machines there were was watched of {counted(len(watched), 'offer')}." if watched else
            "How many machines there were was not watched.")
     )  # fmt: skip
@@ -200,7 +201,7 @@ def _policies(found: Backtest, lines: Sequence[PolicySummary]) -> Grid:
             f"proven within {_percent(float(np.mean(gaps)))}", "", "", "", "", "", "",
         ))  # fmt: skip
     head = (
-        "dollars (5-95 %)", f"against {found.reference}", "above hindsight", "late", "moves", "stalls", "boot+lost",
+        "dollars (5-95 %)", f"against {found.reference.partition(':')[0]}", "above hindsight", "late", "moves", "stalls", "boot+lost",
         "idle GPUs", "egress",
     )  # fmt: skip
     return Grid("", head, tuple(rows), frozenset({0}), first="policy", ranks=(0, 0, 1, 2, 3, 4, 7, 6, 8, 5))
@@ -363,18 +364,63 @@ def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
     }
 
 
+# Many jobs
+
+
+def assignment_page(found: Assignment, jobs: Sequence[QueuedJob], types: Sequence[RentedType]) -> Page:
+    """A line for each job: where it trains, its share of the linear program, its time and cost."""
+    rows = []
+    for number, (job, offer) in enumerate(zip(jobs, found.chosen, strict=True)):
+        seconds = job.samples / job.rates[types[offer].instance]
+        cost = seconds * job.machines * types[offer].dollars_per_hour / 3600
+        shares = [f"{each.instance} {share:.0%}" for each, share in zip(types, found.shares[number], strict=True) if share > 0.005]
+        limit = "" if job.deadline is None else span(job.deadline)
+        rows.append((job.name, types[offer].instance, span(seconds), limit, dollars(cost), ", ".join(shares)))
+    unit = {"cost": dollars, "makespan": span, "work-per-dollar": lambda value: f"{value:.4g} jobs a dollar"}[found.goal]
+    sentence = (
+        f"All of it costs {dollars(found.dollars)} and is done in {span(found.seconds)}; by {found.goal} that is "
+        f"{unit(found.value)}, {found.gap:.1%} from what shared machines could do ({unit(found.bound)})."
+    )
+    head = ("trains on", "time", "deadline", "cost", "shares of the linear program")
+    return Page(
+        title=f"{counted(len(jobs), 'job')}, {found.goal}",
+        verdict=(sentence,),
+        grids=(Grid("", head, tuple(rows), frozenset({0, 1, 5}), first="job"),),
+    )
+
+
+def assignment_document(found: Assignment, jobs: Sequence[QueuedJob], types: Sequence[RentedType]) -> dict[str, Any]:
+    """The same as JSON."""
+    return {
+        "schema": SCHEMA,
+        "goal": found.goal,
+        "bound": found.bound,
+        "value": found.value,
+        "gap": found.gap,
+        "dollars": found.dollars,
+        "seconds": found.seconds,
+        "jobs": {
+            job.name: {
+                "instance": types[offer].instance,
+                "shares": {each.instance: float(share) for each, share in zip(types, found.shares[number], strict=True)},
+            }
+            for number, (job, offer) in enumerate(zip(jobs, found.chosen, strict=True))
+        },
+    }
+
+
 # Advice
 
 
 def advice_page(advice: Advice) -> Page:
     """Stay or move, why, what it saves, what would change its mind."""
     rows = tuple(
-        (name, f"{price:.4g}", f"{rate:,.1f}", f"{cost * 1e6:.4g}", "held" if held else "")
+        (f"{name} (held)" if held else name, f"{price:.4g}", f"{rate:,.1f}", f"{cost * 1e6:.4g}")
         for name, price, rate, cost, held in advice.offers
     )
     grid = Grid(
-        "Offers now, the cheapest for a sample first", ("$/h", "samples/s", "$ a million samples", ""), rows,
-        frozenset({0, 4}), first="offer",
+        "Offers now, the cheapest for a sample first", ("$/h", "samples/s", "$ a million samples"), rows,
+        frozenset({0}), first="offer",
     )  # fmt: skip
     return Page(
         title=f"{advice.job}: {advice.word}",
