@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ from stash.market.backtest import Backtest, replay, summaries
 from stash.market.decisions import job_market
 from stash.market.dispa import POLICIES, StudyRate, day_grid, ladder
 from stash.market.dispa_page import CORRECTIONS
-from stash.market.fees import FREE, published_fees
+from stash.market.fees import FREE, Fees, published_fees
 from stash.market.foresight import foresee
 from stash.market.importers import import_dispa, import_skypilot
 from stash.market.jobs import InstanceRate, MarketJob
@@ -158,8 +157,11 @@ def moves() -> Iterator[str]:
 # Availability
 
 
-def traces(folder: Path, inverted: bool) -> Iterator[str]:
+def traces(folder: Path, inverted: bool, free_hour: bool) -> Iterator[str]:
     """Policies with a deadline on every trace: 20 h of work to be done in 30 h."""
+    fees = published_fees()
+    if not free_hour:
+        fees = Fees({cloud: each.model_copy(update={"revoked_free_seconds": None}) for cloud, each in fees.by_cloud.items()})
     prices = {"p3.2xlarge": 0.918, "p2.xlarge": 0.27, "p2.8xlarge": 2.16, "p3.16xlarge": 7.344, "c3-highcpu-88": 1.0}
     fixed = {"p3.2xlarge": 3.06, "p2.xlarge": 0.9, "p2.8xlarge": 7.2, "p3.16xlarge": 24.48, "c3-highcpu-88": 3.79,
              "r5.16xlarge": 4.032}  # fmt: skip
@@ -174,7 +176,7 @@ def traces(folder: Path, inverted: bool) -> Iterator[str]:
             name=file.stem, samples=20 * HOUR, rates={instance: InstanceRate(samples_per_second=1.0)}, boot=180.0,
             checkpoint=3e9, data=0.0, fetch=250e6, save=12.0, checkpoint_every=1800.0, machines=machines,
         )  # fmt: skip
-        found = replay(trace, job, rules, "6h", 30 * HOUR, most=40, fees=replace(published_fees()))
+        found = replay(trace, job, rules, "6h", 30 * HOUR, most=40, fees=fees)
         lines = {line.name: line for line in summaries(found)}
         for name in rules:
             every[name] += found.regrets(name).tolist()
@@ -336,13 +338,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("what", choices=("study", "moves", "traces", "revocations", "speed"))
     parser.add_argument("--spot-traces", type=Path)
     parser.add_argument("--inverted", action="store_true")
+    parser.add_argument("--no-free-hour", action="store_true", help="bill spot machines that are revoked in their first hour")
     parser.add_argument("--logs", type=Path)
     parser.add_argument("--notebook", type=Path, help="a checkout of training_on_a_dime")
     given = parser.parse_args(arguments)
     if given.what == "traces":
         if given.spot_traces is None:
             parser.error("name a checkout of skypilot-org/spot-traces: --spot-traces FOLDER")
-        parts = traces(given.spot_traces, given.inverted)
+        parts = traces(given.spot_traces, given.inverted, not given.no_free_hour)
     elif given.what == "revocations":
         if given.logs is None:
             parser.error("name the folder logs of training_on_a_dime: --logs FOLDER")

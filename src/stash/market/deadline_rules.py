@@ -36,7 +36,7 @@ TEXTS = {
     "spot-wait": "spot alone, and waiting without",
     "safety-net": "spot, and waiting without; on demand from the last moment on",
     "uniform-progress": "as much done as time has passed: on demand once behind, spot when ahead",
-    "multi-region": "spot wherever probing finds it cheapest for how long it lives; on demand at the point of no return",
+    "multi-region": "spot wherever probing finds it cheapest for as long as it lives; on demand when that is not enough",
 }
 
 
@@ -143,60 +143,66 @@ class _Seen:
     lived: Mapping[int, float]
     """Seconds that its machines were seen alive, those that were given up included: censored lives count as time."""
     died: Mapping[int, int]
-    refused: Mapping[int, float]
-    """When a probe found nothing, and since when it has."""
     held: int | None = None
     since: float = 0.0
     final: bool = False
+    asked: float | None = None
+    """When the policy was asked last."""
+    there: float = 0.0
+    """Seconds in which it held a spot machine, or had just found one."""
+    watched: float = 0.0
+    """Seconds in which it knew."""
 
 
-_NOTHING = _Seen({}, {}, {})
+_NOTHING = _Seen({}, {})
 _PRIOR = 4 * HOUR
 """One death in so many seconds is taken to have been seen of every offer beforehand."""
-_BACK_OFF = 0.5 * HOUR
+_PRIOR_SHARE, _PRIOR_WEIGHT = 0.8, 4 * HOUR
+"""Of the time a spot machine is taken to be there, until so many seconds were watched."""
 
 
 def _multi_region(now: float, state: JobState, board: Board, seen: _Seen | None, tick: float) -> tuple[Answer, _Seen]:
-    """Spot where a useful sample costs least, on-demand from the point of no return on.
+    """Spot where a useful sample costs least; on demand when what spot is expected to do until the deadline is too little.
 
     A life that is exponential and seen for T seconds in which D machines died lasts L = (T + prior)/(D + 1) in the
     mean, censored lives included. Of it d = boot + fetch + save and half a checkpoint's interval bring nothing, so a
-    useful sample costs p / (3600·q·(1 − (d + W/2)/L)).
+    useful sample costs p / (3600·q·(1 − (d + W/2)/L)). Spot was there in a share a of the time watched so far, and is
+    expected to do a·(1 − (d + W/2)/L) of the rest. From the point of no return on, on-demand machines are held.
     """
     seen = _learned(seen or _NOTHING, now, state)
-    course = _course(state, board, "multi-region")
+    course, mode = _course(state, board, "multi-region"), _mode(state, board)
     until = now + tick
-    guard = course.left + 2 * course.job.change_seconds + tick
-    lost = min(course.job.interval_seconds, course.kept) if _mode(state, board) == SPOT else 0.0
-    if seen.final or course.rest < guard + lost:
+    change = course.job.change_seconds
+    lost = min(course.job.interval_seconds, course.kept) if mode == SPOT else 0.0
+    if seen.final or course.rest < course.left + 2 * change + tick + lost:
         return _hold(state, course.fixed, until), replace(seen, final=True, held=None)
     costs = {int(offer): _useful_cost(board, seen, int(offer)) for offer in course.spots}
     order = sorted((offer for offer in costs if math.isfinite(costs[offer])), key=lambda each: (costs[each], each))
-    fixed_cost = float(board.costs[course.fixed])
     found = next((offer for offer in order if state.probed.get(offer)), None)
-    seen = replace(seen, refused={**seen.refused, **{o: now for o, there in state.probed.items() if not there}})
     if found is not None:
         return Move(found, until, changes=False), replace(seen, held=found, since=now)
-    worthwhile = [offer for offer in order if costs[offer] < fixed_cost and offer not in state.probed]
-    if _mode(state, board) == SPOT:
+    worthwhile = [o for o in order if costs[o] < float(board.costs[course.fixed]) and o not in state.probed]
+    if mode == SPOT:
         assert state.offer is not None
         worthwhile = [offer for offer in worthwhile if _pays(board, state, costs, state.offer, offer)]
-    elif _mode(state, board) == ON_DEMAND:
-        pace = course.job.work_seconds / course.job.deadline_seconds
-        done = course.job.work_seconds - course.left
-        if done < (course.elapsed + 2 * course.job.change_seconds) * pace:
-            worthwhile = []
-    fresh = [offer for offer in worthwhile if now - seen.refused.get(offer, -math.inf) >= min(_BACK_OFF, tick)]
-    if fresh:
-        return Probe((fresh[0],)), seen
-    if state.offer is not None:
+    if worthwhile:
+        return Probe((worthwhile[0],)), seen
+    if mode == SPOT:
         return Stay(until, changes=False), seen
-    behind = course.job.work_seconds - course.left < course.elapsed * course.job.work_seconds / course.job.deadline_seconds
-    return (Move(course.fixed, until, changes=False) if behind else Wait(until, changes=False)), replace(seen, held=None)
+    share = (seen.there + _PRIOR_SHARE * _PRIOR_WEIGHT) / (seen.watched + _PRIOR_WEIGHT)
+    useful = max((_useful_share(board, seen, offer) for offer in order), default=0.0)
+    if course.left > share * useful * course.rest or not order:
+        return _hold(state, course.fixed, until), replace(seen, held=None)
+    return Wait(until, changes=False), replace(seen, held=None)
 
 
 def _learned(seen: _Seen, now: float, state: JobState) -> _Seen:
     """What the held machine told since the last question."""
+    if seen.asked is not None:
+        passed = now - seen.asked
+        there = passed if seen.held is not None else 0.0
+        seen = replace(seen, watched=seen.watched + passed, there=seen.there + there)
+    seen = replace(seen, asked=now)
     if seen.held is None:
         return seen
     lived = {**seen.lived, seen.held: seen.lived.get(seen.held, 0.0) + now - seen.since}
@@ -209,12 +215,16 @@ def _learned(seen: _Seen, now: float, state: JobState) -> _Seen:
     return replace(seen, lived=lived, died=died, held=held, since=now)
 
 
-def _useful_cost(board: Board, seen: _Seen, offer: int) -> float:
+def _useful_share(board: Board, seen: _Seen, offer: int) -> float:
+    """Of an expected life, what is spent on work that stays."""
     life = (seen.lived.get(offer, 0.0) + _PRIOR) / (seen.died.get(offer, 0) + 1)
     job = board.market.job
     idle = board.market.start_seconds(resumes=True) + job.save_seconds + min(job.interval, life) / 2
-    share = 1 - idle / life
-    cost = float(board.costs[offer])
+    return max(1 - idle / life, 0.0)
+
+
+def _useful_cost(board: Board, seen: _Seen, offer: int) -> float:
+    share, cost = _useful_share(board, seen, offer), float(board.costs[offer])
     return cost / share if share > 0 and not math.isnan(cost) else math.inf
 
 
@@ -232,7 +242,7 @@ def deadline_policy(name: str, option: str = "") -> Policy:
             tick = parsers.duration(option.removeprefix("tick="))
         except UnitError as error:
             raise UserError(f"--policy {name}:{option}: {error}; a tick is a time, like tick=10m") from error
-    called = name if tick == TICK else f"{name}:tick={tick:g}s"
+    called = f"{name}:{option}" if option else name
     if name == "multi-region":
         return Policy(called, partial(_multi_region, tick=tick), None, TEXTS[name])
     return Policy(called, partial(_planner, name=name, tick=tick), None, TEXTS[name])

@@ -124,6 +124,8 @@ class JobMarket:
     """Whether nothing is there that nobody saw to be there."""
     excluded: Mapping[str, str] = field(default_factory=dict)
     """Instances without a forecast, and why."""
+    clairvoyant: bool = False
+    """Whether each lease writes one checkpoint, which is finished just when it is revoked: of hindsight alone."""
 
     @property
     def offers(self) -> tuple[MarketOffer, ...]:

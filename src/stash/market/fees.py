@@ -14,6 +14,8 @@ from stash.core.formatting import listed
 from stash.market.market_trace import MarketOffer
 
 GB = 1e9
+_SAME = 1e-3
+"""Seconds that are no difference: moments since 1970 have few digits behind the point."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,11 @@ class LeaseRule:
     """Rounded up to; 0: to the moment."""
     least: float = 0.0
     revoked_free: float = 0.0
-    """A lease that is revoked before it is so long costs nothing."""
+    """A lease that is revoked no later costs nothing."""
 
     def billed(self, seconds: float, revoked: bool) -> float:
         """How many seconds of a lease are paid."""
-        if seconds <= 0 or (revoked and seconds < self.revoked_free):
+        if seconds <= 0 or (revoked and seconds <= self.revoked_free + _SAME):
             return 0.0
         paid = max(seconds, self.least)
         if self.increment:

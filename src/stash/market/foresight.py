@@ -371,12 +371,12 @@ def _of_seconds(grid: _Grid, seconds: Array, spans: Bools) -> list[_Stretch]:
 
 
 def _followed(market: JobMarket, course: list[_Stretch], twins: list[int], start: float, end: float) -> float | None:
-    """Dollars of the course as the replay bills it, without checkpoints in between; ``None`` if it is not in time."""
+    """Dollars of the course as the replay bills it, saved just in time; ``None`` if it is not done by ``end``."""
     if not course:
         return None
     real = [replace(each, offer=twins[each.offer]) for each in course]
     plan = Policy("hindsight", _Follower(real, market.job.save_seconds))
-    known = replace(market, job=market.job.model_copy(update={"checkpoint_every": None}))
+    known = replace(market, clairvoyant=True)
     try:
         found = play(known, plan, start, end - start)
     except (UncoveredError, UserError):
@@ -386,22 +386,32 @@ def _followed(market: JobMarket, course: list[_Stretch], twins: list[int], start
 
 @dataclass(frozen=True, eq=False)
 class _Follower:
-    """Holds what a course says, and saves at the end of each stretch but the last, which ends with the training."""
+    """Holds what a course says, until it is revoked where that is when the stretch ends; else saves before the end.
+
+    The last stretch ends with the training. Memory: which stretch is held, and whether it has begun.
+    """
 
     course: list[_Stretch]
     save: float
 
-    def __call__(self, now: float, state: JobState, board: Board, memory: int | None) -> tuple[Move | Wait, int]:
-        number = memory or 0
-        while number + 1 < len(self.course) and now >= self.course[number].end - self.save - 1e-6:
-            if now < self.course[number].end - 1e-6 and state.offer is not None:
-                return Wait(self.course[number].end, changes=False), number
-            number += 1
+    def __call__(
+        self, now: float, state: JobState, board: Board, memory: tuple[int, bool] | None
+    ) -> tuple[Move | Wait, tuple[int, bool]]:
+        number, begun = memory or (0, False)
         stretch = self.course[number]
-        if now < stretch.begin - 1e-6:
-            return Wait(stretch.begin, changes=False), number
         last = number + 1 == len(self.course)
-        until = math.inf if last else max(stretch.end - self.save, now)
+        if begun and not last and state.offer is not None:  # its time to save has come
+            return Wait(stretch.end, changes=False), (number + 1, False)
+        if begun and not last:  # it was revoked, or has saved
+            number, begun, stretch = number + 1, False, self.course[number + 1]
+            last = number + 1 == len(self.course)
+        if now < stretch.begin - 1e-6:
+            return Wait(stretch.begin, changes=False), (number, False)
         if not board.there[stretch.offer]:
-            return Wait(board.next_change), number
-        return Move(stretch.offer, until, changes=False), number
+            return Wait(board.next_change), (number, False)
+        if state.offer is not None:  # of the stretch before, which lasted until now
+            return Wait(now, changes=False), (number, False)
+        trace = board.market.trace
+        gone = float(board.market.until[trace.piece(stretch.offer, now)])
+        ends = math.inf if last or gone <= stretch.end + 1e-6 else max(stretch.end - self.save, now + 1.0)
+        return Move(stretch.offer, ends, changes=False), (number, True)

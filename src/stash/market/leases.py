@@ -17,7 +17,7 @@ import numpy as np
 
 from stash.core.ladder import STALLS
 from stash.market.decisions import JobMarket
-from stash.market.market_trace import HOUR
+from stash.market.market_trace import HOUR, NEVER
 
 PARTS = (*STALLS, "boot", "download", "checkpoints", "lost work", "idle GPUs", "rounding", "probes", "egress", "storage")
 """What dollars are for: useful compute and the other stalls of a step first. *download* is the lease's fetch."""
@@ -86,19 +86,14 @@ def lease_of(market: JobMarket, offer: int, now: float, done: float, resumes: bo
     """A lease granted ``now``."""
     job, trace = market.job, market.trace
     boot = now + job.boot
+    ready = boot + job.fetch_seconds(resumes)
     rate = float(market.rates[offer])
-    return Lease(
-        offer,
-        now,
-        boot,
-        boot + job.fetch_seconds(resumes),
-        done,
-        rate,
-        (job.samples - done) / rate,
-        job.interval,
-        job.save_seconds,
-        float(market.until[trace.piece(offer, now)]),
-    )
+    gone = float(market.until[trace.piece(offer, now)])
+    stretch, needed = job.interval, (job.samples - done) / rate
+    if market.clairvoyant:
+        stretch = gone - ready - job.save_seconds
+        stretch = stretch if 0 < stretch < needed and ready + needed > gone and gone < NEVER else math.inf
+    return Lease(offer, now, boot, ready, done, rate, needed, stretch, job.save_seconds, gone)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from stash.market.market_trace import HOUR, MarketOffer, stamp
 
 _MONTH = 730 * HOUR
 _MAX_MOVES, _MAX_ASKED = 20_000, 1_000_000
+_SAME = 1e-3
+"""Seconds by which nobody is late."""
 _IN_VAIN = 200
 """Leases one after the other without a sample saved: a policy that moves in circles."""
 
@@ -111,12 +113,12 @@ class _Run:
                 for offer in new:
                     probed[offer] = self._probe(offer, board)
                 continue
-            self.revoked = False
+            self.revoked, before = False, self.lease
             self._do(answer, board)
-            until = answer.until
-            if until <= self.now and not math.isinf(until):
-                until = self.now + 1.0
-            return until, answer.changes
+            if answer.until > self.now:
+                return answer.until, answer.changes
+            if self.lease is before:  # nothing has happened, so nothing else is to be asked yet
+                return self.now + 1.0, answer.changes
 
     def _decided(self, state: JobState, board: Board) -> tuple[Stay | Move | Wait | Probe, Any]:
         try:
@@ -300,7 +302,7 @@ class _Run:
             if dollars:
                 parts[name] += dollars
         whole = sum(bill.dollars for bill in self.bills) + sum(self.extra.values())
-        late = self.deadline is not None and (finish is None or finish > self.deadline + 1e-6)
+        late = self.deadline is not None and (finish is None or finish > self.deadline + _SAME)
         return Played(self.policy.name, self.start, whole, finish, late, tuple(self.bills), dict(parts), self.asked)
 
 
