@@ -121,8 +121,7 @@ def _asked(
     board = Board(market, now)
     if held is not None and not board.there[held]:
         held = None
-    done = 0.0 if held is None or memory is None else float(memory[0]) if _counts(memory) else 0.0
-    state = _state(market, held, now, done, deadline, now)
+    state = _state(market, held, now, 0.0, deadline, now)
     answer, remembered = policy.decide(now, state, board, memory)
     if isinstance(answer, Probe):
         probed = {offer: bool(board.there[offer]) for offer in answer.offers}
