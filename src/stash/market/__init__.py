@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from stash.market.backtest import replay
     from stash.market.decisions import Move, Policy, Probe, Stay, Wait
     from stash.market.jobs import MarketJob, read_job
+    from stash.market.market_rules import policy
     from stash.market.market_table import read_market
-    from stash.market.rules import policy
 
 _HOMES = {
     "MarketJob": "jobs",
@@ -21,7 +21,7 @@ _HOMES = {
     "Probe": "decisions",
     "Stay": "decisions",
     "Wait": "decisions",
-    "policy": "rules",
+    "policy": "market_rules",
     "read_job": "jobs",
     "read_market": "market_table",
     "replay": "backtest",

@@ -71,7 +71,8 @@ def advise(
     since: float | None = None,
     warnings: Sequence[str] = (),
 ) -> Advice:
-    """What ``policy`` says ``now`` of a job that holds the offer of number ``held``, and has all its samples before it.
+    """What ``policy`` says ``now`` of a job that holds the offer of number ``held``, and has all its samples before
+    it.
 
     What the policy remembers comes from the record since ``since``. Raises UserError.
     """
@@ -79,7 +80,9 @@ def advise(
     answer, _ = _asked(market, policy, held, now, deadline, memory)
     board = Board(market, now)
     best = board.best()
-    word = "move" if isinstance(answer, Move) and answer.to != held else "wait" if isinstance(answer, Wait) else "stay"
+    word = (
+        "move" if isinstance(answer, Move) and answer.to != held else "wait" if isinstance(answer, Wait) else "stay"
+    )
     to = answer.to if isinstance(answer, Move) else None
     if word == "stay" and held is None:
         word = "wait"
@@ -110,7 +113,9 @@ def _again(answer: Answer, now: float) -> list[str]:
     return [f"time: at today's prices the policy looks again by {stamp(answer.until)}, in {span(answer.until - now)}"]
 
 
-def _state(market: JobMarket, held: int | None, now: float, done: float, deadline: float | None, begin: float) -> JobState:
+def _state(
+    market: JobMarket, held: int | None, now: float, done: float, deadline: float | None, begin: float
+) -> JobState:
     end = None if deadline is None else now + deadline
     return JobState(begin, end, market.job.samples + done, done, done, held, begin, begin, False, {})
 
@@ -170,8 +175,8 @@ def _sentence(
         seconds = market.job.samples / float(board.rates[to])
         cost = seconds * float(board.prices[to]) / HOUR
         return (
-            f"Rent {offers[to].name} at ${float(board.prices[to]):.4g}/h: the whole job takes {span(seconds)} and costs "
-            f"about {dollars(cost)} there at today's price."
+            f"Rent {offers[to].name} at ${float(board.prices[to]):.4g}/h: the whole job takes {span(seconds)} "
+            f"and costs about {dollars(cost)} there at today's price."
         )
     here = offers[held].name
     if saves is None or to is None or to < 0 or costs is None:
@@ -181,7 +186,9 @@ def _sentence(
         ago = "" if due is None else f"; it has been due since {stamp(due)}"
         return f"Move to {there}: it saves {dollars(saves)} over what is left, the move's {dollars(costs)} paid{ago}."
     if saves <= 0:
-        return f"Stay on {here}: moving to {there}, the cheapest for a sample, costs {dollars(costs)} and would not pay."
+        return (
+            f"Stay on {here}: moving to {there}, the cheapest for a sample, costs {dollars(costs)} and would not pay."
+        )
     return (
         f"Stay on {here}, says this policy: {there} would save {dollars(saves)} over what is left, a move of "
         f"{dollars(costs)} paid, if prices stay."
@@ -223,10 +230,14 @@ def _changes(
     found = []
     if word == "move":
         found += _first(lambda factor: answers(held, factor), board, held, "falls", _FACTORS)
-        found += _first(lambda factor: answers(best, factor), board, best, "rises", tuple(1 / each for each in _FACTORS))
+        found += _first(
+            lambda factor: answers(best, factor), board, best, "rises", tuple(1 / each for each in _FACTORS)
+        )
     else:
         found += _first(lambda factor: answers(best, factor), board, best, "falls", _FACTORS)
-        found += _first(lambda factor: answers(held, factor), board, held, "rises", tuple(1 / each for each in _FACTORS))
+        found += _first(
+            lambda factor: answers(held, factor), board, held, "rises", tuple(1 / each for each in _FACTORS)
+        )
     return found or ["no single price of today, between a tenth and ten times of what it is"]
 
 
@@ -242,4 +253,3 @@ def _priced(market: JobMarket, offer: int, now: float, factor: float) -> JobMark
     price = market.trace.price.copy()
     price[market.trace.piece(offer, now)] *= factor
     return replace(market, trace=replace(market.trace, price=price))
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +20,7 @@ from stash.market.market_rules import DEFAULT, policy
 from stash.market.market_trace import HOUR, MarketTrace, day, stamp
 from stash.market.replaying import Played, UncoveredError, check_parts, play
 from stash.predict.draws import Array
+from stash.spot.policies.policies import Integers
 
 DAY = 24 * HOUR
 MAX_STARTS = 10_000
@@ -85,9 +86,7 @@ def replay(
     seconds from the start. ``home`` is the instance that ``stay`` holds. Hindsight may take until the deadline, or
     without one as long as the slowest policy. Raises UserError; Ctrl-C keeps the starts that are finished.
     """
-    market = job_market(
-        job, trace, fees or published_fees(), objective, hour_worth, watched_only, excluded
-    )
+    market = job_market(job, trace, fees or published_fees(), objective, hour_worth, watched_only, excluded)
     rules = tuple(each if isinstance(each, Policy) else policy(each, market, home) for each in policies)
     _check(rules, deadline)
     moments, left_out = _covered(market, _moments(market, starts, most), deadline)
@@ -165,9 +164,7 @@ def every_seconds(starts: str) -> float:
         raise UserError(f"--starts {starts}: {error}; or write daily, or hourly") from error
 
 
-def _covered(
-    market: JobMarket, moments: Sequence[float], deadline: float | None
-) -> tuple[list[float], Counter[str]]:
+def _covered(market: JobMarket, moments: Sequence[float], deadline: float | None) -> tuple[list[float], Counter[str]]:
     """Starts at which every cloud is watched, and from which the deadline is; why the others are left out."""
     trace = market.trace
     clouds = sorted({each.cloud for each in market.offers})
@@ -186,7 +183,7 @@ def _covered(
     return kept, left_out
 
 
-def _unwatched(market: JobMarket, cloud: str, numbers: Array, start: float) -> str:
+def _unwatched(market: JobMarket, cloud: str, numbers: Integers, start: float) -> str:
     begins = market.trace.of([int(each) for each in numbers]).begin
     return f"{cloud}'s prices begin later" if start < begins else f"{cloud} was not watched then"
 
@@ -210,7 +207,10 @@ def _nothing(market: JobMarket, moments: Sequence[float], left_out: Mapping[str,
     trace = market.trace
     fastest = market.start_seconds(False) + market.job.samples / float(market.rates.max())
     long = f"the job takes {span(fastest)} on the fastest offer, and the record has {span(trace.end - trace.begin)}"
-    why = "; ".join(f"{counted(count, 'start')}: {reason}" for reason, count in left_out.items()) or "no start was given"
+    why = (
+        "; ".join(f"{counted(count, 'start')}: {reason}" for reason, count in left_out.items())
+        or "no start was given"
+    )
     return (
         f"nothing can be replayed between {stamp(trace.begin)} and {stamp(trace.end)} ({why}); {long}. Give a longer "
         "record, a nearer deadline or fewer offers (--offers)"
@@ -271,10 +271,10 @@ def summaries(found: Backtest) -> list[PolicySummary]:
     for name, runs in found.played.items():
         dollars = np.array([run.dollars for run in runs])
         regrets = found.regrets(name)
-        parts: Counter[str] = Counter()
+        parts: dict[str, float] = defaultdict(float)
         for run in runs:
             for part, value in run.parts.items():
-                parts[part] += value / len(runs)  # type: ignore[assignment]
+                parts[part] += value / len(runs)
         times = [run.seconds for run in runs]
         lines.append(PolicySummary(
             name, float(dollars.mean()), float(np.percentile(dollars, 5)), float(np.percentile(dollars, 95)),

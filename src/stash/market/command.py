@@ -5,8 +5,9 @@ Parses, calls and prints. Starts nothing but what ``advise --apply`` is told to.
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -47,8 +48,10 @@ class ImportOptions(Options):
     """One call of ``stash market import``."""
 
     kind: Kind = argument("KIND", "dispa, aws, skypilot or catalog.", parsers.one_of(_KINDS))
-    paths: tuple[Path, ...] = argument("PATH...", "Files or folders; of the catalog none.", Path, many=True, default=None)
-    output: Path | None = option("FILE", "Where the market goes: .market.csv, .market.csv.gz or .market.parquet.", Path,
+    paths: tuple[Path, ...] = argument(
+        "PATH...", "Files or folders; of the catalog none.", Path, many=True, default=None
+    )
+    output: Path | None = option("FILE", "Where the market goes: .market.csv[.gz] or .market.parquet.", Path,
         "--output", "-o")  # fmt: skip
     regions: tuple[str, ...] | None = option("NAMES", "Of dispa's AWS logs; else us-east-1.", parsers.names)
     inverted: bool = flag("SkyPilot's ticks count what could not be had, as its authors' simulator reads them.")
@@ -207,7 +210,7 @@ def backtest(options: BacktestOptions) -> None:
         _note(f"Saved {target}.", options.json)
 
 
-def _progress(json: bool) -> object:
+def _progress(json: bool) -> Callable[[int, int], None] | None:
     if json or not sys.stderr.isatty():
         return None
 
@@ -237,7 +240,9 @@ def _job(options: ReplayOptions, trace: MarketTrace) -> tuple[MarketJob, Mapping
 
     if options.job.suffix in (".yaml", ".yml"):
         if options.given("epochs", "samples", "dataset"):
-            raise UserError(f"{options.job} states its own samples; leave out {options.given('epochs', 'samples', 'dataset')[0]}")
+            raise UserError(
+                f"{options.job} states its own samples; leave out {options.given('epochs', 'samples', 'dataset')[0]}"
+            )
         return options.stated(read_job(options.job)), {}, None, None
     from stash.analysis.attribution import attribute
     from stash.plan.plan_options import PlanOptions, TrainedJob, work
@@ -276,17 +281,18 @@ class AdviseOptions(ReplayOptions):
     )
     on: str | None = option("PLACE", "What is rented now, like p3.2xlarge@us-east-1a; else nothing is.")
     policy: str = option("NAME,…", "One policy: break-even, daily, look-ahead:6h …", default="break-even")
-    output: Path | None = option("FILE", "Where the SkyPilot task of a move goes; else it is printed.", Path, "--output",
+    output: Path | None = option("FILE", "Where a move's SkyPilot task goes; else it is shown.", Path, "--output",
         "-o")  # fmt: skip
     apply: bool = flag("Start the move: run the command that is printed.")
     json: bool = json_flag()
 
 
 def advise(options: AdviseOptions) -> None:
-    """Say whether to stay or to move now: why, what it saves, what would change that; with the task and command to do it.
+    """Say whether to stay or to move now: why, what it saves, what would change that; with the task and command to do
+    it.
 
-    Prices are the catalog's (`stash catalog refresh` renews them) and those of the record, if one is given. --samples or
-    --epochs count what is left to train. Nothing is started without --apply.
+    Prices are the catalog's (`stash catalog refresh` renews them) and those of the record, if one is given. --samples
+    or --epochs count what is left to train. Nothing is started without --apply.
 
     stash market advise --job resnet50.stash.json --epochs 40 --dataset imagenet --on p3.2xlarge@us-east-1a
     """
@@ -300,7 +306,9 @@ def advise(options: AdviseOptions) -> None:
 
     now = datetime.now(timezone.utc)
     catalog = load_catalog(options.instances)
-    trace = _narrowed(merged([*([markets(options.markets)[0]] if options.markets else []), current(catalog, now)]), options)
+    trace = _narrowed(
+        merged([*([markets(options.markets)[0]] if options.markets else []), current(catalog, now)]), options
+    )
     job, missing, home, base = _job(options, trace)
     market = job_market(
         job, trace, published_fees(), options.objective, options.hour_worth or 0.0, options.watched_only, missing
@@ -362,9 +370,7 @@ class AssignOptions(Options):
         "TYPE=N", "At most so many of a type, like p3.16xlarge=2; may be given several times.", parsers.amounts,
         many=True,
     )  # fmt: skip
-    goal: CollectionGoal = option(
-        "GOAL", "cost, makespan or work-per-dollar.", parsers.one_of(GOALS), default="cost"
-    )
+    goal: CollectionGoal = option("GOAL", "cost, makespan or work-per-dollar.", parsers.one_of(GOALS), default="cost")
     market: Path | None = option("FILE", "Prices: the last of this market; else today's catalog.", Path)
     spot_price: tuple[tuple[str, float], ...] = option(
         "TYPE=DOLLARS", "An hour, of traces without prices; may be given several times.", _priced, many=True
@@ -373,7 +379,9 @@ class AssignOptions(Options):
 
     def check(self) -> None:
         if not self.quota:
-            raise UserError("--quota is missing: say how many of which types may be rented, like --quota p3.2xlarge=4")
+            raise UserError(
+                "--quota is missing: say how many of which types may be rented, like --quota p3.2xlarge=4"
+            )
 
 
 def assign(options: AssignOptions) -> None:
@@ -399,7 +407,7 @@ def _last_prices(market: Path | None) -> dict[str, float]:
     trace = read_market(market) if market is not None else current(load_catalog(None), datetime.now(timezone.utc))
     found: dict[str, float] = {}
     for offer, price in zip(trace.offers, trace.last_prices.tolist(), strict=True):
-        if price == price:
+        if not math.isnan(price):
             found[offer.instance] = min(price, found.get(offer.instance, price))
     return found
 

@@ -36,7 +36,7 @@ TEXTS = {
     "spot-wait": "spot alone, and waiting without",
     "safety-net": "spot, and waiting without; on demand from the last moment on",
     "uniform-progress": "as much done as time has passed: on demand once behind, spot when ahead",
-    "multi-region": "spot wherever probing finds it cheapest for as long as it lives; on demand when that is not enough",
+    "multi-region": "spot where probing finds it cheapest for as long as it lives; on demand if that is too little",
 }
 
 
@@ -113,7 +113,15 @@ def _planner(
         course.job, one(course.kept), one(course.fresh if held_spot else 0.0), one(change), course.elapsed, gap
     )
     holds, last = next_hold(
-        _PLANNERS[name], course.job, course.elapsed, gap, one(course.left), one(mode), one(there), one(bool(final)), safe
+        _PLANNERS[name],
+        course.job,
+        course.elapsed,
+        gap,
+        one(course.left),
+        one(mode),
+        one(there),
+        one(bool(final)),
+        safe,
     )
     until = now + tick
     if int(holds[0]) == ON_DEMAND:
@@ -162,7 +170,8 @@ _PRIOR_SHARE, _PRIOR_WEIGHT = 0.8, 4 * HOUR
 
 
 def _multi_region(now: float, state: JobState, board: Board, seen: _Seen | None, tick: float) -> tuple[Answer, _Seen]:
-    """Spot where a useful sample costs least; on demand when what spot is expected to do until the deadline is too little.
+    """Spot where a useful sample costs least; on demand when what spot is expected to do until the deadline is too
+    little.
 
     A life that is exponential and seen for T seconds in which D machines died lasts L = (T + prior)/(D + 1) in the
     mean, censored lives included. Of it d = boot + fetch + save and half a checkpoint's interval bring nothing, so a

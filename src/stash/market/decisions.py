@@ -1,7 +1,7 @@
 """What a policy sees and says: a board that knows nothing later than now, the job's state, and four answers.
 
-A policy is a pure function ``decide(now, state, board, memory) -> (answer, memory)``. It is asked when the job begins,
-when its machine is taken away, when it asked to be, and, unless it said otherwise, whenever an offer changes.
+A policy is a pure function ``decide(now, state, board, memory) -> (answer, memory)``. It is asked when the job
+begins, when its machine is taken away, when it asked to be, and, unless it said otherwise, whenever an offer changes.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ def job_market(
     known = [number for number, each in enumerate(trace.offers) if job.rate(each) is not None]
     if not known:
         raise UserError(
-            f"{job.name} has no rate for any of the market's instances ({', '.join(sorted(missing)[:4])}); add them to "
-            "the job's rates"
+            f"{job.name} has no rate for any of the market's instances ({', '.join(sorted(missing)[:4])}); add them "
+            "to the job's rates"
         )
     return JobMarket(job, trace.of(known), fees, objective, hour_worth, watched_only, missing)
 
@@ -236,11 +236,13 @@ class Board:
         """Dollars an hour of all machines at a moment until now; NaN: not watched."""
         when = self.now if at is None else at
         if when > self.now:
-            raise LookAheadError(f"the price at {stamp(when)} was asked for at {stamp(self.now)}: it was not known yet")
+            raise LookAheadError(
+                f"the price at {stamp(when)} was asked for at {stamp(self.now)}: it was not known yet"
+            )
         return float(self.market.trace.price[self.market.trace.piece(offer, when)]) * self.market.job.machines
 
     def best(self, allowed: Sequence[int] | Integers | None = None) -> int:
-        """The cheapest offer for a sample that can be rented, among those ``allowed``; -1: none can. Ties: the first."""
+        """The offer that is cheapest for a sample, of those ``allowed``; -1: none is there. Ties: the first."""
         costs = self.per_sample
         if allowed is not None:
             if not len(allowed):

@@ -1,8 +1,8 @@
 """The accounting of DISPA'20, to the letter, and the same with one assumption after the other taken back.
 
-"Analysis and Exploitation of Dynamic Pricing in the Public Cloud for ML Training" (Narayanan et al., DISPA 2020; code:
-stanford-futuredata/training_on_a_dime, ``single_job_cost_analysis.ipynb``) looks at prices once a day. What it takes
-for granted, each a switch here:
+"Analysis and Exploitation of Dynamic Pricing in the Public Cloud for ML Training" (Narayanan et al., DISPA 2020;
+code: stanford-futuredata/training_on_a_dime, ``single_job_cost_analysis.ipynb``) looks at prices once a day. What it
+takes for granted, each a switch here:
 
 - of a day's records the cheapest is chosen and billed that day, later the newest of each day; a day without a record,
   and all time after the log, keep the last price;
@@ -154,7 +154,8 @@ class _Run:
         return rate.of_all
 
     def starts(self) -> list[int]:
-        days = np.flatnonzero(~np.isnan(self._newest[self._stays]).all(axis=0))[-LAST_DAYS:-LEFT_OUT].tolist()
+        known = np.flatnonzero(~np.isnan(self._newest[self._stays]).all(axis=0))
+        days = [int(day) for day in known[-LAST_DAYS:-LEFT_OUT]]
         if self._assumed.uncovered_starts:
             return days
         return [day for day in days if all(not np.isnan(self._newest[each, day]).all() for each in self._clouds)]

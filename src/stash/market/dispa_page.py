@@ -34,7 +34,9 @@ def study_rates(job: MarketJob) -> dict[str, StudyRate]:
         if rate.of_one_gpu is not None
     }
     if not found:
-        raise UserError("--assume dispa: the study reckons with one GPU's throughput; state of_one_gpu in the job's rates")
+        raise UserError(
+            "--assume dispa: the study reckons with one GPU's throughput; state of_one_gpu in the job's rates"
+        )
     return found
 
 
@@ -43,7 +45,9 @@ def _ladders(trace: MarketTrace, job: MarketJob, home: str | None) -> Iterator[t
     single = [name for name, rate in rates.items() if rate.gpus == 1]
     reference = home or next((name for name in single if any(each.instance == name for each in trace.offers)), None)
     if reference is None:
-        raise UserError("--assume dispa: no instance with one GPU has a rate; name what the study stays on with --stay")
+        raise UserError(
+            "--assume dispa: no instance with one GPU has a rate; name what the study stays on with --stay"
+        )
     if reference not in rates:
         raise UserError(f"--stay {reference}: the job has no rate of one of its GPUs")
     grid = day_grid(trace)
@@ -61,13 +65,13 @@ def study_page(trace: MarketTrace, job: MarketJob, home: str | None) -> Page:
     return Page(
         title=f"{job.name}, as the study of 2020 reckons",
         verdict=(
-            f"The study finds {first[-1]}x for choosing again every day; with whole instances billed, covered starts and "
-            f"measured rates it is {last[-1]}x, and {last[-2]}x for choosing once.",
+            f"The study finds {first[-1]}x for choosing again every day; with whole instances billed, covered starts "
+            f"and measured rates it is {last[-1]}x, and {last[-2]}x for choosing once.",
         ),
         grids=(Grid(
             "Mean cost of staying over mean cost", ("starts", *POLICIES[1:]), tuple(rows), frozenset({0}),
             first="reckoned with",
-            below="What follows (real times of change, moves, revocations) is what the backtest without --assume does.",
+            below="Real times of change, moves and revocations are what the backtest without --assume reckons with.",
         ),),
     )  # fmt: skip
 
@@ -87,4 +91,3 @@ def study_document(trace: MarketTrace, job: MarketJob, home: str | None) -> dict
             for name, found in _ladders(trace, job, home)
         ],
     }
-

@@ -1,17 +1,17 @@
 """The least a job could have cost, had everything been known beforehand: a bound that no policy beats, and a course.
 
-Between the moments at which offers change, prices stand still, so a course is, for each offer o and interval j, seconds
-u[o, j] held and whether a lease starts there, y[o, j], or goes on from the interval before, c[o, j]:
+Between the moments at which offers change, prices stand still, so a course is, for each offer o and interval j,
+seconds u[o, j] held and whether a lease starts there, y[o, j], or goes on from the interval before, c[o, j]:
 
     least  Σ p·u/3600      with  Σ q·(u − d·y) + r ≥ samples,   Σ_o u[o, j] ≤ length of j,   Σ_o c[o, j] ≤ 1,
            length·(c[o, j] + c[o, j+1] − 1) ≤ u ≤ length·(c[o, j] + y[o, j]),   c[o, j+1] ≤ c[o, j] + y[o, j]
 
 d = boot + fetch + save is what each lease spends without working (one of them neither resumes nor saves in the end: r
-gives that back once). Bringing the data to another region costs once. A lease that is revoked in its first, free hour is an offer of its own, at no price. Who knows
-the future writes no other checkpoints, so this is less than any policy pays. Up to some hundred intervals HiGHS solves
-it (scipy.optimize.milp) and proves its bound. Beyond, by Lagrange: at every price λ of a sample the best course is a
-shortest path through the intervals, and λ·samples + its length a bound; the best λ's course is rounded to a whole one.
-The gap between bound and course is always known.
+gives that back once). Bringing the data to another region costs once. A lease that is revoked in its first, free hour
+is an offer of its own, at no price. Who knows the future writes no other checkpoints, so this is less than any policy
+pays. Up to some hundred intervals HiGHS solves it (scipy.optimize.milp) and proves its bound. Beyond, by Lagrange: at
+every price λ of a sample the best course is a shortest path through the intervals, and λ·samples + its length a
+bound; the best λ's course is rounded to a whole one. The gap between bound and course is always known.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def _milp(grid: _Grid) -> tuple[float, list[_Stretch]] | None:
     width = 3 * size + offers + len(away)
 
     def u(o: int, j: int) -> int:
-        return o * intervals + j
+        return int(o * intervals + j)
 
     rows: list[tuple[list[int], list[float], float, float]] = []
     columns, values = list(range(size)), np.repeat(grid.rate, intervals).tolist()
@@ -308,7 +308,7 @@ def _milp(grid: _Grid) -> tuple[float, list[_Stretch]] | None:
 
 def _spans(grid: _Grid) -> Bools:
     """Whether a lease may go on from the interval before."""
-    spans = grid.there.copy()
+    spans: Bools = grid.there.copy()
     spans[:, 0] = False
     spans[:, 1:] &= grid.there[:, :-1]
     return spans
@@ -347,11 +347,11 @@ def _of_intervals(grid: _Grid, held: list[int]) -> list[_Stretch]:
 
 
 def _of_seconds(grid: _Grid, seconds: Array, spans: Bools) -> list[_Stretch]:
-    """The stretches of u and c: what goes on from before stands first in its interval, what goes on behind it last."""
+    """The stretches of u and c: what goes on from before stands first in its interval, what goes on after it last."""
     parts: list[_Stretch] = []
     for number in range(len(grid.length)):
         begin, end = float(grid.edges[number]), float(grid.edges[number + 1])
-        here = [offer for offer in np.flatnonzero(seconds[:, number] > 1e-6).tolist()]
+        here = list(np.flatnonzero(seconds[:, number] > 1e-6).tolist())
         after = spans[:, number + 1] if number + 1 < len(grid.length) else np.zeros(len(grid.rate), dtype=bool)
         here.sort(key=lambda offer: (not spans[offer, number], bool(after[offer])))
         for offer in here:

@@ -89,7 +89,9 @@ def import_aws(paths: Iterable[Path], source: str) -> Imported:
                 price, at = float(entry["SpotPrice"]), _seconds(str(entry["Timestamp"]))
                 instance = str(entry["InstanceType"])
             except (KeyError, TypeError, ValueError) as error:
-                raise UserError(f"{file} has a price without {error}; `aws ec2 describe-spot-price-history` has all") from error
+                raise UserError(
+                    f"{file} has a price without {error}; `aws ec2 describe-spot-price-history` has all"
+                ) from error
             if not kind.startswith("Linux"):
                 other += 1
                 continue
@@ -107,7 +109,9 @@ def _history(file: Path) -> list[Mapping[str, Any]]:
     try:
         data = json.loads(text_of(file, "the price history", _DESCRIBED, _MAX_BYTES))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{file} is no JSON, or not all of it; get it again with `aws ec2 describe-spot-price-history`") from error
+        raise UserError(
+            f"{file} is no JSON, or not all of it; get it again with `aws ec2 describe-spot-price-history`"
+        ) from error
     found = data.get("SpotPriceHistory") if isinstance(data, dict) else None
     if not isinstance(found, list):
         raise UserError(f"{file} has no SpotPriceHistory; `aws ec2 describe-spot-price-history` prints one")
@@ -141,7 +145,7 @@ _PING = re.compile(
 
 
 def import_dispa(folder: Path, regions: Sequence[str] = ("us-east-1",)) -> Imported:
-    """The folder ``logs``: AWS's price changes in ``regions`` (none: all), Azure's daily tables, pings. Raises UserError."""
+    """The folder ``logs``: AWS's prices in ``regions`` (none: all), Azure's tables, pings; raises UserError."""
     source = f"stanford-futuredata/training_on_a_dime {folder.name}, MIT licence"
     costs = folder / "aws" / "cost"
     if not costs.is_dir():
@@ -248,9 +252,9 @@ def import_skypilot(
 ) -> Imported:
     """Traces by path; raises UserError.
 
-    A tick is how many instances could be had, as the repository's README says; ``inverted``: how many could not, as the
-    authors' simulator reads them. ``prices`` are dollars an hour of what has none in its file; ``on_demand`` adds such
-    an offer in each region, always there. Both by instance.
+    A tick is how many instances could be had, as the repository's README says; ``inverted``: how many could not, as
+    the authors' simulator reads them. ``prices`` are dollars an hour of what has none in its file; ``on_demand`` adds
+    such an offer in each region, always there. Both by instance.
     """
     files = _files(paths, ".json")
     table = _Table("skypilot-org/spot-traces" + (", inverted" if inverted else ""))
@@ -290,7 +294,12 @@ def import_skypilot(
 
 
 def _ticks(
-    table: _Table, offer: MarketOffer, begin: float, gap: float, machines: Sequence[float], dollars: Sequence[float | None]
+    table: _Table,
+    offer: MarketOffer,
+    begin: float,
+    gap: float,
+    machines: Sequence[float],
+    dollars: Sequence[float | None],
 ) -> None:
     """A row for each change, and one every ``_CONFIRM``."""
     said: tuple[float, float | None] | None = None
@@ -358,4 +367,3 @@ def current(catalog: Catalog, now: datetime, clouds: Sequence[str] = ()) -> Mark
     if not table.at:
         raise UserError("the catalog has no price to record; get some: `stash catalog refresh`")
     return table.trace()
-

@@ -3,12 +3,12 @@
 The study's last section (after Gavel, Narayanan et al., OSDI 2020) as a linear program at the moment of a decision.
 x[job, offer] is the share of the time from now on that a job spends on an offer:
 
-    Σ_o x[j, o] ≤ 1,    Σ_j k_j·x[j, o] ≤ quota[o],    Σ_o q[j, o]·x[j, o] ≥ samples_j / T_j   of jobs with a deadline T_j
+    Σ_o x[j, o] ≤ 1,   Σ_j k_j·x[j, o] ≤ quota[o],   Σ_o q[j, o]·x[j, o] ≥ samples_j / T_j   with a deadline T_j
 
-*cost* makes Σ T_j·k_j·p_o·x least, T_j the deadline, or the horizon of jobs without one. *makespan* makes λ greatest with
-Σ q·x ≥ λ·samples. *work-per-dollar* makes Σ (q/samples)·x over Σ k·p·x greatest, which Charnes and Cooper (1962) turn
-into a linear program. A budget bounds what its job costs. Machines are whole: the rounding gives each job one offer to the
-end, by a MILP, and the gap between the two is said.
+*cost* makes Σ T_j·k_j·p_o·x least, T_j the deadline, or the horizon of jobs without one. *makespan* makes λ greatest
+with Σ q·x ≥ λ·samples. *work-per-dollar* makes Σ (q/samples)·x over Σ k·p·x greatest, which Charnes and Cooper (1962)
+turn into a linear program. A budget bounds what its job costs. Machines are whole: the rounding gives each job one
+offer to the end, by a MILP, and the gap between the two is said.
 """
 
 from __future__ import annotations
@@ -122,13 +122,15 @@ def read_jobs(path: Path) -> list[QueuedJob]:
 
 
 def assign(jobs: Sequence[QueuedJob], types: Sequence[RentedType], goal: CollectionGoal = "cost") -> Assignment:
-    """The best shares, and the best whole machines; raises UserError where deadlines, budgets or quotas cannot hold."""
+    """The best shares, and the best whole machines; raises UserError where limits cannot all hold."""
     if not jobs or not types:
         raise UserError("there is nothing to assign: give jobs, and types with a price and a quota")
     rates = np.array([[job.rates.get(each.instance, 0.0) for each in types] for job in jobs])
     lost = next((job.name for job, row in zip(jobs, rates, strict=True) if not row.any()), None)
     if lost is not None:
-        raise UserError(f"{lost} has no rate on any of {listed([each.instance for each in types])}; add one to its lines")
+        raise UserError(
+            f"{lost} has no rate on any of {listed([each.instance for each in types])}; add one to its lines"
+        )
     problem = _Problem(jobs, types, rates)
     shares, bound = problem.relaxed(goal)
     chosen = problem.whole(goal)
@@ -269,4 +271,3 @@ def types_of(quotas: Mapping[str, int], prices: Mapping[str, float]) -> list[Ren
     if missing:
         raise UserError(f"--quota {missing[0]}: no price of it is known now; there are {listed(sorted(prices), 8)}")
     return [RentedType(name, prices[name], quota) for name, quota in quotas.items()]
-

@@ -26,7 +26,7 @@ from stash.predict.passes import Base
 Known = Literal["measured", "forecast", "assumed"]
 DESCRIBED = "docs/market.md shows such a file"
 BOOT, FETCH, EVERY = 180.0, 250e6, 1800.0
-"""Assumed where nobody says: seconds until a machine is up, bytes a second from storage, seconds between checkpoints."""
+"""Assumed where nobody says: seconds until a machine is up, bytes a second, seconds between checkpoints."""
 _CHECKPOINT = 3.0
 """Times the parameters: with Adam's two moments, as most optimizers of large models keep them."""
 _SHORTEST = 1e-9
@@ -47,7 +47,7 @@ class InstanceRate(Record):
     """Of them; ``None``: all."""
     of_one_gpu: Annotated[float, Field(gt=_SHORTEST, le=1e12)] | None = None
     """Samples a second on one of the GPUs alone: what the study of 2020 reckons with."""
-    stalls: dict[PlainName, Annotated[float, Field(ge=-10, le=10)]] = {}
+    stalls: dict[PlainName, Annotated[float, Field(ge=-10, le=10)]] = Field(default_factory=dict)
     """Of a step, the share of each stall besides compute; empty: not known."""
     known: Known = "assumed"
     why: Sentence = "as job.yaml says"
@@ -79,7 +79,7 @@ class MarketJob(Record):
     """Of work; 0 or ``None``: none is written but before a move."""
     storage_dollars_per_gb_month: Annotated[Number, Field(ge=0)] | None = None
     """Of copies of the data in other regions; ``None``: not counted."""
-    known: dict[PlainName, Known] = {}
+    known: dict[PlainName, Known] = Field(default_factory=dict)
     """Of the other inputs; those that are not named are assumed."""
 
     @field_validator("rates", mode="before")
@@ -88,7 +88,9 @@ class MarketJob(Record):
         if not isinstance(rates, Mapping):
             return rates
         return {
-            name: {"samples_per_second": rate} if isinstance(rate, (int, float)) and not isinstance(rate, bool) else rate
+            name: {"samples_per_second": rate}
+            if isinstance(rate, (int, float)) and not isinstance(rate, bool)
+            else rate
             for name, rate in rates.items()
         }
 
@@ -150,8 +152,8 @@ def job_of_profile(
     if not rates:
         first = next(iter(missing.items()), ("the market", "it has no offers"))
         raise UserError(
-            f"{base.profile.workload.name} cannot be forecast on any instance of this market ({first[0]}: {first[1]}); "
-            "profile it with a Stash that counts samples, or state rates in a job.yaml"
+            f"{base.profile.workload.name} cannot be forecast on any instance of this market ({first[0]}: "
+            f"{first[1]}); profile it with a Stash that counts samples, or state rates in a job.yaml"
         )
     work = base.profile.workload
     size = work.parameter_bytes

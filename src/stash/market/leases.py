@@ -1,9 +1,10 @@
 """One lease, from grant to release or revocation, and where each of its dollars went.
 
-A lease boots, fetches, and then works in stretches of W seconds, each closed by a checkpoint of s seconds but the last
-of the training. After e seconds of that, n = ⌊e / (W + s)⌋ checkpoints are finished and r = e − n·(W + s) seconds of
-the next stretch are gone, so n·W seconds of work are safe and min(r, W) are not. The whole machine is paid, second by
-second at the price in force; what is paid beyond the time it was held (a minimum, an increment) is *rounding*.
+A lease boots, fetches, and then works in stretches of W seconds, each closed by a checkpoint of s seconds but the
+last of the training. After e seconds of that, n = ⌊e / (W + s)⌋ checkpoints are finished and r = e − n·(W + s)
+seconds of the next stretch are gone, so n·W seconds of work are safe and min(r, W) are not. The whole machine is
+paid, second by second at the price in force; what is paid beyond the time it was held (a minimum, an increment) is
+*rounding*.
 """
 
 from __future__ import annotations
@@ -19,7 +20,18 @@ from stash.core.ladder import STALLS
 from stash.market.decisions import JobMarket
 from stash.market.market_trace import HOUR, NEVER
 
-PARTS = (*STALLS, "boot", "download", "checkpoints", "lost work", "idle GPUs", "rounding", "probes", "egress", "storage")
+PARTS = (
+    *STALLS,
+    "boot",
+    "download",
+    "checkpoints",
+    "lost work",
+    "idle GPUs",
+    "rounding",
+    "probes",
+    "egress",
+    "storage",
+)
 """What dollars are for: useful compute and the other stalls of a step first. *download* is the lease's fetch."""
 End = Literal["finished", "moved", "revoked", "released"]
 _SAME = 1e-9
@@ -129,7 +141,9 @@ def bill_of(market: JobMarket, lease: Lease, ended: float, end: End, saving_from
     saves = _saves(market, lease, progress, working_until)
     lost = 0.0
     if end == "revoked" and progress.worked > progress.saved:
-        begin = lease.ready + (0.0 if math.isinf(lease.stretch) else progress.checkpoints * (lease.stretch + lease.save))
+        begin = lease.ready + (
+            0.0 if math.isinf(lease.stretch) else progress.checkpoints * (lease.stretch + lease.save)
+        )
         lost_until = begin + progress.worked - progress.saved
         lost = trace.dollars(lease.offer, begin, lost_until) * job.machines
     useful = work_and_saves - saves - lost
@@ -154,9 +168,8 @@ def _saves(market: JobMarket, lease: Lease, progress: Progress, until: float) ->
         return 0.0
     count = progress.checkpoints + (1 if progress.saving > 0 else 0)
     begins = lease.ready + np.arange(count) * (lease.stretch + lease.save) + lease.stretch
-    ends = np.minimum(begins + lease.save, until)
-    trace = market.trace
-    return float((trace.paid(lease.offer, ends) - trace.paid(lease.offer, begins)).sum()) * market.job.machines
+    edges = np.stack([begins, np.minimum(begins + lease.save, until)]).astype(np.float64)
+    return float(np.diff(market.trace.paid(lease.offer, edges), axis=0).sum()) * market.job.machines
 
 
 def _useful(market: JobMarket, offer: int, dollars: float) -> dict[str, float]:

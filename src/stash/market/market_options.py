@@ -42,8 +42,12 @@ class ReplayOptions(Options):
     )
     download: float | None = option("RATE", "Of a node, like 500MB/s.", parsers.rate, panel=_JOB)
     data_size: float | None = option("SIZE", "Of the data set; else as profiled.", parsers.size, panel=_JOB)
-    checkpoint_size: float | None = option("SIZE", "Of a checkpoint; else three times the parameters.", parsers.size, panel=_JOB)
-    checkpoint_every: float | None = option("TIME", "Of work between two checkpoints; else 30m.", parsers.duration, panel=_JOB)
+    checkpoint_size: float | None = option(
+        "SIZE", "Of a checkpoint; else three times the parameters.", parsers.size, panel=_JOB
+    )
+    checkpoint_every: float | None = option(
+        "TIME", "Of work between two checkpoints; else 30m.", parsers.duration, panel=_JOB
+    )
     cloud: tuple[str, ...] | None = option("NAMES", "Like aws,gcp.", parsers.names, panel=_MAY)
     region: tuple[str, ...] | None = option("NAMES", "Like us-east-1.", parsers.names, panel=_MAY)
     stay: str | None = option(
@@ -55,10 +59,17 @@ class ReplayOptions(Options):
     )
     deadline: float | None = option("TIME", "By when, from each start on, like 8d.", parsers.duration, panel=_GOAL)
     objective: Objective = option(
-        "dollars|time", "What policies make least.", parsers.one_of(get_args(Objective)), default="dollars", panel=_GOAL
+        "dollars|time",
+        "What policies make least.",
+        parsers.one_of(get_args(Objective)),
+        default="dollars",
+        panel=_GOAL,
     )
     hour_worth: float | None = option(
-        "DOLLARS", "What an hour of waiting costs you, which policies weigh with the bill.", parsers.dollars, panel=_GOAL
+        "DOLLARS",
+        "What an hour of waiting costs you, which policies weigh with the bill.",
+        parsers.dollars,
+        panel=_GOAL,
     )
 
     def stated(self, job: MarketJob) -> MarketJob:
@@ -82,12 +93,14 @@ class BacktestOptions(ReplayOptions):
     markets: tuple[Path, ...] = argument("MARKET...", "Market files; several are merged.", Path, many=True)
     policy: tuple[str, ...] = option(
         "NAME,…",
-        "stay, gpu-type, packed, multi-cloud, daily, break-even, look-ahead:6h, spot-wait, safety-net, uniform-progress, "
-        "multi-region.",
+        "stay, gpu-type, packed, multi-cloud, daily, break-even, look-ahead:6h, spot-wait, safety-net, "
+        "uniform-progress, multi-region.",
         _names, default=",".join(DEFAULT), panel=_GOAL,
     )  # fmt: skip
     starts: str = option("HOW", "How often a run begins: daily, hourly, 6h …", default="daily", panel=_GOAL)
-    most_starts: int = option("N", "Runs at most, spread evenly.", parsers.whole(1, 10_000), default=str(MOST_STARTS), panel=_GOAL)
+    most_starts: int = option(
+        "N", "Runs at most, spread evenly.", parsers.whole(1, 10_000), default=str(MOST_STARTS), panel=_GOAL
+    )
     no_hindsight: bool = flag("Leave out the least that was possible, which takes longest.", panel=_SHOWN)
     assume: Literal["dispa"] | None = option(
         "dispa", "Reckon as the study of 2020 did, then take back its assumptions one by one.",

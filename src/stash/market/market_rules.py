@@ -88,7 +88,7 @@ def _break_even(now: float, state: JobState, board: Board, memory: tuple[float, 
 
 
 def _look_ahead(now: float, state: JobState, board: Board, memory: Any, horizon: float) -> tuple[Answer, Any]:
-    """Move when (r_now − r_b) · samples of the next ``horizon`` seconds exceed M: as if prices stood still so long."""
+    """Move when (r_now − r_b) · samples of the next ``horizon`` seconds exceed M, as if prices stood still."""
     best = board.best()
     if state.offer is None:
         return (Wait() if best < 0 else Move(best)), memory
@@ -151,7 +151,8 @@ DEFAULT = NAMES[:6]
 def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
     """The policy called so, ``stay:p3.2xlarge`` or ``look-ahead:6h``, on this market; raises UserError.
 
-    ``home`` is the instance that ``stay`` holds and whose cloud ``gpu-type`` and ``packed`` keep to, unless it is named.
+    ``home`` is the instance that ``stay`` holds and whose cloud ``gpu-type`` and ``packed`` keep to, unless it is
+    named.
     """
     base, _, option = name.strip().partition(":")
     if base not in NAMES:
@@ -188,7 +189,9 @@ def _homely(base: str, option: str, market: JobMarket, home: str | None) -> Poli
     if not offers:
         names = sorted({each.instance for each in market.offers})
         alike = nearest(instance, names) or names[:4]
-        raise UserError(f"--policy {base}:{instance}: no offer on which the job's speed is known; there are {listed(alike)}")
+        raise UserError(
+            f"--policy {base}:{instance}: no offer on which the job's speed is known; there are {listed(alike)}"
+        )
     cloud = offers[0].cloud
     if base == "stay":
         return stay(instance)
@@ -202,10 +205,9 @@ def _homely(base: str, option: str, market: JobMarket, home: str | None) -> Poli
 
 
 def _usual_home(market: JobMarket) -> str:
-    """Where nobody says: the first instance in the job's rates that the market has, those with one GPU before others."""
+    """Where nobody says: the first instance of the job's rates that the market has, with one GPU if any."""
     names = [name.rpartition("/")[2] for name in market.job.rates]
     there = [name for name in names if any(each.instance == name for each in market.offers)]
     rates = {each.instance: market.job.rate(each) for each in market.offers}
     single = [name for name in there if (rate := rates[name]) is not None and rate.gpus == 1]
     return (single or there)[0]
-

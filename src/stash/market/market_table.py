@@ -8,8 +8,8 @@ Header comments say the version, the sources and ``max_gap``; then a row for eac
     at,cloud,region,zone,instance,kind,usd_per_hour,available
     2020-02-27T17:42:36Z,aws,us-east-1,us-east-1b,p3.2xlarge,spot,1.1409,
 
-Empty is "not watched": never zero. A row holds until the offer's next one, for ``max_gap`` seconds at most. A mistake is
-named with its line and column. Tables above some megabytes are read by DuckDB where that is installed.
+Empty is "not watched": never zero. A row holds until the offer's next one, for ``max_gap`` seconds at most. A mistake
+is named with its line and column. Tables above some megabytes are read by DuckDB where that is installed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
 import zlib
 from array import array
 from collections.abc import Iterator
@@ -123,14 +124,18 @@ def _gap(text: str, file: Path, line: int) -> float:
     except ValueError:
         value = -1.0
     if not 1 <= value <= 1e9:
-        raise UserError(f"{file}:{line}: max_gap: {shortened(text, 40)!r} is no number of seconds from 1 on, like 129600")
+        raise UserError(
+            f"{file}:{line}: max_gap: {shortened(text, 40)!r} is no number of seconds from 1 on, like 129600"
+        )
     return value
 
 
 def _check_names(names: list[str], file: Path, line: int) -> None:
     for other in names:
         if other.endswith("_per_hour") and other != "usd_per_hour":
-            raise UserError(f"{file}:{line}: {other}: prices are US dollars, in the column usd_per_hour; convert them")
+            raise UserError(
+                f"{file}:{line}: {other}: prices are US dollars, in the column usd_per_hour; convert them"
+            )
     for needed in COLUMNS[:7]:
         if needed not in names and needed not in ("zone", "region"):
             alike = nearest(needed, names, 1)
@@ -212,7 +217,11 @@ def _dollars(text: str, file: Path, line: int) -> float:
             why = f"{shortened(text, 40)!r} is no price; write dollars an hour, like 1.1409"
         raise UserError(f"{file}:{line}: usd_per_hour: {why}") from None
     if not 0 <= value <= _MAX_DOLLARS:
-        why = "is negative" if value < 0 else f"is no price of an hour: at most {_MAX_DOLLARS:,.0f} dollars are believed"
+        why = (
+            "is negative"
+            if value < 0
+            else f"is no price of an hour: at most {_MAX_DOLLARS:,.0f} dollars are believed"
+        )
         raise UserError(f"{file}:{line}: usd_per_hour: {text} {why}")
     return value
 
@@ -227,7 +236,7 @@ def _count(text: str, file: Path, line: int) -> float:
 
 
 def _by_duckdb(file: Path, head: _Head) -> _Rows | None:
-    """The whole table at once; ``None`` where DuckDB is missing or something is wrong, which reading by line names."""
+    """The whole table at once; ``None`` without DuckDB, or where a line is wrong, which reading by line names."""
     try:
         import duckdb
     except ImportError:
@@ -250,22 +259,30 @@ def _by_duckdb(file: Path, head: _Head) -> _Rows | None:
 def _queried(duckdb: Any, source: str, file: Path, has: set[str]) -> _Rows:
     """Rows of a relation of these columns, in its order; raises duckdb.Error."""
     names = ", ".join(COLUMNS[1:6])
-    texts = ", ".join(f"coalesce(trim({each}), '') AS {each}" if each in has else f"'' AS {each}" for each in COLUMNS[1:6])
+    texts = ", ".join(
+        f"coalesce(trim({each}), '') AS {each}" if each in has else f"'' AS {each}" for each in COLUMNS[1:6]
+    )
     available = "available" if "available" in has else "NULL"
     with duckdb.connect(":memory:", config={"memory_limit": "1200MB", "threads": 2}) as connection:
         connection.execute("SET TimeZone='UTC'")
-        connection.execute(f"CREATE TEMP TABLE known AS SELECT DISTINCT {texts} FROM {source} ORDER BY ALL", [str(file)])
+        connection.execute(
+            f"CREATE TEMP TABLE known AS SELECT DISTINCT {texts} FROM {source} ORDER BY ALL", [str(file)]
+        )
         offers = [MarketOffer(*each) for each in connection.execute(f"SELECT {names} FROM known").fetchall()]
         same = " AND ".join(f"given.{each} = known.{each}" for each in COLUMNS[1:6])
         parts = connection.execute(
-            f"SELECT CAST(known.rowid AS INTEGER) AS offer, CAST(epoch(\"at\") AS BIGINT) AS moment, CAST(price AS DOUBLE) AS "
-            f"price, CAST(available AS DOUBLE) AS available FROM (SELECT \"at\", {texts}, usd_per_hour AS price, "
+            f'SELECT CAST(known.rowid AS INTEGER) AS offer, CAST(epoch("at") AS BIGINT) AS moment, '
+            f'CAST(price AS DOUBLE) AS price, CAST(available AS DOUBLE) AS available FROM (SELECT "at", {texts}, usd_per_hour AS price, '
             f"{available} AS available FROM {source}) given JOIN known ON {same}",
             [str(file)],
         ).fetchnumpy()
-    nan = {name: np.ma.filled(np.ma.asarray(parts[name], dtype=float), np.nan) for name in ("price", "available")}
     offer, at = (np.asarray(parts[name], dtype=np.int64) for name in ("offer", "moment"))
-    return _Rows(offers, offer, at, nan["price"], nan["available"])
+    return _Rows(offers, offer, at, _unmasked(parts["price"]), _unmasked(parts["available"]))
+
+
+def _unmasked(column: Any) -> Array:
+    """NaN where a column has nothing."""
+    return np.asarray(np.ma.filled(np.ma.asarray(column, dtype=float), np.nan))
 
 
 def _read_parquet(file: Path) -> MarketTrace:
@@ -287,7 +304,7 @@ def _read_parquet(file: Path) -> MarketTrace:
     except duckdb.Error as error:
         raise UserError(f"{file} is no market in Parquet ({one_line(error)}); {_described()}") from error
     order = np.argsort(rows.at, kind="stable")
-    rows = _Rows(rows.offers, *(each[order] for each in rows[1:]))
+    rows = _Rows(rows.offers, rows.offer[order], rows.at[order], rows.price[order], rows.available[order])
     head = _Head(0, (), float(said.get("max_gap", MAX_GAP)), tuple(filter(None, said.get("sources", "").split("\n"))))
     return _trace(rows, head, str(file))
 
@@ -310,8 +327,8 @@ def content(trace: MarketTrace) -> Iterator[str]:
     for number, moment, dollars, count in zip(
         offer.tolist(), at.tolist(), price.tolist(), available.tolist(), strict=True
     ):
-        shown = "" if dollars != dollars else f"{dollars:.10g}"
-        yield f"{stamp(moment)},{prefix[number]},{shown},{'' if count != count else f'{count:.0f}'}\n"
+        shown = "" if math.isnan(dollars) else f"{dollars:.10g}"
+        yield f"{stamp(moment)},{prefix[number]},{shown},{'' if math.isnan(count) else f'{count:.0f}'}\n"
 
 
 def stated_rows(trace: MarketTrace) -> tuple[Integers, Integers, Array, Array]:
@@ -320,7 +337,9 @@ def stated_rows(trace: MarketTrace) -> tuple[Integers, Integers, Array, Array]:
     watched = ~np.isnan(trace.price) | ~np.isnan(trace.available)
     said = watched | (trace.at > 0)
     lasts = np.where(watched & (trace.ends < NEVER), trace.ends - trace.at, 0.0)
-    again = np.maximum(np.ceil(lasts / trace.max_gap).astype(np.int64), 1) if trace.max_gap else np.ones(len(lasts), int)
+    again = (
+        np.maximum(np.ceil(lasts / trace.max_gap).astype(np.int64), 1) if trace.max_gap else np.ones(len(lasts), int)
+    )
     rows = np.repeat(np.flatnonzero(said), again[said])
     begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(again[said])[:-1]])
     number = np.arange(len(rows)) - np.repeat(begins, again[said])
@@ -351,9 +370,9 @@ def write_parquet(trace: MarketTrace, path: Path) -> None:
         connection.register("named", names)
         said = ", ".join((f"max_gap: '{trace.max_gap:.0f}'", "sources: " + _quoted("\n".join(trace.sources))))
         connection.execute(
-            f"COPY (SELECT make_timestamptz(moment * 1000000) AS \"at\", {', '.join(COLUMNS[1:6])}, CASE WHEN isnan(price) THEN "
-            "NULL ELSE price END AS usd_per_hour, CASE WHEN isnan(available) THEN NULL ELSE CAST(available AS INTEGER) "
-            f"END AS available FROM given JOIN named USING (offer) ORDER BY moment) TO {_quoted(str(path))} "
+            f'COPY (SELECT make_timestamptz(moment * 1000000) AS "at", {", ".join(COLUMNS[1:6])}, '
+            "CASE WHEN isnan(price) THEN NULL ELSE price END AS usd_per_hour, CASE WHEN isnan(available) THEN NULL ELSE CAST(available AS "
+            f"INTEGER) END AS available FROM given JOIN named USING (offer) ORDER BY moment) TO {_quoted(str(path))} "
             f"(FORMAT parquet, KV_METADATA {{{said}}})"
         )
 

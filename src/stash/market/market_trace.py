@@ -1,8 +1,9 @@
 """A market as it was watched: of every offer its price and how many machines could be had, piece by piece in time.
 
-All offers' pieces lie one behind the other in four arrays, so that one binary search finds where every offer stands at
-a moment, and one subtraction what an hour of it cost, whatever the price did. A piece without a price was not watched:
-nothing is chosen or billed there. Times are whole seconds since 1970, UTC. Knows nothing of jobs, files and policies.
+All offers' pieces lie one behind the other in four arrays, so that one binary search finds where every offer stands
+at a moment, and one subtraction what an hour of it cost, whatever the price did. A piece without a price was not
+watched: nothing is chosen or billed there. Times are whole seconds since 1970, UTC. Knows nothing of jobs, files and
+policies.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class MarketTrace:
     offers: tuple[MarketOffer, ...]
     """Sorted."""
     first: Integers
-    """Where each offer's pieces begin, and the end of all: ``[offers + 1]``. The first piece begins at 0, unwatched."""
+    """Where each offer's pieces begin, and all end: ``[offers + 1]``. The first piece begins at 0, unwatched."""
     at: Integers
     """When a piece begins; it ends with the next, the last of an offer never."""
     price: Array
@@ -100,7 +101,7 @@ class MarketTrace:
         """Dollars that one machine cost from the offer's first piece until each began."""
         cost = np.where(np.isnan(self.price), 0.0, self.price) * np.where(self.ends < NEVER, self.ends - self.at, 0.0)
         whole = np.concatenate([[0.0], np.cumsum(cost / HOUR)[:-1]])
-        return whole - np.repeat(whole[self.first[:-1]], np.diff(self.first))
+        return np.asarray(whole - np.repeat(whole[self.first[:-1]], np.diff(self.first)), dtype=np.float64)
 
     def pieces(self, now: float) -> Integers:
         """Which piece each offer is in: ``[offers]``."""
@@ -133,17 +134,10 @@ class MarketTrace:
         """From each piece on, when ``there`` is no longer true; of a piece that is not there, its beginning."""
         gone = np.where(there, NEVER, self.at.astype(float))
         gone[self.first[1:] - 1] = np.where(there[self.first[1:] - 1], NEVER, gone[self.first[1:] - 1])
-        backwards = np.minimum.accumulate(self._shifted(gone)[::-1])[::-1]
-        return np.minimum(backwards - self._shift, NEVER)
-
-    @cached_property
-    def _shift(self) -> Array:
-        """Moves each offer's times beyond those of the offers before it, so that one running minimum does for all."""
-        number = np.repeat(np.arange(len(self.offers)), np.diff(self.first))
-        return number * (4.0 * _BASE)
-
-    def _shifted(self, times: Array) -> Array:
-        return np.asarray(times + self._shift)
+        # Each offer's times are moved beyond those of the offers before it, so that one running minimum does for all.
+        shift = np.repeat(np.arange(len(self.offers)), np.diff(self.first)) * (4.0 * _BASE)
+        backwards = np.minimum.accumulate((gone + shift)[::-1])[::-1]
+        return np.asarray(np.minimum(backwards - shift, NEVER), dtype=np.float64)
 
     @cached_property
     def begin(self) -> int:
@@ -268,7 +262,8 @@ def _with_holes(
 
 
 def merged(traces: Sequence[MarketTrace]) -> MarketTrace:
-    """All of them as one: where several watched an offer, the last one's word is kept, and what it contradicts listed.
+    """All of them as one: where several watched an offer, the last one's word is kept, and what it contradicts
+    listed.
 
     Prices and counts are filled in from each other's files: one may have only prices, the other only counts.
     """

@@ -33,7 +33,7 @@ def market_page(trace: MarketTrace, source: str) -> Page:
     """Offers, coverage, holes, prices, availability."""
     rows = tuple(_offer_row(trace, number) for number in range(min(len(trace.offers), _MAX_OFFERS)))
     clouds = sorted({each.cloud for each in trace.offers})
-    covered = [row for row in _coverage(trace)]
+    covered = _coverage(trace)
     holes = sum(each[1] for each in covered)
     more = len(trace.offers) - len(rows)
     warnings = [
@@ -111,9 +111,21 @@ def _offer_facts(trace: MarketTrace, number: int) -> dict[str, Any]:
 def _offer_row(trace: MarketTrace, number: int) -> tuple[str, ...]:
     facts, offer = _offer_facts(trace, number), trace.offers[number]
     prices = ["unknown" if facts[name] is None else f"{facts[name]:.4g}" for name in ("lowest", "mean", "highest")]
-    there = "not watched" if facts["available"] is None else f"{facts['available']:.0%} of {facts['availability_watched']:.0%}"
+    there = (
+        "not watched"
+        if facts["available"] is None
+        else f"{facts['available']:.0%} of {facts['availability_watched']:.0%}"
+    )
     name = f"{offer.instance}@{offer.place}"
-    return (name, offer.kind, span(facts["covered_seconds"]), *prices, f"{facts['changes']:,}", str(facts["holes"]), there)
+    return (
+        name,
+        offer.kind,
+        span(facts["covered_seconds"]),
+        *prices,
+        f"{facts['changes']:,}",
+        str(facts["holes"]),
+        there,
+    )
 
 
 def market_document(trace: MarketTrace, source: str) -> dict[str, Any]:
@@ -151,7 +163,9 @@ def backtest_page(found: Backtest, source: str) -> Page:
         chapters=(
             Chapter("policies", "What each policy costs", label="Policies", charts=(_costs(lines),)),
             Chapter("parts", "Where the dollars go", grids=(_parts(lines),)),
-            Chapter("how", "How it was replayed", facts=tuple(_inputs(found)), points=tuple(_how(found)), brief=False),
+            Chapter(
+                "how", "How it was replayed", facts=tuple(_inputs(found)), points=tuple(_how(found)), brief=False
+            ),
         ),
         footer=_footer(found),
     )
@@ -200,10 +214,18 @@ def _policies(found: Backtest, lines: Sequence[PolicySummary]) -> Grid:
             "hindsight", f"{dollars(float(cost.mean()))} {_range(cost)}{few}", against,
             f"proven within {_percent(float(np.mean(gaps)))}", "", "", "", "", "", "",
         ))  # fmt: skip
+    against = f"against {found.reference.partition(':')[0]}"
     head = (
-        "dollars (5-95 %)", f"against {found.reference.partition(':')[0]}", "above hindsight", "late", "moves", "stalls", "boot+lost",
-        "idle GPUs", "egress",
-    )  # fmt: skip
+        "dollars (5-95 %)",
+        against,
+        "above hindsight",
+        "late",
+        "moves",
+        "stalls",
+        "boot+lost",
+        "idle GPUs",
+        "egress",
+    )
     return Grid("", head, tuple(rows), frozenset({0}), first="policy", ranks=(0, 0, 1, 2, 3, 4, 7, 6, 8, 5))
 
 
@@ -211,7 +233,9 @@ def _line(found: Backtest, line: PolicySummary) -> tuple[str, ...]:
     runs = np.array([run.dollars for run in found.played[line.name]])
     parts = line.parts
     stalls = sum(value for name, value in parts.items() if name in STALLS and name != "compute")
-    waste = sum(parts.get(name, 0.0) for name in ("boot", "download", "checkpoints", "lost work", "rounding", "probes"))
+    waste = sum(
+        parts.get(name, 0.0) for name in ("boot", "download", "checkpoints", "lost work", "rounding", "probes")
+    )
     late = "-" if found.deadline is None else f"{line.late} of {len(runs)}"
     regret = "unknown" if line.regret is None else _percent(line.regret)
     known = any(_rate_knows_stalls(found))
@@ -279,7 +303,9 @@ def _costs(lines: Sequence[PolicySummary]) -> Chart:
 
 def _parts(lines: Sequence[PolicySummary]) -> Grid:
     names = [name for name in PARTS if any(line.parts.get(name) for line in lines)]
-    rows = [(line.name, *(f"{line.parts.get(name, 0.0):.2f}" for name in names), f"{line.mean:.2f}") for line in lines]
+    rows = [
+        (line.name, *(f"{line.parts.get(name, 0.0):.2f}" for name in names), f"{line.mean:.2f}") for line in lines
+    ]
     return Grid("Mean dollars", (*names, "bill"), tuple(rows), frozenset({0}), first="policy")
 
 
@@ -296,7 +322,9 @@ def _inputs(found: Backtest) -> Iterator[tuple[str, str]]:
 def _how(found: Backtest) -> Iterator[str]:
     yield from (f"{each.name}: {each.text}." for each in found.policies if each.text)
     yield "A lease is paid for the whole machine from grant to release, at the price in force each second."
-    lacking = not_counted(found.market.fees, found.market.offers, found.market.job.storage_dollars_per_gb_month is not None)
+    lacking = not_counted(
+        found.market.fees, found.market.offers, found.market.job.storage_dollars_per_gb_month is not None
+    )
     if lacking:
         yield f"Not counted, as no source says it: {'; '.join(lacking)}."
     known = [each for each in found.foreseen if each.bound is not None]
@@ -344,7 +372,9 @@ def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
                         }
                         for lease in run.leases
                     ],
-                    "above_hindsight": None if known is None or not known.bound or run.late else run.dollars / known.bound - 1,
+                    "above_hindsight": None
+                    if known is None or not known.bound or run.late
+                    else run.dollars / known.bound - 1,
                 }
                 for run, known in course_of(found, each.name)
             ]
@@ -373,13 +403,17 @@ def assignment_page(found: Assignment, jobs: Sequence[QueuedJob], types: Sequenc
     for number, (job, offer) in enumerate(zip(jobs, found.chosen, strict=True)):
         seconds = job.samples / job.rates[types[offer].instance]
         cost = seconds * job.machines * types[offer].dollars_per_hour / 3600
-        shares = [f"{each.instance} {share:.0%}" for each, share in zip(types, found.shares[number], strict=True) if share > 0.005]
+        shares = [
+            f"{each.instance} {share:.0%}"
+            for each, share in zip(types, found.shares[number], strict=True)
+            if share > 0.005
+        ]
         limit = "" if job.deadline is None else span(job.deadline)
         rows.append((job.name, types[offer].instance, span(seconds), limit, dollars(cost), ", ".join(shares)))
-    unit = {"cost": dollars, "makespan": span, "work-per-dollar": lambda value: f"{value:.4g} jobs a dollar"}[found.goal]
     sentence = (
         f"All of it costs {dollars(found.dollars)} and is done in {span(found.seconds)}; by {found.goal} that is "
-        f"{unit(found.value)}, {found.gap:.1%} from what shared machines could do ({unit(found.bound)})."
+        f"{_valued(found, found.value)}, {found.gap:.1%} from what shared machines could do "
+        f"({_valued(found, found.bound)})."
     )
     head = ("trains on", "time", "deadline", "cost", "shares of the linear program")
     return Page(
@@ -387,6 +421,12 @@ def assignment_page(found: Assignment, jobs: Sequence[QueuedJob], types: Sequenc
         verdict=(sentence,),
         grids=(Grid("", head, tuple(rows), frozenset({0, 1, 5}), first="job"),),
     )
+
+
+def _valued(found: Assignment, value: float) -> str:
+    if found.goal == "work-per-dollar":
+        return f"{value:.4g} jobs a dollar"
+    return dollars(value) if found.goal == "cost" else span(value)
 
 
 def assignment_document(found: Assignment, jobs: Sequence[QueuedJob], types: Sequence[RentedType]) -> dict[str, Any]:
@@ -402,7 +442,9 @@ def assignment_document(found: Assignment, jobs: Sequence[QueuedJob], types: Seq
         "jobs": {
             job.name: {
                 "instance": types[offer].instance,
-                "shares": {each.instance: float(share) for each, share in zip(types, found.shares[number], strict=True)},
+                "shares": {
+                    each.instance: float(share) for each, share in zip(types, found.shares[number], strict=True)
+                },
             }
             for number, (job, offer) in enumerate(zip(jobs, found.chosen, strict=True))
         },
@@ -449,4 +491,3 @@ def advice_document(advice: Advice) -> dict[str, Any]:
         "command": None if advice.command is None else list(advice.command),
         "warnings": list(advice.warnings),
     }
-

@@ -7,7 +7,7 @@ is moving in circles. Where a lease would run into time that nobody watched, the
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,7 +78,7 @@ class _Run:
     revoked: bool = False
     memory: Any = None
     bills: list[LeaseBill] = field(default_factory=list)
-    extra: Counter[str] = field(default_factory=Counter)
+    extra: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     copies: dict[tuple[str, str], float] = field(default_factory=dict)
     """Of the data: when each region had one."""
     asked: int = 0
@@ -102,7 +102,9 @@ class _Run:
         while True:
             self.asked += 1
             if self.asked > _MAX_ASKED:
-                raise UserError(f"policy {self.policy.name} was asked {_MAX_ASKED:,} times and is not done; see until=")
+                raise UserError(
+                    f"policy {self.policy.name} was asked {_MAX_ASKED:,} times and is not done; see until="
+                )
             board = Board(self.market, self.now)
             state = self._state(probed)
             answer, self.memory = self._decided(state, board)
@@ -184,8 +186,8 @@ class _Run:
             return
         if not board.there[answer.to]:
             raise UserError(
-                f"policy {self.policy.name} moves to {self.market.offers[answer.to].name} at {stamp(self.now)}, which "
-                "could not be rented then (board.there says so)"
+                f"policy {self.policy.name} moves to {self.market.offers[answer.to].name} at {stamp(self.now)}, "
+                "which could not be rented then (board.there says so)"
             )
         if self.lease is not None and not self._give_up("moved"):
             return  # revoked while it saved: the policy is asked again
@@ -235,8 +237,8 @@ class _Run:
         self.lease = None
         if self.in_vain > _IN_VAIN or len(self.bills) > _MAX_MOVES:
             raise UserError(
-                f"policy {self.policy.name} moves in circles: {len(self.bills):,} leases from {stamp(self.start)} on, "
-                f"the last {self.in_vain:,} without a sample saved"
+                f"policy {self.policy.name} moves in circles: {len(self.bills):,} leases from {stamp(self.start)} "
+                f"on, the last {self.in_vain:,} without a sample saved"
             )
 
     def _grant(self, offer: int) -> None:
@@ -294,10 +296,10 @@ class _Run:
         if self.market.job.storage_dollars_per_gb_month and finish is not None:
             rate = self.market.job.storage_dollars_per_gb_month * self.market.job.data / 1e9 / _MONTH
             self.extra["storage"] += sum(rate * (finish - each) for each in self.copies.values() if each > -math.inf)
-        parts: Counter[str] = Counter()
+        parts: dict[str, float] = defaultdict(float)
         for bill in self.bills:
             for name, dollars in bill.parts.items():
-                parts[name] += dollars  # type: ignore[assignment]
+                parts[name] += dollars
         for name, dollars in self.extra.items():
             if dollars:
                 parts[name] += dollars
@@ -307,7 +309,7 @@ class _Run:
 
 
 def data_home(market: JobMarket) -> tuple[str, str] | None:
-    """Cloud and region in which the data lie; ``None``: wherever the first machine is. A cloud alone has no region."""
+    """Cloud and region in which the data lie; ``None``: where the first machine is. A cloud alone has no region."""
     named = market.job.data_in
     if named is None:
         return None
@@ -331,4 +333,3 @@ def check_parts(played: Played) -> None:
             f"the parts of {played.policy}'s bill from {stamp(played.start)} add up to ${total:.6f}, not "
             f"${played.dollars:.6f}; please report this"
         )
-

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stash.market.decisions import JobMarket
 from stash.market.deadline_rules import deadline_policy
+from stash.market.decisions import JobMarket
 from stash.market.fees import FREE, Fees
 from stash.market.foresight import foresee
 from stash.market.jobs import MarketJob
@@ -147,7 +147,7 @@ def test_small_markets_are_solved_as_if_everything_were_tried() -> None:
         assert known.bound is not None
         assert known.bound <= best * (1 + 1e-3)  # which may also start within an hour
         assert known.dollars is not None
-        assert known.dollars <= best * (1 + 1e-9) + 1e-6 or known.gap is not None and known.gap < 0.1
+        assert known.dollars <= best * (1 + 1e-9) + 1e-6 or (known.gap is not None and known.gap < 0.1)
 
 
 def _cost(held: tuple[int, ...], prices: np.ndarray, work: float, boot: float) -> float | None:  # type: ignore[type-arg]

@@ -39,7 +39,8 @@ def test_a_lease_of_59_seconds_pays_for_a_minute() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "revoked", "paid"), [(59, False, 60), (60.2, False, 61), (61, False, 61), (3599, True, 0), (3601, True, 3601)]
+    ("seconds", "revoked", "paid"),
+    [(59, False, 60), (60.2, False, 61), (61, False, 61), (3599, True, 0), (3601, True, 3601)],
 )
 def test_seconds_that_are_paid(seconds: float, revoked: bool, paid: float) -> None:
     assert LeaseRule(1, 60, HOUR).billed(seconds, revoked) == paid
@@ -88,7 +89,10 @@ def test_what_was_saved_before_a_revocation_stays() -> None:
 def test_a_first_hour_that_is_revoked_is_free_and_no_later_one() -> None:
     pieces = {A: [(0, 36.0, 1), (3599, 36.0, 0), (3700, 36.0, 1)]}
     free = play(small(trace(pieces, 1e6), job(4000, checkpoint_every=1000.0, save=0.0), AWS), stay("p3"), START)
-    assert [lease.dollars for lease in free.leases] == [0.0, pytest.approx(10.0)]  # 3,000 s were saved: 1,000 are left
+    assert [lease.dollars for lease in free.leases] == [
+        0.0,
+        pytest.approx(10.0),
+    ]  # 3,000 s were saved: 1,000 are left
     check_parts(free)
     pieces = {A: [(0, 36.0, 1), (3601, 36.0, 0), (3700, 36.0, 1)]}
     paid = play(small(trace(pieces, 1e6), job(4000, checkpoint_every=1000.0, save=0.0), AWS), stay("p3"), START)

@@ -15,7 +15,10 @@ from stash.market.importers import import_aws, import_dispa, import_skypilot
 from stash.market.market_table import read_market, write_parquet, written
 from stash.market.market_trace import MarketOffer, merged, stamp
 
-HEAD = "# stash market 1\n# source: by hand\n# max_gap: 7200\nat,cloud,region,zone,instance,kind,usd_per_hour,available\n"
+HEAD = (
+    "# stash market 1\n# source: by hand\n# max_gap: 7200\n"
+    "at,cloud,region,zone,instance,kind,usd_per_hour,available\n"
+)
 ROWS = (
     "2020-02-27T10:00:00Z,aws,us-east-1,us-east-1b,p3.2xlarge,spot,1.1409,2\n"
     "2020-02-27T10:30:00+00:00,azure,us_east,,NC6 v2,spot,0.3,\n"
@@ -35,10 +38,13 @@ def test_a_row_holds_until_the_next_one_but_no_longer_than_max_gap(tmp_path: Pat
     assert [each.name for each in found.offers] == ["p3.2xlarge@us-east-1b", "NC6 v2@us_east"]
     pieces = [
         (stamp(at)[11:16], price, count)
-        for at, price, count in zip(found.at[1:6].tolist(), found.price[1:6].tolist(), found.available[1:6].tolist(), strict=True)
+        for at, price, count in zip(
+            found.at[1:6].tolist(), found.price[1:6].tolist(), found.available[1:6].tolist(), strict=True
+        )
     ]
     assert str(pieces) == str([
-        ("10:00", 1.1409, 2.0), ("11:00", 1.2, 0.0), ("13:00", float("nan"), float("nan")), ("15:00", 1.0, float("nan")),
+        ("10:00", 1.1409, 2.0), ("11:00", 1.2, 0.0), ("13:00", float("nan"), float("nan")),
+        ("15:00", 1.0, float("nan")),
         ("17:00", float("nan"), float("nan")),
     ])  # fmt: skip
     # 10:30 to 11:00 at 1.1409 and half an hour at 1.2.
@@ -78,7 +84,10 @@ def test_large_tables_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("row", "says"),
     [
         ("2020-02-27T09:00:00Z,aws,r,z,p3,spot,1,", r":9: at: 2020-02-27T09:00:00Z is earlier than the line before"),
-        ("2020-02-27T18:00:00,aws,r,z,p3,spot,1,", r":9: at: 2020-02-27T18:00:00 has no zone; write .*Z if it is UTC"),
+        (
+            "2020-02-27T18:00:00,aws,r,z,p3,spot,1,",
+            r":9: at: 2020-02-27T18:00:00 has no zone; write .*Z if it is UTC",
+        ),
         ("tomorrow,aws,r,z,p3,spot,1,", r":9: at: 'tomorrow' is no time"),
         ("2020-02-27T18:00:00Z,aws,r,z,p3,spot,€1,", r":9: usd_per_hour: '€1' is in another currency"),
         ("2020-02-27T18:00:00Z,aws,r,z,p3,spot,-1,", r":9: usd_per_hour: -1 is negative"),
@@ -144,8 +153,8 @@ def test_prices_and_counts_of_two_files_fill_each_other_in(tmp_path: Path) -> No
 
 def test_aws_prints_what_is_imported(tmp_path: Path) -> None:
     entries = [
-        {"AvailabilityZone": "us-east-1b", "InstanceType": "p3.2xlarge", "ProductDescription": what, "SpotPrice": price,
-         "Timestamp": f"2020-02-27T{hour}:00:00.000Z"}
+        {"AvailabilityZone": "us-east-1b", "InstanceType": "p3.2xlarge", "ProductDescription": what,
+         "SpotPrice": price, "Timestamp": f"2020-02-27T{hour}:00:00.000Z"}
         for what, price, hour in (("Linux/UNIX", "1.14", 17), ("Linux/UNIX", "1.01", 12), ("Windows", "9", 12))
     ]  # fmt: skip
     found = import_aws([file(tmp_path, json.dumps({"SpotPriceHistory": entries}), "a.json")], "by hand")
@@ -192,7 +201,9 @@ def test_the_study_s_logs_have_prices_and_pings(tmp_path: Path) -> None:
     ]), "a.out")  # fmt: skip
     found = import_dispa(tmp_path).trace
     assert [each.name for each in found.offers] == ["p3.2xlarge@us-east-1b", "NC12@us_east", "NC6@us_east"]
-    there = {stamp(at)[11:16]: count for at, count in zip(found.at, found.available, strict=True) if count == count}
+    there = {
+        stamp(at)[11:16]: count for at, count in zip(found.at, found.available, strict=True) if not np.isnan(count)
+    }
     assert there == {"10:00": 1, "10:20": 0, "10:40": 1}
     with pytest.raises(UserError, match="--regions mars: the logs have us-east-1"):
         import_dispa(tmp_path, ("mars",))

@@ -64,10 +64,12 @@ def test_a_policy_that_raises_or_rents_what_is_gone_is_named() -> None:
     def broken(now: float, state: JobState, board: Board, memory: None) -> Any:
         return 1 / 0
 
-    with pytest.raises(UserError, match=r"policy bad failed at 2020-09-13T12:26:40Z: ZeroDivisionError: division by zero"):
+    with pytest.raises(
+        UserError, match=r"policy bad failed at 2020-09-13T12:26:40Z: ZeroDivisionError: division by zero"
+    ):
         play(small(FLAT, job(100)), Policy("bad", broken), START)
     gone = trace({A: [(0, 36.0, 0)], B: [(0, 18.0, 1)]}, 1e5)
-    with pytest.raises(UserError, match="policy mine moves to p3@us-east-1a .* could not be rented then"):
+    with pytest.raises(UserError, match=r"policy mine moves to p3@us-east-1a .* could not be rented then"):
         play(small(gone, job(100)), saying(Move(0)), START)
 
 
@@ -92,8 +94,8 @@ def test_a_job_longer_than_the_record_and_a_deadline_nobody_meets_are_said() -> 
         replay(FLAT, job(500 * HOUR), ["stay:p3"], "24h", fees=FREE)
     found = replay(FLAT, job(10 * HOUR, boot=600.0), ["stay:p3"], [START + 2000], 9 * HOUR, fees=FREE)
     assert impossible(found) == (
-        "--deadline: nobody can be done in 9 h: knowing all prices, the job would take 10.2 h from 2020-09-13 on; allow "
-        "at least that"
+        "--deadline: nobody can be done in 9 h: knowing all prices, the job would take 10.2 h from 2020-09-13 on; "
+        "allow at least that"
     )
 
 
@@ -207,7 +209,9 @@ def test_the_makespan_of_shares_is_shorter_than_that_of_whole_machines() -> None
 
 def test_a_deadline_or_a_quota_that_cannot_hold_is_said() -> None:
     tight = (QueuedJob("a", 100 * 3600.0, {"fast": 10.0}, deadline=5 * HOUR),)
-    with pytest.raises(UserError, match=r"no assignment keeps all deadlines, budgets and quotas \(a takes 10 h at least\)"):
+    with pytest.raises(
+        UserError, match=r"no assignment keeps all deadlines, budgets and quotas \(a takes 10 h at least\)"
+    ):
         assign(tight, TYPES)
     poor = (QueuedJob("a", 100 * 3600.0, {"fast": 10.0}, deadline=20 * HOUR, budget=10.0),)
     with pytest.raises(UserError, match="no assignment keeps all deadlines"):
