@@ -209,8 +209,8 @@ def traces(folder: Path, inverted: bool, free_hour: bool) -> Iterator[str]:
 
 
 def _regret(regrets: np.ndarray, late: int) -> str:  # type: ignore[type-arg]
-    said = [f"{regrets.mean():.0%}"] if len(regrets) else []
-    return ", ".join([*said, *([f"{late} late"] if late else [])])
+    parts = [f"{regrets.mean():.0%}"] if len(regrets) else []
+    return ", ".join([*parts, *([f"{late} late"] if late else [])])
 
 
 def _share(trace: MarketTrace, offer: int, machines: int) -> float:
@@ -336,7 +336,7 @@ def notebook_seconds(checkout: Path) -> float:
     try:
         setup = (
             "import utils, json\nthroughputs = json.load(open('oracle_throughputs.json'))\n"
-            "isolated_throughputs = {w: {m: one['null'] for m, one in all.items()} for w, all in throughputs.items()}\n"
+            "isolated_throughputs = {w: {m: x['null'] for m, x in all.items()} for w, all in throughputs.items()}\n"
         )
         exec(setup + code, scope)
         began = time.perf_counter()

@@ -20,6 +20,7 @@ _MARKUP = re.compile(r"\[/?(?:bold|italic|dim|b|i)\]")
 MEANINGS: Mapping[str, str] = {
     "--batch": "Samples of one device in one pass.",
     "--budget": "Measuring takes so long at most; money is --max-dollars.",
+    "--checkpoint-every": "What passes between two checkpoints.",
     "--cloud": "Whose machines.",
     "--confidence": "How probable it has to be that the limits are kept.",
     "--cpus": "Processors of one machine.",
@@ -33,6 +34,7 @@ MEANINGS: Mapping[str, str] = {
     "--gpus": "GPUs of one machine.",
     "--instance": "A machine's type, as the catalog calls it.",
     "--instances": "Your own machines and prices.",
+    "--job": "The training that is asked about.",
     "--json": "Print JSON for other programs, instead of text.",
     "--limit": "How many rows are shown.",
     "--loss": "What training has to reach.",
@@ -44,6 +46,7 @@ MEANINGS: Mapping[str, str] = {
     "--nodes": "Machines.",
     "--on": "Where it is run.",
     "--output": "Where what was found is written.",
+    "--policy": "By which rules machines are rented.",
     "--probe": "What `stash probe` measured of the machines.",
     "--quota": "So many machines of a type at most.",
     "--region": "Where machines are rented.",

@@ -5,20 +5,31 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["MarketJob", "Move", "Policy", "Probe", "Stay", "Wait", "policy", "read_job", "read_market", "replay"]
+__all__ = [
+    "MarketJob",
+    "MoveTo",
+    "Policy",
+    "ProbeOffers",
+    "Stay",
+    "Wait",
+    "policy",
+    "read_job",
+    "read_market",
+    "replay",
+]
 
 if TYPE_CHECKING:
     from stash.market.backtest import replay
-    from stash.market.decisions import Move, Policy, Probe, Stay, Wait
+    from stash.market.decisions import MoveTo, Policy, ProbeOffers, Stay, Wait
     from stash.market.jobs import MarketJob, read_job
     from stash.market.market_rules import policy
     from stash.market.market_table import read_market
 
 _HOMES = {
     "MarketJob": "jobs",
-    "Move": "decisions",
+    "MoveTo": "decisions",
     "Policy": "decisions",
-    "Probe": "decisions",
+    "ProbeOffers": "decisions",
     "Stay": "decisions",
     "Wait": "decisions",
     "policy": "market_rules",

@@ -11,7 +11,7 @@ import numpy as np
 
 from stash.core.errors import UserError
 from stash.core.formatting import dollars, span
-from stash.market.decisions import Answer, Board, JobMarket, JobState, Move, Policy, Probe, Wait
+from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, ProbeOffers, Wait
 from stash.market.market_trace import HOUR, MarketTrace, stamp
 
 DAY = 24 * HOUR
@@ -21,7 +21,7 @@ _FACTORS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 
 @dataclass(frozen=True)
-class Advice:
+class MarketAdvice:
     """The answer, with what it rests on."""
 
     job: str
@@ -70,7 +70,7 @@ def advise(
     deadline: float | None = None,
     since: float | None = None,
     warnings: Sequence[str] = (),
-) -> Advice:
+) -> MarketAdvice:
     """What ``policy`` says ``now`` of a job that holds the offer of number ``held``, and has all its samples before
     it.
 
@@ -78,12 +78,12 @@ def advise(
     """
     memory, due = _remembered(market, policy, held, now, deadline, since)
     answer, _ = _asked(market, policy, held, now, deadline, memory)
-    board = Board(market, now)
+    board = OfferBoard(market, now)
     best = board.best()
     word = (
-        "move" if isinstance(answer, Move) and answer.to != held else "wait" if isinstance(answer, Wait) else "stay"
+        "move" if isinstance(answer, MoveTo) and answer.to != held else "wait" if isinstance(answer, Wait) else "stay"
     )
-    to = answer.to if isinstance(answer, Move) else None
+    to = answer.to if isinstance(answer, MoveTo) else None
     if word == "stay" and held is None:
         word = "wait"
     target = to if word == "move" else best
@@ -92,7 +92,7 @@ def advise(
         costs = board.move_cost(held, target)
         gain = float(board.costs[held] - board.costs[target]) * market.job.samples
         saves = gain - costs if not math.isnan(gain) else None
-    return Advice(
+    return MarketAdvice(
         market.job.name,
         policy.name,
         now,
@@ -107,8 +107,8 @@ def advise(
     )
 
 
-def _again(answer: Answer, now: float) -> list[str]:
-    if isinstance(answer, Probe) or not now < answer.until < math.inf:
+def _again(answer: PolicyAnswer, now: float) -> list[str]:
+    if isinstance(answer, ProbeOffers) or not now < answer.until < math.inf:
         return []
     return [f"time: at today's prices the policy looks again by {stamp(answer.until)}, in {span(answer.until - now)}"]
 
@@ -122,13 +122,13 @@ def _state(
 
 def _asked(
     market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, memory: Any
-) -> tuple[Answer, Any]:
-    board = Board(market, now)
+) -> tuple[PolicyAnswer, Any]:
+    board = OfferBoard(market, now)
     if held is not None and not board.there[held]:
         held = None
     state = _state(market, held, now, 0.0, deadline, now)
     answer, remembered = policy.decide(now, state, board, memory)
-    if isinstance(answer, Probe):
+    if isinstance(answer, ProbeOffers):
         probed = {offer: bool(board.there[offer]) for offer in answer.offers}
         answer, remembered = policy.decide(now, state._replace(probed=probed), board, remembered)
     return answer, remembered
@@ -150,12 +150,12 @@ def _remembered(
     moments = [begin, *(float(each) for each in market.trace.changes if begin < each < now)]
     rate = float(market.rates[held])
     for moment in moments:
-        board = Board(market, moment)
+        board = OfferBoard(market, moment)
         if not board.there[held]:
             continue
         state = _state(market, held, moment, (moment - begin) * rate, deadline, begin)
         answer, remembered = policy.decide(moment, state, board, memory)
-        if isinstance(answer, Move) and answer.to != held:
+        if isinstance(answer, MoveTo) and answer.to != held:
             due = moment if due is None else due
             continue
         memory, due = remembered, None
@@ -165,7 +165,7 @@ def _remembered(
 
 
 def _sentence(
-    market: JobMarket, board: Board, word: str, held: int | None, to: int | None, saves: float | None,
+    market: JobMarket, board: OfferBoard, word: str, held: int | None, to: int | None, saves: float | None,
     costs: float | None, due: float | None,
 ) -> str:  # fmt: skip
     offers = market.offers
@@ -195,7 +195,7 @@ def _sentence(
     )
 
 
-def _listed(board: Board, held: int | None) -> list[tuple[str, float, float, float, bool]]:
+def _listed(board: OfferBoard, held: int | None) -> list[tuple[str, float, float, float, bool]]:
     order = [int(each) for each in np.argsort(board.per_sample, kind="stable") if np.isfinite(board.per_sample[each])]
     shown = order[:_MAX_SHOWN]
     if held is not None and held not in shown:
@@ -216,7 +216,7 @@ def _changes(
     market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, memory: Any, word: str
 ) -> list[str]:
     """Prices at which the policy would answer otherwise, tried one by one."""
-    board = Board(market, now)
+    board = OfferBoard(market, now)
     order = [int(each) for each in np.argsort(board.per_sample, kind="stable") if np.isfinite(board.per_sample[each])]
     best = next((each for each in order if each != held), None)
     if held is None or best is None:
@@ -225,7 +225,7 @@ def _changes(
     def answers(offer: int, factor: float) -> bool:
         changed = _priced(market, offer, now, factor)
         answer, _ = _asked(changed, policy, held, now, deadline, memory)
-        return (isinstance(answer, Move) and answer.to != held) == (word == "move")
+        return (isinstance(answer, MoveTo) and answer.to != held) == (word == "move")
 
     found = []
     if word == "move":
@@ -241,7 +241,9 @@ def _changes(
     return found or ["no single price of today, between a tenth and ten times of what it is"]
 
 
-def _first(same: Callable[[float], bool], board: Board, offer: int, word: str, factors: Sequence[float]) -> list[str]:
+def _first(
+    same: Callable[[float], bool], board: OfferBoard, offer: int, word: str, factors: Sequence[float]
+) -> list[str]:
     price = float(board.prices[offer])
     for factor in factors:
         if not same(factor):

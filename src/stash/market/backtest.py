@@ -18,7 +18,7 @@ from stash.market.foresight import Foreseen, foresee
 from stash.market.jobs import MarketJob
 from stash.market.market_rules import DEFAULT, policy
 from stash.market.market_trace import HOUR, MarketTrace, day, stamp
-from stash.market.replaying import Played, UncoveredError, check_parts, play
+from stash.market.replaying import ReplayedRun, UncoveredError, check_parts, play
 from stash.predict.draws import Array
 from stash.spot.policies.policies import Integers
 
@@ -32,7 +32,7 @@ class Backtest:
 
     market: JobMarket
     policies: tuple[Policy, ...]
-    played: Mapping[str, tuple[Played, ...]]
+    played: Mapping[str, tuple[ReplayedRun, ...]]
     """By policy, in the order of ``starts``."""
     starts: tuple[float, ...]
     left_out: Mapping[str, int]
@@ -90,7 +90,7 @@ def replay(
     rules = tuple(each if isinstance(each, Policy) else policy(each, market, home) for each in policies)
     _check(rules, deadline)
     moments, left_out = _covered(market, _moments(market, starts, most), deadline)
-    found: dict[str, list[Played]] = {rule.name: [] for rule in rules}
+    found: dict[str, list[ReplayedRun]] = {rule.name: [] for rule in rules}
     kept: list[float] = []
     foreseen: list[Foreseen] = []
     interrupted = False
@@ -193,7 +193,7 @@ def _without_time(text: str) -> str:
     return text.partition(" from ")[0] if " is not watched" in text else "the record ends before the job does"
 
 
-def _foreseen(market: JobMarket, start: float, deadline: float | None, runs: Sequence[Played]) -> Foreseen:
+def _foreseen(market: JobMarket, start: float, deadline: float | None, runs: Sequence[ReplayedRun]) -> Foreseen:
     ends = [run.finish for run in runs if run.finish is not None]
     end = start + deadline if deadline is not None else max(ends)
     known = foresee(market, start, end)
@@ -228,15 +228,15 @@ def impossible(found: Backtest) -> str | None:
         if seen.earliest is not None:
             late.append((seen.earliest, start))
     if not late:
-        return f"--deadline: nobody can be done in {span(found.deadline)}, nor by the end of the record"
+        return f"--deadline: no course is done in {span(found.deadline)}, nor by the end of the record"
     seconds, start = min(late)
     return (
-        f"--deadline: nobody can be done in {span(found.deadline)}: knowing all prices, the job would take "
+        f"--deadline: no course is done in {span(found.deadline)}: knowing all prices, the job would take "
         f"{span(seconds)} from {day(start)} on; allow at least that"
     )
 
 
-def course_of(found: Backtest, name: str) -> Iterator[tuple[Played, Foreseen | None]]:
+def course_of(found: Backtest, name: str) -> Iterator[tuple[ReplayedRun, Foreseen | None]]:
     """Runs of one policy, each with what was possible."""
     for number, run in enumerate(found.played[name]):
         yield run, found.foreseen[number] if number < len(found.foreseen) else None

@@ -27,12 +27,12 @@ from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
-    from stash.market.advising import Advice
+    from stash.market.advising import MarketAdvice
     from stash.market.decisions import JobMarket
     from stash.market.jobs import MarketJob
     from stash.predict.passes import Base
 
-Kind = Literal["dispa", "aws", "skypilot", "catalog"]
+ImportKind = Literal["dispa", "aws", "skypilot", "catalog"]
 _KINDS = ("dispa", "aws", "skypilot", "catalog")
 
 
@@ -47,7 +47,7 @@ def _priced(text: str) -> tuple[str, float]:
 class ImportOptions(Options):
     """One call of ``stash market import``."""
 
-    kind: Kind = argument("KIND", "dispa, aws, skypilot or catalog.", parsers.one_of(_KINDS))
+    kind: ImportKind = argument("KIND", "dispa, aws, skypilot or catalog.", parsers.one_of(_KINDS))
     paths: tuple[Path, ...] = argument(
         "PATH...", "Files or folders; of the catalog none.", Path, many=True, default=None
     )
@@ -326,7 +326,7 @@ def advise(options: AdviseOptions) -> None:
         _apply(found, options.json)
 
 
-def _with_task(found: Advice, market: JobMarket, base: Base | None, options: AdviseOptions) -> Advice:
+def _with_task(found: MarketAdvice, market: JobMarket, base: Base | None, options: AdviseOptions) -> MarketAdvice:
     """The same with what starts the move; raises UserError where it cannot be written."""
     from dataclasses import replace
 
@@ -345,7 +345,7 @@ def _with_task(found: Advice, market: JobMarket, base: Base | None, options: Adv
     return replace(found, task=task.yaml, command=command, next_steps=(*steps, *task.notes))
 
 
-def _apply(found: Advice, json: bool) -> None:
+def _apply(found: MarketAdvice, json: bool) -> None:
     """Run the command of the move; exit code 1 if it fails."""
     from stash.study.programs import SystemPrograms
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.market.decisions import Answer, Board, JobState, Move, Policy, Probe, Stay, Wait
+from stash.market.decisions import JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, ProbeOffers, Stay, Wait
 from stash.market.market_trace import HOUR
 from stash.spot.policies.policies import (
     IDLE,
@@ -65,7 +65,7 @@ class _Course:
         return self.job.deadline_seconds - self.elapsed
 
 
-def _course(state: JobState, board: Board, name: str) -> _Course:
+def _course(state: JobState, board: OfferBoard, name: str) -> _Course:
     """Raises UserError without an on-demand offer."""
     market = board.market
     fixed = board.best(market.numbers(lambda offer: offer.kind == "on-demand"))
@@ -98,8 +98,8 @@ def _course(state: JobState, board: Board, name: str) -> _Course:
 
 
 def _planner(
-    now: float, state: JobState, board: Board, final: bool | None, name: str, tick: float
-) -> tuple[Answer, bool]:
+    now: float, state: JobState, board: OfferBoard, final: bool | None, name: str, tick: float
+) -> tuple[PolicyAnswer, bool]:
     """One tick of the spot planner's policy; memory: whether on-demand machines are held to the end."""
     course = _course(state, board, name)
     mode = _mode(state, board)
@@ -127,18 +127,18 @@ def _planner(
     if int(holds[0]) == ON_DEMAND:
         return _hold(state, course.fixed, until), bool(last[0])
     if int(holds[0]) == SPOT:
-        return (Stay(until, changes=False) if held_spot else Move(best, until, changes=False)), bool(last[0])
+        return (Stay(until, changes=False) if held_spot else MoveTo(best, until, changes=False)), bool(last[0])
     return Wait(until, changes=False), bool(last[0])
 
 
-def _mode(state: JobState, board: Board) -> int:
+def _mode(state: JobState, board: OfferBoard) -> int:
     if state.offer is None:
         return IDLE
     return SPOT if board.offers[state.offer].kind == "spot" else ON_DEMAND
 
 
-def _hold(state: JobState, offer: int, until: float) -> Answer:
-    return Stay(until, changes=False) if state.offer == offer else Move(offer, until, changes=False)
+def _hold(state: JobState, offer: int, until: float) -> PolicyAnswer:
+    return Stay(until, changes=False) if state.offer == offer else MoveTo(offer, until, changes=False)
 
 
 # Probing
@@ -169,7 +169,9 @@ _PRIOR_SHARE, _PRIOR_WEIGHT = 0.8, 4 * HOUR
 """Of the time a spot machine is taken to be there, until so many seconds were watched."""
 
 
-def _multi_region(now: float, state: JobState, board: Board, seen: _Seen | None, tick: float) -> tuple[Answer, _Seen]:
+def _multi_region(
+    now: float, state: JobState, board: OfferBoard, seen: _Seen | None, tick: float
+) -> tuple[PolicyAnswer, _Seen]:
     """Spot where a useful sample costs least; on demand when what spot is expected to do until the deadline is too
     little.
 
@@ -189,13 +191,13 @@ def _multi_region(now: float, state: JobState, board: Board, seen: _Seen | None,
     order = sorted((offer for offer in costs if math.isfinite(costs[offer])), key=lambda each: (costs[each], each))
     found = next((offer for offer in order if state.probed.get(offer)), None)
     if found is not None:
-        return Move(found, until, changes=False), replace(seen, held=found, since=now)
+        return MoveTo(found, until, changes=False), replace(seen, held=found, since=now)
     worthwhile = [o for o in order if costs[o] < float(board.costs[course.fixed]) and o not in state.probed]
     if mode == SPOT:
         assert state.offer is not None
         worthwhile = [offer for offer in worthwhile if _pays(board, state, costs, state.offer, offer)]
     if worthwhile:
-        return Probe((worthwhile[0],)), seen
+        return ProbeOffers((worthwhile[0],)), seen
     if mode == SPOT:
         return Stay(until, changes=False), seen
     share = (seen.there + _PRIOR_SHARE * _PRIOR_WEIGHT) / (seen.watched + _PRIOR_WEIGHT)
@@ -224,7 +226,7 @@ def _learned(seen: _Seen, now: float, state: JobState) -> _Seen:
     return replace(seen, lived=lived, died=died, held=held, since=now)
 
 
-def _useful_share(board: Board, seen: _Seen, offer: int) -> float:
+def _useful_share(board: OfferBoard, seen: _Seen, offer: int) -> float:
     """Of an expected life, what is spent on work that stays."""
     life = (seen.lived.get(offer, 0.0) + _PRIOR) / (seen.died.get(offer, 0) + 1)
     job = board.market.job
@@ -232,12 +234,12 @@ def _useful_share(board: Board, seen: _Seen, offer: int) -> float:
     return max(1 - idle / life, 0.0)
 
 
-def _useful_cost(board: Board, seen: _Seen, offer: int) -> float:
+def _useful_cost(board: OfferBoard, seen: _Seen, offer: int) -> float:
     share, cost = _useful_share(board, seen, offer), float(board.costs[offer])
     return cost / share if share > 0 and not math.isnan(cost) else math.inf
 
 
-def _pays(board: Board, state: JobState, costs: Mapping[int, float], held: int, other: int) -> bool:
+def _pays(board: OfferBoard, state: JobState, costs: Mapping[int, float], held: int, other: int) -> bool:
     """Whether moving there saves more than it costs within what is left, or within a prior's life."""
     samples = min(state.left, _PRIOR * float(board.rates[other]))
     return (costs.get(held, math.inf) - costs[other]) * samples > board.move_cost(held, other)

@@ -41,7 +41,7 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class Move:
+class MoveTo:
     """Save, release, and rent the offer of this number on the board."""
 
     to: int
@@ -58,13 +58,13 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbeOffers:
     """Try to rent these offers for a moment, each at the price of a shortest lease, and ask again."""
 
     offers: tuple[int, ...]
 
 
-Answer = Stay | Move | Wait | Probe
+PolicyAnswer = Stay | MoveTo | Wait | ProbeOffers
 
 
 class JobState(NamedTuple):
@@ -95,7 +95,7 @@ class JobState(NamedTuple):
         return self.samples - self.done
 
 
-Decide = Callable[[float, JobState, "Board", Any], tuple[Answer, Any]]
+Decide = Callable[[float, JobState, "OfferBoard", Any], tuple[PolicyAnswer, Any]]
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def job_market(
     return JobMarket(job, trace.of(known), fees, objective, hour_worth, watched_only, missing)
 
 
-class Board:
+class OfferBoard:
     """Every offer as it was known at ``now``; arrays are ``[offer]``. Asking for later raises LookAheadError."""
 
     def __init__(self, market: JobMarket, now: float) -> None:

@@ -24,7 +24,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from stash.core.errors import UserError
-from stash.market.decisions import Board, JobMarket, JobState, Move, Policy, Wait
+from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, Wait
 from stash.market.market_trace import HOUR, MarketOffer
 from stash.market.replaying import UncoveredError, data_home, play
 from stash.predict.draws import Array
@@ -395,8 +395,8 @@ class _Follower:
     save: float
 
     def __call__(
-        self, now: float, state: JobState, board: Board, memory: tuple[int, bool] | None
-    ) -> tuple[Move | Wait, tuple[int, bool]]:
+        self, now: float, state: JobState, board: OfferBoard, memory: tuple[int, bool] | None
+    ) -> tuple[MoveTo | Wait, tuple[int, bool]]:
         number, begun = memory or (0, False)
         stretch = self.course[number]
         last = number + 1 == len(self.course)
@@ -414,4 +414,4 @@ class _Follower:
         trace = board.market.trace
         gone = float(board.market.until[trace.piece(stretch.offer, now)])
         ends = math.inf if last or gone <= stretch.end + 1e-6 else max(stretch.end - self.save, now + 1.0)
-        return Move(stretch.offer, ends, changes=False), (number, True)
+        return MoveTo(stretch.offer, ends, changes=False), (number, True)

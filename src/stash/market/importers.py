@@ -289,8 +289,8 @@ def import_skypilot(
         for at in np.arange(begin, end, DAY).tolist():
             table.add(offer, at, price)
         table.add(offer, end)
-    said = [f"{count} of {len(files)} traces: {text}" for text, count in notes.items()]
-    return Imported(table.trace(), said)
+    lines = [f"{count} of {len(files)} traces: {text}" for text, count in notes.items()]
+    return Imported(table.trace(), lines)
 
 
 def _ticks(
@@ -302,13 +302,13 @@ def _ticks(
     dollars: Sequence[float | None],
 ) -> None:
     """A row for each change, and one every ``_CONFIRM``."""
-    said: tuple[float, float | None] | None = None
-    said_at = begin
+    stated: tuple[float, float | None] | None = None
+    stated_at = begin
     for number, now in enumerate(zip(machines, dollars, strict=True)):
         at = begin + number * gap
-        if now != said or at - said_at >= _CONFIRM:
+        if now != stated or at - stated_at >= _CONFIRM:
             table.add(offer, at, now[1], now[0])
-            said, said_at = now, at
+            stated, stated_at = now, at
 
 
 def _named(file: Path) -> tuple[MarketOffer, float, bool]:

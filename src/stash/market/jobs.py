@@ -26,7 +26,7 @@ from stash.predict.passes import Base
 Known = Literal["measured", "forecast", "assumed"]
 DESCRIBED = "docs/market.md shows such a file"
 BOOT, FETCH, EVERY = 180.0, 250e6, 1800.0
-"""Assumed where nobody says: seconds until a machine is up, bytes a second, seconds between checkpoints."""
+"""Assumed unless stated: seconds until a machine is up, bytes a second, seconds between checkpoints."""
 _CHECKPOINT = 3.0
 """Times the parameters: with Adam's two moments, as most optimizers of large models keep them."""
 _SHORTEST = 1e-9
@@ -104,7 +104,7 @@ class MarketJob(Record):
         return self.checkpoint_every or math.inf
 
     def rate(self, offer: MarketOffer) -> InstanceRate | None:
-        """``None``: nobody knows how fast the job is there."""
+        """``None``: how fast the job is there is not known."""
         return self.rates.get(f"{offer.cloud}/{offer.instance}") or self.rates.get(offer.instance)
 
     def fetch_seconds(self, resumes: bool) -> float:

@@ -38,7 +38,7 @@ _SAME = 1e-9
 
 
 @dataclass(frozen=True)
-class Progress:
+class LeaseProgress:
     """How far a lease is; seconds of work on its own offer."""
 
     worked: float
@@ -78,20 +78,20 @@ class Lease:
         checkpoints = 0 if math.isinf(self.stretch) else max(math.ceil(self.needed / self.stretch - _SAME) - 1, 0)
         return self.ready + self.needed + checkpoints * self.save
 
-    def progress(self, now: float) -> Progress:
+    def progress(self, now: float) -> LeaseProgress:
         elapsed = min(now, self.finish) - self.ready
         if elapsed <= 0:
-            return Progress(0.0, 0.0, 0.0, 0)
+            return LeaseProgress(0.0, 0.0, 0.0, 0)
         if math.isinf(self.stretch):
-            return Progress(elapsed, 0.0, 0.0, 0)
+            return LeaseProgress(elapsed, 0.0, 0.0, 0)
         cycle = self.stretch + self.save
         whole = math.floor(elapsed / cycle + _SAME)
         rest = max(elapsed - whole * cycle, 0.0)
         last = whole * self.stretch + _SAME * self.needed >= self.needed  # the training's end needs no checkpoint
         if last:
-            return Progress(self.needed, self.needed, 0.0, max(whole - 1, 0))
+            return LeaseProgress(self.needed, self.needed, 0.0, max(whole - 1, 0))
         worked = whole * self.stretch + min(rest, self.stretch)
-        return Progress(worked, whole * self.stretch, max(rest - self.stretch, 0.0), whole)
+        return LeaseProgress(worked, whole * self.stretch, max(rest - self.stretch, 0.0), whole)
 
 
 def lease_of(market: JobMarket, offer: int, now: float, done: float, resumes: bool) -> Lease:
@@ -156,13 +156,13 @@ def bill_of(market: JobMarket, lease: Lease, ended: float, end: End, saving_from
     return LeaseBill(lease.offer, lease.granted, ended, end, paid, dollars, parts, saved)
 
 
-def _marks(lease: Lease, progress: Progress, working_until: float, ended: float) -> list[float]:
+def _marks(lease: Lease, progress: LeaseProgress, working_until: float, ended: float) -> list[float]:
     """Where boot, fetch, work with its checkpoints, and the checkpoint before a move begin and end."""
     marks = [lease.granted, lease.boot_ends, lease.ready, working_until, ended]
     return [min(max(each, lease.granted), ended) for each in np.minimum.accumulate(marks[::-1])[::-1]]
 
 
-def _saves(market: JobMarket, lease: Lease, progress: Progress, until: float) -> float:
+def _saves(market: JobMarket, lease: Lease, progress: LeaseProgress, until: float) -> float:
     """Dollars of the checkpoints in the middle of the work, the unfinished one included."""
     if math.isinf(lease.stretch) or lease.save == 0.0:
         return 0.0

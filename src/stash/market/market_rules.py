@@ -15,19 +15,21 @@ from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.formatting import listed
 from stash.core.units import nearest
-from stash.market.decisions import Answer, Board, JobMarket, JobState, Move, Policy, Stay, Wait
+from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, Stay, Wait
 from stash.market.market_trace import HOUR, MarketOffer
 from stash.spot.policies.policies import Integers
 
 DAY = 24 * HOUR
 
 
-def _once(now: float, state: JobState, board: Board, memory: Any, allowed: Callable[[Board], Integers]) -> Any:
+def _once(
+    now: float, state: JobState, board: OfferBoard, memory: Any, allowed: Callable[[OfferBoard], Integers]
+) -> Any:
     """The cheapest for a sample of those allowed, held until it is taken away."""
     if state.offer is not None:
         return Stay(changes=False), memory
     best = board.best(allowed(board))
-    return (Wait() if best < 0 else Move(best, changes=False)), memory
+    return (Wait() if best < 0 else MoveTo(best, changes=False)), memory
 
 
 def once(name: str, which: Callable[[MarketOffer], bool], text: str) -> Policy:
@@ -42,14 +44,16 @@ class _Allowed:
         self._which = which
         self._known: dict[int, tuple[JobMarket, Integers]] = {}
 
-    def __call__(self, board: Board) -> Integers:
+    def __call__(self, board: OfferBoard) -> Integers:
         key = id(board.market)
         if key not in self._known:
             self._known = {key: (board.market, board.market.numbers(self._which))}
         return self._known[key][1]
 
 
-def _daily(now: float, state: JobState, board: Board, memory: float | None, every: float) -> tuple[Answer, Any]:
+def _daily(
+    now: float, state: JobState, board: OfferBoard, memory: float | None, every: float
+) -> tuple[PolicyAnswer, Any]:
     """argmin r over everything, again ``every`` so many seconds; 0: at every change (DISPA'20)."""
     due = memory is None or now >= memory or state.offer is None
     if not due:
@@ -60,11 +64,11 @@ def _daily(now: float, state: JobState, board: Board, memory: float | None, ever
     if state.offer is not None and board.per_sample[state.offer] <= board.per_sample[best]:
         best = state.offer
     again = now + every if every else math.inf
-    answer = Stay(again, changes=not every) if best == state.offer else Move(best, again, changes=not every)
+    answer = Stay(again, changes=not every) if best == state.offer else MoveTo(best, again, changes=not every)
     return answer, again if every else now
 
 
-def _break_even(now: float, state: JobState, board: Board, memory: tuple[float, float, float] | None) -> Any:
+def _break_even(now: float, state: JobState, board: OfferBoard, memory: tuple[float, float, float] | None) -> Any:
     """Ski rental: move to the best offer b when Σ max(0, r_now − r_b) · samples since the last move reaches M.
 
     Between changes prices stand still, so the sum grows along a line, and the moment when it reaches M is known. Pays
@@ -73,7 +77,7 @@ def _break_even(now: float, state: JobState, board: Board, memory: tuple[float, 
     """
     best = board.best()
     if state.offer is None:
-        return (Wait(), None) if best < 0 else (Move(best), (state.done, 0.0, 0.0))
+        return (Wait(), None) if best < 0 else (MoveTo(best), (state.done, 0.0, 0.0))
     done, lost, gain = memory or (state.done, 0.0, 0.0)
     lost += gain * max(state.done - done, 0.0)
     gain = 0.0 if best < 0 else max(float(board.costs[state.offer] - board.costs[best]), 0.0)
@@ -84,19 +88,21 @@ def _break_even(now: float, state: JobState, board: Board, memory: tuple[float, 
     if lost < cost * (1 - 1e-12):
         reached = max(now, state.ready) + (cost - lost) / (gain * float(board.rates[state.offer]))
         return Stay(until=reached), remembered
-    return (Move(best), (state.done, 0.0, 0.0)) if gain * state.left > cost else (Stay(), remembered)
+    return (MoveTo(best), (state.done, 0.0, 0.0)) if gain * state.left > cost else (Stay(), remembered)
 
 
-def _look_ahead(now: float, state: JobState, board: Board, memory: Any, horizon: float) -> tuple[Answer, Any]:
+def _look_ahead(
+    now: float, state: JobState, board: OfferBoard, memory: Any, horizon: float
+) -> tuple[PolicyAnswer, Any]:
     """Move when (r_now − r_b) · samples of the next ``horizon`` seconds exceed M, as if prices stood still."""
     best = board.best()
     if state.offer is None:
-        return (Wait() if best < 0 else Move(best)), memory
+        return (Wait() if best < 0 else MoveTo(best)), memory
     if best < 0 or best == state.offer:
         return Stay(), memory
     gain = float(board.costs[state.offer] - board.costs[best])
     samples = min(state.left, horizon * float(board.rates[best]))
-    return (Move(best) if gain * samples > board.move_cost(state.offer, best) else Stay()), memory
+    return (MoveTo(best) if gain * samples > board.move_cost(state.offer, best) else Stay()), memory
 
 
 def stay(instance: str) -> Policy:
@@ -205,7 +211,7 @@ def _homely(base: str, option: str, market: JobMarket, home: str | None) -> Poli
 
 
 def _usual_home(market: JobMarket) -> str:
-    """Where nobody says: the first instance of the job's rates that the market has, with one GPU if any."""
+    """Where none is named: the first instance of the job's rates that the market has, with one GPU if any."""
     names = [name.rpartition("/")[2] for name in market.job.rates]
     there = [name for name in names if any(each.instance == name for each in market.offers)]
     rates = {each.instance: market.job.rate(each) for each in market.offers}

@@ -101,17 +101,17 @@ def _head(text: io.TextIOWrapper, file: Path) -> _Head:
         lines += 1
         if not line:
             raise UserError(f"{file} has no line with the names of columns; {_described()}")
-        said = line.strip()
-        if not said.startswith("#"):
+        stripped = line.strip()
+        if not stripped.startswith("#"):
             break
-        name, _, value = said.lstrip("# ").partition(":")
+        name, _, value = stripped.lstrip("# ").partition(":")
         if name.startswith("stash market ") and name.removeprefix("stash market ").strip() != str(VERSION):
-            raise UserError(f"{file}:{lines}: {shortened(said, 60)!r}: this Stash reads version {VERSION}")
+            raise UserError(f"{file}:{lines}: {shortened(stripped, 60)!r}: this Stash reads version {VERSION}")
         if name.strip() == "source":
             sources.append(printable_line(value.strip(), 200))
         if name.strip() == "max_gap":
             max_gap = _gap(value.strip(), file, lines)
-    names = [name.strip() for name in said.split(",")]
+    names = [name.strip() for name in stripped.split(",")]
     _check_names(names, file, lines)
     return _Head(
         lines, tuple(names.index(each) if each in names else -1 for each in COLUMNS), max_gap, tuple(sources)
@@ -272,8 +272,9 @@ def _queried(duckdb: Any, source: str, file: Path, has: set[str]) -> _Rows:
         same = " AND ".join(f"given.{each} = known.{each}" for each in COLUMNS[1:6])
         parts = connection.execute(
             f'SELECT CAST(known.rowid AS INTEGER) AS offer, CAST(epoch("at") AS BIGINT) AS moment, '
-            f'CAST(price AS DOUBLE) AS price, CAST(available AS DOUBLE) AS available FROM (SELECT "at", {texts}, usd_per_hour AS price, '
-            f"{available} AS available FROM {source}) given JOIN known ON {same}",
+            f"CAST(price AS DOUBLE) AS price, CAST(available AS DOUBLE) AS available "
+            f'FROM (SELECT "at", {texts}, usd_per_hour AS price, {available} AS available FROM {source}) given '
+            f"JOIN known ON {same}",
             [str(file)],
         ).fetchnumpy()
     offer, at = (np.asarray(parts[name], dtype=np.int64) for name in ("offer", "moment"))
@@ -296,7 +297,7 @@ def _read_parquet(file: Path) -> MarketTrace:
             names = [str(row[0]) for row in connection.execute(
                 "SELECT column_name FROM (DESCRIBE SELECT * FROM read_parquet(?))", [str(file)]
             ).fetchall()]  # fmt: skip
-            said = dict(connection.execute(
+            metadata = dict(connection.execute(
                 "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)", [str(file)]
             ).fetchall())  # fmt: skip
         _check_names(names, file, 1)
@@ -305,7 +306,9 @@ def _read_parquet(file: Path) -> MarketTrace:
         raise UserError(f"{file} is no market in Parquet ({one_line(error)}); {_described()}") from error
     order = np.argsort(rows.at, kind="stable")
     rows = _Rows(rows.offers, rows.offer[order], rows.at[order], rows.price[order], rows.available[order])
-    head = _Head(0, (), float(said.get("max_gap", MAX_GAP)), tuple(filter(None, said.get("sources", "").split("\n"))))
+    head = _Head(
+        0, (), float(metadata.get("max_gap", MAX_GAP)), tuple(filter(None, metadata.get("sources", "").split("\n")))
+    )
     return _trace(rows, head, str(file))
 
 
@@ -332,17 +335,17 @@ def content(trace: MarketTrace) -> Iterator[str]:
 
 
 def stated_rows(trace: MarketTrace) -> tuple[Integers, Integers, Array, Array]:
-    """The rows that say what a trace knows, in order of time: one a piece, said again where it lasts long."""
+    """The rows that say what a trace knows, in order of time: one a piece, stated again where it lasts long."""
     offer = np.repeat(np.arange(len(trace.offers)), np.diff(trace.first))
     watched = ~np.isnan(trace.price) | ~np.isnan(trace.available)
-    said = watched | (trace.at > 0)
+    stated = watched | (trace.at > 0)
     lasts = np.where(watched & (trace.ends < NEVER), trace.ends - trace.at, 0.0)
     again = (
         np.maximum(np.ceil(lasts / trace.max_gap).astype(np.int64), 1) if trace.max_gap else np.ones(len(lasts), int)
     )
-    rows = np.repeat(np.flatnonzero(said), again[said])
-    begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(again[said])[:-1]])
-    number = np.arange(len(rows)) - np.repeat(begins, again[said])
+    rows = np.repeat(np.flatnonzero(stated), again[stated])
+    begins = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(again[stated])[:-1]])
+    number = np.arange(len(rows)) - np.repeat(begins, again[stated])
     at = trace.at[rows] + number * int(trace.max_gap)
     order = np.lexsort((offer[rows], at))
     rows, at = rows[order], at[order]
@@ -368,12 +371,13 @@ def write_parquet(trace: MarketTrace, path: Path) -> None:
         names |= {each: np.array([getattr(one, each) for one in trace.offers]) for each in COLUMNS[1:6]}
         connection.register("given", given)
         connection.register("named", names)
-        said = ", ".join((f"max_gap: '{trace.max_gap:.0f}'", "sources: " + _quoted("\n".join(trace.sources))))
+        metadata = ", ".join((f"max_gap: '{trace.max_gap:.0f}'", "sources: " + _quoted("\n".join(trace.sources))))
         connection.execute(
             f'COPY (SELECT make_timestamptz(moment * 1000000) AS "at", {", ".join(COLUMNS[1:6])}, '
-            "CASE WHEN isnan(price) THEN NULL ELSE price END AS usd_per_hour, CASE WHEN isnan(available) THEN NULL ELSE CAST(available AS "
-            f"INTEGER) END AS available FROM given JOIN named USING (offer) ORDER BY moment) TO {_quoted(str(path))} "
-            f"(FORMAT parquet, KV_METADATA {{{said}}})"
+            "CASE WHEN isnan(price) THEN NULL ELSE price END AS usd_per_hour, "
+            "CASE WHEN isnan(available) THEN NULL ELSE CAST(available AS INTEGER) END AS available "
+            f"FROM given JOIN named USING (offer) ORDER BY moment) TO {_quoted(str(path))} "
+            f"(FORMAT parquet, KV_METADATA {{{metadata}}})"
         )
 
 

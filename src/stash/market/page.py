@@ -10,7 +10,7 @@ import numpy as np
 from stash.core.formatting import dollars, listed, span
 from stash.core.ladder import STALLS
 from stash.core.units import counted
-from stash.market.advising import Advice
+from stash.market.advising import MarketAdvice
 from stash.market.backtest import Backtest, PolicySummary, course_of, summaries
 from stash.market.fees import not_counted
 from stash.market.job_collections import Assignment, QueuedJob, RentedType
@@ -451,10 +451,10 @@ def assignment_document(found: Assignment, jobs: Sequence[QueuedJob], types: Seq
     }
 
 
-# Advice
+# MarketAdvice
 
 
-def advice_page(advice: Advice) -> Page:
+def advice_page(advice: MarketAdvice) -> Page:
     """Stay or move, why, what it saves, what would change its mind."""
     rows = tuple(
         (f"{name} (held)" if held else name, f"{price:.4g}", f"{rate:,.1f}", f"{cost * 1e6:.4g}")
@@ -475,7 +475,7 @@ def advice_page(advice: Advice) -> Page:
     )
 
 
-def advice_document(advice: Advice) -> dict[str, Any]:
+def advice_document(advice: MarketAdvice) -> dict[str, Any]:
     """The same as JSON."""
     return {
         "schema": SCHEMA,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stash.core.errors import StashError, UserError, one_line
-from stash.market.decisions import Board, JobMarket, JobState, Move, Policy, Probe, Stay, Wait
+from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, ProbeOffers, Stay, Wait
 from stash.market.leases import End, Lease, LeaseBill, bill_of, lease_of
 from stash.market.market_trace import HOUR, MarketOffer, stamp
 
@@ -32,7 +32,7 @@ class UncoveredError(StashError):
 
 
 @dataclass(frozen=True)
-class Played:
+class ReplayedRun:
     """What one policy came to from one start."""
 
     policy: str
@@ -84,7 +84,7 @@ class _Run:
     asked: int = 0
     in_vain: int = 0
 
-    def play(self) -> Played:
+    def play(self) -> ReplayedRun:
         self.now, self.memory = self.start, self.policy.memory
         try:
             while True:
@@ -105,10 +105,10 @@ class _Run:
                 raise UserError(
                     f"policy {self.policy.name} was asked {_MAX_ASKED:,} times and is not done; see until="
                 )
-            board = Board(self.market, self.now)
+            board = OfferBoard(self.market, self.now)
             state = self._state(probed)
             answer, self.memory = self._decided(state, board)
-            if isinstance(answer, Probe):
+            if isinstance(answer, ProbeOffers):
                 new = [each for each in answer.offers if each not in probed]
                 if not new:
                     raise UserError(f"policy {self.policy.name} probes the same offers again at {stamp(self.now)}")
@@ -122,7 +122,7 @@ class _Run:
             if self.lease is before:  # nothing has happened, so nothing else is to be asked yet
                 return self.now + 1.0, answer.changes
 
-    def _decided(self, state: JobState, board: Board) -> tuple[Stay | Move | Wait | Probe, Any]:
+    def _decided(self, state: JobState, board: OfferBoard) -> tuple[Stay | MoveTo | Wait | ProbeOffers, Any]:
         try:
             found, memory = self.policy.decide(self.now, state, board, self.memory)
         except UserError as error:
@@ -132,10 +132,10 @@ class _Run:
         except Exception as error:  # anybody's code
             why = f"{type(error).__name__}: {one_line(error)}"
             raise UserError(f"policy {self.policy.name} failed at {stamp(self.now)}: {why}") from error
-        if not isinstance(found, (Stay, Move, Wait, Probe)):
+        if not isinstance(found, (Stay, MoveTo, Wait, ProbeOffers)):
             raise UserError(
-                f"policy {self.policy.name} answered {type(found).__name__} at {stamp(self.now)}; answer Stay, Move, "
-                "Wait or Probe, and the memory"
+                f"policy {self.policy.name} answered {type(found).__name__} at {stamp(self.now)}; answer Stay, "
+                "MoveTo, Wait or ProbeOffers, and the memory"
             )
         return found, memory
 
@@ -158,7 +158,7 @@ class _Run:
             probed,
         )
 
-    def _probe(self, offer: int, board: Board) -> bool:
+    def _probe(self, offer: int, board: OfferBoard) -> bool:
         self._check(offer)
         found = bool(board.there[offer])
         if found and (self.lease is None or self.lease.offer != offer):
@@ -173,7 +173,7 @@ class _Run:
                 f"{len(self.market.offers) - 1}"
             )
 
-    def _do(self, answer: Stay | Move | Wait, board: Board) -> None:
+    def _do(self, answer: Stay | MoveTo | Wait, board: OfferBoard) -> None:
         if isinstance(answer, Stay):
             return
         held = None if self.lease is None else self.lease.offer
@@ -271,7 +271,7 @@ class _Run:
             return False
         wake = until
         if changes:
-            wake = min(wake, Board(self.market, self.now).next_change)
+            wake = min(wake, OfferBoard(self.market, self.now).next_change)
         if self.lease is None:
             end = float(self.market.trace.end)
             if not wake < math.inf or wake > end or self.now >= end:
@@ -290,7 +290,7 @@ class _Run:
         self.now = first
         return False
 
-    def _played(self, finish: float | None) -> Played:
+    def _played(self, finish: float | None) -> ReplayedRun:
         if self.lease is not None and finish is None:
             self._ended(self.now, "released", None)
         if self.market.job.storage_dollars_per_gb_month and finish is not None:
@@ -305,7 +305,9 @@ class _Run:
                 parts[name] += dollars
         whole = sum(bill.dollars for bill in self.bills) + sum(self.extra.values())
         late = self.deadline is not None and (finish is None or finish > self.deadline + _SAME)
-        return Played(self.policy.name, self.start, whole, finish, late, tuple(self.bills), dict(parts), self.asked)
+        return ReplayedRun(
+            self.policy.name, self.start, whole, finish, late, tuple(self.bills), dict(parts), self.asked
+        )
 
 
 def data_home(market: JobMarket) -> tuple[str, str] | None:
@@ -317,7 +319,7 @@ def data_home(market: JobMarket) -> tuple[str, str] | None:
     return min(regions) if regions else (named, "")
 
 
-def play(market: JobMarket, policy: Policy, start: float, deadline: float | None = None) -> Played:
+def play(market: JobMarket, policy: Policy, start: float, deadline: float | None = None) -> ReplayedRun:
     """``policy`` from ``start`` (seconds since 1970), which may take ``deadline`` seconds.
 
     Raises UncoveredError where what it needs was not watched, and UserError where the policy is at fault.
@@ -325,7 +327,7 @@ def play(market: JobMarket, policy: Policy, start: float, deadline: float | None
     return _Run(market, policy, start, None if deadline is None else start + deadline).play()
 
 
-def check_parts(played: Played) -> None:
+def check_parts(played: ReplayedRun) -> None:
     """Every dollar belongs to one part: raises StashError where they do not add up to the bill."""
     total = sum(played.parts.values())
     if abs(total - played.dollars) > 1e-6 * max(1.0, abs(played.dollars)):

@@ -8,7 +8,7 @@ from stash.catalog.reference import Tariff, TariffFact
 from stash.market.fees import Fees, LeaseRule
 from stash.market.jobs import InstanceRate, MarketJob
 from stash.market.market_rules import break_even, daily, look_ahead, stay
-from stash.market.replaying import Played, UncoveredError, check_parts, play
+from stash.market.replaying import ReplayedRun, UncoveredError, check_parts, play
 from tests.support.small_markets import START, job, offer, small, trace
 
 HOUR = 3600.0
@@ -25,7 +25,7 @@ AWS = Fees({"aws": Tariff(
 )})  # fmt: skip
 
 
-def parts(found: Played) -> dict[str, float]:
+def parts(found: ReplayedRun) -> dict[str, float]:
     check_parts(found)
     return {name: round(value, 6) for name, value in found.parts.items() if value}
 

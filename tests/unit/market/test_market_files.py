@@ -132,8 +132,8 @@ def test_duplicates_merge_and_contradictions_are_kept_to_be_shown(tmp_path: Path
     line = "2020-02-27T15:00:00Z,aws,us-east-1,us-east-1b,p3.2xlarge,spot,{},\n"
     found = read_market(file(tmp_path, HEAD + ROWS + line.format("1.0") + line.format("2.0")))
     assert found.duplicates == 1
-    (said,) = found.contradictions
-    assert (said.kept, said.dropped) == ("$2/h", "$1/h")
+    (against,) = found.contradictions
+    assert (against.kept, against.dropped) == ("$2/h", "$1/h")
     one, other = (
         read_market(file(tmp_path, HEAD + line.format(price), f"{price}.market.csv")) for price in ("1.0", "3.0")
     )

@@ -11,7 +11,7 @@ from stash.core.errors import UserError
 from stash.market.advising import advise, held_offer
 from stash.market.backtest import impossible, replay, summaries
 from stash.market.deadline_rules import deadline_policy
-from stash.market.decisions import Board, JobState, LookAheadError, Move, Policy, Stay, Wait
+from stash.market.decisions import JobState, LookAheadError, MoveTo, OfferBoard, Policy, Stay, Wait
 from stash.market.fees import FREE
 from stash.market.job_collections import QueuedJob, RentedType, assign
 from stash.market.market_rules import break_even, daily, policy
@@ -27,14 +27,14 @@ FLAT = trace({A: [(0, 36.0, 1)], B: [(0, 18.0, 1), (1000, 72.0, 1)]}, 100 * HOUR
 def saying(*answers: Any) -> Policy:
     """A policy that answers so, one after the other, and then stays."""
 
-    def decide(now: float, state: JobState, board: Board, memory: int) -> Any:
+    def decide(now: float, state: JobState, board: OfferBoard, memory: int) -> Any:
         return (answers[memory] if memory < len(answers) else Stay()), memory + 1
 
     return Policy("mine", decide, 0)
 
 
 def test_the_board_ends_now() -> None:
-    board = Board(small(FLAT, job(100)), START + 500)
+    board = OfferBoard(small(FLAT, job(100)), START + 500)
     assert board.prices.tolist() == [36.0, 18.0]
     assert board.price(1, START + 400) == 18.0
     with pytest.raises(LookAheadError, match="was asked for at 2020-09-13T12:35:00Z: it was not known yet"):
@@ -44,15 +44,15 @@ def test_the_board_ends_now() -> None:
 def test_ties_go_by_cloud_then_zone() -> None:
     even = trace({B: [(0, 36.0, 1)], A: [(0, 36.0, 1)], offer("p3@us-east-1a", cloud="zed"): [(0, 36.0, 1)]}, 1e5)
     market = small(even, job(100))
-    assert market.offers[Board(market, START + 1).best()] == A
+    assert market.offers[OfferBoard(market, START + 1).best()] == A
 
 
 @pytest.mark.parametrize(
     ("answers", "says"),
     [
         (("move",), "policy mine answered str at"),
-        ((Move(7),), "policy mine named offer 7 at .*; the board has 0 to 1"),
-        ([each for _ in range(300) for each in (Move(0, 0.0), Wait(0.0))], "policy mine moves in circles"),
+        ((MoveTo(7),), "policy mine named offer 7 at .*; the board has 0 to 1"),
+        ([each for _ in range(300) for each in (MoveTo(0, 0.0), Wait(0.0))], "policy mine moves in circles"),
     ],
 )
 def test_a_policy_that_goes_wrong_is_named(answers: Any, says: str) -> None:
@@ -61,7 +61,7 @@ def test_a_policy_that_goes_wrong_is_named(answers: Any, says: str) -> None:
 
 
 def test_a_policy_that_raises_or_rents_what_is_gone_is_named() -> None:
-    def broken(now: float, state: JobState, board: Board, memory: None) -> Any:
+    def broken(now: float, state: JobState, board: OfferBoard, memory: None) -> Any:
         return 1 / 0
 
     with pytest.raises(
@@ -70,11 +70,11 @@ def test_a_policy_that_raises_or_rents_what_is_gone_is_named() -> None:
         play(small(FLAT, job(100)), Policy("bad", broken), START)
     gone = trace({A: [(0, 36.0, 0)], B: [(0, 18.0, 1)]}, 1e5)
     with pytest.raises(UserError, match=r"policy mine moves to p3@us-east-1a .* could not be rented then"):
-        play(small(gone, job(100)), saying(Move(0)), START)
+        play(small(gone, job(100)), saying(MoveTo(0)), START)
 
 
 def test_a_user_s_own_policy_is_replayed_beside_others() -> None:
-    found = replay(FLAT, job(5000), [policy("stay:p3", small(FLAT, job(1))), saying(Move(1))], [START], fees=FREE)
+    found = replay(FLAT, job(5000), [policy("stay:p3", small(FLAT, job(1))), saying(MoveTo(1))], [START], fees=FREE)
     stay, mine = summaries(found)
     assert stay.mean == mine.mean == pytest.approx((1000 * 18 + 4000 * 72) / 3600)
     assert found.foreseen[0].bound == pytest.approx((1000 * 18 + 4000 * 36) / 3600, rel=1e-3)
@@ -94,7 +94,7 @@ def test_a_job_longer_than_the_record_and_a_deadline_nobody_meets_are_said() -> 
         replay(FLAT, job(500 * HOUR), ["stay:p3"], "24h", fees=FREE)
     found = replay(FLAT, job(10 * HOUR, boot=600.0), ["stay:p3"], [START + 2000], 9 * HOUR, fees=FREE)
     assert impossible(found) == (
-        "--deadline: nobody can be done in 9 h: knowing all prices, the job would take 10.2 h from 2020-09-13 on; "
+        "--deadline: no course is done in 9 h: knowing all prices, the job would take 10.2 h from 2020-09-13 on; "
         "allow at least that"
     )
 
