@@ -89,7 +89,8 @@ def replay(
     market = job_market(job, trace, fees or published_fees(), objective, hour_worth, watched_only, excluded)
     rules = tuple(each if isinstance(each, Policy) else policy(each, market, home) for each in policies)
     _check(rules, deadline)
-    moments, left_out = _covered(market, _moments(market, starts, most), deadline)
+    moments, left_out = _covered(market, _moments(market, starts), deadline)
+    moments = _thinned(moments, most) if isinstance(starts, str) else moments
     found: dict[str, list[ReplayedRun]] = {rule.name: [] for rule in rules}
     kept: list[float] = []
     foreseen: list[Foreseen] = []
@@ -115,7 +116,7 @@ def replay(
     if not kept:
         if interrupted:
             raise KeyboardInterrupt
-        raise UserError(_nothing(market, moments, left_out))
+        raise UserError(_nothing(market, left_out))
     played = {name: tuple(runs) for name, runs in found.items()}
     return Backtest(market, rules, played, tuple(kept), dict(left_out), tuple(foreseen), deadline, interrupted)
 
@@ -136,7 +137,7 @@ def _check(rules: Sequence[Policy], deadline: float | None) -> None:
 _BY_DEADLINE = ("safety-net", "uniform-progress", "multi-region")
 
 
-def _moments(market: JobMarket, starts: str | Sequence[float], most: int) -> list[float]:
+def _moments(market: JobMarket, starts: str | Sequence[float]) -> list[float]:
     if not isinstance(starts, str):
         return sorted(float(each) for each in starts)
     every = every_seconds(starts)
@@ -144,10 +145,14 @@ def _moments(market: JobMarket, starts: str | Sequence[float], most: int) -> lis
     count = int((market.trace.end - begin) // every) + 1
     if count > MAX_STARTS:
         raise UserError(f"--starts {starts}: {count:,} starts are more than {MAX_STARTS:,}; start less often")
-    found = [begin + number * every for number in range(max(count, 0))]
-    if len(found) <= most:
-        return found
-    return [found[round(number * (len(found) - 1) / (most - 1))] for number in range(most)] if most > 1 else found[:1]
+    return [begin + number * every for number in range(max(count, 0))]
+
+
+def _thinned(moments: list[float], most: int) -> list[float]:
+    """So many of them at most, spread evenly."""
+    if len(moments) <= most or most == 1:
+        return moments[:most]
+    return [moments[round(number * (len(moments) - 1) / (most - 1))] for number in range(most)]
 
 
 def every_seconds(starts: str) -> float:
@@ -203,7 +208,7 @@ def _foreseen(market: JobMarket, start: float, deadline: float | None, runs: Seq
     return replace(known, dollars=best)  # a policy's run is a course, too
 
 
-def _nothing(market: JobMarket, moments: Sequence[float], left_out: Mapping[str, int]) -> str:
+def _nothing(market: JobMarket, left_out: Mapping[str, int]) -> str:
     trace = market.trace
     fastest = market.start_seconds(False) + market.job.samples / float(market.rates.max())
     long = f"the job takes {span(fastest)} on the fastest offer, and the record has {span(trace.end - trace.begin)}"
@@ -213,7 +218,7 @@ def _nothing(market: JobMarket, moments: Sequence[float], left_out: Mapping[str,
     )
     return (
         f"nothing can be replayed between {stamp(trace.begin)} and {stamp(trace.end)} ({why}); {long}. Give a longer "
-        "record, a nearer deadline or fewer offers (--offers)"
+        "record, a nearer deadline or fewer clouds (--cloud)"
     )
 
 

@@ -7,7 +7,7 @@ begins, when its machine is taken away, when it asked to be, and, unless it said
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -189,8 +189,15 @@ def job_market(
 class OfferBoard:
     """Every offer as it was known at ``now``; arrays are ``[offer]``. Asking for later raises LookAheadError."""
 
-    def __init__(self, market: JobMarket, now: float) -> None:
+    def __init__(
+        self,
+        market: JobMarket,
+        now: float,
+        copies: Collection[tuple[str, str]] = (),
+        home: tuple[str, str] | None = None,
+    ) -> None:
         self.market, self.now = market, now
+        self._copies, self._home = copies, home
 
     @property
     def offers(self) -> tuple[MarketOffer, ...]:
@@ -253,12 +260,19 @@ class OfferBoard:
         return best if np.isfinite(costs[best]) else -1
 
     def move_cost(self, gone: int, to: int) -> float:
-        """What moving costs by the objective: save · p_old + (boot + fetch) · p_new + egress, at today's prices."""
+        """What moving costs by the objective: save · p_old + (boot + fetch) · p_new + egress, at today's prices.
+
+        Egress is that of the checkpoint, and of the data where their region has no copy yet.
+        """
         job = self.market.job
         save, start = job.save_seconds, self.market.start_seconds(resumes=True)
         if self.market.objective == "time":
             return save + start
         egress = self.market.fees.move_dollars(self.offers[gone], self.offers[to], job.checkpoint)
+        place = self.offers[to]
+        if self._home is not None and (place.cloud, place.region) not in self._copies:
+            data_from = MarketOffer(*self._home, "", "", "")
+            egress += self.market.fees.move_dollars(data_from, place._replace(zone=""), job.data)
         worth = self.market.hour_worth
         old = 0.0 if math.isnan(self.prices[gone]) else float(self.prices[gone])
         return (save * (old + worth) + start * (float(self.prices[to]) + worth)) / HOUR + egress

@@ -105,7 +105,8 @@ class _Run:
                 raise UserError(
                     f"policy {self.policy.name} was asked {_MAX_ASKED:,} times and is not done; see until="
                 )
-            board = OfferBoard(self.market, self.now)
+            home = next(iter(self.copies), None)
+            board = OfferBoard(self.market, self.now, self.copies, home)
             state = self._state(probed)
             answer, self.memory = self._decided(state, board)
             if isinstance(answer, ProbeOffers):
