@@ -42,9 +42,9 @@ DAY = 24 * HOUR
 GPUS = {
     "p2.xlarge": ("K80", 1), "p2.8xlarge": ("K80", 8), "p2.16xlarge": ("K80", 16),
     "p3.2xlarge": ("V100", 1), "p3.8xlarge": ("V100", 4), "p3.16xlarge": ("V100", 8),
-    "NC6": ("K80", 1), "NC12": ("K80", 2), "NC24": ("K80", 4),
-    "NC6s v2": ("P100", 1), "NC12s v2": ("P100", 2), "NC24s v2": ("P100", 4),
-    "NC6s v3": ("V100", 1), "NC12s v3": ("V100", 2), "NC24s v3": ("V100", 4),
+    "Standard_NC6": ("K80", 1), "Standard_NC12": ("K80", 2), "Standard_NC24": ("K80", 4),
+    "Standard_NC6s_v2": ("P100", 1), "Standard_NC12s_v2": ("P100", 2), "Standard_NC24s_v2": ("P100", 4),
+    "Standard_NC6s_v3": ("V100", 1), "Standard_NC12s_v3": ("V100", 2), "Standard_NC24s_v3": ("V100", 4),
 }  # fmt: skip
 """Of the study: one Azure size for each GPU and count."""
 MODELS = {

@@ -135,6 +135,10 @@ def _files(paths: Iterable[Path], ending: str) -> list[Path]:
 # The logs of DISPA'20 (stanford-futuredata/training_on_a_dime, MIT licence)
 
 _AZURE_DATE = "%m/%d/%Y"
+_AZURE_REGIONS = {
+    "us_east": "eastus", "us_north_central": "northcentralus", "us_south_central": "southcentralus",
+}  # fmt: skip
+"""The files' names, and Azure's, as the catalog has them; types, too, are called as there."""
 _AWS_TYPES = {("v100", 1): "p3.2xlarge", ("v100", 4): "p3.8xlarge", ("v100", 8): "p3.16xlarge"}
 _AWS_TYPES |= {("k80", 1): "p2.xlarge", ("k80", 8): "p2.8xlarge", ("k80", 16): "p2.16xlarge"}
 _PING = re.compile(
@@ -176,7 +180,8 @@ def _azure(files: Sequence[Path], source: str) -> MarketTrace:
                 at = datetime.strptime(row[0], _AZURE_DATE).replace(tzinfo=timezone.utc).timestamp()
                 for instance, cell in zip(rows[0][1:], row[1:], strict=False):
                     if cell.strip():
-                        offer = MarketOffer("azure", file.stem, "", instance, "spot")
+                        region = _AZURE_REGIONS.get(file.stem, file.stem)
+                        offer = MarketOffer("azure", region, "", "Standard_" + instance.replace(" ", "_"), "spot")
                         table.add(offer, at, float(cell.replace("$", "").replace(",", "")))
                         last = max(last, at)
             except (ValueError, IndexError) as error:

@@ -42,6 +42,7 @@ class ReplayOptions(Options):
     )
     download: float | None = option("RATE", "Of a node, like 500MB/s.", parsers.rate, panel=_JOB)
     data_size: float | None = option("SIZE", "Of the data set; else as profiled.", parsers.size, panel=_JOB)
+    data_in: str | None = option("CLOUD", "Where the data lie: others pay egress.", panel=_JOB)
     checkpoint_size: float | None = option(
         "SIZE", "Of a checkpoint; else three times the parameters.", parsers.size, panel=_JOB
     )
@@ -78,6 +79,7 @@ class ReplayOptions(Options):
             "boot": None if self.start is None else sum(self.start) / 2,
             "fetch": self.download,
             "data": self.data_size,
+            "data_in": self.data_in,
             "checkpoint": self.checkpoint_size,
             "checkpoint_every": self.checkpoint_every,
         }

@@ -200,7 +200,8 @@ def test_the_study_s_logs_have_prices_and_pings(tmp_path: Path) -> None:
         "[2020-03-15T10:40:00.000Z] Created instance i-2 with 1 GPU(s) of type v100 in zone us-east-1b",
     ]), "a.out")  # fmt: skip
     found = import_dispa(tmp_path).trace
-    assert [each.name for each in found.offers] == ["p3.2xlarge@us-east-1b", "NC12@us_east", "NC6@us_east"]
+    names = ["p3.2xlarge@us-east-1b", "Standard_NC12@eastus", "Standard_NC6@eastus"]
+    assert [each.name for each in found.offers] == names
     there = {
         stamp(at)[11:16]: count for at, count in zip(found.at, found.available, strict=True) if not np.isnan(count)
     }
