@@ -70,7 +70,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
 
 def test_large_tables_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("duckdb")
-    path = file(tmp_path, HEAD + ROWS)
+    path = file(tmp_path, HEAD + ROWS.replace("+00:00", "Z"))
     one = read_market(path)
     monkeypatch.setattr(market_table, "_LARGE", 1)
     monkeypatch.setattr(market_table, "_by_line", None)
