@@ -170,9 +170,13 @@ def show(options: ShowMarketOptions) -> None:
 
 def markets(paths: Sequence[Path]) -> tuple[MarketTrace, str]:
     """The files as one market, and what it is called; raises UserError."""
+    from stash.market.importers import refuse_absurd
     from stash.market.market_table import read_market
 
-    return merged([read_market(path) for path in paths]), ", ".join(path.name for path in paths)
+    found = merged([read_market(path) for path in paths])
+    source = ", ".join(path.name for path in paths)
+    refuse_absurd(found, load_catalog(None), source)
+    return found, source
 
 
 def backtest(options: BacktestOptions) -> None:

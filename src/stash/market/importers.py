@@ -23,7 +23,7 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.user_files import text_of
 from stash.market.market_table import MAX_GAP
-from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, merged, trace_of
+from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, merged, stamp, trace_of
 from stash.spot.market_files import read_obtainable
 
 DAY = 24 * HOUR
@@ -360,6 +360,28 @@ def import_catalog(catalog: Catalog, now: datetime, clouds: Sequence[str] = (), 
     if not table.at:
         raise UserError("the catalog has no dated price of a machine with GPUs; get some: `stash catalog refresh`")
     return Imported(table.trace(), [f"{undated:,} prices without a day left out"] if undated else [])
+
+
+_ABSURD = 10.0
+"""Times its on-demand price: a spot machine never cost that, so the unit is wrong, or a digit."""
+
+
+def refuse_absurd(trace: MarketTrace, catalog: Catalog, source: str) -> None:
+    """Raise UserError for a price of more than ten times what the catalog knows of the instance on demand."""
+    known: dict[tuple[str, str], float] = {}
+    for offer in catalog.query(OfferFilter(kinds=("on-demand", "prior"))):
+        key = (offer.instance.cloud, offer.instance.name)
+        known[key] = max(known.get(key, 0.0), offer.dollars_per_hour)
+    for number, each in enumerate(trace.offers):
+        fixed = known.get((each.cloud, each.instance))
+        rows = slice(trace.first[number], trace.first[number + 1])
+        absurd = np.flatnonzero(trace.price[rows] > _ABSURD * fixed) if fixed else np.zeros(0, dtype=np.int64)
+        if len(absurd):
+            price, at = float(trace.price[rows][absurd[0]]), stamp(float(trace.at[rows][absurd[0]]))
+            raise UserError(
+                f"{source}: usd_per_hour: {each.name} costs ${price:g}/h at {at}, more than ten times its on-demand "
+                f"price of ${fixed:g}/h; write dollars an hour of one machine"
+            )
 
 
 def current(catalog: Catalog, now: datetime, clouds: Sequence[str] = ()) -> MarketTrace:
