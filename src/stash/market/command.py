@@ -302,11 +302,11 @@ def advise(options: AdviseOptions) -> None:
     """
     from stash.market.advising import advise as advised
     from stash.market.advising import held_offer
+    from stash.market.answers_page import advice_document, advice_page
     from stash.market.decisions import job_market
     from stash.market.fees import published_fees
     from stash.market.importers import current
     from stash.market.market_rules import policy
-    from stash.market.page import advice_document, advice_page
 
     now = datetime.now(timezone.utc)
     catalog = load_catalog(options.instances)
@@ -393,9 +393,9 @@ def assign(options: AssignOptions) -> None:
 
     stash market assign jobs.csv --quota p3.2xlarge=4 --quota p2.xlarge=8 --goal cost
     """
+    from stash.market.answers_page import assignment_document, assignment_page
     from stash.market.job_collections import assign as assigned
     from stash.market.job_collections import read_jobs, types_of
-    from stash.market.page import assignment_document, assignment_page
 
     jobs = read_jobs(options.jobs)
     types = types_of(dict(options.quota), {**_last_prices(options.market), **dict(options.spot_price)})
