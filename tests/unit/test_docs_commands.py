@@ -32,13 +32,15 @@ DESCRIBED = {
 PARSED = (
     r"lab dataset make|catalog refresh|lab testbed doctor|store add .*s3:|export .*--to (mlflow|wandb|openmetrics)|"
     r"probe .*--nnodes|spot (learn|guard|run)|"
-    r".*--(probe|calibrate-with) |check .*plan|spot (fit|predict|plan --pool)|whatif .*--by-features|list grid"
+    r".*--(probe|calibrate-with) |check .*plan|spot (fit|predict|plan --pool)|whatif .*--by-features|list grid|"
+    r"market (import|backtest|record)"
 )
 """What would change something, takes minutes, or needs files that only a run on those machines makes."""
 STAND_INS = {
     "*.host.json": "tests/faults/fuzz/corpus/probe/two-nodes.json",
     "*.plan.json": "tests/golden/schema-1.plan.json",
     "*.curve.json": "tests/golden/schema-1.curve.json",
+    "*.market.csv.gz": "tests/recorded/market/dispa.market.csv.gz",
     "*.py": "examples/single_device.py",
 }
 """What is read where a page names a file that none of its commands has made."""

@@ -53,6 +53,8 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "Training on rented machines through parameter servers: how fast, how long, and which are cheapest."),
         ("schedule", "schedule.command", "app", _CHOOSE,
          "Schedule many jobs on unlike GPUs: which policy pays, what to run where, whether the cluster is worth it."),
+        ("market", "market.command", "app", _CHOOSE,
+         "Replay a job over recorded prices and availability: which rule to follow, its cost, and what to do now."),
         ("list", "store.command", "list_command", _SHARE,
          "List the profiles and probes of a store, or of any folder, the newest first."),
         ("query", "store.command", "query", _SHARE, "Ask a store, or a folder of profiles, a question in SQL."),

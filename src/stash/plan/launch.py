@@ -172,22 +172,28 @@ def sky_task(choice: Choice, profile: Profile, catalog: Catalog, facts: BillFact
         raise UserError(_not_for_rent(choice, profile))
     instance = catalog.instance(f"{rented.cloud}/{rented.instance}")
     devices = str(rented.devices) if rented.device is None else '"$SKYPILOT_NUM_GPUS_PER_NODE"'
+    body, started = task_body(profile, rented.nodes, rented.devices, devices, _resources(choice, instance, facts))
+    return _head(choice, task_name(profile), file, (*started.notes, *_to_do(choice, profile, facts))) + body
+
+
+def task_body(
+    profile: Profile, nodes: int, ranks: int, devices: str, wanted: dict[str, object]
+) -> tuple[str, Relaunch]:
+    """The task's YAML for the resources that are ``wanted``; ``devices`` are shell words for a node's ``ranks``."""
     meeting = Meeting('"$SKYPILOT_NUM_NODES"', '"$SKYPILOT_NODE_RANK"', f'"{_FIRST}"', devices)
-    started = relaunch(profile.workload.command, rented.nodes, rented.devices, meeting)
+    started = relaunch(profile.workload.command, nodes, ranks, meeting)
     known = [f"{name} {profile.software[name]}" for name in ("python", "torch") if name in profile.software]
     measured = [f"# Profiled with {printable_line(listed(known))}."] if known else []
     install = "if [ -f requirements.txt ]; then pip install -r requirements.txt; fi"
     task: dict[str, object] = {
         "name": task_name(profile),
         "workdir": ".",
-        "num_nodes": rented.nodes,
-        "resources": _resources(choice, instance, facts),
+        "num_nodes": nodes,
+        "resources": wanted,
         "setup": _Script("\n".join([*measured, install, ""])),
         "run": _Script(started.line + "\n"),
     }
-    head = _head(choice, str(task["name"]), file, (*started.notes, *_to_do(choice, profile, facts)))
-    body = yaml.dump(task, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096)
-    return head + body
+    return yaml.dump(task, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096), started
 
 
 def task_name(profile: Profile) -> str:

@@ -73,7 +73,7 @@ def read_obtainable(path: Path) -> Obtainable:
     machines = data.get("data") if isinstance(data, dict) else None
     if not isinstance(metadata, dict) or not isinstance(machines, list):
         raise UserError(f"{path} is not a trace of machines; {TRACE}")
-    strange = next((key for key in data if key not in ("metadata", "data")), None)
+    strange = next((key for key in data if key not in ("metadata", "data", "prices")), None)
     if strange is not None:
         raise UserError(f"{path} is not a trace of machines: its {strange!r} has no known meaning; {TRACE}")
     if any(each is None for each in machines):
@@ -86,9 +86,14 @@ def read_obtainable(path: Path) -> Obtainable:
     if start is not None and begin is None:
         raise UserError(f"{path}: its start {shortened(str(start), 60)!r} is no time; write it like {_TIME}")
     try:
-        return Obtainable(gap_seconds=metadata.get("gap_seconds"), machines=tuple(machines), start_seconds=begin)
+        return Obtainable(
+            gap_seconds=metadata.get("gap_seconds"),
+            machines=tuple(machines),
+            start_seconds=begin,
+            dollars=tuple(data.get("prices") or ()),
+        )
     except ValidationError as error:
-        why = first_mistake(error).replace("machines", "data", 1)
+        why = first_mistake(error).replace("machines", "data", 1).replace("dollars", "prices", 1)
         raise UserError(f"{path} is not a trace of machines: {why}; {TRACE}") from error
 
 

@@ -129,8 +129,8 @@ def course(policy: PolicyName, job: SyncJob, market: SpotMarket, starts: Integer
         fresh = np.where(revoked, 0.0, fresh)
         left = kept - np.minimum(fresh, job.stretch)
         mode = np.where(revoked, IDLE, mode)
-        safe = _safe(job, kept, fresh, np.where(mode == SPOT, change, job.change_seconds), now, gap)
-        wanted, final = _wanted(policy, job, now, gap, left, mode, there, final, safe)
+        safe = safe_on_spot(job, kept, fresh, np.where(mode == SPOT, change, job.change_seconds), now, gap)
+        wanted, final = next_hold(policy, job, now, gap, left, mode, there, final, safe)
         wanted = np.where(left <= job.work_seconds * _SAME, IDLE, wanted)
         changes = wanted != mode
         kept, fresh = np.where(changes, left, kept), np.where(changes, 0.0, fresh)  # who leaves has time to save
@@ -166,7 +166,7 @@ def _worked(
     return np.where(ended, 0.0, kept), np.where(ended, 0.0, since)
 
 
-def _safe(job: SyncJob, kept: Array, fresh: Array, change: Array, now: float, gap: float) -> Bools:
+def safe_on_spot(job: SyncJob, kept: Array, fresh: Array, change: Array, now: float, gap: float) -> Bools:
     """Whether on-demand machines would be in time if spot ones were held in this tick and revoked at its end."""
     rest, spot = job.deadline_seconds - now, np.full(len(kept), SPOT)
     worked = np.maximum(min(gap, rest) - change, 0.0)
@@ -177,7 +177,7 @@ def _safe(job: SyncJob, kept: Array, fresh: Array, change: Array, now: float, ga
     return safe
 
 
-def _wanted(
+def next_hold(
     policy: PolicyName,
     job: SyncJob,
     now: float,

@@ -1,0 +1,257 @@
+"""What a policy says now: stay or move, why, what it saves, and what would change its mind. Starts nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stash.core.errors import UserError
+from stash.core.formatting import dollars, span
+from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, ProbeOffers, Wait
+from stash.market.market_trace import HOUR, MarketTrace, stamp
+
+DAY = 24 * HOUR
+_MAX_SHOWN = 8
+_FACTORS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+"""Of a price that is tried."""
+
+
+@dataclass(frozen=True)
+class MarketAdvice:
+    """The answer, with what it rests on."""
+
+    job: str
+    policy: str
+    now: float
+    word: str
+    """``stay``, ``move`` or ``wait``."""
+    sentence: str
+    to: str | None
+    """The offer to rent."""
+    saves: float | None
+    """Dollars over what is left, the move paid; ``None`` where nothing is held, or nothing is better."""
+    costs: float | None
+    """Dollars of the move."""
+    offers: tuple[tuple[str, float, float, float, bool], ...]
+    """Name, dollars an hour, samples a second, dollars a sample, whether held."""
+    changes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    task: str | None = None
+    """SkyPilot YAML."""
+    command: tuple[str, ...] | None = None
+    """What starts it."""
+    next_steps: tuple[str, ...] = ()
+
+
+def held_offer(trace: MarketTrace, name: str) -> tuple[int, str | None]:
+    """The offer that ``name`` says, or its region's where its zone has no price; raises UserError."""
+    try:
+        return trace.number(name), None
+    except UserError as error:
+        instance, _, place = name.partition("@")
+        kind = "on-demand" if place.endswith(":on-demand") else "spot"
+        zone = place.partition(":")[0]
+        for number, each in enumerate(trace.offers):
+            same = each.instance == instance.rpartition("/")[2] and each.kind == kind
+            if same and each.region and zone.startswith(each.region):
+                return number, f"{zone} has no price of its own: that of {each.region} is taken"
+        raise UserError(f"--on {error}") from error
+
+
+def advise(
+    market: JobMarket,
+    policy: Policy,
+    held: int | None,
+    now: float,
+    deadline: float | None = None,
+    since: float | None = None,
+    warnings: Sequence[str] = (),
+) -> MarketAdvice:
+    """What ``policy`` says ``now`` of a job that holds the offer of number ``held``, and has all its samples before
+    it.
+
+    What the policy remembers comes from the record since ``since``. Raises UserError.
+    """
+    memory, due = _remembered(market, policy, held, now, deadline, since)
+    answer, _ = _asked(market, policy, held, now, deadline, memory)
+    board = OfferBoard(market, now)
+    best = board.best()
+    word = (
+        "move" if isinstance(answer, MoveTo) and answer.to != held else "wait" if isinstance(answer, Wait) else "stay"
+    )
+    to = answer.to if isinstance(answer, MoveTo) else None
+    if word == "stay" and held is None:
+        word = "wait"
+    target = to if word == "move" else best
+    saves = costs = None
+    if held is not None and target is not None and target >= 0 and target != held:
+        costs = board.move_cost(held, target)
+        gain = float(board.costs[held] - board.costs[target]) * market.job.samples
+        saves = gain - costs if not math.isnan(gain) else None
+    return MarketAdvice(
+        market.job.name,
+        policy.name,
+        now,
+        word,
+        _sentence(market, board, word, held, target, saves, costs, due),
+        None if word != "move" or to is None else market.offers[to].name,
+        saves,
+        costs,
+        tuple(_listed(board, held)),
+        (*_again(answer, now), *_changes(market, policy, held, now, deadline, memory, word)),
+        tuple(warnings),
+    )
+
+
+def _again(answer: PolicyAnswer, now: float) -> list[str]:
+    if isinstance(answer, ProbeOffers) or not now < answer.until < math.inf:
+        return []
+    return [f"time: at today's prices the policy looks again by {stamp(answer.until)}, in {span(answer.until - now)}"]
+
+
+def _state(
+    market: JobMarket, held: int | None, now: float, done: float, deadline: float | None, begin: float
+) -> JobState:
+    end = None if deadline is None else now + deadline
+    return JobState(begin, end, market.job.samples + done, done, done, held, begin, begin, False, {})
+
+
+def _asked(
+    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, memory: Any
+) -> tuple[PolicyAnswer, Any]:
+    board = OfferBoard(market, now)
+    if held is not None and not board.there[held]:
+        held = None
+    state = _state(market, held, now, 0.0, deadline, now)
+    answer, remembered = policy.decide(now, state, board, memory)
+    if isinstance(answer, ProbeOffers):
+        probed = {offer: bool(board.there[offer]) for offer in answer.offers}
+        answer, remembered = policy.decide(now, state._replace(probed=probed), board, remembered)
+    return answer, remembered
+
+
+def _counts(memory: Any) -> bool:
+    """Whether the memory begins with the samples that were done when the policy was asked last."""
+    return isinstance(memory, tuple) and len(memory) == 3 and isinstance(memory[0], float)
+
+
+def _remembered(
+    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, since: float | None
+) -> tuple[Any, float | None]:
+    """(memory, since when moving is due), by asking at every change of the record at which nothing was moved."""
+    if held is None:
+        return policy.memory, None
+    begin = float(max(since if since is not None else now - 7 * DAY, market.trace.begin))
+    memory, due = policy.memory, None
+    moments = [begin, *(float(each) for each in market.trace.changes if begin < each < now)]
+    rate = float(market.rates[held])
+    for moment in moments:
+        board = OfferBoard(market, moment)
+        if not board.there[held]:
+            continue
+        state = _state(market, held, moment, (moment - begin) * rate, deadline, begin)
+        answer, remembered = policy.decide(moment, state, board, memory)
+        if isinstance(answer, MoveTo) and answer.to != held:
+            due = moment if due is None else due
+            continue
+        memory, due = remembered, None
+    if _counts(memory):
+        memory = (float(memory[0]) - (now - begin) * rate, *memory[1:])
+    return memory, due
+
+
+def _sentence(
+    market: JobMarket, board: OfferBoard, word: str, held: int | None, to: int | None, saves: float | None,
+    costs: float | None, due: float | None,
+) -> str:  # fmt: skip
+    offers = market.offers
+    if held is None:
+        if to is None or to < 0:
+            return "Wait: nothing on which the job's speed is known can be rented now."
+        seconds = market.job.samples / float(board.rates[to])
+        cost = seconds * float(board.prices[to]) / HOUR
+        return (
+            f"Rent {offers[to].name} at ${float(board.prices[to]):.4g}/h: the whole job takes {span(seconds)} "
+            f"and costs about {dollars(cost)} there at today's price."
+        )
+    here = offers[held].name
+    if saves is None or to is None or to < 0 or costs is None:
+        return f"Stay on {here}: nothing that can be rented now costs less for a sample."
+    there = offers[to].name
+    if word == "move":
+        ago = "" if due is None else f"; it has been due since {stamp(due)}"
+        return f"Move to {there}: it saves {dollars(saves)} over what is left, the move's {dollars(costs)} paid{ago}."
+    if saves <= 0:
+        return (
+            f"Stay on {here}: moving to {there}, the cheapest for a sample, costs {dollars(costs)} and would not pay."
+        )
+    return (
+        f"Stay on {here}, says this policy: {there} would save {dollars(saves)} over what is left, a move of "
+        f"{dollars(costs)} paid, if prices stay."
+    )
+
+
+def _listed(board: OfferBoard, held: int | None) -> list[tuple[str, float, float, float, bool]]:
+    order = [int(each) for each in np.argsort(board.per_sample, kind="stable") if np.isfinite(board.per_sample[each])]
+    shown = order[:_MAX_SHOWN]
+    if held is not None and held not in shown:
+        shown.append(held)
+    return [
+        (
+            f"{board.offers[each].cloud}/{board.offers[each].name}",
+            float(board.prices[each]),
+            float(board.rates[each]),
+            float(board.costs[each]),
+            each == held,
+        )
+        for each in shown
+    ]
+
+
+def _changes(
+    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, memory: Any, word: str
+) -> list[str]:
+    """Prices at which the policy would answer otherwise, tried one by one."""
+    board = OfferBoard(market, now)
+    order = [int(each) for each in np.argsort(board.per_sample, kind="stable") if np.isfinite(board.per_sample[each])]
+    best = next((each for each in order if each != held), None)
+    if held is None or best is None:
+        return ["another price of the cheapest offer"] if word != "wait" else ["an offer that can be rented"]
+
+    def answers(offer: int, factor: float) -> bool:
+        changed = _priced(market, offer, now, factor)
+        answer, _ = _asked(changed, policy, held, now, deadline, memory)
+        return (isinstance(answer, MoveTo) and answer.to != held) == (word == "move")
+
+    found = []
+    if word == "move":
+        found += _first(lambda factor: answers(held, factor), board, held, "falls", _FACTORS)
+        found += _first(
+            lambda factor: answers(best, factor), board, best, "rises", tuple(1 / each for each in _FACTORS)
+        )
+    else:
+        found += _first(lambda factor: answers(best, factor), board, best, "falls", _FACTORS)
+        found += _first(
+            lambda factor: answers(held, factor), board, held, "rises", tuple(1 / each for each in _FACTORS)
+        )
+    return found or ["no single price of today, between a tenth and ten times of what it is"]
+
+
+def _first(
+    same: Callable[[float], bool], board: OfferBoard, offer: int, word: str, factors: Sequence[float]
+) -> list[str]:
+    price = float(board.prices[offer])
+    for factor in factors:
+        if not same(factor):
+            return [f"{board.offers[offer].name} {word} to ${price * factor:.4g}/h (now ${price:.4g}/h)"]
+    return []
+
+
+def _priced(market: JobMarket, offer: int, now: float, factor: float) -> JobMarket:
+    price = market.trace.price.copy()
+    price[market.trace.piece(offer, now)] *= factor
+    return replace(market, trace=replace(market.trace, price=price))

@@ -1,0 +1,396 @@
+"""Markets that others wrote down, as traces: AWS's price changes, Azure's daily tables, pings, SkyPilot's ticks, the
+catalog's own prices. Each says where it is from; what an importer cannot place it counts, and never guesses.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stash.catalog.facts import PriceKind
+from stash.catalog.offers import Catalog, OfferFilter
+from stash.core.errors import UserError
+from stash.core.formatting import listed
+from stash.core.user_files import text_of
+from stash.market.market_table import MAX_GAP
+from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, merged, stamp, trace_of
+from stash.spot.market_files import read_obtainable
+
+DAY = 24 * HOUR
+_MAX_BYTES = 256 * 2**20
+_DESCRIBED = "docs/market.md says what can be imported"
+_CONFIRM = 12 * HOUR
+"""What was watched all the time is said again so often."""
+
+
+@dataclass
+class Imported:
+    """A trace, and what was left out of it."""
+
+    trace: MarketTrace
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Table:
+    """Rows on their way into a trace."""
+
+    source: str
+    numbers: dict[MarketOffer, int] = field(default_factory=dict)
+    offer: list[int] = field(default_factory=list)
+    at: list[int] = field(default_factory=list)
+    price: list[float] = field(default_factory=list)
+    available: list[float] = field(default_factory=list)
+
+    def add(self, offer: MarketOffer, at: float, price: float | None = None, available: float | None = None) -> None:
+        self.offer.append(self.numbers.setdefault(offer, len(self.numbers)))
+        self.at.append(int(at))
+        self.price.append(float("nan") if price is None else price)
+        self.available.append(float("nan") if available is None else available)
+
+    def end(self, at: float) -> None:
+        """From here on nothing was watched."""
+        for offer in list(self.numbers):
+            self.add(offer, at)
+
+    def trace(self, max_gap: float = MAX_GAP) -> MarketTrace:
+        columns = (np.array(self.offer, dtype=np.int64), np.array(self.at, dtype=np.int64))
+        values = (np.array(self.price, dtype=float), np.array(self.available, dtype=float))
+        return trace_of(list(self.numbers), *columns, *values, max_gap, (self.source,))
+
+
+def _seconds(text: str) -> float:
+    """Of a time in UTC unless it says otherwise; raises ValueError."""
+    when = datetime.fromisoformat(re.sub(r"\.\d+", "", text.strip()).replace("Z", "+00:00"))
+    return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
+
+
+# AWS, as `aws ec2 describe-spot-price-history` prints it
+
+
+def import_aws(paths: Iterable[Path], source: str) -> Imported:
+    """JSON files, or folders of them; raises UserError. Only Linux's prices are taken."""
+    table, other, newest = _Table(source), 0, 0.0
+    files = _files(paths, ".json")
+    for file in files:
+        for entry in _history(file):
+            try:
+                zone, kind = str(entry["AvailabilityZone"]), str(entry.get("ProductDescription", "Linux/UNIX"))
+                price, at = float(entry["SpotPrice"]), _seconds(str(entry["Timestamp"]))
+                instance = str(entry["InstanceType"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise UserError(
+                    f"{file} has a price without {error}; `aws ec2 describe-spot-price-history` has all"
+                ) from error
+            if not kind.startswith("Linux"):
+                other += 1
+                continue
+            if not 0 <= price < 1e5:
+                raise UserError(f"{file}: {instance} in {zone} costs ${price:g}/h: that is no price")
+            newest = max(newest, at)
+            table.add(MarketOffer("aws", zone.rstrip("abcdefghijklmnop"), zone, instance, "spot"), at, price)
+    if not table.at:
+        raise UserError(f"{listed([str(each) for each in files])} hold no price of a spot machine; {_DESCRIBED}")
+    table.end(newest + 1)
+    return Imported(table.trace(), [f"{other:,} prices of other systems than Linux left out"] if other else [])
+
+
+def _history(file: Path) -> list[Mapping[str, Any]]:
+    try:
+        data = json.loads(text_of(file, "the price history", _DESCRIBED, _MAX_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{file} is no JSON, or not all of it; get it again with `aws ec2 describe-spot-price-history`"
+        ) from error
+    found = data.get("SpotPriceHistory") if isinstance(data, dict) else None
+    if not isinstance(found, list):
+        raise UserError(f"{file} has no SpotPriceHistory; `aws ec2 describe-spot-price-history` prints one")
+    return found
+
+
+def _files(paths: Iterable[Path], ending: str) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += sorted(path.rglob(f"*{ending}"))
+        elif path.exists():
+            found.append(path)
+        else:
+            raise UserError(f"{path}: there is no such file or folder")
+    if not found:
+        raise UserError(f"{listed([str(each) for each in paths])}: no *{ending} is there; {_DESCRIBED}")
+    return found
+
+
+# The logs of DISPA'20 (stanford-futuredata/training_on_a_dime, MIT licence)
+
+_AZURE_DATE = "%m/%d/%Y"
+_AZURE_REGIONS = {
+    "us_east": "eastus", "us_north_central": "northcentralus", "us_south_central": "southcentralus",
+}  # fmt: skip
+"""The files' names, and Azure's, as the catalog has them; types, too, are called as there."""
+_AWS_TYPES = {("v100", 1): "p3.2xlarge", ("v100", 4): "p3.8xlarge", ("v100", 8): "p3.16xlarge"}
+_AWS_TYPES |= {("k80", 1): "p2.xlarge", ("k80", 8): "p2.8xlarge", ("k80", 16): "p2.16xlarge"}
+_PING = re.compile(
+    r"\[(?P<at>[^\]]+)\] (?:Created instance (?P<new>\S+) with (?P<count>\d+) GPU\(s\) of type (?P<gpu>\S+) in zone "
+    r"(?P<zone>\S+)|Instance (?P<id>\S+) (?P<state>running|not running) in zone (?P<where>\S+)|Instance with "
+    r"(?P<failed_count>\d+) GPU\(s\) of type (?P<failed_gpu>\S+) creation failed)"
+)
+
+
+def import_dispa(folder: Path, regions: Sequence[str] = ("us-east-1",)) -> Imported:
+    """The folder ``logs``: AWS's prices in ``regions`` (none: all), Azure's tables, pings; raises UserError."""
+    source = f"stanford-futuredata/training_on_a_dime {folder.name}, MIT licence"
+    costs = folder / "aws" / "cost"
+    if not costs.is_dir():
+        raise UserError(f"{folder} is not the folder logs of training_on_a_dime: there is no aws/cost in it")
+    there = sorted(each.name for each in costs.iterdir() if each.is_dir())
+    missing = next((each for each in regions if each not in there), None)
+    if missing is not None:
+        raise UserError(f"--regions {missing}: the logs have {listed(there, 20)}")
+    prices = import_aws([costs / each for each in regions or there], source)
+    parts, notes = [prices.trace], list(prices.notes)
+    azure = sorted((folder / "azure" / "cost").glob("*.csv"))
+    if azure:
+        parts.append(_azure(azure, source))
+    for pings in sorted((folder / "aws" / "availability").glob("*.out")):
+        found, unplaced = _pings(pings, source)
+        parts.append(found)
+        if unplaced:
+            notes.append(f"{pings.name}: {unplaced} failed starts could be in several zones and are left out")
+    return Imported(merged(parts), notes)
+
+
+def _azure(files: Sequence[Path], source: str) -> MarketTrace:
+    table, last = _Table(source), 0.0
+    for file in files:
+        rows = list(csv.reader(io.StringIO(text_of(file, "Azure's prices", _DESCRIBED))))
+        for number, row in enumerate(rows[1:], 2):
+            try:
+                at = datetime.strptime(row[0], _AZURE_DATE).replace(tzinfo=timezone.utc).timestamp()
+                for instance, cell in zip(rows[0][1:], row[1:], strict=False):
+                    if cell.strip():
+                        region = _AZURE_REGIONS.get(file.stem, file.stem)
+                        offer = MarketOffer("azure", region, "", "Standard_" + instance.replace(" ", "_"), "spot")
+                        table.add(offer, at, float(cell.replace("$", "").replace(",", "")))
+                        last = max(last, at)
+            except (ValueError, IndexError) as error:
+                raise UserError(f"{file}:{number}: {error}; a line begins with a date like 2/24/2020") from error
+    table.end(last + DAY)
+    return table.trace()
+
+
+def _pings(file: Path, source: str) -> tuple[MarketTrace, int]:
+    """What was seen of each machine that was kept running; failed starts whose zone is not said, and not certain."""
+    table = _Table(source)
+    kinds: dict[str, tuple[str, int, str]] = {}
+    alive: dict[tuple[str, int, str], str] = {}
+    states: dict[tuple[str, int, str], tuple[float, int]] = {}
+    unplaced = 0
+    lines = text_of(file, "the pings", _DESCRIBED, _MAX_BYTES).splitlines()
+    for line in lines:  # which zones there are, is said only of machines that came
+        match = _PING.match(line)
+        if match and match["new"]:
+            kinds[match["new"]] = (match["gpu"].removeprefix("nvidia-tesla-"), int(match["count"]), match["zone"])
+    zones = sorted({zone for _, _, zone in kinds.values()})
+    for line in lines:
+        match = _PING.match(line)
+        if match is None:
+            continue
+        at = _seconds(match["at"])
+        if match["failed_gpu"]:
+            gpu, count = match["failed_gpu"].removeprefix("nvidia-tesla-"), int(match["failed_count"])
+            free = [(gpu, count, zone) for zone in zones if (gpu, count, zone) not in alive]
+            if len(free) != 1:
+                unplaced += 1
+                continue
+            slot, there = free[0], 0
+        elif match["new"]:
+            slot, there = kinds[match["new"]], 1
+            alive[slot] = match["new"]
+        elif match["id"] in kinds:
+            slot, there = kinds[match["id"]], int(match["state"] == "running")
+            if there == 0 and alive.get(slot) == match["id"]:
+                del alive[slot]
+        else:
+            continue
+        before = states.get(slot)
+        instance = _AWS_TYPES.get(slot[:2])
+        if instance is None:
+            continue
+        if before is None or before[1] != there or at - before[0] >= _CONFIRM:
+            zone = slot[2]
+            table.add(MarketOffer("aws", zone[:-1], zone, instance, "spot"), at, None, there)
+            states[slot] = (at, there)
+        last = at
+    if table.at:
+        table.end(last + 1)
+    return table.trace(), unplaced
+
+
+# SkyPilot's traces (skypilot-org/spot-traces): ticks in JSON, named after zone, GPU and count
+
+_GPU_TYPES = {
+    **{f"{gpu}_{count}": name for (gpu, count), name in _AWS_TYPES.items()},
+    "intel_64": "r5.16xlarge",
+    "c3-88": "c3-highcpu-88",
+}
+_DATED = re.compile(r"(?P<cloud>aws|gcp|azure)-(?P<month>\d\d)-(?P<day>\d\d)-(?P<year>\d{4})")
+_START = "2022-01-01T00:00:00Z"
+
+
+def import_skypilot(
+    paths: Iterable[Path],
+    inverted: bool = False,
+    prices: Mapping[str, float] | None = None,
+    on_demand: Mapping[str, float] | None = None,
+) -> Imported:
+    """Traces by path; raises UserError.
+
+    A tick is how many instances could be had, as the repository's README says; ``inverted``: how many could not, as
+    the authors' simulator reads them. ``prices`` are dollars an hour of what has none in its file; ``on_demand`` adds
+    such an offer in each region, always there. Both by instance.
+    """
+    files = _files(paths, ".json")
+    table = _Table("skypilot-org/spot-traces" + (", inverted" if inverted else ""))
+    notes: Counter[str] = Counter()
+    ends: dict[MarketOffer, float] = {}
+    fixed: dict[MarketOffer, tuple[float, float, float]] = {}
+    for file in files:
+        offer, begin, dated = _named(file)
+        ticks = read_obtainable(file)
+        begin = ticks.start_seconds if ticks.start_seconds is not None else begin
+        if not dated and ticks.start_seconds is None:
+            notes[f"has no date in its folder's name: it is taken to begin at {_START}"] += 1
+        machines = np.array(ticks.machines, dtype=float)
+        if inverted:
+            machines = machines.max() - machines
+        dollars: Sequence[float | None] = ticks.dollars
+        if not dollars or all(each is None for each in dollars):
+            given = (prices or {}).get(offer.instance)
+            if given is None:
+                notes[f"has no prices; say what {offer.instance} cost, like --price {offer.instance}=0.918"] += 1
+            dollars = [given] * len(machines)
+        end = begin + len(machines) * ticks.gap_seconds
+        _ticks(table, offer, begin, ticks.gap_seconds, machines.tolist(), dollars)
+        ends[offer] = max(ends.get(offer, 0.0), end)
+        if (on_demand or {}).get(offer.instance) is not None:
+            other = offer._replace(zone="", kind="on-demand")
+            was = fixed.get(other, (begin, end, 0.0))
+            fixed[other] = (min(begin, was[0]), max(end, was[1]), (on_demand or {})[offer.instance])
+    for offer, end in ends.items():
+        table.add(offer, end)
+    for offer, (begin, end, price) in fixed.items():
+        for at in np.arange(begin, end, DAY).tolist():
+            table.add(offer, at, price)
+        table.add(offer, end)
+    lines = [f"{count} of {len(files)} traces: {text}" for text, count in notes.items()]
+    return Imported(table.trace(), lines)
+
+
+def _ticks(
+    table: _Table,
+    offer: MarketOffer,
+    begin: float,
+    gap: float,
+    machines: Sequence[float],
+    dollars: Sequence[float | None],
+) -> None:
+    """A row for each change, and one every ``_CONFIRM``."""
+    stated: tuple[float, float | None] | None = None
+    stated_at = begin
+    for number, now in enumerate(zip(machines, dollars, strict=True)):
+        at = begin + number * gap
+        if now != stated or at - stated_at >= _CONFIRM:
+            table.add(offer, at, now[1], now[0])
+            stated, stated_at = now, at
+
+
+def _named(file: Path) -> tuple[MarketOffer, float, bool]:
+    """Offer and beginning by the names of file and folders; raises UserError."""
+    zone, _, kind = file.stem.partition("_")
+    if not kind or not zone:
+        raise UserError(f"{file}: a trace is named like us-west-2a_v100_1.json: zone, GPU and count")
+    dated = next((match for part in file.parts if (match := _DATED.search(part))), None)
+    begin = _seconds(_START)
+    cloud = "gcp" if re.search(r"\d-[a-z]$", zone) else "aws"
+    if dated is not None:
+        cloud = dated["cloud"]
+        day = datetime(int(dated["year"]), int(dated["month"]), int(dated["day"]), tzinfo=timezone.utc)
+        begin = day.timestamp()
+    region = zone[:-2] if zone[-2:-1] == "-" else zone[:-1]
+    return MarketOffer(cloud, region, zone, _GPU_TYPES.get(kind, kind), "spot"), begin, dated is not None
+
+
+# The catalog: today's prices, and those that are no longer asked
+
+
+def import_catalog(catalog: Catalog, now: datetime, clouds: Sequence[str] = (), gpus_only: bool = True) -> Imported:
+    """What the catalog knows of prices over time: each price at its date, and today's until ``now``."""
+    table = _Table(f"the catalog ({', '.join(catalog.layers)})")
+    moment, undated = now.timestamp(), 0
+    kinds: tuple[PriceKind, ...] = ("on-demand", "spot", "prior")
+    for offer in catalog.query(OfferFilter(kinds=kinds, min_gpu_count=0.01 if gpus_only else None)):
+        if clouds and offer.instance.cloud not in clouds:
+            continue
+        kind = "on-demand" if offer.kind == "prior" else offer.kind
+        named = MarketOffer(offer.instance.cloud, offer.region or "any", "", offer.instance.name, kind)
+        if offer.as_of is None or len(offer.as_of) != 10:
+            undated += 1
+            continue
+        begin = min(_seconds(offer.as_of), moment - 1)
+        if offer.kind == "prior":
+            ended = re.search(r"until (\d{4}-\d\d-\d\d)", offer.notes)
+            end = _seconds(ended[1]) if ended else begin + DAY
+            for at in np.arange(begin, end, DAY).tolist():
+                table.add(named, at, offer.dollars_per_hour)
+        else:
+            table.add(named, begin, offer.dollars_per_hour)
+            table.add(named, moment, offer.dollars_per_hour)
+    if not table.at:
+        raise UserError("the catalog has no dated price of a machine with GPUs; get some: `stash catalog refresh`")
+    return Imported(table.trace(), [f"{undated:,} prices without a day left out"] if undated else [])
+
+
+_ABSURD = 10.0
+"""Times its on-demand price: a spot machine never cost that, so the unit is wrong, or a digit."""
+
+
+def refuse_absurd(trace: MarketTrace, catalog: Catalog, source: str) -> None:
+    """Raise UserError for a price of more than ten times what the catalog knows of the instance on demand."""
+    known: dict[tuple[str, str], float] = {}
+    for offer in catalog.query(OfferFilter(kinds=("on-demand", "prior"))):
+        key = (offer.instance.cloud, offer.instance.name)
+        known[key] = max(known.get(key, 0.0), offer.dollars_per_hour)
+    for number, each in enumerate(trace.offers):
+        fixed = known.get((each.cloud, each.instance))
+        rows = slice(trace.first[number], trace.first[number + 1])
+        absurd = np.flatnonzero(trace.price[rows] > _ABSURD * fixed) if fixed else np.zeros(0, dtype=np.int64)
+        if len(absurd):
+            price, at = float(trace.price[rows][absurd[0]]), stamp(float(trace.at[rows][absurd[0]]))
+            raise UserError(
+                f"{source}: usd_per_hour: {each.name} costs ${price:g}/h at {at}, more than ten times its on-demand "
+                f"price of ${fixed:g}/h; write dollars an hour of one machine"
+            )
+
+
+def current(catalog: Catalog, now: datetime, clouds: Sequence[str] = ()) -> MarketTrace:
+    """Today's prices as one look at ``now``: what ``stash market record`` adds to its file."""
+    table = _Table("stash market record")
+    for offer in catalog.query(OfferFilter(kinds=("on-demand", "spot"), min_gpu_count=0.01)):
+        if not clouds or offer.instance.cloud in clouds:
+            named = MarketOffer(offer.instance.cloud, offer.region or "any", "", offer.instance.name, offer.kind)
+            table.add(named, now.timestamp(), offer.dollars_per_hour)
+    if not table.at:
+        raise UserError("the catalog has no price to record; get some: `stash catalog refresh`")
+    return table.trace()

@@ -1,0 +1,392 @@
+"""Markets and backtests as pages and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from stash.core.formatting import dollars, listed, span
+from stash.core.ladder import STALLS
+from stash.core.units import counted
+from stash.market.backtest import Backtest, PolicySummary, course_of, summaries
+from stash.market.fees import not_counted
+from stash.market.leases import PARTS
+from stash.market.market_trace import MarketTrace, day, stamp
+from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
+from stash.ui.charts.chart import Chart, Grid
+from stash.ui.page import Chapter, Page
+
+SCHEMA = 1
+_MAX_OFFERS = 60
+_SERIES = {"compute": "compute", **{name: name for name in STALLS}}
+_OTHER = "plain"
+
+
+# A market
+
+
+def market_page(trace: MarketTrace, source: str) -> Page:
+    """Offers, coverage, holes, prices, availability."""
+    rows = tuple(_offer_row(trace, number) for number in range(min(len(trace.offers), _MAX_OFFERS)))
+    clouds = sorted({each.cloud for each in trace.offers})
+    covered = _coverage(trace)
+    holes = sum(each[1] for each in covered)
+    more = len(trace.offers) - len(rows)
+    warnings = [
+        f"{each.offer.name} at {stamp(each.at)} is said to be {each.dropped} and {each.kept}; the latter is kept"
+        for each in trace.contradictions[:5]
+    ]
+    if trace.contradictions[5:]:
+        warnings.append(f"{len(trace.contradictions) - 5} more such contradictions")
+    watched = [number for number in range(len(trace.offers)) if _watched(trace, number) > 0]
+    sentence = (
+        f"{counted(len(trace.offers), 'offer')} of {listed(clouds)} from {day(trace.begin)} to {day(trace.end)}, "
+        f"{counted(int((~np.isnan(trace.price)).sum()), 'price')}, {counted(holes, 'hole')} of more than "
+        f"{span(trace.max_gap)}. "
+        + (f"How many machines there were was watched of {counted(len(watched), 'offer')}." if watched else
+           "How many machines there were was not watched.")
+    )  # fmt: skip
+    return Page(
+        title="A market",
+        source=source,
+        subtitle=tuple(trace.sources[:3]),
+        verdict=(sentence,),
+        grids=(Grid(
+            "Offers", ("kind", "covered", "lowest $/h", "mean", "highest", "changes", "holes", "available"), rows,
+            frozenset({0, 1}), first="offer", ranks=(0, 5, 1, 3, 2, 4, 6, 7, 8),
+            below=f"{more} more; --json has all" if more else "",
+        ),),
+        warnings=tuple(warnings),
+    )  # fmt: skip
+
+
+def _coverage(trace: MarketTrace) -> list[tuple[float, int]]:
+    """Of each offer: seconds with a price, and holes between such."""
+    found = []
+    for number in range(len(trace.offers)):
+        rows = slice(trace.first[number], trace.first[number + 1])
+        known = ~np.isnan(trace.price[rows])
+        lasts = np.minimum(trace.ends[rows], trace.end) - trace.at[rows]
+        edges = np.flatnonzero(np.diff(known.astype(int)) == 1)
+        found.append((float(lasts[known].sum()), max(len(edges) - 1, 0)))
+    return found
+
+
+def _watched(trace: MarketTrace, number: int) -> float:
+    """Share of the offer's priced time in which somebody saw how many there were."""
+    rows = slice(trace.first[number], trace.first[number + 1])
+    lasts = np.minimum(trace.ends[rows], trace.end) - trace.at[rows]
+    known = ~np.isnan(trace.available[rows])
+    whole = lasts[~np.isnan(trace.price[rows]) | known].sum()
+    return float(lasts[known].sum() / whole) if whole > 0 else 0.0
+
+
+def _offer_facts(trace: MarketTrace, number: int) -> dict[str, Any]:
+    rows = slice(trace.first[number], trace.first[number + 1])
+    price, available = trace.price[rows], trace.available[rows]
+    known = ~np.isnan(price)
+    lasts = np.minimum(trace.ends[rows], trace.end) - trace.at[rows]
+    covered, holes = _coverage(trace.of([number]))[0]
+    seen = ~np.isnan(available)
+    mean = float((price[known] * lasts[known]).sum() / lasts[known].sum()) if lasts[known].sum() > 0 else None
+    there = float((lasts[seen] * (available[seen] >= 1)).sum() / lasts[seen].sum()) if lasts[seen].sum() > 0 else None
+    return {
+        **trace.offers[number]._asdict(),
+        "covered_seconds": covered,
+        "begin": stamp(trace.at[rows][known][0]) if known.any() else None,
+        "lowest": float(price[known].min()) if known.any() else None,
+        "mean": mean,
+        "highest": float(price[known].max()) if known.any() else None,
+        "changes": int((np.diff(price[known]) != 0).sum()) if known.any() else 0,
+        "holes": holes,
+        "availability_watched": _watched(trace, number),
+        "available": there,
+    }
+
+
+def _offer_row(trace: MarketTrace, number: int) -> tuple[str, ...]:
+    facts, offer = _offer_facts(trace, number), trace.offers[number]
+    prices = ["unknown" if facts[name] is None else f"{facts[name]:.4g}" for name in ("lowest", "mean", "highest")]
+    there = (
+        "not watched"
+        if facts["available"] is None
+        else f"{facts['available']:.0%} of {facts['availability_watched']:.0%}"
+    )
+    name = f"{offer.instance}@{offer.place}"
+    return (
+        name,
+        offer.kind,
+        span(facts["covered_seconds"]),
+        *prices,
+        f"{facts['changes']:,}",
+        str(facts["holes"]),
+        there,
+    )
+
+
+def market_document(trace: MarketTrace, source: str) -> dict[str, Any]:
+    """The same as JSON."""
+    return {
+        "schema": SCHEMA,
+        "market": source,
+        "begin": stamp(trace.begin),
+        "end": stamp(trace.end),
+        "max_gap_seconds": trace.max_gap,
+        "sources": list(trace.sources),
+        "duplicates": trace.duplicates,
+        "contradictions": [
+            {"offer": each.offer.name, "at": stamp(each.at), "kept": each.kept, "dropped": each.dropped}
+            for each in trace.contradictions
+        ],
+        "offers": [_offer_facts(trace, number) for number in range(len(trace.offers))],
+    }
+
+
+# A backtest
+
+
+def backtest_page(found: Backtest, source: str) -> Page:
+    """A line for each policy, hindsight last."""
+    lines = summaries(found)
+    job = found.market.job
+    return Page(
+        title=f"{job.name} on {source}",
+        source=_starts(found),
+        subtitle=tuple(f"{counted(count, 'start')} left out: {why}" for why, count in sorted(found.left_out.items())),
+        verdict=(_verdict(found, lines),),
+        grids=(_policies(found, lines),),
+        warnings=tuple(_warnings(found, lines)),
+        chapters=(
+            Chapter("policies", "What each policy costs", label="Policies", charts=(_costs(lines),)),
+            Chapter("parts", "Where the dollars go", grids=(_parts(lines),)),
+            Chapter(
+                "how", "How it was replayed", facts=tuple(_inputs(found)), points=tuple(_how(found)), brief=False
+            ),
+        ),
+        footer=_footer(found),
+    )
+
+
+def _starts(found: Backtest) -> str:
+    first, last = found.starts[0], found.starts[-1]
+    late = "" if found.deadline is None else f", each to be done in {span(found.deadline)}"
+    cut = " (interrupted)" if found.interrupted else ""
+    return f"{counted(len(found.starts), 'start')}, {day(first)} to {day(last)}{late}{cut}"
+
+
+def _verdict(found: Backtest, lines: Sequence[PolicySummary]) -> str:
+    able = [line for line in lines if not line.late] or list(lines)
+    best = min(able, key=lambda line: line.mean)
+    base = next(line for line in lines if line.name == found.reference)
+    in_time = " of those that are never late" if any(line.late for line in lines) and not best.late else ""
+    if best.name == base.name:
+        sentence = f"Stay: {best.name} costs least{in_time} in the mean, {dollars(best.mean)}"
+    else:
+        less = _percent(abs(best.against))
+        word = "below" if best.against <= 0 else "above"
+        sentence = (
+            f"{best.name} costs least{in_time} in the mean: {dollars(best.mean)}, {less} {word} {base.name} "
+            f"({dollars(base.mean)})"
+        )
+    if best.regret is not None:
+        sentence += f", and {_percent(best.regret)} above the least that was possible"
+    return sentence + "."
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if abs(share) < 0.1 else f"{share:.0%}"
+
+
+def _policies(found: Backtest, lines: Sequence[PolicySummary]) -> Grid:
+    rows = [_line(found, line) for line in lines]
+    known = [each for each in found.foreseen if each.dollars is not None]
+    if known:
+        cost = np.array([each.dollars for each in known if each.dollars is not None])
+        gaps = [each.gap for each in known if each.gap is not None]
+        base = next(line for line in lines if line.name == found.reference)
+        against = f"{float(cost.mean()) / base.mean - 1:+.0%}" if len(known) == len(found.starts) else ""
+        few = "" if len(known) == len(found.starts) else f" of {len(known)} starts"
+        rows.append((
+            "hindsight", f"{dollars(float(cost.mean()))} {_range(cost)}{few}", against,
+            f"proven within {_percent(float(np.mean(gaps)))}", "", "", "", "", "", "",
+        ))  # fmt: skip
+    against = f"against {found.reference.partition(':')[0]}"
+    head = (
+        "dollars (5-95 %)",
+        against,
+        "above hindsight",
+        "late",
+        "moves",
+        "stalls",
+        "boot+lost",
+        "idle GPUs",
+        "egress",
+    )
+    return Grid("", head, tuple(rows), frozenset({0}), first="policy", ranks=(0, 0, 1, 2, 3, 4, 7, 6, 8, 5))
+
+
+def _line(found: Backtest, line: PolicySummary) -> tuple[str, ...]:
+    runs = np.array([run.dollars for run in found.played[line.name]])
+    parts = line.parts
+    stalls = sum(value for name, value in parts.items() if name in STALLS and name != "compute")
+    waste = sum(
+        parts.get(name, 0.0) for name in ("boot", "download", "checkpoints", "lost work", "rounding", "probes")
+    )
+    late = "-" if found.deadline is None else f"{line.late} of {len(runs)}"
+    regret = "unknown" if line.regret is None else _percent(line.regret)
+    known = any(_rate_knows_stalls(found))
+    return (
+        line.name,
+        f"{dollars(line.mean)} {_range(runs)}",
+        "" if line.name == found.reference else f"{line.against:+.0%}",
+        regret if found.foreseen else "",
+        late,
+        f"{line.moves:.1f}",
+        _share(stalls, line.mean) if known else "unknown",
+        _share(waste, line.mean),
+        _share(parts.get("idle GPUs", 0.0), line.mean),
+        _share(parts.get("egress", 0.0) + parts.get("storage", 0.0), line.mean),
+    )
+
+
+def _rate_knows_stalls(found: Backtest) -> Iterator[bool]:
+    for rate in found.market.job.rates.values():
+        yield bool(rate.stalls)
+
+
+def _range(values: Any) -> str:
+    low, high = np.percentile(values, 5), np.percentile(values, 95)
+    return f"({low:,.2f}-{high:,.2f})" if high < 100 else f"({low:,.0f}-{high:,.0f})"
+
+
+def _share(part: float, whole: float) -> str:
+    return "unknown" if whole <= 0 else f"{part / whole:.1%}"
+
+
+def _warnings(found: Backtest, lines: Sequence[PolicySummary]) -> Iterator[str]:
+    market = found.market
+    if market.excluded:
+        names = sorted(market.excluded)
+        yield f"Without a rate, and so left out: {listed(names, 8)} ({market.excluded[names[0]]})"
+    watched = float(np.mean([_watched(market.trace, number) for number in range(len(market.offers))]))
+    if watched < 0.999 and not market.watched_only:
+        never = "never" if watched == 0 else f"for {watched:.1%} of the time"
+        yield f"Whether machines could be had was watched {never}; at all other times they are taken to be there"
+    for line in lines:
+        if line.avoidable:
+            yield f"{line.name} was late in {counted(line.avoidable, 'run')} in which hindsight was in time"
+    if len(found.starts) < 10:
+        yield f"{counted(len(found.starts), 'start')}: one stretch of time, and how another one goes is unknown"
+
+
+def _costs(lines: Sequence[PolicySummary]) -> Chart:
+    rows, table = [], []
+    for line in lines:
+        begin, pieces = 0.0, []
+        for name in PARTS:
+            value = line.parts.get(name, 0.0)
+            if value > 0:
+                tip = f"{line.name}: {name} {dollars(value)}"
+                pieces.append(BarPiece(begin, begin + value, _SERIES.get(name, _OTHER), tip))
+                begin += value
+        rows.append(LaneRow(line.name, dollars(line.mean), tuple(pieces), line.low, line.high))
+        table.append((line.name, f"{line.mean:.2f}", f"{line.low:.2f} to {line.high:.2f}"))
+    title = "What each policy costs"
+    grid = Grid(title, ("dollars", "5-95 %"), tuple(table), frozenset({0}), first="policy")
+    how = "Means over all starts, with the 5th and the 95th percentile."
+    return lane_chart("policy-costs", title, rows, lanes_ruler(rows, "US dollars"), grid, how=how)
+
+
+def _parts(lines: Sequence[PolicySummary]) -> Grid:
+    names = [name for name in PARTS if any(line.parts.get(name) for line in lines)]
+    rows = [
+        (line.name, *(f"{line.parts.get(name, 0.0):.2f}" for name in names), f"{line.mean:.2f}") for line in lines
+    ]
+    return Grid("Mean dollars", (*names, "bill"), tuple(rows), frozenset({0}), first="policy")
+
+
+def _inputs(found: Backtest) -> Iterator[tuple[str, str]]:
+    job = found.market.job
+    yield "work", f"{job.samples:,.0f} samples"
+    for name, text, known in job.inputs():
+        yield name, f"{text} ({known})"
+    for name, rate in sorted(job.rates.items()):
+        used = "" if rate.used is None or rate.used == rate.gpus else f", {rate.used} of {rate.gpus} GPUs used"
+        yield name, f"{rate.samples_per_second:.4g} samples/s ({rate.known}: {rate.why}{used})"
+
+
+def _how(found: Backtest) -> Iterator[str]:
+    yield from (f"{each.name}: {each.text}." for each in found.policies if each.text)
+    yield "A lease is paid for the whole machine from grant to release, at the price in force each second."
+    lacking = not_counted(
+        found.market.fees, found.market.offers, found.market.job.storage_dollars_per_gb_month is not None
+    )
+    if lacking:
+        yield f"Not counted, as no source says it: {'; '.join(lacking)}."
+    known = [each for each in found.foreseen if each.bound is not None]
+    if known:
+        exact = sum(each.method == "MILP" for each in known)
+        yield f"Hindsight: {counted(exact, 'start')} solved as a MILP, {len(known) - exact} bounded by Lagrange."
+
+
+def _footer(found: Backtest) -> str:
+    if found.deadline is None and found.foreseen:
+        return "Without --deadline, hindsight may take as long as the slowest policy."
+    return ""
+
+
+def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
+    """The same as JSON: per policy and start dollars, finish_seconds, leases, moves, parts; and hindsight."""
+    market = found.market
+    return {
+        "schema": SCHEMA,
+        "market": source,
+        "job": market.job.model_dump(),
+        "deadline_seconds": found.deadline,
+        "interrupted": found.interrupted,
+        "left_out": dict(found.left_out),
+        "excluded": dict(market.excluded),
+        "policies": {
+            each.name: [
+                {
+                    "start": stamp(run.start),
+                    "dollars": run.dollars,
+                    "finish_seconds": run.seconds,
+                    "late": run.late,
+                    "moves": run.moves,
+                    "revocations": run.revocations,
+                    "parts": dict(run.parts),
+                    "leases": [
+                        {
+                            "offer": market.offers[lease.offer].name,
+                            "cloud": market.offers[lease.offer].cloud,
+                            "granted": stamp(lease.granted),
+                            "seconds": lease.ended - lease.granted,
+                            "seconds_paid": lease.seconds_paid,
+                            "dollars": lease.dollars,
+                            "end": lease.end,
+                        }
+                        for lease in run.leases
+                    ],
+                    "above_hindsight": None
+                    if known is None or not known.bound or run.late
+                    else run.dollars / known.bound - 1,
+                }
+                for run, known in course_of(found, each.name)
+            ]
+            for each in found.policies
+        },
+        "hindsight": [
+            {
+                "start": stamp(each.start),
+                "bound": each.bound,
+                "dollars": each.dollars,
+                "gap": each.gap,
+                "method": each.method,
+                "earliest_seconds": each.earliest,
+            }
+            for each in found.foreseen
+        ],
+    }

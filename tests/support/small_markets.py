@@ -1,0 +1,49 @@
+"""Small markets for tests: offers as pieces of price and availability in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from stash.market.decisions import JobMarket, job_market
+from stash.market.fees import FREE, Fees
+from stash.market.jobs import InstanceRate, MarketJob
+from stash.market.market_trace import MarketOffer, MarketTrace, trace_of
+
+START = 1_600_000_000
+"""Seconds since 1970: where small markets begin."""
+
+
+def offer(name: str, kind: str = "spot", cloud: str = "aws") -> MarketOffer:
+    """``p3@us-east-1a``."""
+    instance, _, zone = name.partition("@")
+    return MarketOffer(cloud, zone[:-1], zone, instance, kind)
+
+
+def trace(
+    pieces: Mapping[MarketOffer, Sequence[tuple[float, float | None, int | None]]], end: float, max_gap: float = 1e6
+) -> MarketTrace:
+    """Of each offer (seconds after ``START``, dollars an hour, how many are available), until ``end``."""
+    offers = list(pieces)
+    rows = [
+        (number, START + at, price, count)
+        for number, each in enumerate(offers)
+        for at, price, count in (*pieces[each], (end, None, None))
+    ]
+    columns = list(zip(*rows, strict=True))
+    values = [np.array([np.nan if each is None else each for each in column], dtype=float) for column in columns[2:]]
+    numbers = [np.array(column, dtype=np.int64) for column in columns[:2]]
+    return trace_of(offers, numbers[0], numbers[1], values[0], values[1], max_gap)
+
+
+def job(seconds: float, rates: Mapping[str, float] | None = None, **settings: float | str | None) -> MarketJob:
+    """So many seconds of work at one sample a second; starts at once and saves nothing unless told."""
+    given: dict[str, object] = {"boot": 0.0, "save": 0.0, "checkpoint_every": None, **settings}
+    known = {name: InstanceRate(samples_per_second=rate) for name, rate in (rates or {"p3": 1.0}).items()}
+    return MarketJob.model_validate({"samples": seconds, "rates": known, **given})
+
+
+def small(found: MarketTrace, work: MarketJob, fees: Fees = FREE) -> JobMarket:
+    """The job on the market."""
+    return job_market(work, found, fees)

@@ -1,0 +1,146 @@
+"""``stash market`` as it is typed: what it prints, in JSON too, and the sentences about what was typed wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stash.market.market_table import written
+from tests.support.commands import run
+from tests.support.small_markets import offer, trace
+
+HOUR = 3600.0
+JOB = """name: small
+samples: 36000
+rates:
+  p3: {samples_per_second: 1, gpus: 1, stalls: {interconnect: 0.25}}
+boot: 10m
+checkpoint_every: 30m
+save: 1m
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    a, b, fixed = offer("p3@us-east-1a"), offer("p3@us-east-1b"), offer("p3@us-east-1z", "on-demand")
+    pieces = {
+        a: [(0, 1.0, 1), (30 * HOUR, 2.0, 1)],
+        b: [(0, 2.0, 1), (30 * HOUR, 0.5, 1), (40 * HOUR, 0.5, 0)],
+        fixed: [(0, 3.0, 9)],
+    }
+    found = trace(pieces, 120 * HOUR)
+    (tmp_path / "a.market.csv.gz").write_bytes(written(found, tmp_path / "a.market.csv.gz"))
+    (tmp_path / "job.yaml").write_text(JOB)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STASH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "120")
+    return tmp_path
+
+
+def test_a_market_is_shown(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "market", "show", "a.market.csv.gz") == 0
+    shown = capsys.readouterr().out
+    assert "3 offers of aws from 2020-09-13 to 2020-09-18" in shown
+    assert run(monkeypatch, "market", "show", "a.market.csv.gz", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    (second,) = (each for each in document["offers"] if each["zone"] == "us-east-1b")
+    assert (second["lowest"], second["highest"], second["available"]) == (0.5, 2.0, pytest.approx(40 / 120))
+
+
+def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["market", "backtest", "a.market.csv.gz", "--job", "job.yaml", "--deadline", "24h"]
+    words += ["--policy", "stay,daily,break-even,safety-net"]
+    assert run(monkeypatch, *words) == 0
+    shown = capsys.readouterr().out
+    for line in ("stay:p3", "daily", "break-even", "safety-net", "hindsight"):
+        assert f"\n  {line}" in shown
+    assert "4 starts, 2020-09-14 to 2020-09-17" not in shown  # one subtitle is enough on a terminal
+    assert run(monkeypatch, *words, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document["policies"]) == {"stay:p3", "daily", "break-even", "safety-net"}
+    for runs in document["policies"].values():
+        for each in runs:
+            assert sum(each["parts"].values()) == pytest.approx(each["dollars"])
+            assert each["above_hindsight"] is None or each["above_hindsight"] >= -1e-9
+            assert each["parts"]["interconnect"] == pytest.approx(each["parts"]["compute"] / 3)
+    assert len(document["hindsight"]) == len(document["policies"]["daily"]) > 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("show", "nothere.market.csv"), "cannot read the market nothere.market.csv"),
+        (("import", "dispa", "."), ". is not the folder logs of training_on_a_dime"),
+        (("import", "aws"), "what is to be imported?"),
+        (("backtest", "a.market.csv.gz", "--job", "job.yaml", "--policy", "brake-even"), "did you mean break-even"),
+        (("backtest", "a.market.csv.gz", "--job", "job.yaml", "--deadline", "3h"), "the job would take 10.2 h"),
+        (
+            ("backtest", "a.market.csv.gz", "--job", "job.yaml", "--epochs", "3"),
+            "states its own samples; leave out --epochs",
+        ),
+        (("backtest", "a.market.csv.gz", "--job", "job.yaml", "--cloud", "mars"), "leave no offer"),
+        (("backtest", "a.market.csv.gz", "--job", "job.yaml", "--assume", "dispa"), "state of_one_gpu"),
+        (("assign", "job.yaml"), "--quota is missing"),
+    ],
+)
+def test_what_is_typed_wrong_is_said_in_a_sentence(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    says: str,
+) -> None:
+    assert run(monkeypatch, "market", *words) == 2
+    printed = capsys.readouterr().err
+    assert says in printed
+    assert "Traceback" not in printed
+
+
+def test_a_price_of_more_than_ten_times_on_demand_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = trace({offer("p3.2xlarge@us-east-1a"): [(0, 0.9, 1), (100, 918.0, 1)]}, 120 * HOUR)
+    (folder / "b.market.csv").write_bytes(written(found, folder / "b.market.csv"))
+    assert run(monkeypatch, "market", "show", "b.market.csv") == 2
+    says = "p3.2xlarge@us-east-1a costs $918/h at 2020-09-13T12:28:20Z, more than ten times its on-demand price"
+    assert says in capsys.readouterr().err
+
+
+def test_a_job_s_mistake_is_named_with_its_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "bad.yaml").write_text(JOB.replace("boot: 10m", "boot: soon"))
+    assert run(monkeypatch, "market", "backtest", "a.market.csv.gz", "--job", "bad.yaml") == 2
+    assert "bad.yaml:5: boot:" in capsys.readouterr().err
+
+
+def test_many_jobs_are_assigned_at_a_market_s_last_prices(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = "job,instance,samples_per_second,samples,machines,deadline,budget\n"
+    (folder / "jobs.csv").write_text(head + "one,p3,1,36000,1,2d,\ntwo,p3,2,36000,1,,$9\n")
+    words = ("market", "assign", "jobs.csv", "--quota", "p3=2", "--market", "a.market.csv.gz", "--json")
+    assert run(monkeypatch, *words) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["dollars"] == pytest.approx(10 * 0.5 + 5 * 0.5)
+    assert {name: each["instance"] for name, each in document["jobs"].items()} == {"one": "p3", "two": "p3"}
+
+
+def test_a_record_grows_and_advice_is_given_on_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "market", "record", "mine.market.csv.gz", "--cloud", "aws") == 0
+    assert run(monkeypatch, "market", "record", "mine.market.csv.gz", "--cloud", "aws") == 0
+    assert "offers added to mine.market.csv.gz" in capsys.readouterr().out
+    (folder / "gpu.yaml").write_text("samples: 100M\nrates:\n  p3.2xlarge: 360\n  p2.xlarge: 52\nboot: 3m\n")
+    words = ("market", "advise", "--job", "gpu.yaml", "--on", "p2.xlarge@us-east-1a", "--policy", "daily", "--json")
+    assert run(monkeypatch, *words) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["answer"], document["to"].partition("@")[0]) == ("move", "p3.2xlarge")
+    assert document["saves_dollars"] > 0
+    assert "instance_type: p3.2xlarge" in document["task"]
+    assert document["command"][:3] == ["sky", "jobs", "launch"]

@@ -1,0 +1,218 @@
+"""What policies may ask and answer, and what a backtest makes of those that go wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stash.core.errors import UserError
+from stash.market.advising import advise, held_offer
+from stash.market.backtest import impossible, replay, summaries
+from stash.market.deadline_rules import deadline_policy
+from stash.market.decisions import JobState, LookAheadError, MoveTo, OfferBoard, Policy, Stay, Wait
+from stash.market.fees import FREE
+from stash.market.job_collections import QueuedJob, RentedType, assign
+from stash.market.market_rules import break_even, daily, policy
+from stash.market.replaying import play
+from tests.support.small_markets import START, job, offer, small, trace
+
+HOUR = 3600.0
+A, B = offer("p3@us-east-1a"), offer("p3@us-east-1b")
+FIXED = offer("p3@us-east-1z", "on-demand")
+FLAT = trace({A: [(0, 36.0, 1)], B: [(0, 18.0, 1), (1000, 72.0, 1)]}, 100 * HOUR)
+
+
+def saying(*answers: Any) -> Policy:
+    """A policy that answers so, one after the other, and then stays."""
+
+    def decide(now: float, state: JobState, board: OfferBoard, memory: int) -> Any:
+        return (answers[memory] if memory < len(answers) else Stay()), memory + 1
+
+    return Policy("mine", decide, 0)
+
+
+def test_the_board_ends_now() -> None:
+    board = OfferBoard(small(FLAT, job(100)), START + 500)
+    assert board.prices.tolist() == [36.0, 18.0]
+    assert board.price(1, START + 400) == 18.0
+    with pytest.raises(LookAheadError, match="was asked for at 2020-09-13T12:35:00Z: it was not known yet"):
+        board.price(1, START + 1001)
+
+
+def test_ties_go_by_cloud_then_zone() -> None:
+    even = trace({B: [(0, 36.0, 1)], A: [(0, 36.0, 1)], offer("p3@us-east-1a", cloud="zed"): [(0, 36.0, 1)]}, 1e5)
+    market = small(even, job(100))
+    assert market.offers[OfferBoard(market, START + 1).best()] == A
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        (("move",), "policy mine answered str at"),
+        ((MoveTo(7),), "policy mine named offer 7 at .*; the board has 0 to 1"),
+        ([each for _ in range(300) for each in (MoveTo(0, 0.0), Wait(0.0))], "policy mine moves in circles"),
+    ],
+)
+def test_a_policy_that_goes_wrong_is_named(answers: Any, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        play(small(FLAT, job(1e5, boot=100.0)), saying(*answers), START)
+
+
+def test_a_policy_that_raises_or_rents_what_is_gone_is_named() -> None:
+    def broken(now: float, state: JobState, board: OfferBoard, memory: None) -> Any:
+        return 1 / 0
+
+    with pytest.raises(
+        UserError, match=r"policy bad failed at 2020-09-13T12:26:40Z: ZeroDivisionError: division by zero"
+    ):
+        play(small(FLAT, job(100)), Policy("bad", broken), START)
+    gone = trace({A: [(0, 36.0, 0)], B: [(0, 18.0, 1)]}, 1e5)
+    with pytest.raises(UserError, match=r"policy mine moves to p3@us-east-1a .* could not be rented then"):
+        play(small(gone, job(100)), saying(MoveTo(0)), START)
+
+
+def test_a_user_s_own_policy_is_replayed_beside_others() -> None:
+    found = replay(FLAT, job(5000), [policy("stay:p3", small(FLAT, job(1))), saying(MoveTo(1))], [START], fees=FREE)
+    stay, mine = summaries(found)
+    assert stay.mean == mine.mean == pytest.approx((1000 * 18 + 4000 * 72) / 3600)
+    assert found.foreseen[0].bound == pytest.approx((1000 * 18 + 4000 * 36) / 3600, rel=1e-3)
+    assert stay.regret == pytest.approx(306 / 162 - 1, rel=1e-2)
+
+
+def test_starts_that_are_not_covered_are_left_out_with_a_reason() -> None:
+    late = offer("NC6@us_easta", cloud="azure")
+    market = trace({A: [(0, 36.0, 1)], late: [(50 * HOUR, 1.0, 1)]}, 200 * HOUR)
+    found = replay(market, job(HOUR, {"p3": 1.0, "NC6": 1.0}), ["stay:p3"], "24h", 60 * HOUR, fees=FREE)
+    assert found.left_out == {"azure's prices begin later": 2, "the deadline is after the last price": 2}
+    assert len(found.starts) == 4
+
+
+def test_a_job_longer_than_the_record_and_a_deadline_nobody_meets_are_said() -> None:
+    with pytest.raises(UserError, match=r"nothing can be replayed between .* the job takes 500 h|20.8 days"):
+        replay(FLAT, job(500 * HOUR), ["stay:p3"], "24h", fees=FREE)
+    found = replay(FLAT, job(10 * HOUR, boot=600.0), ["stay:p3"], [START + 2000], 9 * HOUR, fees=FREE)
+    assert impossible(found) == (
+        "--deadline: no course is done in 9 h: knowing all prices, the job would take 10.2 h from 2020-09-13 on; "
+        "allow at least that"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("brake-even", "there is no such policy; did you mean break-even"),
+        ("stay:p9", "no offer on which the job's speed is known"),
+        ("daily:every=soon", "--policy daily:every=soon"),
+        ("uniform-progress:tick=x", "a tick is a time, like tick=10m"),
+    ],
+)
+def test_a_name_that_is_no_policy_is_refused(name: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        policy(name, small(FLAT, job(100)))
+
+
+def spot_market(*there: int) -> Any:
+    """An hour each with or without spot machines at a third of the on-demand price."""
+    pieces = [(hour * HOUR, 30.0, count) for hour, count in enumerate(there)]
+    return trace({A: pieces, FIXED: [(0, 90.0, 9)]}, 100 * HOUR)
+
+
+def test_the_safety_net_waits_for_spot_until_the_last_moment() -> None:
+    market = small(spot_market(*([0] * 20)), job(4 * HOUR, boot=600.0))
+    found = play(market, deadline_policy("safety-net"), START, 10 * HOUR)
+    # R - tick < C + 2 d, d = 10 min, holds after 5 h 30 min: at the next tick.
+    assert found.leases[0].granted - START == pytest.approx(5 * HOUR + 40 * 60)
+    assert not found.late
+
+
+def test_uniform_progress_goes_on_demand_once_it_is_behind() -> None:
+    market = small(spot_market(*([0] * 20)), job(4 * HOUR, boot=600.0))
+    found = play(market, deadline_policy("uniform-progress"), START, 10 * HOUR)
+    assert found.leases[0].granted - START == pytest.approx(600)  # nothing is done, and a tick has passed
+    assert not found.late
+
+
+def test_spot_wait_never_rents_on_demand_and_is_late() -> None:
+    market = small(spot_market(1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1), job(4 * HOUR, boot=600.0, checkpoint_every=600.0))
+    found = play(market, deadline_policy("spot-wait"), START, 6 * HOUR)
+    assert found.late
+    assert {market.offers[lease.offer] for lease in found.leases} == {A}
+
+
+def test_multi_region_pays_for_probes_and_is_in_time() -> None:
+    found = play(small(spot_market(0, 0, 1, 1, 0, 1, 1, 1, 0, 0), job(4 * HOUR, boot=600.0, checkpoint_every=600.0)),
+                 deadline_policy("multi-region"), START, 10 * HOUR)  # fmt: skip
+    assert not found.late
+    assert found.revocations >= 1
+
+
+def test_deadline_policies_need_a_deadline_and_an_on_demand_offer() -> None:
+    with pytest.raises(UserError, match="policy safety-net works towards a deadline; give one, like --deadline 8d"):
+        replay(FLAT, job(100), ["safety-net"], [START], fees=FREE)
+    with pytest.raises(UserError, match="it needs an on-demand offer, which this market has none of now"):
+        replay(FLAT, job(100), ["safety-net"], [START], HOUR, fees=FREE)
+
+
+def test_advice_says_what_moving_saves_and_at_which_price_it_would_not() -> None:
+    market = small(FLAT, job(10_000, boot=100.0, save=10.0))
+    now = START + 500.0
+    found = advise(market, daily(0.0), 0, now)
+    assert (found.word, found.to) == ("move", "p3@us-east-1b")
+    # 10,000 samples at half a cent less; M = 10 s at 1 cent and 100 s at half a cent.
+    assert (found.saves, found.costs) == (pytest.approx(50 - 0.6), pytest.approx(0.6))
+    assert found.changes[-2:] == (
+        "p3@us-east-1a falls to $18/h (now $36/h)", "p3@us-east-1b rises to $36/h (now $18/h)"
+    )  # fmt: skip
+    assert advise(market, daily(0.0), 1, now).word == "stay"
+
+
+def test_break_even_remembers_what_staying_has_cost_in_the_record() -> None:
+    market = small(FLAT, job(10_000, boot=100.0, save=10.0))
+    # Half a cent a second is lost on a from the start: M of 60 cents is reached after 120 s.
+    assert advise(market, break_even(), 0, START + 100.0, since=START).word == "stay"
+    assert advise(market, break_even(), 0, START + 130.0, since=START).word == "move"
+
+
+def test_an_offer_is_found_by_its_zone_or_its_region() -> None:
+    region = trace({offer("p3@us-east-1a")._replace(zone=""): [(0, 1.0, 1)]}, 1e5)
+    number, note = held_offer(region, "p3@us-east-1c")
+    assert (number, note) == (0, "us-east-1c has no price of its own: that of us-east-1 is taken")
+    with pytest.raises(UserError, match="--on p3@mars: no such offer"):
+        held_offer(region, "p3@mars")
+
+
+JOBS = (
+    QueuedJob("a", 100 * 3600.0, {"fast": 10.0, "slow": 2.0}, deadline=20 * HOUR),
+    QueuedJob("b", 100 * 3600.0, {"fast": 10.0, "slow": 5.0}, deadline=30 * HOUR),
+)
+TYPES = (RentedType("fast", 8.0, 1), RentedType("slow", 3.0, 1))
+
+
+def test_many_jobs_cost_least_where_slow_machines_are_cheap_enough() -> None:
+    # a: 10 h on fast (80 dollars), never in time on slow. b: 20 h on slow cost 60 dollars, 10 h on fast 80.
+    found = assign(JOBS, TYPES, "cost")
+    assert found.chosen == (0, 1)
+    assert found.dollars == found.bound == pytest.approx(140.0)
+    assert found.gap == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_makespan_of_shares_is_shorter_than_that_of_whole_machines() -> None:
+    found = assign(JOBS, TYPES, "makespan")
+    assert found.seconds == pytest.approx(20 * HOUR)
+    # Shared: a is on fast for s of the time and on slow for the rest, b the other way round: 10 s + 2 (1 - s) =
+    # 10 (1 - s) + 5 s, so s = 8/13, and both do 90/13 a second.
+    assert found.bound == pytest.approx(100 * 13 / 90 * HOUR)
+    np.testing.assert_allclose(found.shares, [[8 / 13, 5 / 13], [5 / 13, 8 / 13]])
+
+
+def test_a_deadline_or_a_quota_that_cannot_hold_is_said() -> None:
+    tight = (QueuedJob("a", 100 * 3600.0, {"fast": 10.0}, deadline=5 * HOUR),)
+    with pytest.raises(
+        UserError, match=r"no assignment keeps all deadlines, budgets and quotas \(a takes 10 h at least\)"
+    ):
+        assign(tight, TYPES)
+    poor = (QueuedJob("a", 100 * 3600.0, {"fast": 10.0}, deadline=20 * HOUR, budget=10.0),)
+    with pytest.raises(UserError, match="no assignment keeps all deadlines"):
+        assign(poor, TYPES)
