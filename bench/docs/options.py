@@ -18,6 +18,8 @@ from stash.cli.main import app
 
 _MARKUP = re.compile(r"\[/?(?:bold|italic|dim|b|i)\]")
 MEANINGS: Mapping[str, str] = {
+    "--apply": "Do what is printed.",
+    "--assume": "Whose published study or simulator to reckon like, by name.",
     "--batch": "Samples of one device in one pass.",
     "--budget": "Measuring takes so long at most; money is --max-dollars.",
     "--checkpoint-every": "What passes between two checkpoints.",

@@ -8,7 +8,7 @@ from typing import Any
 from stash.core.formatting import dollars, span
 from stash.core.units import counted
 from stash.market.advising import MarketAdvice
-from stash.market.job_collections import Assignment, QueuedJob, RentedType
+from stash.market.job_collections import Assignment, RentedType, WaitingJob
 from stash.market.market_trace import stamp
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -19,7 +19,7 @@ SCHEMA = 1
 # Many jobs
 
 
-def assignment_page(found: Assignment, jobs: Sequence[QueuedJob], types: Sequence[RentedType]) -> Page:
+def assignment_page(found: Assignment, jobs: Sequence[WaitingJob], types: Sequence[RentedType]) -> Page:
     """A line for each job: where it trains, its share of the linear program, its time and cost."""
     rows = []
     for number, (job, offer) in enumerate(zip(jobs, found.chosen, strict=True)):
@@ -51,7 +51,7 @@ def _valued(found: Assignment, value: float) -> str:
     return dollars(value) if found.goal == "cost" else span(value)
 
 
-def assignment_document(found: Assignment, jobs: Sequence[QueuedJob], types: Sequence[RentedType]) -> dict[str, Any]:
+def assignment_document(found: Assignment, jobs: Sequence[WaitingJob], types: Sequence[RentedType]) -> dict[str, Any]:
     """The same as JSON."""
     return {
         "schema": SCHEMA,

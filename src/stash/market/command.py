@@ -44,7 +44,7 @@ def _priced(text: str) -> tuple[str, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportOptions(Options):
+class MarketImportOptions(Options):
     """One call of ``stash market import``."""
 
     kind: ImportKind = argument("KIND", "dispa, aws, skypilot or catalog.", parsers.one_of(_KINDS))
@@ -71,7 +71,7 @@ class ImportOptions(Options):
             raise UserError("dispa's logs are one folder: stash market import dispa training_on_a_dime/logs")
 
 
-def import_market(options: ImportOptions) -> None:
+def import_market(options: MarketImportOptions) -> None:
     """Turn prices and availability that somebody wrote down into a market file.
 
     dispa: the folder logs of stanford-futuredata/training_on_a_dime. aws: what `aws ec2 describe-spot-price-history`
@@ -277,7 +277,7 @@ def _study(trace: MarketTrace, options: BacktestOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdviseOptions(ReplayOptions):
+class MoveOptions(ReplayOptions):
     """One call of ``stash market advise``."""
 
     markets: tuple[Path, ...] = argument(
@@ -291,7 +291,7 @@ class AdviseOptions(ReplayOptions):
     json: bool = json_flag()
 
 
-def advise(options: AdviseOptions) -> None:
+def advise(options: MoveOptions) -> None:
     """Say whether to stay or to move now: why, what it saves, what would change that; with the task and command to do
     it.
 
@@ -330,7 +330,7 @@ def advise(options: AdviseOptions) -> None:
         _apply(found, options.json)
 
 
-def _with_task(found: MarketAdvice, market: JobMarket, base: Base | None, options: AdviseOptions) -> MarketAdvice:
+def _with_task(found: MarketAdvice, market: JobMarket, base: Base | None, options: MoveOptions) -> MarketAdvice:
     """The same with what starts the move; raises UserError where it cannot be written."""
     from dataclasses import replace
 

@@ -59,7 +59,7 @@ class _JobRow(Record):
 
 
 @dataclass(frozen=True)
-class QueuedJob:
+class WaitingJob:
     """One of the jobs; seconds and dollars."""
 
     name: str
@@ -103,25 +103,25 @@ class Assignment:
         return abs(self.value / self.bound - 1) if self.bound else 0.0
 
 
-def read_jobs(path: Path) -> list[QueuedJob]:
+def read_jobs(path: Path) -> list[WaitingJob]:
     """jobs.csv, a line for each job and instance; raises UserError with the line."""
-    found: dict[str, QueuedJob] = {}
+    found: dict[str, WaitingJob] = {}
     for line, row in load_rows(path, _JobRow, "the jobs", "docs/market.md shows such a file"):
         facts = (row.samples, row.machines, row.deadline, row.budget)
         known = found.get(row.job)
         if known is None:
-            found[row.job] = QueuedJob(row.job, row.samples, {row.instance: row.samples_per_second}, *facts[1:])
+            found[row.job] = WaitingJob(row.job, row.samples, {row.instance: row.samples_per_second}, *facts[1:])
         elif (known.samples, known.machines, known.deadline, known.budget) != facts:
             raise UserError(f"{path}:{line}: {row.job} has other samples, machines, deadline or budget than before")
         elif row.instance in known.rates:
             raise UserError(f"{path}:{line}: {row.job} has two rates on {row.instance}; keep one")
         else:
             rates = {**known.rates, row.instance: row.samples_per_second}
-            found[row.job] = QueuedJob(row.job, row.samples, rates, *facts[1:])
+            found[row.job] = WaitingJob(row.job, row.samples, rates, *facts[1:])
     return list(found.values())
 
 
-def assign(jobs: Sequence[QueuedJob], types: Sequence[RentedType], goal: CollectionGoal = "cost") -> Assignment:
+def assign(jobs: Sequence[WaitingJob], types: Sequence[RentedType], goal: CollectionGoal = "cost") -> Assignment:
     """The best shares, and the best whole machines; raises UserError where limits cannot all hold."""
     if not jobs or not types:
         raise UserError("there is nothing to assign: give jobs, and types with a price and a quota")
@@ -146,7 +146,7 @@ def assign(jobs: Sequence[QueuedJob], types: Sequence[RentedType], goal: Collect
 class _Problem:
     """Jobs times types, flat: variable j·types + o."""
 
-    def __init__(self, jobs: Sequence[QueuedJob], types: Sequence[RentedType], rates: Array) -> None:
+    def __init__(self, jobs: Sequence[WaitingJob], types: Sequence[RentedType], rates: Array) -> None:
         self.jobs, self.types, self.rates = jobs, types, rates
         self.samples = np.array([job.samples for job in jobs])
         self.machines = np.array([job.machines for job in jobs])

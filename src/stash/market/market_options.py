@@ -105,7 +105,7 @@ class BacktestOptions(ReplayOptions):
     )
     no_hindsight: bool = flag("Leave out the least that was possible, which takes longest.", panel=_SHOWN)
     assume: Literal["dispa"] | None = option(
-        "dispa", "Reckon as the study of 2020 did, then take back its assumptions one by one.",
+        "NAME", "dispa: reckon as the study of 2020 did, then take back its assumptions one by one.",
         parsers.one_of(("dispa",)), panel=_SHOWN,
     )  # fmt: skip
     json: bool = json_flag(panel=_SHOWN)

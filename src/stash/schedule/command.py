@@ -121,7 +121,7 @@ def _profile_files(words: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportOptions(Options):
+class TraceImportOptions(Options):
     """One call of ``stash schedule import``."""
 
     trace: Path = argument("TRACE", "A trace that somebody published, or what `sacct -P` prints.", Path)
@@ -134,7 +134,7 @@ class ImportOptions(Options):
     output: Path | None = option("FILE", "Where the jobs go; else they are printed.", Path, "--output", "-o")
 
 
-def import_trace(options: ImportOptions) -> None:
+def import_trace(options: TraceImportOptions) -> None:
     """Make a table of jobs of a trace: Gavel's, Alibaba's, Philly's, Helios's, or your own Slurm's.
 
     stash schedule import jobs.trace --format gavel --throughputs matrix.csv -o jobs.csv
@@ -257,7 +257,7 @@ def simulate(options: ScheduleSimulateOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdviseOptions(_QueueOptions):
+class QueueAdviceOptions(_QueueOptions):
     """One call of ``stash schedule advise``."""
 
     policy: tuple[str, ...] = option("NAME,…", "One of those in docs/schedule.md.", _policies, default="max-min")
@@ -273,7 +273,7 @@ class AdviseOptions(_QueueOptions):
             raise UserError("--apply is for --engine slurm; manifests are applied with kubectl")
 
 
-def advise(options: AdviseOptions) -> None:
+def advise(options: QueueAdviceOptions) -> None:
     """Say what should run where now, what changes, and why; as requests to Slurm, or manifests for Kueue.
 
     stash schedule advise jobs.csv --cluster cluster.yaml --policy max-min --engine slurm

@@ -13,7 +13,7 @@ from stash.market.backtest import impossible, replay, summaries
 from stash.market.deadline_rules import deadline_policy
 from stash.market.decisions import JobState, LookAheadError, MoveTo, OfferBoard, Policy, Stay, Wait
 from stash.market.fees import FREE
-from stash.market.job_collections import QueuedJob, RentedType, assign
+from stash.market.job_collections import RentedType, WaitingJob, assign
 from stash.market.market_rules import break_even, daily, policy
 from stash.market.replaying import play
 from tests.support.small_markets import START, job, offer, small, trace
@@ -184,8 +184,8 @@ def test_an_offer_is_found_by_its_zone_or_its_region() -> None:
 
 
 JOBS = (
-    QueuedJob("a", 100 * 3600.0, {"fast": 10.0, "slow": 2.0}, deadline=20 * HOUR),
-    QueuedJob("b", 100 * 3600.0, {"fast": 10.0, "slow": 5.0}, deadline=30 * HOUR),
+    WaitingJob("a", 100 * 3600.0, {"fast": 10.0, "slow": 2.0}, deadline=20 * HOUR),
+    WaitingJob("b", 100 * 3600.0, {"fast": 10.0, "slow": 5.0}, deadline=30 * HOUR),
 )
 TYPES = (RentedType("fast", 8.0, 1), RentedType("slow", 3.0, 1))
 
@@ -208,11 +208,11 @@ def test_the_makespan_of_shares_is_shorter_than_that_of_whole_machines() -> None
 
 
 def test_a_deadline_or_a_quota_that_cannot_hold_is_said() -> None:
-    tight = (QueuedJob("a", 100 * 3600.0, {"fast": 10.0}, deadline=5 * HOUR),)
+    tight = (WaitingJob("a", 100 * 3600.0, {"fast": 10.0}, deadline=5 * HOUR),)
     with pytest.raises(
         UserError, match=r"no assignment keeps all deadlines, budgets and quotas \(a takes 10 h at least\)"
     ):
         assign(tight, TYPES)
-    poor = (QueuedJob("a", 100 * 3600.0, {"fast": 10.0}, deadline=20 * HOUR, budget=10.0),)
+    poor = (WaitingJob("a", 100 * 3600.0, {"fast": 10.0}, deadline=20 * HOUR, budget=10.0),)
     with pytest.raises(UserError, match="no assignment keeps all deadlines"):
         assign(poor, TYPES)
