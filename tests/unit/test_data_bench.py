@@ -14,13 +14,17 @@ def test_of_each_curve_two_points_are_given_and_all_others_predicted() -> None:
     assert not any(name.endswith((" with 3 cores", " with 24 cores")) for name in found)
 
 
-@pytest.mark.slow
 def test_no_pair_is_predicted_with_the_help_of_its_own_model() -> None:
     from bench.predict import gpus
 
-    for first, second, own, rest in gpus._cases():
-        assert own.model not in {pair.model for pair in rest}
-        assert own not in gpus._same_model(first, second, own)
+    for case in gpus.cases():
+        kept = {name: [row for row in gpus.speeds() if not out(case, row)] for name, out in gpus.LEFT_OUT.items()}
+        assert case.second.key not in {row.key for row in kept["the model"]}
+        assert case.second.gpu not in {row.gpu for row in kept["the GPU"]}
+        assert (case.second.key, case.second.gpu) not in {(row.key, row.gpu) for row in kept["the model on that GPU"]}
+        both = {row.key for row in kept["the model and the GPU"]}, {row.gpu for row in kept["the model and the GPU"]}
+        assert case.second.key not in both[0]
+        assert case.second.gpu not in both[1]
 
 
 @pytest.mark.slow
