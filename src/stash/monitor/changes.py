@@ -24,7 +24,7 @@ SLICE_SECONDS, SLICE_STEPS = 2.5, 3
 TESTED = ("compute", "contention", "transfer", "exchange", "input")
 _IN_A_ROW = 3
 _LEAST_SHARE = 0.05
-_DEVIATIONS = 6.0
+_DEVIATIONS = 4.0
 _SKIPPED, _REFERENCE = 1, 6
 """Slices of warming up, and of the steady start at least."""
 _MAX_START = 80
@@ -153,18 +153,23 @@ class ChangeTest:
             return change
         if name in self._open and max(rises) < least / 2:
             began = self._open.pop(name)
-            first = self._recent[0][0].first_step
-            return Change(name, first, 0.0, 0.0, 1.0, began.rank, began.stage, ended=True)
+            return Change(name, self._recent[0][0].first_step, 0.0, 0.0, 1.0, began.rank, began.stage, ended=True)
         return None
 
     def _change(
         self, name: str, rises: list[float], steps: list[float], rank: int | None, stage: str | None
     ) -> Change:
+        first, full = self._recent[0][0], float(np.mean(rises[1:]))
+        share = (
+            min(1.0, max(0.0, rises[0] / full)) if full > 0 else 1.0
+        )  # of the first slice, which may have begun before
+        since = first.last_step + 1 - round(share * (first.last_step + 1 - first.first_step))
+        rises, steps = rises[1:], steps[1:]
         reference = self._levels["step"].reference or 0.0
         spread = max(float(np.std(rises, ddof=1)), self._levels[name].scatter)
         plus_minus = 1.96 * spread * (1 / len(rises) + 1 / max(1, len(self._start))) ** 0.5
         ratio = (reference + float(np.mean(steps))) / reference if reference else 1.0
-        return Change(name, self._recent[0][0].first_step, float(np.mean(rises)), plus_minus, ratio, rank, stage)
+        return Change(name, since, full, plus_minus, ratio, rank, stage)
 
     def _cause(self, name: str) -> tuple[int | None, str | None]:
         """The rank and its stage that grew most since the steady start, of those that make up this stall."""

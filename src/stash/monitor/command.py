@@ -225,7 +225,7 @@ def follow(path: Path) -> None:
     shown: tuple[int, int, int] | None = None
     with suppress(KeyboardInterrupt):
         while True:
-            record = load(path)
+            record = load(path, whole=False)
             state = (len(record.windows), len(record.alerts), len(record.events))
             if state != shown:
                 shown = state

@@ -111,7 +111,9 @@ class Alert(Record):
     kind: Literal["alert"] = "alert"
     number: Count
     when: Number
-    """Unix time."""
+    """Unix time of this line."""
+    began: Number | None = None
+    """… and of the one that told it first."""
     what: Literal["slower", "nothing moves", "money"]
     step: Count
     """Since which it holds."""
@@ -190,8 +192,23 @@ def parsed(text: str, where: str) -> Line:
         raise ArtefactError(f"{where} is not a line of a watched run (*{SUFFIX} of `stash watch`)") from None
 
 
-def load(path: Path) -> RunRecord:
-    """The record at ``path``, with what was moved aside; raises ArtefactError. A last line cut short is left out."""
+def load(path: Path, whole: bool = True) -> RunRecord:
+    """The record at ``path``, with what was moved aside if ``whole``; raises ArtefactError.
+
+    A last line cut short is left out.
+    """
+    record = _load(path)
+    if whole and record.header.part > 1:
+        for part in reversed(newest_parts(path)):
+            before = _load(part)
+            if before.header.id == record.header.id:
+                record.windows, record.events = before.windows + record.windows, before.events + record.events
+                newer = {alert.number for alert in record.alerts}
+                record.alerts = [each for each in before.alerts if each.number not in newer] + record.alerts
+    return record
+
+
+def _load(path: Path) -> RunRecord:
     try:
         content = read_up_to(path, _MAX_BYTES)
     except FileNotFoundError:
@@ -200,8 +217,8 @@ def load(path: Path) -> RunRecord:
         ) from None
     except OSError as error:
         raise ArtefactError(f"cannot read {path}: {error.strerror or error}") from None
-    whole = content[: content.rfind(b"\n") + 1].decode(errors="replace")
-    lines = [parsed(text, f"{path}, line {number}") for number, text in enumerate(whole.splitlines(), 1)]
+    finished = content[: content.rfind(b"\n") + 1].decode(errors="replace")
+    lines = [parsed(text, f"{path}, line {number}") for number, text in enumerate(finished.splitlines(), 1)]
     if not lines or not isinstance(lines[0], Header):
         raise ArtefactError(f"{path} is not the record of a watched run: it does not begin with its header")
     if lines[0].watch_schema > SCHEMA:
@@ -250,18 +267,18 @@ class RecordWriter:
         """Add a line."""
         if isinstance(line, Header):
             self._header = line
-        elif isinstance(line, Window):
-            self._count(line)
-        elif isinstance(line, Alert):
-            self._open[line.number] = line
-            if line.ended:
-                del self._open[line.number]
         text = (
             json.dumps(line.model_dump(mode="json", exclude_defaults=False), separators=(",", ":")) + "\n"
         ).encode()
         if self._size + len(text) > self._rotated and self._size:
             self._rotate()
         self._append(text)
+        if isinstance(line, Window):
+            self._count(line)
+        elif isinstance(line, Alert):
+            self._open[line.number] = line
+            if line.ended:
+                del self._open[line.number]
 
     def _append(self, text: bytes) -> None:
         try:

@@ -172,7 +172,7 @@ class Watcher:
                     text = (
                         f"{_whose(change.stall, change.rank, change.stage)} is as before since step {change.step:,}"
                     )
-                    self._alert(began.model_copy(update={"ended": True, "when": self._clock(), "text": text}))
+                    self._end(began, text)
             else:
                 self._begin_alert(change)
 
@@ -189,13 +189,17 @@ class Watcher:
             rank=change.rank, stage=change.stage, ratio=_digits(change.ratio), seconds=_digits(change.seconds),
             plus_minus=_digits(change.plus_minus), text=text,
         )  # fmt: skip
-        self._open[change.stall] = alert
+        self._open[change.stall] = alert.model_copy(update={"began": alert.when})
         self._alert(alert)
 
     def _alert(self, alert: Alert) -> None:
+        alert = alert if alert.began is not None else alert.model_copy(update={"began": alert.when})
         self._write(alert)
         if self._options.on_alert is not None:
             self._commands.run(self._options.on_alert, alert.model_dump(mode="json"))
+
+    def _end(self, alert: Alert, text: str) -> None:
+        self._alert(alert.model_copy(update={"ended": True, "when": self._clock(), "text": text}))
 
     def _window(self, part: Slice) -> None:
         activity = counters.since(self._activity)
@@ -218,14 +222,14 @@ class Watcher:
         self._stuck = Alert(
             number=self._numbers, when=self._clock(), what="nothing moves", step=self.collector.taken,
             rank=late[0] if len(late) == 1 else None, seconds=_digits(still),
-            text=f"no step for {still:.0f} s: {described(stages)}",
+            text=f"no step for {still:.0f} s: {described(stages)}", began=self._clock(),
         )  # fmt: skip
         self._alert(self._stuck)
 
     def _moves(self) -> None:
         if self._stuck is not None:
             text = f"steps go on since step {self.collector.taken:,}"
-            self._alert(self._stuck.model_copy(update={"ended": True, "when": self._clock(), "text": text}))
+            self._end(self._stuck, text)
             self._stuck = None
 
     def _count_money(self) -> None:

@@ -212,7 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--steps", type=_positive, metavar="N", help="optimizer steps to take (default: until interrupted)")
     add("--bucket-mb", type=_size, metavar="MIB", help="size of all of DDP's buckets (default: 1, then 25)")
     add("--fault", type=_fault, action="append", default=[], metavar="RANK:WHAT:FROM:TO:SECONDS",
-        help=f"slow one rank's (-1: every rank's) {', '.join(FAULTS)} from one step until before another")  # fmt: skip
+        help=f"slow one rank's (-1: every rank's) {', '.join(FAULTS)} from a step until before another")  # fmt: skip
     return parser
 
 

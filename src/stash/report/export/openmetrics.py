@@ -52,7 +52,8 @@ def _of(run: ExportedRun) -> dict[str, str]:
 
 def sample(name: str, labels: dict[str, str], value: float) -> str:
     """One line: a family's name, labels and value."""
-    return f"{name}{{{','.join(f'{label}={_quoted(text)}' for label, text in labels.items())}}} {value!r}"
+    shown = ",".join(f"{label}={_quoted(text)}" for label, text in labels.items())
+    return f"{name}{{{shown}}} {value!r}" if shown else f"{name} {value!r}"
 
 
 def _label(name: str) -> str:
