@@ -30,8 +30,8 @@ from bench.table import table
 from stash.core.records.profile import Block, Profile
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
-from stash.monitor.accounting import Account, account
-from stash.monitor.changes import ChangeTest, Slice
+from stash.monitor.accounting import StepAccount, account
+from stash.monitor.change_test import ChangeTest, Slice
 from stash.monitor.records import RunRecord, Window, load
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _PREP, _EXCHANGE = 0.016, 0.030, 0.004, 0.008, 0.010
@@ -150,12 +150,12 @@ def judged(faults: tuple[Fault, ...], record: RunRecord) -> Judged:
     errors = {name: (now[name] - wanted[name]) / now["step"] for name in wanted if name in now and name != "other"}
     alerts = [alert for alert in record.alerts if alert.what == "slower"]
     large = [fault for fault in faults if added(fault, faults) >= 0.055 * before["step"]]
-    told = {(alert.stall, alert.rank) for alert in alerts}
+    raised = {(alert.stall, alert.rank) for alert in alerts}
     truth = {(_STALL[fault.what], None if fault.rank < 0 else fault.rank) for fault in large}
     everything = {(_STALL[fault.what], None if fault.rank < 0 else fault.rank) for fault in faults}
     noticed = min((alert.began or alert.when for alert in alerts), default=None)
     return Judged(
-        faults, now["step"], errors, truth <= told <= everything,
+        faults, now["step"], errors, truth <= raised <= everything,
         None if noticed is None else noticed - _moment(record, _FIRST), all(alert.ended for alert in alerts),
     )  # fmt: skip
 
@@ -236,7 +236,7 @@ def stretches(profile: Profile) -> list[Stretch]:
     return found
 
 
-def _account(rows: dict[int, np.ndarray]) -> Account:
+def _account(rows: dict[int, np.ndarray]) -> StepAccount:
     """As a watched run of these steps has it: the rest of a step is its forward pass."""
     ranks = sorted(rows)
     seconds = np.zeros((len(rows[ranks[0]]), len(ranks), 8))
@@ -386,14 +386,14 @@ def cost() -> str:
 def watcher_cost() -> str:
     """Of the watcher: its core and memory with 8 ranks at 20 steps a second, and 1,024 ranks' window."""
     from stash.monitor.records import Header, RecordWriter
-    from stash.monitor.watcher import POLL_SECONDS, Watcher, WatchOptions
+    from stash.monitor.watcher import POLL_SECONDS, NodeWatcher, WatchOptions
 
     draw = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as place:
         folder, now = Path(place), [time.time()]
         rings = [StepRing(folder / f"ring.{rank}.{os.getpid()}", rank, 8, rank, 0) for rank in range(8)]
         header = Header(id="x", stash_version="x", began=now[0], job="job")
-        watcher = Watcher(
+        watcher = NodeWatcher(
             folder, RecordWriter(folder / "r.watch.jsonl", header), header, WatchOptions(), clock=lambda: now[0]
         )
         polls, each = int(60 / POLL_SECONDS), int(20 * POLL_SECONDS)

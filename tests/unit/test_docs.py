@@ -28,7 +28,7 @@ RUNNABLE = re.compile(
 )
 ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""
-MOST_PAGES, MOST_WORDS, MOST_WORDS_OF_README = 40, 50_000, 700
+MOST_PAGES, MOST_WORDS, MOST_WORDS_OF_README = 41, 51_800, 700
 """What is longer is read by nobody."""
 
 
@@ -75,7 +75,7 @@ def not_understood(line: str) -> str:
         if rest[0] not in command.commands:
             return f"no command {rest[0]!r}"
         command, rest = command.commands[rest[0]], rest[1:]
-    if command.name == "profile":
+    if command.name in ("profile", "watch"):
         found = split(rest, value_takers(command.params))
         if late := strays(found, value_takers(command.params)):
             return f"{', '.join(late)} stands after the job's name"

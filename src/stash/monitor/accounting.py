@@ -42,11 +42,11 @@ _COMPUTE = (0, 4, 5)
 _AMBIGUOUS = 0.05
 """Of a step, in collectives inside it, from which on two accounts of it may differ by as much."""
 
-Seconds = NDArray[np.float64]
+SecondsArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Account:
+class StepAccount:
     """What steps were made of, on average."""
 
     steps: int
@@ -65,7 +65,7 @@ class Account:
     """Whether much of the step was in collectives in the middle of it."""
 
 
-def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], Seconds, Seconds]:
+def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], SecondsArray, SecondsArray]:
     """(numbers, seconds, delays) of the cycles that every rank has whole.
 
     ``seconds`` is (cycles, ranks, stages) in the order of ``STAGES``; ``delays`` is (cycles, ranks); ranks ascend.
@@ -86,13 +86,13 @@ def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], Second
     return numbers, seconds, delays
 
 
-def exposed(seconds: Seconds) -> Seconds:
+def exposed(seconds: SecondsArray) -> SecondsArray:
     """(cycles, stages): F_s - F_{s-1} of each cycle; they add up to its longest rank."""
     frontier = np.cumsum(seconds, axis=2).max(axis=1)
     return np.diff(frontier, axis=1, prepend=0.0)
 
 
-def account(ranks: Sequence[int], seconds: Seconds, delays: Seconds) -> Account:
+def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -> StepAccount:
     """The mean account of cycles (at least one) of these ranks, as ``cycles`` gives them."""
     shown = exposed(seconds)
     compute = np.quantile(seconds[:, :, _COMPUTE].sum(axis=2), 0.5, axis=1, method="lower")  # of two ranks the faster
@@ -105,7 +105,7 @@ def account(ranks: Sequence[int], seconds: Seconds, delays: Seconds) -> Account:
     own = seconds.mean(axis=0)
     set_by, others = _setters(ranks, seconds) if len(ranks) > 1 else ({}, {})
     step = float(shown.sum(axis=1).mean())
-    return Account(
+    return StepAccount(
         steps=len(seconds),
         step_seconds=step,
         seconds=means,
@@ -123,7 +123,7 @@ def account(ranks: Sequence[int], seconds: Seconds, delays: Seconds) -> Account:
     )
 
 
-def _setters(ranks: Sequence[int], seconds: Seconds) -> tuple[dict[str, int], dict[str, float]]:
+def _setters(ranks: Sequence[int], seconds: SecondsArray) -> tuple[dict[str, int], dict[str, float]]:
     """Of input and contention: the rank that was at the frontier most often, and what the median other took."""
     cumulative = np.cumsum(seconds, axis=2)
     set_by, others = {}, {}
@@ -147,7 +147,7 @@ class Straggler:
     """A step."""
 
 
-def stragglers(found: Account, least: float = 0.05) -> list[Straggler]:
+def stragglers(found: StepAccount, least: float = 0.05) -> list[Straggler]:
     """Ranks whose excess in a stage is at least that part of the step, the worst first; hidden ones too.
 
     A rank's excess is its mean less the median of the others: what another one hides behind the frontier counts.

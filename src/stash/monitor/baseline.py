@@ -17,7 +17,7 @@ GROUPS = {
 
 
 @dataclass(frozen=True)
-class Baseline:
+class RunBaseline:
     """A profile's step, by the names of windows, and as the profile splits it."""
 
     source: str
@@ -35,7 +35,7 @@ class Baseline:
         return f"{self.source} has {self.ranks} ranks, this run {ranks}"
 
 
-def read(path: Path, job: str, force: bool) -> Baseline:
+def read(path: Path, job: str, force: bool) -> RunBaseline:
     """The profile at ``path``; raises UserError if it is of another job than ``job``, unless by ``force``."""
     profile = load(path)
     breakdown = attribute(profile)
@@ -51,4 +51,4 @@ def read(path: Path, job: str, force: bool) -> Baseline:
         if any(part in split for part in parts)
     }
     step = {"step": breakdown.step_seconds}
-    return Baseline(str(path), profile.workload.name, breakdown.world_size, stalls | step, split | step)
+    return RunBaseline(str(path), profile.workload.name, breakdown.world_size, stalls | step, split | step)

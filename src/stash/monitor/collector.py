@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from stash.measure.protocol.stamped import RingReader, StampedStep, StepStage
-from stash.monitor.accounting import Account, Seconds, account, cycles
-from stash.monitor.changes import SLICE_SECONDS, SLICE_STEPS, Slice
+from stash.monitor.accounting import SecondsArray, StepAccount, account, cycles
+from stash.monitor.change_test import SLICE_SECONDS, SLICE_STEPS, Slice
 
 WINDOW_SECONDS, WINDOW_STEPS = 10.0, 20
 _KEPT_ROWS = 20_000
@@ -26,8 +26,8 @@ class Joined:
 
     ranks: tuple[int, ...]
     numbers: list[int]
-    seconds: Seconds
-    delays: Seconds
+    seconds: SecondsArray
+    delays: SecondsArray
     ended: float
     """When the last of them ended (Unix time)."""
 
@@ -173,7 +173,7 @@ def device_of(states: dict[int, RankState]) -> tuple[str | None, tuple[str, ...]
     return None, ()
 
 
-def knows_transfer(found: Account, device: str | None) -> bool:
+def knows_transfer(found: StepAccount, device: str | None) -> bool:
     """Whether copies to a device were told apart from the forward pass."""
     return device == "cuda" and found.seconds["transfer"] > 0
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from stash.measure.launcher.engines import Cluster
     from stash.measure.launcher.job import Job
     from stash.monitor.records import Header
-    from stash.monitor.watcher import Listener
+    from stash.monitor.watcher import LineListener
 
 _JOB, _TELL, _MONEY = "What to watch", "Whom to tell", "Money"
 _JOIN_SECONDS = 2.0
@@ -99,7 +99,7 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
     [bold]Examples[/bold]
 
       stash watch train.py --lr 0.1
-      stash watch --baseline train.stash.json --metrics 9177 -- torchrun --nproc-per-node 8 train.py
+      stash watch --baseline train.stash.json --metrics 19177 -- torchrun --nproc-per-node 8 train.py
       stash watch --join train.watch.jsonl
       stash watch --instance p4d.24xlarge --max-dollars 400 --on-budget ./stop.sh train.py
     """
@@ -122,9 +122,9 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     from stash.core.secrets import hide
     from stash.core.version import __version__
     from stash.monitor.baseline import read
-    from stash.monitor.bill import price_of
+    from stash.monitor.money import price_of
     from stash.monitor.records import SUFFIX, Header, RecordWriter
-    from stash.monitor.watcher import Watcher, WatchOptions
+    from stash.monitor.watcher import NodeWatcher, WatchOptions
     from stash.report.output import output_file
 
     hide(job.command, job.kept)
@@ -143,7 +143,7 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
         options.stuck_after, options.on_alert, options.max_dollars, options.on_budget, options.anyway
     )
     with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=_memory()) as folder:
-        watcher = Watcher(Path(folder), record, header, chosen, baseline, [*listeners, _Said()])
+        watcher = NodeWatcher(Path(folder), record, header, chosen, baseline, [*listeners, _OnStandardError()])
         print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
         code = _until_the_end(_start(job, where, Path(folder)), watcher.poll)
         watcher.finish(code)
@@ -190,21 +190,21 @@ def _until_the_end(process: subprocess.Popen[bytes], poll: object) -> int:
             signal.signal(number, handler)
 
 
-class _Said:
+class _OnStandardError:
     """Alerts, on standard error."""
 
     def take(self, line: object) -> None:
-        from stash.monitor.records import Alert, Event
+        from stash.monitor.records import Alert, RunEvent
 
-        if isinstance(line, Alert) or (isinstance(line, Event) and line.what != "end"):
+        if isinstance(line, Alert) or (isinstance(line, RunEvent) and line.what != "end"):
             print(f"stash: {printable_line(line.text)}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Nothing is kept."""
 
 
-def _listeners(options: WatchCommandOptions, header: Header) -> Sequence[Listener]:
-    found: list[Listener] = []
+def _listeners(options: WatchCommandOptions, header: Header) -> Sequence[LineListener]:
+    found: list[LineListener] = []
     if options.log:
         from stash.monitor.trackers import tracker
 

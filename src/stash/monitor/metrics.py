@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stash.core.errors import UserError
-from stash.monitor.records import Alert, Header, Line, Window
+from stash.monitor.records import Alert, Header, RecordLine, Window
 from stash.report.export.openmetrics import sample
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -44,7 +44,7 @@ class Metrics:
         self._begun: dict[str, int] = {}
         self._open: set[int] = set()
 
-    def take(self, line: Line) -> None:
+    def take(self, line: RecordLine) -> None:
         """Count a line."""
         if isinstance(line, Header):
             self._header = line

@@ -10,7 +10,7 @@ from stash.core.formatting import dollars
 from stash.core.units import format_seconds, scale_for
 from stash.monitor.accounting import STALLS
 from stash.monitor.baseline import GROUPS
-from stash.monitor.bill import bill, lost_a_day
+from stash.monitor.money import bill, lost_a_day
 from stash.monitor.records import Alert, LateRank, RunRecord, Window
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
@@ -81,7 +81,7 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
         grids=tuple(_grids(record, shown)),
         warnings=tuple(_warnings(record, shown)),
         chapters=(
-            Chapter("money", "Money", facts=tuple(_money(record)), brief=True),
+            *([Chapter("money", "Money", facts=money, brief=True)] if (money := tuple(_money(record))) else []),
             Chapter("events", "What happened", points=tuple(_events(record)), folded=True, brief=True, most=8),
         ),
         made=f"since {_date(header.began)}, Stash {header.stash_version}",

@@ -27,7 +27,7 @@ ROTATED_BYTES = 16 << 20
 _MAX_BYTES = 2**28
 
 
-class Price(Record):
+class MachinePrice(Record):
     """What the machines of a run cost."""
 
     instance: PlainName
@@ -59,7 +59,7 @@ class Header(Record):
     """The profile that it is held against."""
     baseline_stalls: dict[PlainName, Number] = Field(default_factory=dict)
     """Seconds of each of the profile's stalls, and ``step``, in the ladder's names."""
-    price: Price | None = None
+    price: MachinePrice | None = None
     planned_steps: Count | None = None
     """How many the run takes in all, if that was said."""
     part: Count = 1
@@ -129,7 +129,7 @@ class Alert(Record):
     text: Sentence = ""
 
 
-class Event(Record):
+class RunEvent(Record):
     """Something that happened to the job or to watching it: a rank began, was lost, gave up; the end."""
 
     kind: Literal["event"] = "event"
@@ -138,7 +138,7 @@ class Event(Record):
     text: Sentence = ""
 
 
-class Totals(Record):
+class EarlierTotals(Record):
     """What came before this file of a record that was continued."""
 
     kind: Literal["totals"] = "totals"
@@ -149,9 +149,9 @@ class Totals(Record):
     """Seconds of all steps together."""
 
 
-Line = Header | Window | Alert | Event | Totals
-_KINDS: dict[str, type[Line]] = {
-    "watch": Header, "window": Window, "alert": Alert, "event": Event, "totals": Totals,
+RecordLine = Header | Window | Alert | RunEvent | EarlierTotals
+_KINDS: dict[str, type[RecordLine]] = {
+    "watch": Header, "window": Window, "alert": Alert, "event": RunEvent, "totals": EarlierTotals,
 }  # fmt: skip
 
 
@@ -163,25 +163,25 @@ class RunRecord:
     windows: list[Window] = field(default_factory=list)
     alerts: list[Alert] = field(default_factory=list)
     """As they stand: of those that ended the line that says so."""
-    events: list[Event] = field(default_factory=list)
-    totals: Totals | None = None
+    events: list[RunEvent] = field(default_factory=list)
+    totals: EarlierTotals | None = None
 
-    def take(self, line: Line) -> None:
+    def take(self, line: RecordLine) -> None:
         """Add a line."""
         if isinstance(line, Header):
             self.header = line
         elif isinstance(line, Window):
             self.windows.append(line)
-        elif isinstance(line, Event):
+        elif isinstance(line, RunEvent):
             self.events.append(line)
-        elif isinstance(line, Totals):
+        elif isinstance(line, EarlierTotals):
             self.totals = line
         else:
             self.alerts = [each for each in self.alerts if each.number != line.number] + [line]
             self.alerts.sort(key=lambda each: each.number)
 
 
-def parsed(text: str, where: str) -> Line:
+def parsed(text: str, where: str) -> RecordLine:
     """One line; raises ArtefactError."""
     try:
         row = json.loads(text)
@@ -263,7 +263,7 @@ class RecordWriter:
         self._size = 0
         self.write(header)
 
-    def write(self, line: Line) -> None:
+    def write(self, line: RecordLine) -> None:
         """Add a line."""
         if isinstance(line, Header):
             self._header = line
@@ -313,7 +313,7 @@ class RecordWriter:
         os.close(self._file)
         self._file, self._size = new, 0
         self._header = self._header.model_copy(update={"part": self._header.part + 1})
-        before = Totals(windows=self._windows, steps=self._steps, seconds=self._seconds, stalls=self._stalls)
+        before = EarlierTotals(windows=self._windows, steps=self._steps, seconds=self._seconds, stalls=self._stalls)
         for line in (self._header, before, *self._open.values()):
             self._append((json.dumps(line.model_dump(mode="json"), separators=(",", ":")) + "\n").encode())
 

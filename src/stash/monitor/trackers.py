@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from stash.core.errors import UserError
-from stash.monitor.records import Alert, Header, Line, Window
+from stash.monitor.records import Alert, Header, RecordLine, Window
 
 _MAX_KEPT = 360
 """Windows that wait for a tracker: an hour of them."""
 STEP = "stash/step"
 """The axis of its own: the user's steps stay as they are."""
 
-Figures = dict[str, float]
+WindowFigures = dict[str, float]
 
 
-def figures(window: Window) -> Figures:
+def figures(window: Window) -> WindowFigures:
     """What a window is logged as."""
     known = {f"stash/{name}_seconds": value for name, value in window.stalls.items() if value is not None}
     worst = max((late.seconds for late in window.stragglers), default=0.0)
@@ -35,13 +35,13 @@ class Tracker:
     """Hands windows to ``log(step, figures)``; what fails is kept, and tried again with the next one."""
 
     def __init__(
-        self, name: str, log: Callable[[int, Figures], None], end: Callable[[], None] = lambda: None
+        self, name: str, log: Callable[[int, WindowFigures], None], end: Callable[[], None] = lambda: None
     ) -> None:
         self._name, self._log, self._end = name, log, end
-        self._kept: deque[tuple[int, Figures]] = deque(maxlen=_MAX_KEPT)
+        self._kept: deque[tuple[int, WindowFigures]] = deque(maxlen=_MAX_KEPT)
         self._warned = False
 
-    def take(self, line: Line) -> None:
+    def take(self, line: RecordLine) -> None:
         if isinstance(line, Window):
             self._kept.append((line.last_step, figures(line)))
         elif isinstance(line, Alert) and not line.ended:
@@ -83,7 +83,7 @@ def _tensorboard(folder: str, header: Header) -> Tracker:
 
     writer = writers.EventFileWriter(str(Path(folder)))
 
-    def log(step: int, values: Figures) -> None:
+    def log(step: int, values: WindowFigures) -> None:
         one = [summaries.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         writer.add_event(events.Event(wall_time=time.time(), step=step, summary=summaries.Summary(value=one)))
         writer.flush()
@@ -117,7 +117,7 @@ def _mlflow(experiment: str, header: Header) -> Tracker:
             made.append(client.create_run(number, run_name=f"{header.job} watched", tags={"stash.id": header.id}))
         return made[0].info.run_id
 
-    def log(step: int, values: Figures) -> None:
+    def log(step: int, values: WindowFigures) -> None:
         moment = int(time.time() * 1000)
         client.log_batch(
             run(), metrics=[entities.Metric(name, value, moment, step) for name, value in values.items()]

@@ -22,11 +22,11 @@ from stash.core.units import format_seconds
 from stash.measure.linux import counters
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor import collector as collecting
-from stash.monitor.accounting import OWN_STAGES, Account, stragglers
-from stash.monitor.baseline import Baseline
-from stash.monitor.bill import bill
-from stash.monitor.changes import Change, ChangeTest, Slice
-from stash.monitor.records import Alert, Event, Header, LateRank, Line, RecordWriter, Window
+from stash.monitor.accounting import OWN_STAGES, StepAccount, stragglers
+from stash.monitor.baseline import RunBaseline
+from stash.monitor.change_test import ChangeTest, Slice, StallChange
+from stash.monitor.money import bill
+from stash.monitor.records import Alert, Header, LateRank, RecordLine, RecordWriter, RunEvent, Window
 
 POLL_SECONDS = 0.5
 STUCK_SECONDS = 120.0
@@ -44,10 +44,10 @@ DOES = {
 _DIGITS = 6
 
 
-class Listener(Protocol):
+class LineListener(Protocol):
     """Gets every line of the record as it is written; must not fail."""
 
-    def take(self, line: Line) -> None: ...
+    def take(self, line: RecordLine) -> None: ...
 
     def close(self) -> None: ...
 
@@ -96,12 +96,12 @@ def words_of(command: str) -> list[str]:
     return found
 
 
-class Watcher:
+class NodeWatcher:
     """Watches one node's ranks; ``listeners`` get what the record gets."""
 
     def __init__(
         self, folder: Path, record: RecordWriter, header: Header, options: WatchOptions,
-        baseline: Baseline | None = None, listeners: Sequence[Listener] = (), *,
+        baseline: RunBaseline | None = None, listeners: Sequence[LineListener] = (), *,
         clock: Callable[[], float] = time.time, commands: Commands | None = None,
     ) -> None:  # fmt: skip
         self._record, self._header, self._options, self._baseline = record, header, options, baseline
@@ -120,13 +120,13 @@ class Watcher:
         self.windows: list[Window] = []
         """All so far: what a bill is foreseen by."""
 
-    def _write(self, line: Line) -> None:
+    def _write(self, line: RecordLine) -> None:
         self._record.write(line)
         for listener in self._listeners:
             listener.take(line)
 
     def _event(self, what: str, text: str) -> None:
-        self._write(Event(when=self._clock(), what=what, text=text))
+        self._write(RunEvent(when=self._clock(), what=what, text=text))
 
     def poll(self) -> None:
         """Read what is new, and say what follows from it."""
@@ -176,7 +176,7 @@ class Watcher:
             else:
                 self._begin_alert(change)
 
-    def _begin_alert(self, change: Change) -> None:
+    def _begin_alert(self, change: StallChange) -> None:
         self._numbers += 1
         than = self._baseline.source if self._baseline is not None else "before"
         whose = _whose(change.stall, change.rank, change.stage)
@@ -288,7 +288,7 @@ def window_of(part: Slice, device: str | None) -> Window:
     )  # fmt: skip
 
 
-def _shown(found: Account) -> dict[int, dict[str, float]]:
+def _shown(found: StepAccount) -> dict[int, dict[str, float]]:
     """Each rank's stages; of many ranks those of the slowest."""
     ranks = list(found.ranks)
     if len(ranks) > _MAX_RANKS:
@@ -319,7 +319,7 @@ def _whose(stall: str, rank: int | None, stage: str | None) -> str:
     return f"rank {rank}'s {name}" if rank is not None else f"{name} of all ranks"
 
 
-def _next(change: Change) -> str:
+def _next(change: StallChange) -> str:
     if change.stall == "exchange":
         return "nobody is late, so it is a link: `stash probe` measures those of a machine"
     if change.stall == "input":

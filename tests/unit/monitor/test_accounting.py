@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from stash.measure.protocol.stamped import StampedStep, StepStage
-from stash.monitor.accounting import STAGES, Account, account, cycles, exposed, stragglers
+from stash.monitor.accounting import STAGES, StepAccount, account, cycles, exposed, stragglers
 
 
 def step(number: int, **seconds: float) -> StampedStep:
@@ -17,7 +17,7 @@ def step(number: int, **seconds: float) -> StampedStep:
     return StampedStep(number, 0.0, sum(stages), stages, 0.0, 0.0, 0.0, 0, (0.0,) * 4)
 
 
-def accounted(*ranks: dict[str, float]) -> Account:
+def accounted(*ranks: dict[str, float]) -> StepAccount:
     """Of ranks that do the same in every step."""
     rows = {rank: [step(number, **seconds) for number in (1, 2, 3)] for rank, seconds in enumerate(ranks)}
     _, seconds, delays = cycles(rows)

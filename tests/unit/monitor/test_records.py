@@ -11,12 +11,12 @@ from stash.core.errors import ArtefactError, UserError
 from stash.monitor.page import document, overall, page
 from stash.monitor.records import (
     Alert,
-    Event,
+    EarlierTotals,
     Header,
     LateRank,
-    Price,
+    MachinePrice,
     RecordWriter,
-    Totals,
+    RunEvent,
     Window,
     load,
     newest_parts,
@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_what_is_written_is_read_back_and_a_line_cut_short_is_left_out(path: Path) -> None:
     writer = RecordWriter(path, header())
-    lines = [window(1, 100), alert(1), Event(when=1e9, what="lost", text="rank 2 is gone"), alert(1, ended=True)]
+    lines = [window(1, 100), alert(1), RunEvent(when=1e9, what="lost", text="rank 2 is gone"), alert(1, ended=True)]
     for line in lines:
         writer.write(line)
     with path.open("a") as file:
@@ -76,6 +76,12 @@ def test_a_large_record_is_moved_aside_and_goes_on_with_what_went_before(path: P
     assert record.totals.steps == 100 * record.totals.windows
     assert record.totals.stalls["compute"] == pytest.approx(0.06 * record.totals.steps)
     assert [each.number for each in record.alerts] == [7]
+
+
+def test_a_record_of_the_first_schema_still_loads() -> None:
+    record = load(Path(__file__).parents[2] / "golden" / "schema-1.watch.jsonl")
+    assert (record.header.ranks, len(record.windows), len(record.alerts)) == (2, 6, 1)
+    assert "rank 1's input" in render(page(record))
 
 
 def test_nothing_is_written_over(path: Path) -> None:
@@ -120,7 +126,7 @@ def test_json_has_what_other_programs_rely_on(path: Path) -> None:
 
 
 def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_that_ended(path: Path) -> None:
-    price = Price(instance="p4d", dollars_per_hour=36.0, source="a list")
+    price = MachinePrice(instance="p4d", dollars_per_hour=36.0, source="a list")
     writer = RecordWriter(
         path, header(price=price.model_dump(), baseline="b.stash.json", baseline_stalls={"step": 0.1})
     )
@@ -138,4 +144,4 @@ def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_tha
 
 def test_of_no_window_there_is_no_sum() -> None:
     assert overall([]) is None
-    assert isinstance(Totals(windows=0, steps=0, seconds=0, stalls={}), Totals)
+    assert isinstance(EarlierTotals(windows=0, steps=0, seconds=0, stalls={}), EarlierTotals)

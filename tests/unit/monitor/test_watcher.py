@@ -15,12 +15,12 @@ import pytest
 from stash.core.errors import UserError
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
-from stash.monitor.baseline import Baseline
-from stash.monitor.bill import bill, lost_a_day
+from stash.monitor.baseline import RunBaseline
 from stash.monitor.metrics import OPENMETRICS, TEXT, MetricsServer
-from stash.monitor.records import Header, Price, RecordWriter, RunRecord, Window, load
+from stash.monitor.money import bill, lost_a_day
+from stash.monitor.records import Header, MachinePrice, RecordWriter, RunRecord, Window, load
 from stash.monitor.trackers import Tracker, tracker
-from stash.monitor.watcher import Commands, Watcher, WatchOptions, words_of
+from stash.monitor.watcher import Commands, NodeWatcher, WatchOptions, words_of
 
 STEP = 0.1
 
@@ -45,7 +45,7 @@ class Run:
         price = more.pop("price", None)
         header = Header(id="x", stash_version="1", began=self.now, job="train.py", price=price)
         commands = Commands(start=self._start)
-        self.watcher = Watcher(
+        self.watcher = NodeWatcher(
             folder, RecordWriter(self.path, header), header, options or WatchOptions(), clock=lambda: self.now,
             commands=commands, **more,
         )  # fmt: skip
@@ -136,7 +136,7 @@ def test_a_run_that_has_ended_does_not_stand(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("unix_is_monotonic")
 def test_money_warns_at_four_fifths_and_the_command_runs_once_at_the_cap(tmp_path: Path) -> None:
-    price = Price(instance="p4d", dollars_per_hour=36.0)  # a cent a second
+    price = MachinePrice(instance="p4d", dollars_per_hour=36.0)  # a cent a second
     run = Run(tmp_path, WatchOptions(max_dollars=0.5, on_budget="stop"), price=price)
     run.train(39)
     assert run.record().alerts == []
@@ -150,13 +150,13 @@ def test_money_warns_at_four_fifths_and_the_command_runs_once_at_the_cap(tmp_pat
 @pytest.mark.usefixtures("unix_is_monotonic")
 def test_a_profile_of_as_many_ranks_is_needed(tmp_path: Path) -> None:
     stalls = {"compute": 0.04, "contention": 0.0, "exchange": 0.02, "input": 0.0, "step": 0.06}
-    run = Run(tmp_path, baseline=Baseline("b.stash.json", "train.py", 8, stalls, stalls))
+    run = Run(tmp_path, baseline=RunBaseline("b.stash.json", "train.py", 8, stalls, stalls))
     run.train(60)
     record = run.record()
     assert [event.what for event in record.events] == ["no baseline"]
     assert record.alerts == []
     (tmp_path / "again").mkdir()
-    same = Run(tmp_path / "again", baseline=Baseline("b.stash.json", "train.py", 2, stalls, stalls))
+    same = Run(tmp_path / "again", baseline=RunBaseline("b.stash.json", "train.py", 2, stalls, stalls))
     same.train(60)
     assert [(alert.stall, alert.ended) for alert in same.record().alerts] == [("compute", False)]
 
@@ -178,7 +178,7 @@ def window(first: int, seconds: float = 10.0) -> Window:
 
 
 def test_a_bill_is_what_passed_and_what_is_left() -> None:
-    price = Price(instance="p4d", dollars_per_hour=3600.0)
+    price = MachinePrice(instance="p4d", dollars_per_hour=3600.0)
     even = bill(price, 200.0, [window(100 * n) for n in range(20)], 2000, 10_000)
     assert (even.so_far, even.forecast, even.plus_minus) == pytest.approx((200, 1000, 0))
     mixed = bill(price, 200.0, [window(100 * n, 9.0 + n % 2 * 2) for n in range(20)], 2000, 10_000)

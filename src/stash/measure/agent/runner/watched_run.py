@@ -27,11 +27,9 @@ P = ParamSpec("P")
 _FOLLOWED = 3
 """Parameters whose gradients are the last of a backward pass, as it was seen to be."""
 _LEARNS_AT = (2, 20)
-"""Steps of which the order of gradients is learned: DDP makes its buckets anew after the first."""
+"""Steps of which the order of gradients is learned: DDP makes its buckets again after the first."""
 _LEARNS_EVERY = 2000
-_MISSED = 3
-"""Steps without any of these gradients, after which the order is learned anew."""
-_BETWEEN, _FORWARD, _EXCHANGE = int(StepStage.BETWEEN), int(StepStage.FORWARD), int(StepStage.EXCHANGE)
+_BETWEEN = int(StepStage.BETWEEN)
 
 
 def start(optimizer_module: ModuleType) -> None:
@@ -108,7 +106,6 @@ class WatchedRun(script.Listener):
         self._ranks = 1
         self._order: GradientOrder | None = None
         self._learn_at = _LEARNS_AT[0]
-        self._unseen = 0
 
     def give_up(self, error: Exception) -> None:
         """Stamp nothing any more, and say why, once."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stash.monitor.accounting import STALL_OF, Account
+from stash.monitor.accounting import STALL_OF, StepAccount
 
 SLICE_SECONDS, SLICE_STEPS = 2.5, 3
 TESTED = ("compute", "contention", "transfer", "exchange", "input")
@@ -43,13 +43,13 @@ class Slice:
 
     first_step: int
     last_step: int
-    account: Account
+    account: StepAccount
     ended: float = 0.0
     """When its last step ended (Unix time)."""
 
 
 @dataclass(frozen=True)
-class Change:
+class StallChange:
     """A stall that has risen, or has come back."""
 
     stall: str
@@ -92,7 +92,7 @@ class ChangeTest:
         self._ranks: dict[int, dict[str, float]] = {}
         """Each rank's stages in the steady start."""
         self._recent: deque[tuple[Slice, dict[str, float]]] = deque(maxlen=_IN_A_ROW)
-        self._open: dict[str, Change] = {}
+        self._open: dict[str, StallChange] = {}
 
     @property
     def reference(self) -> dict[str, float] | None:
@@ -101,7 +101,7 @@ class ChangeTest:
             return None
         return {name: level.reference or 0.0 for name, level in self._levels.items()}
 
-    def take(self, slice: Slice) -> list[Change]:
+    def take(self, slice: Slice) -> list[StallChange]:
         """What has begun or ended with this slice."""
         values = corrected(slice.account)
         self._seen += 1
@@ -136,7 +136,7 @@ class ChangeTest:
             for rank, own in accounts[-1].ranks.items()
         }
 
-    def _judge(self, name: str) -> Change | None:
+    def _judge(self, name: str) -> StallChange | None:
         if len(self._recent) < _IN_A_ROW:
             return None
         level, step = self._levels[name], self._levels["step"]
@@ -153,12 +153,14 @@ class ChangeTest:
             return change
         if name in self._open and max(rises) < least / 2:
             began = self._open.pop(name)
-            return Change(name, self._recent[0][0].first_step, 0.0, 0.0, 1.0, began.rank, began.stage, ended=True)
+            return StallChange(
+                name, self._recent[0][0].first_step, 0.0, 0.0, 1.0, began.rank, began.stage, ended=True
+            )
         return None
 
     def _change(
         self, name: str, rises: list[float], steps: list[float], rank: int | None, stage: str | None
-    ) -> Change:
+    ) -> StallChange:
         first, full = self._recent[0][0], float(np.mean(rises[1:]))
         share = (
             min(1.0, max(0.0, rises[0] / full)) if full > 0 else 1.0
@@ -169,7 +171,7 @@ class ChangeTest:
         spread = max(float(np.std(rises, ddof=1)), self._levels[name].scatter)
         plus_minus = 1.96 * spread * (1 / len(rises) + 1 / max(1, len(self._start))) ** 0.5
         ratio = (reference + float(np.mean(steps))) / reference if reference else 1.0
-        return Change(name, since, full, plus_minus, ratio, rank, stage)
+        return StallChange(name, since, full, plus_minus, ratio, rank, stage)
 
     def _cause(self, name: str) -> tuple[int | None, str | None]:
         """The rank and its stage that grew most since the steady start, of those that make up this stall."""
@@ -201,7 +203,7 @@ class ChangeTest:
         return (None if alike else rank), stage
 
 
-def corrected(account: Account) -> dict[str, float]:
+def corrected(account: StepAccount) -> dict[str, float]:
     """Seconds of ``TESTED`` stalls and of the ``step`` without what lies between, less the delay of the last rank.
 
     The delay is taken out of compute and contention of the rank that has most of it: where the thread waits, in input

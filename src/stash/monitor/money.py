@@ -14,13 +14,13 @@ import numpy as np
 from scipy import stats
 
 from stash.core.errors import UserError
-from stash.monitor.records import Price, Window
+from stash.monitor.records import MachinePrice, Window
 
 _HOUR, _DAY = 3600.0, 86400.0
 _PARTS = 10
 
 
-def price_of(instance: str, nodes: int) -> Price:
+def price_of(instance: str, nodes: int) -> MachinePrice:
     """The catalog's cheapest on-demand price of that instance, times ``nodes``; raises UserError without one."""
     from stash.catalog.layers import load as load_catalog
 
@@ -33,11 +33,11 @@ def price_of(instance: str, nodes: int) -> Price:
     offer = next(offer for offer in offers if (offer.as_of or "") == newest)
     where = f" in {offer.region}" if offer.region else ""
     source = f"{offer.source}{where}, {offer.as_of or 'undated'}"
-    return Price(instance=found.name, dollars_per_hour=offer.dollars_per_hour * nodes, source=source)
+    return MachinePrice(instance=found.name, dollars_per_hour=offer.dollars_per_hour * nodes, source=source)
 
 
 @dataclass(frozen=True)
-class Bill:
+class RunBill:
     """Dollars."""
 
     so_far: float
@@ -47,7 +47,7 @@ class Bill:
     """95 %."""
 
 
-def lost_a_day(window: Window, price: Price) -> dict[str, float]:
+def lost_a_day(window: Window, price: MachinePrice) -> dict[str, float]:
     """Dollars a day that each stall of a window costs; compute is none."""
     if not window.step_seconds:
         return {}
@@ -59,16 +59,16 @@ def lost_a_day(window: Window, price: Price) -> dict[str, float]:
     }
 
 
-def bill(price: Price, elapsed: float, windows: Sequence[Window], taken: int, planned: int | None) -> Bill:
+def bill(price: MachinePrice, elapsed: float, windows: Sequence[Window], taken: int, planned: int | None) -> RunBill:
     """After ``elapsed`` seconds and ``taken`` steps of ``planned``."""
     per_second = price.dollars_per_hour / _HOUR
     left = None if planned is None else max(0, planned - taken)
     if left is None or len(windows) < _PARTS:
-        return Bill(per_second * elapsed, None, None)
+        return RunBill(per_second * elapsed, None, None)
     seconds = np.array([window.seconds for window in windows])
     steps = np.array([window.last_step - window.first_step + 1 for window in windows])
     parts = zip(np.array_split(seconds, _PARTS), np.array_split(steps, _PARTS), strict=True)
     means = np.array([s.sum() / n.sum() for s, n in parts])
     reach = float(stats.t.ppf(0.975, _PARTS - 1)) * float(means.std(ddof=1)) / _PARTS**0.5
     rest = left * float(seconds.sum() / steps.sum())
-    return Bill(per_second * elapsed, per_second * (elapsed + rest), per_second * left * reach)
+    return RunBill(per_second * elapsed, per_second * (elapsed + rest), per_second * left * reach)
