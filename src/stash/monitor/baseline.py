@@ -42,7 +42,7 @@ def read(path: Path, job: str, force: bool) -> RunBaseline:
     if profile.workload.name != job and not force:
         raise UserError(
             f"--baseline {path} is a profile of {profile.workload.name}, and this is {job}; name a profile of the "
-            "same job, or add --anyway"
+            "same job, or add --force"
         )
     split = {stall.name: stall.seconds for stall in breakdown.stalls}
     stalls = {

@@ -43,11 +43,11 @@ class _WatchedOptions(Options):
     data: str | None = option("PATH", "The workload's data; without it, data in memory.", panel=_JOB)
     batch: int | None = option("N", "The workload's batch per device.", parsers.whole(1), panel=_JOB)
     baseline: Path | None = option("FILE", "A profile of the same job: what its stalls should be.", Path, panel=_JOB)
-    anyway: bool = flag("Hold the run against a baseline though the two differ.", panel=_JOB)
+    force: bool = flag("Hold the run against a baseline though the two differ.", panel=_JOB)
     output: Path | None = option("FILE", "Where the record goes; else named after the job.", Path, "-o", "--output")
     join: Path | None = option("FILE", "Follow the record of a run that is watched already.", Path)
     stuck_after: float = option(
-        "SECONDS", "Without a step for that long, say where each rank stands.", parsers.seconds, default="120"
+        "TIME", "Without a step for so long, say where each rank stands.", parsers.duration, default="2min"
     )
 
 
@@ -63,7 +63,9 @@ class _ToldOptions(Options):
     )
     on_alert: str | None = option("COMMAND", "Run it with each alert as JSON on its input; no shell.", panel=_TELL)
     instance: str | None = option("NAME", "The machine's type, whose price the bill has.", panel=_MONEY)
-    steps: int | None = option("N", "Steps of the whole run, to foresee its bill.", parsers.whole(1), panel=_MONEY)
+    total_steps: int | None = option(
+        "N", "Steps of the whole run, to foresee its bill.", parsers.whole(1), panel=_MONEY
+    )
     max_dollars: float | None = option(
         "DOLLARS", "Warn at 80 % of this bill, and at all of it.", parsers.dollars, panel=_MONEY
     )
@@ -86,8 +88,8 @@ class WatchCommandOptions(RankOptions, _ToldOptions, _WatchedOptions):
             raise UserError("--on-budget says what to do when money is spent; say how much with --max-dollars")
         if self.max_dollars is not None and self.instance is None:
             raise UserError("--max-dollars needs a price; name the machine's type with --instance")
-        if self.anyway and self.baseline is None:
-            raise UserError("--anyway belongs to --baseline; name a profile")
+        if self.force and self.baseline is None:
+            raise UserError("--force belongs to --baseline; name a profile")
 
 
 def watch(options: WatchCommandOptions, context: typer.Context) -> None:
@@ -128,19 +130,19 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     from stash.report.output import output_file
 
     hide(job.command, job.kept)
-    baseline = None if options.baseline is None else read(options.baseline, job.title, options.anyway)
+    baseline = None if options.baseline is None else read(options.baseline, job.title, options.force)
     price = None if options.instance is None else price_of(options.instance, where.nnodes)
     stem = job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     target = output_file(options.output, stem, SUFFIX)
     header = Header(
         id=secrets.token_hex(8), stash_version=__version__, began=time.time(), job=job.title, command=job.kept,
         nodes=where.nnodes, baseline=None if baseline is None else baseline.source,
-        baseline_stalls={} if baseline is None else baseline.split, price=price, planned_steps=options.steps,
+        baseline_stalls={} if baseline is None else baseline.split, price=price, planned_steps=options.total_steps,
     )  # fmt: skip
     listeners = _listeners(options, header)
     record = RecordWriter(target, header)
     chosen = WatchOptions(
-        options.stuck_after, options.on_alert, options.max_dollars, options.on_budget, options.anyway
+        options.stuck_after, options.on_alert, options.max_dollars, options.on_budget, options.force
     )
     with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=_memory()) as folder:
         watcher = NodeWatcher(Path(folder), record, header, chosen, baseline, [*listeners, _OnStandardError()])

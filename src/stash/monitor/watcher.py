@@ -154,7 +154,7 @@ class NodeWatcher:
             why = None if self._baseline is None else self._baseline.why_not(self.collector.expected)
             if why is not None and not self._options.force:
                 self._event(
-                    "no baseline", f"the run is not held against the profile: {why}; --anyway does it all the same"
+                    "no baseline", f"the run is not held against the profile: {why}; --force does it all the same"
                 )
                 self._baseline = None
                 self._header = self._header.model_copy(update={"baseline": None, "baseline_stalls": {}})

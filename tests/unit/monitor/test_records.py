@@ -80,7 +80,7 @@ def test_a_large_record_is_moved_aside_and_goes_on_with_what_went_before(path: P
 
 def test_a_record_of_the_first_schema_still_loads() -> None:
     record = load(Path(__file__).parents[2] / "golden" / "schema-1.watch.jsonl")
-    assert (record.header.ranks, len(record.windows), len(record.alerts)) == (2, 6, 1)
+    assert (record.header.ranks, len(record.windows), len(record.alerts)) == (2, 7, 1)
     assert "rank 1's input" in render(page(record))
 
 
