@@ -93,7 +93,7 @@ def watched(faults: Sequence[Fault], folder: Path) -> RunRecord:
     (folder / "model.yaml").write_text(yaml.safe_dump(model))
     record = folder / "run.watch.jsonl"
     job = ["-m", "stash.lab.testbed.train_emulated", "--model", str(folder / "model.yaml"), "--steps", str(_STEPS)]
-    job += [word for fault in faults for word in ("--fault", fault.typed)]
+    job += [word for fault in faults for word in (f"--fault={fault.typed}",)]
     subprocess.run(
         [sys.executable, "-m", "stash", "watch", "--nproc-per-node", "2", "-o", str(record), *job],
         check=True, capture_output=True, cwd=folder, env=_ENVIRONMENT,

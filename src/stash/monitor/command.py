@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from stash.measure.launcher.engines import Cluster
     from stash.measure.launcher.job import Job
     from stash.monitor.records import Header
-    from stash.monitor.watcher import LineListener
+    from stash.monitor.watcher import LineListener, NodeWatcher
 
 _JOB, _TELL, _MONEY = "What to watch", "Whom to tell", "Money"
 _JOIN_SECONDS = 2.0
@@ -122,6 +122,21 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
 def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     """Start the job and watch it; the value is its exit code."""
     from stash.core.secrets import hide
+
+    hide(job.command, job.kept)
+    with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=_memory()) as folder:
+        watcher, target = begun(Path(folder), job.title, job.kept, where.nnodes, options)
+        print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
+        code = _until_the_end(_start(job, where, Path(folder)), watcher.poll)
+        watcher.finish(code)
+    print(f"stash: show the run with `stash show {printable_line(str(target))}`", file=sys.stderr)
+    return code
+
+
+def begun(
+    folder: Path, title: str, command: tuple[str, ...], nodes: int, options: WatchCommandOptions
+) -> tuple[NodeWatcher, Path]:
+    """A watcher of the rings in ``folder``, and where its record is; raises UserError for what cannot be done."""
     from stash.core.version import __version__
     from stash.monitor.baseline import read
     from stash.monitor.money import price_of
@@ -129,28 +144,21 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     from stash.monitor.watcher import NodeWatcher, WatchOptions
     from stash.report.output import output_file
 
-    hide(job.command, job.kept)
-    baseline = None if options.baseline is None else read(options.baseline, job.title, options.force)
-    price = None if options.instance is None else price_of(options.instance, where.nnodes)
-    stem = job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
+    baseline = None if options.baseline is None else read(options.baseline, title, options.force)
+    price = None if options.instance is None else price_of(options.instance, nodes)
+    stem = title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     target = output_file(options.output, stem, SUFFIX)
     header = Header(
-        id=secrets.token_hex(8), stash_version=__version__, began=time.time(), job=job.title, command=job.kept,
-        nodes=where.nnodes, baseline=None if baseline is None else baseline.source,
+        id=secrets.token_hex(8), stash_version=__version__, began=time.time(), job=title, command=command,
+        nodes=nodes, baseline=None if baseline is None else baseline.source,
         baseline_stalls={} if baseline is None else baseline.split, price=price, planned_steps=options.total_steps,
     )  # fmt: skip
-    listeners = _listeners(options, header)
-    record = RecordWriter(target, header)
     chosen = WatchOptions(
         options.stuck_after, options.on_alert, options.max_dollars, options.on_budget, options.force
     )
-    with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=_memory()) as folder:
-        watcher = NodeWatcher(Path(folder), record, header, chosen, baseline, [*listeners, _OnStandardError()])
-        print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
-        code = _until_the_end(_start(job, where, Path(folder)), watcher.poll)
-        watcher.finish(code)
-    print(f"stash: show the run with `stash show {printable_line(str(target))}`", file=sys.stderr)
-    return code
+    listeners = [*_listeners(options, header), _OnStandardError()]
+    record = RecordWriter(target, header)
+    return NodeWatcher(folder, record, header, chosen, baseline, listeners), target
 
 
 def _memory() -> str | None:

@@ -105,6 +105,8 @@ class WatchedRun(script.Listener):
         self._stamps: Stamps | None = None
         self._ranks = 1
         self._order: GradientOrder | None = None
+        self.each_step: Any = None
+        """Called after each step, by who listens from inside the script."""
         self._learn_at = _LEARNS_AT[0]
 
     def give_up(self, error: Exception) -> None:
@@ -146,6 +148,8 @@ class WatchedRun(script.Listener):
         self._stamps.step_ends(now)
         if self._ranks > 1:
             self._follow_gradients()
+        if self.each_step is not None:
+            self.each_step()
 
     def _takes_over(self, own: SeenOptimizer) -> bool:
         """Another optimizer than the counted one stepped: whether steps are counted at it from now on."""
