@@ -16,7 +16,7 @@ from stash.core.errors import UserError
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor.baseline import RunBaseline
-from stash.monitor.metrics import OPENMETRICS, TEXT, MetricsServer
+from stash.monitor.metrics import OPENMETRICS, TEXT, Metrics, MetricsServer
 from stash.monitor.money import bill, lost_a_day
 from stash.monitor.records import Header, MachinePrice, RecordWriter, RunRecord, Window, load
 from stash.monitor.trackers import Tracker, tracker
@@ -207,6 +207,15 @@ def test_metrics_are_openmetrics_or_the_older_text_on_loopback() -> None:
             MetricsServer(server._server.server_address[1], Header(id="x", stash_version="1", began=0, job="x"))
     finally:
         server.close()
+
+
+def test_another_implementation_reads_the_metrics() -> None:
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    metrics = Metrics(Header(id="x", stash_version="1", began=1e9, job="a", ranks=2, baseline_stalls={"step": 0.05}))
+    metrics.take(window(1))
+    families = {each.name: each for each in parser.text_string_to_metric_families(metrics.text())}
+    assert families["stash_baseline_ratio"].samples[0].value == pytest.approx(2)
+    assert set(families) >= {"stash_run", "stash_steps", "stash_exposed_seconds", "stash_alerts_open"}
 
 
 def test_a_tracker_that_fails_gets_what_was_kept_later_and_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
