@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from stash.core.artefact import load, save
     from stash.measure.agent.watch import step, watch
     from stash.measure.from_python import profile
-    from stash.monitor.inside import watching
+    from stash.monitor.watching import watching
     from stash.store.data_frames import frame
 
 _HOMES = {
     "step": "stash.measure.agent.watch",
     "watch": "stash.measure.agent.watch",
-    "watching": "stash.monitor.inside",
+    "watching": "stash.monitor.watching",
     "load": "stash.core.artefact",
     "save": "stash.core.artefact",
     "profile": "stash.measure.from_python",

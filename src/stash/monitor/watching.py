@@ -89,7 +89,7 @@ def _meeting() -> Path:
 def _start_watcher(folder: Path, title: str, options: dict[str, Any]) -> subprocess.Popen[bytes]:
     """Start the node's watcher; raises UserError with what it refuses."""
     given = json.dumps({"folder": str(folder), "title": title, "parent": os.getpid(), **options})
-    words = (sys.executable, "-m", "stash.monitor.inside", given)
+    words = (sys.executable, "-m", "stash.monitor.watching", given)
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 60
     while not (folder / _OUTPUT).exists():
