@@ -88,13 +88,17 @@ def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], Second
 
 def exposed(seconds: SecondsArray) -> SecondsArray:
     """(cycles, stages): F_s - F_{s-1} of each cycle; they add up to its longest rank."""
-    frontier = np.cumsum(seconds, axis=2).max(axis=1)
-    return np.diff(frontier, axis=1, prepend=0.0)
+    return _exposed(np.cumsum(seconds, axis=2))
+
+
+def _exposed(cumulative: SecondsArray) -> SecondsArray:
+    return np.diff(cumulative.max(axis=1), axis=1, prepend=0.0)
 
 
 def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -> StepAccount:
     """The mean account of cycles (at least one) of these ranks, as ``cycles`` gives them."""
-    shown = exposed(seconds)
+    cumulative = np.cumsum(seconds, axis=2)
+    shown = _exposed(cumulative)
     middle = (len(ranks) - 1) // 2  # of two ranks the faster
     compute = np.partition(seconds[:, :, _COMPUTE].sum(axis=2), middle, axis=1)[:, middle]
     late = shown[:, _COMPUTE].sum(axis=1) - compute
@@ -104,7 +108,8 @@ def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -
     }  # fmt: skip
     means = {name: float(part.mean()) for name, part in parts.items()}
     own = seconds.mean(axis=0)
-    set_by, others = _setters(ranks, seconds) if len(ranks) > 1 else ({}, {})
+    places = {name: STAGES.index(stage) for name, stage in OWN_STAGES.items()}
+    set_by, others = _setters(ranks, seconds, cumulative) if len(ranks) > 1 else ({}, {})
     step = float(shown.sum(axis=1).mean())
     return StepAccount(
         steps=len(seconds),
@@ -113,20 +118,18 @@ def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -
         set_by=set_by,
         others_wait=others,
         ranks={
-            rank: {
-                **{name: float(own[at, STAGES.index(stage)]) for name, stage in OWN_STAGES.items()},
-                "exchange": float(own[at, 6] + own[at, 7]),
-            }
-            for at, rank in enumerate(ranks)
+            rank: {**{name: row[place] for name, place in places.items()}, "exchange": row[6] + row[7]}
+            for rank, row in zip(ranks, own.tolist(), strict=True)
         },
-        delays={rank: float(delays[:, at].mean()) for at, rank in enumerate(ranks)},
+        delays=dict(zip(ranks, delays.mean(axis=0).tolist(), strict=True)),
         ambiguous=bool(own[:, 6].min() > _AMBIGUOUS * step),
     )
 
 
-def _setters(ranks: Sequence[int], seconds: SecondsArray) -> tuple[dict[str, int], dict[str, float]]:
+def _setters(
+    ranks: Sequence[int], seconds: SecondsArray, cumulative: SecondsArray
+) -> tuple[dict[str, int], dict[str, float]]:
     """Of input and contention: the rank that was at the frontier most often, and what the median other took."""
-    cumulative = np.cumsum(seconds, axis=2)
     set_by, others = {}, {}
     for stall, stage, places in (("input", 2, (2,)), ("other", 1, (1,)), ("contention", 5, _COMPUTE)):
         last = np.bincount(cumulative[:, :, stage].argmax(axis=1), minlength=len(ranks))
