@@ -11,7 +11,7 @@ from importlib import import_module
 from stash.core import notebooks
 from stash.core.version import __version__ as __version__
 
-__all__ = ["attribute", "frame", "load", "profile", "save", "step", "watch"]
+__all__ = ["attribute", "frame", "load", "profile", "save", "step", "watch", "watching"]
 
 TYPE_CHECKING = False  # as typing has it, whose import would take longer than all the rest here
 if TYPE_CHECKING:
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from stash.core.artefact import load, save
     from stash.measure.agent.watch import step, watch
     from stash.measure.from_python import profile
+    from stash.monitor.watching import watching
     from stash.store.data_frames import frame
 
 _HOMES = {
     "step": "stash.measure.agent.watch",
     "watch": "stash.measure.agent.watch",
+    "watching": "stash.monitor.watching",
     "load": "stash.core.artefact",
     "save": "stash.core.artefact",
     "profile": "stash.measure.from_python",

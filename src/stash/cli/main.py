@@ -31,6 +31,8 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "Profile a training job: every millisecond of a step attributed to compute or to a stall."),
         ("probe", "measure.command", "probe", _MEASURE,
          "Find out what this machine really has: its links measured, next to what its type should have."),
+        ("watch", "monitor.command", "watch", _MEASURE,
+         "Watch a training run to its end: stalls and stragglers while it lasts, and alerts when they change."),
         ("characterize", "study.command", "characterize", _MEASURE,
          "Measure workloads × batches × machines: one study file in, profiles in a store out."),
         ("show", "cli.show_command", "show", _READ,

@@ -29,7 +29,7 @@ class ShowOptions(Options):
     file: str = argument(
         "FILE",
         "A *.stash.json file of `stash profile`, a *.host.json of `stash probe`, a *.plan.json, a *.spotlog.json of "
-        "`stash spot run`; or a store's id.",
+        "`stash spot run`, a *.watch.jsonl of `stash watch`; or a store's id.",
     )
     json: bool = json_flag(
         "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
@@ -55,10 +55,14 @@ def show(options: ShowOptions) -> None:
     from stash.analysis.disturbance import without_delays
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
+    from stash.monitor.records import is_record
     from stash.plan.records import is_plan
     from stash.spot.spot_files import is_spot_log
     from stash.store.storing import found as run_of
 
+    if is_record(options.file):
+        _print_watched_run(Path(options.file), options.json)
+        return
     file, json, explain, redact, output = options.file, options.json, options.explain, options.redact, options.output
     made = "a plan" if is_plan(file) else "a log of a run" if is_spot_log(file) else None
     if made is not None:
@@ -97,6 +101,16 @@ def _print_plan(file: str, json: bool) -> None:
         return
     plan = load_plan(file)
     printed(document(plan) if json else page(plan))
+
+
+def _print_watched_run(file: Path, json: bool) -> None:
+    """The record of a watched run, over all of its windows."""
+    from stash.monitor.page import document, page
+    from stash.monitor.records import load
+    from stash.report.output import printed
+
+    record = load(file)
+    printed(document(record) if json else page(record, file.name))
 
 
 def _print_fleet_plan(file: Path, json: bool) -> None:

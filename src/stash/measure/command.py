@@ -87,7 +87,7 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     from stash.measure.launcher.engines import stands_alone
     from stash.measure.launcher.session import ProfileSession
 
-    chosen = _job(context.obj, options.workload, options.data, options.batch)
+    chosen = job_of(context.obj, options.workload, options.data, options.batch, "profile")
     wishes = replace(options, data_root=options.data_root or options.data)
     target, probed, copies = _output(options.output, chosen), _probe(options.probe), store_for_copies(options.store)
     where = cluster(options, ranks=chosen.of_zoo)
@@ -108,13 +108,14 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
         _finish(_watched(session, probed, file), file, copies)
 
 
-def _job(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
+def job_of(words: Split, workload: str | None, data: str | None, batch: int | None, verb: str) -> Job:
+    """The job of a command line of `stash VERB`; raises UserError where there is none, or two."""
     from stash.measure.launcher import job as jobs
 
     if workload is not None:
         if words.kind in ("script", "module"):
             raise UserError(
-                f"--workload {workload} and {words.words[0]} are two jobs; profile one of them "
+                f"--workload {workload} and {words.words[0]} are two jobs; {verb} one of them "
                 "(the workload's own options go after `--`)"
             )
         return jobs.workload(workload, data, batch, words.words)
@@ -126,8 +127,8 @@ def _job(words: Split, workload: str | None, data: str | None, batch: int | None
             )
     if words.kind == "none" or (words.kind != "none" and not words.words):
         raise UserError(
-            "nothing to profile; type `stash profile train.py`, or `stash profile --workload resnet18` "
-            "(`stash lab zoo` lists workloads, `stash profile --help` shows all ways)"
+            f"nothing to {verb}; type `stash {verb} train.py`, or `stash {verb} --workload resnet18` "
+            f"(`stash lab zoo` lists workloads, `stash {verb} --help` shows all ways)"
         )
     first, rest = words.words[0], words.words[1:]
     if words.kind == "script":

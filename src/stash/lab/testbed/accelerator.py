@@ -81,7 +81,7 @@ class _Pass(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         layer: EmulatedLayer = ctx.layer
-        layer.queue.add(layer.spec.backward_seconds * layer.pace.factor)
+        layer.queue.add(layer.spec.backward_seconds * layer.pace.factor + layer.late)
         own = gradient.new_full(ctx.size, 1e-6)  # before the wait, so that filling it takes no time of its own
         layer.queue.wait()
         return gradient, own, None
@@ -93,6 +93,8 @@ class EmulatedLayer(nn.Module):
     def __init__(self, spec: LayerSpec, queue: DeviceQueue, pace: Pace) -> None:
         super().__init__()
         self.spec, self.queue, self.pace = spec, queue, pace
+        self.late = 0.0
+        """Seconds that its backward pass takes besides."""
         count = spec.bytes // 4
         # A layer without parameters still needs a tensor to be differentiated by, or its backward is never called.
         weight = torch.zeros(max(1, count))
@@ -111,10 +113,17 @@ class EmulatedModel(nn.Module):
         sharpen_sleep()
         self.queue, self.pace = DeviceQueue(), Pace(emulation, rank)
         self.layers = nn.ModuleList(EmulatedLayer(layer, self.queue, self.pace) for layer in emulation.layers)
+        self.late = 0.0
+        """Seconds that its forward pass takes besides."""
+
+    def slow_backward(self, seconds: float) -> None:
+        """Let the backward pass take so much longer, before its last gradient."""
+        self.get_submodule(f"layers.{len(self.layers) - 1}").late = seconds  # type: ignore[assignment]
 
     def forward(self, inputs: Tensor) -> Tensor:
         self.pace.next_step(inputs)
         self.queue.begin()
+        self.queue.add(self.late)
         out = inputs
         for layer in self.layers:
             out = layer(out)
@@ -128,13 +137,15 @@ class EmulatedOptimizer(torch.optim.Optimizer):
     def __init__(self, parameters: Iterable[Tensor], queue: DeviceQueue, seconds: float) -> None:
         super().__init__(parameters, {"lr": 0.0})
         self._queue, self._seconds = queue, seconds
+        self.late = 0.0
+        """Seconds that an update takes besides."""
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Wait as long as the emulated update takes."""
         loss = closure() if closure is not None else None
-        if self._seconds:
+        if self._seconds + self.late:
             self._queue.begin()
-            self._queue.add(self._seconds)
+            self._queue.add(self._seconds + self.late)
             self._queue.wait()
         return loss
 
@@ -167,6 +178,8 @@ class PacedExchange:
 
     def __init__(self, exchange: ExchangeSpec) -> None:
         self._exchange = exchange
+        self.late = 0.0
+        """Seconds that each bucket takes besides."""
         self._ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self._buckets: queue.SimpleQueue[tuple[Any, torch.Tensor, torch.Tensor, Any]] = queue.SimpleQueue()
         threading.Thread(target=self._carry, daemon=True).start()
@@ -189,7 +202,11 @@ class PacedExchange:
                 met = round(float(ones))
                 if met > 1:
                     size = gradients.numel() * gradients.element_size()
-                    free = max(free, time.monotonic()) + self._exchange.seconds(size, met > self._ranks_per_node)
+                    free = (
+                        max(free, time.monotonic())
+                        + self._exchange.seconds(size, met > self._ranks_per_node)
+                        + self.late
+                    )
                     time.sleep(max(0.0, free - time.monotonic()))
                 future.set_result(gradients)
             except Exception as error:  # the training thread waits for this future: it must get the error

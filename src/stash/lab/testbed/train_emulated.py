@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -39,10 +40,44 @@ EPOCH_BATCHES = 1000
 LOG_EVERY = 50
 
 
+class Fault(NamedTuple):
+    """What goes wrong on one rank, or on all (-1), from one step on, until before another."""
+
+    rank: int
+    what: str
+    """One of ``FAULTS``; the ``exchange`` is that of set time, and each of its buckets."""
+    first: int
+    last: int
+    seconds: float
+    """That it takes longer, a step."""
+
+    def at(self, step: int) -> float:
+        """Seconds at that step."""
+        return self.seconds if self.first <= step < self.last else 0.0
+
+
+FAULTS = ("prep", "forward", "backward", "optimizer", "exchange")
+
+
+class Faults:
+    """Those of one rank, by what they slow."""
+
+    def __init__(self, faults: Sequence[Fault], rank: int) -> None:
+        self._own = [fault for fault in faults if fault.rank in (rank, -1)]
+
+    def at(self, what: str, step: int) -> float:
+        """Seconds that it takes longer at that step."""
+        return sum(fault.at(step) for fault in self._own if fault.what == what)
+
+
 class Samples(Dataset[Tensor]):
     """Samples that take a set time to make; from files, if there are any, which take longer when not cached."""
 
-    def __init__(self, emulation: Emulation, batch: int, count: int, files: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, emulation: Emulation, batch: int, count: int, files: Sequence[Path] = (),
+        late: Callable[[int], float] = lambda batch: 0.0,
+    ) -> None:  # fmt: skip
+        self._late, self._made = late, 0
         self._prep, self._read = emulation.prep_seconds / batch, emulation.read_seconds / batch
         self._files, self._count = [str(path) for path in files], count
 
@@ -52,7 +87,8 @@ class Samples(Dataset[Tensor]):
     def __getitems__(self, indices: list[int]) -> list[Tensor]:
         """A whole batch at once, so that its delay is one sleep with one deadline."""
         sharpen_sleep()
-        deadline = time.monotonic() + self._prep * len(indices)
+        self._made += 1
+        deadline = time.monotonic() + self._prep * len(indices) + self._late(self._made)
         if self._files:
             cold = sum(not _read_cached(self._files[index]) for index in indices)
             deadline += self._read * cold
@@ -102,19 +138,26 @@ def _run(options: argparse.Namespace) -> None:
 def train(emulation: Emulation, options: argparse.Namespace) -> None:
     """Train until ``--steps`` optimizer steps are done, or for ever."""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    loader = make_loader(emulation, options, rank, world)
+    faults = Faults(options.fault, rank)
+    loader = make_loader(emulation, options, rank, world, faults)
     emulated = EmulatedModel(emulation, rank)
     model: nn.Module = emulated
     unexchanged: Callable[[], AbstractContextManager[None]] = nullcontext
+    paced: PacedExchange | None = None
     if dist.is_initialized():
         ddp = model = DistributedDataParallel(emulated, bucket_cap_mb=options.bucket_mb)
         unexchanged = ddp.no_sync
         if emulation.exchange is not None:
-            ddp.register_comm_hook(PacedExchange(emulation.exchange), paced_hook)
+            paced = PacedExchange(emulation.exchange)
+            ddp.register_comm_hook(paced, paced_hook)
     optimizer = EmulatedOptimizer(emulated.parameters(), emulated.queue, emulation.optimizer_seconds)
     batches = endless(loader)
     began = time.monotonic()
     for step in itertools.count(1):
+        emulated.late, optimizer.late = faults.at("forward", step), faults.at("optimizer", step)
+        emulated.slow_backward(faults.at("backward", step))
+        if paced is not None:
+            paced.late = faults.at("exchange", step)
         optimizer.zero_grad(set_to_none=True)
         for left in reversed(range(options.accumulate)):
             batch = next(batches)
@@ -130,7 +173,9 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
             break
 
 
-def make_loader(emulation: Emulation, options: argparse.Namespace, rank: int, world: int) -> DataLoader[Tensor]:
+def make_loader(
+    emulation: Emulation, options: argparse.Namespace, rank: int, world: int, faults: Faults
+) -> DataLoader[Tensor]:
     """This rank's share of the samples; raises UserError if there are too few files, or none to read slowly."""
     files = sorted(path for path in options.data.rglob("*") if path.is_file()) if options.data else []
     if options.data and len(files) // world < options.batch:
@@ -139,7 +184,12 @@ def make_loader(emulation: Emulation, options: argparse.Namespace, rank: int, wo
         )
     if emulation.read_seconds and not files:
         raise UserError("read_seconds needs files to read: say where with --data, or leave it out of the model")
-    data = Samples(emulation, options.batch, EPOCH_BATCHES * options.batch * world, files)
+    share = max(1, options.workers)  # each worker makes one batch in so many
+
+    def late(made: int) -> float:
+        return faults.at("prep", made * share // options.accumulate)
+
+    data = Samples(emulation, options.batch, EPOCH_BATCHES * options.batch * world, files, late)
     sampler: DistributedSampler[Tensor] = DistributedSampler(data, num_replicas=world, rank=rank, drop_last=True)
     return DataLoader(
         data, options.batch, sampler=sampler, num_workers=options.workers, drop_last=True,
@@ -161,7 +211,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--workers", type=_natural, default=0, metavar="N", help="loader processes per rank (default 0)")
     add("--steps", type=_positive, metavar="N", help="optimizer steps to take (default: until interrupted)")
     add("--bucket-mb", type=_size, metavar="MIB", help="size of all of DDP's buckets (default: 1, then 25)")
+    add("--fault", type=_fault, action="append", default=[], metavar="RANK:WHAT:FROM:TO:SECONDS",
+        help=f"slow one rank's (-1: every rank's) {', '.join(FAULTS)} from a step until before another")  # fmt: skip
     return parser
+
+
+def _fault(text: str) -> Fault:
+    rank, what, first, last, seconds = text.split(":")
+    if what not in FAULTS:
+        raise argparse.ArgumentTypeError(f"{what} is none of {', '.join(FAULTS)}")
+    return Fault(int(rank), what, int(first), int(last), float(seconds))
 
 
 def _positive(text: str) -> int:

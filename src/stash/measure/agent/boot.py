@@ -7,6 +7,7 @@ and leaves a job that never imports torch alone.
 
 from __future__ import annotations
 
+import atexit
 import importlib.abc
 import importlib.machinery
 import os
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 
-from stash.measure.agent import guard
+from stash.measure.agent import guard, script
 from stash.measure.agent.last_words import outlive_not, report_crashes
 from stash.measure.agent.wraps import frameworks
 from stash.measure.linux.processes import pin
@@ -57,11 +58,23 @@ WRAPS: Mapping[str, str] = {
 }
 """What to call with which module, once it was imported; each wrapper lives with the thing it wraps."""
 
+WATCHED: Mapping[str, str] = {
+    "torch.distributed.distributed_c10d": "wraps.stages:wrap_collectives",
+    "torch.utils.data.dataloader": "wraps.stages:wrap_loaders",
+    "torch.autograd": "wraps.steps:wrap_backward",
+    "torch.optim.optimizer": "runner.watched_run:start",
+}
+"""The same of a run that is only listened to."""
+
 
 def start() -> None:
     """Install the import hook of this process; called once, from ``sitecustomize``."""
     orders = current()
     if orders is None:
+        return
+    if orders.watched:
+        atexit.register(script.exits)
+        sys.meta_path.insert(0, PostImport(dict(WATCHED)))
         return
     outlive_not(orders)  # first of all: the launcher may be gone already
     if orders.pin:
@@ -83,7 +96,7 @@ class PostImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name == "torchvision":
+        if name == "torchvision" and "torchvision.io.image" in self._wraps:
             from stash.core.imports import prepare_torchvision
 
             prepare_torchvision()

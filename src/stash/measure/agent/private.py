@@ -39,7 +39,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 with a default where it is wrapped, and is not listed."""
 
 OF_LOADERS = ("_dataset_kind", "_index_sampler")
-OF_ITERATORS = ("_index_sampler", "_sampler_iter")
+OF_ITERATORS = ("_dataset", "_index_sampler", "_sampler_iter")
 OF_WORKERS_ITERATORS = ("_task_info", "_workers", "_persistent_workers")
 """Attributes of a loader, of its iterator, and of an iterator with worker processes."""
 
@@ -110,6 +110,11 @@ def length(loader: Any) -> int | None:
 def new_iterator(loader: Any, like: Any) -> Any:
     """A new iterator, without regard to the one that may persist; of a loader that has iterators ``like`` that."""
     return loader._get_iterator() if hasattr(loader, "_get_iterator") else type(like)(loader)
+
+
+def data_set(iterator: Any) -> Any:
+    """What a loader's iterator reads."""
+    return iterator._dataset
 
 
 def index_sampler(iterator: Any) -> Any:

@@ -36,6 +36,10 @@ class LoopListener:
     def closed(self, handle: Any) -> None:
         """A loop dropped its iterator."""
 
+    def waited(self, source: Any, take: Callable[[], Any]) -> Any:
+        """``take()``, which a loop waits for; ``source`` is what it comes from."""
+        return take()
+
     def acted(self, saved: bool = False) -> None:
         """The script does something else than train: it called a collective of its own, or is about to save."""
 

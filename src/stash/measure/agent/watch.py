@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from stash.measure.agent import script
@@ -14,17 +14,18 @@ T = TypeVar("T")
 def watch(batches: Iterable[T]) -> Iterable[T]:
     """Let a profile replay, measure and restart ``batches``, any iterable of training batches.
 
-    ``for batch in stash.watch(loader):`` is all. Outside a profile the argument is returned unchanged; a
-    ``torch.utils.data.DataLoader`` needs no watching and is returned unchanged too. An iterable that
-    cannot be iterated twice ends the profile when it ends.
+    ``for batch in stash.watch(loader):`` is all. Outside a profile or a watched run the argument is returned
+    unchanged; a ``torch.utils.data.DataLoader`` needs no watching and is returned unchanged too. An iterable that
+    cannot be iterated twice ends the profile when it ends; of a watched run only the waits are stamped.
     """
-    if current() is None:
+    orders = current()
+    if orders is None:
         return batches
     from torch.utils.data import DataLoader
 
     if not script.active() or isinstance(batches, DataLoader):
         return batches
-    return _Watched(batches)
+    return _Timed(batches) if orders.watched else _Watched(batches)
 
 
 def step() -> None:
@@ -37,6 +38,28 @@ def step() -> None:
     from stash.measure.agent.wraps.steps import own_update  # outside a profile this costs nothing
 
     own_update.marked()
+
+
+class _Timed:
+    """Stands in for the iterable while a run is watched: the batches are its own, and what they take is stamped."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self._batches)
+        while True:
+            try:
+                batch = script.listener().loops.waited(self._batches, batches.__next__)
+            except StopIteration:
+                return
+            yield batch
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
 
 
 class _Watched:

@@ -49,6 +49,8 @@ class Orders:
     data_root: str | None = None
     keep_logging: bool = False
     """Leave experiment trackers as the job has them."""
+    watched: bool = False
+    """The run is only listened to: every rank leaves its stamped steps in a ring in the folder."""
     host: dict[str, object] = field(default_factory=dict)
     """The launcher's description of this machine, sent along to the leader."""
 

@@ -27,7 +27,7 @@ def render(runs: Sequence[ExportedRun]) -> str:
     lines = ["# TYPE stash_run_info gauge", "# HELP stash_run_info What was profiled, and on what."]
     for run in runs:
         facts = {f"fact_{_label(name)}": value for name, value in run.facts.items()}
-        lines.append(_sample("stash_run_info", {**_of(run), "created": run.created, **facts}, 1))
+        lines.append(sample("stash_run_info", {**_of(run), "created": run.created, **facts}, 1))
     for family, meaning in _MEANING.items():
         samples = [line for run in runs for line in _samples(run, family)]
         if samples:
@@ -41,17 +41,19 @@ def _samples(run: ExportedRun, family: str) -> Iterator[str]:
         group, _, rest = name.rpartition("/")
         stall, _, kind = rest.partition("_")
         if not group and name == family:
-            yield _sample(f"stash_{family}", _of(run), value)
+            yield sample(f"stash_{family}", _of(run), value)
         elif group and family == f"{group}_{kind}":
-            yield _sample(f"stash_{family}", {**_of(run), "stall": stall}, value)
+            yield sample(f"stash_{family}", {**_of(run), "stall": stall}, value)
 
 
 def _of(run: ExportedRun) -> dict[str, str]:
     return {"run": run.id, "workload": run.workload}
 
 
-def _sample(name: str, labels: dict[str, str], value: float) -> str:
-    return f"{name}{{{','.join(f'{label}={_quoted(text)}' for label, text in labels.items())}}} {value!r}"
+def sample(name: str, labels: dict[str, str], value: float) -> str:
+    """One line: a family's name, labels and value."""
+    shown = ",".join(f"{label}={_quoted(text)}" for label, text in labels.items())
+    return f"{name}{{{shown}}} {value!r}" if shown else f"{name} {value!r}"
 
 
 def _label(name: str) -> str:

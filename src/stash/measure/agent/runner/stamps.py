@@ -138,7 +138,7 @@ class BlockClock:
 _BETWEEN, _INPUT, _FORWARD = map(int, (StepStage.BETWEEN, StepStage.INPUT, StepStage.FORWARD))
 _BACKWARD, _EXCHANGE, _OPTIMIZER = map(int, (StepStage.BACKWARD, StepStage.EXCHANGE, StepStage.OPTIMIZER))
 _NOTHING = [0.0] * FIELDS
-_SWITCHES_SECONDS = 0.01
+_SWITCHES_SECONDS = 0.1
 """The kernel is asked for the thread's context switches no more often than that."""
 _MAX_PENDING = 64
 """Steps whose events are not done yet; a host that runs farther ahead loses the oldest."""

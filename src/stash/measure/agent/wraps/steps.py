@@ -173,6 +173,7 @@ def wrap_optimizer(module: ModuleType) -> None:
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
         _Taken.steps += 1
+        own_update.unneeded = True
         listener = script.listener()
         if listener.listens and not _captured():
             listener.stepped(optimizer)

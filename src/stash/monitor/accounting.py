@@ -1,0 +1,168 @@
+"""What made the steps of a job as long as they were, of stamps of every rank. Pure; no common clock is needed.
+
+Steps are counted at the optimizer but cut where the ranks are together, after the exchange: else one rank's slow
+optimizer turned up as everyone's exchange a step later. So a *cycle* is the optimizer's stage of one step and the
+others of the next. Over its stages in order, with F_s the largest cumulative time of any rank up to stage s, a stage
+is exposed for F_s - F_{s-1} (StageFrontier, arXiv 2606.06751). What is waited for others, in the exchange or in
+another collective, comes last, wherever in the step it was called. The exposed times of a cycle add up to its longest
+rank exactly, and nothing is clamped.
+
+Not known here: what a rank waits for inside a collective in the middle of a step belongs to the stage of another rank
+before it; where such waits are much of a step (sharded models), the account is ``ambiguous``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stash.measure.protocol.stamped import StampedStep, StepStage
+
+STAGES = (
+    StepStage.OPTIMIZER, StepStage.BETWEEN, StepStage.INPUT, StepStage.TRANSFER, StepStage.FORWARD,
+    StepStage.BACKWARD, StepStage.COLLECTIVE, StepStage.EXCHANGE,
+)  # fmt: skip
+"""In the order of a cycle."""
+STALLS = ("compute", "contention", "transfer", "exchange", "input", "other")
+"""What a window's step is made of, in the order of the ladder; ``other`` is what lies between steps."""
+OWN_STAGES: Mapping[str, StepStage] = {
+    "optimizer": StepStage.OPTIMIZER, "between": StepStage.BETWEEN, "input": StepStage.INPUT,
+    "transfer": StepStage.TRANSFER, "forward": StepStage.FORWARD, "backward": StepStage.BACKWARD,
+}  # fmt: skip
+"""Stages in which a rank waits for none of the others, by the names that users read."""
+STALL_OF = {
+    "optimizer": "compute", "forward": "compute", "backward": "compute", "input": "input", "transfer": "transfer",
+    "between": "other",
+}  # fmt: skip
+_COMPUTE = (0, 4, 5)
+"""Places of optimizer, forward and backward among ``STAGES``."""
+_AMBIGUOUS = 0.05
+"""Of a step, in collectives inside it, from which on two accounts of it may differ by as much."""
+
+SecondsArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StepAccount:
+    """What steps were made of, on average."""
+
+    steps: int
+    step_seconds: float
+    seconds: dict[str, float]
+    """Of each of ``STALLS``; they add up to the step."""
+    set_by: dict[str, int]
+    """The rank at the frontier most often, where one rank's being last exposed a stall."""
+    others_wait: dict[str, float]
+    """By stall, of ``set_by``: what the rank after it in that stage took of it, as the median of the others."""
+    ranks: dict[int, dict[str, float]]
+    """Each rank's own seconds in each of ``OWN_STAGES``, and ``exchange``."""
+    delays: dict[int, float]
+    """Each rank's run-queue delay of a step."""
+    ambiguous: bool
+    """Whether much of the step was in collectives in the middle of it."""
+
+
+def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], SecondsArray, SecondsArray]:
+    """(numbers, seconds, delays) of the cycles that every rank has whole.
+
+    ``seconds`` is (cycles, ranks, stages) in the order of ``STAGES``; ``delays`` is (cycles, ranks); ranks ascend.
+    """
+    ranks = sorted(rows)
+    by_number = [{step.number: step for step in rows[rank]} for rank in ranks]
+    common = set.intersection(*(set(each) for each in by_number)) if by_number else set()
+    numbers = sorted(number for number in common if number - 1 in common)
+    seconds = np.empty((len(numbers), len(ranks), len(STAGES)))
+    delays = np.empty((len(numbers), len(ranks)))
+    places = [stage - StepStage.BETWEEN for stage in STAGES]
+    for index, steps in enumerate(by_number):
+        for at, number in enumerate(numbers):
+            row = steps[number].stages
+            seconds[at, index] = [row[place] for place in places]
+            seconds[at, index, 0] = steps[number - 1].of(StepStage.OPTIMIZER)
+            delays[at, index] = steps[number].delay
+    return numbers, seconds, delays
+
+
+def exposed(seconds: SecondsArray) -> SecondsArray:
+    """(cycles, stages): F_s - F_{s-1} of each cycle; they add up to its longest rank."""
+    return _exposed(np.cumsum(seconds, axis=2))
+
+
+def _exposed(cumulative: SecondsArray) -> SecondsArray:
+    return np.diff(cumulative.max(axis=1), axis=1, prepend=0.0)
+
+
+def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -> StepAccount:
+    """The mean account of cycles (at least one) of these ranks, as ``cycles`` gives them."""
+    cumulative = np.cumsum(seconds, axis=2)
+    shown = _exposed(cumulative)
+    middle = (len(ranks) - 1) // 2  # of two ranks the faster
+    compute = np.partition(seconds[:, :, _COMPUTE].sum(axis=2), middle, axis=1)[:, middle]
+    late = shown[:, _COMPUTE].sum(axis=1) - compute
+    parts = {
+        "compute": compute, "contention": late, "transfer": shown[:, 3], "exchange": shown[:, 6] + shown[:, 7],
+        "input": shown[:, 2], "other": shown[:, 1],
+    }  # fmt: skip
+    means = {name: float(part.mean()) for name, part in parts.items()}
+    own = seconds.mean(axis=0)
+    places = {name: STAGES.index(stage) for name, stage in OWN_STAGES.items()}
+    set_by, others = _setters(ranks, seconds, cumulative) if len(ranks) > 1 else ({}, {})
+    step = float(shown.sum(axis=1).mean())
+    return StepAccount(
+        steps=len(seconds),
+        step_seconds=step,
+        seconds=means,
+        set_by=set_by,
+        others_wait=others,
+        ranks={
+            rank: {**{name: row[place] for name, place in places.items()}, "exchange": row[6] + row[7]}
+            for rank, row in zip(ranks, own.tolist(), strict=True)
+        },
+        delays=dict(zip(ranks, delays.mean(axis=0).tolist(), strict=True)),
+        ambiguous=bool(own[:, 6].min() > _AMBIGUOUS * step),
+    )
+
+
+def _setters(
+    ranks: Sequence[int], seconds: SecondsArray, cumulative: SecondsArray
+) -> tuple[dict[str, int], dict[str, float]]:
+    """Of input and contention: the rank that was at the frontier most often, and what the median other took."""
+    set_by, others = {}, {}
+    for stall, stage, places in (("input", 2, (2,)), ("other", 1, (1,)), ("contention", 5, _COMPUTE)):
+        last = np.bincount(cumulative[:, :, stage].argmax(axis=1), minlength=len(ranks))
+        first = int(last.argmax())
+        set_by[stall] = ranks[first]
+        own = seconds[:, :, places].sum(axis=2).mean(axis=0)
+        others[stall] = float(np.median(np.delete(own, first)))
+    return set_by, others
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank that took longer in a stage than the median of the others."""
+
+    rank: int
+    stage: str
+    """One of ``OWN_STAGES``."""
+    seconds: float
+    """A step."""
+
+
+def stragglers(found: StepAccount, least: float = 0.05) -> list[Straggler]:
+    """Ranks whose excess in a stage is at least that part of the step, the worst first; hidden ones too.
+
+    A rank's excess is its mean less the median of the others: what another one hides behind the frontier counts.
+    """
+    if len(found.ranks) < 2:
+        return []
+    late = []
+    for stage in OWN_STAGES:
+        own = {rank: stages[stage] for rank, stages in found.ranks.items()}
+        for rank, seconds in own.items():
+            excess = seconds - float(np.median([each for other, each in own.items() if other != rank]))
+            if excess >= least * found.step_seconds > 0:
+                late.append(Straggler(rank, stage, excess))
+    return sorted(late, key=lambda each: -each.seconds)

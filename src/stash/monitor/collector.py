@@ -1,0 +1,183 @@
+"""Reads the rings of a node's ranks and joins them into cycles, slices and windows; knows which ranks are there."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from stash.measure.protocol.stamped import RingReader, StampedStep, StepStage
+from stash.monitor.accounting import SecondsArray, StepAccount, account, cycles
+from stash.monitor.change_test import SLICE_SECONDS, SLICE_STEPS, Slice
+
+WINDOW_SECONDS, WINDOW_STEPS = 10.0, 20
+_KEPT_ROWS = 20_000
+"""Of a rank that the others are far behind: more than that are given up."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Cycles that every rank of the node has whole; arrays as in ``accounting.cycles``."""
+
+    ranks: tuple[int, ...]
+    numbers: list[int]
+    seconds: SecondsArray
+    delays: SecondsArray
+    ended: float
+    """When the last of them ended (Unix time)."""
+
+
+@dataclass
+class RankState:
+    """A rank as its ring shows it."""
+
+    reader: RingReader
+    rows: list[StampedStep] = field(default_factory=list)
+    lost: bool = False
+    note: str = ""
+
+    @property
+    def alive(self) -> bool:
+        return os.path.exists(f"/proc/{self.reader.process}")
+
+
+class Collector:
+    """The rings in ``folder``; ``tell`` gets what happens to ranks, as (what, sentence)."""
+
+    def __init__(self, folder: Path, tell: Callable[[str, str], None] = lambda what, text: None) -> None:
+        self._folder, self._tell = folder, tell
+        self.ranks: dict[int, RankState] = {}
+        self._known: set[str] = set()
+        self._upto = 0
+        self.taken = 0
+        """The last step that any rank has taken."""
+
+    def find(self) -> None:
+        """Look for ranks that have begun, or begun again."""
+        for path in self._folder.glob("ring.*"):
+            if path.name not in self._known:
+                self._known.add(path.name)
+                with suppress(OSError, ValueError):  # not written whole yet: never, as its file is made at once
+                    self._begin(RingReader(path))
+
+    def _begin(self, reader: RingReader) -> None:
+        before = self.ranks.get(reader.rank)
+        if before is not None:
+            self._tell("restarted", f"rank {reader.rank} was started again")
+            for state in self.ranks.values():
+                state.rows.clear()
+            self._upto = 0
+        self.ranks[reader.rank] = RankState(reader)
+
+    @property
+    def expected(self) -> int:
+        """Ranks of the whole job, as the ranks know it."""
+        return max((state.reader.ranks for state in self.ranks.values()), default=0)
+
+    def poll(self) -> Joined | None:
+        """Cycles that were completed since the last call by all ranks that are here; none if there is no new one."""
+        for rank, state in self.ranks.items():
+            new = state.reader.new()
+            state.rows += new
+            if new:
+                self.taken = max(self.taken, new[-1].number)
+            note = state.reader.note
+            if note and note != state.note:
+                state.note = note
+                self._tell("note", f"rank {rank}: {note}")
+            if not state.lost and not state.alive and not state.reader.now()[1]:
+                state.lost = True
+                self._tell("lost", f"rank {rank} is gone (process {state.reader.process})")
+            if len(state.rows) > _KEPT_ROWS:
+                del state.rows[:-_KEPT_ROWS]
+        ranks = tuple(sorted(rank for rank, state in self.ranks.items() if state.rows and not state.note))
+        here = [rank for rank, state in self.ranks.items() if not state.note and not state.lost]
+        if not ranks or len(ranks) < len(here):
+            return None
+        numbers, seconds, delays = cycles({rank: self.ranks[rank].rows for rank in ranks})
+        if not numbers:
+            return None
+        ended = max(self._ended(rank, numbers[-1]) for rank in ranks)
+        for rank in ranks:  # the last one's optimizer stage belongs to the next cycle
+            state = self.ranks[rank]
+            state.rows = [row for row in state.rows if row.number >= numbers[-1]]
+        self._upto = numbers[-1]
+        return Joined(ranks, numbers, seconds, delays, ended)
+
+    def _ended(self, rank: int, number: int) -> float:
+        state = self.ranks[rank]
+        return float(next(row.ended for row in reversed(state.rows) if row.number == number) + state.reader.offset)
+
+    def stages(self) -> dict[int, StepStage]:
+        """What each rank that still trains does now."""
+        found = {}
+        for rank, state in self.ranks.items():
+            stage, done = state.reader.now()
+            if not done and not state.lost:
+                found[rank] = stage
+        return found
+
+
+@dataclass
+class Cutter:
+    """Cuts a stream of cycles into parts of at least so many seconds and steps."""
+
+    least_seconds: float
+    least_steps: int
+    _held: list[Joined] = field(default_factory=list)
+
+    def take(self, joined: Joined) -> Slice | None:
+        """The part that is complete with these cycles, if one is."""
+        if self._held and self._held[-1].ranks != joined.ranks:
+            self._held.clear()
+        self._held.append(joined)
+        steps = sum(len(each.numbers) for each in self._held)
+        seconds = sum(float(each.seconds.sum(axis=2).max(axis=1).sum()) for each in self._held)
+        taken = self._held[-1].numbers[-1] - self._held[0].numbers[0] + 1
+        if seconds * taken / steps < self.least_seconds or taken < self.least_steps:
+            return None
+        return self.rest()
+
+    def rest(self) -> Slice | None:
+        """What there is, complete or not."""
+        held, self._held = self._held, []
+        if not held:
+            return None
+        found = account(
+            held[0].ranks,
+            np.concatenate([each.seconds for each in held]),
+            np.concatenate([each.delays for each in held]),
+        )
+        return Slice(held[0].numbers[0], held[-1].numbers[-1], found, held[-1].ended)
+
+
+def slices() -> Cutter:
+    """For the test of changes."""
+    return Cutter(SLICE_SECONDS, SLICE_STEPS)
+
+
+def windows() -> Cutter:
+    """For the record."""
+    return Cutter(WINDOW_SECONDS, WINDOW_STEPS)
+
+
+def device_of(states: dict[int, RankState]) -> tuple[str | None, tuple[str, ...]]:
+    """The kind of device that the first rank trains on, and its loaders' names."""
+    for state in states.values():
+        return state.reader.device or None, tuple(state.reader.loaders)
+    return None, ()
+
+
+def knows_transfer(found: StepAccount, device: str | None) -> bool:
+    """Whether copies to a device were told apart from the forward pass."""
+    return device == "cuda" and found.seconds["transfer"] > 0
+
+
+def monotonic_to_unix() -> float:
+    """What to add to the monotonic clock."""
+    return time.time() - time.monotonic()

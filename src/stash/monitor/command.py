@@ -1,0 +1,248 @@
+"""``stash watch``: a job started as it was typed and listened to; or a record of one, followed while it lasts."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import typer
+
+from stash.core import parsers
+from stash.core.errors import UserError
+from stash.core.interrupts import require_linux
+from stash.core.printable import printable_line
+from stash.measure.ranks import RankOptions, cluster
+from stash.ui.arguments import ProfileCommand
+from stash.ui.options import Options, flag, option
+
+if TYPE_CHECKING:
+    from stash.measure.launcher.engines import Cluster
+    from stash.measure.launcher.job import Job
+    from stash.monitor.records import Header
+    from stash.monitor.watcher import LineListener, NodeWatcher
+
+_JOB, _TELL, _MONEY = "What to watch", "Whom to tell", "Money"
+_JOIN_SECONDS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WatchedOptions(Options):
+    """What is watched, and against what."""
+
+    workload: str | None = option("NAME", "A workload of the zoo; see `stash lab zoo`.", panel=_JOB)
+    data: str | None = option("PATH", "The workload's data; without it, data in memory.", panel=_JOB)
+    batch: int | None = option("N", "The workload's batch per device.", parsers.whole(1), panel=_JOB)
+    baseline: Path | None = option("FILE", "A profile of the same job: what its stalls should be.", Path, panel=_JOB)
+    force: bool = flag("Hold the run against a baseline though the two differ.", panel=_JOB)
+    output: Path | None = option("FILE", "Where the record goes; else named after the job.", Path, "-o", "--output")
+    join: Path | None = option("FILE", "Follow the record of a run that is watched already.", Path)
+    stuck_after: float = option(
+        "TIME", "Without a step for so long, say where each rank stands.", parsers.duration, default="2min"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ToldOptions(Options):
+    """Who hears of it, and what it costs."""
+
+    metrics: int | None = option(
+        "PORT", "Serve OpenMetrics on 127.0.0.1 at this port.", parsers.whole(1), panel=_TELL
+    )
+    log: tuple[str, ...] = option(
+        "TOOL:WHERE", "Log windows: tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT.", many=True, panel=_TELL
+    )
+    on_alert: str | None = option("COMMAND", "Run it with each alert as JSON on its input; no shell.", panel=_TELL)
+    instance: str | None = option("NAME", "The machine's type, whose price the bill has.", panel=_MONEY)
+    total_steps: int | None = option(
+        "N", "Steps of the whole run, to foresee its bill.", parsers.whole(1), panel=_MONEY
+    )
+    max_dollars: float | None = option(
+        "DOLLARS", "Warn at 80 % of this bill, and at all of it.", parsers.dollars, panel=_MONEY
+    )
+    on_budget: str | None = option("COMMAND", "Run it when all of --max-dollars is spent; no shell.", panel=_MONEY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchCommandOptions(RankOptions, _ToldOptions, _WatchedOptions):
+    """One call of ``stash watch``."""
+
+    parsed_by: ClassVar[type] = ProfileCommand
+
+    def check(self) -> None:
+        from stash.monitor.watcher import words_of
+
+        for command in (self.on_alert, self.on_budget):
+            if command is not None:
+                words_of(command)
+        if self.on_budget is not None and self.max_dollars is None:
+            raise UserError("--on-budget says what to do when money is spent; say how much with --max-dollars")
+        if self.max_dollars is not None and self.instance is None:
+            raise UserError("--max-dollars needs a price; name the machine's type with --instance")
+        if self.force and self.baseline is None:
+            raise UserError("--force belongs to --baseline; name a profile")
+
+
+def watch(options: WatchCommandOptions, context: typer.Context) -> None:
+    """Watch a training run to its end: stalls and stragglers while it lasts, and alerts when they change.
+
+    The run stays its own: output, exit code, weights and files. A record of windows of ten seconds is written beside
+    it, which `--join` follows and `stash show` reads.
+
+    [bold]Examples[/bold]
+
+      stash watch train.py --lr 0.1
+      stash watch --baseline train.stash.json --metrics 19177 -- torchrun --nproc-per-node 8 train.py
+      stash watch --join train.watch.jsonl
+      stash watch --instance p4d.24xlarge --max-dollars 400 --on-budget ./stop.sh train.py
+    """
+    if options.join is not None:
+        if context.obj.kind != "none":
+            raise UserError(
+                f"--join follows a run that is watched already, and starts nothing; leave {context.obj.words[0]} out"
+            )
+        follow(options.join)
+        return
+    require_linux("stash watch")
+    from stash.measure.command import job_of
+
+    chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
+    raise typer.Exit(run(chosen, cluster(options, ranks=chosen.of_zoo), options))
+
+
+def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
+    """Start the job and watch it; the value is its exit code."""
+    from stash.core.secrets import hide
+
+    hide(job.command, job.kept)
+    with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=_memory()) as folder:
+        watcher, target = begun(Path(folder), job.title, job.kept, where.nnodes, options)
+        print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
+        code = _until_the_end(_start(job, where, Path(folder)), watcher.poll)
+        watcher.finish(code)
+    print(f"stash: show the run with `stash show {printable_line(str(target))}`", file=sys.stderr)
+    return code
+
+
+def begun(
+    folder: Path, title: str, command: tuple[str, ...], nodes: int, options: WatchCommandOptions
+) -> tuple[NodeWatcher, Path]:
+    """A watcher of the rings in ``folder``, and where its record is; raises UserError for what cannot be done."""
+    from stash.core.version import __version__
+    from stash.monitor.baseline import read
+    from stash.monitor.money import price_of
+    from stash.monitor.records import SUFFIX, Header, RecordWriter
+    from stash.monitor.watcher import NodeWatcher, WatchOptions
+    from stash.report.output import output_file
+
+    baseline = None if options.baseline is None else read(options.baseline, title, options.force)
+    price = None if options.instance is None else price_of(options.instance, nodes)
+    stem = title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
+    target = output_file(options.output, stem, SUFFIX)
+    header = Header(
+        id=secrets.token_hex(8), stash_version=__version__, began=time.time(), job=title, command=command,
+        nodes=nodes, baseline=None if baseline is None else baseline.source,
+        baseline_stalls={} if baseline is None else baseline.split, price=price, planned_steps=options.total_steps,
+    )  # fmt: skip
+    chosen = WatchOptions(
+        options.stuck_after, options.on_alert, options.max_dollars, options.on_budget, options.force
+    )
+    listeners = [*_listeners(options, header), _OnStandardError()]
+    record = RecordWriter(target, header)
+    return NodeWatcher(folder, record, header, chosen, baseline, listeners), target
+
+
+def _memory() -> str | None:
+    """A folder in memory, where there is one: rings are written to at every step."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def _start(job: Job, where: Cluster, folder: Path) -> subprocess.Popen[bytes]:
+    """The job as it was typed, with this process's input and output, in its process group."""
+    from stash.measure.launcher.engines import ENGINES
+    from stash.measure.launcher.process import SITE
+    from stash.measure.protocol.orders import VARIABLE, Orders
+
+    orders = Orders(str(folder), (), 0.0, began=time.time(), watched=True).write()
+    path = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
+    words = (job.target, *job.arguments) if job.kind == "command" else ENGINES[where.engine].command(job, where)
+    words = tuple(word for word in words if job.kind == "command" or word != "-u")
+    return subprocess.Popen(words, env={**os.environ, VARIABLE: str(orders), "PYTHONPATH": path})
+
+
+def _until_the_end(process: subprocess.Popen[bytes], poll: object) -> int:
+    """Poll until the job has ended; requests to end are the job's to follow. The value is its exit code."""
+    from stash.monitor.watcher import POLL_SECONDS
+
+    def hand_on(number: int, frame: object) -> None:
+        if number != signal.SIGINT:  # which a terminal sends to all of its group
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(POLL_SECONDS)
+                return code if code >= 0 else 128 - code
+            poll()  # type: ignore[operator]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _OnStandardError:
+    """Alerts, on standard error."""
+
+    def take(self, line: object) -> None:
+        from stash.monitor.records import Alert, RunEvent
+
+        if isinstance(line, Alert) or (isinstance(line, RunEvent) and line.what != "end"):
+            print(f"stash: {printable_line(line.text)}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+def _listeners(options: WatchCommandOptions, header: Header) -> Sequence[LineListener]:
+    found: list[LineListener] = []
+    if options.log:
+        from stash.monitor.trackers import tracker
+
+        found += [tracker(where, header) for where in options.log]
+    if options.metrics is not None:
+        from stash.monitor.metrics import MetricsServer
+
+        found.append(MetricsServer(options.metrics, header))
+    return found
+
+
+def follow(path: Path) -> None:
+    """Show a record's last window whenever there is another one, until the run has ended."""
+    from stash.monitor.page import page
+    from stash.monitor.records import load
+    from stash.ui.terminal import print_page
+
+    shown: tuple[int, int, int] | None = None
+    with suppress(KeyboardInterrupt):
+        while True:
+            record = load(path, whole=False)
+            state = (len(record.windows), len(record.alerts), len(record.events))
+            if state != shown:
+                shown = state
+                if sys.stdout.isatty():
+                    print("\x1b[2J\x1b[H", end="")
+                print_page(page(record, path.name, live=True))
+                sys.stdout.flush()
+            if any(event.what == "end" for event in record.events):
+                return
+            time.sleep(_JOIN_SECONDS)

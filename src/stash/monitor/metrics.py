@@ -1,0 +1,145 @@
+"""A watched run as metrics: OpenMetrics 1.0, or Prometheus' older text where the scraper asks for that.
+
+Served by the watcher alone, on loopback, and only if asked for. No arguments, paths or environment are in it: of the
+job its name without its folder, and what is measured. Each family's meaning is in ``docs/how-to/watch.md``.
+"""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stash.core.errors import UserError
+from stash.monitor.records import Alert, Header, RecordLine, Window
+from stash.report.export.openmetrics import sample
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+FAMILIES: Mapping[str, tuple[str, str, str]] = {
+    "stash_run": ("info", "", "What is watched"),
+    "stash_steps": ("counter", "", "Optimizer steps that windows hold"),
+    "stash_exposed_seconds": ("counter", "seconds", "Time of all steps so far by what exposed it"),
+    "stash_rank_seconds": ("counter", "seconds", "Each rank's own time by stage; above 64 ranks the slowest 8"),
+    "stash_straggler_seconds": ("gauge", "seconds", "What a rank takes longer than the median of the others, a step"),
+    "stash_step_seconds": ("gauge", "seconds", "A step of the last window"),
+    "stash_baseline_ratio": ("gauge", "", "A step of the last window over the baseline's"),
+    "stash_last_step_timestamp_seconds": ("gauge", "seconds", "Unix time at which the last window ended"),
+    "stash_alerts": ("counter", "", "Alerts that have begun, by what they are about"),
+    "stash_alerts_open": ("gauge", "", "Alerts that have not ended"),
+}
+"""Name (without ``_total`` and ``_info``): type, unit, meaning."""
+
+
+class Metrics:
+    """Sums up the lines of a record, for whoever scrapes them."""
+
+    def __init__(self, header: Header) -> None:
+        self._header = header
+        self._steps = 0
+        self._exposed: dict[str, float] = {}
+        self._ranks: dict[tuple[int, str], float] = {}
+        self._last: Window | None = None
+        self._begun: dict[str, int] = {}
+        self._open: set[int] = set()
+
+    def take(self, line: RecordLine) -> None:
+        """Count a line."""
+        if isinstance(line, Header):
+            self._header = line
+        elif isinstance(line, Window):
+            taken = line.last_step - line.first_step + 1
+            self._last, self._steps = line, self._steps + taken
+            for name, seconds in line.stalls.items():
+                if seconds is not None:
+                    self._exposed[name] = self._exposed.get(name, 0.0) + seconds * taken
+            for rank, stages in line.ranks.items():
+                for stage, seconds in stages.items():
+                    self._ranks[rank, stage] = self._ranks.get((rank, stage), 0.0) + seconds * taken
+        elif isinstance(line, Alert):
+            if line.ended:
+                self._open.discard(line.number)
+            else:
+                about = line.stall or line.what.replace(" ", "_")
+                self._begun[about] = self._begun.get(about, 0) + 1
+                self._open.add(line.number)
+
+    def text(self, openmetrics: bool = True) -> str:
+        """All families, in one of the two formats."""
+        lines: list[str] = []
+        for family, samples in self._samples():
+            kind, unit, meaning = FAMILIES[family]
+            name = family if openmetrics else f"{family}{_SUFFIX.get(kind, '')}"
+            shown = kind if openmetrics or kind != "info" else "gauge"
+            lines += [f"# HELP {name} {meaning}.", f"# TYPE {name} {shown}"]
+            if openmetrics and unit:
+                lines.append(f"# UNIT {name} {unit}")
+            lines += [sample(f"{family}{_SUFFIX.get(kind, '')}", labels, value) for labels, value in samples]
+        return "\n".join([*lines, *(["# EOF"] if openmetrics else [])]) + "\n"
+
+    def _samples(self) -> Iterator[tuple[str, list[tuple[dict[str, str], float]]]]:
+        header, last = self._header, self._last
+        job = header.job.rpartition("/")[2]
+        facts = {
+            "job": job,
+            "ranks": str(header.ranks or ""),
+            "nodes": str(header.nodes),
+            "device": header.device or "",
+        }
+        yield "stash_run", [({**facts, "version": header.stash_version}, 1)]
+        yield "stash_steps", [({}, self._steps)]
+        yield "stash_exposed_seconds", [({"stall": name}, value) for name, value in self._exposed.items()]
+        yield (
+            "stash_rank_seconds",
+            [({"rank": str(rank), "stage": stage}, value) for (rank, stage), value in sorted(self._ranks.items())],
+        )
+        if last is not None:
+            late = [({"rank": str(each.rank), "stage": each.stage}, each.seconds) for each in last.stragglers]
+            yield "stash_straggler_seconds", late
+            yield "stash_step_seconds", [({}, last.step_seconds)]
+            known = header.baseline_stalls.get("step")
+            if known:
+                yield "stash_baseline_ratio", [({}, (last.step_seconds - (last.stalls.get("other") or 0.0)) / known)]
+            yield "stash_last_step_timestamp_seconds", [({}, last.began + last.seconds)]
+        yield "stash_alerts", [({"what": name}, count) for name, count in self._begun.items()]
+        yield "stash_alerts_open", [({}, len(self._open))]
+
+
+_SUFFIX = {"counter": "_total", "info": "_info"}
+
+
+class MetricsServer(Metrics):
+    """Serves them on 127.0.0.1; raises UserError if the port is taken."""
+
+    def __init__(self, port: int, header: Header) -> None:
+        super().__init__(header)
+        metrics = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path.partition("?")[0] != "/metrics":
+                    self.send_error(404, "metrics are at /metrics")
+                    return
+                openmetrics = "application/openmetrics-text" in self.headers.get("Accept", "")
+                body = metrics.text(openmetrics).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", OPENMETRICS if openmetrics else TEXT)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Say nothing."""
+
+        try:
+            self._server = http.server.HTTPServer(("127.0.0.1", port), Handler)
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise UserError(f"--metrics {port}: {why}; choose another port") from None
+        threading.Thread(target=self._server.serve_forever, daemon=True, name="stash metrics").start()
+
+    def close(self) -> None:
+        """Serve no more."""
+        self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,74 @@
+"""What a watched run costs: so far, a day of each stall, and its whole bill as it is foreseen. Pure but for prices.
+
+The bill is the price of all machines times the time that it takes: what has passed, and for each step that is left
+the mean of all so far, with what lay between them. Its interval is Student's t over ten parts of the run, whose means
+hold whatever lasts as long as a tenth of it; a change that is yet to come is in no interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from stash.core.errors import UserError
+from stash.monitor.records import MachinePrice, Window
+
+_HOUR, _DAY = 3600.0, 86400.0
+_PARTS = 10
+
+
+def price_of(instance: str, nodes: int) -> MachinePrice:
+    """The catalog's cheapest on-demand price of that instance, times ``nodes``; raises UserError without one."""
+    from stash.catalog.layers import load as load_catalog
+
+    catalog = load_catalog()
+    found = catalog.instance(instance)
+    offers = [offer for offer in catalog.offers_of(found) if offer.kind == "on-demand"]
+    if not offers:
+        raise UserError(f"--instance {instance}: the catalog knows no on-demand price of it")
+    newest = max(offer.as_of or "" for offer in offers)
+    offer = next(offer for offer in offers if (offer.as_of or "") == newest)
+    where = f" in {offer.region}" if offer.region else ""
+    source = f"{offer.source}{where}, {offer.as_of or 'undated'}"
+    return MachinePrice(instance=found.name, dollars_per_hour=offer.dollars_per_hour * nodes, source=source)
+
+
+@dataclass(frozen=True)
+class RunBill:
+    """Dollars."""
+
+    so_far: float
+    forecast: float | None
+    """Of the whole run; ``None`` where its number of steps is unknown, or too few were taken."""
+    plus_minus: float | None
+    """95 %."""
+
+
+def lost_a_day(window: Window, price: MachinePrice) -> dict[str, float]:
+    """Dollars a day that each stall of a window costs; compute is none."""
+    if not window.step_seconds:
+        return {}
+    daily = price.dollars_per_hour * _DAY / _HOUR
+    return {
+        name: daily * seconds / window.step_seconds
+        for name, seconds in window.stalls.items()
+        if seconds is not None and name != "compute"
+    }
+
+
+def bill(price: MachinePrice, elapsed: float, windows: Sequence[Window], taken: int, planned: int | None) -> RunBill:
+    """After ``elapsed`` seconds and ``taken`` steps of ``planned``."""
+    per_second = price.dollars_per_hour / _HOUR
+    left = None if planned is None else max(0, planned - taken)
+    if left is None or len(windows) < _PARTS:
+        return RunBill(per_second * elapsed, None, None)
+    seconds = np.array([window.seconds for window in windows])
+    steps = np.array([window.last_step - window.first_step + 1 for window in windows])
+    parts = zip(np.array_split(seconds, _PARTS), np.array_split(steps, _PARTS), strict=True)
+    means = np.array([s.sum() / n.sum() for s, n in parts])
+    reach = float(stats.t.ppf(0.975, _PARTS - 1)) * float(means.std(ddof=1)) / _PARTS**0.5
+    rest = left * float(seconds.sum() / steps.sum())
+    return RunBill(per_second * elapsed, per_second * (elapsed + rest), per_second * left * reach)

@@ -1,0 +1,271 @@
+"""A watched run as a page and as JSON: its last window, changes, stragglers, money. Computes sums, judges nothing."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from stash.core.formatting import dollars
+from stash.core.units import format_seconds, scale_for
+from stash.monitor.accounting import STALLS
+from stash.monitor.baseline import GROUPS
+from stash.monitor.money import bill, lost_a_day
+from stash.monitor.records import Alert, LateRank, RunRecord, Window
+from stash.ui.charts.chart import Grid
+from stash.ui.page import Chapter, Page, Row
+
+SCHEMA = 1
+_DAY_FORMAT = "%Y-%m-%d %H:%M:%S UTC"
+_SERIES = {"exchange": "interconnect", "input": "prep", "other": "other"}
+"""Whose colour a stall has, of those that the ladder calls otherwise."""
+
+
+def overall(windows: Sequence[Window]) -> Window | None:
+    """All windows as one, each step counting alike; ``None`` of none."""
+    if not windows:
+        return None
+    weights = [window.last_step - window.first_step + 1 for window in windows]
+    steps = sum(weights)
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
+        return sum(v * w for v, w in known) / sum(w for _, w in known) if known else None
+
+    names = [name for name in STALLS if any(name in window.stalls for window in windows)]
+    last = windows[-1]
+    return last.model_copy(
+        update={
+            "began": windows[0].began,
+            "seconds": sum(window.seconds for window in windows),
+            "first_step": windows[0].first_step,
+            "steps": sum(window.steps for window in windows),
+            "step_seconds": sum(w.step_seconds * n for w, n in zip(windows, weights, strict=True)) / steps,
+            "stalls": {name: mean([window.stalls.get(name) for window in windows]) for name in names},
+            "stragglers": _late(windows, weights, steps),
+            "ambiguous": any(window.ambiguous for window in windows),
+        }
+    )
+
+
+def _late(windows: Sequence[Window], weights: Sequence[int], steps: int) -> tuple[LateRank, ...]:
+    """Ranks that were stragglers of some windows, by what that is of all steps; the worst first."""
+    seconds: dict[tuple[int, str], float] = {}
+    for window, weight in zip(windows, weights, strict=True):
+        for late in window.stragglers:
+            key = late.rank, late.stage
+            seconds[key] = seconds.get(key, 0.0) + late.seconds * weight / steps
+    ranked = sorted(seconds.items(), key=lambda each: -each[1])[:8]
+    return tuple(LateRank(rank=rank, stage=stage, seconds=value) for (rank, stage), value in ranked)
+
+
+def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
+    """The last window of a run that goes on (``live``), else all of them."""
+    header = record.header
+    shown = (record.windows[-1] if record.windows else None) if live else overall(record.windows)
+    ranks = "ranks unknown" if header.ranks is None else f"{header.ranks} rank{'s' if header.ranks > 1 else ''}"
+    nodes = f" on {header.nodes} nodes" if header.nodes > 1 else ""
+    if shown is None:
+        title = f"{header.job} | {ranks}{nodes} | no window yet"
+    else:
+        taken = shown.last_step - shown.first_step + 1
+        span = f"last {shown.seconds:.0f} s" if live else f"{shown.seconds:.0f} s"
+        title = f"{header.job} | {ranks}{nodes} | step {shown.last_step:,} | {span}: {taken:,} steps"
+    return Page(
+        title=title,
+        source=source,
+        verdict=tuple(_verdict(record, shown)),
+        bar=_rows(record, shown)[:-1] if shown is not None else (),
+        rows=_rows(record, shown) if shown is not None else (),
+        numbers=tuple(_money(record)),
+        grids=tuple(_grids(record, shown)),
+        warnings=tuple(_warnings(record, shown)),
+        chapters=(
+            *([Chapter("money", "Money", facts=money, brief=True)] if (money := tuple(_money(record))) else []),
+            Chapter("events", "What happened", points=tuple(_events(record)), folded=True, brief=True, most=8),
+        ),
+        made=f"since {_date(header.began)}, Stash {header.stash_version}",
+    )
+
+
+def _verdict(record: RunRecord, shown: Window | None) -> Iterator[str]:
+    open_ones = [alert for alert in record.alerts if not alert.ended]
+    for alert in open_ones:
+        yield f"{alert.text[:1].upper()}{alert.text[1:]}."
+    if shown is not None and not open_ones:
+        against = f" ({record.header.baseline})" if record.header.baseline else ""
+        known = record.header.baseline_stalls.get("step")
+        if known:
+            now = shown.step_seconds - (shown.stalls.get("other") or 0.0)
+            yield f"A step takes {now / known:.0%} of the profile's{against}; no change is open."
+        else:
+            yield "No change is open."
+
+
+def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
+    scale = scale_for(shown.step_seconds, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")), 4)
+    rows = []
+    for name in STALLS:
+        if name not in shown.stalls:
+            continue
+        value = shown.stalls[name]
+        if value is None:
+            rows.append(Row(name, why="on a CPU, copies cannot be told from compute"))
+            continue
+        share = value / shown.step_seconds if shown.step_seconds else 0.0
+        rows.append(
+            Row(
+                name, time=scale.text(value), interval=_remark(shown, name), share=f"{share:.1%}",
+                fraction=share, series=_SERIES.get(name, ""),
+            )
+        )  # fmt: skip
+    return (*rows, Row("step", time=scale.text(shown.step_seconds), share="100%", fraction=1.0))
+
+
+def _remark(shown: Window, name: str) -> str:
+    """What stands beside a stall: the rank that is late in it."""
+    remarks = []
+    late = next((each for each in shown.stragglers if _stall_of(each.stage) == name), None)
+    if late is not None:
+        remarks.append(f"rank {late.rank}")
+    if name in shown.set_by and late is not None and name in shown.others_wait:
+        remarks.append(f"others {format_seconds(shown.others_wait[name])}")
+    return ", ".join(remarks)
+
+
+def _against(record: RunRecord, shown: Window) -> Grid | None:
+    """The same beside the profile, with the stalls that only the ladder tells apart."""
+    split = record.header.baseline_stalls
+    if not split:
+        return None
+    rows = []
+    for name, parts in GROUPS.items():
+        known, now = [part for part in parts if part in split], shown.stalls.get(name)
+        if known:
+            texts = [f"{format_seconds(split[part])} {part}" for part in known]
+            rows.append((name, "unknown" if now is None else format_seconds(now), " + ".join(texts)))
+    return Grid("Against the profile", ("now", "in the profile"), tuple(rows), frozenset({0, 2}))
+
+
+def _stall_of(stage: str) -> str:
+    return {"input": "input", "between": "other", "transfer": "transfer"}.get(stage, "contention")
+
+
+def _grids(record: RunRecord, shown: Window | None) -> Iterator[Grid]:
+    if shown is not None and (beside := _against(record, shown)) is not None:
+        yield beside
+    if record.alerts:
+        head = ("step", "stall", "rank", "longer", "± 95 %", "until", "what")
+        rows = tuple(_alert_row(alert) for alert in record.alerts[-12:])
+        yield Grid("Changes", head, rows, frozenset({0, 2, 6, 7}), first="since", prose=True)
+    if shown is not None and shown.stragglers:
+        rows = tuple(
+            (
+                f"rank {late.rank}",
+                late.stage,
+                format_seconds(late.seconds),
+                f"{late.seconds / shown.step_seconds:.1%}",
+            )
+            for late in shown.stragglers
+        )
+        yield Grid("Stragglers", ("stage", "later by", "of the step"), rows, frozenset({0, 1}))
+
+
+def _alert_row(alert: Alert) -> tuple[str, ...]:
+    return (
+        _date(alert.when), f"{alert.step:,}", alert.stall or alert.what,
+        "" if alert.rank is None else str(alert.rank),
+        "" if alert.seconds is None else format_seconds(alert.seconds),
+        "" if alert.plus_minus is None else format_seconds(alert.plus_minus), "ended" if alert.ended else "open",
+        alert.text,
+    )  # fmt: skip
+
+
+def _warnings(record: RunRecord, shown: Window | None) -> Iterator[str]:
+    if shown is None:
+        return
+    if shown.ambiguous:
+        yield (
+            "ranks wait for each other inside collectives in the middle of a step, as sharded models do: whose stage "
+            "such a wait belongs to cannot be told from stamps; `stash profile` can"
+        )
+    if shown.steps < shown.last_step - shown.first_step + 1:
+        taken = shown.last_step - shown.first_step + 1
+        yield f"of {taken:,} steps {shown.steps:,} were read; the others were too fast to be"
+    if shown.delay is not None and shown.delay > 0.02 * shown.step_seconds:
+        yield (
+            f"a training thread was ready to run and had no core for {format_seconds(shown.delay)} of a step: "
+            "other work on the machine, or ranks and loaders beyond its cores"
+        )
+
+
+def _money(record: RunRecord) -> Iterator[tuple[str, str]]:
+    header = record.header
+    if header.price is None or not record.windows:
+        return
+    last = record.windows[-1]
+    until = last.began + last.seconds
+    found = bill(header.price, until - header.began, record.windows, last.last_step, header.planned_steps)
+    yield (
+        "spent",
+        f"{dollars(found.so_far)} at {dollars(header.price.dollars_per_hour)} an hour ({header.price.source})",
+    )
+    if found.forecast is not None and found.plus_minus is not None:
+        yield "whole bill", f"{dollars(found.forecast)} ± {dollars(found.plus_minus)}"
+    lost = sorted(lost_a_day(last, header.price).items(), key=lambda each: -each[1])
+    yield "lost a day", ", ".join(f"{name} {dollars(value)}" for name, value in lost if value >= 0.005) or "nothing"
+
+
+def _events(record: RunRecord) -> Iterator[str]:
+    for event in record.events:
+        yield f"{_date(event.when)}  {event.text or event.what}"
+
+
+def _date(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime(_DAY_FORMAT)
+
+
+def document(record: RunRecord) -> dict[str, Any]:
+    """The contract of ``stash show RUN.watch.jsonl --json``: over all windows, and for each."""
+    header, whole = record.header, overall(record.windows)
+    return {
+        "schema": SCHEMA,
+        "kind": "watch",
+        "job": header.job,
+        "ranks": header.ranks,
+        "nodes": header.nodes,
+        "began": header.began,
+        "baseline": header.baseline,
+        **_summed(whole),
+        "alerts": [
+            {
+                "step": alert.step, "stall": alert.stall, "rank": alert.rank, "ratio": alert.ratio,
+                "ended": alert.ended, "what": alert.what, "stage": alert.stage, "seconds": alert.seconds,
+                "text": alert.text,
+            }
+            for alert in record.alerts
+        ],
+        "windows": [
+            {"began": each.began, "first_step": each.first_step, "last_step": each.last_step, **_summed(each)}
+            for each in record.windows
+        ],
+        "events": [{"when": event.when, "what": event.what, "text": event.text} for event in record.events],
+    }  # fmt: skip
+
+
+def _summed(window: Window | None) -> dict[str, Any]:
+    if window is None:
+        return {"steps": 0, "step_seconds": None, "stalls": [], "stragglers": []}
+    step = window.step_seconds
+    return {
+        "steps": window.last_step - window.first_step + 1,
+        "step_seconds": step,
+        "stalls": [
+            {
+                "name": name, "seconds": seconds, "share": None if seconds is None or not step else seconds / step,
+                "rank": window.set_by.get(name),
+            }
+            for name, seconds in window.stalls.items()
+        ],
+        "stragglers": [{"rank": e.rank, "stage": e.stage, "seconds": e.seconds} for e in window.stragglers],
+    }  # fmt: skip

@@ -1,0 +1,333 @@
+"""The record of a watched run: a header, then windows, alerts and events, a line of JSON each; and reading it back.
+
+Each line is written whole, so a record is valid whenever its writer was killed. A file that grows beyond its limit
+is moved aside, and the next one begins with the header and what went before in sum. Seconds and UTC; ``null`` is
+unknown. Fields may be added without a new version; the history is in ``docs/format.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from stash.core.errors import ArtefactError, UserError
+from stash.core.files import read_up_to
+from stash.core.records.base import CommandWords, Count, Number, PlainName, Record, Sentence, first_mistake
+
+SUFFIX = ".watch.jsonl"
+SCHEMA = 1
+ROTATED_BYTES = 16 << 20
+"""Of a file, from which on another is begun: at a megabyte an hour most of a day."""
+_MAX_BYTES = 2**28
+
+
+class MachinePrice(Record):
+    """What the machines of a run cost."""
+
+    instance: PlainName
+    dollars_per_hour: Number
+    """Of all nodes together."""
+    source: Sentence = ""
+    """Whose price, of which date."""
+
+
+class Header(Record):
+    """What is watched; the first line of a record."""
+
+    kind: Literal["watch"] = "watch"
+    watch_schema: Count = SCHEMA
+    id: PlainName
+    stash_version: PlainName
+    began: Number
+    """Unix time."""
+    job: PlainName
+    command: CommandWords = ()
+    """Without what may be a secret."""
+    nodes: Count = 1
+    ranks: Count | None = None
+    """As soon as they are known, in a further header line."""
+    device: PlainName | None = None
+    """Of the parameters: ``cpu``, ``cuda``."""
+    loaders: tuple[PlainName, ...] = ()
+    baseline: PlainName | None = None
+    """The profile that it is held against."""
+    baseline_stalls: dict[PlainName, Number] = Field(default_factory=dict)
+    """Seconds of each of the profile's stalls, and ``step``, in the ladder's names."""
+    price: MachinePrice | None = None
+    planned_steps: Count | None = None
+    """How many the run takes in all, if that was said."""
+    part: Count = 1
+    """Of a record that was continued in another file: which one this is."""
+
+
+class LateRank(Record):
+    """A rank that took longer in a stage than the median of the others."""
+
+    rank: Count
+    stage: PlainName
+    seconds: Number
+    """Of a step."""
+
+
+class Window(Record):
+    """Some seconds of training: what a step was made of."""
+
+    kind: Literal["window"] = "window"
+    began: Number
+    """Unix time."""
+    seconds: Number
+    first_step: Count
+    last_step: Count
+    steps: Count
+    """That were accounted for; more may have been taken (``last_step`` - ``first_step`` + 1)."""
+    step_seconds: Number
+    stalls: dict[PlainName, Number | None]
+    """Exposed seconds of a step; they add up to it. ``null``: cannot be told."""
+    set_by: dict[PlainName, Count] = Field(default_factory=dict)
+    """The rank that a stall waits for."""
+    others_wait: dict[PlainName, Number] = Field(default_factory=dict)
+    """What the median of the other ranks took of it."""
+    ranks: dict[Count, dict[PlainName, Number]] = Field(default_factory=dict)
+    """Each rank's own seconds of a step by stage; of more than 64 ranks the 8 slowest."""
+    stragglers: tuple[LateRank, ...] = ()
+    delay: Number | None = None
+    """Of a step, the most that a rank's training thread was ready to run and had no core."""
+    others_cores: Number | None = None
+    """Cores that processes outside the job used."""
+    steal: Number | None = None
+    disk_bytes: Number | None = None
+    ambiguous: bool = False
+
+
+class Alert(Record):
+    """A change that began, or, under the same ``number``, ended."""
+
+    kind: Literal["alert"] = "alert"
+    number: Count
+    when: Number
+    """Unix time of this line."""
+    began: Number | None = None
+    """… and of the one that told it first."""
+    what: Literal["slower", "nothing moves", "money"]
+    step: Count
+    """Since which it holds."""
+    stall: PlainName | None = None
+    rank: Count | None = None
+    stage: PlainName | None = None
+    ratio: Number | None = None
+    """Of the step to what it was."""
+    seconds: Number | None = None
+    """By which a step is longer, and how sure that is (95 %)."""
+    plus_minus: Number | None = None
+    ended: bool = False
+    text: Sentence = ""
+
+
+class RunEvent(Record):
+    """Something that happened to the job or to watching it: a rank began, was lost, gave up; the end."""
+
+    kind: Literal["event"] = "event"
+    when: Number
+    what: PlainName
+    text: Sentence = ""
+
+
+class EarlierTotals(Record):
+    """What came before this file of a record that was continued."""
+
+    kind: Literal["totals"] = "totals"
+    windows: Count
+    steps: Count
+    seconds: Number
+    stalls: dict[PlainName, Number]
+    """Seconds of all steps together."""
+
+
+RecordLine = Header | Window | Alert | RunEvent | EarlierTotals
+_KINDS: dict[str, type[RecordLine]] = {
+    "watch": Header, "window": Window, "alert": Alert, "event": RunEvent, "totals": EarlierTotals,
+}  # fmt: skip
+
+
+@dataclass
+class RunRecord:
+    """A record as it was read."""
+
+    header: Header
+    windows: list[Window] = field(default_factory=list)
+    alerts: list[Alert] = field(default_factory=list)
+    """As they stand: of those that ended the line that says so."""
+    events: list[RunEvent] = field(default_factory=list)
+    totals: EarlierTotals | None = None
+
+    def take(self, line: RecordLine) -> None:
+        """Add a line."""
+        if isinstance(line, Header):
+            self.header = line
+        elif isinstance(line, Window):
+            self.windows.append(line)
+        elif isinstance(line, RunEvent):
+            self.events.append(line)
+        elif isinstance(line, EarlierTotals):
+            self.totals = line
+        else:
+            self.alerts = [each for each in self.alerts if each.number != line.number] + [line]
+            self.alerts.sort(key=lambda each: each.number)
+
+
+def parsed(text: str, where: str) -> RecordLine:
+    """One line; raises ArtefactError."""
+    try:
+        row = json.loads(text)
+        return _KINDS[row["kind"]].model_validate(row)
+    except ValidationError as error:
+        raise ArtefactError(f"{where} is not a line of a watched run: {first_mistake(error)}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ArtefactError(f"{where} is not a line of a watched run (*{SUFFIX} of `stash watch`)") from None
+
+
+def load(path: Path, whole: bool = True) -> RunRecord:
+    """The record at ``path``, with what was moved aside if ``whole``; raises ArtefactError.
+
+    A last line cut short is left out.
+    """
+    record = _load(path)
+    if whole and record.header.part > 1:
+        for part in reversed(newest_parts(path)):
+            before = _load(part)
+            if before.header.id == record.header.id:
+                record.windows, record.events = before.windows + record.windows, before.events + record.events
+                newer = {alert.number for alert in record.alerts}
+                record.alerts = [each for each in before.alerts if each.number not in newer] + record.alerts
+    return record
+
+
+def _load(path: Path) -> RunRecord:
+    try:
+        content = read_up_to(path, _MAX_BYTES)
+    except FileNotFoundError:
+        raise ArtefactError(
+            f"there is no file {path}; `stash watch train.py` writes one", code="artefact_missing"
+        ) from None
+    except OSError as error:
+        raise ArtefactError(f"cannot read {path}: {error.strerror or error}") from None
+    finished = content[: content.rfind(b"\n") + 1].decode(errors="replace")
+    lines = [parsed(text, f"{path}, line {number}") for number, text in enumerate(finished.splitlines(), 1)]
+    if not lines or not isinstance(lines[0], Header):
+        raise ArtefactError(f"{path} is not the record of a watched run: it does not begin with its header")
+    if lines[0].watch_schema > SCHEMA:
+        raise ArtefactError(
+            f"{path} was made by a newer Stash (schema {lines[0].watch_schema}; this one reads up to {SCHEMA}); "
+            "upgrade Stash to read it",
+            code="artefact_newer",
+        )
+    record = RunRecord(lines[0])
+    for line in lines:
+        record.take(line)
+    return record
+
+
+def is_record(word: str) -> bool:
+    """Whether a word names a record of a watched run: by its ending, or by how what is there begins."""
+    if word.endswith(SUFFIX):
+        return True
+    try:
+        return read_up_to(Path(word), 64).startswith(b'{"kind":"watch"')
+    except (OSError, ValueError):
+        return False
+
+
+class RecordWriter:
+    """Writes one run's record; a full disk loses lines, says so once, and never what is there already."""
+
+    def __init__(self, path: Path, header: Header, rotated: int = ROTATED_BYTES) -> None:
+        self.path, self._header, self._rotated = path, header, rotated
+        self.failed: str | None = None
+        """Why the last line was not written."""
+        self._windows = self._steps = 0
+        self._seconds = 0.0
+        self._stalls: dict[str, float] = {}
+        self._open: dict[int, Alert] = {}
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            raise UserError(f"{path} is there already; name another record with --output") from None
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}; choose another place with --output") from None
+        self._size = 0
+        self.write(header)
+
+    def write(self, line: RecordLine) -> None:
+        """Add a line."""
+        if isinstance(line, Header):
+            self._header = line
+        text = (
+            json.dumps(line.model_dump(mode="json", exclude_defaults=False), separators=(",", ":")) + "\n"
+        ).encode()
+        if self._size + len(text) > self._rotated and self._size:
+            self._rotate()
+        self._append(text)
+        if isinstance(line, Window):
+            self._count(line)
+        elif isinstance(line, Alert):
+            self._open[line.number] = line
+            if line.ended:
+                del self._open[line.number]
+
+    def _append(self, text: bytes) -> None:
+        try:
+            written = os.write(self._file, text)
+            if written < len(text):  # the disk is full: what is cut short must not run into the next line
+                os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+                raise OSError(28, "No space left on device")
+            self._size += written
+            self.failed = None
+        except OSError as error:
+            self.failed = error.strerror or str(error)
+
+    def _count(self, window: Window) -> None:
+        taken = window.last_step - window.first_step + 1
+        self._windows, self._steps, self._seconds = (
+            self._windows + 1,
+            self._steps + taken,
+            self._seconds + window.seconds,
+        )
+        for name, seconds in window.stalls.items():
+            self._stalls[name] = self._stalls.get(name, 0.0) + (seconds or 0.0) * taken
+
+    def _rotate(self) -> None:
+        """Move the file aside and go on in another, which begins with what is needed to read it alone."""
+        aside = self.path.with_name(f"{self.path.name.removesuffix(SUFFIX)}.{self._header.part}{SUFFIX}")
+        try:
+            os.rename(self.path, aside)
+            new = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            self.failed = error.strerror or str(error)
+            return
+        os.close(self._file)
+        self._file, self._size = new, 0
+        self._header = self._header.model_copy(update={"part": self._header.part + 1})
+        before = EarlierTotals(windows=self._windows, steps=self._steps, seconds=self._seconds, stalls=self._stalls)
+        for line in (self._header, before, *self._open.values()):
+            self._append((json.dumps(line.model_dump(mode="json"), separators=(",", ":")) + "\n").encode())
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def newest_parts(path: Path) -> Sequence[Path]:
+    """The files of a record that were moved aside, the oldest first."""
+    stem = path.name.removesuffix(SUFFIX)
+    found = {part: number for part in path.parent.glob(f"{stem}.*{SUFFIX}") if (number := _number(part)) is not None}
+    return sorted(found, key=lambda part: found[part])
+
+
+def _number(part: Path) -> int | None:
+    text = part.name.removesuffix(SUFFIX).rpartition(".")[2]
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,133 @@
+"""Windows of a watched run in experiment trackers: TensorBoard, Weights & Biases, MLflow, or any function.
+
+A tracker that cannot be reached costs a bounded buffer and one warning, and gets what was kept once it answers again;
+training and the record never wait for it. Names are the same everywhere: ``stash/input_seconds``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from stash.core.errors import UserError
+from stash.monitor.records import Alert, Header, RecordLine, Window
+
+_MAX_KEPT = 360
+"""Windows that wait for a tracker: an hour of them."""
+STEP = "stash/step"
+"""The axis of its own: the user's steps stay as they are."""
+
+WindowFigures = dict[str, float]
+
+
+def figures(window: Window) -> WindowFigures:
+    """What a window is logged as."""
+    known = {f"stash/{name}_seconds": value for name, value in window.stalls.items() if value is not None}
+    worst = max((late.seconds for late in window.stragglers), default=0.0)
+    return {"stash/step_seconds": window.step_seconds, **known, "stash/straggler_seconds": worst}
+
+
+class Tracker:
+    """Hands windows to ``log(step, figures)``; what fails is kept, and tried again with the next one."""
+
+    def __init__(
+        self, name: str, log: Callable[[int, WindowFigures], None], end: Callable[[], None] = lambda: None
+    ) -> None:
+        self._name, self._log, self._end = name, log, end
+        self._kept: deque[tuple[int, WindowFigures]] = deque(maxlen=_MAX_KEPT)
+        self._warned = False
+
+    def take(self, line: RecordLine) -> None:
+        if isinstance(line, Window):
+            self._kept.append((line.last_step, figures(line)))
+        elif isinstance(line, Alert) and not line.ended:
+            self._kept.append((line.step, {"stash/alert": 1.0}))
+        while self._kept:
+            try:
+                self._log(*self._kept[0])
+            except Exception as error:  # of a tool that Stash knows nothing about
+                if not self._warned:
+                    print(f"stash: {self._name} does not take windows ({error}); they are kept", file=sys.stderr)
+                self._warned = True
+                return
+            self._warned = False
+            self._kept.popleft()
+
+    def close(self) -> None:
+        try:
+            self._end()
+        except Exception as error:
+            print(f"stash: {self._name}: {error}", file=sys.stderr)
+
+
+def tracker(where: str, header: Header) -> Tracker:
+    """The tracker that ``TOOL:WHERE`` names; raises UserError for another tool, or one that is not installed."""
+    tool, _, place = where.partition(":")
+    if tool not in _TOOLS or not place:
+        raise UserError(f"--log {where}: write tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT")
+    try:
+        return _TOOLS[tool](place, header)
+    except ImportError:
+        raise UserError(f"--log {where} needs {tool}; install it with `pip install 'stash-ddl[{tool}]'`") from None
+
+
+def _tensorboard(folder: str, header: Header) -> Tracker:
+    writers: Any = import_module("tensorboard.summary.writer.event_file_writer")
+    events: Any = import_module("tensorboard.compat.proto.event_pb2")
+    summaries: Any = import_module("tensorboard.compat.proto.summary_pb2")
+    import time
+
+    writer = writers.EventFileWriter(str(Path(folder)))
+
+    def log(step: int, values: WindowFigures) -> None:
+        one = [summaries.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        writer.add_event(events.Event(wall_time=time.time(), step=step, summary=summaries.Summary(value=one)))
+        writer.flush()
+
+    return Tracker("TensorBoard", log, writer.close)
+
+
+def _wandb(project: str, header: Header) -> Tracker:
+    wandb: Any = import_module("wandb")
+    settings = wandb.Settings(console="off", silent=True)
+    run = wandb.init(
+        project=project, id=header.id, name=f"{header.job} watched", settings=settings, reinit="create_new"
+    )
+    run.define_metric(STEP)
+    run.define_metric("stash/*", step_metric=STEP)
+    return Tracker("Weights & Biases", lambda step, values: run.log({STEP: step, **values}), run.finish)
+
+
+def _mlflow(experiment: str, header: Header) -> Tracker:
+    import time
+
+    mlflow: Any = import_module("mlflow")
+    entities: Any = import_module("mlflow.entities")
+    client = mlflow.MlflowClient()
+    made: list[Any] = []
+
+    def run() -> Any:
+        if not made:
+            found = client.get_experiment_by_name(experiment)
+            number = client.create_experiment(experiment) if found is None else found.experiment_id
+            made.append(client.create_run(number, run_name=f"{header.job} watched", tags={"stash.id": header.id}))
+        return made[0].info.run_id
+
+    def log(step: int, values: WindowFigures) -> None:
+        moment = int(time.time() * 1000)
+        client.log_batch(
+            run(), metrics=[entities.Metric(name, value, moment, step) for name, value in values.items()]
+        )
+
+    return Tracker("MLflow", log, lambda: client.set_terminated(run()) if made else None)
+
+
+_TOOLS: Mapping[str, Callable[[str, Header], Tracker]] = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+}

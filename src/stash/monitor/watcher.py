@@ -1,0 +1,333 @@
+"""The watcher of a node: reads the rings of its ranks, writes windows, alerts and events, and tells whoever listens.
+
+A process of its own beside training: polls twice a second, and touches nothing of the job. Time and what it may start
+are handed in, so that tests can play hours in no time.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from stash.core.errors import UserError
+from stash.core.formatting import dollars, listed
+from stash.core.units import format_seconds
+from stash.measure.linux import counters
+from stash.measure.protocol.stamped import StepStage
+from stash.monitor import collector as collecting
+from stash.monitor.accounting import OWN_STAGES, StepAccount, stragglers
+from stash.monitor.baseline import RunBaseline
+from stash.monitor.change_test import ChangeTest, Slice, StallChange
+from stash.monitor.money import bill
+from stash.monitor.records import Alert, Header, LateRank, RecordLine, RecordWriter, RunEvent, Window
+
+POLL_SECONDS = 0.5
+STUCK_SECONDS = 120.0
+_STUCK_STEPS = 10
+_MAX_RANKS, _SLOWEST = 64, 8
+_WARNS_AT = 0.8
+"""Of the money that may be spent."""
+DOES = {
+    StepStage.BETWEEN: "between steps", StepStage.INPUT: "wait for input", StepStage.TRANSFER: "copy to the device",
+    StepStage.FORWARD: "in the forward pass", StepStage.BACKWARD: "in the backward pass",
+    StepStage.EXCHANGE: "wait for the exchange", StepStage.COLLECTIVE: "wait in a collective",
+    StepStage.OPTIMIZER: "in the optimizer",
+}  # fmt: skip
+"""What ranks do in a stage."""
+_DIGITS = 6
+
+
+class LineListener(Protocol):
+    """Gets every line of the record as it is written; must not fail."""
+
+    def take(self, line: RecordLine) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """How a run is watched; ``None``: not asked for."""
+
+    stuck_after: float = STUCK_SECONDS
+    on_alert: str | None = None
+    max_dollars: float | None = None
+    on_budget: str | None = None
+    force: bool = False
+    """Hold the run against a baseline though the two differ."""
+
+
+@dataclass
+class Commands:
+    """The user's commands that were started and may still run; without a shell."""
+
+    start: Callable[..., Any] = subprocess.Popen
+    failed: Callable[[str], None] = lambda text: None
+    _running: list[Any] = field(default_factory=list)
+
+    def run(self, command: str, given: dict[str, Any]) -> None:
+        """Start ``command`` with JSON on its standard input; an error is told and ends nothing."""
+        self._running = [each for each in self._running if each.poll() is None]
+        try:
+            process = self.start(shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+            self._running.append(process)
+            with suppress(OSError):  # it does not read
+                process.stdin.write(json.dumps(given).encode())
+                process.stdin.close()
+        except (OSError, ValueError) as error:
+            self.failed(f"cannot run `{command}`: {error}")
+
+
+def words_of(command: str) -> list[str]:
+    """The words of a command of the user's; raises UserError for one that cannot be split."""
+    try:
+        found = shlex.split(command)
+    except ValueError as error:
+        raise UserError(f"cannot read the command {command!r}: {error}") from None
+    if not found:
+        raise UserError("the command is empty; name a program")
+    return found
+
+
+class NodeWatcher:
+    """Watches one node's ranks; ``listeners`` get what the record gets."""
+
+    def __init__(
+        self, folder: Path, record: RecordWriter, header: Header, options: WatchOptions,
+        baseline: RunBaseline | None = None, listeners: Sequence[LineListener] = (), *,
+        clock: Callable[[], float] = time.time, commands: Commands | None = None,
+    ) -> None:  # fmt: skip
+        self._record, self._header, self._options, self._baseline = record, header, options, baseline
+        self._listeners, self._clock = listeners, clock
+        self._commands = commands or Commands(failed=lambda text: self._event("command failed", text))
+        self.collector = collecting.Collector(folder, self._event)
+        self._slices, self._windows = collecting.slices(), collecting.windows()
+        self._changes: ChangeTest | None = None
+        self._open: dict[str, Alert] = {}
+        self._numbers = 0
+        self._activity = counters.totals()
+        self._moved = clock()
+        self._usual: float | None = None
+        self._stuck: Alert | None = None
+        self._told_money = self._capped = False
+        self.windows: list[Window] = []
+        """All so far: what a bill is foreseen by."""
+
+    def _write(self, line: RecordLine) -> None:
+        self._record.write(line)
+        for listener in self._listeners:
+            listener.take(line)
+
+    def _event(self, what: str, text: str) -> None:
+        self._write(RunEvent(when=self._clock(), what=what, text=text))
+
+    def poll(self) -> None:
+        """Read what is new, and say what follows from it."""
+        self.collector.find()
+        joined = self.collector.poll()
+        if joined is not None:
+            self._moved = joined.ended
+            self._know_job()
+            self._moves()
+            if (part := self._slices.take(joined)) is not None:
+                self._test(part)
+            if (part := self._windows.take(joined)) is not None:
+                self._window(part)
+        elif self.collector.ranks:
+            self._look_whether_it_moves()
+        self._count_money()
+
+    def _know_job(self) -> None:
+        """At the first steps: how many ranks there are, and whether the baseline is of the like."""
+        device, loaders = collecting.device_of(self.collector.ranks)
+        known = {"ranks": self.collector.expected, "device": device, "loaders": loaders}
+        if self._changes is not None and all(getattr(self._header, name) == value for name, value in known.items()):
+            return
+        if self._changes is None:
+            why = None if self._baseline is None else self._baseline.why_not(self.collector.expected)
+            if why is not None and not self._options.force:
+                self._event(
+                    "no baseline", f"the run is not held against the profile: {why}; --force does it all the same"
+                )
+                self._baseline = None
+                self._header = self._header.model_copy(update={"baseline": None, "baseline_stalls": {}})
+            self._changes = ChangeTest(None if self._baseline is None else self._baseline.stalls)
+        self._header = self._header.model_copy(update=known)
+        self._write(self._header)
+
+    def _test(self, part: Slice) -> None:
+        assert self._changes is not None
+        self._usual = part.account.step_seconds
+        for change in self._changes.take(part):
+            if change.ended:
+                began = self._open.pop(change.stall, None)
+                if began is not None:
+                    text = (
+                        f"{_whose(change.stall, change.rank, change.stage)} is as before since step {change.step:,}"
+                    )
+                    self._end(began, text)
+            else:
+                self._begin_alert(change)
+
+    def _begin_alert(self, change: StallChange) -> None:
+        self._numbers += 1
+        than = self._baseline.source if self._baseline is not None else "before"
+        whose = _whose(change.stall, change.rank, change.stage)
+        text = (
+            f"steps are {change.ratio - 1:.0%} longer than {than} since step {change.step:,}: {whose} takes "
+            f"{format_seconds(change.seconds)} ± {format_seconds(change.plus_minus)} more a step; {_next(change)}"
+        )
+        alert = Alert(
+            number=self._numbers, when=self._clock(), what="slower", step=change.step, stall=change.stall,
+            rank=change.rank, stage=change.stage, ratio=_digits(change.ratio), seconds=_digits(change.seconds),
+            plus_minus=_digits(change.plus_minus), text=text,
+        )  # fmt: skip
+        self._open[change.stall] = alert.model_copy(update={"began": alert.when})
+        self._alert(alert)
+
+    def _alert(self, alert: Alert) -> None:
+        alert = alert if alert.began is not None else alert.model_copy(update={"began": alert.when})
+        self._write(alert)
+        if self._options.on_alert is not None:
+            self._commands.run(self._options.on_alert, alert.model_dump(mode="json"))
+
+    def _end(self, alert: Alert, text: str) -> None:
+        self._alert(alert.model_copy(update={"ended": True, "when": self._clock(), "text": text}))
+
+    def _window(self, part: Slice) -> None:
+        activity = counters.since(self._activity)
+        self._activity = counters.totals()
+        window = window_of(part, self._header.device)
+        window = window.model_copy(update={"steal": activity.steal, "disk_bytes": activity.disk_bytes})
+        self.windows.append(window)
+        self._write(window)
+
+    def _look_whether_it_moves(self) -> None:
+        still = self._clock() - self._moved
+        if self._stuck is not None or still < max(self._options.stuck_after, _STUCK_STEPS * (self._usual or 0.0)):
+            return
+        stages = self.collector.stages()
+        if not stages:
+            return  # the run is at its end
+        self._numbers += 1
+        waiting = (StepStage.EXCHANGE, StepStage.COLLECTIVE)
+        late = [rank for rank, stage in stages.items() if stage not in waiting]
+        self._stuck = Alert(
+            number=self._numbers, when=self._clock(), what="nothing moves", step=self.collector.taken,
+            rank=late[0] if len(late) == 1 else None, seconds=_digits(still),
+            text=f"no step for {still:.0f} s: {described(stages)}", began=self._clock(),
+        )  # fmt: skip
+        self._alert(self._stuck)
+
+    def _moves(self) -> None:
+        if self._stuck is not None:
+            text = f"steps go on since step {self.collector.taken:,}"
+            self._end(self._stuck, text)
+            self._stuck = None
+
+    def _count_money(self) -> None:
+        price, most = self._header.price, self._options.max_dollars
+        if price is None or most is None or self._capped:
+            return
+        elapsed = self._clock() - self._header.began
+        spent = bill(price, elapsed, (), 0, None).so_far
+        if spent >= most:
+            self._capped = True
+            self._money(f"{dollars(spent)} are spent, all of --max-dollars {dollars(most)}", spent / most)
+            if self._options.on_budget is not None:
+                given = {"dollars": spent, "max_dollars": most, "step": self.collector.taken}
+                self._commands.run(self._options.on_budget, given)
+        elif spent >= _WARNS_AT * most and not self._told_money:
+            self._told_money = True
+            self._money(f"{dollars(spent)} of --max-dollars {dollars(most)} are spent", spent / most)
+
+    def _money(self, text: str, ratio: float) -> None:
+        self._numbers += 1
+        step = self.collector.taken
+        alert = Alert(
+            number=self._numbers, when=self._clock(), what="money", step=step, ratio=_digits(ratio), text=text
+        )
+        self._alert(alert)
+
+    def finish(self, code: int | None) -> None:
+        """The job has ended with that code: what is left is written."""
+        self.poll()
+        rest = self._windows.rest()
+        if rest is not None:
+            self._window(rest)
+        how = "the job has ended" if code == 0 else f"the job has ended with exit code {code}"
+        self._event("end", how)
+        for listener in self._listeners:
+            listener.close()
+        self._record.close()
+
+
+def window_of(part: Slice, device: str | None) -> Window:
+    """The line of a window."""
+    found = part.account
+    seconds = found.step_seconds * (part.last_step - part.first_step + 1)
+    known = collecting.knows_transfer(found, device)
+    stalls = {name: _digits(value) for name, value in found.seconds.items()}
+    late = stragglers(found)[:_SLOWEST]
+    return Window(
+        began=round(part.ended - seconds, 3),
+        seconds=round(seconds, 3), first_step=part.first_step, last_step=part.last_step,
+        steps=found.steps, step_seconds=_digits(found.step_seconds),
+        stalls=stalls if known else {**stalls, "transfer": None},
+        set_by=found.set_by, others_wait={name: _digits(each) for name, each in found.others_wait.items()},
+        ranks=_shown(found),
+        stragglers=tuple(LateRank(rank=o.rank, stage=o.stage, seconds=_digits(o.seconds)) for o in late),
+        delay=_digits(max(found.delays.values(), default=0.0)), ambiguous=found.ambiguous,
+    )  # fmt: skip
+
+
+def _shown(found: StepAccount) -> dict[int, dict[str, float]]:
+    """Each rank's stages; of many ranks those of the slowest."""
+    ranks = list(found.ranks)
+    if len(ranks) > _MAX_RANKS:
+        own = {rank: sum(found.ranks[rank][stage] for stage in OWN_STAGES) for rank in ranks}
+        ranks = sorted(ranks, key=lambda rank: -own[rank])[:_SLOWEST]
+    return {
+        rank: {stage: float(f"{seconds:.4g}") for stage, seconds in found.ranks[rank].items() if seconds}
+        for rank in sorted(ranks)
+    }
+
+
+def described(stages: dict[int, StepStage]) -> str:
+    """``"rank 3: wait for input; ranks 0, 1 and 2: wait for the exchange"``."""
+    by_stage: dict[StepStage, list[int]] = {}
+    for rank, stage in sorted(stages.items()):
+        by_stage.setdefault(stage, []).append(rank)
+    parts = sorted(by_stage.items(), key=lambda each: len(each[1]))
+    return "; ".join(
+        f"rank{'s' if len(ranks) > 1 else ''} {listed([str(rank) for rank in ranks])}: {DOES[stage]}"
+        for stage, ranks in parts
+    )
+
+
+def _whose(stall: str, rank: int | None, stage: str | None) -> str:
+    if stall == "exchange":
+        return "the exchange"
+    name = stage if stage not in (None, "between") else stall
+    return f"rank {rank}'s {name}" if rank is not None else f"{name} of all ranks"
+
+
+def _next(change: StallChange) -> str:
+    if change.stall == "exchange":
+        return "nobody is late, so it is a link: `stash probe` measures those of a machine"
+    if change.stall == "input":
+        return "look at that machine's disk, cores and loader" if change.rank is not None else "look at the disk"
+    if change.rank is not None:
+        return "look at that machine: clocks, other programs, other batches"
+    return "`stash profile` splits what is slower"
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,207 @@
+"""``stash.watching``: a run watched from inside its own script, by a watcher process that it starts beside itself.
+
+Every rank enters the block; local rank 0 of each node starts the node's watcher. In the training process nothing is
+added but the agent's stamps, and, if there is a ``log``, a look at the record every ten seconds, by the training
+thread at the end of a step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from stash.core.errors import UserError
+from stash.measure.protocol.orders import VARIABLE, Orders, current
+
+Log = Callable[[dict[str, float]], object]
+_LOOKS_SECONDS = 10.0
+_END, _OUTPUT = "end", "output"
+_PATIENCE = 10.0
+
+
+@contextmanager
+def watching(
+    *,
+    output: str | None = None,
+    baseline: str | None = None,
+    metrics: int | None = None,
+    log: Log | None = None,
+    on_alert: str | None = None,
+    instance: str | None = None,
+    name: str | None = None,
+) -> Iterator[None]:
+    """Watch what trains within the block; the record is ``output``, else named after the script.
+
+    ``log`` gets each window as a dictionary of numbers (``stash/input_seconds``); the other arguments are those of
+    `stash watch`. Inside a profile, or a run that is watched already, it does nothing and says so. Raises UserError
+    as the command does.
+    """
+    if current() is not None:
+        print("stash: watching() does nothing here: the job is profiled or watched already", file=sys.stderr)
+        yield
+        return
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    folder = _meeting()
+    options = {"output": output, "baseline": baseline, "metrics": metrics, "on_alert": on_alert, "instance": instance}
+    title = name or Path(sys.argv[0] or "python").name
+    watcher = _start_watcher(folder, title, options) if local == 0 else None
+    listener = _listen(folder)
+    if log is not None and local == 0:
+        listener.each_step = Looks(folder, log)
+    try:
+        yield
+    finally:
+        listener.exits(last=True)
+        _listen_no_more()
+        if watcher is not None:
+            (folder / _END).touch()
+            with suppress(subprocess.TimeoutExpired):
+                watcher.wait(_PATIENCE)
+            if log is not None:
+                listener.each_step.look()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _meeting() -> Path:
+    """A folder that the ranks of this node share, and nobody else may enter."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    run = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}-{os.environ.get('MASTER_PORT', '')}"
+    if run == "-":
+        return Path(tempfile.mkdtemp(prefix="stash-watch-", dir=place))
+    folder = Path(place) / f"stash-watch-{os.getuid()}-{run}-{os.getppid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
+        raise UserError(f"{folder} is another user's; remove it, or watch from outside with `stash watch`")
+    return folder
+
+
+def _start_watcher(folder: Path, title: str, options: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """Start the node's watcher; raises UserError with what it refuses."""
+    given = json.dumps({"folder": str(folder), "title": title, "parent": os.getpid(), **options})
+    words = (sys.executable, "-m", "stash.monitor.watching", given)
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (folder / _OUTPUT).exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise UserError("the watcher did not start; what it says stands above")
+        time.sleep(0.02)
+    return process
+
+
+def _listen(folder: Path) -> Any:
+    """Wrap what is imported already, and see to what is not; the value listens to this process from now on."""
+    from stash.measure.agent import boot, script
+    from stash.measure.agent.runner.watched_run import WatchedRun
+
+    os.environ[VARIABLE] = str(Orders(str(folder), (), 0.0, began=time.time(), watched=True).write())
+    current.cache_clear()
+    left = dict(boot.WATCHED)
+    for module in [name for name in left if name in sys.modules and not _Wrapped.done]:
+        home, _, function = left.pop(module).partition(":")
+        getattr(import_module(f"stash.measure.agent.{home}"), function)(sys.modules[module])
+        if module == "torch.distributed.distributed_c10d":  # its names were copied by then
+            getattr(import_module(f"stash.measure.agent.{home}"), function)(sys.modules["torch.distributed"])
+    if left and not _Wrapped.done:
+        sys.meta_path.insert(0, boot.PostImport(left))
+    _Wrapped.done = True
+    orders = current()
+    assert orders is not None
+    listener = WatchedRun(orders)
+    script.subscribe(listener)
+    return listener
+
+
+class _Wrapped:
+    """Whether this process's PyTorch is wrapped: it stays so."""
+
+    done = False
+
+
+def _listen_no_more() -> None:
+    from stash.measure.agent import script
+
+    script.unsubscribe()
+    os.environ.pop(VARIABLE, None)
+    current.cache_clear()
+
+
+class Looks:
+    """Hands new windows of the record to a function of the user's, which must not end the training."""
+
+    def __init__(self, folder: Path, log: Log) -> None:
+        self._folder, self._log = folder, log
+        self._next = time.monotonic() + _LOOKS_SECONDS
+        self._at = 0
+        self._failed = False
+
+    def __call__(self) -> None:
+        """A step ended."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _LOOKS_SECONDS
+            self.look()
+
+    def look(self) -> None:
+        """Hand over what is new."""
+        from stash.monitor.records import Window, parsed
+        from stash.monitor.trackers import STEP, figures
+
+        with suppress(OSError):
+            with open((self._folder / _OUTPUT).read_text(), "rb") as file:
+                file.seek(self._at)
+                whole, _, _ = file.read().rpartition(b"\n")
+            self._at += len(whole) + 1 if whole else 0
+            for line in whole.decode().splitlines():
+                window = parsed(line, "the record")
+                if isinstance(window, Window) and not self._failed:
+                    self._hand_over({STEP: float(window.last_step), **figures(window)})
+
+    def _hand_over(self, numbers: dict[str, float]) -> None:
+        try:
+            self._log(numbers)
+        except Exception as error:  # the user's function
+            self._failed = True
+            print(f"stash: log= failed and is not called again ({error})", file=sys.stderr)
+
+
+def _watch(given: dict[str, Any]) -> None:
+    """The watcher process: until the block is left, or its process is gone."""
+    from stash.monitor.command import WatchCommandOptions, begun
+    from stash.monitor.watcher import POLL_SECONDS
+
+    folder, parent = Path(given["folder"]), given["parent"]
+    output, baseline = (None if given[key] is None else Path(given[key]) for key in ("output", "baseline"))
+    options = WatchCommandOptions(
+        output=output, baseline=baseline, metrics=given["metrics"], on_alert=given["on_alert"],
+        instance=given["instance"],
+    )  # fmt: skip
+    watcher, target = begun(folder, given["title"], (), 1, options)
+    (folder / "writing").write_text(str(target.resolve()))
+    (folder / "writing").rename(folder / _OUTPUT)
+    try:
+        while not (folder / _END).exists() and os.path.exists(f"/proc/{parent}"):
+            watcher.poll()
+            time.sleep(POLL_SECONDS)
+        watcher.finish(0 if (folder / _END).exists() else None)
+    finally:
+        if not os.path.exists(f"/proc/{parent}"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    from stash.core.errors import StashError
+
+    try:
+        _watch(json.loads(sys.argv[1]))
+    except StashError as refused:
+        sys.exit(f"stash: {refused}")

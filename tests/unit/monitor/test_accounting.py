@@ -1,0 +1,82 @@
+"""Exposed stages by hand: who is late is named, what is hidden is no stall, and everything adds up exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from stash.measure.protocol.stamped import StampedStep, StepStage
+from stash.monitor.accounting import STAGES, StepAccount, account, cycles, exposed, stragglers
+
+
+def step(number: int, **seconds: float) -> StampedStep:
+    stages = tuple(seconds.get(stage.name.lower(), 0.0) for stage in StepStage)
+    return StampedStep(number, 0.0, sum(stages), stages, 0.0, 0.0, 0.0, 0, (0.0,) * 4)
+
+
+def accounted(*ranks: dict[str, float]) -> StepAccount:
+    """Of ranks that do the same in every step."""
+    rows = {rank: [step(number, **seconds) for number in (1, 2, 3)] for rank, seconds in enumerate(ranks)}
+    _, seconds, delays = cycles(rows)
+    return account(sorted(rows), seconds, delays)
+
+
+def test_a_rank_that_waits_for_input_is_named_and_the_others_wait_is_no_exchange() -> None:
+    late = {"input": 0.5, "forward": 1.0, "backward": 2.0, "exchange": 0.25}
+    other = {"input": 0.1, "forward": 1.0, "backward": 2.0, "exchange": 0.65}
+    found = accounted(other, other, late, other)
+    assert found.seconds == pytest.approx(
+        {"compute": 3.0, "contention": 0.0, "transfer": 0.0, "exchange": 0.25, "input": 0.5, "other": 0.0}
+    )
+    assert found.set_by["input"] == 2
+    assert found.others_wait["input"] == pytest.approx(0.1)
+    assert [(each.rank, each.stage) for each in stragglers(found)] == [(2, "input")]
+
+
+def test_a_slow_backward_pass_is_contention_though_all_backward_passes_last_as_long() -> None:
+    found = accounted({"backward": 0.041, "exchange": 0.0626}, {"backward": 0.101, "exchange": 0.0026})
+    assert found.seconds["compute"] == pytest.approx(0.041)
+    assert found.seconds["contention"] == pytest.approx(0.060)
+    assert found.seconds["exchange"] == pytest.approx(0.0026)
+
+
+def test_a_slow_optimizer_is_no_exchange_of_the_next_step() -> None:
+    """Rank 1 steps its optimizer 0.3 s later; rank 0 waits for it in the next exchange."""
+    found = accounted(
+        {"optimizer": 0.1, "forward": 1.0, "exchange": 0.4}, {"optimizer": 0.4, "forward": 1.0, "exchange": 0.1}
+    )
+    assert found.seconds["exchange"] == pytest.approx(0.1)
+    assert found.seconds["contention"] == pytest.approx(0.3)
+
+
+def test_a_second_straggler_behind_the_first_is_told() -> None:
+    found = accounted({"forward": 1.0}, {"forward": 1.0}, {"forward": 2.0}, {"forward": 1.5}, {"forward": 1.0})
+    assert [(each.rank, each.seconds) for each in stragglers(found)] == [(2, 1.0), (3, 0.5)]
+
+
+def test_what_all_ranks_do_slower_stays_in_compute() -> None:
+    assert accounted({"forward": 2.0}, {"forward": 2.0}).seconds["contention"] == 0
+
+
+def test_waits_inside_collectives_in_the_middle_make_it_ambiguous() -> None:
+    assert accounted({"forward": 1.0, "collective": 0.5}, {"forward": 1.0, "collective": 0.5}).ambiguous
+    assert not accounted({"forward": 1.0, "collective": 0.0}, {"forward": 1.0, "collective": 0.5}).ambiguous
+
+
+def test_only_steps_that_every_rank_has_whole_are_joined() -> None:
+    rows = {0: [step(n, optimizer=n) for n in (1, 2, 3, 5)], 1: [step(n, optimizer=n) for n in (2, 3, 4, 5)]}
+    numbers, seconds, _ = cycles(rows)
+    assert numbers == [3]
+    assert seconds[0, :, 0].tolist() == [2, 2]
+
+
+@given(arrays(np.float64, (3, 4, len(STAGES)), elements=st.floats(0, 10)))
+def test_exposed_stages_are_never_negative_and_add_up_to_the_longest_rank(seconds: np.ndarray) -> None:
+    shown = exposed(seconds)
+    assert (shown >= 0).all()
+    assert shown.sum(axis=1) == pytest.approx(seconds.sum(axis=2).max(axis=1))
+    found = account(range(4), seconds, np.zeros((3, 4)))
+    assert sum(found.seconds.values()) == pytest.approx(found.step_seconds)

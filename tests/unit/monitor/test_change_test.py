@@ -1,0 +1,101 @@
+"""Slices of training by hand: a rise is told once with its rank and stage, and once more when it is over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stash.monitor.accounting import StepAccount
+from stash.monitor.change_test import ChangeTest, Slice, StallChange, corrected
+
+
+def part(number: int, *, late: dict[int, dict[str, float]] | None = None, noise: float = 0.0, **more: float) -> Slice:
+    """A slice of 40 steps of three ranks: 100 ms, of which 60 compute, 10 contention, 20 exchange, 10 input."""
+    own = {"compute": 0.06, "contention": 0.01, "transfer": 0.0, "exchange": 0.02, "input": 0.01, "other": 0.005}
+    seconds = {name: value + more.get(name, 0.0) for name, value in own.items()}
+    seconds["compute"] += noise
+    usual = {"optimizer": 0.0, "between": 0.0, "input": 0.01, "transfer": 0.0, "forward": 0.02, "backward": 0.04}
+    ranks = {
+        rank: {stage: value + (late or {}).get(rank, {}).get(stage, 0.0) for stage, value in usual.items()}
+        for rank in range(3)
+    }
+    found = StepAccount(
+        40, sum(seconds.values()), seconds, {}, {}, ranks, dict.fromkeys(range(3), more.get("delay", 0.0)), False
+    )
+    return Slice(number * 40, number * 40 + 39, found)
+
+
+def changes_of(parts: list[Slice], test: ChangeTest | None = None) -> list[StallChange]:
+    test = test or ChangeTest()
+    return [change for each in parts for change in test.take(each)]
+
+
+def steady(count: int, spread: float = 0.001) -> list[Slice]:
+    draw = np.random.default_rng(1)
+    return [part(number, noise=float(draw.normal(0, spread))) for number in range(count)]
+
+
+def test_a_steady_run_raises_nothing() -> None:
+    assert changes_of(steady(300)) == []
+
+
+def test_a_rise_is_told_once_with_its_rank_and_once_more_when_it_is_over() -> None:
+    slow = [part(n, input=0.03, late={1: {"input": 0.03}}) for n in range(20, 40)]
+    changes = changes_of([*steady(20), *slow, *(part(n) for n in range(40, 60))])
+    assert [(c.stall, c.rank, c.stage, c.step, c.ended) for c in changes] == [
+        ("input", 1, "input", 800, False),
+        ("input", 1, "input", 1600, True),
+    ]
+    assert changes[0].seconds == pytest.approx(0.03, abs=0.002)
+    assert changes[0].ratio == pytest.approx(1.3, abs=0.02)
+
+
+def test_an_exchange_that_grows_is_no_ranks() -> None:
+    (change,) = changes_of([*steady(20), *(part(n, exchange=0.02) for n in range(20, 24))])
+    assert (change.stall, change.rank, change.stage) == ("exchange", None, None)
+
+
+def test_a_stage_that_grows_on_every_rank_is_no_single_ranks() -> None:
+    everyone = {rank: {"forward": 0.02} for rank in range(3)}
+    (change,) = changes_of([*steady(20), *(part(n, compute=0.02, late=everyone) for n in range(20, 24))])
+    assert (change.stall, change.rank, change.stage) == ("compute", None, "forward")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_hiccup_of_one_or_two_slices_is_no_change(count: int) -> None:
+    hiccup = [part(n, input=0.1) for n in range(20, 20 + count)]
+    assert changes_of([*steady(20), *hiccup, *(part(n) for n in range(22, 40))]) == []
+
+
+def test_less_than_a_twentieth_of_the_step_is_no_change() -> None:
+    assert changes_of([*steady(20, 0.0), *(part(n, input=0.0045) for n in range(20, 40))]) == []
+
+
+def test_what_lies_between_steps_is_no_change() -> None:
+    assert changes_of([*steady(20), *(part(n, other=0.5) for n in range(20, 30))]) == []
+
+
+def test_what_other_work_delays_is_no_change() -> None:
+    """All ranks' threads were kept from a core for as long as their compute is longer."""
+    assert changes_of([*steady(20), *(part(n, compute=0.03, delay=0.03) for n in range(20, 30))]) == []
+
+
+def test_a_profile_is_what_it_should_be_from_the_start() -> None:
+    known = {"compute": 0.06, "contention": 0.0, "exchange": 0.02, "input": 0.01, "step": 0.08}
+    (change,) = changes_of(steady(12), ChangeTest(known))
+    assert change.stall == "contention"
+
+
+def test_a_trend_of_warming_up_is_not_taken_for_steady() -> None:
+    """Steps that get shorter at first are no reference; the test begins once they do not."""
+    test = ChangeTest()
+    warming = [part(n, compute=0.1 - 0.01 * n) for n in range(10)]
+    assert changes_of([*warming, *steady(20)], test) == []
+    reference = test.reference
+    assert reference is not None
+    assert reference["compute"] == pytest.approx(0.06, abs=0.002)
+
+
+def test_the_sum_of_what_is_tested_is_the_step_without_what_lies_between() -> None:
+    values = corrected(part(0).account)
+    assert values["step"] == pytest.approx(0.1)

@@ -1,0 +1,147 @@
+"""The record of a watched run: whole lines whenever its writer was killed, moved aside when large."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stash.core.errors import ArtefactError, UserError
+from stash.monitor.page import document, overall, page
+from stash.monitor.records import (
+    Alert,
+    EarlierTotals,
+    Header,
+    LateRank,
+    MachinePrice,
+    RecordWriter,
+    RunEvent,
+    Window,
+    load,
+    newest_parts,
+)
+from stash.ui.terminal import render
+
+
+def header(**more: object) -> Header:
+    known = {"id": "a", "stash_version": "1", "began": 1e9, "job": "train.py", "ranks": 4}
+    return Header.model_validate({**known, **more})
+
+
+def window(first: int, last: int, step: float = 0.1, **more: object) -> Window:
+    stalls = {"compute": 0.06, "contention": 0.0, "transfer": None, "exchange": 0.01, "input": step - 0.07}
+    fields = {
+        "began": 1e9 + first / 10, "seconds": step * (last - first + 1), "first_step": first, "last_step": last,
+        "steps": last - first + 1, "step_seconds": step, "stalls": stalls, "set_by": {"input": 3}, **more,
+    }  # fmt: skip
+    return Window.model_validate(fields)
+
+
+def alert(number: int, ended: bool = False) -> Alert:
+    return Alert(
+        number=number, when=1e9, what="slower", step=120, stall="input", rank=3, stage="input", ratio=1.3,
+        seconds=0.03,
+        plus_minus=0.001, ended=ended, text="steps are longer",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "train.watch.jsonl"
+
+
+def test_what_is_written_is_read_back_and_a_line_cut_short_is_left_out(path: Path) -> None:
+    writer = RecordWriter(path, header())
+    lines = [window(1, 100), alert(1), RunEvent(when=1e9, what="lost", text="rank 2 is gone"), alert(1, ended=True)]
+    for line in lines:
+        writer.write(line)
+    with path.open("a") as file:
+        file.write('{"kind":"window","beg')  # kill -9
+    record = load(path)
+    assert (record.windows, record.alerts, record.events) == ([lines[0]], [lines[3]], [lines[2]])
+
+
+def test_a_large_record_is_moved_aside_and_goes_on_with_what_went_before(path: Path) -> None:
+    writer = RecordWriter(path, header(), rotated=4000)
+    writer.write(alert(7))
+    for number in range(12):
+        writer.write(window(number * 100 + 1, number * 100 + 100))
+    record = load(path, whole=False)
+    assert newest_parts(path)
+    assert [each.first_step for each in load(path).windows] == [100 * number + 1 for number in range(12)]
+    assert record.header.part > 1
+    assert record.totals is not None
+    assert record.totals.windows + len(record.windows) == 12
+    assert record.totals.steps == 100 * record.totals.windows
+    assert record.totals.stalls["compute"] == pytest.approx(0.06 * record.totals.steps)
+    assert [each.number for each in record.alerts] == [7]
+
+
+def test_a_record_of_the_first_schema_still_loads() -> None:
+    record = load(Path(__file__).parents[2] / "golden" / "schema-1.watch.jsonl")
+    assert (record.header.ranks, len(record.windows), len(record.alerts)) == (2, 7, 1)
+    assert "rank 1's input" in render(page(record))
+
+
+def test_nothing_is_written_over(path: Path) -> None:
+    RecordWriter(path, header())
+    with pytest.raises(UserError, match="is there already; name another record with --output"):
+        RecordWriter(path, header())
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "does not begin with its header"),
+        ("no", "does not begin with its header"),
+        ("[]\n", "line 1 is not a line of a watched run"),
+        ('{"kind":"window"}\n', "line 1 is not a line of a watched run: began"),
+        (header(watch_schema=9).model_dump_json() + "\n", "made by a newer Stash"),
+    ],
+)
+def test_another_file_is_refused_in_one_sentence(path: Path, content: str, why: str) -> None:
+    path.write_text(content)
+    with pytest.raises(ArtefactError, match=why):
+        load(path)
+
+
+def test_json_has_what_other_programs_rely_on(path: Path) -> None:
+    writer = RecordWriter(path, header())
+    late = LateRank(rank=3, stage="input", seconds=0.03)
+    for line in (window(1, 100), window(101, 200, 0.13, stragglers=[late.model_dump()]), alert(1)):
+        writer.write(line)
+    shown = json.loads(json.dumps(document(load(path))))
+    assert shown["step_seconds"] == pytest.approx(0.115)
+    stalls = {stall["name"]: stall for stall in shown["stalls"]}
+    assert stalls["input"]["seconds"] == pytest.approx(0.045)
+    assert stalls["input"]["rank"] == 3
+    assert stalls["transfer"]["seconds"] is None
+    assert sum(stall["seconds"] or 0 for stall in shown["stalls"]) == pytest.approx(shown["step_seconds"])
+    assert shown["stragglers"] == [{"rank": 3, "stage": "input", "seconds": 0.015}]
+    assert {key: shown["alerts"][0][key] for key in ("step", "stall", "rank", "ratio", "ended")} == {
+        "step": 120, "stall": "input", "rank": 3, "ratio": 1.3, "ended": False,
+    }  # fmt: skip
+    assert [each["step_seconds"] for each in shown["windows"]] == [0.1, 0.13]
+
+
+def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_that_ended(path: Path) -> None:
+    price = MachinePrice(instance="p4d", dollars_per_hour=36.0, source="a list")
+    writer = RecordWriter(
+        path, header(price=price.model_dump(), baseline="b.stash.json", baseline_stalls={"step": 0.1})
+    )
+    for number in range(20):
+        writer.write(window(number * 100 + 1, number * 100 + 100, 0.1 if number < 19 else 0.13))
+    record = load(path)
+    live, whole = render(page(record, live=True)), render(page(record))
+    assert "train.py | 4 ranks | step 2,000 | last 13 s: 100 steps" in live
+    assert "130.0 ms" in live
+    assert "A step takes 130% of the profile's (b.stash.json)" in live
+    assert "101.5 ms" in whole
+    assert "unknown: on a CPU" in whole
+    assert "$2.03 at $36.00 an hour (a list)" in whole
+
+
+def test_of_no_window_there_is_no_sum() -> None:
+    assert overall([]) is None
+    assert isinstance(EarlierTotals(windows=0, steps=0, seconds=0, stalls={}), EarlierTotals)
