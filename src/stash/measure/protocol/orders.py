@@ -49,6 +49,11 @@ class Orders:
     data_root: str | None = None
     keep_logging: bool = False
     """Leave experiment trackers as the job has them."""
+    trial: dict[str, object] | None = None
+    """No ladder: the job as it was typed, with these settings changed (``agent/wraps/changes``)."""
+    trial_seconds: float = 0.0
+    trial_steps: int = 0
+    """How long a trial times steps, and how many at most."""
     host: dict[str, object] = field(default_factory=dict)
     """The launcher's description of this machine, sent along to the leader."""
 
