@@ -87,7 +87,7 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     from stash.measure.launcher.engines import stands_alone
     from stash.measure.launcher.session import ProfileSession
 
-    chosen = _job(context.obj, options.workload, options.data, options.batch)
+    chosen = job_of(context.obj, options.workload, options.data, options.batch)
     wishes = replace(options, data_root=options.data_root or options.data)
     target, probed, copies = _output(options.output, chosen), _probe(options.probe), store_for_copies(options.store)
     where = cluster(options, ranks=chosen.of_zoo)
@@ -108,7 +108,8 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
         _finish(_watched(session, probed, file), file, copies)
 
 
-def _job(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
+def job_of(words: Split, workload: str | None = None, data: str | None = None, batch: int | None = None) -> Job:
+    """The job that the command line names; raises UserError."""
     from stash.measure.launcher import job as jobs
 
     if workload is not None:

@@ -18,6 +18,7 @@ from types import ModuleType
 from stash.measure.agent import guard
 from stash.measure.agent.last_words import outlive_not, report_crashes
 from stash.measure.agent.wraps import changes, frameworks
+from stash.measure.linux.cores import place_rank, planned
 from stash.measure.linux.processes import pin
 from stash.measure.protocol.orders import current
 
@@ -76,6 +77,12 @@ def start() -> None:
     guard.protect_files(orders)
     report_crashes(orders)
     sys.meta_path.insert(0, PostImport(dict(WRAPS)))
+
+
+def place() -> None:
+    """Give this process of ``stash run`` its cores, and the loader's workers theirs, and do nothing else."""
+    place_rank(planned() or {})
+    sys.meta_path.insert(0, PostImport({"torch.utils.data._utils.worker": "wraps.changes:wrap_worker"}))
 
 
 class PostImport(importlib.abc.MetaPathFinder):

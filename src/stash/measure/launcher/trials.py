@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, median
 from types import TracebackType
 from typing import Any
 
@@ -38,7 +38,7 @@ class TrialRun:
     """One launch: the step's time, what it cost to get it, and what each rank recorded."""
 
     step_seconds: float | None
-    """Mean, of the rank that took longest, without what strangers cost; None if it was not measured."""
+    """Median of blocks, of the rank that took longest, without what strangers cost; None if it was not measured."""
     doubt_seconds: float = 0.0
     """Half-width of what was subtracted for strangers."""
     steps: int = 0
@@ -46,6 +46,9 @@ class TrialRun:
     """Of the whole launch."""
     block_seconds: tuple[float, ...] = ()
     """Seconds of a step in each block."""
+    epoch_seconds: float | None = None
+    """Of a step, its share in beginning an epoch: the loader's iterator, its workers, the first batch. ``None`` where
+    no epoch ended."""
     evidence: tuple[Mapping[str, Any], ...] = ()
     """By rank, as ``agent/wraps/changes`` wrote it."""
     allocated_bytes: int | None = None
@@ -135,14 +138,24 @@ def _measured(
     doubts = [max(each.doubt for each in found.values()) for found in calm.lost.values() if found]
     memory = [(each.allocated_bytes, each.resident_bytes) for each in profile.memory]
     return TrialRun(
-        step_seconds=sum(block.seconds for block in slowest) / sum(block.steps for block in slowest),
+        step_seconds=median(block.seconds / block.steps for block in slowest),
         doubt_seconds=fmean(doubts) if doubts else 0.0,
         steps=sum(block.steps for block in slowest),
         elapsed_seconds=elapsed,
         block_seconds=tuple(block.seconds / block.steps for block in slowest),
+        epoch_seconds=_of_epochs(evidence),
         evidence=evidence,
         allocated_bytes=max((allocated for allocated, _ in memory if allocated), default=None),
         resident_bytes=max((resident for _, resident in memory if resident), default=None),
         short=short,
         notes=tuple(gathered.notes[:_MAX_NOTES]),
     )
+
+
+def _of_epochs(evidence: tuple[Mapping[str, Any], ...]) -> float | None:
+    found = [
+        fmean(rank["epochs"][1:]) / rank["length"] * rank["batches_per_step"]
+        for rank in evidence
+        if len(rank["epochs"]) > 1 and rank["length"]
+    ]
+    return max(found, default=None)

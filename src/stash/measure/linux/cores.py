@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -46,11 +46,6 @@ def planned() -> Mapping[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def place_workers_of(cores: Callable[[], Mapping[str, Any] | None] = planned) -> Callable[[ModuleType], None]:
-    """A callback for the import of the module of workers."""
-    return lambda module: wrap_worker_loop(module, cores() or {})
 
 
 def _keep_to(cores: Any) -> None:

@@ -1,7 +1,7 @@
 """A trial of ``stash fix``: the job as it was typed but for one change, its steps timed in short blocks.
 
-Nothing of the ladder runs: batches, exchange and epochs are the script's own. Losses and batches are ``wraps.changes``'
-to record, what a change is worth others decide.
+Nothing of the ladder runs: batches, exchange and epochs are the script's own. Losses and batches ``wraps.changes``
+records; what a change is worth others decide.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
             if seen is not None:
                 rank.publish(seen)
                 memory.written_down()
-        changes.write(rank.place.rank, next((getattr(feed, "loader", None) for feed in rank.feeds), None))
+        feed = next(iter(rank.feeds), None)
+        loader, length = getattr(feed, "loader", None), getattr(feed, "length", None)
+        changes.write(rank.place.rank, loader, length, max(1, getattr(feed, "per_step", 1)))
         number, done = number + 1, done + size
         spent = rank.clock.now() - began
 

@@ -18,8 +18,9 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from types import CodeType, FrameType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
+from stash.measure.linux.cores import place_rank, planned, wrap_worker_loop
 from stash.measure.protocol.orders import current
 
 _SEED = 20_231
@@ -37,11 +38,11 @@ Settings = Mapping[str, Any]
 class _Evidence:
     """What this rank has recorded."""
 
-    losses: list[Any] = []
-    batches: list[int | None] = []
-    epochs: list[float] = []
+    losses: ClassVar[list[Any]] = []
+    batches: ClassVar[list[int | None]] = []
+    epochs: ClassVar[list[float]] = []
     """Seconds from a loop's asking for an iterator until it had its first batch."""
-    sites: dict[str, dict[str, Any]] = {}
+    sites: ClassVar[dict[str, dict[str, Any]]] = {}
     """By ``kind:file:line:column``."""
     fetched = 0
     forwards = 0
@@ -61,10 +62,8 @@ def _part(name: str) -> dict[str, Any]:
 
 def begin() -> None:
     """At the start of a trial's process: give it the cores that it is to have."""
-    placed = (settings() or {}).get("cores")
+    placed = _part("cores")
     if placed:
-        from stash.measure.linux.cores import place_rank
-
         place_rank(placed)
 
 
@@ -84,9 +83,14 @@ def seed(module: ModuleType) -> None:
 
 def _set_flags(torch: Any) -> None:
     """What is switched once for the process: threads, cuDNN, TF32."""
-    asked = settings() or {}
-    if asked.get("threads"):
-        torch.set_num_threads(int(asked["threads"]))
+    wanted, set_threads = (settings() or {}).get("threads"), torch.set_num_threads
+
+    @functools.wraps(set_threads)
+    def counted(number: int) -> None:
+        _site("threads")
+        set_threads(int(wanted or number))
+
+    torch.set_num_threads = counted
     for name, value in _part("flags").items():
         home, _, attribute = name.rpartition(".")
         target = torch
@@ -268,11 +272,7 @@ def _seeded(fetch: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrap_worker(module: ModuleType) -> None:
     """Give loader workers their cores; of ``torch.utils.data._utils.worker``."""
-    placed = (settings() or {}).get("cores")
-    if placed:
-        from stash.measure.linux.cores import wrap_worker_loop
-
-        wrap_worker_loop(module, placed)
+    wrap_worker_loop(module, _part("cores") or planned() or {})
 
 
 # Models and optimizers
@@ -345,7 +345,7 @@ def wrap_modules(module: ModuleType) -> None:
                 _Outermost.inside = False
         return call(self, *args, **kwargs)
 
-    module.Module.__call__ = called  # type: ignore[attr-defined]
+    module.Module.__call__ = called
 
 
 class _Outermost:
@@ -412,8 +412,8 @@ def wrap_copies(module: ModuleType) -> None:
     cls.to = moved
 
 
-def write(rank: int, trained_by: Any = None) -> None:
-    """Put this rank's evidence into the launch's folder; ``trained_by``: the loader that trains."""
+def write(rank: int, trained_by: Any = None, length: int | None = None, batches_per_step: int = 1) -> None:
+    """Put this rank's evidence into the launch's folder; ``trained_by``: the loader that trains, of that length."""
     orders = current()
     if orders is None or orders.trial is None:
         return
@@ -423,6 +423,8 @@ def write(rank: int, trained_by: Any = None) -> None:
         "epochs": _Evidence.epochs,
         "sites": _Evidence.sites,
         "trains": getattr(trained_by, "__dict__", {}).get(_SITE),
+        "length": length,
+        "batches_per_step": batches_per_step,
         "cores": sorted(os.sched_getaffinity(0)),
         "threads": sys.modules["torch"].get_num_threads(),
     }
