@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from stash.advice.case import Case
     from stash.fix.patch import Patch, Written
     from stash.fix.records import Fix, Tried
-    from stash.fix.search import Candidate, Search
+    from stash.fix.search import Search
+    from stash.fix.tries import Candidate
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
 
@@ -48,7 +49,7 @@ class FixCommand(ProfileCommand):
 
 
 def _wanted(text: str) -> tuple[str, ...]:
-    from stash.fix.changes import NAMES
+    from stash.fix.space import NAMES
 
     return _known(text, NAMES)
 
@@ -143,8 +144,10 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     """Launch after launch, until it is known what to keep."""
     from stash.advice.case import Case
     from stash.analysis.attribution import attribute
-    from stash.fix.changes import Change, Facts, merged, propose, sites_of
-    from stash.fix.search import Candidate, Search
+    from stash.fix.changes import Change, Facts, merged, sites_of
+    from stash.fix.search import Search
+    from stash.fix.space import propose
+    from stash.fix.tries import Candidate
     from stash.measure.launcher.trials import TrialRun, Trials
 
     assert result.profile is not None
@@ -172,7 +175,8 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
         changes, left = propose(facts, options.try_only or ())
         search = Search(
             [Candidate(change) for change in changes], run, time.monotonic,
-            options.within - (time.monotonic() - began), first, frozenset(options.allow), _say,
+            options.within - (time.monotonic() - began), first, trials.take_turns, _say,
+            allowed=frozenset(options.allow),
         )  # fmt: skip
         search.search()
     patch, written = _written(search, session)

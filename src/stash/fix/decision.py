@@ -77,6 +77,6 @@ def level(statements: int, error_rate: float = ERROR_RATE) -> float:
     return error_rate / max(1, statements) / len(LOOKS)
 
 
-def proven(interval: Interval) -> bool:
+def proven(interval: Interval | None) -> bool:
     """Whether a saving is shown."""
-    return interval.low is not None and interval.low > 0
+    return interval is not None and interval.low is not None and interval.low > 0

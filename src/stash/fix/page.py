@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from stash.core.formatting import span
 from stash.core.intervals import Interval
 from stash.core.units import counted, format_bytes
 from stash.fix.records import Fix, Tried
@@ -25,7 +24,7 @@ def page(fix: Fix, record: str = "", patch: str = "") -> Page:
     return Page(
         title=(
             f"{fix.workload} | {counted(fix.ranks, 'rank')} | {_ms(fix.step_seconds)} ms a step; {kept} kept of "
-            f"{len(tried)} tried, in {span(fix.elapsed_seconds)}"
+            f"{len(tried)} tried, in {_minutes(fix.elapsed_seconds)}"
         ),
         source=record,
         verdict=(_verdict(fix),),
@@ -44,6 +43,11 @@ def page(fix: Fix, record: str = "", patch: str = "") -> Page:
 def document(fix: Fix) -> dict[str, Any]:
     """The record as JSON; its keys are a contract (docs/format.md)."""
     return fix.model_dump(mode="json")
+
+
+def _minutes(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _ms(seconds: float) -> str:

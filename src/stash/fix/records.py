@@ -23,7 +23,7 @@ order. *order*: the same samples come in another order. *numerics*: another prec
 Standing = Literal["kept", "no difference", "slower", "unproven", "failed", "other training", "asks", "left out"]
 """*unproven*: faster, but not shown with the error rate. *other training*: it did not do what it claims to training.
 *asks*: measured, and left to the person, as it needs ``--allow``. *left out*: not tried."""
-Stage = Literal["screening", "combining", "final"]
+Stage = Literal["turns", "screening", "combining", "final"]
 
 
 class Place(Record):
@@ -74,7 +74,7 @@ class Tried(Record):
 
 
 class Launched(Record):
-    """One launch of the script."""
+    """One launch of the script; of *turns* also one block of a launch, which took no time of its own."""
 
     stage: Stage
     round: Count

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
@@ -44,11 +44,11 @@ class TrialRun:
     steps: int = 0
     elapsed_seconds: float = 0.0
     """Of the whole launch."""
-    block_seconds: tuple[float, ...] = ()
-    """Seconds of a step in each block."""
     epoch_seconds: float | None = None
     """Of a step, its share in beginning an epoch: the loader's iterator, its workers, the first batch. ``None`` where
     no epoch ended."""
+    numbered: tuple[tuple[int, float], ...] = ()
+    """Each block's number, and a step's seconds in it."""
     evidence: tuple[Mapping[str, Any], ...] = ()
     """By rank, as ``agent/wraps/changes`` wrote it."""
     allocated_bytes: int | None = None
@@ -97,6 +97,17 @@ class Trials:
             return self._run(settings, variables, seconds, steps)
         return found
 
+    def take_turns(self, rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        """Many settings of the loader in one launch, in turns: by round, a step's seconds with each of them.
+
+        Empty where the loader cannot be switched, or the launch failed, which the second value says.
+        """
+        found = self._run({"rungs": [dict(rung) for rung in rungs], "rounds": rounds}, {}, 0.0, 0)
+        rows: list[dict[int, float]] = [{} for _ in range(rounds)]
+        for number, seconds in found.numbered:
+            rows[number // len(rungs)][number % len(rungs)] = seconds
+        return [row for row in rows if len(row) == len(rungs)], found
+
     def _run(self, settings: Mapping[str, Any], variables: Mapping[str, str], seconds: float, steps: int) -> TrialRun:
         before, began = self._measurement, time.monotonic()
         m = Measurement(before.job, before.cluster, before.wishes, before.host, before.gpus)
@@ -130,11 +141,11 @@ def _measured(
         if block.rung == UNTOUCHED.name:
             rounds.setdefault(block.round, []).append(block)
     ranks = max(1, len(profile.ranks))
-    whole = [blocks for blocks in rounds.values() if len(blocks) == ranks]
+    whole = {number: blocks for number, blocks in sorted(rounds.items()) if len(blocks) == ranks}
     short = gathered.end != "trial done"
     if not whole:
         return TrialRun(None, elapsed_seconds=elapsed, evidence=evidence, short=short)
-    slowest = [max(blocks, key=lambda block: block.seconds / block.steps) for blocks in whole]
+    slowest = [max(blocks, key=lambda block: block.seconds / block.steps) for blocks in whole.values()]
     doubts = [max(each.doubt for each in found.values()) for found in calm.lost.values() if found]
     memory = [(each.allocated_bytes, each.resident_bytes) for each in profile.memory]
     return TrialRun(
@@ -142,8 +153,8 @@ def _measured(
         doubt_seconds=fmean(doubts) if doubts else 0.0,
         steps=sum(block.steps for block in slowest),
         elapsed_seconds=elapsed,
-        block_seconds=tuple(block.seconds / block.steps for block in slowest),
         epoch_seconds=_of_epochs(evidence),
+        numbered=tuple(zip(whole, (block.seconds / block.steps for block in slowest), strict=True)),
         evidence=evidence,
         allocated_bytes=max((allocated for allocated, _ in memory if allocated), default=None),
         resident_bytes=max((resident for _, resident in memory if resident), default=None),

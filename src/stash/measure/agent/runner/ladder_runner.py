@@ -174,7 +174,7 @@ class LadderRunner(script.Listener):
         yield from discovery.follow_last_gradient(rank)
         if rank.orders.trial is not None:
             discovery.choose_rungs(rank, step)
-            yield from trial.steps(rank, self.loops, step)
+            yield from trial.run(rank, self.loops, step)
             self._finish("trial done")
             return
         first = yield from timed_steps.untouched(rank, self.loops, step)
