@@ -196,6 +196,6 @@ def _texts(title: str, head: tuple[str, ...], rows: tuple[tuple[str, ...], ...])
 
 def _footer(fix: Fix) -> str:
     return (
-        f"{len(fix.launches)} launches of the script, each as typed but for what is named; intervals hold "
+        f"{sum(each.elapsed_seconds > 0 for each in fix.launches)} launches of the script, each as typed but for what is named; intervals hold "
         f"together with an error rate of {fix.error_rate:.0%} for the whole search, of fresh rounds only."
     )
