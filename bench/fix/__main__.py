@@ -1,8 +1,9 @@
 """What ``stash fix`` promises against what its patch brings, job by job.
 
-Each script is given to ``stash fix`` as a user types it; then the script as it was, the patched one and a repair by hand
-run by themselves, without Stash, in turns, and time their own steps. *Promised* is what the page says, *realised* what
-the stopwatch says; *by hand* is what a person saves who knows the fault. Jobs are named by part of their names.
+Each script is given to ``stash fix`` as a user types it; then the script as it was, the patched one and a repair by
+hand run by themselves, without Stash, in turns, and time their own steps. *Promised* is what the page says,
+*realised* what the stopwatch says; *by hand* is what a person saves who knows the fault. Jobs are named by part of
+their names.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ dist.destroy_process_group()
 
 USUAL: Mapping[str, object] = {
     "workers": 1, "threads": "", "samples": 200_000, "sleep": 0.0, "busy": 0.0, "batch": 8,
-    "num_workers": "args.workers", "loader": "", "layers": 4, "width": 256, "ddp": "", "optimizer": "", "zero_grad": "", "accumulate": 1,
+    "num_workers": "args.workers", "loader": "", "layers": 4, "width": 256, "ddp": "", "optimizer": "",
+    "zero_grad": "", "accumulate": 1,
 }  # fmt: skip
 
 

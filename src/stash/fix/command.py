@@ -24,9 +24,9 @@ from stash.ui.options import flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.advice.case import Case
+    from stash.fix.change_search import Search
     from stash.fix.patch import Patch, Written
     from stash.fix.records import Fix, Tried
-    from stash.fix.search import Search
     from stash.fix.tries import Candidate
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
@@ -144,8 +144,8 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     """Launch after launch, until it is known what to keep."""
     from stash.advice.case import Case
     from stash.analysis.attribution import attribute
-    from stash.fix.changes import Change, Facts, merged, sites_of
-    from stash.fix.search import Search
+    from stash.fix.change_search import Search
+    from stash.fix.script_changes import Facts, ScriptChange, merged, sites_of
     from stash.fix.space import propose
     from stash.fix.tries import Candidate
     from stash.measure.launcher.trials import TrialRun, Trials
@@ -156,7 +156,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     profiled = time.monotonic() - began
     with Trials(session) as trials:
 
-        def run(changes: Sequence[Change]) -> TrialRun:
+        def run(changes: Sequence[ScriptChange]) -> TrialRun:
             return trials.run(*merged(changes), seconds)
 
         _say("the script as typed, with seeds of its own")
@@ -201,7 +201,7 @@ def _written(search: Search, session: ProfileSession) -> tuple[Patch, dict[str, 
 
 
 def _record(each: Candidate, written: Written | None, search: Search) -> Tried:
-    from stash.fix.records import Place, Tried
+    from stash.fix.records import CallPlace, Tried
 
     change = each.change
     compiled = None
@@ -210,7 +210,7 @@ def _record(each: Candidate, written: Written | None, search: Search) -> Tried:
         took = [row.elapsed_seconds for row in launches if row.changes]
         plain = [row.elapsed_seconds for row in launches if not row.changes]
         compiled = max(0.0, min(took) - min(plain)) if took and plain else None
-    place = Place(file=written.file, line=written.line) if written is not None and written.file else None
+    place = CallPlace(file=written.file, line=written.line) if written is not None and written.file else None
     return Tried(
         name=change.name, knob=change.knob, text=change.text, effect=change.effect, stalls=change.stalls,
         forecast=change.forecast, standing=each.standing, why=each.why, saves=each.saves, proof=each.proof,
@@ -282,7 +282,7 @@ def _finish(found: Fix, patch: Patch, target: Path, options: FixOptions) -> None
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(RankOptions):
+class StartOptions(RankOptions):
     """One call of ``stash run``."""
 
     parsed_by: ClassVar[type] = FixCommand
@@ -290,7 +290,7 @@ class RunOptions(RankOptions):
     record: Path = option("FILE", "A *.fix.json of `stash fix`.", Path, "--with", default=...)
 
 
-def run(options: RunOptions, context: typer.Context) -> None:
+def run(options: StartOptions, context: typer.Context) -> None:
     """Start a script with what `stash fix` found to be set from outside: environment, cores of ranks and workers.
 
     [bold]Examples[/bold]

@@ -149,9 +149,9 @@ def _next(fix: Fix, record: str, patch: str) -> Iterator[str]:
         yield f"`git apply {shlex.quote(patch)}`"
     if any(each.written == "setting" for each in fix.kept) and record:
         yield f"`stash run --with {shlex.quote(record)} {shlex.join(fix.command)}` sets what is set from outside"
-    told = [each.how for each in fix.kept if each.written == "command" and each.how.startswith("-")]
-    if told:
-        yield f"add to the script's own options: `{' '.join(told)}`"
+    options = [each.how for each in fix.kept if each.written == "command" and each.how.startswith("-")]
+    if options:
+        yield f"add to the script's own options: `{' '.join(options)}`"
     for each in fix.kept:
         if each.written == "explained":
             yield f"{each.text}: {each.how.splitlines()[0] if each.how else 'as the record says'}"
@@ -195,7 +195,8 @@ def _texts(title: str, head: tuple[str, ...], rows: tuple[tuple[str, ...], ...])
 
 
 def _footer(fix: Fix) -> str:
+    launches = sum(each.elapsed_seconds > 0 for each in fix.launches)
     return (
-        f"{sum(each.elapsed_seconds > 0 for each in fix.launches)} launches of the script, each as typed but for what is named; intervals hold "
+        f"{launches} launches of the script, each as typed but for what is named; intervals hold "
         f"together with an error rate of {fix.error_rate:.0%} for the whole search, of fresh rounds only."
     )

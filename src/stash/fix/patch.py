@@ -1,7 +1,7 @@
 """What is kept, written down: a unified diff of the script, options of its command line, or a line to type.
 
 A change gets into source only where the call that was recorded can be found and its value set safely; everything else
-is told. Files are never changed here without git's or a copy's way back.
+is by_words. Files are never changed here without git's or a copy's way back.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Literal
 from stash.core.errors import UserError
 from stash.core.files import write_whole
 from stash.core.formatting import listed
-from stash.fix.changes import Change
-from stash.fix.source import POSITIONS, Edit, FromCommandLine, FromConfig, Source, edited
+from stash.fix.script_changes import ScriptChange
+from stash.fix.source import POSITIONS, Edit, FromCommandLine, FromConfig, SourceText, edited
 
 _YAML = (".yaml", ".yml")
 Way = Literal["patch", "command", "setting", "explained"]
@@ -43,7 +43,7 @@ class Patch:
     edits: dict[str, list[Edit]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
-    def add(self, change: Change, script: str | None, words: Sequence[str]) -> Written:
+    def add(self, change: ScriptChange, script: str | None, words: Sequence[str]) -> Written:
         """Plan how ``change`` is written; ``script`` is the job's own file, ``words`` its arguments."""
         if change.cores is not None or (change.variables and not change.writes):
             named = " ".join(f"{name}={value}" for name, value in change.variables.items())
@@ -61,36 +61,36 @@ class Patch:
         if source is None or call is None:
             return Written("explained", f"the call at {where} was not found again: set {_said(change)} there")
         edits: list[Edit] = []
-        told: list[str] = []
+        by_words: list[str] = []
         for name, value in change.writes.items():
             found = source.argument(call, name, value, POSITIONS.get((site.kind, name)))
             if isinstance(found, Edit):
                 edits.append(found)
             elif isinstance(found, FromCommandLine):
-                told.append(f"{found.option} {found.value.strip(chr(39))}")
+                by_words.append(f"{found.option} {found.value.strip(chr(39))}")
             elif isinstance(found, FromConfig):
-                told.append(_in_config(found, words))
+                by_words.append(_in_config(found, words))
             else:
                 text = f"at {where} set {_said(change)}: no patch does, as {found}"
                 return Written("explained", text, site.file, site.line)
-        if told and not edits:
-            return Written("command", ", ".join(told), site.file, site.line)
+        if by_words and not edits:
+            return Written("command", ", ".join(by_words), site.file, site.line)
         self.edits.setdefault(site.file, []).extend(edits)
-        more = [*told, *([change.by_hand] if change.by_hand else [])]
+        more = [*by_words, *([change.by_hand] if change.by_hand else [])]
         return Written("patch", "; ".join(more), site.file, site.line)
 
-    def _with_line(self, change: Change, script: str | None) -> Written:
+    def _with_line(self, change: ScriptChange, script: str | None) -> Written:
         source = None if script is None else self._source(script)
         if script is None or source is None or not source.imports("torch"):
             return Written("explained", f"write `{change.line}` before the model is built")
         self.edits.setdefault(script, []).append(source.line_after_imports(change.line))
         return Written("patch", "", script, 1)
 
-    def _source(self, file: str) -> Source | None:
+    def _source(self, file: str) -> SourceText | None:
         try:
             if file not in self.texts:
                 self.texts[file] = text_of(Path(file))
-            return Source(self.texts[file])
+            return SourceText(self.texts[file])
         except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
             return None
 
@@ -139,7 +139,7 @@ def text_of(path: Path) -> str:
     return path.read_bytes().decode(encoding)
 
 
-def _said(change: Change) -> str:
+def _said(change: ScriptChange) -> str:
     return listed([f"{name}={value!r}" if name != "0" else repr(value) for name, value in change.writes.items()])
 
 
@@ -175,7 +175,7 @@ def apply(patch: Patch, sources: dict[str, str]) -> list[str]:
             )
         if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
             raise UserError(f"no permission to write {_short(file)}; nothing was applied: the patch is in its file")
-    said = []
+    notes = []
     for file, text in after.items():
         path = Path(file)
         if _in_git(path):
@@ -184,8 +184,8 @@ def apply(patch: Patch, sources: dict[str, str]) -> list[str]:
             copy = _copied(path)
             back = f"as it was: {_short(str(copy))}"
         write_whole(path, text.encode(), mode=path.stat().st_mode & 0o777)
-        said.append(f"Changed {_short(file)}; {back}")
-    return said
+        notes.append(f"Changed {_short(file)}; {back}")
+    return notes
 
 
 def _in_git(path: Path) -> bool:

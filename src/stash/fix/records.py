@@ -20,13 +20,15 @@ SCHEMA = 1
 Effect = Literal["none", "rounding", "order", "numerics"]
 """What a change does to training. *none*: losses are the same, bit for bit. *rounding*: sums are taken in another
 order. *order*: the same samples come in another order. *numerics*: another precision."""
-Standing = Literal["kept", "no difference", "slower", "unproven", "failed", "other training", "asks", "left out"]
+ChangeStanding = Literal[
+    "kept", "no difference", "slower", "unproven", "failed", "other training", "asks", "left out"
+]
 """*unproven*: faster, but not shown with the error rate. *other training*: it did not do what it claims to training.
 *asks*: measured, and left to the person, as it needs ``--allow``. *left out*: not tried."""
-Stage = Literal["turns", "screening", "combining", "final"]
+SearchStage = Literal["turns", "screening", "combining", "final"]
 
 
-class Place(Record):
+class CallPlace(Record):
     """A call in the script."""
 
     file: PlainName
@@ -58,7 +60,7 @@ class Tried(Record):
     stalls: tuple[PlainName, ...] = ()
     forecast: Number | None = None
     """Seconds of a step that it saves at most by forecast; ``None``: not known."""
-    standing: Standing
+    standing: ChangeStanding
     why: Sentence = ""
     saves: Interval | None = None
     """Seconds of a step: of what is kept as part of all that is kept, else alone."""
@@ -66,7 +68,7 @@ class Tried(Record):
     written: Literal["patch", "command", "setting", "explained", ""] = ""
     """How it gets into the job; empty if it is not kept."""
     how: Sentence = ""
-    place: Place | None = None
+    place: CallPlace | None = None
     variables: dict[str, str] = Field(default_factory=dict)
     cores: dict[str, list[int] | list[list[int]]] | None = None
     compile_seconds: Number | None = None
@@ -76,7 +78,7 @@ class Tried(Record):
 class Launched(Record):
     """One launch of the script; of *turns* also one block of a launch, which took no time of its own."""
 
-    stage: Stage
+    stage: SearchStage
     round: Count
     changes: tuple[PlainName, ...]
     """Names of what was changed; none: as typed."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stash.fix.changes import Site
+from stash.fix.script_changes import Site
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class FromConfig:
     value: str
 
 
-Found = Edit | FromCommandLine | FromConfig | str
+ArgumentFix = Edit | FromCommandLine | FromConfig | str
 """What to do about one argument; a text says why nothing can be done."""
 
 
-class Source:
+class SourceText:
     """A Python file's text and its tree; raises SyntaxError if it has none."""
 
     def __init__(self, text: str) -> None:
@@ -73,7 +73,7 @@ class Source:
         found = [each for each in found if _name(each.func) in names]
         return found[0] if len(found) == 1 else None
 
-    def argument(self, call: ast.Call, name: str, value: Any, position: int | None) -> Found:
+    def argument(self, call: ast.Call, name: str, value: Any, position: int | None) -> ArgumentFix:
         """How the call gets ``value`` as its argument ``name``; ``position``: where it may stand without a name."""
         if any(keyword.arg is None for keyword in call.keywords):
             return "its arguments come from a mapping (**)"
@@ -86,7 +86,7 @@ class Source:
             return self._added(call, f"{name}={value!r}")
         return self._replaced(node, value)
 
-    def _replaced(self, node: ast.expr, value: Any) -> Found:
+    def _replaced(self, node: ast.expr, value: Any) -> ArgumentFix:
         if _is_literal(node):
             return Edit(*self._span(node), repr(value))
         text = ast.unparse(node)

@@ -12,8 +12,8 @@ from typing import Any
 
 from stash.advice.case import Remedy
 from stash.advice.remedies import REMEDIES
-from stash.fix.changes import MIB, Change, Facts, Knob, Proposal, Site
 from stash.fix.records import Effect
+from stash.fix.script_changes import MIB, Facts, Knob, Proposal, ScriptChange, Site
 
 
 def _loader(facts: Facts) -> Site | str:
@@ -46,7 +46,7 @@ def _workers(facts: Facts) -> Proposal:
     near = sorted(wanted - {now}, key=lambda n: (abs(math.log2((n + 0.5) / (min(needed, most_workers) + 0.5))), n))
     most = facts.at_most("prep", "fetch")
     return [
-        Change(
+        ScriptChange(
             f"workers={n}", "workers", f"num_workers {now} -> {n}", stalls=("prep", "fetch"), site=site,
             settings={"loader": {"num_workers": n, "site": site.key}}, writes={"num_workers": n}, forecast=most,
         )
@@ -63,7 +63,7 @@ def _prefetch(facts: Facts) -> Proposal:
         return "the loader has no workers"
     new = 4 if now < 4 else 2 * now
     return [
-        Change(
+        ScriptChange(
             f"prefetch={new}", "prefetch", f"prefetch_factor {now} -> {new}", stalls=("prep", "fetch"), site=site,
             settings={"loader": {"prefetch_factor": new, "site": site.key}}, writes={"prefetch_factor": new},
             forecast=facts.at_most("prep", "fetch"),
@@ -80,7 +80,7 @@ def _persistent(facts: Facts) -> Proposal:
     if len(facts.epochs) < 2:
         return "no epoch ended within a launch: what starting workers costs is spread over a long one"
     return [
-        Change(
+        ScriptChange(
             "persistent", "persistent", "persistent_workers False -> True", effect="order", stalls=("prep",),
             settings={"loader": {"persistent_workers": True, "site": site.key}}, site=site,
             writes={"persistent_workers": True},
@@ -97,12 +97,12 @@ def _pin(facts: Facts) -> Proposal:
     if site.values["pin_memory"]:
         return "already set"
     return [
-        Change(
+        ScriptChange(
             "pin", "pin", "pin_memory False -> True", stalls=("transfer",), site=site,
             settings={"loader": {"pin_memory": True, "site": site.key}}, writes={"pin_memory": True},
             forecast=facts.at_most("transfer", "prep"),
         ),
-        Change(
+        ScriptChange(
             "pin+non_blocking", "pin", "pin_memory False -> True, copies non_blocking", stalls=("transfer",),
             settings={"loader": {"pin_memory": True, "site": site.key}, "non_blocking": True}, site=site,
             writes={"pin_memory": True}, forecast=facts.at_most("transfer", "prep"),
@@ -118,7 +118,7 @@ def _non_blocking(facts: Facts) -> Proposal:
     if site.values["non_blocking"]:
         return "already set"
     return [
-        Change(
+        ScriptChange(
             "non_blocking", "non_blocking", "copies with non_blocking=True", stalls=("transfer",), site=site,
             settings={"non_blocking": True}, writes={"non_blocking": True}, forecast=facts.at_most("transfer"),
         )
@@ -133,7 +133,7 @@ def _threads(facts: Facts) -> Proposal:
     wanted = sorted({1, room, max(1, room // 2)} - {now})
     changes = []
     for n in wanted:
-        found = Change(
+        found = ScriptChange(
             f"threads={n}", "threads", f"threads of a rank {now} -> {n}", effect="rounding",
             stalls=("compute", "contention"), settings={"threads": n},
             forecast=facts.at_most("compute", "contention"),
@@ -156,13 +156,13 @@ def _cores(facts: Facts) -> Proposal:
     found = []
     if facts.ranks > 1 and facts.on_cpu:
         text = f"each rank on cores of its own ({_spans(own)})"
-        found.append(Change("cores=own", "cores", text, stalls=("contention",), cores={"ranks": own}))
+        found.append(ScriptChange("cores=own", "cores", text, stalls=("contention",), cores={"ranks": own}))
     if workers and each >= 3:
         front = [mine[:-1] for mine in own]
         behind = [mine[-1] for mine in own]
         text = f"cores {_spans(front)} for training, {_spans([behind])} for loaders"
         found.append(
-            Change(
+            ScriptChange(
                 "cores=apart", "cores", text, stalls=("contention", "prep"), cores={"ranks": front, "workers": behind}
             )
         )
@@ -205,7 +205,7 @@ def _bucket(facts: Facts) -> Proposal:
     kept = sorted(n for n in wanted if n != current and not (n * MIB >= total and current * MIB >= total))
     most = _exchange(facts)
     return [
-        Change(
+        ScriptChange(
             f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", effect=_sums(facts), stalls=_OF_EXCHANGE,
             settings={"ddp": {"bucket_cap_mb": n}}, site=site, writes={"bucket_cap_mb": n}, forecast=most,
         )
@@ -222,7 +222,7 @@ def _flag_of_ddp(name: str, value: bool, refuse: Callable[[Mapping[str, Any]], s
         if why:
             return why
         return [
-            Change(
+            ScriptChange(
                 name, name, f"{name} {not value} -> {value}", effect=_sums(facts), stalls=("compute", *_OF_EXCHANGE),
                 settings={"ddp": {name: value}}, site=site, writes={name: value},
             )
@@ -243,7 +243,7 @@ def _no_sync(facts: Facts) -> Proposal:
         "    loss = criterion(ddp(inputs), targets)\n    loss.backward()"
     )
     return [
-        Change(
+        ScriptChange(
             "no_sync", "no_sync", f"gradients exchanged once for the {batches} batches of a step", effect="rounding",
             stalls=_OF_EXCHANGE, settings={"exchange_every": int(batches)}, by_hand=by_hand,
             forecast=_exchange(facts),
@@ -256,7 +256,7 @@ def _set_to_none(facts: Facts) -> Proposal:
     if site is None or site.values["set_to_none"]:
         return "already set"
     return [
-        Change(
+        ScriptChange(
             "set_to_none", "set_to_none", "zero_grad(set_to_none=True)", stalls=("compute",), site=site,
             settings={"zero_grad": {"set_to_none": True}}, writes={"set_to_none": True},
         )
@@ -270,7 +270,7 @@ def _fused(facts: Facts) -> Proposal:
     if site.values["fused"]:
         return "already set"
     return [
-        Change(
+        ScriptChange(
             "fused", "fused", f"{site.values['class']}(fused=True)", effect="rounding", stalls=("compute",),
             site=site, settings={"optimizer": {"fused": True}}, writes={"fused": True},
             forecast=facts.at_most("compute"),
@@ -286,7 +286,7 @@ def _channels_last(facts: Facts) -> Proposal:
     if not _convolves(facts):
         return "the model has no convolutions"
     return [
-        Change(
+        ScriptChange(
             "channels_last", "channels_last", "model in channels_last", effect="rounding", stalls=("compute",),
             settings={"channels_last": True}, forecast=facts.at_most("compute"),
             by_hand="model = model.to(memory_format=torch.channels_last)  # before DDP and the optimizer are built",
@@ -302,7 +302,7 @@ def _flag_of_gpus(name: str, text: str, effect: Effect, consent: str = "") -> Ca
             return "the model has no convolutions"
         short = name.rpartition("backends.")[2]
         return [
-            Change(
+            ScriptChange(
                 short, short, text, effect=effect, stalls=("compute",), settings={"flags": {name: True}},
                 line=f"torch.{name} = True", consent=consent, forecast=facts.at_most("compute"),
             )
@@ -313,7 +313,7 @@ def _flag_of_gpus(name: str, text: str, effect: Effect, consent: str = "") -> Ca
 
 def _compile(facts: Facts) -> Proposal:
     return [
-        Change(
+        ScriptChange(
             "compile", "compile", "torch.compile", effect="rounding", stalls=("compute",), settings={"compile": True},
             by_hand="model.compile()  # before DDP is built around it", forecast=facts.at_most("compute"),
         )
@@ -325,7 +325,7 @@ def _bfloat16(facts: Facts) -> Proposal:
         return f"the job trains in {facts.case.profile.workload.precision} already"
     device = "cpu" if facts.on_cpu else "cuda"
     return [
-        Change(
+        ScriptChange(
             "bfloat16", "bfloat16", "forward passes in bfloat16", effect="numerics", stalls=("compute",),
             settings={"autocast": "bfloat16"}, consent="numerics", forecast=facts.at_most("compute"),
             by_hand=f'with torch.autocast("{device}", torch.bfloat16):  # around the forward pass and the loss',
@@ -337,7 +337,7 @@ def _gloo(facts: Facts) -> Proposal:
     if facts.ranks < 2 or facts.case.profile.nodes > 1 or not facts.on_cpu:
         return "gloo carries no gradients between ranks of one machine here"
     return [
-        Change(
+        ScriptChange(
             "gloo=lo", "gloo", "gloo over the loopback interface", stalls=_OF_EXCHANGE,
             variables={"GLOO_SOCKET_IFNAME": "lo"}, forecast=_exchange(facts),
         )
@@ -348,7 +348,7 @@ def _nccl(facts: Facts) -> Proposal:
     if facts.ranks < 2 or facts.on_cpu:
         return "NCCL carries no gradients between GPUs here"
     return [
-        Change(
+        ScriptChange(
             f"nccl={name}", "nccl", f"NCCL's algorithm: {name}", effect="rounding", stalls=_OF_EXCHANGE,
             variables={"NCCL_ALGO": name}, forecast=_exchange(facts),
         )
@@ -407,9 +407,9 @@ class LeftOut:
     why: str
 
 
-def propose(facts: Facts, wanted: Sequence[str] = ()) -> tuple[list[Change], list[LeftOut]]:
+def propose(facts: Facts, wanted: Sequence[str] = ()) -> tuple[list[ScriptChange], list[LeftOut]]:
     """All changes for a job, of the knobs ``wanted`` or of all, and the knobs that have none."""
-    changes: list[Change] = []
+    changes: list[ScriptChange] = []
     left: list[LeftOut] = []
     for knob in SPACE:
         if wanted and knob.name not in wanted:

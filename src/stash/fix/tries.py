@@ -1,6 +1,6 @@
 """Launches of a script with changes, kept account of: times by arm and round, what each trained, what it takes off.
 
-Which launch comes next, and what is decided by it, is ``search``'s.
+Which launch comes next, and what is decided by it, is ``change_search``'s.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from stash.core.intervals import Interval
-from stash.fix.changes import Change
 from stash.fix.decision import ERROR_RATE, WORTH, Round, Spread, pooled, saving
-from stash.fix.proof import apart, proof
-from stash.fix.records import Effect, Launched, Proof, Stage, Standing
+from stash.fix.records import ChangeStanding, Effect, Launched, Proof, SearchStage
+from stash.fix.script_changes import ScriptChange
+from stash.fix.training_proof import apart, proof
 from stash.measure.launcher.trials import TrialRun
 
 _TURNS = 3
@@ -32,7 +32,7 @@ TYPED: Arm = ()
 class Runner(Protocol):
     """Launches the script with some changes."""
 
-    def __call__(self, changes: Sequence[Change]) -> TrialRun: ...
+    def __call__(self, changes: Sequence[ScriptChange]) -> TrialRun: ...
 
 
 class Turns(Protocol):
@@ -50,8 +50,8 @@ class Turns(Protocol):
 class Candidate:
     """A change, and what is known of it by now."""
 
-    change: Change
-    standing: Standing = "left out"
+    change: ScriptChange
+    standing: ChangeStanding = "left out"
     why: str = ""
     saves: Interval | None = None
     proof: Proof | None = None
@@ -96,7 +96,7 @@ class Tries:
         assert found.step_seconds is not None
         return found.step_seconds + ((found.epoch_seconds or 0.0) if self._counts_epochs else 0.0)
 
-    def _note(self, stage: Stage, number: int, arm: Arm, found: TrialRun) -> None:
+    def _note(self, stage: SearchStage, number: int, arm: Arm, found: TrialRun) -> None:
         failure = found.failure.sentence if found.failure is not None else ""
         self.launches.append(
             Launched(
@@ -112,7 +112,7 @@ class Tries:
             rounds[number][arm] = self._seconds(found)
             self._doubts.setdefault(arm, []).append(found.doubt_seconds)
 
-    def launch(self, stage: Stage, number: int, arm: Arm) -> str:
+    def launch(self, stage: SearchStage, number: int, arm: Arm) -> str:
         """Launch an arm once; the value says why it is out, or is empty."""
         members = self.of(arm)
         self.say(f"{stage}, round {number + 1}: {' + '.join(arm) or 'as typed'}")
@@ -147,7 +147,7 @@ class Tries:
             shown = proof(self.first.evidence, found.evidence, effect, self._own)
         return shown
 
-    def stand(self, members: Iterable[Candidate], standing: Standing, why: str) -> None:
+    def stand(self, members: Iterable[Candidate], standing: ChangeStanding, why: str) -> None:
         for each in members:
             each.standing, each.why = standing, why
 
@@ -212,7 +212,7 @@ class Tries:
         return pooled(stages)
 
 
-def _rung(change: Change) -> Mapping[str, Any] | None:
+def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
     """The loader's settings of a change that is nothing else, and that can be switched between blocks."""
     loader = change.settings.get("loader")
     if not isinstance(loader, Mapping) or len(change.settings) > 1 or change.variables or change.cores:

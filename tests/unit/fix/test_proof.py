@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stash.fix.proof import apart, proof
+from stash.fix.training_proof import apart, proof
 
 LOSSES = [2.0, 1.5, 1.25, 1.0, 0.75, 0.5]
 

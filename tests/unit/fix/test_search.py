@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from stash.fix.changes import Change
-from stash.fix.search import Search
+from stash.fix.change_search import Search
+from stash.fix.script_changes import ScriptChange
 from stash.fix.tries import Candidate
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
@@ -31,7 +31,7 @@ class Job:
     def clock(self) -> float:
         return self.now
 
-    def run(self, changes: Sequence[Change]) -> TrialRun:
+    def run(self, changes: Sequence[ScriptChange]) -> TrialRun:
         names = frozenset(each.name for each in changes)
         self.launched.append(names)
         self.now += LAUNCH
@@ -45,11 +45,11 @@ class Job:
         return TrialRun(seconds, steps=30, elapsed_seconds=LAUNCH, evidence=evidence)
 
 
-def change(name: str, forecast: float | None = None, **fields: Any) -> Change:
-    return Change(name, fields.pop("knob", name.partition("=")[0]), name, forecast=forecast, **fields)
+def change(name: str, forecast: float | None = None, **fields: Any) -> ScriptChange:
+    return ScriptChange(name, fields.pop("knob", name.partition("=")[0]), name, forecast=forecast, **fields)
 
 
-def searched(job: Job, *changes: Change, within: float = 600.0, **options: Any) -> Search:
+def searched(job: Job, *changes: ScriptChange, within: float = 600.0, **options: Any) -> Search:
     first = job.run([])
     search = Search([Candidate(each) for each in changes], job.run, job.clock, within, first, **options)
     search.search()

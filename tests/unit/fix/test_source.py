@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stash.fix.changes import Site
-from stash.fix.source import Edit, FromCommandLine, FromConfig, Source, edited
+from stash.fix.script_changes import Site
+from stash.fix.source import Edit, FromCommandLine, FromConfig, SourceText, edited
 
 
 def site(text: str, name: str = "DataLoader", kind: str = "loader", columns: bool = True) -> Site:
@@ -25,7 +25,7 @@ def site(text: str, name: str = "DataLoader", kind: str = "loader", columns: boo
 
 
 def changed(text: str, position: int | None = None, columns: bool = True, **new: object) -> str:
-    source = Source(text)
+    source = SourceText(text)
     call = source.call(site(text, columns=columns))
     assert call is not None
     edits = [source.argument(call, name, value, position) for name, value in new.items()]
@@ -81,7 +81,7 @@ def test_values_from_elsewhere_are_told_and_not_written():
         "cfg.data.num_workers": FromConfig("num_workers", "6"),
     }.items():
         text = f"{parser}x = DataLoader(data, num_workers={value})\n"
-        source = Source(text)
+        source = SourceText(text)
         call = source.call(site(text))
         assert call is not None
         assert source.argument(call, "num_workers", 6, None) == found
@@ -93,7 +93,7 @@ def test_values_from_elsewhere_are_told_and_not_written():
 )  # fmt: skip
 def test_what_is_worked_out_while_it_runs_is_not_written(call: str):
     text = f"def build(n):\n    return {call}\n"
-    source = Source(text)
+    source = SourceText(text)
     node = source.call(site(text))
     assert node is not None
     assert isinstance(source.argument(node, "num_workers", 6, None), str)
@@ -101,7 +101,7 @@ def test_what_is_worked_out_while_it_runs_is_not_written(call: str):
 
 def test_a_line_goes_behind_the_imports():
     text = '"""Trains."""\n\nimport os\nimport torch\n\nx = 1\n'
-    source = Source(text)
+    source = SourceText(text)
     assert source.imports("torch")
     edit = source.line_after_imports("torch.backends.cudnn.benchmark = True")
     assert edited(text, [edit]) == (
@@ -111,7 +111,7 @@ def test_a_line_goes_behind_the_imports():
 
 def test_a_call_that_has_moved_is_not_found():
     text = "x = DataLoader(data)\n"
-    assert Source("\n" + text).call(site(text)) is None
+    assert SourceText("\n" + text).call(site(text)) is None
 
 
 @given(
@@ -127,7 +127,7 @@ def test_whatever_the_call_looks_like_only_that_argument_changes(
     after = changed(text, num_workers=value)
 
     def arguments(source: str) -> dict[str | None, str]:
-        call = Source(source).call(site(source))
+        call = SourceText(source).call(site(source))
         assert call is not None
         return {each.arg: ast.unparse(each.value) for each in call.keywords}
 

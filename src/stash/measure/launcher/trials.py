@@ -50,7 +50,7 @@ class TrialRun:
     numbered: tuple[tuple[int, float], ...] = ()
     """Each block's number, and a step's seconds in it."""
     evidence: tuple[Mapping[str, Any], ...] = ()
-    """By rank, as ``agent/wraps/changes`` wrote it."""
+    """By rank, as ``agent/wraps/trial_changes`` wrote it."""
     allocated_bytes: int | None = None
     resident_bytes: int | None = None
     failure: Diagnosis | None = None

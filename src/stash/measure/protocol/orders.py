@@ -50,7 +50,7 @@ class Orders:
     keep_logging: bool = False
     """Leave experiment trackers as the job has them."""
     trial: dict[str, object] | None = None
-    """No ladder: the job as it was typed, with these settings changed (``agent/wraps/changes``)."""
+    """No ladder: the job as it was typed, with these settings changed (``agent/wraps/trial_changes``)."""
     trial_seconds: float = 0.0
     trial_steps: int = 0
     """How long a trial times steps, and how many at most."""

@@ -1,8 +1,9 @@
 """A trial of ``stash fix``: the job as it was typed but for one change, its steps timed in short blocks.
 
-Or, of changes to its loader, many in one launch: a loader for each of them is alive, and blocks take turns. What such
-a launch trains on is no evidence, as queues are emptied between blocks. Nothing of the ladder runs: batches, exchange
-and epochs are the script's own. Losses and batches ``wraps.changes`` records; what a change is worth others decide.
+Or, of changes to its loader, many in one launch: a loader for each of them is alive, and blocks take turns. What
+such a launch trains on is no evidence, as queues are emptied between blocks. Nothing of the ladder runs: batches,
+exchange and epochs are the script's own. ``wraps.trial_changes`` records losses and batches; what a change is worth
+others decide.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from stash.measure.agent import private
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
-from stash.measure.agent.wraps import changes
+from stash.measure.agent.wraps import trial_changes
 from stash.measure.agent.wraps.loader import LoaderFeed
 
 _BLOCK_SECONDS = 1.0
@@ -58,7 +59,7 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
                 memory.written_down()
         feed = next(iter(rank.feeds), None)
         loader, length = getattr(feed, "loader", None), getattr(feed, "length", None)
-        changes.write(rank.place.rank, loader, length, max(1, getattr(feed, "per_step", 1)))
+        trial_changes.write(rank.place.rank, loader, length, max(1, getattr(feed, "per_step", 1)))
         number, done = number + 1, done + size
         spent = rank.clock.now() - began
 

@@ -32,7 +32,7 @@ _HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.
 _SITE = "_stash_site"
 _places: dict[tuple[str, CodeType, int], str] = {}
 """Keys of the calls recorded so far."""
-Settings = Mapping[str, Any]
+TrialSettings = Mapping[str, Any]
 
 
 class _Evidence:
@@ -49,7 +49,7 @@ class _Evidence:
     """Of DDP, since the last optimizer step."""
 
 
-def settings() -> Settings | None:
+def settings() -> TrialSettings | None:
     """What this trial changes; None outside a trial."""
     orders = current()
     return None if orders is None else orders.trial

@@ -1,8 +1,9 @@
 """A change to a job as data: what it acts on, what it does to training, how it is switched on and how it is written.
 
-A change is switched on in a launch by ``settings`` (``measure/agent/wraps/changes``), environment ``variables`` and
-cores, and written into source as arguments of a call (``writes``), as a line of its own (``line``), or not at all.
-Which changes there are for a job is ``space``'s to say, from the ``Facts`` here; whether one pays neither knows.
+A change is switched on in a launch by ``settings`` (``measure/agent/wraps/trial_changes``), ``variables`` of the
+environment and cores, and written into source as arguments of a call (``writes``), as a line of its own (``line``),
+or not at all. Which changes there are for a job is ``space``'s to say, from the ``Facts`` here; whether one pays
+neither knows.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Change:
+class ScriptChange:
     """One value of a knob."""
 
     name: str
@@ -139,7 +140,7 @@ class Change:
     """Its first launch prepares something that later ones use, and tells nothing."""
 
 
-Proposal = list[Change] | str
+Proposal = list[ScriptChange] | str
 """Changes, or why there are none."""
 
 
@@ -153,7 +154,7 @@ class Knob:
     propose: Callable[[Facts], Proposal]
 
 
-def merged(changes: Sequence[Change]) -> tuple[dict[str, Any], dict[str, str]]:
+def merged(changes: Sequence[ScriptChange]) -> tuple[dict[str, Any], dict[str, str]]:
     """Settings and variables of several changes at once."""
     settings: dict[str, Any] = {}
     variables: dict[str, str] = {}

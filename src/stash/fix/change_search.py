@@ -16,7 +16,7 @@ from statistics import fmean
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.fix.decision import LOOKS, WORTH, level, proven
-from stash.fix.records import Standing
+from stash.fix.records import ChangeStanding
 from stash.fix.tries import TYPED, Arm, Candidate, Tries, gained
 
 _SCREENED = 2
@@ -279,9 +279,9 @@ def _following(number: int) -> int:
     return next((each for each in LOOKS if each > number), number)
 
 
-def standings(candidates: Sequence[Candidate]) -> Mapping[Standing, list[Candidate]]:
+def standings(candidates: Sequence[Candidate]) -> Mapping[ChangeStanding, list[Candidate]]:
     """Candidates by what became of them."""
-    found: dict[Standing, list[Candidate]] = {}
+    found: dict[ChangeStanding, list[Candidate]] = {}
     for each in candidates:
         found.setdefault(each.standing, []).append(each)
     return found
