@@ -174,6 +174,8 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
     left = [(each.text, each.why) for each in fix.tried if each.standing == "left out"]
     if left:
         yield Chapter("left", "Not tried", grids=(_texts("", ("why",), tuple(left)),), folded=True)
+    if fix.left:
+        yield Chapter("none", "Nothing to try of", points=fix.left, folded=True)
     launched: tuple[tuple[str, ...], ...] = tuple(
         (
             each.stage, str(each.round + 1), " + ".join(each.changes) or "as typed",

@@ -55,11 +55,13 @@ class Patch:
         site = change.site
         where = f"{_short(site.file)}:{site.line}"
         if site.in_library:
-            return Written("explained", f"{where} is in a library, which no patch changes: set {_said(change)} there")
+            return Written(
+                "explained", f"{where} is in a library, which no patch changes: set {_arguments(change)} there"
+            )
         source = self._source(site.file)
         call = None if source is None else source.call(site)
         if source is None or call is None:
-            return Written("explained", f"the call at {where} was not found again: set {_said(change)} there")
+            return Written("explained", f"the call at {where} was not found again: set {_arguments(change)} there")
         edits: list[Edit] = []
         by_words: list[str] = []
         for name, value in change.writes.items():
@@ -71,7 +73,7 @@ class Patch:
             elif isinstance(found, FromConfig):
                 by_words.append(_in_config(found, words))
             else:
-                text = f"at {where} set {_said(change)}: no patch does, as {found}"
+                text = f"at {where} set {_arguments(change)}: no patch does, as {found}"
                 return Written("explained", text, site.file, site.line)
         if by_words and not edits:
             return Written("command", ", ".join(by_words), site.file, site.line)
@@ -139,7 +141,7 @@ def text_of(path: Path) -> str:
     return path.read_bytes().decode(encoding)
 
 
-def _said(change: ScriptChange) -> str:
+def _arguments(change: ScriptChange) -> str:
     return listed([f"{name}={value!r}" if name != "0" else repr(value) for name, value in change.writes.items()])
 
 

@@ -190,13 +190,16 @@ class Tries:
             each.saves = saving(named, "as typed", "changed", spread, 0.05)
         best: dict[str, Candidate] = {}
         for each in sorted(switched, key=gained, reverse=True):
-            best.setdefault(each.change.knob, each)
+            first = best.setdefault(each.change.knob, each)
+            alike = gained(first) - gained(each) < NO_DIFFERENCE * self.typed
+            if alike and _workers(each) < _workers(first):  # what does as well with less
+                best[each.change.knob] = each
         for each in switched:
             saved, first = gained(each), best[each.change.knob]
             if saved < WORTH * self.typed:
                 self.stand([each], "slower" if saved < -NO_DIFFERENCE * self.typed else "no difference", "")
             elif each is not first:
-                self.stand([each], "no difference", f"{first.change.text} is faster")
+                self.stand([each], "no difference", f"{first.change.text} was chosen of these")
         return [each for each in wanted if each.standing == "left out"]
 
     def saving(self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None) -> Interval:
@@ -219,6 +222,10 @@ def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
         return None
     rung = {name: value for name, value in loader.items() if name != "site"}
     return rung if rung.keys() <= _SWITCHED else None
+
+
+def _workers(each: Candidate) -> int:
+    return int((_rung(each.change) or {}).get("num_workers", 0))
 
 
 def gained(each: Candidate) -> float:
