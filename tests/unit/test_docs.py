@@ -75,7 +75,7 @@ def not_understood(line: str) -> str:
         if rest[0] not in command.commands:
             return f"no command {rest[0]!r}"
         command, rest = command.commands[rest[0]], rest[1:]
-    if command.name == "profile":
+    if command.name in ("profile", "fix", "run"):
         found = split(rest, value_takers(command.params))
         if late := strays(found, value_takers(command.params)):
             return f"{', '.join(late)} stands after the job's name"

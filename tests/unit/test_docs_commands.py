@@ -31,7 +31,7 @@ DESCRIBED = {
 """The option with which a command starts nothing."""
 PARSED = (
     r"lab dataset make|catalog refresh|lab testbed doctor|store add .*s3:|export .*--to (mlflow|wandb|openmetrics)|"
-    r"probe .*--nnodes|spot (learn|guard|run)|"
+    r"fix |run |probe .*--nnodes|spot (learn|guard|run)|"
     r".*--(probe|calibrate-with) |check .*plan|spot (fit|predict|plan --pool)|whatif .*--by-features|list grid"
 )
 """What would change something, takes minutes, or needs files that only a run on those machines makes."""
