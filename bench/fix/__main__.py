@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,11 +24,13 @@ from statistics import median
 import numpy as np
 
 from bench.fix.jobs import JOBS, Job
-from bench.machine import arguments
+from bench.machine import ROOT, arguments
 from bench.table import progress, report, table
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 STASH = (sys.executable, "-m", "stash")
+KEPT = ROOT / "build" / "fix"
+"""Where the record of every job stays."""
 SECONDS = 6.0
 """Of a stopwatch's run, about."""
 
@@ -61,6 +64,8 @@ def run(job: Job, within: str, rounds: int) -> Outcome:
         began = time.monotonic()
         done = _call((*STASH, "fix", "--within", within, "--json", "-o", "train.fix.json", "train.py"), folder)
         took = time.monotonic() - began
+        KEPT.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "train.fix.json", KEPT / f"{re.sub(r'[^a-z0-9]+', '-', job.name)}.fix.json")
         record = json.loads((folder / "train.fix.json").read_text())
         kept = [each for each in record["tried"] if each["standing"] == "kept"]
         if not done:

@@ -87,7 +87,10 @@ class Search(Tries):
                 self.stand(active, "left out", f"what it was to be compared with failed at a later start: {why}")
                 return []
             for each in list(order):
-                if self.launch("screening", number, (*self.base, each.change.name)):
+                if self.left() < LOOKS[0] * _ARMS * self.each():
+                    self.stand([each], "left out", "no time for it: give more with --within")
+                    active.remove(each)
+                elif self.launch("screening", number, (*self.base, each.change.name)):
                     active.remove(each)
             step = self.step = fmean(row[self.base] for row in self.stages["screening"] if self.base in row)
             for each in list(active):

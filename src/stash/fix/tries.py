@@ -19,6 +19,8 @@ from stash.measure.launcher.trials import TrialRun
 
 _TURNS = 3
 """Rounds of a launch in which loaders take turns."""
+_TURNS_SHARE, _BLOCK_SECONDS = 0.3, 3.0
+"""Share of the time that is left for it, and what a block may take."""
 _SWITCHED = {"num_workers", "prefetch_factor", "pin_memory"}
 """Settings of a loader that can."""
 NO_DIFFERENCE = 0.02
@@ -166,6 +168,10 @@ class Tries:
         switched = [each for each in wanted if _rung(each.change) is not None]
         if self.turns is None or len(switched) < 2:
             return wanted
+        most = int(_TURNS_SHARE * self.left() / (_TURNS * _BLOCK_SECONDS)) - 1
+        self.stand(switched[max(2, most) :], "left out", "no time for it: give more with --within")
+        switched = switched[: max(2, most)]
+        wanted = [each for each in wanted if not each.why]
         names = ", ".join(each.change.name for each in switched)
         self.say(f"as typed and {names} in turns, in one launch")
         rows, found = self.turns([{}, *(_rung(each.change) or {} for each in switched)], _TURNS)
