@@ -25,7 +25,7 @@ _LARGE = 0.1
 """Of the step: what saves more is there while everything else is tried."""
 _UNKNOWN = 0.05
 """Of the step: what a change without a forecast is ranked as."""
-_ARMS = 3
+_ARMS = 2
 """Of a final comparison, as far as its time is set aside beforehand."""
 _FINALS = 2
 """Final comparisons at most: one again with less, where more than one change was not shown."""

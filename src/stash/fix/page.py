@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from stash.core.formatting import listed
 from stash.core.intervals import Interval
 from stash.core.units import counted, format_bytes
 from stash.fix.records import Fix, Tried
@@ -141,6 +142,9 @@ def _warnings(fix: Fix) -> Iterator[str]:
             "two launches as typed with the same seeds gave other losses: what changes do to training is known only "
             "as far as those differ"
         )
+    late = [each.name for each in fix.tried if each.why.startswith("no time")]
+    if late:
+        yield f"no time was left for {listed(late)}: give more with --within"
     yield from fix.notes
 
 

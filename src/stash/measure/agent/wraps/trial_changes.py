@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FrameType, ModuleType
 from typing import Any, ClassVar
 
+from stash.measure.agent import private
 from stash.measure.linux.cores import place_rank, planned, wrap_worker_loop
 from stash.measure.protocol.orders import current
 
@@ -73,7 +74,7 @@ def seed(module: ModuleType) -> None:
         return
     own = _SEED + int(os.environ.get("RANK") or 0)
     torch = sys.modules["torch"]
-    torch._C.default_generator.manual_seed(own)
+    torch.random.default_generator.manual_seed(own)
     random.seed(own)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(own)
@@ -149,8 +150,8 @@ def wrap_loaders(module: ModuleType) -> None:
     """Wrap ``torch.utils.data.dataloader``: its loaders' settings, and what they hand out."""
     if settings() is None:
         return
-    cls, base = module.DataLoader, module._BaseDataLoaderIter
-    init, iterate, begin_iterator, hand_out = cls.__init__, cls.__iter__, base.__init__, base.__next__
+    cls = module.DataLoader
+    init, iterate = cls.__init__, cls.__iter__
     asked = _part("loader")
     where = asked.pop("site", None)
 
@@ -173,11 +174,21 @@ def wrap_loaders(module: ModuleType) -> None:
         self.__dict__["_stash_asked"] = time.perf_counter()
         return iterate(self)
 
-    @functools.wraps(begin_iterator)
+    cls.__init__, cls.__iter__ = made, asked_for
+    private.wrap_iterators(module, _knowing_loader)
+    private.wrap_handing_out(module, _recorded)
+
+
+def _knowing_loader(begin: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(begin)
     def begun(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-        begin_iterator(self, loader, *args, **kwargs)
+        begin(self, loader, *args, **kwargs)
         self._stash_of = loader
 
+    return begun
+
+
+def _recorded(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(hand_out)
     def handed_out(self: Any) -> Any:
         if self.__dict__.get("_stash_handing"):  # the ladder's feed asks from within
@@ -190,7 +201,7 @@ def wrap_loaders(module: ModuleType) -> None:
         _handed(getattr(self, "_stash_of", None), batch)
         return batch
 
-    cls.__init__, cls.__iter__, base.__init__, base.__next__ = made, asked_for, begun, handed_out
+    return handed_out
 
 
 def _with_loader(init: Any, self: Any, args: Any, kwargs: Any, asked: Mapping[str, Any]) -> Any:
@@ -241,7 +252,7 @@ def wrap_fetchers(module: ModuleType) -> None:
     """Make the random numbers of a sample its own, whoever makes it; of ``torch.utils.data._utils.fetch``."""
     if settings() is None:
         return
-    for cls in (module._MapDatasetFetcher, module._IterableDatasetFetcher):
+    for cls in private.fetchers(module):
         cls.fetch = _seeded(cls.fetch)
 
 
@@ -255,7 +266,7 @@ def _seeded(fetch: Callable[..., Any]) -> Callable[..., Any]:
         _Evidence.fetched += 1
         own = zlib.crc32(repr(index).encode(), _SEED)
         random.seed(own)
-        torch._C.default_generator.manual_seed(own)
+        torch.random.default_generator.manual_seed(own)
         if numpy:
             numpy.random.seed(own)
         try:
