@@ -16,9 +16,11 @@ from statistics import fmean
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.fix.decision import LOOKS, WORTH, level, proven
-from stash.fix.records import ChangeStanding
+from stash.fix.records import ChangeStanding, Proof
 from stash.fix.tries import TYPED, Arm, Candidate, Tries, gained
 
+PROVEN_STEPS = 200
+"""Of which losses are compared at the end."""
 _SCREENED = 2
 """Rounds of screening."""
 _LARGE = 0.1
@@ -49,12 +51,14 @@ class Search(Tries):
     allowed: frozenset[str] = frozenset()
     interrupted: bool = False
     final: Final = field(default_factory=Final)
+    proven_long: Proof | None = None
+    """What two longer launches show of all that is kept."""
 
     def search(self) -> Final:
         """Try, combine, prove; what was proven until an interrupt is kept."""
         try:
-            chosen = self._combined(self._screened())
-            self._prove(chosen)
+            self._prove(self._combined(self._screened()))
+            self._train_on()
         except KeyboardInterrupt:
             self.interrupted = True
             if self.final.rounds:
@@ -191,6 +195,24 @@ class Search(Tries):
                 )
                 self.final.kept, self.final.together = (), None
             chosen = left
+
+    def _train_on(self) -> None:
+        """Train as typed and with all that is kept for ``PROVEN_STEPS``, if there is time, and compare the losses.
+
+        What turns out to train something else then is kept no more.
+        """
+        kept = self.of(self.final.kept)
+        long = 2 * (self.each() + PROVEN_STEPS * (self.final.typed_seconds or 0.0))
+        if not kept or self.left() < long:
+            return
+        self.say(f"{PROVEN_STEPS} steps as typed, and with all that is kept")
+        typed, changed = self.run([], PROVEN_STEPS), self.run([each.change for each in kept], PROVEN_STEPS)
+        if typed.failure is not None or changed.failure is not None:
+            return
+        self.proven_long = self.compared(typed, changed, kept)
+        if not self.proven_long.holds:
+            self.stand(kept, "other training", self.proven_long.text)
+            self.final.kept, self.final.together = (), None
 
     def _arms(self, chosen: Arm) -> list[Arm]:
         if len(chosen) == 1:

@@ -156,7 +156,9 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     profiled = time.monotonic() - began
     with Trials(session) as trials:
 
-        def run(changes: Sequence[ScriptChange]) -> TrialRun:
+        def run(changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+            if steps is not None:
+                return trials.run(*merged(changes), options.within, steps)
             return trials.run(*merged(changes), seconds)
 
         _say("the script as typed, with seeds of its own")
@@ -234,7 +236,7 @@ def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[
         together=final.together, after_seconds=final.after_seconds if final.together is not None else None,
         final_rounds=final.rounds, tried=tuple(tried), launches=tuple(search.launches), advice=_outside(case),
         elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.diff(),
-        sources=patch.sources(),
+        sources=patch.sources(), proof=search.proven_long,
     )  # fmt: skip
 
 

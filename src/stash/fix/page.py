@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator
 from typing import Any
@@ -70,11 +71,16 @@ def _verdict(fix: Fix) -> str:
         times = fix.step_seconds / fix.after_seconds
         return (
             f"A step takes {_ms(fix.after_seconds)} ms instead of {_ms(fix.step_seconds)}: {times:.2f} times as "
-            f"fast, shown in {fix.final_rounds} rounds side by side."
+            f"fast, shown in {fix.final_rounds} rounds side by side{_trained(fix)}."
         )
     if fix.interrupted:
         return "Interrupted before anything was proven: nothing is kept."
     return "Nothing that was tried makes this script faster, as far as could be shown: leave it as it is."
+
+
+def _trained(fix: Fix) -> str:
+    """What is known of the losses of all that is kept."""
+    return "" if fix.proof is None else f"; {fix.proof.text}"
 
 
 def _waterfall(fix: Fix) -> Iterator[Row]:
@@ -112,6 +118,18 @@ def _grids(fix: Fix) -> Iterator[Grid]:
 
 
 def _how(each: Tried) -> str:
+    return _way(each) + _paid_back(each)
+
+
+def _paid_back(each: Tried) -> str:
+    """Of what makes starting longer: how many steps pay for it."""
+    if not each.compile_seconds or each.saves is None or each.saves.value <= 0:
+        return ""
+    steps = math.ceil(each.compile_seconds / each.saves.value)
+    return f"; compiling takes {each.compile_seconds:.0f} s longer to start, paid back after {steps:,} steps"
+
+
+def _way(each: Tried) -> str:
     where = f" at {each.place.file.rpartition('/')[2]}:{each.place.line}" if each.place is not None else ""
     if each.written == "patch":
         return f"in the patch{where}" + (f"; {each.how}" if each.how else "")
@@ -167,7 +185,8 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
             "outside", "Outside the script, by forecast", points=fix.advice, brief=True, most=3,
             text="Nothing of this was tried.",
         )  # fmt: skip
-    shown = [(each.text, each.proof.text) for each in fix.tried if each.proof is not None]
+    shown = [] if fix.proof is None else [("together, in longer launches", fix.proof.text)]
+    shown += [(each.text, each.proof.text) for each in fix.tried if each.proof is not None]
     if shown:
         rows = tuple((text, what) for text, what in shown)
         yield Chapter(

@@ -116,6 +116,8 @@ class Fix(Record):
     """What needs work outside the script."""
     profile_seconds: Number = 0.0
     elapsed_seconds: Number
+    proof: Proof | None = None
+    """Of all that is kept together, from two longer launches; ``None`` where there was no time for them."""
     repeats: bool | None = None
     """Whether two launches as typed gave the same losses, bit for bit; ``None``: it was launched once."""
     interrupted: bool = False

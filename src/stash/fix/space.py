@@ -43,7 +43,8 @@ def _workers(facts: Facts) -> Proposal:
     wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}
     if now and not site.values["persistent_workers"]:
         wanted.add(0)
-    near = sorted(wanted - {now}, key=lambda n: (abs(math.log2((n + 0.5) / (min(needed, most_workers) + 0.5))), n))
+    first = (min(needed, most_workers), room)  # what the advice says, and what there are cores for
+    near = sorted(wanted - {now}, key=lambda n: (n != first[0], n != first[1], abs(math.log2((n + 0.5) / first[0]))))
     most = facts.at_most("prep", "fetch")
     return [
         ScriptChange(

@@ -32,9 +32,9 @@ TYPED: Arm = ()
 
 
 class Runner(Protocol):
-    """Launches the script with some changes."""
+    """Launches the script with some changes, for as long as a launch takes, or for so many steps."""
 
-    def __call__(self, changes: Sequence[ScriptChange]) -> TrialRun: ...
+    def __call__(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun: ...
 
 
 class Turns(Protocol):
@@ -130,8 +130,7 @@ class Tries:
             self._own = max(self._own or 0.0, apart(self.first.evidence, found.evidence) or 0.0)
             self.repeats = self._own == 0
             return ""
-        effect = max((each.change.effect for each in members), key=_EFFECTS.index)
-        shown = self._shown(found, effect)
+        shown = self._shown(found, _effect(members))
         self.last_proof[arm] = shown
         for each in blamed:
             each.proof = shown
@@ -148,6 +147,10 @@ class Tries:
             self.repeats = self._own == 0
             shown = proof(self.first.evidence, found.evidence, effect, self._own)
         return shown
+
+    def compared(self, typed: TrialRun, changed: TrialRun, members: Sequence[Candidate]) -> Proof:
+        """What the changes of ``members`` did to training, by two launches of their own."""
+        return proof(typed.evidence, changed.evidence, _effect(members), self._own)
 
     def stand(self, members: Iterable[Candidate], standing: ChangeStanding, why: str) -> None:
         for each in members:
@@ -219,6 +222,11 @@ class Tries:
         for rounds in self.stages.values():
             stages.append([{" + ".join(arm): each for arm, each in row.items()} for row in rounds])
         return pooled(stages)
+
+
+def _effect(members: Sequence[Candidate]) -> Effect:
+    """What all of them together do to training."""
+    return max((each.change.effect for each in members), key=_EFFECTS.index)
 
 
 def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
