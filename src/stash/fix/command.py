@@ -234,7 +234,7 @@ def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[
         ranks=len(case.profile.ranks), engine=session.measurement.cluster.engine, error_rate=search.error_rate,
         step_seconds=final.typed_seconds if final.together is not None else sum(typed) / len(typed),
         together=final.together, after_seconds=final.after_seconds if final.together is not None else None,
-        final_rounds=final.rounds, tried=tuple(tried), launches=tuple(search.launches), advice=_outside(case),
+        final_rounds=final.rounds, tried=tuple(tried), launches=tuple(search.launches), advice=_outside(case, search),
         elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.diff(),
         sources=patch.sources(), proof=search.proven_long,
     )  # fmt: skip
@@ -244,14 +244,18 @@ _OURS = ("workers", "shard", "no-sync", "half-precision")
 """Remedies of the advice that are, or whose kin are, in the space of changes."""
 
 
-def _outside(case: Case) -> tuple[str, ...]:
-    """What the advice says that no change to the script does, with its forecast."""
+def _outside(case: Case, search: Search) -> tuple[str, ...]:
+    """What the advice says that no change to the script does, with its forecast.
+
+    Of stalls that a kept change acts on there is none: what is left of them was not profiled.
+    """
     from stash.advice.remedies import REMEDIES
     from stash.core.units import format_seconds
     from stash.fix.decision import WORTH
 
     found: dict[str, float] = {}
-    for stall in case.breakdown.stalls:
+    less = {name for each in search.of(search.final.kept) for name in each.change.stalls}
+    for stall in [each for each in case.breakdown.stalls if each.name not in less]:
         for remedy in REMEDIES[stall.name](case) if stall.name in REMEDIES else ():
             if remedy.name in _OURS or remedy.saves is None or remedy.saves < WORTH * case.breakdown.step_seconds:
                 continue
