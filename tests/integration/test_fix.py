@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.fix.records import FILE
+from stash.fix.records import FILE, Fix, Tried
 
 pytestmark = pytest.mark.slow  # each starts a script many times
 SCRIPT = """
@@ -111,3 +112,34 @@ def test_ctrl_c_in_the_middle_leaves_a_record_and_the_script(tmp_path: Path):
     assert record["together"] is None
     assert (tmp_path / "train.py").read_text() == SCRIPT
     assert FILE.load(tmp_path / "train.fix.json").interrupted
+
+
+def test_run_sets_what_is_set_from_outside_and_nothing_else(tmp_path: Path):
+    # GIVEN a record that keeps cores and a variable
+    (tmp_path / "train.py").write_text(
+        "import os, sys\n"
+        "from torch.utils.data import DataLoader, Dataset\n"
+        "class Cores(Dataset):\n"
+        "    def __len__(self): return 1\n"
+        "    def __getitem__(self, index): return sorted(os.sched_getaffinity(0))\n"
+        "if __name__ == '__main__':\n"
+        "    (seen,) = DataLoader(Cores(), None, num_workers=1)\n"
+        "    print(sorted(os.sched_getaffinity(0)), seen, os.environ['GLOO_SOCKET_IFNAME'], sys.argv[1:])\n"
+    )
+    first, *_, last = sorted(os.sched_getaffinity(0))
+    kept = Tried(
+        name="cores=apart", knob="cores", text="apart", effect="none", standing="kept", written="setting",
+        cores={"ranks": [[first]], "workers": [last]}, variables={"GLOO_SOCKET_IFNAME": "lo"},
+    )  # fmt: skip
+    record = Fix(
+        stash_version="0", created="2026-11-25", workload="train.py", command=("train.py",), ranks=1, error_rate=0.05,
+        step_seconds=0.1, tried=(kept,), launches=(), elapsed_seconds=1.0,
+    )  # fmt: skip
+    FILE.save(record, tmp_path / "train.fix.json")
+    # WHEN the script is run with it
+    command = (sys.executable, "-m", "stash", "run", "--with", "train.fix.json", "train.py", "--lr", "0.1")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    # THEN the process has its core and the worker has its own
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split(" lo ")[0] == f"[{first}] [{last}]"
+    assert done.stdout.endswith("['--lr', '0.1']\n")

@@ -172,7 +172,12 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
             raise JobError(f"{session.job.title} cannot be started again, so nothing was tried: {why}")
         evidence = first.evidence[0]
         facts = Facts(
-            case, tuple(sites_of(evidence)), evidence["trains"], evidence["threads"], tuple(evidence["epochs"])
+            case,
+            tuple(sites_of(evidence)),
+            evidence["trains"],
+            evidence["threads"],
+            tuple(evidence["cores"]),
+            tuple(evidence["epochs"]),
         )
         changes, left = propose(facts, options.try_only or ())
         search = Search(

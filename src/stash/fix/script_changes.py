@@ -66,6 +66,8 @@ class Facts:
     """Key of the loader that trains."""
     threads: int
     """Of a rank's parallel loops."""
+    core_numbers: tuple[int, ...] = ()
+    """Of the cores that a rank may use as typed; none: not known."""
     epochs: tuple[float, ...] = ()
     """Seconds in which loops over the loader began."""
 

@@ -149,11 +149,12 @@ def _threads(facts: Facts) -> Proposal:
 
 
 def _cores(facts: Facts) -> Proposal:
-    each = facts.cores // facts.ranks
+    cores = facts.core_numbers or tuple(range(facts.cores))
+    each = len(cores) // facts.ranks
     workers = int(facts.loader.values["num_workers"]) if facts.loader is not None else 0
-    if each < 1 or facts.cores < 2:
+    if each < 1 or len(cores) < 2:
         return "there are fewer cores than ranks"
-    own = [list(range(rank * each, (rank + 1) * each)) for rank in range(facts.ranks)]
+    own = [list(cores[rank * each : (rank + 1) * each]) for rank in range(facts.ranks)]
     found = []
     if facts.ranks > 1 and facts.on_cpu:
         text = f"each rank on cores of its own ({_spans(own)})"

@@ -104,3 +104,10 @@ def test_changes_together_are_the_settings_of_all():
 
 def test_every_knob_has_a_name_of_its_own():
     assert len(set(NAMES)) == len(NAMES)
+
+
+def test_ranks_share_out_the_cores_that_the_script_may_use():
+    found = facts()
+    limited = Facts(found.case, found.sites, "mine", 1, core_numbers=(4, 5, 6, 7))
+    cores = next(each.cores for each in propose(limited)[0] if each.name == "cores=own")
+    assert cores == {"ranks": [[4, 5], [6, 7]]}

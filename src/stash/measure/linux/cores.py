@@ -49,7 +49,7 @@ def planned() -> Mapping[str, Any] | None:
 
 
 def _keep_to(cores: Any) -> None:
-    there = set(map(int, cores)) & os.sched_getaffinity(0)
-    if there:
-        with suppress(OSError):
-            os.sched_setaffinity(0, there)
+    """Run on these cores only, those that this process was kept from among them; as before where there is none."""
+    if cores:
+        with suppress(OSError, ValueError):
+            os.sched_setaffinity(0, set(map(int, cores)))
