@@ -297,10 +297,10 @@ def wrap_ddp(module: ModuleType) -> None:
     init, forward, passes = cls.__init__, cls.forward, int((settings() or {}).get("exchange_every") or 1)
 
     @functools.wraps(init)
-    def made(self: Any, wrapped: Any, *args: Any, **kwargs: Any) -> None:
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
         key = _site("ddp")
-        _prepare_model(wrapped)
-        args, kwargs = _override(init, self, (wrapped, *args), kwargs, asked)
+        _prepare_model(kwargs["module"] if "module" in kwargs else args[0])
+        args, kwargs = _override(init, self, args, kwargs, asked)
         init(*args, **kwargs)
         names = ("bucket_bytes_cap", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
         _Evidence.sites[key]["values"] = {name: getattr(self, name, None) for name in names}
@@ -370,10 +370,12 @@ def _wrap_optimizers(module: ModuleType) -> None:
     init, clear = cls.__init__, cls.zero_grad
 
     @functools.wraps(init)
-    def made(self: Any, params: Any, defaults: Any, *args: Any, **kwargs: Any) -> None:
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
         key = _site("optimizer")
-        fits = asked and "fused" in defaults
-        init(self, params, {**defaults, **asked, "foreach": None} if fits else defaults, *args, **kwargs)
+        defaults = kwargs["defaults"] if "defaults" in kwargs else args[1]
+        new = {**defaults, **asked, "foreach": None} if asked and "fused" in defaults else defaults
+        args, kwargs = _override(init, self, args, kwargs, {"defaults": new})
+        init(*args, **kwargs)
         kept = ("fused", "foreach", "capturable")
         _Evidence.sites[key]["values"] = {"class": type(self).__name__, "takes": sorted(set(kept) & defaults.keys())}
         _Evidence.sites[key]["values"] |= {name: defaults.get(name) for name in kept}
