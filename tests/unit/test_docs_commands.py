@@ -39,6 +39,7 @@ STAND_INS = {
     "*.host.json": "tests/faults/fuzz/corpus/probe/two-nodes.json",
     "*.plan.json": "tests/golden/schema-1.plan.json",
     "*.curve.json": "tests/golden/schema-1.curve.json",
+    "*.fix.json": "tests/golden/schema-1.fix.json",
     "*.py": "examples/single_device.py",
 }
 """What is read where a page names a file that none of its commands has made."""

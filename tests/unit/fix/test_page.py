@@ -83,6 +83,11 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path):
     assert FILE.load(tmp_path / "train.fix.json") == fix()
 
 
+def test_a_record_of_the_first_schema_is_still_read():
+    golden = Path(__file__).resolve().parents[2] / "golden" / "schema-1.fix.json"
+    assert FILE.load(golden).kept == KEPT
+
+
 def test_show_and_report_know_the_record_and_compare_refuses_it(tmp_path: Path):
     path = str(tmp_path / "train.fix.json")
     FILE.save(fix(), path)
