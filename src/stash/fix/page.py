@@ -168,7 +168,9 @@ def _warnings(fix: Fix) -> Iterator[str]:
 
 def _next(fix: Fix, record: str, patch: str) -> Iterator[str]:
     if fix.patch and patch:
-        yield f"`git apply {shlex.quote(patch)}`"
+        outside = any(f"+++ b/{file.lstrip('/')}\n" in fix.patch for file in fix.sources)
+        named = shlex.quote(patch)
+        yield f"`patch -d / -p1 < {named}`" if outside else f"`git apply {named}`"
     if any(each.written == "setting" for each in fix.kept) and record:
         yield f"`stash run --with {shlex.quote(record)} {shlex.join(fix.command)}` sets what is set from outside"
     options = [each.how for each in fix.kept if each.written == "command" and each.how.startswith("-")]
@@ -223,5 +225,6 @@ def _footer(fix: Fix) -> str:
     launches = sum(each.elapsed_seconds > 0 for each in fix.launches)
     return (
         f"{launches} launches of the script, each as typed but for what is named; intervals hold "
-        f"together with an error rate of {fix.error_rate:.0%} for the whole search, of fresh rounds only."
+        f"together with an error rate of {fix.error_rate:.0%} for the whole search, of fresh rounds only. Steps are "
+        "without what other work on the machine cost."
     )

@@ -105,10 +105,10 @@ class Patch:
         return found
 
     def diff(self) -> str:
-        """A unified diff, as ``git apply`` takes it in the current folder."""
+        """A unified diff, as ``git apply`` takes it in the current folder; of files outside, from the root."""
         parts = []
         for file, text in self.after().items():
-            name = _short(file)
+            name = _short(file).lstrip("/")  # of a file outside this folder: for `patch -d /`
             lines = difflib.unified_diff(
                 self.texts[file].splitlines(keepends=True), text.splitlines(keepends=True), f"a/{name}", f"b/{name}"
             )

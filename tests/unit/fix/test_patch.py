@@ -136,3 +136,13 @@ def test_options_and_keys_of_a_configuration_are_told(script: Path):
 def test_what_is_set_from_outside_is_no_edit():
     found = Patch().add(ScriptChange("gloo", "gloo", "gloo", variables={"GLOO_SOCKET_IFNAME": "lo"}), None, ())
     assert (found.way, found.how) == ("setting", "GLOO_SOCKET_IFNAME=lo")
+
+
+def test_a_script_in_another_folder_is_patched_from_the_root(script: Path, monkeypatch: pytest.MonkeyPatch):
+    (script.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(script.parent / "elsewhere")
+    patch = Patch()
+    patch.add(workers(script), None, ())
+    Path("it.patch").write_text(patch.diff())
+    subprocess.run("patch -s -d / -p1 < it.patch", shell=True, check=True)
+    assert "num_workers=4" in script.read_text()
