@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from bench.fix.script import text
 
 
+OPENED = ("32 layers in buckets of 0.001 MB",)
+"""Sealed by their names, and looked into since: how the search shares out its time was changed after them."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A fault, as settings of the script, and what a person who knows it would write instead."""
@@ -25,7 +29,7 @@ class Job:
     @property
     def sealed(self) -> bool:
         """By the name alone, so that nobody chooses."""
-        return hashlib.sha256(self.name.encode()).digest()[0] % 2 == 1
+        return hashlib.sha256(self.name.encode()).digest()[0] % 2 == 1 and self.name not in OPENED
 
     @property
     def script(self) -> str:

@@ -86,12 +86,17 @@ class Search(Tries):
         for number in range(_SCREENED):
             if not active:
                 break
+            if number and self.left() < (1 + len(active) + LOOKS[0] * _ARMS) * self.each():
+                for each in [each for each in active if gained(each) < WORTH * self.step]:
+                    self.stand([each], "no difference", "")
+                    active.remove(each)
+                break  # what looked good once goes on to be proven
             order = active if number % 2 == 0 else active[::-1]
             if number and (why := self.launch("screening", number, self.base)):
                 self.stand(active, "left out", f"what it was to be compared with failed at a later start: {why}")
                 return []
             for each in list(order):
-                if self.left() < LOOKS[0] * _ARMS * self.each():
+                if not number and self.left() < LOOKS[0] * _ARMS * self.each():
                     self.stand([each], "left out", "no time for it: give more with --within")
                     active.remove(each)
                 elif self.launch("screening", number, (*self.base, each.change.name)):

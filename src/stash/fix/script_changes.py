@@ -107,6 +107,11 @@ class Facts:
             return None
         return sum(part.seconds if part.high is None else max(part.high, part.seconds) for part in known)
 
+    @property
+    def prep(self) -> float | None:
+        """The same of what a loader's settings can save in a launch, whose files are in memory since the profile."""
+        return self.at_most("prep")
+
     def saves(self, wanted: Alteration) -> float | None:
         """What ``stash whatif`` says that it saves."""
         try:

@@ -45,7 +45,7 @@ def _workers(facts: Facts) -> Proposal:
         wanted.add(0)
     first = (min(needed, most_workers), room)  # what the advice says, and what there are cores for
     near = sorted(wanted - {now}, key=lambda n: (n != first[0], n != first[1], abs(math.log2((n + 0.5) / first[0]))))
-    most = facts.at_most("prep", "fetch")
+    most = facts.prep
     return [
         ScriptChange(
             f"workers={n}", "workers", f"num_workers {now} -> {n}", stalls=("prep", "fetch"), site=site,
@@ -67,7 +67,7 @@ def _prefetch(facts: Facts) -> Proposal:
         ScriptChange(
             f"prefetch={new}", "prefetch", f"prefetch_factor {now} -> {new}", stalls=("prep", "fetch"), site=site,
             settings={"loader": {"prefetch_factor": new, "site": site.key}}, writes={"prefetch_factor": new},
-            forecast=facts.at_most("prep", "fetch"),
+            forecast=facts.prep,
         )
     ]  # fmt: skip
 

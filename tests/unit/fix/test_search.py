@@ -189,3 +189,10 @@ def test_savings_are_seldom_false():
         job.random = np.random.default_rng(seed)
         wrong += bool(searched(job, *(change(name) for name in "abcd")).final.kept)
     assert wrong <= 1
+
+
+def test_in_a_hurry_what_looked_good_once_is_proven_all_the_same():
+    # GIVEN time for one round of screening and the final comparison, and no more
+    job = Job(lambda names: 0.1 - 0.05 * ("good" in names))
+    search = searched(job, change("idle"), change("good", forecast=0.08), within=11 * LAUNCH)
+    assert standing(search)["good"] == "kept"
