@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from bench.fix.script import text
 
-
 OPENED = ("32 layers in buckets of 0.001 MB",)
 """Sealed by their names, and looked into since: how the search shares out its time was changed after them."""
 
