@@ -2,7 +2,8 @@
 
 An *arm* is a set of changes; in a round each arm is launched once, so that what drifts is shared. The deviation of a
 launch is pooled over all arms and rounds, as a share of the arm's step: of the additive model *step = round + arm*,
-with (rounds - 1)(arms - 1) degrees of freedom (a randomised block design). One error rate holds for everything: it is
+with (rounds - 1)(arms - 1) degrees of freedom (a randomised block design); of few, what drifts from round to round is
+left in it, which gives more of them and errs on the safe side. One error rate holds for everything: it is
 divided by the number of statements and by the number of looks at which they may be made (Bonferroni), so it does not
 matter how many are made, nor when measuring stops.
 """
@@ -25,6 +26,9 @@ LOOKS = (3, 5, 8, 12)
 WORTH = 0.01
 """Of the step: what a change must save to be worth the final comparison."""
 
+_FEW = 6
+"""Degrees of freedom below which rounds are not taken out of the deviation: by counts, not by what is seen."""
+
 Round = Mapping[str, float]
 """By arm, the step's seconds."""
 
@@ -42,15 +46,23 @@ def pooled(stages: Sequence[Sequence[Round]]) -> Spread | None:
 
     Of rounds that lack an arm, only arms are used that all rounds of the stage have.
     """
+    blocked = _pooled(stages, by_round=True)
+    few = blocked is not None and blocked.freedom < _FEW
+    return _pooled(stages, by_round=False) if few else blocked
+
+
+def _pooled(stages: Sequence[Sequence[Round]], by_round: bool) -> Spread | None:
     squares, freedom = 0.0, 0
     for rounds in stages:
         arms = sorted(set.intersection(*(set(each) for each in rounds))) if rounds else []
         if len(rounds) < 2 or len(arms) < 2:
             continue
         logs = np.log(np.array([[each[arm] for arm in arms] for each in rounds]))
-        rest = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
+        rest = logs - logs.mean(axis=0)
+        if by_round:
+            rest -= logs.mean(axis=1, keepdims=True) - logs.mean()
         squares += float((rest**2).sum())
-        freedom += (len(rounds) - 1) * (len(arms) - 1)
+        freedom += (len(rounds) - 1) * (len(arms) - by_round)
     return Spread(math.sqrt(squares / freedom), freedom) if freedom else None
 
 

@@ -15,23 +15,26 @@ SLOWER = [{"typed": 0.100, "new": 0.080}, {"typed": 0.110, "new": 0.088}]
 
 
 def test_the_spread_is_what_is_left_of_rounds_and_arms():
-    # GIVEN a second round in which everything takes a tenth longer: nothing is left
-    found = pooled([SLOWER])
+    # GIVEN rounds that differ, but all arms alike: of enough rounds and arms nothing is left
+    drifting = [
+        {arm: factor * step for arm, step in zip("abc", (1.0, 2.0, 3.0), strict=True)} for factor in (1, 1.1, 1, 1.2)
+    ]
+    found = pooled([drifting])
     assert found is not None
     assert found.share == pytest.approx(0, abs=1e-12)
-    assert found.freedom == 1
-    # AND one in which logarithms differ by ±d from that: residuals are ±d/4 each, one degree of freedom
-    d = 0.04
-    uneven = [{"typed": 1.0, "new": 1.0}, {"typed": math.exp(d), "new": 1.0}]
-    found = pooled([uneven])
+    assert found.freedom == 6
+    # AND of few, the drift stays in: each arm's two logarithms lie ±d/2 around their mean, one degree of freedom each
+    d = math.log(1.1)
+    found = pooled([SLOWER])
     assert found is not None
-    assert found.share == pytest.approx(math.sqrt(4 * (d / 4) ** 2))
+    assert found.share == pytest.approx(math.sqrt(4 * (d / 2) ** 2 / 2))
+    assert found.freedom == 2
 
 
 def test_stages_are_pooled_and_arms_that_a_round_lacks_are_left_out():
     found = pooled([SLOWER, [{"a": 1.0, "b": 1.0, "c": 1.0}, {"a": 1.0, "b": 1.0}]])
     assert found is not None
-    assert found.freedom == 2  # (2-1)(2-1) of each stage
+    assert found.freedom == 4  # (2-1) of two arms of each stage
     assert pooled([[{"a": 1.0, "b": 1.0}]]) is None
 
 
@@ -40,7 +43,7 @@ def test_a_saving_is_the_difference_of_means_and_its_interval_students():
     assert spread is not None
     rows = [{"typed": 1.0, "new": 0.8}] * 3
     found = saving(rows, "typed", "new", spread, 0.05)
-    half = student.ppf(0.975, 2) * spread.share * math.hypot(1.0, 0.8) / math.sqrt(3)
+    half = student.ppf(0.975, 4) * spread.share * math.hypot(1.0, 0.8) / math.sqrt(3)
     assert found.value == pytest.approx(0.2)
     assert found.half_width == pytest.approx(half)
     assert found.repetitions == 3
