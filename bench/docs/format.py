@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from stash.core.records import Probe, Profile
+from stash.fix.records import Fix
 from stash.plan.records import RentalPlan
 from stash.spot.records.fleets import FleetModel, FleetPlan
 from stash.spot.records.risks import SpotSimulation
@@ -29,6 +30,7 @@ DOCUMENTS: dict[str, type] = {
     "`*.plan.json`, a plan of what to rent": RentalPlan,
     "`*.fleet.json`, a fitted fleet model": FleetModel,
     "`*.curve.json`, a learned loss curve": LearnedCurve,
+    "`*.fix.json`, what `stash fix` tried": Fix,
     "a plan of `stash spot plan`": FleetPlan,
     "a simulation of `stash spot simulate`": SpotSimulation,
     "`*.spotlog.json`, the log of a run": SpotLog,

@@ -75,7 +75,7 @@ def not_understood(line: str) -> str:
         if rest[0] not in command.commands:
             return f"no command {rest[0]!r}"
         command, rest = command.commands[rest[0]], rest[1:]
-    if command.name in ("profile", "watch"):
+    if command.name in ("profile", "watch", "fix", "run"):
         found = split(rest, value_takers(command.params))
         if late := strays(found, value_takers(command.params)):
             return f"{', '.join(late)} stands after the job's name"
@@ -243,7 +243,7 @@ def test_the_reference_has_every_column_of_a_store() -> None:
 
 def test_documents_that_the_reference_has_are_on_the_page_of_formats() -> None:
     suffixes = [word for title in formats.DOCUMENTS for word in re.findall(r"`(\*\.[\w.]+)`", title)]
-    assert len(suffixes) == 6
+    assert len(suffixes) == 7
     assert [suffix for suffix in suffixes if f"`{suffix}`" not in PAGES["docs/format.md"]] == []
 
 

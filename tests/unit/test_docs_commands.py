@@ -31,7 +31,7 @@ DESCRIBED = {
 """The option with which a command starts nothing."""
 PARSED = (
     r"lab dataset make|catalog refresh|lab testbed doctor|store add .*s3:|export .*--to (mlflow|wandb|openmetrics)|"
-    r"watch |probe .*--nnodes|spot (learn|guard|run)|"
+    r"watch |fix |run |probe .*--nnodes|spot (learn|guard|run)|"
     r".*--(probe|calibrate-with) |check .*plan|spot (fit|predict|plan --pool)|whatif .*--by-features|list grid|"
     r"market (import|backtest|record)"
 )
@@ -42,6 +42,7 @@ STAND_INS = {
     "*.curve.json": "tests/golden/schema-1.curve.json",
     "*.market.csv.gz": "tests/recorded/market/dispa.market.csv.gz",
     "*.watch.jsonl": "tests/golden/schema-1.watch.jsonl",
+    "*.fix.json": "tests/golden/schema-1.fix.json",
     "*.py": "examples/single_device.py",
 }
 """What is read where a page names a file that none of its commands has made."""

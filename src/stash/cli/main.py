@@ -29,6 +29,8 @@ COMMANDS: Mapping[str, LazyCommand] = {
     for name, module, function, panel, help in (
         ("profile", "measure.command", "profile", _MEASURE,
          "Profile a training job: every millisecond of a step attributed to compute or to a stall."),
+        ("fix", "fix.command", "fix", _MEASURE,
+         "Make a training script faster: try changes on it, prove what they save, write a patch."),
         ("probe", "measure.command", "probe", _MEASURE,
          "Find out what this machine really has: its links measured, next to what its type should have."),
         ("watch", "monitor.command", "watch", _MEASURE,
@@ -68,6 +70,9 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "Workloads, data sets and an emulated cluster: what experiments on this machine need."),
         ("mcp", "mcp_server.command", "mcp", _AROUND,
          "Serve Stash's tools to an agent, by the Model Context Protocol on standard input and output."),
+        ("run", "fix.command", "run", _AROUND,
+         "Start a script with what `stash fix` found to be set from outside: environment, cores of ranks and "
+         "workers."),
         ("restore", "measure.restore_command", "restore", _AROUND,
          "Put back the files that a profile had replaced when it was killed."),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +52,7 @@ class ReportOptions(Options):
 
     files: tuple[str, ...] = argument(
         "RUN...",
-        "Files of `stash profile` or `stash probe`, plans, logs of `stash spot run`; of several profiles the first "
+        "Files of `stash profile`, `probe` or `fix`, plans, logs of `stash spot run`; of several profiles the first "
         "is compared with each other one. Or one study.yaml.",
         many=True,
     )  # fmt: skip
@@ -203,8 +203,6 @@ def read_page(
     """The report's page of these files, to be written into ``folder``; raises UserError."""
     from stash.core.artefact import load_probe
     from stash.core.records.profile import Profile
-    from stash.plan.records import is_plan
-    from stash.spot.spot_files import is_spot_log
     from stash.store.storing import found as run_of
 
     if any(name.endswith(_STUDIES) for name in files):
@@ -212,8 +210,7 @@ def read_page(
     twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{twice} is given twice; name each file once")
-    made = [name for name in files if is_plan(name) or is_spot_log(name)]
-    found = [None if name in made else run_of(name, store).artefact for name in files]
+    found = [None if _reader_of(name) is not None else run_of(name, store).artefact for name in files]
     links = None if probe is None else load_probe(probe)
     names = _short_names(files)
     parts, runs = [], []
@@ -223,7 +220,7 @@ def read_page(
             runs.append(run)
             parts.append(_page_of_profile(run, Path(file).name))
         elif artefact is None:
-            parts.append(_page_of_plan(file) if is_plan(file) else _page_of_spot_log(file))
+            parts.append((_reader_of(file) or _page_of_plan)(file))
         else:
             parts.append(_page_of_probe(artefact, Path(file).name))
     if links is not None and not runs:
@@ -233,6 +230,16 @@ def read_page(
     from stash.report.pages import page_of_runs
 
     return page_of_runs(runs, parts)
+
+
+def _reader_of(file: str) -> Callable[[str], Page] | None:
+    """What makes the page of a file that is no profile and no probe; ``None`` of those."""
+    from stash.fix.records import is_fix
+    from stash.plan.records import is_plan
+    from stash.spot.spot_files import is_spot_log
+
+    readers = ((is_plan, _page_of_plan), (is_spot_log, _page_of_spot_log), (is_fix, _page_of_fix))
+    return next((page_of for is_one, page_of in readers if is_one(file)), None)
 
 
 def _page_of_study(files: Sequence[str], probe: Path | None, folder: Path) -> Page:
@@ -284,6 +291,13 @@ def _page_of_spot_log(file: str) -> Page:
     from stash.spot.spot_files import load_spot_log
 
     return page(load_spot_log(file), Path(file).name)
+
+
+def _page_of_fix(file: str) -> Page:
+    from stash.fix.page import page
+    from stash.fix.records import FILE
+
+    return page(FILE.load(file), Path(file).name)
 
 
 def _page_of_probe(probe: Probe, file: str) -> Page:

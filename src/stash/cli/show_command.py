@@ -29,7 +29,7 @@ class ShowOptions(Options):
     file: str = argument(
         "FILE",
         "A *.stash.json file of `stash profile`, a *.host.json of `stash probe`, a *.plan.json, a *.spotlog.json of "
-        "`stash spot run`, a *.watch.jsonl of `stash watch`; or a store's id.",
+        "`stash spot run`, a *.watch.jsonl of `stash watch`, a *.fix.json; or a store's id.",
     )
     json: bool = json_flag(
         "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
@@ -55,6 +55,7 @@ def show(options: ShowOptions) -> None:
     from stash.analysis.disturbance import without_delays
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
+    from stash.fix.records import is_fix
     from stash.monitor.records import is_record
     from stash.plan.records import is_plan
     from stash.spot.spot_files import is_spot_log
@@ -64,12 +65,13 @@ def show(options: ShowOptions) -> None:
         _print_watched_run(Path(options.file), options.json)
         return
     file, json, explain, redact, output = options.file, options.json, options.explain, options.redact, options.output
-    made = "a plan" if is_plan(file) else "a log of a run" if is_spot_log(file) else None
+    kinds = {"a plan": is_plan, "a log of a run": is_spot_log, "a record of a fix": is_fix}
+    made = next((kind for kind, is_one in kinds.items() if is_one(file)), None)
     if made is not None:
         if redact or explain or options.as_seen:
             refused = "--redact" if redact else "--explain" if explain else "--as-seen"
             raise UserError(f"{refused} is about profiles, and {file} is {made}; leave it out")
-        (_print_plan if made == "a plan" else _print_spot_log)(file, json)
+        {"a plan": _print_plan, "a log of a run": _print_spot_log, "a record of a fix": _print_fix}[made](file, json)
         return
     if output is not None and not redact:
         raise UserError(f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on")
@@ -121,6 +123,16 @@ def _print_fleet_plan(file: Path, json: bool) -> None:
 
     plan = read_plan(file)
     printed(document(plan) if json else page(plan, file.name))
+
+
+def _print_fix(file: str, json: bool) -> None:
+    """A saved record as `stash fix` printed it."""
+    from stash.fix.page import document, page
+    from stash.fix.records import FILE
+    from stash.report.output import printed
+
+    record = FILE.load(file)
+    printed(document(record) if json else page(record, file))
 
 
 def _print_spot_log(file: str, json: bool) -> None:

@@ -56,7 +56,8 @@ FLEET_PLAN = DocumentKind("plan of a fleet", ".plan.json", "stash spot plan", "f
 FLEET_MODEL = DocumentKind("fitted model", ".fleet.json", "stash spot fit", "fleet_schema", "lone")
 CURVE = DocumentKind("loss curve", ".curve.json", "stash spot learn", "curve_schema", "learned")
 SPOT_LOG = DocumentKind("run's log", ".spotlog.json", "stash spot run", "log_schema", "events")
-KINDS = (PROFILE, PROBE, PLAN, FLEET_PLAN, FLEET_MODEL, CURVE, SPOT_LOG)
+FIX = DocumentKind("record of a fix", ".fix.json", "stash fix", "fix_schema", "tried")
+KINDS = (FIX, PROFILE, PROBE, PLAN, FLEET_PLAN, FLEET_MODEL, CURVE, SPOT_LOG)
 
 
 def kind_of(document: Document) -> DocumentKind | None:

@@ -130,6 +130,15 @@ def job_of(words: Split, workload: str | None, data: str | None, batch: int | No
             f"nothing to {verb}; type `stash {verb} train.py`, or `stash {verb} --workload resnet18` "
             f"(`stash lab zoo` lists workloads, `stash {verb} --help` shows all ways)"
         )
+    return own_job(words, verb)
+
+
+def own_job(words: Split, verb: str) -> Job:
+    """The user's own job of a command line of `stash VERB`; raises UserError without one."""
+    from stash.measure.launcher import job as jobs
+
+    if not words.words:
+        raise UserError(f"nothing to {verb}; type `stash {verb} train.py` (`stash {verb} --help` shows all ways)")
     first, rest = words.words[0], words.words[1:]
     if words.kind == "script":
         return jobs.script(first, rest)

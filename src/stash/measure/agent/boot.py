@@ -18,22 +18,25 @@ from types import ModuleType
 
 from stash.measure.agent import guard, script
 from stash.measure.agent.last_words import outlive_not, report_crashes
-from stash.measure.agent.wraps import frameworks
+from stash.measure.agent.wraps import frameworks, trial_changes
+from stash.measure.linux.cores import place_rank, planned
 from stash.measure.linux.processes import pin
 from stash.measure.protocol.orders import current
 
 WRAPS: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives",
-    "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp",
+    "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp wraps.trial_changes:wrap_ddp",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.sharding:watch_fsdp",
     "torch.distributed.fsdp._fully_shard._fully_shard": "wraps.sharding:watch_fully_shard",
     "torch.distributed._composable.fsdp.fully_shard": "wraps.sharding:watch_fully_shard",
     "deepspeed.runtime.engine": "wraps.sharding:watch_deepspeed",
     "torch.distributed.checkpoint.state_dict_saver": "wraps.opened_files:guard_distributed_checkpoint",
-    "torch.utils.data.dataloader": "wraps.loader:wrap",
-    "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers",
-    "torch.autograd": "wraps.steps:wrap_backward",
-    "torch.optim.optimizer": "runner.ladder_runner:start",
+    "torch.utils.data.dataloader": "wraps.loader:wrap wraps.trial_changes:wrap_loaders",
+    "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers wraps.trial_changes:wrap_fetchers",
+    "torch.utils.data._utils.worker": "wraps.trial_changes:wrap_worker",
+    "torch.nn.modules.module": "wraps.trial_changes:wrap_modules",
+    "torch.autograd": "wraps.steps:wrap_backward wraps.trial_changes:wrap_backward",
+    "torch.optim.optimizer": "runner.ladder_runner:start wraps.trial_changes:seed",
     "torch.optim.lr_scheduler": "wraps.steps:wrap_schedulers",
     "torch.amp.grad_scaler": "wraps.steps:wrap_scaler",
     "torch.serialization": "wraps.opened_files:guard_torch_save",
@@ -56,7 +59,7 @@ WRAPS: Mapping[str, str] = {
     "lightning.pytorch.trainer.trainer": "wraps.frameworks:wrap_lightning",
     "pytorch_lightning.trainer.trainer": "wraps.frameworks:wrap_lightning",
 }
-"""What to call with which module, once it was imported; each wrapper lives with the thing it wraps."""
+"""What to call with which module, once it was imported, one after the other; each lives with the thing it wraps."""
 
 WATCHED: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.stages:wrap_collectives",
@@ -80,11 +83,19 @@ def start() -> None:
     if orders.pin:
         local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         pin(*(orders.gang or local))  # a loader's workers inherit it
+    if orders.trial is not None:
+        trial_changes.begin()
     if not orders.keep_logging:
         os.environ.update(frameworks.variables(orders.files.discarded))
     guard.protect_files(orders)
     report_crashes(orders)
     sys.meta_path.insert(0, PostImport(dict(WRAPS)))
+
+
+def place() -> None:
+    """Give this process of ``stash run`` its cores, and the loader's workers theirs, and do nothing else."""
+    place_rank(planned() or {})
+    sys.meta_path.insert(0, PostImport({"torch.utils.data._utils.worker": "wraps.trial_changes:wrap_worker"}))
 
 
 class PostImport(importlib.abc.MetaPathFinder):
@@ -130,9 +141,10 @@ class _Wrapping(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
-        home, _, function = self._wrap.partition(":")
-        wrap: Callable[[ModuleType], None] = getattr(import_module(f"stash.measure.agent.{home}"), function)
-        wrap(module)
+        for name in self._wrap.split():
+            home, _, function = name.partition(":")
+            wrap: Callable[[ModuleType], None] = getattr(import_module(f"stash.measure.agent.{home}"), function)
+            wrap(module)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)

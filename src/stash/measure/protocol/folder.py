@@ -16,6 +16,7 @@
     invitation.json    launcher to leader     where launchers of other nodes can reach it (``meeting``)
     meeting.json       rank to launcher       where all launchers meet (``meeting``)
     copy.jsonl         rank to launcher       the leader's journal, on nodes that do not lead
+    trial.RANK.json    rank to launcher       what that rank trained on in a trial of `stash fix` (``trial_changes``)
     discarded/         job, read by none      what experiment trackers insist on writing
 
 The folders of one run's launches lie side by side; between them stand ``owner``, by which all know that the launcher

@@ -51,6 +51,11 @@ class Orders:
     """Leave experiment trackers as the job has them."""
     watched: bool = False
     """The run is only listened to: every rank leaves its stamped steps in a ring in the folder."""
+    trial: dict[str, object] | None = None
+    """No ladder: the job as it was typed, with these settings changed (``agent/wraps/trial_changes``)."""
+    trial_seconds: float = 0.0
+    trial_steps: int = 0
+    """How long a trial times steps, and how many at most."""
     host: dict[str, object] = field(default_factory=dict)
     """The launcher's description of this machine, sent along to the leader."""
 

@@ -11,7 +11,7 @@ import pytest
 
 from stash.measure.agent import boot
 
-HOMES = sorted(set(boot.WRAPS.values()))
+HOMES = sorted({home for homes in boot.WRAPS.values() for home in homes.split()})
 
 
 @pytest.mark.parametrize("wrap", HOMES)

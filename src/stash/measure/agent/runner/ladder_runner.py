@@ -20,7 +20,7 @@ from typing import Any
 
 from stash.core.ladder import round_of_visits
 from stash.measure.agent import script
-from stash.measure.agent.runner import discovery, timed_steps
+from stash.measure.agent.runner import discovery, timed_steps, trial
 from stash.measure.agent.runner.blocks import BlockRunner
 from stash.measure.agent.runner.control import Control, Shutdown
 from stash.measure.agent.runner.loops import PATIENCE, Loops
@@ -179,6 +179,11 @@ class LadderRunner(script.Listener):
         rank.feeds = self.loops.training()
         rank.phase = self._optimizers.trained()
         yield from discovery.follow_last_gradient(rank)
+        if rank.orders.trial is not None:
+            discovery.choose_rungs(rank, step)
+            yield from trial.run(rank, self.loops, step)
+            self._finish("trial done")
+            return
         first = yield from timed_steps.untouched(rank, self.loops, step)
         ladder = discovery.choose_rungs(rank, step)
         if first is not None:

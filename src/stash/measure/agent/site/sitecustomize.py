@@ -1,7 +1,8 @@
 """Start Stash's agent in every Python process of a profiled job, then run the user's own sitecustomize.
 
 Python imports ``sitecustomize`` from ``PYTHONPATH`` before any script. Nothing here imports torch: the
-agent only installs an import hook, and only while the variable STASH_ORDERS names the orders.
+agent only installs an import hook, and only while the variable STASH_ORDERS names the orders, or STASH_CORES which
+cores ranks and workers are to have (``stash run``).
 """
 
 import importlib.machinery
@@ -13,7 +14,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _STASH = os.path.abspath(os.path.join(_HERE, *[os.pardir] * 3))
 
 
-def _start_agent() -> None:
+def _start_agent(begin: str = "start") -> None:
     """With the Stash that lies here, whatever this interpreter has; in no way is it to find more than its own."""
     try:
         _load_stash()
@@ -23,7 +24,7 @@ def _start_agent() -> None:
             del sys.modules[name]
         print(f"stash: the agent cannot start in {sys.executable}: {error}", file=sys.stderr)
         return
-    boot.start()
+    getattr(boot, begin)()
 
 
 def _load_stash() -> None:
@@ -46,4 +47,6 @@ def _chain_to_users_sitecustomize() -> None:
 
 if os.environ.get("STASH_ORDERS"):
     _start_agent()
+elif os.environ.get("STASH_CORES"):
+    _start_agent("place")
 _chain_to_users_sitecustomize()

@@ -216,6 +216,10 @@ class LoaderFeed(Feed):
             self.tap.queue.extend(self.tap.take(count))
             self._fill(count)
 
+    def refill_queue(self) -> None:
+        """Ask for as many batches as are ahead when the queue is full."""
+        self._fill(self.depth)
+
     def _fill(self, count: int) -> None:
         if self.workers:
             for _ in range(min(count, self.depth) - private.outstanding(self.source)):

@@ -1,0 +1,191 @@
+"""What ``stash fix`` promises against what its patch brings, job by job.
+
+Each script is given to ``stash fix`` as a user types it; then the script as it was, the patched one and a repair by
+hand run by themselves, without Stash, in turns, and time their own steps. *Promised* is what the page says,
+*realised* what the stopwatch says; *by hand* is what a person saves who knows the fault. Jobs are named by part of
+their names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from bench.fix.jobs import JOBS, Job
+from bench.machine import ROOT, arguments
+from bench.table import progress, report, table
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+STASH = (sys.executable, "-m", "stash")
+KEPT = ROOT / "build" / "fix"
+"""Where the record of every job stays."""
+SECONDS = 6.0
+"""Of a stopwatch's run, about."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One job; seconds of a step."""
+
+    job: Job
+    typed: float
+    fixed: float | None
+    """Realised; ``None`` if nothing was kept."""
+    spread: float
+    """Standard error of the realised saving."""
+    by_hand: float | None
+    promised: float
+    kept: tuple[str, ...]
+    took: float
+    """Seconds of ``stash fix``."""
+
+    @property
+    def realised(self) -> float:
+        return 0.0 if self.fixed is None else self.typed - self.fixed
+
+
+def run(job: Job, within: str, rounds: int) -> Outcome:
+    """Fix one job and hold it to the stopwatch; raises RuntimeError with what was printed if that fails."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "train.py").write_text(job.script)
+        began = time.monotonic()
+        done = _call((*STASH, "fix", "--within", within, "--json", "-o", "train.fix.json", "train.py"), folder)
+        took = time.monotonic() - began
+        KEPT.mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "train.fix.json", KEPT / f"{re.sub(r'[^a-z0-9]+', '-', job.name)}.fix.json")
+        record = json.loads((folder / "train.fix.json").read_text())
+        kept = [each for each in record["tried"] if each["standing"] == "kept"]
+        if not done:
+            raise RuntimeError(f"{job.name}: nothing was printed")
+        scripts = {"typed": job.script}
+        if job.repair:
+            scripts["by hand"] = job.repaired
+        if kept:
+            scripts["fixed"] = _patched(folder, job.script)
+        words = [word for each in kept if each["written"] == "command" for word in each["how"].split()]
+        variables = {name: value for each in kept for name, value in each["variables"].items()}
+        for arm, text in scripts.items():
+            (folder / f"{arm.replace(' ', '_')}.py").write_text(text)
+        times = _stopwatch(folder, list(scripts), record["step_seconds"], rounds, words, variables)
+        means = {arm: float(np.mean(each)) for arm, each in times.items()}
+        gains = np.array(times["typed"]) - np.array(times.get("fixed", times["typed"]))
+        return Outcome(
+            job, means["typed"], means.get("fixed"), float(gains.std(ddof=1) / len(gains) ** 0.5),
+            means.get("by hand"), 0.0 if record["together"] is None else record["together"]["value"],
+            tuple(each["name"] for each in kept), took,
+        )  # fmt: skip
+
+
+def _patched(folder: Path, script: str) -> str:
+    """The script with the patch applied, by git; as it is if there is none."""
+    patch = folder / "train.fix.patch"
+    if patch.exists():
+        _call(("git", "init", "-q", "."), folder)
+        _call(("git", "apply", patch.name), folder)
+    text = (folder / "train.py").read_text()
+    (folder / "train.py").write_text(script)
+    return text
+
+
+def _stopwatch(
+    folder: Path, arms: Sequence[str], step: float, rounds: int, words: Sequence[str], variables: Mapping[str, str]
+) -> dict[str, list[float]]:
+    """Seconds of a step as each script times itself, round by round."""
+    steps, times = str(max(20, round(SECONDS / step))), {arm: [] for arm in arms}
+    for number in range(rounds):
+        for arm in arms if number % 2 == 0 else arms[::-1]:
+            fixed = arm == "fixed"
+            command = (*TORCHRUN, f"{arm.replace(' ', '_')}.py", "--steps", steps, *(words if fixed else ()))
+            found = re.search(r"seconds a step ([\d.e-]+)", _call(command, folder, variables if fixed else {}))
+            if found is None:
+                raise RuntimeError(f"{arm} printed no time")
+            times[arm].append(float(found[1]))
+    return times
+
+
+def _call(command: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **(variables or {})}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout or " "
+
+
+HEADS = ("job", "sealed", "step, ms", "kept", "promised, ms", "realised, ms", "off", "by hand, ms", "took")
+"""``off`` is of the step."""
+
+
+def row(found: Outcome) -> list[str]:
+    """One line of the table."""
+    off = (found.promised - found.realised) / found.typed
+    hand = "" if found.by_hand is None else f"{(found.typed - found.by_hand) * 1e3:.2f}"
+    return [
+        found.job.name, "yes" if found.job.sealed else "", f"{found.typed * 1e3:.2f}",
+        ", ".join(found.kept) or "nothing",
+        f"{found.promised * 1e3:.2f}", f"{found.realised * 1e3:.2f} ± {2 * found.spread * 1e3:.2f}",
+        f"{off:+.1%}" if found.kept else "", hand, f"{found.took:.0f} s",
+    ]  # fmt: skip
+
+
+def summary(all_found: Sequence[Outcome]) -> list[tuple[str, str, str]]:
+    """Each goal, and what was reached."""
+    kept = [each for each in all_found if each.kept]
+    sound = [each for each in all_found if not each.job.repair and not each.job.knobs]
+    hand = [each for each in all_found if each.by_hand is not None]
+    off = [abs(each.promised - each.realised) / each.typed for each in kept]
+    faster = sum(each.realised > 0 for each in kept)
+    slower = sum(each.realised < -2 * each.spread for each in kept)
+    speeds = [(each.by_hand or 0.0) / (each.fixed or each.typed) for each in hand]
+    return [
+        ("promised against realised, median", f"{median(off):.1%}" if off else "–", "≤ 2 % of the step"),
+        ("kept and faster in later runs", f"{faster} of {len(kept)}", "≥ 95 %"),
+        ("kept and slower", str(slower), "0"),
+        ("of the speed of the repair by hand, median", f"{median(speeds):.0%}" if speeds else "–", "≥ 95 %"),
+        ("time of stash fix, longest", f"{max((each.took for each in all_found), default=0):.0f} s", "≤ 300 s"),
+        ("nothing to fix: kept something", f"{sum(bool(each.kept) for each in sound)} of {len(sound)}", "≤ 5 %"),
+        ("nothing to fix: longest time", f"{max((each.took for each in sound), default=0):.0f} s", "≤ 60 s"),
+    ]
+
+
+def main() -> int:
+    options = arguments(
+        __doc__,
+        names=([], "parts of jobs' names; else all"),
+        jobs=(len(JOBS), "so many jobs at most"),
+        within=("5m", "time of each stash fix"),
+        rounds=(3, "rounds of the stopwatch"),
+        sealed=(False, "only those that nothing was tuned on"),
+    )
+    chosen = [job for job in JOBS if not options.names or any(part in job.name for part in options.names)]
+    chosen = [job for job in chosen if job.sealed or not options.sealed][: options.jobs]
+    found, failed = [], []
+    for job in chosen:
+        try:
+            found.append(run(job, options.within, options.rounds))
+        except RuntimeError as error:
+            failed.append((job.name, str(error)[-300:].replace("\n", " ")))
+            progress(job.name, "failed", failed[-1][1])
+            continue
+        progress(*row(found[-1]))
+    parts = [table(HEADS, map(row, found)), table(("goal", "reached", "wanted"), summary(found))]
+    if failed:
+        parts.append(table(("failed", "why"), failed))
+    report(*parts)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

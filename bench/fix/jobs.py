@@ -1,0 +1,109 @@
+"""Jobs with a planted fault, each with its repair by hand; half of them are sealed: nothing is ever tuned on them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bench.fix.script import text
+
+OPENED = ("32 layers in buckets of 0.001 MB",)
+"""Sealed by their names, and looked into since: how the search shares out its time was changed after them."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A fault, as settings of the script, and what a person who knows it would write instead."""
+
+    name: str
+    fault: Mapping[str, object]
+    repair: Mapping[str, object] = field(default_factory=dict)
+    """Empty of a job with nothing to fix."""
+    knobs: tuple[str, ...] = ()
+    """Of ``stash fix``, those that repair it."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the environment, in the repair."""
+
+    @property
+    def sealed(self) -> bool:
+        """By the name alone, so that nobody chooses."""
+        return hashlib.sha256(self.name.encode()).digest()[0] % 2 == 1 and self.name not in OPENED
+
+    @property
+    def script(self) -> str:
+        return text(self.name, **self.fault)
+
+    @property
+    def repaired(self) -> str:
+        return text(self.name, **{**self.fault, **self.repair})
+
+
+def _loaders() -> list[Job]:
+    found = []
+    for milliseconds in (1, 2, 4, 8):
+        for workers in (0, 1):
+            name = f"samples wait {milliseconds} ms, {workers} workers"
+            fault = {"sleep": milliseconds / 1e3, "num_workers": workers}
+            found.append(Job(name, fault, {"num_workers": 4}, ("workers",)))
+    for milliseconds in (2, 6):
+        name, fault = f"workers by argument, samples wait {milliseconds} ms", {"sleep": milliseconds / 1e3}
+        found.append(Job(name, {**fault, "workers": 0}, {"workers": 4}, ("workers",)))
+    for milliseconds in (0.5, 1.5):
+        name = f"samples work {milliseconds} ms, no workers"
+        fault = {"busy": milliseconds / 1e3, "num_workers": 0}
+        found.append(Job(name, fault, {"num_workers": 1}, ("workers",)))
+    for workers in (8, 16):
+        name = f"{workers} workers for samples that cost nothing"
+        found.append(Job(name, {"num_workers": workers, "width": 64}, {"num_workers": 0}, ("workers",)))
+    for samples in (64, 160):
+        name = f"workers start again every {samples // 16} steps"
+        persistent = "\n    persistent_workers=True,"
+        fault = {"samples": samples, "num_workers": 1, "sleep": 0.0005}
+        found.append(Job(name, fault, {"loader": persistent}, ("persistent", "workers")))
+    return found
+
+
+def _exchange() -> list[Job]:
+    found = []
+    for layers in (8, 16, 32):
+        for megabytes in (0.001, 0.05):
+            name = f"{layers} layers in buckets of {megabytes} MB"
+            fault = {"layers": layers, "ddp": f", bucket_cap_mb={megabytes}", "width": 128}
+            found.append(Job(name, fault, {"ddp": ""}, ("bucket",)))
+    for layers in (16, 32, 48):
+        name = f"{layers} layers looked through for unused ones"
+        fault = {"layers": layers, "ddp": ", find_unused_parameters=True", "width": 64}
+        found.append(Job(name, fault, {"ddp": ""}, ("find_unused",)))
+    for batches in (4, 8):
+        name = f"gradients exchanged {batches} times a step"
+        fault = {"accumulate": batches, "width": 512}
+        found.append(Job(name, fault, {}, ("no_sync",)))
+    return found
+
+
+def _compute() -> list[Job]:
+    found = []
+    for threads in (2, 4, 8, 16):
+        name = f"{threads} threads a rank on too few cores"
+        fault = {"threads": f"torch.set_num_threads({threads})\n", "width": 1024, "batch": 64}
+        found.append(Job(name, fault, {"threads": "torch.set_num_threads(1)\n"}, ("threads",)))
+    for layers in (24, 64):
+        name = f"{layers} layers updated one by one"
+        fault = {"layers": layers, "width": 128, "optimizer": ", foreach=False"}
+        found.append(Job(name, fault, {"optimizer": ", fused=True"}, ("fused",)))
+    for width in (256, 768):
+        name = f"gradients of {width} columns set to zero and added to"
+        fault = {"width": width, "layers": 8, "zero_grad": "set_to_none=False"}
+        found.append(Job(name, fault, {"zero_grad": ""}, ("set_to_none",)))
+    return found
+
+
+def _sound() -> list[Job]:
+    return [
+        Job(f"nothing wrong, {layers} layers of {width}", {"layers": layers, "width": width, "num_workers": 1})
+        for layers, width in ((4, 256), (2, 1024), (12, 256), (6, 768), (3, 512))
+    ]
+
+
+JOBS: tuple[Job, ...] = (*_loaders(), *_exchange(), *_compute(), *_sound())

@@ -1,0 +1,317 @@
+"""Which changes to try, and which to keep: ordered by forecast, decided by launches side by side.
+
+Settings of a loader take *turns* in one launch, which leaves the best of them. *Screening* launches every single
+change twice, beside the script as typed. The best of each knob that look worth it are put together, and *combining*
+launches them all, and all but each one, since two that are good alone may want the same cores. What is left goes into
+the *final* comparison, of fresh rounds only: what was seen before chose it, and would flatter it. Only those decide
+what is kept (``decision``). How a launch is made is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from stash.core.intervals import Interval
+from stash.core.units import format_seconds
+from stash.fix.decision import LOOKS, WORTH, level, proven
+from stash.fix.records import ChangeStanding, Proof
+from stash.fix.tries import TYPED, Arm, Candidate, Tries, gained
+
+PROVEN_STEPS = 200
+"""Of which losses are compared at the end."""
+_SCREENED = 2
+"""Rounds of screening."""
+_LARGE = 0.1
+"""Of the step: what saves more is there while everything else is tried."""
+_UNKNOWN = 0.05
+"""Of the step: what a change without a forecast is ranked as."""
+_ARMS = 2
+"""Of a final comparison, as far as its time is set aside beforehand."""
+_FINALS = 2
+"""Final comparisons at most: one again with less, where more than one change was not shown."""
+
+
+@dataclass
+class Final:
+    """What the last comparison says."""
+
+    kept: tuple[str, ...] = ()
+    together: Interval | None = None
+    typed_seconds: float | None = None
+    after_seconds: float | None = None
+    rounds: int = 0
+
+
+@dataclass
+class Search(Tries):
+    """One search, of changes that need no consent but what is ``allowed``."""
+
+    allowed: frozenset[str] = frozenset()
+    interrupted: bool = False
+    final: Final = field(default_factory=Final)
+    proven_long: Proof | None = None
+    """What two longer launches show of all that is kept."""
+
+    def search(self) -> Final:
+        """Try, combine, prove; what was proven until an interrupt is kept."""
+        try:
+            self._prove(self._combined(self._screened()))
+            self._train_on()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if self.final.rounds:
+                self._settle_interrupted()
+        for each in self.candidates:
+            if each.standing == "left out" and not each.why:
+                each.why = "interrupted before it was tried" if self.interrupted else "not tried"
+        return self.final
+
+    # Screening
+
+    def _screened(self) -> list[Candidate]:
+        """Launch what may pay, twice; the value is what looks worth more.
+
+        Where one setting of the loader saves much, everything else is tried beside it: what hides behind a step that
+        waits shows only once it does not.
+        """
+        active = self.in_turns(self._that_may_pay())
+        large = [each for each in active if gained(each) > _LARGE * self.typed and proven(each.saves)]
+        if large and not self.launch("screening", 0, (large[0].change.name,)):
+            self.base = (large[0].change.name,)
+            active = [each for each in active if each is not large[0]]
+            self.step = self.stages["screening"][0][self.base]
+        active = self._affordable(active)
+        for number in range(_SCREENED):
+            if not active:
+                break
+            if number and self.left() < (1 + len(active) + LOOKS[0] * _ARMS) * self.each():
+                for each in [each for each in active if gained(each) < WORTH * self.step]:
+                    self.stand([each], "no difference", "")
+                    active.remove(each)
+                break  # what looked good once goes on to be proven
+            order = active if number % 2 == 0 else active[::-1]
+            if number and (why := self.launch("screening", number, self.base)):
+                self.stand(active, "left out", f"what it was to be compared with failed at a later start: {why}")
+                return []
+            for each in list(order):
+                if not number and self.left() < LOOKS[0] * _ARMS * self.each():
+                    self.stand([each], "left out", "no time for it: give more with --within")
+                    active.remove(each)
+                elif self.launch("screening", number, (*self.base, each.change.name)):
+                    active.remove(each)
+            step = self.step = fmean(row[self.base] for row in self.stages["screening"] if self.base in row)
+            for each in list(active):
+                each.saves = self.saving("screening", self.base, (*self.base, each.change.name), 0.05)
+                worth = each.saves.value >= WORTH * step and _beyond_noise(each.saves)
+                if each.saves.value < 0 or (number + 1 == _SCREENED and not worth):
+                    slower = each.saves.high is not None and each.saves.high < 0
+                    self.stand([each], "slower" if slower else "no difference", "")
+                    active.remove(each)
+        for each in active:
+            if each.change.consent and each.change.consent not in self.allowed:
+                self.stand([each], "asks", f"changes {each.change.effect}: --allow {each.change.consent}")
+        return [*self.of(self.base), *(each for each in active if each.standing != "asks")]
+
+    def _that_may_pay(self) -> list[Candidate]:
+        found = []
+        for each in self.candidates:
+            most = each.change.forecast
+            if most is not None and most < WORTH * self.typed:
+                at_most = format_seconds(max(0.0, most))
+                self.stand([each], "left out", f"saves {at_most} of the step at most, by forecast")
+            else:
+                found.append(each)
+        places: dict[str, int] = {}
+        order: dict[str, tuple[int, float]] = {}
+        for each in found:
+            place = places[each.change.knob] = places.get(each.change.knob, -1) + 1
+            order[each.change.name] = (place, -(each.change.forecast or _UNKNOWN * self.typed))
+        return sorted(found, key=lambda each: order[each.change.name])
+
+    def _affordable(self, wanted: list[Candidate]) -> list[Candidate]:
+        """As many as can be launched in time, with the final comparison after them."""
+        spare = self.left() / self.each() - LOOKS[0] * _ARMS
+        most = max(1, int(spare / _SCREENED) - 1)
+        self.stand(wanted[most:], "left out", "no time for it: give more with --within")
+        return wanted[:most]
+
+    # Combining
+
+    def _combined(self, worth: list[Candidate]) -> tuple[str, ...]:
+        """The best of each knob, without those that the others are faster without."""
+        best: dict[str, Candidate] = {}
+        for each in worth:
+            other = best.get(each.change.knob)
+            better = other is None or gained(each) > gained(other)
+            if other is not None:
+                self.stand([other if better else each], "no difference", "another value of the same is faster")
+            if better:
+                best[each.change.knob] = each
+        chosen = sorted(best.values(), key=gained, reverse=True)
+        most = max(1, int(self.left() / self.each() / LOOKS[0]) - 2)
+        self.stand(chosen[most:], "unproven", "no time to prove it: give more with --within")
+        chosen = chosen[:most]
+        if self.left() < (LOOKS[0] + 1) * (len(chosen) + 2) * self.each():
+            return tuple(each.change.name for each in chosen)  # the final comparison has the same arms
+        while len(chosen) > 1:
+            arm = tuple(each.change.name for each in chosen)
+            why = self.launch("combining", 0, TYPED) or self.launch("combining", 0, arm)
+            if not why:
+                break
+            self.stand([chosen.pop()], "failed", f"together with the others: {why}")
+        if len(chosen) < 2:
+            return tuple(each.change.name for each in chosen)
+        for each in list(chosen):
+            rest = tuple(name for name in arm if name != each.change.name)
+            if self.launch("combining", 0, rest):
+                continue
+            alone = self.stages["combining"][0][rest]
+            if alone - self.stages["combining"][0][arm] < -WORTH / 2 * self.step:
+                self.stand([each], "slower", "beside the others it costs more than it saves")
+                chosen.remove(each)
+        return tuple(each.change.name for each in chosen)
+
+    # Proving
+
+    def _prove(self, chosen: tuple[str, ...]) -> None:
+        """The final comparisons."""
+        for number in range(_FINALS):
+            if not chosen:
+                return
+            self.stages.pop("final", None)
+            unproven = self._compare(chosen)
+            if not unproven:
+                return
+            left = tuple(name for name in chosen if name not in unproven)
+            if len(unproven) == 1 and left and self._alternative(chosen, left):
+                return
+            for each in self.of(unproven):
+                if each.standing not in ("failed", "other training"):
+                    self.stand([each], "unproven", f"not shown in {self.final.rounds} rounds")
+            if left == chosen or self.left() < len(LOOKS) * self.each():
+                left = ()
+            if not left or number + 1 == _FINALS:
+                self.stand(
+                    [each for each in self.of(chosen) if each.standing == "left out"],
+                    "unproven",
+                    "not shown in time",
+                )
+                self.final.kept, self.final.together = (), None
+            chosen = left
+
+    def _train_on(self) -> None:
+        """Train as typed and with all that is kept for ``PROVEN_STEPS``, if there is time, and compare the losses.
+
+        What turns out to train something else then is kept no more.
+        """
+        kept = self.of(self.final.kept)
+        long = 2 * (self.each() + PROVEN_STEPS * (self.final.typed_seconds or 0.0))
+        if not kept or self.left() < long:
+            return
+        self.say(f"{PROVEN_STEPS} steps as typed, and with all that is kept")
+        typed, changed = self.run([], PROVEN_STEPS), self.run([each.change for each in kept], PROVEN_STEPS)
+        if typed.failure is not None or changed.failure is not None:
+            return
+        self.proven_long = self.compared(typed, changed, kept)
+        if not self.proven_long.holds:
+            self.stand(kept, "other training", self.proven_long.text)
+            self.final.kept, self.final.together = (), None
+
+    def _arms(self, chosen: Arm) -> list[Arm]:
+        if len(chosen) == 1:
+            return [TYPED, chosen]
+        return [TYPED, chosen, *(tuple(name for name in chosen if name != each) for each in chosen)]
+
+    def _statements(self, chosen: Arm) -> int:
+        """Statements that a final comparison may make: of all, of each one's part, of all without each."""
+        return _FINALS * (1 if len(chosen) == 1 else 2 * len(chosen) + 1)
+
+    def _compare(self, chosen: Arm) -> tuple[str, ...]:
+        """Fresh rounds until all is shown, or time is up; the value is what was not shown."""
+        arms, number = self._arms(chosen), 0
+        self.final = Final()
+        while number < LOOKS[-1]:
+            for arm in arms if number % 2 == 0 else arms[::-1]:
+                if why := self.launch("final", number, arm):
+                    out = self.of(chosen)
+                    self.stand(out, "failed" if "batch" not in why else "other training", why)
+                    return chosen
+            number += 1
+            if number not in LOOKS:
+                if number > LOOKS[0] and self.left() < 0:
+                    break
+                continue
+            unproven = self._look(chosen, number)
+            if not unproven:
+                return ()
+            together = self.final.together
+            hopeless = together is not None and together.high is not None and together.high < WORTH * self.typed
+            if hopeless or self.left() < (_following(number) - number) * len(arms) * self.each():
+                return unproven
+        return self._look(chosen, max(each for each in LOOKS if each <= number))
+
+    def _look(self, chosen: Arm, number: int) -> tuple[str, ...]:
+        """Judge after so many rounds; the value is what is not shown."""
+        rate = level(self._statements(chosen), self.error_rate)
+        rounds = self.stages["final"][:number]
+        together = self.saving("final", TYPED, chosen, rate, number)
+        self.final = Final(
+            kept=chosen, together=together, rounds=number, typed_seconds=fmean(row[TYPED] for row in rounds),
+            after_seconds=fmean(row[chosen] for row in rounds),
+        )  # fmt: skip
+        self.typed = self.final.typed_seconds or self.typed
+        unproven = []
+        for each in self.of(chosen):
+            rest = tuple(name for name in chosen if name != each.change.name)
+            each.saves = self.saving("final", rest, chosen, rate, number)
+            each.proof = self.last_proof.get(chosen) if len(chosen) == 1 else each.proof
+            if not proven(each.saves):
+                unproven.append(each.change.name)
+        if not proven(together):
+            unproven = list(chosen)
+        if not unproven:
+            self.stand(self.of(chosen), "kept", "")
+        return tuple(unproven)
+
+    def _alternative(self, chosen: Arm, left: Arm) -> bool:
+        """Keep all but the one that was not shown, if that was shown to be faster in the same rounds."""
+        number = self.final.rounds
+        rate = level(self._statements(chosen), self.error_rate)
+        together = self.saving("final", TYPED, left, rate, number)
+        if not proven(together):
+            return False
+        rounds = self.stages["final"][:number]
+        self.final = Final(left, together, self.final.typed_seconds, fmean(row[left] for row in rounds), number)
+        self.stand(self.of(left), "kept", "")
+        if len(left) == 1:
+            self.of(left)[0].saves = together
+        dropped = [each for each in self.of(chosen) if each.change.name not in left]
+        self.stand(dropped, "unproven", f"not shown beside the others in {number} rounds")
+        return True
+
+    def _settle_interrupted(self) -> None:
+        """After an interrupt: what the last look has shown stands, the rest does not."""
+        kept = [each for each in self.of(self.final.kept) if each.standing == "kept"]
+        if not kept:
+            self.stand(self.of(self.final.kept), "unproven", "interrupted before it was shown")
+            self.final.kept, self.final.together = (), None
+
+
+def _beyond_noise(saves: Interval) -> bool:
+    """Whether it is more than chance does in two of three cases."""
+    return saves.half_width is None or saves.value > saves.half_width / 2
+
+
+def _following(number: int) -> int:
+    """The next look."""
+    return next((each for each in LOOKS if each > number), number)
+
+
+def standings(candidates: Sequence[Candidate]) -> Mapping[ChangeStanding, list[Candidate]]:
+    """Candidates by what became of them."""
+    found: dict[ChangeStanding, list[Candidate]] = {}
+    for each in candidates:
+        found.setdefault(each.standing, []).append(each)
+    return found

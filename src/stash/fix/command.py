@@ -1,0 +1,314 @@
+"""``stash fix`` and ``stash run``: parse, profile, try, prove, show, save; no file is changed without --apply."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import typer
+
+from stash.core import parsers
+from stash.core.errors import JobError, UserError
+from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
+from stash.core.printable import last_of, printable, printable_line
+from stash.core.secrets import masked_text
+from stash.measure.command import own_job
+from stash.measure.ranks import RankOptions, cluster
+from stash.report.output import output_file, printed
+from stash.ui.arguments import ProfileCommand
+from stash.ui.options import flag, json_flag, option
+
+if TYPE_CHECKING:
+    from stash.advice.case import Case
+    from stash.fix.change_search import Search
+    from stash.fix.patch import Patch, Written
+    from stash.fix.records import Fix, Tried
+    from stash.fix.tries import Candidate
+    from stash.measure.launcher.measurement import Result
+    from stash.measure.launcher.session import ProfileSession
+
+_HOW = "How to try"
+_CONSENT = ("numerics",)
+_PROFILE_SHARE, _PROFILE_SECONDS = 0.2, 60.0
+"""Of the time, for the profile that comes first; and seconds at most."""
+_STEPS, _SECONDS = 20, (3.0, 15.0)
+"""A launch times so many steps, within these seconds."""
+_OUTSIDE = 3
+"""Pieces of advice for what lies outside the script."""
+
+
+class FixCommand(ProfileCommand):
+    """Takes the job's words off the command line, like ``stash profile``."""
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return ["[OPTIONS]", "(SCRIPT [ARGS…] | -m MODULE [ARGS…] | -- COMMAND…)"]
+
+
+def _wanted(text: str) -> tuple[str, ...]:
+    from stash.fix.space import NAMES
+
+    return _known(text, NAMES)
+
+
+def _known(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    found = parsers.names(text)
+    unknown = [name for name in found if name not in known]
+    if unknown or not found:
+        raise UserError(f"there is no {', '.join(unknown) or 'name'}; the names are {', '.join(known)}")
+    return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixOptions(RankOptions):
+    """One call of ``stash fix``."""
+
+    parsed_by: ClassVar[type] = FixCommand
+
+    try_only: tuple[str, ...] | None = option(
+        "A,B,C", "Only these changes, like workers,bucket,pin; else all that may pay.", _wanted, "--try", panel=_HOW
+    )
+    within: float = option(
+        "TIME", "At most so long, the profile included.", parsers.duration, default="5m", panel=_HOW
+    )
+    allow: tuple[str, ...] = option(
+        "WHAT", "Keep also what changes this: numerics.", lambda text: _known(text, _CONSENT), default=(), panel=_HOW
+    )
+    start_timeout: float = option(
+        "SECONDS", "How long to wait for the first step.", parsers.seconds, default="300", panel=_HOW
+    )
+    apply: bool = flag("Change the script, once the patch was shown; never without git or a copy.")
+    output: Path | None = option("FILE", "Where the record goes; the patch lies beside it.", Path, "-o", "--output")
+    json: bool = json_flag()
+
+
+def fix(options: FixOptions, context: typer.Context) -> None:
+    """Make a training script faster: try changes on it, prove what they save, write a patch.
+
+    The script is started many times, each time with one setting changed and for seconds, beside launches as typed.
+    What is kept is faster in fresh rounds, with one error rate for the whole search, and trains the same. Files stay
+    as they are unless --apply is given.
+
+    [bold]Examples[/bold]
+
+      stash fix train.py --lr 0.1
+      stash fix --try workers,bucket --within 10m train.py
+      stash fix --apply train.py
+    """
+    require_linux("stash fix")
+    from stash.core.documents import FIX
+    from stash.measure.launcher.profile_options import ProfileOptions
+    from stash.measure.launcher.session import ProfileSession
+
+    job = own_job(context.obj, "fix")
+    where = cluster(options, ranks=job.of_zoo)
+    if where.nnodes > 1 or where.inherited:
+        raise UserError("stash fix starts the script itself, on one machine; leave the other nodes out")
+    stem = job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
+    target = output_file(options.output, stem, FIX.suffix)
+    began = time.monotonic()
+    budget = min(_PROFILE_SECONDS, _PROFILE_SHARE * options.within)
+    session = ProfileSession(job, where, ProfileOptions(budget=budget, start_timeout=options.start_timeout))
+    session.request()
+    with interrupted_by(*REQUESTS):
+        result = _profiled(session)
+        found, patch = _tried(session, result, options, began)
+        _finish(found, patch, target, options)
+    if found.interrupted:
+        raise typer.Exit(130)
+
+
+def _profiled(session: ProfileSession) -> Result:
+    """The profile that the search starts from; raises JobError, UserError, or Exit after an interrupt."""
+    from stash.measure.live import Progress
+
+    with Progress(session) as progress:
+        result = session.run(progress.show)
+    if result.interrupted:
+        print("interrupted before anything was tried: nothing is kept", file=sys.stderr)
+        raise typer.Exit(130)
+    if result.profile is None or result.failure is not None:
+        failure = result.failure
+        if failure is None:
+            raise JobError("rank 0 of the script runs on another machine; start stash fix there")
+        if failure.own_words:
+            print(printable(masked_text(last_of(failure.own_words.rstrip()))), file=sys.stderr)
+        raise (UserError if failure.users_mistake else JobError)(failure.sentence)
+    return result
+
+
+def _tried(session: ProfileSession, result: Result, options: FixOptions, began: float) -> tuple[Fix, Patch]:
+    """Launch after launch, until it is known what to keep."""
+    from stash.advice.case import Case
+    from stash.analysis.attribution import attribute
+    from stash.fix.change_search import Search
+    from stash.fix.script_changes import Facts, ScriptChange, merged, sites_of
+    from stash.fix.space import propose
+    from stash.fix.tries import Candidate
+    from stash.measure.launcher.trials import TrialRun, Trials
+
+    assert result.profile is not None
+    case = Case(attribute(result.profile), result.profile)
+    seconds = min(max(_SECONDS[0], _STEPS * case.breakdown.step_seconds), _SECONDS[1])
+    profiled = time.monotonic() - began
+    with Trials(session) as trials:
+
+        def run(changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+            if steps is not None:
+                return trials.run(*merged(changes), options.within, steps)
+            return trials.run(*merged(changes), seconds)
+
+        _say("the script as typed, with seeds of its own")
+        try:
+            first = run([])
+        except KeyboardInterrupt:
+            print("interrupted before anything was tried: nothing is kept", file=sys.stderr)
+            raise typer.Exit(130) from None
+        if first.failure is not None or first.step_seconds is None:
+            why = first.failure.sentence if first.failure is not None else "no step of it was timed"
+            raise JobError(f"{session.job.title} cannot be started again, so nothing was tried: {why}")
+        evidence = first.evidence[0]
+        facts = Facts(
+            case,
+            tuple(sites_of(evidence)),
+            evidence["trains"],
+            evidence["threads"],
+            tuple(evidence["cores"]),
+            tuple(evidence["epochs"]),
+        )
+        changes, left = propose(facts, options.try_only or ())
+        search = Search(
+            [Candidate(change) for change in changes], run, time.monotonic,
+            options.within - (time.monotonic() - began), first, trials.take_turns, _say,
+            allowed=frozenset(options.allow),
+        )  # fmt: skip
+        search.search()
+    patch, written = _written(search, session)
+    tried = [_record(each, written.get(each.change.name), search) for each in search.candidates]
+    record = _fix(session, search, patch, tried, case)
+    more = {"profile_seconds": profiled, "elapsed_seconds": time.monotonic() - began}
+    notes = tuple(f"{each.knob}: {each.why}" for each in left)
+    return record.model_copy(update={**more, "left": notes}), patch
+
+
+def _say(text: str) -> None:
+    print(printable_line(f"  {text}"), file=sys.stderr, flush=True)
+
+
+def _written(search: Search, session: ProfileSession) -> tuple[Patch, dict[str, Written]]:
+    from stash.fix.patch import Patch
+
+    patch, job = Patch(), session.job
+    script = str(Path(job.target).resolve()) if job.kind == "script" else None
+    kept = [each for each in search.candidates if each.standing == "kept"]
+    return patch, {each.change.name: patch.add(each.change, script, job.arguments) for each in kept}
+
+
+def _record(each: Candidate, written: Written | None, search: Search) -> Tried:
+    from stash.fix.records import CallPlace, Tried
+
+    change = each.change
+    compiled = None
+    if change.knob == "compile":
+        launches = [row for row in search.launches if row.changes in ((), (change.name,)) and not row.failure]
+        took = [row.elapsed_seconds for row in launches if row.changes]
+        plain = [row.elapsed_seconds for row in launches if not row.changes]
+        compiled = max(0.0, min(took) - min(plain)) if took and plain else None
+    place = CallPlace(file=written.file, line=written.line) if written is not None and written.file else None
+    return Tried(
+        name=change.name, knob=change.knob, text=change.text, effect=change.effect, stalls=change.stalls,
+        forecast=change.forecast, standing=each.standing, why=each.why, saves=each.saves, proof=each.proof,
+        written=written.way if written is not None else "", how=written.how if written is not None else "",
+        place=place, variables=dict(change.variables) if written is not None else {},
+        cores=change.cores if written is not None else None, compile_seconds=compiled,
+    )  # fmt: skip
+
+
+def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[Tried], case: Case) -> Fix:
+    from stash.core.records.base import now
+    from stash.core.version import __version__
+    from stash.fix.records import Fix
+
+    final, job = search.final, session.job
+    typed = [row.step_seconds for row in search.launches if not row.changes and row.step_seconds is not None]
+    return Fix(
+        stash_version=__version__, created=now(), workload=job.title, command=job.kept,
+        ranks=len(case.profile.ranks), engine=session.measurement.cluster.engine, error_rate=search.error_rate,
+        step_seconds=final.typed_seconds if final.together is not None else sum(typed) / len(typed),
+        together=final.together, after_seconds=final.after_seconds if final.together is not None else None,
+        final_rounds=final.rounds, tried=tuple(tried), launches=tuple(search.launches), advice=_outside(case, search),
+        elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.diff(),
+        sources=patch.sources(), proof=search.proven_long,
+    )  # fmt: skip
+
+
+_OURS = ("workers", "shard", "no-sync", "half-precision")
+"""Remedies of the advice that are, or whose kin are, in the space of changes."""
+
+
+def _outside(case: Case, search: Search) -> tuple[str, ...]:
+    """What the advice says that no change to the script does, with its forecast.
+
+    Of stalls that a kept change acts on there is none: what is left of them was not profiled.
+    """
+    from stash.advice.remedies import REMEDIES
+    from stash.core.units import format_seconds
+    from stash.fix.decision import WORTH
+
+    found: dict[str, float] = {}
+    less = {name for each in search.of(search.final.kept) for name in each.change.stalls}
+    for stall in [each for each in case.breakdown.stalls if each.name not in less]:
+        for remedy in REMEDIES[stall.name](case) if stall.name in REMEDIES else ():
+            if remedy.name in _OURS or remedy.saves is None or remedy.saves < WORTH * case.breakdown.step_seconds:
+                continue
+            cost = f"; {remedy.cost}" if remedy.cost else ""
+            found[f"{remedy.text} (saves {format_seconds(remedy.saves)} by forecast{cost})"] = remedy.saves
+    return tuple(sorted(found, key=lambda text: -found[text])[:_OUTSIDE])
+
+
+def _finish(found: Fix, patch: Patch, target: Path, options: FixOptions) -> None:
+    """Save record and patch, show them, and apply if asked."""
+    from stash.fix.page import document, page
+    from stash.fix.patch import apply
+    from stash.fix.records import FILE
+    from stash.report.output import write_output
+
+    beside = target.with_name(target.name.removesuffix(FILE.kind.suffix).removesuffix(".json") + ".fix.patch")
+    if found.patch:
+        write_output(beside, found.patch)
+    FILE.save(found, target)
+    printed(document(found) if options.json else page(found, str(target), str(beside) if found.patch else ""))
+    out = sys.stderr if options.json else sys.stdout
+    if not options.apply:
+        return
+    if not found.patch:
+        print("nothing to apply: no change of this script is proven to save time", file=out)
+        return
+    print(printable(found.patch), file=out)
+    for line in apply(patch, found.sources):
+        print(printable_line(line), file=out)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartOptions(RankOptions):
+    """One call of ``stash run``."""
+
+    parsed_by: ClassVar[type] = FixCommand
+
+    record: Path = option("FILE", "A *.fix.json of `stash fix`.", Path, "--with", default=...)
+
+
+def run(options: StartOptions, context: typer.Context) -> None:
+    """Start a script with what `stash fix` found to be set from outside: environment, cores of ranks and workers.
+
+    [bold]Examples[/bold]
+
+      stash run --with train.fix.json train.py
+    """
+    require_linux("stash run")
+    from stash.fix.running import start
+
+    start(options.record, own_job(context.obj, "run"), options)

@@ -1,0 +1,219 @@
+"""What is kept, written down: a unified diff of the script, options of its command line, or a line to type.
+
+A change gets into source only where the call that was recorded can be found and its value set safely; everything else
+is by_words. Files are never changed here without git's or a copy's way back.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import subprocess
+import tokenize
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from stash.core.errors import UserError
+from stash.core.files import write_whole
+from stash.core.formatting import listed
+from stash.fix.script_changes import ScriptChange
+from stash.fix.source import POSITIONS, Edit, FromCommandLine, FromConfig, SourceText, edited
+
+_YAML = (".yaml", ".yml")
+Way = Literal["patch", "command", "setting", "explained"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """How one change gets into the job."""
+
+    way: Way
+    how: str = ""
+    file: str = ""
+    line: int = 0
+
+
+@dataclass
+class Patch:
+    """All edits of one fix, by file."""
+
+    edits: dict[str, list[Edit]] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def add(self, change: ScriptChange, script: str | None, words: Sequence[str]) -> Written:
+        """Plan how ``change`` is written; ``script`` is the job's own file, ``words`` its arguments."""
+        if change.cores is not None or (change.variables and not change.writes):
+            named = " ".join(f"{name}={value}" for name, value in change.variables.items())
+            return Written("setting", named or change.text)
+        if change.line:
+            return self._with_line(change, script)
+        if change.site is None or not change.writes:
+            return Written("explained", change.by_hand)
+        site = change.site
+        where = f"{_short(site.file)}:{site.line}"
+        if site.in_library:
+            return Written(
+                "explained", f"{where} is in a library, which no patch changes: set {_arguments(change)} there"
+            )
+        source = self._source(site.file)
+        call = None if source is None else source.call(site)
+        if source is None or call is None:
+            return Written("explained", f"the call at {where} was not found again: set {_arguments(change)} there")
+        edits: list[Edit] = []
+        by_words: list[str] = []
+        for name, value in change.writes.items():
+            found = source.argument(call, name, value, POSITIONS.get((site.kind, name)))
+            if isinstance(found, Edit):
+                edits.append(found)
+            elif isinstance(found, FromCommandLine):
+                by_words.append(f"{found.option} {found.value.strip(chr(39))}")
+            elif isinstance(found, FromConfig):
+                by_words.append(_in_config(found, words))
+            else:
+                text = f"at {where} set {_arguments(change)}: no patch does, as {found}"
+                return Written("explained", text, site.file, site.line)
+        if by_words and not edits:
+            return Written("command", ", ".join(by_words), site.file, site.line)
+        self.edits.setdefault(site.file, []).extend(edits)
+        more = [*by_words, *([change.by_hand] if change.by_hand else [])]
+        return Written("patch", "; ".join(more), site.file, site.line)
+
+    def _with_line(self, change: ScriptChange, script: str | None) -> Written:
+        source = None if script is None else self._source(script)
+        if script is None or source is None or not source.imports("torch"):
+            return Written("explained", f"write `{change.line}` before the model is built")
+        self.edits.setdefault(script, []).append(source.line_after_imports(change.line))
+        return Written("patch", "", script, 1)
+
+    def _source(self, file: str) -> SourceText | None:
+        try:
+            if file not in self.texts:
+                self.texts[file] = text_of(Path(file))
+            return SourceText(self.texts[file])
+        except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
+            return None
+
+    def after(self) -> dict[str, str]:
+        """Each file's text with its edits; what cannot be edited is left out."""
+        found = {}
+        for file, edits in self.edits.items():
+            unlike = list(dict.fromkeys(edits))
+            found[file] = edited(self.texts[file], _joined(unlike))
+        return found
+
+    def diff(self) -> str:
+        """A unified diff, as ``git apply`` takes it in the current folder; of files outside, from the root."""
+        parts = []
+        for file, text in self.after().items():
+            name = _short(file).lstrip("/")  # of a file outside this folder: for `patch -d /`
+            lines = difflib.unified_diff(
+                self.texts[file].splitlines(keepends=True), text.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+            )
+            parts += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
+        return "".join(parts)
+
+    def sources(self) -> dict[str, str]:
+        """SHA-256 of the files that are edited, as they are now."""
+        return {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in self.edits}
+
+
+def _joined(edits: list[Edit]) -> list[Edit]:
+    """Insertions at one place as one, in the order in which they came."""
+    found: list[Edit] = []
+    for edit in edits:
+        same = next((each for each in found if each.start == each.end == edit.start == edit.end), None)
+        if same is None:
+            found.append(edit)
+        else:
+            found[found.index(same)] = Edit(same.start, same.end, same.new + edit.new)
+    return found
+
+
+def text_of(path: Path) -> str:
+    """A Python file's text in its own encoding, its line ends as they are."""
+    with path.open("rb") as file:
+        encoding, _ = tokenize.detect_encoding(file.readline)
+    if encoding not in ("utf-8", "ascii"):
+        raise ValueError(f"{path} is in {encoding}")
+    return path.read_bytes().decode(encoding)
+
+
+def _arguments(change: ScriptChange) -> str:
+    return listed([f"{name}={value!r}" if name != "0" else repr(value) for name, value in change.writes.items()])
+
+
+def _in_config(found: FromConfig, words: Sequence[str]) -> str:
+    """Where a value of a configuration stands: in a YAML file of the command line, if one has that key."""
+    for word in words:
+        path = Path(word.rpartition("=")[2])
+        if path.suffix not in _YAML or not path.is_file():
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if line.strip().partition(":")[0].strip("'\"") == found.key:
+                return f"{found.key}: {found.value} in {word}, line {number}"
+    return f"{found.key}: {found.value} in the script's configuration"
+
+
+def _short(file: str) -> str:
+    """A path as it is named in this folder, with no way out of it; else whole."""
+    path = os.path.relpath(file)
+    return file if path.startswith("..") else path
+
+
+def apply(patch: Patch, sources: dict[str, str]) -> list[str]:
+    """Write the edited files; the value says what was kept of each. Raises UserError, and then none is changed.
+
+    A file that git knows, without changes since its last commit, can be had back from it; of others a copy stays.
+    """
+    after = patch.after()
+    for file, digest in sources.items():
+        path = Path(file)
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            raise UserError(
+                f"{_short(file)} has changed since it was measured; nothing was applied: run `stash fix` again"
+            )
+        if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+            raise UserError(f"no permission to write {_short(file)}; nothing was applied: the patch is in its file")
+    notes = []
+    for file, text in after.items():
+        path = Path(file)
+        if _in_git(path):
+            back = f"`git checkout -- {_short(file)}` undoes it"
+        else:
+            copy = _copied(path)
+            back = f"as it was: {_short(str(copy))}"
+        write_whole(path, text.encode(), mode=path.stat().st_mode & 0o777)
+        notes.append(f"Changed {_short(file)}; {back}")
+    return notes
+
+
+def _in_git(path: Path) -> bool:
+    """Whether git has the file as it is."""
+    command = ["git", "-C", str(path.parent), "--no-optional-locks", "-c", "core.fsmonitor=false"]
+    try:
+        known = subprocess.run(
+            [*command, "ls-files", "--error-unmatch", path.name], capture_output=True, timeout=5, check=False
+        )
+        clean = subprocess.run(
+            [*command, "diff", "--quiet", "HEAD", "--", path.name], capture_output=True, timeout=5, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return known.returncode == 0 and clean.returncode == 0
+
+
+def _copied(path: Path) -> Path:
+    for number in range(1, 1000):
+        copy = path.with_name(f"{path.name}.orig" + ("" if number == 1 else f"-{number}"))
+        try:
+            with copy.open("xb") as file:
+                file.write(path.read_bytes())
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UserError(f"no copy of {path} could be kept ({error.strerror}); nothing was applied") from None
+        return copy
+    raise UserError(f"there are 1,000 copies of {path} already; remove some")

@@ -1,0 +1,54 @@
+"""``stash run``: a script started with what ``stash fix`` found to be set from outside, and no more of Stash."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from stash.core.errors import UserError
+from stash.fix.records import FILE, Fix
+from stash.measure.launcher.engines import ENGINES
+from stash.measure.launcher.job import Job
+from stash.measure.launcher.process import SITE
+from stash.measure.linux.cores import VARIABLE
+from stash.measure.ranks import RankOptions, cluster
+
+
+def settings(fix: Fix) -> dict[str, str]:
+    """Environment variables that set what is kept and set from outside."""
+    found: dict[str, str] = {}
+    for each in fix.kept:
+        found |= each.variables
+        if each.cores is not None:
+            found[VARIABLE] = json.dumps(each.cores)
+    return found
+
+
+def command(fix: Fix, job: Job, options: RankOptions) -> tuple[tuple[str, ...], dict[str, str]]:
+    """What is started and with which variables; raises UserError for a record that sets nothing from outside."""
+    new = settings(fix)
+    if not new:
+        raise UserError(f"nothing of {fix.workload} is set from outside: start it as before, with the patch applied")
+    if VARIABLE in new:
+        new["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
+    if job.kind == "command":
+        return (job.target, *job.arguments), new
+    ranks = fix.engine == "torchrun"
+    if ranks and options.nproc_per_node is None:
+        options = replace(options, nproc_per_node=fix.ranks)
+    where = cluster(options, ranks=ranks)
+    return ENGINES[where.engine].command(job, where), new
+
+
+def start(record: Path, job: Job, options: RankOptions) -> None:
+    """Become the job; raises UserError."""
+    words, new = command(FILE.load(record), job, options)
+    print(
+        " ".join(f"{name}={value}" for name, value in new.items() if name != "PYTHONPATH"),
+        file=sys.stderr,
+        flush=True,
+    )
+    os.execvpe(words[0], words, {**os.environ, **new})

@@ -1,0 +1,175 @@
+"""A change to a job as data: what it acts on, what it does to training, how it is switched on and how it is written.
+
+A change is switched on in a launch by ``settings`` (``measure/agent/wraps/trial_changes``), ``variables`` of the
+environment and cores, and written into source as arguments of a call (``writes``), as a line of its own (``line``),
+or not at all. Which changes there are for a job is ``space``'s to say, from the ``Facts`` here; whether one pays
+neither knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stash.advice.case import Case
+from stash.core.errors import StashError
+from stash.fix.records import Effect
+from stash.predict.changes import Alteration
+
+MIB = 2**20
+Cores = dict[str, Any]
+"""``{"ranks": [[0], [1]], "workers": [2, 3]}``, see ``measure/linux/cores``."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A call of the script, as the agent recorded it."""
+
+    kind: str
+    key: str
+    file: str
+    line: int
+    end_line: int
+    column: int | None
+    end_column: int | None
+    values: Mapping[str, Any]
+    calls: int = 1
+    function: str = ""
+
+    @property
+    def in_library(self) -> bool:
+        """Whether the call stands in an installed package, which no patch is to change."""
+        return (
+            any(f"/{name}/" in self.file for name in ("site-packages", "dist-packages")) or "/lib/python" in self.file
+        )
+
+
+def sites_of(evidence: Mapping[str, Any]) -> list[Site]:
+    """The calls that a rank recorded."""
+    return [
+        Site(
+            each["kind"], key, each["file"], each["line"], each["end_line"] or each["line"], each["column"],
+            each["end_column"], each["values"], each["calls"], each["function"],
+        )
+        for key, each in evidence["sites"].items()
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The job at hand: its profile, what a first launch as typed recorded, and the machine's cores."""
+
+    case: Case
+    sites: tuple[Site, ...]
+    trains: str | None
+    """Key of the loader that trains."""
+    threads: int
+    """Of a rank's parallel loops."""
+    core_numbers: tuple[int, ...] = ()
+    """Of the cores that a rank may use as typed; none: not known."""
+    epochs: tuple[float, ...] = ()
+    """Seconds in which loops over the loader began."""
+
+    def site(self, kind: str) -> Site | None:
+        """The one call of a kind; of several the one that most calls came from."""
+        return max((each for each in self.sites if each.kind == kind), key=lambda each: each.calls, default=None)
+
+    @property
+    def loader(self) -> Site | None:
+        """The call that built the loader that trains, in the script rather than in a library around it."""
+        built = next((each for each in self.sites if each.key == self.trains), None)
+        if built is None or not built.in_library:
+            return built
+        same = built.values.get("same_data")
+        own = [each for each in self.sites if each.kind == "loader" and not each.in_library]
+        return next((each for each in own if each.values.get("same_data") == same), built)
+
+    @property
+    def ranks(self) -> int:
+        return len(self.case.profile.ranks)
+
+    @property
+    def cores(self) -> int:
+        """Of the machine, that a rank may use."""
+        return max(1, int((self.case.cores_per_rank or 1) * self.ranks))
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.case.on_cpu
+
+    def at_most(self, *stalls: str) -> float | None:
+        """Seconds of these stalls, to the ends of their intervals; ``None`` if one of them is unknown."""
+        parts = [self.case.breakdown.stall(name) for name in stalls]
+        known = [part for part in parts if part is not None]
+        missing = {each.name for each in self.case.breakdown.skipped if each.possible}
+        if not known or missing & set(stalls):
+            return None
+        return sum(part.seconds if part.high is None else max(part.high, part.seconds) for part in known)
+
+    @property
+    def prep(self) -> float | None:
+        """The same of what a loader's settings can save in a launch, whose files are in memory since the profile."""
+        return self.at_most("prep")
+
+    def saves(self, wanted: Alteration) -> float | None:
+        """What ``stash whatif`` says that it saves."""
+        try:
+            return self.case.saves(wanted)
+        except StashError:
+            return None
+
+
+@dataclass(frozen=True)
+class ScriptChange:
+    """One value of a knob."""
+
+    name: str
+    knob: str
+    text: str
+    effect: Effect = "none"
+    stalls: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    cores: Cores | None = None
+    forecast: float | None = None
+    site: Site | None = None
+    """Where ``writes`` go."""
+    writes: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the call at ``site``, by name."""
+    line: str = ""
+    """A statement to add after the script's imports."""
+    by_hand: str = ""
+    """How a person writes what no patch can: at most three lines."""
+    consent: str = ""
+    """What ``--allow`` has to name."""
+    fills: bool = False
+    """Its first launch prepares something that later ones use, and tells nothing."""
+
+
+Proposal = list[ScriptChange] | str
+"""Changes, or why there are none."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """Something of a job that can be set."""
+
+    name: str
+    acts_on: str
+    effect: str
+    propose: Callable[[Facts], Proposal]
+
+
+def merged(changes: Sequence[ScriptChange]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Settings and variables of several changes at once."""
+    settings: dict[str, Any] = {}
+    variables: dict[str, str] = {}
+    for change in changes:
+        for name, value in change.settings.items():
+            both = {**settings.get(name, {}), **value} if isinstance(value, Mapping) else value
+            settings[name] = both
+        if change.cores is not None:
+            settings["cores"] = change.cores
+        variables |= change.variables
+    return settings, variables

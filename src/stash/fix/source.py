@@ -1,0 +1,232 @@
+"""Arguments of a call changed in Python source, with nothing else touched: its comments, its breaks, its line ends.
+
+The call is found by its place, as it was recorded while it ran, in the tree that ``ast`` makes of the text; edits are
+made in the text. Where a value comes from is followed one step: a literal, a name set once in the file, or an
+argument of ``argparse`` and its like, which the command line sets without any edit.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stash.fix.script_changes import Site
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Bytes of a text, from ``start`` to ``end``, that become ``new``."""
+
+    start: int
+    end: int
+    new: str
+
+
+@dataclass(frozen=True)
+class FromCommandLine:
+    """A value that an option of the script sets."""
+
+    option: str
+    value: str
+
+
+@dataclass(frozen=True)
+class FromConfig:
+    """A value that comes from a key of a mapping or a configuration, by its last name."""
+
+    key: str
+    value: str
+
+
+ArgumentFix = Edit | FromCommandLine | FromConfig | str
+"""What to do about one argument; a text says why nothing can be done."""
+
+
+class SourceText:
+    """A Python file's text and its tree; raises SyntaxError if it has none."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tree = ast.parse(text)
+        self._bytes = text.encode()
+        self._starts = [0]
+        for line in self._bytes.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+
+    def call(self, site: Site) -> ast.Call | None:
+        """The call at a site; without columns (Python 3.10) the only one on its line with that name."""
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        if site.column is not None:
+            return next(
+                (
+                    each for each in calls
+                    if (each.lineno, each.col_offset, each.end_lineno, each.end_col_offset)
+                    == (site.line, site.column, site.end_line, site.end_column)
+                ),
+                None,
+            )  # fmt: skip
+        names = _CALLED.get(site.kind, ())
+        found = [each for each in calls if each.lineno <= site.line <= (each.end_lineno or each.lineno)]
+        found = [each for each in found if _name(each.func) in names]
+        return found[0] if len(found) == 1 else None
+
+    def argument(self, call: ast.Call, name: str, value: Any, position: int | None) -> ArgumentFix:
+        """How the call gets ``value`` as its argument ``name``; ``position``: where it may stand without a name."""
+        if any(keyword.arg is None for keyword in call.keywords):
+            return "its arguments come from a mapping (**)"
+        if any(isinstance(each, ast.Starred) for each in call.args):
+            return "its arguments come from a sequence (*)"
+        node: ast.expr | None = next((each.value for each in call.keywords if each.arg == name), None)
+        if node is None and position is not None and position < len(call.args):
+            node = call.args[position]
+        if node is None:
+            return self._added(call, f"{name}={value!r}")
+        return self._replaced(node, value)
+
+    def _replaced(self, node: ast.expr, value: Any) -> ArgumentFix:
+        if _is_literal(node):
+            return Edit(*self._span(node), repr(value))
+        text = ast.unparse(node)
+        if isinstance(node, ast.Name):
+            set_at = self._set_once(node.id)
+            if set_at is not None and self._uses(node.id) == 1:
+                return Edit(*self._span(set_at), repr(value))
+            if set_at is not None:  # others use it too
+                return Edit(*self._span(node), repr(value))
+            return f"its value is worked out while the script runs ({text})"
+        if isinstance(node, ast.Attribute):
+            option = self._option(node.attr)
+            return FromConfig(node.attr, repr(value)) if option is None else FromCommandLine(option, repr(value))
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            return FromConfig(str(node.slice.value), repr(value))
+        return f"its value is worked out while the script runs ({text})"
+
+    def _added(self, call: ast.Call, text: str) -> Edit:
+        """The argument behind the last one, on a line of its own where each has one."""
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        _, end = self._span(call)
+        if not given:
+            return Edit(end - 1, end - 1, text)
+        last = max(given, key=lambda each: self._span(each)[1])
+        at = self._span(last)[1]
+        rest = self._bytes[at : end - 1].decode()
+        closing = re.match(r"\)*", rest)  # of an argument in brackets
+        at += len(closing[0]) if closing else 0
+        rest = self._bytes[at : end - 1].decode()
+        starts = sorted({each.lineno for each in given})
+        one_a_line = len(starts) == len(given) and starts[0] > call.lineno
+        trailing = re.match(r"\s*,", rest)
+        if one_a_line:
+            first_of_line = self._bytes[self._starts[starts[-1] - 1] :]
+            indent = re.match(rb"[ \t]*", first_of_line)
+            margin = "" if indent is None else indent[0].decode()
+            newline = "\r\n" if b"\r\n" in self._bytes else "\n"
+            if trailing:
+                at += len(trailing[0].encode())
+                return Edit(at, at, f"{newline}{margin}{text},")
+            return Edit(at, at, f",{newline}{margin}{text}")
+        if trailing:
+            at += len(trailing[0].encode())
+            return Edit(at, at, f" {text},")
+        return Edit(at, at, f", {text}")
+
+    def line_after_imports(self, statement: str) -> Edit:
+        """A statement behind the imports at the head of the file."""
+        last = 0
+        for node in self.tree.body:
+            is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if isinstance(node, (ast.Import, ast.ImportFrom)) or (is_text and not last):
+                last = node.end_lineno or node.lineno
+            elif last and not isinstance(node, (ast.Import, ast.ImportFrom, ast.If, ast.Try)):
+                break
+        newline = "\r\n" if b"\r\n" in self._bytes else "\n"
+        at = self._starts[last]
+        return Edit(at, at, f"{newline}{statement}{newline}")
+
+    def imports(self, name: str) -> bool:
+        """Whether the file's own names have the module ``name``."""
+        return any(
+            isinstance(node, ast.Import) and any((each.asname or each.name) == name for each in node.names)
+            for node in self.tree.body
+        )
+
+    def _span(self, node: ast.expr) -> tuple[int, int]:
+        end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+        return self._starts[node.lineno - 1] + node.col_offset, self._starts[end_line - 1] + end_column
+
+    def _set_once(self, name: str) -> ast.expr | None:
+        """The literal that a name is set to, if it is set once in the whole file, and is no parameter."""
+        found: list[ast.expr | None] = []
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign):
+                named = [each for each in node.targets if isinstance(each, ast.Name) and each.id == name]
+                found += [node.value] * len(named)
+            elif isinstance(node, ast.arg) and node.arg == name:
+                found.append(None)
+            elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and _name(node.target) == name:
+                found.append(node.value)
+            elif isinstance(node, (ast.AugAssign, ast.For)) and _name(node.target) == name:
+                found.append(None)
+        only = found[0] if len(found) == 1 else None
+        return only if only is not None and _is_literal(only) else None
+
+    def _uses(self, name: str) -> int:
+        loads = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id == name)
+        return sum(isinstance(node.ctx, ast.Load) for node in loads)
+
+    def _option(self, dest: str) -> str | None:
+        """The option of an argument parser in this file whose value has that name."""
+        for node in ast.walk(self.tree):
+            if not (isinstance(node, ast.Call) and _name(node.func) in ("add_argument", "option", "add")):
+                continue
+            words = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
+            options = [word for word in words if word.startswith("--")]
+            named = [
+                each.value for each in node.keywords if each.arg == "dest" and isinstance(each.value, ast.Constant)
+            ]
+            own = str(named[0].value) if named else options[0][2:].replace("-", "_") if options else ""
+            if options and own == dest:
+                return options[0]
+        return None
+
+
+_CALLED: Mapping[str, tuple[str, ...]] = {
+    "loader": ("DataLoader",),
+    "ddp": ("DistributedDataParallel", "DDP"),
+    "optimizer": ("SGD", "Adam", "AdamW", "Adagrad"),
+    "zero_grad": ("zero_grad",),
+    "copy": ("to",),
+    "threads": ("set_num_threads",),
+}
+POSITIONS: Mapping[tuple[str, str], int] = {
+    ("loader", "num_workers"): 5, ("loader", "pin_memory"): 7, ("zero_grad", "set_to_none"): 0, ("threads", "0"): 0,
+    ("copy", "non_blocking"): 2,
+}  # fmt: skip
+"""Where arguments may stand without a name."""
+
+
+def _name(node: ast.expr) -> str:
+    return getattr(node, "attr", "") or getattr(node, "id", "")
+
+
+def _is_literal(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (
+        isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
+    )
+
+
+def edited(text: str, edits: list[Edit]) -> str:
+    """The text after all edits; raises ValueError for two that meet, SyntaxError if what comes out is no Python."""
+    content = text.encode()
+    before = None
+    for edit in sorted(edits, key=lambda each: (each.start, each.end), reverse=True):
+        if before is not None and edit.end > before:
+            raise ValueError("two changes meet in one place")
+        content = content[: edit.start] + edit.new.encode() + content[edit.end :]
+        before = edit.start
+    found = content.decode()
+    ast.parse(found)
+    return found

@@ -1,0 +1,427 @@
+"""The space of changes: what of a job can be set, when that can be tried, and what it can save at most by forecast.
+
+``SPACE`` is a table of *knobs*. A knob proposes *changes*, values of it, for the job at hand, or says why not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stash.advice.case import Remedy
+from stash.advice.remedies import REMEDIES
+from stash.fix.records import Effect
+from stash.fix.script_changes import MIB, Facts, Knob, Proposal, ScriptChange, Site
+
+
+def _loader(facts: Facts) -> Site | str:
+    if facts.loader is None:
+        return "no DataLoader trains the job"
+    return facts.loader
+
+
+_MOST_WORKERS, _VALUES = 32, 6
+"""Of a rank; and values that are tried."""
+
+
+def _advised(remedy: Remedy) -> int | None:
+    return remedy.asks.workers if remedy.asks is not None else None
+
+
+def _workers(facts: Facts) -> Proposal:
+    site = _loader(facts)
+    if isinstance(site, str):
+        return site
+    now, room = int(site.values["num_workers"]), max(1, facts.cores // facts.ranks)
+    if site.values["iterable"]:
+        return "a stream gives each worker all of it unless it is written otherwise"
+    needed = max((n for each in REMEDIES["prep"](facts.case) if (n := _advised(each)) is not None), default=room)
+    most_workers = min(_MOST_WORKERS, max(2 * room, needed))
+    powers = [2**power for power in range(7)]
+    wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}
+    if now and not site.values["persistent_workers"]:
+        wanted.add(0)
+    first = (min(needed, most_workers), room)  # what the advice says, and what there are cores for
+    near = sorted(wanted - {now}, key=lambda n: (n != first[0], n != first[1], abs(math.log2((n + 0.5) / first[0]))))
+    most = facts.prep
+    return [
+        ScriptChange(
+            f"workers={n}", "workers", f"num_workers {now} -> {n}", stalls=("prep", "fetch"), site=site,
+            settings={"loader": {"num_workers": n, "site": site.key}}, writes={"num_workers": n}, forecast=most,
+        )
+        for n in near[:_VALUES]
+    ]  # fmt: skip
+
+
+def _prefetch(facts: Facts) -> Proposal:
+    site = _loader(facts)
+    if isinstance(site, str):
+        return site
+    now = site.values["prefetch_factor"]
+    if not site.values["num_workers"] or now is None:
+        return "the loader has no workers"
+    new = 4 if now < 4 else 2 * now
+    return [
+        ScriptChange(
+            f"prefetch={new}", "prefetch", f"prefetch_factor {now} -> {new}", stalls=("prep", "fetch"), site=site,
+            settings={"loader": {"prefetch_factor": new, "site": site.key}}, writes={"prefetch_factor": new},
+            forecast=facts.prep,
+        )
+    ]  # fmt: skip
+
+
+def _persistent(facts: Facts) -> Proposal:
+    site = _loader(facts)
+    if isinstance(site, str):
+        return site
+    if not site.values["num_workers"] or site.values["persistent_workers"]:
+        return "already set" if site.values["persistent_workers"] else "the loader has no workers"
+    if len(facts.epochs) < 2:
+        return "no epoch ended within a launch: what starting workers costs is spread over a long one"
+    return [
+        ScriptChange(
+            "persistent", "persistent", "persistent_workers False -> True", effect="order", stalls=("prep",),
+            settings={"loader": {"persistent_workers": True, "site": site.key}}, site=site,
+            writes={"persistent_workers": True},
+        )
+    ]  # fmt: skip
+
+
+def _pin(facts: Facts) -> Proposal:
+    site = _loader(facts)
+    if isinstance(site, str):
+        return site
+    if facts.on_cpu:
+        return "the job trains on CPUs"
+    if site.values["pin_memory"]:
+        return "already set"
+    return [
+        ScriptChange(
+            "pin", "pin", "pin_memory False -> True", stalls=("transfer",), site=site,
+            settings={"loader": {"pin_memory": True, "site": site.key}}, writes={"pin_memory": True},
+            forecast=facts.at_most("transfer", "prep"),
+        ),
+        ScriptChange(
+            "pin+non_blocking", "pin", "pin_memory False -> True, copies non_blocking", stalls=("transfer",),
+            settings={"loader": {"pin_memory": True, "site": site.key}, "non_blocking": True}, site=site,
+            writes={"pin_memory": True}, forecast=facts.at_most("transfer", "prep"),
+            by_hand="and copy with `batch.to(device, non_blocking=True)`",
+        ),
+    ]  # fmt: skip
+
+
+def _non_blocking(facts: Facts) -> Proposal:
+    site = facts.site("copy")
+    if site is None:
+        return "no copies of pinned batches to a GPU were seen"
+    if site.values["non_blocking"]:
+        return "already set"
+    return [
+        ScriptChange(
+            "non_blocking", "non_blocking", "copies with non_blocking=True", stalls=("transfer",), site=site,
+            settings={"non_blocking": True}, writes={"non_blocking": True}, forecast=facts.at_most("transfer"),
+        )
+    ]  # fmt: skip
+
+
+def _threads(facts: Facts) -> Proposal:
+    if not facts.on_cpu:
+        return "the job trains on GPUs"
+    now, room = facts.threads, max(1, facts.cores // facts.ranks)
+    site = facts.site("threads")
+    wanted = sorted({1, room, max(1, room // 2)} - {now})
+    changes = []
+    for n in wanted:
+        found = ScriptChange(
+            f"threads={n}", "threads", f"threads of a rank {now} -> {n}", effect="rounding",
+            stalls=("compute", "contention"), settings={"threads": n},
+            forecast=facts.at_most("compute", "contention"),
+        )  # fmt: skip
+        if site is None:
+            counted = {"OMP_NUM_THREADS": str(n), "MKL_NUM_THREADS": str(n)}
+            found = replace(found, variables=counted, settings={})
+        else:
+            found = replace(found, site=site, writes={"0": n})
+        changes.append(found)
+    return changes or "as many as cores"
+
+
+def _cores(facts: Facts) -> Proposal:
+    cores = facts.core_numbers or tuple(range(facts.cores))
+    each = len(cores) // facts.ranks
+    workers = int(facts.loader.values["num_workers"]) if facts.loader is not None else 0
+    if each < 1 or len(cores) < 2:
+        return "there are fewer cores than ranks"
+    own = [list(cores[rank * each : (rank + 1) * each]) for rank in range(facts.ranks)]
+    found = []
+    if facts.ranks > 1 and facts.on_cpu:
+        text = f"each rank on cores of its own ({_spans(own)})"
+        found.append(ScriptChange("cores=own", "cores", text, stalls=("contention",), cores={"ranks": own}))
+    if workers and each >= 3:
+        front = [mine[:-1] for mine in own]
+        behind = [mine[-1] for mine in own]
+        text = f"cores {_spans(front)} for training, {_spans([behind])} for loaders"
+        found.append(
+            ScriptChange(
+                "cores=apart", "cores", text, stalls=("contention", "prep"), cores={"ranks": front, "workers": behind}
+            )
+        )
+    return found or "nothing competes for cores but what a launch shares out itself"
+
+
+def _spans(sets: Sequence[Sequence[int]]) -> str:
+    return ", ".join(f"{cores[0]}-{cores[-1]}" if len(cores) > 1 else str(cores[0]) for cores in sets if cores)
+
+
+def _ddp(facts: Facts) -> Site | str:
+    site = facts.site("ddp")
+    return "the job has no DistributedDataParallel" if site is None or facts.ranks < 2 else site
+
+
+def _exchange(facts: Facts) -> float | None:
+    names = [name for name in ("interconnect", "network") if facts.case.breakdown.stall(name) is not None]
+    return facts.at_most(*names) if names else None
+
+
+_OF_EXCHANGE = ("interconnect", "network")
+
+
+def _sums(facts: Facts) -> Effect:
+    """Of two ranks a sum is the same whatever it travels with; of more its order depends on its place in a bucket."""
+    return "none" if facts.ranks <= 2 else "rounding"
+
+
+def _bucket(facts: Facts) -> Proposal:
+    site = _ddp(facts)
+    if isinstance(site, str):
+        return site
+    total, now = sum(facts.case.profile.workload.bucket_bytes), site.values["bucket_bytes_cap"]
+    if not total or not now:
+        return "how large the gradients are is not known"
+    current = round(now / MIB, 2)
+    wanted = {max(1, round(total / 8 / MIB)), max(1, round(total / 3 / MIB)), 25, math.ceil(2 * total / MIB)}
+    if total < 2 * MIB:
+        wanted = {25}  # all of it in one bucket as DDP comes
+    kept = sorted(n for n in wanted if n != current and not (n * MIB >= total and current * MIB >= total))
+    most = _exchange(facts)
+    return [
+        ScriptChange(
+            f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", effect=_sums(facts), stalls=_OF_EXCHANGE,
+            settings={"ddp": {"bucket_cap_mb": n}}, site=site, writes={"bucket_cap_mb": n}, forecast=most,
+        )
+        for n in kept
+    ] or "one bucket holds all gradients, of whatever size"  # fmt: skip
+
+
+def _flag_of_ddp(name: str, value: bool, refuse: Callable[[Mapping[str, Any]], str]) -> Callable[[Facts], Proposal]:
+    def propose(facts: Facts) -> Proposal:
+        site = _ddp(facts)
+        if isinstance(site, str):
+            return site
+        why = "already set" if site.values[name] == value else refuse(site.values)
+        if why:
+            return why
+        return [
+            ScriptChange(
+                name, name, f"{name} {not value} -> {value}", effect=_sums(facts), stalls=("compute", *_OF_EXCHANGE),
+                settings={"ddp": {name: value}}, site=site, writes={name: value},
+            )
+        ]  # fmt: skip
+
+    return propose
+
+
+def _no_sync(facts: Facts) -> Proposal:
+    work = facts.case.profile.workload
+    batches = max((loader.batches_per_step for loader in work.loaders), default=1)
+    if isinstance(_ddp(facts), str) or batches <= 1:
+        return "a step is one batch"
+    if work.skips_exchanges is not False:
+        return "gradients are exchanged once a step already"
+    by_hand = (
+        f"with contextlib.nullcontext() if last else ddp.no_sync():  # last: the last of a step's {batches} batches\n"
+        "    loss = criterion(ddp(inputs), targets)\n    loss.backward()"
+    )
+    return [
+        ScriptChange(
+            "no_sync", "no_sync", f"gradients exchanged once for the {batches} batches of a step", effect="rounding",
+            stalls=_OF_EXCHANGE, settings={"exchange_every": int(batches)}, by_hand=by_hand,
+            forecast=_exchange(facts),
+        )
+    ]  # fmt: skip
+
+
+def _set_to_none(facts: Facts) -> Proposal:
+    site = facts.site("zero_grad")
+    if site is None or site.values["set_to_none"]:
+        return "already set"
+    return [
+        ScriptChange(
+            "set_to_none", "set_to_none", "zero_grad(set_to_none=True)", stalls=("compute",), site=site,
+            settings={"zero_grad": {"set_to_none": True}}, writes={"set_to_none": True},
+        )
+    ]  # fmt: skip
+
+
+def _fused(facts: Facts) -> Proposal:
+    site = facts.site("optimizer")
+    if site is None or "fused" not in site.values.get("takes", ()):
+        return "the optimizer has no fused form"
+    if site.values["fused"]:
+        return "already set"
+    return [
+        ScriptChange(
+            "fused", "fused", f"{site.values['class']}(fused=True)", effect="rounding", stalls=("compute",),
+            site=site, settings={"optimizer": {"fused": True}}, writes={"fused": True},
+            forecast=facts.at_most("compute"),
+        )
+    ]  # fmt: skip
+
+
+def _convolves(facts: Facts) -> bool:
+    return any("conv" in operator.operator for operator in facts.case.profile.workload.operators)
+
+
+def _channels_last(facts: Facts) -> Proposal:
+    if not _convolves(facts):
+        return "the model has no convolutions"
+    return [
+        ScriptChange(
+            "channels_last", "channels_last", "model in channels_last", effect="rounding", stalls=("compute",),
+            settings={"channels_last": True}, forecast=facts.at_most("compute"),
+            by_hand="model = model.to(memory_format=torch.channels_last)  # before DDP and the optimizer are built",
+        )
+    ]  # fmt: skip
+
+
+def _flag_of_gpus(name: str, text: str, effect: Effect, consent: str = "") -> Callable[[Facts], Proposal]:
+    def propose(facts: Facts) -> Proposal:
+        if facts.on_cpu:
+            return "the job trains on CPUs"
+        if "cudnn.benchmark" in name and not _convolves(facts):
+            return "the model has no convolutions"
+        short = name.rpartition("backends.")[2]
+        return [
+            ScriptChange(
+                short, short, text, effect=effect, stalls=("compute",), settings={"flags": {name: True}},
+                line=f"torch.{name} = True", consent=consent, forecast=facts.at_most("compute"),
+            )
+        ]  # fmt: skip
+
+    return propose
+
+
+def _compile(facts: Facts) -> Proposal:
+    return [
+        ScriptChange(
+            "compile", "compile", "torch.compile", effect="rounding", stalls=("compute",), settings={"compile": True},
+            by_hand="model.compile()  # before DDP is built around it", forecast=facts.at_most("compute"),
+        )
+    ]  # fmt: skip
+
+
+def _bfloat16(facts: Facts) -> Proposal:
+    if facts.case.profile.workload.precision not in (None, "float32"):
+        return f"the job trains in {facts.case.profile.workload.precision} already"
+    device = "cpu" if facts.on_cpu else "cuda"
+    return [
+        ScriptChange(
+            "bfloat16", "bfloat16", "forward passes in bfloat16", effect="numerics", stalls=("compute",),
+            settings={"autocast": "bfloat16"}, consent="numerics", forecast=facts.at_most("compute"),
+            by_hand=f'with torch.autocast("{device}", torch.bfloat16):  # around the forward pass and the loss',
+        )
+    ]  # fmt: skip
+
+
+def _gloo(facts: Facts) -> Proposal:
+    if facts.ranks < 2 or facts.case.profile.nodes > 1 or not facts.on_cpu:
+        return "gloo carries no gradients between ranks of one machine here"
+    return [
+        ScriptChange(
+            "gloo=lo", "gloo", "gloo over the loopback interface", stalls=_OF_EXCHANGE,
+            variables={"GLOO_SOCKET_IFNAME": "lo"}, forecast=_exchange(facts),
+        )
+    ]  # fmt: skip
+
+
+def _nccl(facts: Facts) -> Proposal:
+    if facts.ranks < 2 or facts.on_cpu:
+        return "NCCL carries no gradients between GPUs here"
+    return [
+        ScriptChange(
+            f"nccl={name}", "nccl", f"NCCL's algorithm: {name}", effect="rounding", stalls=_OF_EXCHANGE,
+            variables={"NCCL_ALGO": name}, forecast=_exchange(facts),
+        )
+        for name in ("Ring", "Tree")
+    ]  # fmt: skip
+
+
+SPACE: tuple[Knob, ...] = (
+    Knob("workers", "DataLoader", "none", _workers),
+    Knob("prefetch", "DataLoader", "none", _prefetch),
+    Knob("persistent", "DataLoader", "order", _persistent),
+    Knob("pin", "DataLoader", "none", _pin),
+    Knob("non_blocking", "copies to a GPU", "none", _non_blocking),
+    Knob("threads", "OMP, MKL", "rounding", _threads),
+    Knob("cores", "affinity", "none", _cores),
+    Knob("bucket", "DDP", "none, of more than two ranks rounding", _bucket),
+    Knob(
+        "bucket_view", "DDP", "none, of more than two ranks rounding",
+        _flag_of_ddp("gradient_as_bucket_view", True, lambda values: ""),
+    ),
+    Knob(
+        "static_graph", "DDP", "none, of more than two ranks rounding",
+        _flag_of_ddp(
+            "static_graph", True,
+            lambda values: "find_unused_parameters goes first" if values["find_unused_parameters"] else "",
+        ),
+    ),
+    Knob(
+        "find_unused", "DDP", "none, of more than two ranks rounding",
+        _flag_of_ddp("find_unused_parameters", False, lambda values: ""),
+    ),
+    Knob("no_sync", "gradient accumulation", "rounding", _no_sync),
+    Knob("set_to_none", "optimizer", "none", _set_to_none),
+    Knob("fused", "optimizer", "rounding", _fused),
+    Knob("channels_last", "model", "rounding", _channels_last),
+    Knob("cudnn", "cuDNN", "rounding",
+         _flag_of_gpus("backends.cudnn.benchmark", "cuDNN tries its algorithms", "rounding")),
+    Knob("tf32", "matrix products", "numerics",
+         _flag_of_gpus("backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics")),
+    Knob("compile", "model", "rounding", _compile),
+    Knob("bfloat16", "model", "numerics", _bfloat16),
+    Knob("gloo", "gloo", "none", _gloo),
+    Knob("nccl", "NCCL", "rounding", _nccl),
+)  # fmt: skip
+"""In the order in which they are weighed where no forecast ranks them."""
+NAMES = tuple(knob.name for knob in SPACE)
+_UNASKED = ("compile", "channels_last", "bfloat16")
+"""Knobs that are tried on CPUs only if ``--try`` names them: each launch takes long, and gains there are rare."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A knob without changes here, and why."""
+
+    knob: str
+    why: str
+
+
+def propose(facts: Facts, wanted: Sequence[str] = ()) -> tuple[list[ScriptChange], list[LeftOut]]:
+    """All changes for a job, of the knobs ``wanted`` or of all, and the knobs that have none."""
+    changes: list[ScriptChange] = []
+    left: list[LeftOut] = []
+    for knob in SPACE:
+        if wanted and knob.name not in wanted:
+            continue
+        if knob.name in _UNASKED and facts.on_cpu and knob.name not in wanted:
+            left.append(LeftOut(knob.name, f"on CPUs only with --try {knob.name}"))
+            continue
+        found = knob.propose(facts)
+        if isinstance(found, str):
+            left.append(LeftOut(knob.name, found))
+        else:
+            changes += found
+    return changes, left

@@ -1,0 +1,81 @@
+"""What a change did to training: losses and batches of two launches with the same seeds held against each other.
+
+Bit for bit where a change claims to change nothing; within ``TOLERANCE`` where it only claims the order of sums. If
+the script as typed does not repeat itself bit for bit, its own two launches say how near is near enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stash.fix.records import Effect, Proof
+
+TOLERANCE = {"rounding": 1e-3, "numerics": 5e-2}
+"""Relative difference of any loss."""
+_NEAR = 3.0
+"""Times what two launches as typed differ by."""
+_FEWEST = 5
+"""Losses without which nothing is shown."""
+TrialEvidence = Sequence[Mapping[str, Any]]
+"""By rank, as the agent wrote it."""
+
+
+def _pairs(one: TrialEvidence, other: TrialEvidence, name: str) -> list[tuple[Any, Any]]:
+    """What both have recorded, rank by rank, up to where the shorter one ends."""
+    return [pair for a, b in zip(one, other, strict=False) for pair in zip(a[name], b[name], strict=False)]
+
+
+def apart(one: TrialEvidence, other: TrialEvidence) -> float | None:
+    """The largest relative difference of losses; ``None`` without any. Not-a-number is infinitely far from others."""
+    found = None
+    for first, second in _pairs(one, other, "losses"):
+        a, b = float.fromhex(first), float.fromhex(second)
+        if first == second:
+            difference = 0.0
+        elif math.isnan(a) or math.isnan(b):
+            difference = math.inf
+        else:
+            difference = abs(a - b) / max(abs(a), abs(b))
+        found = max(found or 0.0, difference)
+    return found
+
+
+def _twice(ranks: TrialEvidence, batches: int) -> int:
+    """How often the print of a batch comes again among the first ``batches`` of all ranks."""
+    prints = Counter(each for rank in ranks for each in rank["batches"][:batches] if each is not None)
+    return sum(count - 1 for count in prints.values())
+
+
+def proof(typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: float | None) -> Proof:
+    """What ``changed`` trained against the script as ``typed``; ``own``: how far two launches as typed are apart."""
+    losses, batches = len(_pairs(typed, changed, "losses")), _pairs(typed, changed, "batches")
+    known = [pair for pair in batches if None not in pair]
+    difference = apart(typed, changed)
+    compared = {"losses": losses, "batches": len(known), "largest_difference": _finite(difference)}
+    fewest = min((len(rank["batches"]) for rank in (*typed, *changed)), default=0)
+    again = _twice(changed, fewest) - _twice(typed, fewest)
+    if again > 0:
+        return Proof(holds=False, text=f"{again} of {fewest} batches came twice", **compared)
+    other = sum(a != b for a, b in known)
+    if other and effect != "order" and not own:
+        return Proof(holds=False, text=f"{other} of {len(known)} batches were others", **compared)
+    if losses < _FEWEST or difference is None:
+        text = "no losses were seen, so nothing is shown but that the batches are the same"
+        return Proof(holds=bool(known) and not other, text=text, **compared)
+    if effect == "order":
+        return Proof(holds=math.isfinite(difference), text="the same samples in another order", **compared)
+    if difference == 0:
+        return Proof(holds=True, text=f"{losses} losses the same, bit for bit", **compared)
+    if own and difference <= _NEAR * own:
+        text = f"losses differ by {difference:.1e} at most; two launches as typed by {own:.1e}"
+        return Proof(holds=True, text=text, **compared)
+    allowed = TOLERANCE.get(effect, 0.0)
+    text = f"losses differ by {difference:.1e} at most" + (f" ({allowed:.0e} allowed)" if allowed else "")
+    return Proof(holds=difference <= allowed, text=text, **compared)
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is None or math.isfinite(number) else None

@@ -1,0 +1,126 @@
+"""A trial of ``stash fix``: the job as it was typed but for one change, its steps timed in short blocks.
+
+Or, of changes to its loader, many in one launch: a loader for each of them is alive, and blocks take turns. What
+such a launch trains on is no evidence, as queues are emptied between blocks. Nothing of the ladder runs: batches,
+exchange and epochs are the script's own. ``wraps.trial_changes`` records losses and batches; what a change is worth
+others decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from stash.core.ladder import UNTOUCHED
+from stash.measure.agent import private
+from stash.measure.agent.runner.loops import Loops
+from stash.measure.agent.runner.rank import OwnRank
+from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
+from stash.measure.agent.wraps import trial_changes
+from stash.measure.agent.wraps.loader import LoaderFeed
+
+_BLOCK_SECONDS = 1.0
+_FEWEST, _MOST = 2, 100
+"""Steps of a block."""
+_AT_LEAST = 8
+"""Steps of a trial, however long they are."""
+
+
+def run(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, None, None]:
+    """What the trial's orders ask for."""
+    asked = rank.orders.trial or {}
+    rungs = asked.get("rungs")
+    if isinstance(rungs, list):
+        yield from turns(rank, loops, step_seconds, rungs, int(str(asked.get("rounds", 1))))
+    else:
+        yield from steps(rank, loops, step_seconds)
+
+
+def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, None, None]:
+    """Time blocks until the trial's seconds or steps are over, the same on every rank."""
+    orders = rank.orders
+    each, settle = rank.agree(
+        (step_seconds, max((feed.depth // feed.per_step for feed in rank.feeds), default=0)),
+        lambda reports: (max(seconds for seconds, _ in reports), max(ahead for _, ahead in reports)),
+    )
+    for _ in range(min(settle, _MOST)):  # what was read ahead before the first step
+        yield
+    size = max(_FEWEST, min(_MOST, orders.trial_steps, round(_BLOCK_SECONDS / max(each, 1e-4))))
+    began, memory = rank.clock.now(), MemoryWatch(rank)
+    memory.begin()
+    number = done = 0
+    while True:
+        block = yield from timed(rank, loops, UNTOUCHED.name, number, size, began)
+        rank.agree(block, lambda blocks: rank.publish(*blocks))
+        if rank.leads:
+            seen = memory.end()
+            if seen is not None:
+                rank.publish(seen)
+                memory.written_down()
+        feed = next(iter(rank.feeds), None)
+        loader, length = getattr(feed, "loader", None), getattr(feed, "length", None)
+        trial_changes.write(rank.place.rank, loader, length, max(1, getattr(feed, "per_step", 1)))
+        number, done = number + 1, done + size
+        spent = rank.clock.now() - began
+
+        def over(reports: list[float], done: int = done) -> bool:
+            return (min(reports) >= orders.trial_seconds and done >= _AT_LEAST) or done >= orders.trial_steps
+
+        if rank.agree(spent, over):
+            return
+
+
+def turns(
+    rank: OwnRank, loops: Loops, step_seconds: float, rungs: list[Mapping[str, Any]], rounds: int
+) -> Generator[None, None, bool]:
+    """Time a block with each of these settings of the loader, round after round; False if there is no such loader.
+
+    The block of setting ``i`` in round ``r`` is number ``r * len(rungs) + i``.
+    """
+    feed = rank.feeds[0] if len(rank.feeds) == 1 else None
+    fits = isinstance(feed, LoaderFeed) and feed.kind == "map" and feed.loader is not None
+    if not rank.agree(fits, all) or not isinstance(feed, LoaderFeed):
+        return False
+    each = rank.agree(step_seconds, max)
+    size = max(_AT_LEAST, min(_MOST, round(_BLOCK_SECONDS / max(each, 1e-4))))
+    began, loaders = rank.clock.now(), Loaders(feed)
+    for number in range(rounds):
+        order = range(len(rungs)) if number % 2 == 0 else reversed(range(len(rungs)))
+        for index in order:
+            loaders.switch(index, rungs[index])
+            rank.agree(None, lambda reports: None)
+            for _ in range(1 + min(feed.depth // feed.per_step, size)):
+                yield
+            block = yield from timed(rank, loops, UNTOUCHED.name, number * len(rungs) + index, size, began)
+            rank.agree(block, lambda blocks: rank.publish(*blocks))
+    return True
+
+
+class Loaders:
+    """Iterators over one loader with different settings, all alive; the feed serves from one at a time."""
+
+    def __init__(self, feed: LoaderFeed) -> None:
+        self._feed = feed
+        self._made: dict[int, Any] = {}
+
+    def switch(self, index: int, rung: Mapping[str, Any]) -> None:
+        """Serve from the iterator with these settings, made the first time, its queue filled from empty."""
+        feed, loader = self._feed, self._feed.loader
+        feed.drain()
+        before = dict(vars(loader))
+        workers = int(rung.get("num_workers", loader.num_workers))
+        new = {"prefetch_factor": loader.prefetch_factor or 2, **rung, "persistent_workers": workers > 0}
+        vars(loader).update(new if workers else {**new, "prefetch_factor": None})
+        feed.mode, feed.renewing = "warm", True
+        try:
+            if index in self._made:
+                feed.adopt(self._made[index])
+                feed.yielded = feed.tap.drawn  # it was drained
+            else:
+                iterator = self._made[index] = private.new_iterator(loader, feed.source)
+                feed.adopt(iterator)
+        finally:
+            feed.renewing = False
+            vars(loader).update(before)
+        feed.tap.queue, feed.tap.endless = None, True
+        feed.refill_queue()

@@ -1,0 +1,172 @@
+"""Launches of a job with single settings changed, one after the other: how long its steps take, and what it trained.
+
+Each is the job as it was typed but for the change, in a launch of its own, guarded and diagnosed like those of a
+profile. What is tried next, and what a difference means, is not known here.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
+from types import TracebackType
+from typing import Any
+
+from stash.analysis.disturbance import undisturbed
+from stash.core.ladder import UNTOUCHED
+from stash.core.records.profile import Block, Profile
+from stash.measure.launcher.diagnose import Diagnosis
+from stash.measure.launcher.gathered import Gathered
+from stash.measure.launcher.guarded import GuardedFiles
+from stash.measure.launcher.launches import Launches, Member, StartedProcess
+from stash.measure.launcher.measurement import Measurement
+from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
+from stash.measure.launcher.process import Process, Request
+from stash.measure.launcher.session import ProfileSession
+from stash.measure.protocol.folder import RunFolder
+
+_SAME_HASHES = {"PYTHONHASHSEED": "0"}
+"""Sets of texts have one order in all trials."""
+_MAX_NOTES = 3
+
+
+@dataclass(frozen=True)
+class TrialRun:
+    """One launch: the step's time, what it cost to get it, and what each rank recorded."""
+
+    step_seconds: float | None
+    """Median of blocks, of the rank that took longest, without what strangers cost; None if it was not measured."""
+    doubt_seconds: float = 0.0
+    """Half-width of what was subtracted for strangers."""
+    steps: int = 0
+    elapsed_seconds: float = 0.0
+    """Of the whole launch."""
+    epoch_seconds: float | None = None
+    """Of a step, its share in beginning an epoch: the loader's iterator, its workers, the first batch. ``None`` where
+    no epoch ended."""
+    numbered: tuple[tuple[int, float], ...] = ()
+    """Each block's number, and a step's seconds in it."""
+    evidence: tuple[Mapping[str, Any], ...] = ()
+    """By rank, as ``agent/wraps/trial_changes`` wrote it."""
+    allocated_bytes: int | None = None
+    resident_bytes: int | None = None
+    failure: Diagnosis | None = None
+    short: bool = False
+    """The script came to its own end before the trial was over."""
+    notes: tuple[str, ...] = field(default=())
+
+
+class Trials:
+    """A context in which trials can be run, of the job that ``session`` has profiled and as it was started there."""
+
+    def __init__(
+        self,
+        session: ProfileSession,
+        *,
+        start: Callable[[Request, RunFolder], StartedProcess] = Process,
+    ) -> None:
+        self._measurement = session.measurement
+        self._start = start
+        self._number = 0
+        self._endless = False
+
+    def __enter__(self) -> Trials:
+        with ExitStack() as stack:
+            neighbours = stack.enter_context(NeighbouringRuns())
+            self._folder = stack.enter_context(TemporaryFolder()).path
+            stack.enter_context(GuardedFiles(self._folder))
+            self._others = neighbours.others
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def run(
+        self, settings: Mapping[str, Any], variables: Mapping[str, str], seconds: float, steps: int = 2_000
+    ) -> TrialRun:
+        """Run the job with these settings changed and variables set; never raises for what the job does."""
+        found = self._run(settings, variables, seconds, steps)
+        if found.short and not self._endless and found.failure is None:
+            self._endless = True  # its own epochs are too short to be measured in
+            return self._run(settings, variables, seconds, steps)
+        return found
+
+    def take_turns(self, rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        """Many settings of the loader in one launch, in turns: by round, a step's seconds with each of them.
+
+        Empty where the loader cannot be switched, or the launch failed, which the second value says.
+        """
+        found = self._run({"rungs": [dict(rung) for rung in rungs], "rounds": rounds}, {}, 0.0, 0)
+        rows: list[dict[int, float]] = [{} for _ in range(rounds)]
+        for number, seconds in found.numbered:
+            rows[number // len(rungs)][number % len(rungs)] = seconds
+        return [row for row in rows if len(row) == len(rungs)], found
+
+    def _run(self, settings: Mapping[str, Any], variables: Mapping[str, str], seconds: float, steps: int) -> TrialRun:
+        before, began = self._measurement, time.monotonic()
+        m = Measurement(before.job, before.cluster, before.wishes, before.host, before.gpus)
+        m.launches = self._number
+        launches = Launches(m, self._folder, self._start, self._others)
+        self._number += 1
+        orders = launches.orders(self._folder)
+        orders = replace(
+            orders, trial=dict(settings), trial_seconds=seconds, trial_steps=steps, pin=False, rungs=("warm",),
+            endless=self._endless, first_round=0,
+        )  # fmt: skip
+        failure = launches.run(Member(orders, variables={**_SAME_HASHES, **variables}))
+        elapsed = time.monotonic() - began
+        folder = self._folder / f"launch-{orders.launch}-0"
+        evidence = tuple(json.loads(path.read_text()) for path in sorted(folder.glob("trial.*.json"), key=_rank))
+        if failure is not None:
+            return TrialRun(None, elapsed_seconds=elapsed, evidence=evidence, failure=failure)
+        return _measured(m.gathered, m.profile("trial"), evidence, elapsed)
+
+
+def _rank(path: Any) -> int:
+    return int(path.name.split(".")[1])
+
+
+def _measured(
+    gathered: Gathered, profile: Profile, evidence: tuple[Mapping[str, Any], ...], elapsed: float
+) -> TrialRun:
+    calm = undisturbed(profile)
+    rounds: dict[int, list[Block]] = {}
+    for block in calm.profile.blocks:
+        if block.rung == UNTOUCHED.name:
+            rounds.setdefault(block.round, []).append(block)
+    ranks = max(1, len(profile.ranks))
+    whole = {number: blocks for number, blocks in sorted(rounds.items()) if len(blocks) == ranks}
+    short = gathered.end != "trial done"
+    if not whole:
+        return TrialRun(None, elapsed_seconds=elapsed, evidence=evidence, short=short)
+    slowest = [max(blocks, key=lambda block: block.seconds / block.steps) for blocks in whole.values()]
+    doubts = [max(each.doubt for each in found.values()) for found in calm.lost.values() if found]
+    memory = [(each.allocated_bytes, each.resident_bytes) for each in profile.memory]
+    return TrialRun(
+        step_seconds=median(block.seconds / block.steps for block in slowest),
+        doubt_seconds=fmean(doubts) if doubts else 0.0,
+        steps=sum(block.steps for block in slowest),
+        elapsed_seconds=elapsed,
+        epoch_seconds=_of_epochs(evidence),
+        numbered=tuple(zip(whole, (block.seconds / block.steps for block in slowest), strict=True)),
+        evidence=evidence,
+        allocated_bytes=max((allocated for allocated, _ in memory if allocated), default=None),
+        resident_bytes=max((resident for _, resident in memory if resident), default=None),
+        short=short,
+        notes=tuple(gathered.notes[:_MAX_NOTES]),
+    )
+
+
+def _of_epochs(evidence: tuple[Mapping[str, Any], ...]) -> float | None:
+    found = [
+        fmean(rank["epochs"][1:]) / rank["length"] * rank["batches_per_step"]
+        for rank in evidence
+        if len(rank["epochs"]) > 1 and rank["length"]
+    ]
+    return max(found, default=None)

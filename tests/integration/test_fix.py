@@ -1,0 +1,145 @@
+"""``stash fix`` on real scripts: a planted fault found, proven, patched, and the patched script run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stash.fix.records import FILE, Fix, Tried
+
+pytestmark = pytest.mark.slow  # each starts a script many times
+SCRIPT = """
+import time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Samples(Dataset):
+    def __len__(self):
+        return 100_000
+
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        numbers = torch.full((64,), index / 1e5) + 0.1 * torch.randn(64)
+        return numbers, numbers.mean().unsqueeze(0)
+
+
+loader = DataLoader(Samples(), batch_size=8, shuffle=True, num_workers=0)  # as it came
+model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for epoch in range(2):
+    for inputs, targets in loader:
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def fix(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "stash", "fix", *words)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_a_loader_without_workers_gets_some_and_the_patched_script_is_faster(tmp_path: Path):
+    # GIVEN a script whose samples arrive one after the other, 40 ms a step
+    (tmp_path / "train.py").write_text(SCRIPT)
+    # WHEN it is fixed, with the patch applied
+    done = fix(tmp_path, "--try", "workers", "--within", "5m", "--apply", "train.py")
+    assert done.returncode == 0, done.stderr
+    # THEN workers are kept, the same training is proven bit for bit, and one line has changed
+    record = FILE.load(tmp_path / "train.fix.json")
+    (kept,) = record.kept
+    assert kept.knob == "workers"
+    assert kept.proof is not None
+    assert kept.proof.text.endswith("losses the same, bit for bit")
+    assert kept.proof.losses >= 8
+    assert kept.proof.batches >= 8
+    assert record.repeats
+    assert record.together is not None
+    assert record.together.low is not None
+    assert record.together.low > 0.25 * record.step_seconds
+    after = (tmp_path / "train.py").read_text()
+    workers = re.search(r"num_workers=(\d+)\)  # as it came", after)
+    assert workers is not None
+    assert after.replace(f"num_workers={workers[1]}", "num_workers=0") == SCRIPT
+    assert (tmp_path / "train.py.orig").read_text() == SCRIPT
+    # AND the patched script runs
+    short = after.replace("return 100_000", "return 64")
+    (tmp_path / "short.py").write_text(short)
+    subprocess.run([sys.executable, "short.py"], cwd=tmp_path, check=True, timeout=120)
+
+
+def test_a_script_that_cannot_start_again_is_told_and_left_as_it_is(tmp_path: Path):
+    # GIVEN a script that trains under a profile, and fails at every later start
+    refusing = (
+        "import json, os\nassert json.load(open(os.environ['STASH_ORDERS']))['trial'] is None, 'ran before'\n"
+        + SCRIPT
+    )
+    (tmp_path / "train.py").write_text(refusing)
+    # WHEN it is fixed
+    done = fix(tmp_path, "--within", "1m", "train.py")
+    # THEN one sentence says so, nothing is written
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: train.py cannot be started again, so nothing was tried: ")
+    assert "ran before" in done.stderr.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    assert (tmp_path / "train.py").read_text() == refusing
+
+
+def test_ctrl_c_in_the_middle_leaves_a_record_and_the_script(tmp_path: Path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = (sys.executable, "-m", "stash", "fix", "--try", "workers,fused", "--within", "5m", "--json", "train.py")
+    log = (tmp_path / "log").open("w+")
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=log, text=True)
+    deadline = time.monotonic() + 200
+    while "screening, round 1" not in (tmp_path / "log").read_text() and time.monotonic() < deadline:
+        time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, (tmp_path / "log").read_text()
+    record = json.loads(out)
+    assert record["interrupted"]
+    assert record["together"] is None
+    assert (tmp_path / "train.py").read_text() == SCRIPT
+    assert FILE.load(tmp_path / "train.fix.json").interrupted
+
+
+def test_run_sets_what_is_set_from_outside_and_nothing_else(tmp_path: Path):
+    # GIVEN a record that keeps cores and a variable
+    (tmp_path / "train.py").write_text(
+        "import os, sys\n"
+        "from torch.utils.data import DataLoader, Dataset\n"
+        "class Cores(Dataset):\n"
+        "    def __len__(self): return 1\n"
+        "    def __getitem__(self, index): return sorted(os.sched_getaffinity(0))\n"
+        "if __name__ == '__main__':\n"
+        "    (seen,) = DataLoader(Cores(), None, num_workers=1)\n"
+        "    print(sorted(os.sched_getaffinity(0)), seen, os.environ['GLOO_SOCKET_IFNAME'], sys.argv[1:])\n"
+    )
+    first, *_, last = sorted(os.sched_getaffinity(0))
+    kept = Tried(
+        name="cores=apart", knob="cores", text="apart", effect="none", standing="kept", written="setting",
+        cores={"ranks": [[first]], "workers": [last]}, variables={"GLOO_SOCKET_IFNAME": "lo"},
+    )  # fmt: skip
+    record = Fix(
+        stash_version="0", created="2026-11-25", workload="train.py", command=("train.py",), ranks=1, error_rate=0.05,
+        step_seconds=0.1, tried=(kept,), launches=(), elapsed_seconds=1.0,
+    )  # fmt: skip
+    FILE.save(record, tmp_path / "train.fix.json")
+    # WHEN the script is run with it
+    command = (sys.executable, "-m", "stash", "run", "--with", "train.fix.json", "train.py", "--lr", "0.1")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    # THEN the process has its core and the worker has its own
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split(" lo ")[0] == f"[{first}] [{last}]"
+    assert done.stdout.endswith("['--lr', '0.1']\n")

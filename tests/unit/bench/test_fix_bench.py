@@ -1,0 +1,39 @@
+"""The jobs of ``bench.fix``: scripts that parse, faults that differ from their repairs, half of them sealed."""
+
+from __future__ import annotations
+
+import ast
+
+from bench.fix.__main__ import Outcome, summary
+from bench.fix.jobs import JOBS, OPENED
+
+
+def test_forty_jobs_with_names_of_their_own_about_half_of_them_sealed():
+    assert len({job.name for job in JOBS}) == len(JOBS) == 40
+    assert 15 <= sum(job.sealed for job in JOBS) <= 25
+    assert {job.name for job in JOBS} >= set(OPENED)
+
+
+def test_every_job_is_a_script_and_its_repair_another_one():
+    for job in JOBS:
+        ast.parse(job.script)
+        ast.parse(job.repaired)
+        assert (job.script != job.repaired) == bool(job.repair), job.name
+
+
+def test_goals_are_counted_by_hand():
+    sound = next(job for job in JOBS if not job.knobs)
+    faulty = next(job for job in JOBS if job.repair)
+    found = [
+        Outcome(
+            faulty, 0.100, 0.060, 0.001, 0.057, 0.041, ("workers=4",), 200
+        ),  # 1 % off, 95 % of the repair's speed
+        Outcome(faulty, 0.100, 0.110, 0.001, 0.057, 0.010, ("workers=4",), 250),  # slower
+        Outcome(sound, 0.100, None, 0.0, None, 0.0, (), 40),
+    ]
+    reached = {goal: value for goal, value, _ in summary(found)}
+    assert reached["promised against realised, median"] == "10.5%"  # of 1 % and 20 %
+    assert reached["kept and faster in later runs"] == "1 of 2"
+    assert reached["kept and slower"] == "1"
+    assert reached["nothing to fix: kept something"] == "0 of 1"
+    assert reached["time of stash fix, longest"] == "250 s"

@@ -1,0 +1,120 @@
+"""The page of a record, what a record becomes when it is run with, and its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from stash.cli.main import app
+from stash.core.errors import UserError
+from stash.core.intervals import Interval
+from stash.fix.page import page, saved
+from stash.fix.records import FILE, CallPlace, Fix, Launched, Tried
+from stash.fix.running import settings
+from stash.ui.terminal import render
+
+KEPT = (
+    Tried(
+        name="workers=6", knob="workers", text="num_workers 2 -> 6", effect="none", standing="kept",
+        saves=Interval(value=0.0581, low=0.0541, high=0.0621), written="patch",
+        place=CallPlace(file="/home/me/train.py", line=24),
+    ),
+    Tried(
+        name="cores=own", knob="cores", text="each rank on cores of its own (0, 1)", effect="none", standing="kept",
+        saves=Interval(value=0.006, low=0.0031, high=0.0089), written="setting", how="set it",
+        cores={"ranks": [[0], [1]]}, variables={"A": "1"},
+    ),
+)  # fmt: skip
+OTHERS = (
+    Tried(
+        name="pin", knob="pin", text="pin_memory False -> True", effect="none", standing="no difference",
+        saves=Interval(value=0.0003, low=-0.0008, high=0.0014),
+    ),
+    Tried(
+        name="bfloat16", knob="bfloat16", text="forward passes in bfloat16", effect="numerics", standing="asks",
+        saves=Interval(value=0.12, low=0.114, high=0.126), why="changes numerics: --allow numerics",
+    ),
+    Tried(name="bad", knob="bad", text="bad", effect="none", standing="failed", why="out of memory"),
+    Tried(name="late", knob="late", text="late", effect="none", standing="left out", why="no time"),
+)  # fmt: skip
+
+
+def fix(**fields: object) -> Fix:
+    usual = {
+        "stash_version": "0.1.0", "created": "2026-11-25T12:00:00+00:00", "workload": "train.py",
+        "command": ("train.py",), "ranks": 2, "error_rate": 0.05, "step_seconds": 0.412,
+        "together": Interval(value=0.0719, low=0.0675, high=0.0763), "after_seconds": 0.3401, "final_rounds": 5,
+        "tried": (*KEPT, *OTHERS), "elapsed_seconds": 250.0, "patch": "--- a/train.py\n",
+        "launches": (Launched(stage="final", round=0, changes=(), step_seconds=0.412, elapsed_seconds=8.0),),
+    }  # fmt: skip
+    return Fix(**{**usual, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_page_says_what_is_kept_what_was_tried_and_what_to_type(width: int):
+    text = " ".join(render(page(fix(), "train.fix.json", "train.fix.patch"), width=width, colour=False).split())
+    for part in (
+        "train.py | 2 ranks | 412.0 ms a step; 2 changes kept of 5 tried, in 4 min 10 s",
+        "A step takes 340.1 ms instead of 412.0: 1.21 times as fast, shown in 5 rounds side by side.",
+        "-58.1 +/- 4.0 ms", "in the patch at train.py:24", "-71.9 +/- 4.4 ms", "-0.30 +/- 1.1 ms",
+        "changes numerics: --allow numerics", "the job failed with it: out of memory", "git apply train.fix.patch",
+        "stash run --with train.fix.json train.py",
+    ):  # fmt: skip
+        assert part in text, text
+
+
+def test_a_search_that_found_nothing_says_so():
+    text = render(page(fix(together=None, after_seconds=None, tried=OTHERS, patch="")), width=80, colour=False)
+    assert "Nothing that was tried makes this script faster" in text
+    assert "git apply" not in text
+
+
+def test_savings_are_shown_as_what_happens_to_the_step():
+    assert saved(Interval(value=0.02)) == "-20.0 ms"
+    assert saved(Interval(value=-0.001, low=-0.002, high=0.0)) == "+1.0 ± 1.0 ms"
+    assert saved(Interval(value=0.00001)) == "0.00 ms"
+    assert saved(None) == ""
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path):
+    FILE.save(fix(), tmp_path / "train.fix.json")
+    assert FILE.load(tmp_path / "train.fix.json") == fix()
+
+
+def test_a_record_of_the_first_schema_is_still_read():
+    golden = Path(__file__).resolve().parents[2] / "golden" / "schema-1.fix.json"
+    assert FILE.load(golden).kept == KEPT
+
+
+def test_show_and_report_know_the_record_and_compare_refuses_it(tmp_path: Path):
+    path = str(tmp_path / "train.fix.json")
+    FILE.save(fix(), path)
+    assert "1.21 times as fast" in CliRunner().invoke(app, ["show", path]).output
+    assert '"tried"' in CliRunner().invoke(app, ["show", path, "--json"]).output
+    assert "num\\_workers 2 -\\> 6" in CliRunner().invoke(app, ["report", path, "--format", "md"]).output
+    refused = CliRunner().invoke(app, ["compare", path, path + "x"])
+    assert isinstance(refused.exception, UserError) or refused.exit_code
+
+
+def test_what_is_set_from_outside_goes_into_the_environment():
+    assert settings(fix()) == {"A": "1", "STASH_CORES": '{"ranks": [[0], [1]]}'}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["fix", "--try", "wrkers", "train.py"], "there is no wrkers; the names are workers, prefetch"),
+        (["fix", "--allow", "everything", "train.py"], "there is no everything; the names are numerics"),
+        (["fix", "no-such.py"], "there is no script no-such.py"),
+        (["fix", "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "a:1", __file__], "on one machine"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("pass\n")
+    found = CliRunner().invoke(app, words)
+    assert isinstance(found.exception, UserError)
+    assert sentence in str(found.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

@@ -1,0 +1,148 @@
+"""What is kept, written down and applied, with a way back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from test_source import site
+
+from stash.core.errors import UserError
+from stash.fix.patch import Patch, apply
+from stash.fix.script_changes import ScriptChange, Site
+
+SCRIPT = """import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(
+    data,
+    num_workers=0,
+)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def at(path: Path, **fields: object) -> Site:
+    found = site(path.read_text())
+    return Site(**{**vars(found), "file": str(path), **fields})
+
+
+def workers(path: Path, **writes: object) -> ScriptChange:
+    return ScriptChange("workers=4", "workers", "more", site=at(path), writes=writes or {"num_workers": 4})
+
+
+def test_a_patch_is_minimal_and_git_applies_it(script: Path):
+    patch = Patch()
+    assert patch.add(workers(script), None, ()).way == "patch"
+    pinned = ScriptChange("pin", "pin", "pin", site=at(script), writes={"pin_memory": True})
+    line = ScriptChange("cudnn", "cudnn", "cudnn", line="torch.backends.cudnn.benchmark = True")
+    assert patch.add(pinned, None, ()).way == patch.add(line, str(script), ()).way == "patch"
+    diff = patch.diff()
+    assert [each for each in diff.splitlines() if each[:1] in "+-" and each[:3] not in ("+++", "---")] == [
+        "+torch.backends.cudnn.benchmark = True", "+", "-    num_workers=0,", "+    num_workers=4,",
+        "+    pin_memory=True,",
+    ]  # fmt: skip
+    (script.parent / "it.patch").write_text(diff)
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    subprocess.run(["git", "apply", "it.patch"], check=True)
+    assert script.read_text() == patch.after()[str(script)]
+
+
+def test_a_script_without_a_last_line_end_can_be_patched(script: Path):
+    script.write_text("x = DataLoader(data, num_workers=0)")
+    patch = Patch()
+    patch.add(workers(script), None, ())
+    (script.parent / "it.patch").write_text(patch.diff())
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    subprocess.run(["git", "apply", "it.patch"], check=True)
+    assert script.read_text() == "x = DataLoader(data, num_workers=4)"
+
+
+def test_applying_keeps_a_copy_of_what_git_does_not_have(script: Path):
+    script.chmod(0o640)
+    patch = Patch()
+    patch.add(workers(script), None, ())
+    assert apply(patch, patch.sources()) == ["Changed train.py; as it was: train.py.orig"]
+    assert "num_workers=4" in script.read_text()
+    assert script.stat().st_mode & 0o777 == 0o640
+    assert (script.parent / "train.py.orig").read_text() == SCRIPT
+
+
+def test_applying_to_a_committed_script_leaves_the_way_back_to_git(script: Path):
+    for words in (
+        ("init", "-q", "."),
+        ("add", "."),
+        ("-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c"),
+    ):
+        subprocess.run(["git", *words], check=True)
+    patch = Patch()
+    patch.add(workers(script), None, ())
+    assert apply(patch, patch.sources()) == ["Changed train.py; `git checkout -- train.py` undoes it"]
+    assert not (script.parent / "train.py.orig").exists()
+
+
+def test_a_script_that_has_changed_since_is_left_alone(script: Path):
+    patch = Patch()
+    patch.add(workers(script), None, ())
+    sources = patch.sources()
+    script.write_text(SCRIPT + "# mine\n")
+    with pytest.raises(UserError, match=r"train\.py has changed since it was measured; nothing was applied"):
+        apply(patch, sources)
+    assert script.read_text() == SCRIPT + "# mine\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_script_that_may_not_be_written_is_left_alone(script: Path):
+    patch = Patch()
+    patch.add(workers(script), None, ())
+    script.chmod(0o444)
+    with pytest.raises(UserError, match="no permission to write train"):
+        apply(patch, patch.sources())
+
+
+def test_what_no_patch_can_write_is_told_with_where_it_stands(script: Path):
+    patch = Patch()
+    in_library = ScriptChange(
+        "x", "x", "x", site=at(script, file="/usr/lib/python3/site-packages/lib.py"), writes={"num_workers": 4}
+    )
+    assert "is in a library, which no patch changes: set num_workers=4 there" in patch.add(in_library, None, ()).how
+    script.write_text(SCRIPT.replace("num_workers=0", "**options"))
+    found = patch.add(workers(script), None, ())
+    assert (found.way, found.file) == ("explained", str(script))
+    assert found.how == "at train.py:4 set num_workers=4: no patch does, as its arguments come from a mapping (**)"
+    assert patch.diff() == ""
+
+
+def test_options_and_keys_of_a_configuration_are_told(script: Path):
+    script.write_text('p.add_argument("--jobs")\nx = DataLoader(data, num_workers=args.jobs)\n')
+    patch = Patch()
+    found = patch.add(workers(script), None, ())
+    assert (found.way, found.how) == ("command", "--jobs 4")
+    script.write_text("x = DataLoader(data, num_workers=cfg.data.jobs)\n")
+    (script.parent / "big.yaml").write_text("data:\n  jobs: 1\n")
+    found = Patch().add(workers(script), None, ("--config", "big.yaml"))
+    assert (found.way, found.how) == ("command", "jobs: 4 in big.yaml, line 2")
+
+
+def test_what_is_set_from_outside_is_no_edit():
+    found = Patch().add(ScriptChange("gloo", "gloo", "gloo", variables={"GLOO_SOCKET_IFNAME": "lo"}), None, ())
+    assert (found.way, found.how) == ("setting", "GLOO_SOCKET_IFNAME=lo")
+
+
+def test_a_script_in_another_folder_is_patched_from_the_root(script: Path, monkeypatch: pytest.MonkeyPatch):
+    (script.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(script.parent / "elsewhere")
+    patch = Patch()
+    patch.add(workers(script), None, ())
+    Path("it.patch").write_text(patch.diff())
+    subprocess.run("patch -s -d / -p1 < it.patch", shell=True, check=True)
+    assert "num_workers=4" in script.read_text()

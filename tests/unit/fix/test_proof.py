@@ -1,0 +1,59 @@
+"""What a change did to training, told by losses and prints of batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stash.fix.training_proof import apart, proof
+
+LOSSES = [2.0, 1.5, 1.25, 1.0, 0.75, 0.5]
+
+
+def rank(losses: list[float], batches: list[int | None] | None = None) -> dict[str, Any]:
+    prints = list(range(len(losses))) if batches is None else batches
+    return {"losses": [each.hex() for each in losses], "batches": prints}
+
+
+def test_the_same_losses_bit_for_bit_are_proof():
+    found = proof([rank(LOSSES)] * 2, [rank(LOSSES[:-1])] * 2, "none", None)
+    assert found.holds
+    assert found.losses == 10  # of both ranks, as far as both recorded
+    assert found.text == "10 losses the same, bit for bit"
+
+
+def test_one_bit_is_another_training_where_none_is_claimed_and_rounding_where_that_is():
+    other = [*LOSSES[:-1], 0.5 + 2**-20]
+    assert not proof([rank(LOSSES)], [rank(other)], "none", 0.0).holds
+    assert proof([rank(LOSSES)], [rank(other)], "rounding", 0.0).holds
+    assert not proof([rank(LOSSES)], [rank([*LOSSES[:-1], 0.51])], "rounding", 0.0).holds
+
+
+def test_other_batches_are_another_training_unless_only_their_order_is_claimed():
+    changed = rank(LOSSES, [0, 2, 1, 3, 4, 5])
+    assert not proof([rank(LOSSES)], [changed], "none", 0.0).holds
+    assert proof([rank(LOSSES)], [changed], "order", 0.0).holds
+
+
+def test_a_batch_that_comes_twice_is_refused_whatever_is_claimed():
+    twice = rank(LOSSES, [0, 1, 1, 2, 2, 3])
+    found = proof([rank(LOSSES)], [twice], "order", 0.0)
+    assert not found.holds
+    assert found.text == "2 of 6 batches came twice"
+
+
+def test_a_script_that_does_not_repeat_itself_is_held_to_its_own_differences():
+    near = [each * (1 + 1e-6) for each in LOSSES]
+    assert proof([rank(LOSSES)], [rank(near)], "none", 1e-6).holds
+    assert not proof([rank(LOSSES)], [rank([each * (1 + 1e-4) for each in LOSSES])], "none", 1e-6).holds
+
+
+def test_not_a_number_is_far_from_every_loss_but_itself():
+    nan = float("nan")
+    assert apart([rank([1.0, nan])], [rank([1.0, nan])]) == 0
+    assert apart([rank([1.0, 1.0])], [rank([1.0, nan])]) == float("inf")
+    assert not proof([rank(LOSSES)], [rank([*LOSSES[:-1], nan])], "order", 0.0).holds
+
+
+def test_without_losses_the_batches_have_to_be_the_same():
+    assert proof([rank([])], [rank([])], "none", None).holds is False
+    assert proof([rank([], [1, 2])], [rank([], [1, 2])], "none", None).holds

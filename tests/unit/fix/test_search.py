@@ -1,0 +1,198 @@
+"""The search on simulated jobs: what it keeps, what it leaves, and that it ends in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stash.fix.change_search import Search
+from stash.fix.script_changes import ScriptChange
+from stash.fix.tries import Candidate
+from stash.measure.launcher.diagnose import Diagnosis
+from stash.measure.launcher.trials import TrialRun
+
+LAUNCH = 8.0
+"""Seconds."""
+Step = Callable[[frozenset[str]], float]
+
+
+class Job:
+    """A script whose step takes ``step(names of changes)`` seconds, with noise; each launch takes ``LAUNCH``."""
+
+    def __init__(self, step: Step, noise: float = 0.005, breaks: Mapping[str, str] | None = None) -> None:
+        self.step, self.noise, self.breaks = step, noise, breaks or {}
+        self.now, self.launched = 0.0, []
+        self.random = np.random.default_rng(3)
+        self.interrupt_at = float("inf")
+        self.other_losses: set[str] = set()
+
+    def clock(self) -> float:
+        return self.now
+
+    def run(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+        names = frozenset(each.name for each in changes)
+        self.launched.append(names)
+        self.now += LAUNCH
+        if self.now > self.interrupt_at:
+            raise KeyboardInterrupt
+        for name in names & self.breaks.keys():
+            return TrialRun(None, elapsed_seconds=LAUNCH, failure=Diagnosis(self.breaks[name]))
+        seconds = self.step(names) * float(np.exp(self.random.normal(0, self.noise)))
+        loss = 2.0 if names & self.other_losses else 1.0
+        evidence = ({"losses": [loss.hex()] * 10, "batches": list(range(10)), "epochs": [], "length": None},)
+        return TrialRun(seconds, steps=30, elapsed_seconds=LAUNCH, evidence=evidence)
+
+
+def change(name: str, forecast: float | None = None, **fields: Any) -> ScriptChange:
+    return ScriptChange(name, fields.pop("knob", name.partition("=")[0]), name, forecast=forecast, **fields)
+
+
+def searched(job: Job, *changes: ScriptChange, within: float = 600.0, **options: Any) -> Search:
+    first = job.run([])
+    search = Search([Candidate(each) for each in changes], job.run, job.clock, within, first, **options)
+    search.search()
+    return search
+
+
+def standing(search: Search) -> dict[str, str]:
+    return {each.change.name: each.standing for each in search.candidates}
+
+
+def test_what_saves_is_kept_with_what_it_saves_and_the_rest_is_not():
+    # GIVEN a step of 100 ms of which one change takes 20 and another nothing
+    job = Job(lambda names: 0.1 - 0.02 * ("good" in names))
+    search = searched(job, change("good"), change("idle"))
+    # THEN the first is kept with an interval that holds the truth, from rounds that did not choose it
+    assert standing(search) == {"good": "kept", "idle": "no difference"}
+    saves = search.final.together
+    assert saves is not None
+    assert saves.low is not None
+    assert saves.high is not None
+    assert 0 < saves.low <= 0.02 <= saves.high
+    assert search.final.rounds == 3
+    assert search.repeats is True
+    assert search.proven_long is not None
+    assert search.proven_long.holds
+
+
+def test_what_cannot_pay_by_forecast_is_never_launched():
+    job = Job(lambda names: 0.1)
+    search = searched(job, change("tiny", forecast=0.0005), change("other", forecast=0.05))
+    assert frozenset({"tiny"}) not in job.launched
+    assert search.candidates[0].why == "saves 500 µs of the step at most, by forecast"
+
+
+def test_a_job_with_nothing_to_try_is_told_so_after_one_launch():
+    job = Job(lambda names: 0.1)
+    search = searched(job, change("tiny", forecast=0.0))
+    assert len(job.launched) == 1
+    assert search.final.kept == ()
+
+
+def test_two_that_fight_are_not_kept_together():
+    # GIVEN two changes that save 20 ms each alone, and nothing together
+    def step(names: frozenset[str]) -> float:
+        return 0.1 if len(names) == 2 else 0.1 - 0.02 * len(names)
+
+    search = searched(Job(step), change("a"), change("b"))
+    # THEN one of them is kept, or none, never both
+    assert len(search.final.kept) < 2
+    assert sum(each.standing == "kept" for each in search.candidates) == len(search.final.kept)
+
+
+def test_of_one_knob_the_best_value_is_kept():
+    by_name = {"workers=2": 0.03, "workers=4": 0.04}
+    search = searched(
+        Job(lambda names: 0.1 - max((by_name[name] for name in names), default=0)),
+        change("workers=2"), change("workers=4"),
+    )  # fmt: skip
+    assert standing(search) == {"workers=2": "no difference", "workers=4": "kept"}
+
+
+def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
+    """Where the loader holds up every step, a faster exchange shows only once it no longer does."""
+
+    def step(names: frozenset[str]) -> float:
+        trains = 0.05 - 0.02 * ("bucket" in names)
+        return trains if "workers=4" in names else max(0.2, trains)
+
+    job = Job(step)
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        job.now += 20
+        row = {0: 0.2, 1: 0.15, 2: 0.05}
+        noise = [{0: 1.0, 1: 1.01, 2: 0.99}, {0: 1.0, 1: 1.0, 2: 1.01}, {0: 1.01, 1: 1.0, 2: 1.0}]
+        return [{index: row[index] * each[index] for index in row} for each in noise], TrialRun(None)
+
+    loaders = [
+        change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}, forecast=0.19) for n in (2, 4)
+    ]
+    search = searched(job, *loaders, change("bucket"), within=900.0, turns=turns)
+    assert set(search.final.kept) == {"workers=4", "bucket"}
+    assert standing(search)["workers=2"] == "no difference"
+    assert frozenset({"workers=2"}) not in job.launched
+
+
+def test_a_change_that_breaks_the_job_is_told_and_the_others_go_on():
+    job = Job(lambda names: 0.1 - 0.02 * ("good" in names), breaks={"bad": "out of memory"})
+    search = searched(job, change("bad"), change("good"))
+    assert standing(search) == {"bad": "failed", "good": "kept"}
+    assert search.candidates[0].why == "out of memory"
+
+
+def test_a_change_that_trains_something_else_is_not_kept_however_fast():
+    job = Job(lambda names: 0.1 - 0.05 * ("cheat" in names))
+    job.other_losses = {"cheat"}
+    search = searched(job, change("cheat"))
+    assert standing(search) == {"cheat": "other training"}
+    assert search.final.kept == ()
+
+
+def test_numerics_are_measured_and_asked_for():
+    job = Job(lambda names: 0.1 - 0.03 * ("bf16" in names))
+    search = searched(job, change("bf16", effect="numerics", consent="numerics"))
+    assert standing(search) == {"bf16": "asks"}
+    saves = search.candidates[0].saves
+    assert saves is not None
+    assert abs(saves.value - 0.03) < 0.005
+    allowed = searched(
+        Job(lambda names: 0.1 - 0.03 * ("bf16" in names)), change("bf16", effect="numerics", consent="numerics"),
+        allowed=frozenset({"numerics"}),
+    )  # fmt: skip
+    assert standing(allowed) == {"bf16": "kept"}
+
+
+def test_an_interrupt_keeps_what_was_proven_and_nothing_else():
+    job = Job(lambda names: 0.1 - 0.02 * ("good" in names))
+    job.interrupt_at = 4.5 * LAUNCH
+    search = searched(job, change("good"))
+    assert search.interrupted
+    assert search.final.kept == ()
+    assert standing(search)["good"] != "kept"
+
+
+def test_the_time_is_kept():
+    names = [f"c{number}" for number in range(12)]
+    job = Job(lambda on: 0.1 - 0.004 * len(on), noise=0.01)
+    search = searched(job, *(change(name) for name in names), within=300.0)
+    assert job.now <= 300.0 + 5 * LAUNCH
+    assert any(each.why.startswith("no time") for each in search.candidates)
+
+
+def test_savings_are_seldom_false():
+    """Of 60 noisy jobs with nothing to gain and four changes each, at most one keeps any (5 % are allowed)."""
+    wrong = 0
+    for seed in range(60):
+        job = Job(lambda names: 0.1, noise=0.03)
+        job.random = np.random.default_rng(seed)
+        wrong += bool(searched(job, *(change(name) for name in "abcd")).final.kept)
+    assert wrong <= 1
+
+
+def test_in_a_hurry_what_looked_good_once_is_proven_all_the_same():
+    # GIVEN time for one round of screening and the final comparison, and no more
+    job = Job(lambda names: 0.1 - 0.05 * ("good" in names))
+    search = searched(job, change("idle"), change("good", forecast=0.08), within=11 * LAUNCH)
+    assert standing(search)["good"] == "kept"

@@ -1,0 +1,136 @@
+"""Arguments of calls changed in source, with nothing else touched."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stash.fix.script_changes import Site
+from stash.fix.source import Edit, FromCommandLine, FromConfig, SourceText, edited
+
+
+def site(text: str, name: str = "DataLoader", kind: str = "loader", columns: bool = True) -> Site:
+    """Where the first call of that name stands, as the agent would record it."""
+    call = next(
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and name in (getattr(node.func, "id", ""), getattr(node.func, "attr", ""))
+    )
+    end = (call.end_lineno or 0, call.end_col_offset)
+    column = call.col_offset if columns else None
+    return Site(kind, "key", "train.py", call.lineno, end[0], column, end[1] if columns else None, {})
+
+
+def changed(text: str, position: int | None = None, columns: bool = True, **new: object) -> str:
+    source = SourceText(text)
+    call = source.call(site(text, columns=columns))
+    assert call is not None
+    edits = [source.argument(call, name, value, position) for name, value in new.items()]
+    assert all(isinstance(each, Edit) for each in edits), edits
+    return edited(text, [each for each in edits if isinstance(each, Edit)])
+
+
+def test_a_literal_is_replaced_where_it_stands():
+    text = "loader = DataLoader(data, 8, num_workers = 2)  # two\n"
+    assert changed(text, num_workers=6) == "loader = DataLoader(data, 8, num_workers = 6)  # two\n"
+    assert changed(text, columns=False, num_workers=6).count("= 6") == 1  # Python 3.10 records no columns
+    assert changed("DataLoader(d, 8, True, None, None, 2)\n", 5, num_workers=6) == (
+        "DataLoader(d, 8, True, None, None, 6)\n"
+    )
+
+
+def test_an_argument_is_added_as_the_others_stand():
+    assert changed("x = DataLoader(data)\n", num_workers=6) == "x = DataLoader(data, num_workers=6)\n"
+    assert changed("x = DataLoader((data))\n", num_workers=6) == "x = DataLoader((data), num_workers=6)\n"
+    assert changed("x = DataLoader(\n    data,\n    8,\n)\n", num_workers=6) == (
+        "x = DataLoader(\n    data,\n    8,\n    num_workers=6,\n)\n"
+    )
+    assert changed("x = DataLoader(\n    data,\n    8  # small\n)\n", num_workers=6) == (
+        "x = DataLoader(\n    data,\n    8,\n    num_workers=6  # small\n)\n"
+    )
+    assert changed("x = DataLoader(\n    data, 8,\n)\n", num_workers=6) == (
+        "x = DataLoader(\n    data, 8, num_workers=6,\n)\n"
+    )
+    assert changed("x = DataLoader(\r\n    data,\r\n    8,\r\n)\r\n", num_workers=6) == (
+        "x = DataLoader(\r\n    data,\r\n    8,\r\n    num_workers=6,\r\n)\r\n"
+    )
+    assert changed("x = DataLoader()\n", num_workers=6) == "x = DataLoader(num_workers=6)\n"
+
+
+def test_letters_of_several_bytes_before_the_call_do_not_move_the_edit():
+    text = 'name = "Größe – 大"; x = DataLoader(data, num_workers=0)\n'
+    assert changed(text, num_workers=6) == text.replace("=0", "=6")
+
+
+def test_a_name_set_once_is_changed_where_it_is_set_unless_others_use_it():
+    text = "WORKERS = 2\nx = DataLoader(data, num_workers=WORKERS)\n"
+    assert changed(text, num_workers=6) == text.replace("= 2", "= 6")
+    shared = text + "y = DataLoader(other, num_workers=WORKERS)\n"
+    assert changed(shared, num_workers=6) == shared.replace("=WORKERS", "=6", 1)
+
+
+def test_values_from_elsewhere_are_told_and_not_written():
+    parser = 'p.add_argument("-j", "--workers", type=int)\np.add_argument("--jobs", dest="n")\n'
+    for value, found in {
+        "args.workers": FromCommandLine("--workers", "6"),
+        "args.n": FromCommandLine("--jobs", "6"),
+        'cfg["num_workers"]': FromConfig("num_workers", "6"),
+        "cfg.data.num_workers": FromConfig("num_workers", "6"),
+    }.items():
+        text = f"{parser}x = DataLoader(data, num_workers={value})\n"
+        source = SourceText(text)
+        call = source.call(site(text))
+        assert call is not None
+        assert source.argument(call, "num_workers", 6, None) == found
+
+
+@pytest.mark.parametrize(
+    "call", ["DataLoader(data, **options)", "DataLoader(*parts)", "DataLoader(data, num_workers=cpus() // 2)",
+             "DataLoader(data, num_workers=n)"],
+)  # fmt: skip
+def test_what_is_worked_out_while_it_runs_is_not_written(call: str):
+    text = f"def build(n):\n    return {call}\n"
+    source = SourceText(text)
+    node = source.call(site(text))
+    assert node is not None
+    assert isinstance(source.argument(node, "num_workers", 6, None), str)
+
+
+def test_a_line_goes_behind_the_imports():
+    text = '"""Trains."""\n\nimport os\nimport torch\n\nx = 1\n'
+    source = SourceText(text)
+    assert source.imports("torch")
+    edit = source.line_after_imports("torch.backends.cudnn.benchmark = True")
+    assert edited(text, [edit]) == (
+        '"""Trains."""\n\nimport os\nimport torch\n\ntorch.backends.cudnn.benchmark = True\n\nx = 1\n'
+    )
+
+
+def test_a_call_that_has_moved_is_not_found():
+    text = "x = DataLoader(data)\n"
+    assert SourceText("\n" + text).call(site(text)) is None
+
+
+@given(
+    before=st.lists(st.sampled_from(["batch_size=8", "shuffle=True", "drop_last=True"]), unique=True),
+    broken=st.booleans(), trailing=st.booleans(), value=st.integers(0, 99),
+)  # fmt: skip
+def test_whatever_the_call_looks_like_only_that_argument_changes(
+    before: list[str], broken: bool, trailing: bool, value: int
+):
+    between, comma = ("\n    " if broken else " "), ("," if trailing else "")
+    inside = f",{between}".join(["data", *before]) + comma
+    text = f"x = DataLoader({between.strip(' ')}{inside}{between.strip(' ')})\n"
+    after = changed(text, num_workers=value)
+
+    def arguments(source: str) -> dict[str | None, str]:
+        call = SourceText(source).call(site(source))
+        assert call is not None
+        return {each.arg: ast.unparse(each.value) for each in call.keywords}
+
+    assert arguments(after) == {**arguments(text), "num_workers": str(value)}
+    added = len(after) - len(text)  # nothing but the argument, its comma and its margin
+    assert added <= len(f",\n    num_workers={value},")

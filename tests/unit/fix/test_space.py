@@ -1,0 +1,113 @@
+"""Which changes are proposed for which jobs, and what they can save by forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from breakdowns import flat
+from profile_builder import build
+
+from stash.advice.case import Case
+from stash.analysis.attribution import attribute
+from stash.core.records.profile import Loader
+from stash.fix.script_changes import Facts, Site, merged
+from stash.fix.space import NAMES, propose
+
+LOADER = {
+    "num_workers": 0, "prefetch_factor": None, "pin_memory": False, "persistent_workers": False, "iterable": False,
+    "same_data": 1,
+}  # fmt: skip
+DDP = {
+    "bucket_bytes_cap": 25 * 2**20, "gradient_as_bucket_view": False, "static_graph": False,
+    "find_unused_parameters": True,
+}  # fmt: skip
+
+
+def facts(device: str = "cpu", loader: Mapping[str, Any] = LOADER, ranks: int = 2, **workload: Any) -> Facts:
+    times = flat(solo=0.1, crowd=0.1, node=0.12, warm=0.2, cold=0.2)
+    loaders = (Loader(kind="map", workers=loader["num_workers"], samples=1000),)
+    profile = build(times, device=device, ranks=ranks, workload={"loaders": loaders, **workload})
+    sites = (
+        Site("loader", "mine", "/home/me/train.py", 3, 3, 0, 9, loader),
+        Site("ddp", "ddp", "/home/me/train.py", 4, 4, 0, 9, DDP),
+        Site(
+            "optimizer", "sgd", "/home/me/train.py", 5, 5, 0, 9, {"class": "SGD", "takes": ["fused"], "fused": None}
+        ),
+    )
+    return Facts(Case(attribute(profile), profile), sites, "mine", threads=1)
+
+
+def names(of: Facts, *wanted: str) -> set[str]:
+    return {each.name for each in propose(of, wanted)[0]}
+
+
+def why(of: Facts, knob: str) -> str:
+    return next(each.why for each in propose(of)[1] if each.knob == knob)
+
+
+def test_workers_are_tried_in_powers_of_two_and_bounded_by_what_prep_takes():
+    changes = [each for each in propose(facts())[0] if each.knob == "workers"]
+    assert {1, 2, 4} <= {each.writes["num_workers"] for each in changes}
+    assert all(each.forecast is not None and 0.08 <= each.forecast < 0.09 for each in changes)
+    assert changes[0].settings == {"loader": {"num_workers": changes[0].writes["num_workers"], "site": "mine"}}
+
+
+def test_streams_and_jobs_without_a_loader_have_no_workers_to_set():
+    assert why(facts(loader={**LOADER, "iterable": True}), "workers").startswith(
+        "a stream gives each worker all of it"
+    )
+    nothing = Facts(facts().case, (), None, 1)
+    assert why(nothing, "workers") == "no DataLoader trains the job"
+
+
+def test_on_cpus_nothing_of_gpus_is_tried_and_what_takes_long_only_if_named():
+    found = names(facts())
+    assert not found & {"pin", "non_blocking", "cudnn.benchmark", "compile", "bfloat16"}
+    assert names(facts(), "compile") == {"compile"}
+    assert "pin" in names(facts(device="cuda"))
+
+
+def test_numerics_need_consent():
+    changes, _ = propose(facts(device="cuda"))
+    assert {each.name for each in changes if each.consent} == {"cuda.matmul.allow_tf32", "bfloat16"}
+
+
+def test_sums_of_two_ranks_do_not_depend_on_buckets_and_of_more_they_round():
+    def effect(ranks: int) -> str:
+        return next(each.effect for each in propose(facts(ranks=ranks))[0] if each.name == "gradient_as_bucket_view")
+
+    assert (effect(2), effect(4)) == ("none", "rounding")
+
+
+def test_a_loader_that_a_library_builds_again_is_the_scripts_own():
+    built = facts()
+    again = Site("loader", "lib", "/x/site-packages/accelerate/data_loader.py", 9, 9, 0, 5, LOADER)
+    around = Facts(built.case, (*built.sites, again), "lib", 1)
+    assert around.loader is not None
+    assert around.loader.key == "mine"
+
+
+def test_a_graph_is_not_called_static_while_unused_parameters_are_looked_for():
+    assert why(facts(), "static_graph") == "find_unused_parameters goes first"
+    assert "find_unused_parameters" in names(facts())
+
+
+def test_changes_together_are_the_settings_of_all():
+    changes = {each.name: each for each in propose(facts())[0]}
+    settings, variables = merged([changes["workers=4"], changes["find_unused_parameters"], changes["gloo=lo"]])
+    assert settings == {
+        "loader": {"num_workers": 4, "site": "mine"}, "ddp": {"find_unused_parameters": False},
+    }  # fmt: skip
+    assert variables == {"GLOO_SOCKET_IFNAME": "lo"}
+
+
+def test_every_knob_has_a_name_of_its_own():
+    assert len(set(NAMES)) == len(NAMES)
+
+
+def test_ranks_share_out_the_cores_that_the_script_may_use():
+    found = facts()
+    limited = Facts(found.case, found.sites, "mine", 1, core_numbers=(4, 5, 6, 7))
+    cores = next(each.cores for each in propose(limited)[0] if each.name == "cores=own")
+    assert cores == {"ranks": [[4, 5], [6, 7]]}

@@ -1,0 +1,58 @@
+"""What a trial changes in a call, and how it tells batches from each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from stash.measure.agent.wraps import trial_changes
+from stash.measure.agent.wraps.trial_changes import printed
+
+
+class Loader:
+    """With a ``DataLoader``'s arguments."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        num_workers: int = 0,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+    ) -> None:
+        self.given = (batch_size, num_workers, prefetch_factor, persistent_workers)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "asked", "given"),
+    [
+        (("data", 8, 2), {}, {"num_workers": 6}, (8, 6, None, False)),
+        (("data",), {"num_workers": 2, "prefetch_factor": 4}, {"num_workers": 6}, (1, 6, 4, False)),
+        (("data",), {"num_workers": 2, "prefetch_factor": 4, "persistent_workers": True}, {"num_workers": 0},
+         (1, 0, None, False)),
+        ((), {"dataset": "data", "num_workers": 2}, {"prefetch_factor": 8}, (1, 2, 8, False)),
+    ],
+)  # fmt: skip
+def test_a_loader_is_built_with_what_is_asked_wherever_its_arguments_stand(
+    args: tuple[Any, ...], kwargs: dict[str, Any], asked: dict[str, Any], given: tuple[Any, ...]
+):
+    loader = Loader.__new__(Loader)
+    args, kwargs = trial_changes._with_loader(Loader.__init__, loader, args, kwargs, asked)
+    Loader.__init__(loader, *args, **kwargs)
+    assert loader.given == given
+
+
+def test_prints_tell_batches_apart_by_what_they_hold_and_their_order():
+    batch = (torch.arange(10.0), {"label": torch.tensor([1, 2])})
+    assert printed(batch) == printed((torch.arange(10.0), {"label": torch.tensor([1, 2])}))
+    assert printed(batch) != printed((torch.arange(10.0), {"label": torch.tensor([2, 1])}))
+    assert printed(torch.tensor([1.0, 2.0])) != printed(torch.tensor([2.0, 1.0]))
+    assert printed(["text", 3]) is None
+
+
+def test_outside_a_trial_nothing_is_wrapped():
+    before = torch.utils.data.DataLoader.__init__
+    trial_changes.wrap_loaders(torch.utils.data.dataloader)
+    assert torch.utils.data.DataLoader.__init__ is before
