@@ -32,8 +32,8 @@ from stash.market.dispa import POLICIES, StudyRate, day_grid, ladder
 from stash.market.dispa_page import CORRECTIONS
 from stash.market.fees import FREE, Fees, published_fees
 from stash.market.foresight import foresee
-from stash.market.importers import import_dispa, import_skypilot
 from stash.market.jobs import InstanceRate, MarketJob
+from stash.market.market_importers import import_dispa, import_skypilot
 from stash.market.market_table import read_market
 from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, chosen, trace_of
 

@@ -56,7 +56,7 @@ QUESTIONS: list[Question] = [
     ("How many workers would do?", "what_if", {"run": "two", "changes": {"workers": "7"}},
      lambda a: a["data"]["workers_to_hide_prep"], 6),
     ("How fast are four nodes?", "what_if", {"run": "two", "changes": {"nodes": "4"}},
-     lambda a: a["forecast"]["samples_per_second"], 4784.5),
+     lambda a: a["forecast"]["samples_per_second"], 4763.3),
     ("And what limits them?", "what_if", {"run": "two", "changes": {"nodes": "4"}}, lambda a: a["next"], "network"),
     ("What should I do first?", "explain", {"run": "squeezenet"},
      lambda a: a["verdict"]["next_steps"][0].startswith("Make samples cheaper to prepare"), True),

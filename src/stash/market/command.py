@@ -79,7 +79,7 @@ def import_market(options: MarketImportOptions) -> None:
 
     stash market import dispa training_on_a_dime/logs -o 2020.market.csv.gz
     """
-    from stash.market.importers import import_aws, import_catalog, import_dispa, import_skypilot
+    from stash.market.market_importers import import_aws, import_catalog, import_dispa, import_skypilot
     from stash.market.page import market_document, market_page
 
     target = _target(options.output, options.kind)
@@ -133,7 +133,7 @@ def record(options: RecordOptions) -> None:
 
     stash catalog refresh && stash market record prices.market.csv.gz
     """
-    from stash.market.importers import current
+    from stash.market.market_importers import current
     from stash.market.market_table import read_market
 
     target = _target(options.market, "prices")
@@ -170,7 +170,7 @@ def show(options: ShowMarketOptions) -> None:
 
 def markets(paths: Sequence[Path]) -> tuple[MarketTrace, str]:
     """The files as one market, and what it is called; raises UserError."""
-    from stash.market.importers import refuse_absurd
+    from stash.market.market_importers import refuse_absurd
     from stash.market.market_table import read_market
 
     found = merged([read_market(path) for path in paths])
@@ -305,7 +305,7 @@ def advise(options: MoveOptions) -> None:
     from stash.market.answers_page import advice_document, advice_page
     from stash.market.decisions import job_market
     from stash.market.fees import published_fees
-    from stash.market.importers import current
+    from stash.market.market_importers import current
     from stash.market.market_rules import policy
 
     now = datetime.now(timezone.utc)
@@ -405,7 +405,7 @@ def assign(options: AssignOptions) -> None:
 
 def _last_prices(market: Path | None) -> dict[str, float]:
     """The lowest price of each instance: the last of a market, or today's."""
-    from stash.market.importers import current
+    from stash.market.market_importers import current
     from stash.market.market_table import read_market
 
     trace = read_market(market) if market is not None else current(load_catalog(None), datetime.now(timezone.utc))

@@ -220,7 +220,7 @@ def _listeners(options: WatchCommandOptions, header: Header) -> Sequence[LineLis
 
         found += [tracker(where, header) for where in options.log]
     if options.metrics is not None:
-        from stash.monitor.metrics import MetricsServer
+        from stash.monitor.watch_metrics import MetricsServer
 
         found.append(MetricsServer(options.metrics, header))
     return found

@@ -37,13 +37,13 @@ def _policies(text: str) -> tuple[str, ...]:
 
 
 def _format(text: str) -> str:
-    from stash.schedule.importers import FORMATS
+    from stash.schedule.trace_importers import FORMATS
 
     return parsers.one_of(tuple(FORMATS))(text)
 
 
 def _rule(text: str) -> str:
-    from stash.schedule.importers import MODEL_RULES
+    from stash.schedule.trace_importers import MODEL_RULES
 
     return parsers.one_of(tuple(MODEL_RULES))(text)
 
@@ -140,9 +140,9 @@ def import_trace(options: TraceImportOptions) -> None:
     stash schedule import jobs.trace --format gavel --throughputs matrix.csv -o jobs.csv
     """
     from stash.report.output import output_file, write_output
-    from stash.schedule.importers import read_trace
     from stash.schedule.jobs_file import jobs_text
     from stash.schedule.matrix_file import read_matrix
+    from stash.schedule.trace_importers import read_trace
 
     target = None if options.output is None else output_file(options.output, options.trace.stem, ".csv")
     matrix = read_matrix(options.throughputs)

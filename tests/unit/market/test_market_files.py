@@ -11,7 +11,7 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.market import market_table
-from stash.market.importers import import_aws, import_dispa, import_skypilot
+from stash.market.market_importers import import_aws, import_dispa, import_skypilot
 from stash.market.market_table import read_market, write_parquet, written
 from stash.market.market_trace import MarketOffer, merged, stamp
 

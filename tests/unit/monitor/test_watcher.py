@@ -16,10 +16,10 @@ from stash.core.errors import UserError
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor.baseline import RunBaseline
-from stash.monitor.metrics import OPENMETRICS, TEXT, Metrics, MetricsServer
 from stash.monitor.money import bill, lost_a_day
 from stash.monitor.records import Header, MachinePrice, RecordWriter, RunRecord, Window, load
 from stash.monitor.trackers import Tracker, tracker
+from stash.monitor.watch_metrics import OPENMETRICS, TEXT, Metrics, MetricsServer
 from stash.monitor.watcher import Commands, NodeWatcher, WatchOptions, words_of
 
 STEP = 0.1

@@ -11,13 +11,13 @@ from forecast_profiles import gpu_job
 from schedules import EXAMPLES, cluster, matrix
 
 from stash.core.errors import UserError
-from stash.schedule.importers import read_trace
 from stash.schedule.jobs_file import jobs_text, read_jobs
 from stash.schedule.lab_file import read_cluster, read_machines
 from stash.schedule.matrix import PACKED, SPREAD, RateMatrix, RateTable, with_cores
 from stash.schedule.matrix_file import matrix_text, read_matrix
 from stash.schedule.profile_rates import rates_of
 from stash.schedule.records import LabCluster
+from stash.schedule.trace_importers import read_trace
 
 LAB = cluster(V=(4, 4), K=(8,))
 RATES = matrix({("m", 1, "V"): 2.0, ("m", 1, "K"): 0.5, ("m", 4, "V"): 7.0, ("n", 1, "V"): 0.0})

@@ -5,7 +5,7 @@ A ``Profile`` holds what was measured and what it was measured on, nothing deriv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import Field
@@ -266,7 +266,7 @@ class Block:
     """What they were ready to run and had no core."""
     throttled_seconds: Number | None = None
     """What the limit of the rank's own control group kept its members from running, counted once a core."""
-    stage_seconds: dict[PlainName, Number] = Field(default_factory=dict)
+    stage_seconds: dict[PlainName, Number] = field(default_factory=dict)
     """What the training thread spent in each stage of its steps, as it was stamped: ``between`` steps, waiting for
     ``input``, ``transfer``, ``forward``, ``backward`` until its last gradient, ``exchange`` from there on (both are
     ``backward`` where the last gradient is not known), other calls of a ``collective``, and the ``optimizer``."""
