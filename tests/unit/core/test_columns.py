@@ -25,7 +25,9 @@ RAGGED = tuple(
 
 st.register_type_strategy(float, st.floats(-1e18, 1e18) | st.just(0.5))
 st.register_type_strategy(int, st.integers(0, 2**63 - 1))
-ANY = st.lists(st.builds(Block, **{name: st.from_type(kind) for name, kind in get_type_hints(Block).items()}))
+STAGES = st.dictionaries(st.sampled_from(["input", "forward", "backward"]), st.floats(0, 1e18))
+KINDS = {name: st.from_type(kind) for name, kind in get_type_hints(Block).items()} | {"stage_seconds": STAGES}
+ANY = st.lists(st.builds(Block, **KINDS))
 
 
 @settings(max_examples=30, deadline=None)
