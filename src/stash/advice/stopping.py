@@ -47,15 +47,17 @@ def decided(breakdown: Breakdown, precision: float | None = None) -> bool:
 
 
 def settled(breakdown: Breakdown, spent: float, budget: float) -> bool:
-    """Whether the verdict holds, and the rest of the budget (seconds) would not bring every stall to what is wanted.
+    """Whether the rest of the budget (seconds) would bring neither every stall to what is wanted nor another verdict.
 
-    So it is on a machine that stays busy: the verdict does not wait for widths that cannot be had.
+    So it is on a machine that stays busy: a verdict that holds does not wait for widths that cannot be had, and where
+    what is subtracted for other work is too uncertain for one, more rounds are not waited for either.
     """
     if not SETTLING_SECONDS <= spent < budget or breakdown.repetitions < FIRST_ROUNDS:
         return False
     found = standing(breakdown)
     out_of_reach = found.rounds_needed is None or found.rounds_needed * spent / found.rounds > budget
-    return out_of_reach and may_claim(breakdown).kind != "cannot tell"
+    claims = may_claim(breakdown)
+    return out_of_reach and (claims.kind != "cannot tell" or beyond_rounds(breakdown, claims) is not None)
 
 
 def _wanted(stall: Stall, step_seconds: float, precision: float | None) -> float:

@@ -83,6 +83,10 @@ def test_a_verdict_does_not_wait_for_widths_that_the_budget_cannot_bring():
     unknown = attribute(around(8, 0.2, **QUIET))
     assert may_claim(unknown).kind == "cannot tell"
     assert not settled(unknown, spent=59, budget=60)
+    # what is subtracted leaves prep open, however many rounds follow
+    parts = unknown.stalls[-1].parts.model_copy(update={"correction": 0.05})
+    doubtful = (*unknown.stalls[:-1], unknown.stalls[-1].model_copy(update={"parts": parts}))
+    assert settled(unknown.model_copy(update={"stalls": doubtful}), spent=59, budget=60)
 
 
 def test_coverage_survives_stopping_as_soon_as_it_is_decided():

@@ -413,7 +413,7 @@ class Profile(Record):
     notes: tuple[Sentence, ...] = ()
     """What was observed and matters to a reader, in sentences."""
     ended: str
-    """``decided``, ``precision``, ``budget``, ``script ended``, ``interrupted`` or ``failed``."""
+    """``decided``, ``settled``, ``precision``, ``budget``, ``script ended``, ``interrupted`` or ``failed``."""
     elapsed_seconds: Number
     """From the start of the first launch to the end of the last."""
     seconds_before_blocks: Number | None = None

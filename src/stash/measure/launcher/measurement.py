@@ -159,28 +159,28 @@ class Measurement:
         calm = self._calming.of(profile)
         return attribute(profile, calm=calm) if profile.ranks and step_matrix(calm.profile).rounds else None
 
-    def decided(self) -> bool:
-        """Whether what was asked is known."""
+    def over(self) -> str | None:
+        """Why measuring may end, as the artefact says it, if what was asked is known or cannot be; else ``None``."""
         breakdown, precision = self._breakdown(self.profile("measuring")), self.wishes.precision
         if breakdown is None:
-            return False
+            return None
+        if decided(breakdown, precision):
+            return "decided" if precision is None else "precision"
         given_up = precision is None and settled(breakdown, self.spent(), self.wishes.budget)
-        return given_up or decided(breakdown, precision)
+        return "settled" if given_up else None
 
     def enough(self) -> bool:
         """Whether the budget is gone with a round at least, or what was asked is known."""
         if self.out_of_budget or not self.room_for_another_round:
             return self.complete_rounds() > 0
         long_enough = self.isolated is not None or self.spent() >= FIRST_SECONDS  # separate launches always last
-        return long_enough and self.decided()
+        return long_enough and self.over() is not None
 
     def ended(self) -> str:
         """How the measurement ended, as the artefact says it."""
         if self.gathered.end == "script ended":
             return "script ended"
-        if not self.decided():
-            return "budget"
-        return "decided" if self.wishes.precision is None else "precision"
+        return self.over() or "budget"
 
     def moment(self, round_finished: bool) -> Moment:
         """What there is to show now."""
