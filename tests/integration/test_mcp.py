@@ -148,6 +148,7 @@ def test_thirty_questions_about_ten_artefacts_are_answered(folder: Path) -> None
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_what_an_answer_leaves_out_is_under_its_handle(folder: Path) -> None:
     async def asked() -> tuple[Answer, list[str], str]:
         server = StdioServerParameters(command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder)

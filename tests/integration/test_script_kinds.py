@@ -67,7 +67,8 @@ def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
     assert all(held.resident_bytes > 2**20 for held in profile.memory)
 
 
-@pytest.mark.parametrize("hook", ["fp16", pytest.param("powersgd", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("hook", ["fp16", "powersgd"])
 def test_accumulation_hooks_collectives_validation_and_checkpoints(
     run_profile: RunProfile, data: Path, tmp_path: Path, hook: str
 ) -> None:

@@ -70,6 +70,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_small_files_that_are_seen_do_not_prove_the_large_ones_that_are_not(
     run_profile: RunProfile, pairs: Path
 ) -> None:

@@ -101,6 +101,7 @@ def test_published_fleets_are_predicted_from_three_others() -> None:
     assert np.median(errors["queue"]) < np.median(errors["paper"])
 
 
+@pytest.mark.slow
 def test_with_more_servers_than_any_fleet_was_timed_with_the_low_end_has_the_first_do_everything() -> None:
     """CM-DARE's Shake-Shake gained next to nothing from a second server, which no run with one server can tell."""
     with (ROOT / "bench/spot/data/cmdare_speeds.csv").open() as file:
