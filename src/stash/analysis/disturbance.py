@@ -375,13 +375,15 @@ class _Delays:
         """What strangers cost the threads that exchange while last ranks wait ``open_for`` seconds; and its doubt.
 
         Several may be delayed at once, so no more than the share of such delays in the time they were ready is taken
-        off. How many were shows nowhere: half of what they may have cost beyond that is doubt.
+        off, and no more than one rank's: where an exchange waits for links its threads are seldom ready, and ranks
+        wait for the same. How many were shows nowhere: half of what they may have cost beyond that is doubt.
         """
         delayed, ran = self._of_blocks("helper_delay_seconds"), self._helpers_in_windows()
-        strange, ready = float((in_window * delayed).sum()), float((ran + delayed).sum())
+        of_ranks = in_window * delayed
+        strange, ready = float(of_ranks.sum()), float((ran + delayed).sum())
         if not strange:
             return 0.0, 0.0
-        helped = min(strange, open_for * strange / ready)
+        helped = min(float(of_ranks.max()), open_for * strange / ready)
         return helped, (min(strange, open_for) - helped) / 2
 
     def _helpers_in_windows(self) -> RankArray:
