@@ -48,6 +48,8 @@ class Result:
     """Whether those are the causes, in their order, and the slow rank is named if there is one."""
     noise: float | None = None
     """Half-width that rounds leave open, the part of the interval that ``bench.truth.method_error`` needs."""
+    answered: bool = True
+    """Whether there is a verdict."""
 
     @property
     def points(self) -> float:
@@ -78,7 +80,8 @@ def run(case: Case, budget: float, precision: float = 1.0, timed: bool = False) 
 def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: Profile, used: float) -> list[Result]:
     """Compare a profile with the truth; a stall that is true but was not measured is an error, not left out."""
     breakdown = attribute(found)
-    ranked, right = causes(case, breakdown, verdict(breakdown, found).stall)
+    advice = verdict(breakdown, found)
+    ranked, right = causes(case, breakdown, advice.stall)
     results = []
     for name, seconds in truth.items():
         stall = breakdown.stall(name)
@@ -86,7 +89,7 @@ def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: P
             why = next((missing.why for missing in breakdown.skipped if missing.name == name), "left out")
             raise RuntimeError(f"{case.name}: {name} is unknown: {why}")
         answer = (stall.seconds, stall.low, stall.high, breakdown.step_seconds)
-        judged = (", ".join(ranked), right, stall.parts.noise)
+        judged = (", ".join(ranked), right, stall.parts.noise, advice.kind not in ("cannot tell", "estimate"))
         results.append(Result(case.name, name, seconds, timed.get(name), *answer, used, *judged))
     return results
 
@@ -104,10 +107,18 @@ def causes(case: Case, breakdown: Breakdown, answer: str | None) -> tuple[list[s
     return [*ranked, *([f"rank {rank}"] if rank is not None else [])], right
 
 
-def faults(results: Sequence[Result], tolerance: float = 10.0) -> list[str]:
-    """What is wrong with an answer even on a noisy machine: errors above ``tolerance`` points, a wrong cause."""
-    far = [f"{r.stall} {r.points:+.1f} points" for r in results if abs(r.points) > tolerance]
-    missed = sorted({f"named {r.named or 'nothing'}" for r in results if not r.right})
+def faults(results: Sequence[Result], tolerance: float = 10.0, busy: bool = False) -> list[str]:
+    """What is wrong with an answer even on a noisy machine: errors above ``tolerance`` points, a wrong cause.
+
+    ``busy``: where other work leaves no verdict, and says so, that is none, nor is an error within its own interval.
+    """
+    open_ = busy and not any(r.answered for r in results)
+    far = [
+        f"{r.stall} {r.points:+.1f} points"
+        for r in results
+        if abs(r.points) > tolerance and not (open_ and r.holds(r.truth))
+    ]
+    missed = sorted({f"named {r.named or 'nothing'}" for r in results if not r.right and not open_})
     return far + missed
 
 

@@ -7,6 +7,7 @@ be; ``bench/truth/broken.py`` proves the latter.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_a_profile_finds_what_was_injected(case: Case) -> None:
     if faults(results):  # other work on the machine: once more, with more time
         results = run(case, budget=24)
     assert len(results) >= 2
-    assert not faults(results), results
+    assert not faults(results, busy=True), results
 
 
 def test_an_error_beyond_the_tolerance_and_a_wrong_cause_are_faults() -> None:
@@ -42,6 +43,11 @@ def test_an_error_beyond_the_tolerance_and_a_wrong_cause_are_faults() -> None:
     assert not faults([result(0.055, right=True)])
     assert faults([result(0.065, right=True)]) == ["network +15.0 points"]
     assert faults([result(0.05, right=False)]) == ["named network"]
+    # on a busy machine a verdict may be left open, and an error be within its interval
+    unsure = replace(result(0.065, right=False), low=0.03, high=0.09, answered=False)
+    assert faults([unsure], busy=True) == []
+    assert faults([replace(unsure, low=0.06)], busy=True) == ["network +15.0 points"]
+    assert faults([replace(unsure, answered=True)], busy=True) == ["network +15.0 points", "named network"]
 
 
 def test_the_truth_of_overlapped_buckets_is_worked_out_as_by_hand() -> None:
