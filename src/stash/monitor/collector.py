@@ -174,7 +174,7 @@ def device_of(states: dict[int, RankState]) -> tuple[str | None, tuple[str, ...]
 
 
 def knows_transfer(found: StepAccount, device: str | None) -> bool:
-    """Whether copies to a device were told apart from the forward pass."""
+    """Whether copies to a device have a time of their own, beside the forward pass."""
     return device == "cuda" and found.seconds["transfer"] > 0
 
 

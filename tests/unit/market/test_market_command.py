@@ -144,3 +144,32 @@ def test_a_record_grows_and_advice_is_given_on_it(
     assert document["saves_dollars"] > 0
     assert "instance_type: p3.2xlarge" in document["task"]
     assert document["command"][:3] == ["sky", "jobs", "launch"]
+
+
+@pytest.mark.parametrize(("code", "exits"), [(0, 0), (7, 1)])
+def test_a_move_is_started_only_with_apply_and_fails_if_that_fails(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, exits: int
+) -> None:
+    (folder / "gpu.yaml").write_text("samples: 100M\nrates:\n  p3.2xlarge: 360\n  p2.xlarge: 52\nboot: 3m\n")
+    words = ("market", "advise", "--job", "gpu.yaml", "--on", "p2.xlarge@us-east-1a", "--policy", "daily")
+    sky = folder / "sky"
+    sky.write_text(f'#!/bin/sh\necho "$@" > {folder}/called\nexit {code}\n')
+    sky.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    assert run(monkeypatch, *words) == 0
+    assert not (folder / "called").exists()
+    assert run(monkeypatch, *words, "--apply") == exits
+    called = (folder / "called").read_text().split()
+    assert called[:2] == ["jobs", "launch"]
+    (task,) = [word for word in called if word.endswith(".sky.yaml")]
+    assert "instance_type: p3.2xlarge" in (folder / task).read_text()
+
+
+def test_without_sky_nothing_is_started(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "gpu.yaml").write_text("samples: 100M\nrates:\n  p3.2xlarge: 360\n  p2.xlarge: 52\nboot: 3m\n")
+    monkeypatch.setenv("PATH", str(folder))
+    words = ("market", "advise", "--job", "gpu.yaml", "--on", "p2.xlarge@us-east-1a", "--policy", "daily", "--apply")
+    assert run(monkeypatch, *words) == 2
+    assert "no program sky on PATH" in capsys.readouterr().err

@@ -42,7 +42,7 @@ class StepStage(IntEnum):
 
 
 LOADERS = 4
-"""Whose waits are told apart; what others make a step wait for is the last one's."""
+"""With waits of their own in a row; what any further ones make a step wait for is added to the last one's."""
 NUMBER, BEGAN, ENDED = 0, 1, 2
 DELAY = StepStage.OPTIMIZER + 1
 INPUT_DELAY, EXCHANGE_DELAY, SWITCHES, INPUTS = range(DELAY + 1, DELAY + 5)
