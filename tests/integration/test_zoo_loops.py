@@ -60,21 +60,22 @@ def test_no_file_that_was_there_before_is_another_one_afterwards(start: Start, t
 
 
 @pytest.mark.parametrize(
-    ("script", "epoch"),
+    ("script", "epoch", "budget"),
     [
-        ("epochs.py", 20),
-        pytest.param("dropped_iterator.py", 10, marks=pytest.mark.slow),
-        pytest.param("remade_loader.py", 20, marks=pytest.mark.slow),
-        pytest.param("infinite_loader.py", 20, marks=pytest.mark.slow),
+        ("epochs.py", 20, 2),
+        pytest.param("dropped_iterator.py", 10, 2, marks=pytest.mark.slow),
+        pytest.param("remade_loader.py", 20, 2, marks=pytest.mark.slow),
+        pytest.param("remade_loader.py", 20, 20, marks=pytest.mark.slow),  # first steps as typed pass an epoch's end
+        pytest.param("infinite_loader.py", 20, 2, marks=pytest.mark.slow),
     ],
 )
 def test_one_launch_runs_the_ladder_through_many_short_epochs(
-    run_profile: RunProfile, theirs: Path, script: str, epoch: int
+    run_profile: RunProfile, theirs: Path, script: str, epoch: int, budget: float
 ) -> None:
     # GIVEN epochs shorter than a round, counted by the script, with validation, saving and waiting between them
     arguments = ("--out", theirs, "--epochs", 5000) if script == "epochs.py" else ()
     # WHEN it is profiled
-    profile = measured(run_profile(script, *arguments, folder=ZOO, budget=2, precision=0.1))
+    profile = measured(run_profile(script, *arguments, folder=ZOO, budget=budget, precision=0.1))
     # THEN they are one training, of one loader, started once
     assert profile.settings.launches == 1
     assert len(profile.workload.loaders) == 1

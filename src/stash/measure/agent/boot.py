@@ -36,6 +36,7 @@ WRAPS: Mapping[str, str] = {
     "torch.utils.data._utils.worker": "wraps.trial_changes:wrap_worker",
     "torch.nn.modules.module": "wraps.trial_changes:wrap_modules",
     "torch.autograd": "wraps.steps:wrap_backward wraps.trial_changes:wrap_backward",
+    "torch._functorch.eager_transforms": "wraps.steps:wrap_functional",
     "torch.optim.optimizer": "runner.ladder_runner:start wraps.trial_changes:seed",
     "torch.optim.lr_scheduler": "wraps.steps:wrap_schedulers",
     "torch.amp.grad_scaler": "wraps.steps:wrap_scaler",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 NAMES: Mapping[str, tuple[str, ...]] = {
-    "torch": ("Tensor._version", "Tensor._indices", "Tensor._values"),
+    "torch": ("Tensor._version", "Tensor._indices", "Tensor._values", "_C.DisableTorchFunctionSubclass"),
     "torch.ops": ("aten.add.Tensor._schema", "aten.add.Tensor.is_view"),
     "torch.utils.data.dataloader": (
         "_BaseDataLoaderIter._reset",
@@ -24,6 +24,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "torch.utils.data._utils.fetch": ("_MapDatasetFetcher.fetch", "_IterableDatasetFetcher.fetch"),
     "torch.utils._python_dispatch": ("TorchDispatchMode", "_get_current_dispatch_mode"),
     "torch._dynamo.utils": ("counters",),
+    "torch._functorch.eager_transforms": ("grad_and_value_impl",),
     "torch.distributed.distributed_c10d": (
         "_world.pg_names",
         "_set_pg_timeout",
@@ -42,6 +43,18 @@ OF_LOADERS = ("_dataset_kind", "_index_sampler")
 OF_ITERATORS = ("_dataset", "_index_sampler", "_sampler_iter")
 OF_WORKERS_ITERATORS = ("_task_info", "_workers", "_persistent_workers")
 """Attributes of a loader, of its iterator, and of an iterator with worker processes."""
+
+
+def plainly() -> Any:
+    """A context in which tensors of any class do what ordinary ones do: no method of that class is called."""
+    return sys.modules["torch"]._C.DisableTorchFunctionSubclass()
+
+
+def wrap_functional_gradients(transforms: Any, wrapped: Callable[[Any], Any]) -> None:
+    """Put ``wrapped(original)`` in place of what every gradient of ``torch.func`` comes from, if it is there."""
+    original = getattr(transforms, "grad_and_value_impl", None)
+    if original is not None:
+        transforms.grad_and_value_impl = wrapped(original)
 
 
 def iterates(loader: Any) -> bool:

@@ -77,6 +77,21 @@ def test_a_feed_that_is_to_go_on_passes_the_end():
     assert feed.samples == 16
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_feed_reads_on_where_another_loaders_loop_is(workers: int):
+    feed = feed_of(DataLoader(Numbers(), batch_size=4, num_workers=workers))
+    values(feed, 3)
+    made_again = feed_of(DataLoader(Numbers(), batch_size=4, num_workers=workers))
+    values(made_again, 1)
+    feed.read_on(made_again)
+    assert loader._feed_behind(made_again.source) is feed
+    assert values(feed, 1) == [[4, 5, 6, 7]]
+    feed.drain()  # no batch that was asked for is waited for twice
+    feed.begin_round()
+    feed.begin("warm", 3)
+    assert len(values(feed, 3)) == 3
+
+
 def test_replays_hand_out_what_was_kept():
     feed = feed_of(DataLoader(Numbers(), batch_size=4))
     kept = values(feed, 3)

@@ -58,3 +58,20 @@ def test_batches_are_told_apart_by_what_is_in_them() -> None:
 def test_batches_that_hold_nothing_tell_nothing() -> None:
     assert sharding.describe_first_batch([feed("text")]) == FirstBatch(None, None)
     assert sharding.describe_first_batch([]) == FirstBatch(None, None)
+
+
+class Whole(torch.Tensor):
+    """Refuses to be cut, as a batch of MONAI's does whose files differ in what they say of themselves."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.__getitem__:
+            raise ValueError("no part of it")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_a_batch_whose_class_refuses_to_be_cut_is_compared_all_the_same() -> None:
+    plain, whole = torch.ones(3), torch.ones(3).as_subclass(Whole)
+    assert [sharding.describe_first_batch([feed(batch)]) for batch in (plain, whole)] == [
+        sharding.describe_first_batch([feed(plain)])
+    ] * 2

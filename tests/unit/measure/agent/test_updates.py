@@ -9,6 +9,7 @@ import pytest
 import torch
 from listening import Recorder
 from ranks_in_memory import silence
+from torch._functorch import eager_transforms
 from torch.utils.checkpoint import checkpoint
 
 from stash.measure.agent import script
@@ -21,7 +22,10 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     script.subscribe(listener)
     monkeypatch.setattr(steps, "own_update", steps.OwnUpdate())
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
+    monkeypatch.setattr(torch.autograd, "grad", torch.autograd.grad)
+    monkeypatch.setattr(eager_transforms, "grad_and_value_impl", eager_transforms.grad_and_value_impl)
     steps.wrap_backward(torch.autograd)
+    steps.wrap_functional(eager_transforms)
     yield listener
     silence()
 
@@ -96,3 +100,35 @@ def test_a_marked_step_is_the_only_one(listener: Recorder):
     steps.own_update.marked()
     train(8)
     assert listener.events == ["stepped"]
+
+
+def of_function(weight: torch.Tensor) -> torch.Tensor:
+    return torch.func.grad(lambda w: (w * w).sum())(weight)
+
+
+def of_graph(weight: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad((weight * weight).sum(), [weight])[0]
+
+
+@pytest.mark.parametrize("gradients", [of_function, of_graph])
+def test_calls_for_gradients_are_steps_once_there_were_three(listener: Recorder, gradients: Callable):
+    weight = torch.ones(3, requires_grad=gradients is of_graph)
+    before = script.passes()
+    for _ in range(8):
+        weight = (weight - 0.1 * gradients(weight)).detach().requires_grad_(weight.requires_grad)
+    assert steps_counted(listener) == 5
+    assert script.passes() == before + 8
+    (note,) = [event for event in listener.events if event != "stepped"]
+    assert "calls for gradients" in note
+
+
+def test_gradients_beside_backward_passes_are_no_steps(listener: Recorder):
+    train(1)
+    for _ in range(8):
+        of_graph(torch.ones(3, requires_grad=True))
+    assert listener.events == []
+
+
+def test_a_compiled_function_that_calls_for_gradients_stays_whole(listener: Recorder):
+    compiled = torch.compile(of_function, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))

@@ -182,6 +182,9 @@ class Feed:
         self.samples, other.samples = self.samples + other.samples, 0
         self._in_hand, other._in_hand = self._in_hand + other._in_hand, []
 
+    def read_on(self, other: Feed) -> None:
+        """Read what the other one's loop is about to, as no block decides yet what that gets."""
+
     def skip_step(self) -> None:
         """What was handed out since the last step belongs to none."""
         wait, uncounted = self._at_step

@@ -321,3 +321,5 @@ class Loops(script.LoopListener):
             feed.stands_for.begin_epoch()
             feed.stands_for.turn = feed.turn
             feed.stands_for.take_over(feed)
+            if not feed.stands_for.measured:
+                feed.stands_for.read_on(feed)

@@ -126,6 +126,12 @@ class LoaderFeed(Feed):
         self.workers = int(loader.num_workers)
         self.depth = self.workers * (loader.prefetch_factor or 2)
 
+    def read_on(self, other: Feed) -> None:
+        if isinstance(other, LoaderFeed) and other.source is not None:
+            setattr(other.source, _FEED, weakref.ref(self))
+            self.adopt(other.source)
+            self.yielded = other.yielded
+
     @property
     def under_way(self) -> bool:
         """Whether a loop still reads the iterator in use."""

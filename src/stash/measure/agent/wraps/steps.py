@@ -12,13 +12,15 @@ import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from stash.measure.agent import private, script
+from stash.measure.agent.data import batches
 from stash.measure.agent.last_words import report_crashes_of_ranks
 from stash.measure.protocol.journal import ended
 from stash.measure.protocol.orders import current
 
+T = TypeVar("T")
 _LIKE_CYCLES = 3
 
 
@@ -66,6 +68,8 @@ class OwnUpdate:
         self._cycle: int | None = None
         self._watched: _Watched | None = None
         self._running = False
+        self._returned = 0
+        """How often a function returned gradients."""
 
     def marked(self) -> None:
         """The script says that its step ended here."""
@@ -95,6 +99,31 @@ class OwnUpdate:
         finally:
             self._running = False
         self._passed()
+
+    def gradients(self, run: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run what returns gradients instead of leaving them in parameters, as all of ``torch.func`` does.
+
+        A script that has nothing else updates with each of them. They are of the parameters' sizes and devices.
+        """
+        if self.unneeded or self._running or self._watched is not None or not script.active():
+            return run(*args, **kwargs)
+        self._running = True
+        listener = script.backward_begins()
+        try:
+            found = run(*args, **kwargs)
+        finally:
+            self._running = False
+            listener.backward_ended()
+        self._returned += 1
+        if self._returned == _LIKE_CYCLES:
+            self.param_groups = [{"params": list(batches.tensors(found))}]
+            script.note(
+                "the script has no torch.optim optimizer and no backward pass: each of its calls for gradients is "
+                "counted as a step; if that is wrong, write `stash.step()` after the update"
+            )
+        elif self._returned > _LIKE_CYCLES:
+            script.listener().stepped(self)
+        return found
 
     def _judge(self) -> None:
         """Before a pass: what the passes before it were used for."""
@@ -160,6 +189,24 @@ def wrap_backward(module: ModuleType) -> None:
         listener.backward_ended()
 
     module.backward = counted  # type: ignore[attr-defined]
+    module.grad = _returning(module.grad)  # type: ignore[attr-defined]
+
+
+def wrap_functional(module: ModuleType) -> None:
+    """The same for ``torch.func``; of ``torch._functorch.eager_transforms``."""
+    private.wrap_functional_gradients(module, _returning)
+
+
+def _returning(gradients: Callable[..., T]) -> Callable[..., T]:
+    @functools.wraps(gradients)
+    def counted(*args: Any, **kwargs: Any) -> T:
+        from torch.compiler import is_compiling
+
+        if is_compiling() or own_update.unneeded:
+            return gradients(*args, **kwargs)
+        return own_update.gradients(gradients, *args, **kwargs)
+
+    return counted
 
 
 class _Taken:
