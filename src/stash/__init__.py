@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from stash.core import notebooks
+from stash.core.on_first_use import on_first_use
 from stash.core.version import __version__ as __version__
 
 __all__ = ["attribute", "frame", "load", "profile", "save", "step", "watch", "watching"]
@@ -24,18 +25,6 @@ if TYPE_CHECKING:
     from stash.monitor.watching import watching
     from stash.store.data_frames import frame
 
-_HOMES = {
-    "step": "stash.measure.agent.watch",
-    "watch": "stash.measure.agent.watch",
-    "watching": "stash.monitor.watching",
-    "load": "stash.core.artefact",
-    "save": "stash.core.artefact",
-    "profile": "stash.measure.from_python",
-    "load_ipython_extension": "stash.measure.from_python",
-    "attribute": "stash.analysis.attribution",
-    "frame": "stash.store.data_frames",
-}
-
 
 def _as_html(profile: Any) -> str:
     """A profile's cell; what draws it is loaded when a notebook first asks."""
@@ -48,13 +37,17 @@ def _as_text(profile: Any) -> str:
 
 notebooks.show_with(_as_html, _as_text)
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        globals()[name] = getattr(import_module(_HOMES[name]), name)  # found here from now on: step() stands in loops
-        return globals()[name]
-    raise AttributeError(f"module 'stash' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "step": "stash.measure.agent.watch",
+        "watch": "stash.measure.agent.watch",
+        "watching": "stash.monitor.watching",
+        "load": "stash.core.artefact",
+        "save": "stash.core.artefact",
+        "profile": "stash.measure.from_python",
+        "load_ipython_extension": "stash.measure.from_python",
+        "attribute": "stash.analysis.attribution",
+        "frame": "stash.store.data_frames",
+    },
+)

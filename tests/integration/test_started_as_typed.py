@@ -13,6 +13,9 @@ import pytest
 from profiled import SCRIPTS, Start, measured
 from runs import PATIENCE
 
+from stash.advice.verdict import verdict
+from stash.analysis.attribution import attribute
+
 BIN = Path(sys.executable).parent
 ADDED = {
     *("PYTHONPATH", "PYTHONUNBUFFERED", "PET_LOG_DIR"),
@@ -161,3 +164,18 @@ def test_a_pipe_and_a_prompt_reach_the_script(start: Start, tmp_path: Path) -> N
     assert start(script, standard_input=Path(f"/proc/self/fd/{reading}")).end().code == 1
     os.close(reading)
     assert answer.read_text() == "resnet"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slower", ["nothing", "loader", "thread"])
+def test_a_job_that_changes_after_its_first_steps_has_no_verdict(start: Start, slower: str) -> None:
+    # GIVEN first steps of 30 ms, or of 50 ms by a wait for the loader or by a pause of the training thread
+    outcome = start("--budget", 40, "--rungs", "solo,warm", "changes_later.py", slower, as_typed=True).end()
+    # WHEN later ones, which are measured, take 30
+    profile = measured(outcome)
+    found = attribute(profile)
+    # THEN the difference is found, and with it nothing is concluded
+    assert found.as_typed is not None
+    assert found.as_typed.contradicts == (slower != "nothing")
+    assert ("not the job as it runs" in verdict(found, profile).text) == (slower != "nothing")
+    assert (found.as_typed.cause == "waiting for the loader") == (slower == "loader")

@@ -11,8 +11,9 @@ user's own file. ``load`` reads it again or from other files. Each name is loade
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from stash.core.on_first_use import on_first_use
 
 if TYPE_CHECKING:
     from stash.catalog.facts import GpuFacts as GpuFacts
@@ -28,20 +29,23 @@ if TYPE_CHECKING:
     from stash.catalog.offers import Catalog as Catalog
     from stash.catalog.offers import OfferFilter as OfferFilter
 
-_HOMES = {
-    "Answer": "stash.catalog.offers",
-    "Catalog": "stash.catalog.offers",
-    "GpuFacts": "stash.catalog.facts",
-    "Instance": "stash.catalog.facts",
-    "Offer": "stash.catalog.facts",
-    "OfferFilter": "stash.catalog.offers",
-    "PriceKind": "stash.catalog.facts",
-    "gpu": "stash.catalog.layers",
-    "instance": "stash.catalog.layers",
-    "load": "stash.catalog.layers",
-    "query": "stash.catalog.layers",
-    "search": "stash.catalog.layers",
-}
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "Answer": "stash.catalog.offers",
+        "Catalog": "stash.catalog.offers",
+        "GpuFacts": "stash.catalog.facts",
+        "Instance": "stash.catalog.facts",
+        "Offer": "stash.catalog.facts",
+        "OfferFilter": "stash.catalog.offers",
+        "PriceKind": "stash.catalog.facts",
+        "gpu": "stash.catalog.layers",
+        "instance": "stash.catalog.layers",
+        "load": "stash.catalog.layers",
+        "query": "stash.catalog.layers",
+        "search": "stash.catalog.layers",
+    },
+)
 __all__ = [
     "Answer",
     "Catalog",
@@ -56,9 +60,3 @@ __all__ = [
     "query",
     "search",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from stash.core.on_first_use import on_first_use
 
 __all__ = [
     "MarketJob",
@@ -25,25 +26,18 @@ if TYPE_CHECKING:
     from stash.market.market_rules import policy
     from stash.market.market_table import read_market
 
-_HOMES = {
-    "MarketJob": "jobs",
-    "MoveTo": "decisions",
-    "Policy": "decisions",
-    "ProbeOffers": "decisions",
-    "Stay": "decisions",
-    "Wait": "decisions",
-    "policy": "market_rules",
-    "read_job": "jobs",
-    "read_market": "market_table",
-    "replay": "backtest",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"stash.market.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'stash.market' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "MarketJob": "stash.market.jobs",
+        "MoveTo": "stash.market.decisions",
+        "Policy": "stash.market.decisions",
+        "ProbeOffers": "stash.market.decisions",
+        "Stay": "stash.market.decisions",
+        "Wait": "stash.market.decisions",
+        "policy": "stash.market.market_rules",
+        "read_job": "stash.market.jobs",
+        "read_market": "stash.market.market_table",
+        "replay": "stash.market.backtest",
+    },
+)

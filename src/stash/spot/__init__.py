@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from stash.core.on_first_use import on_first_use
 
 __all__ = ["Job", "checkpoint", "load_curve", "plan", "simulate"]
 
@@ -14,21 +15,13 @@ if TYPE_CHECKING:
     from stash.spot.sync.resuming import checkpoint
     from stash.spot.train.elastic_job import ElasticJob as Job
 
-_HOMES = {
-    "Job": ("stash.spot.train.elastic_job", "ElasticJob"),
-    "checkpoint": ("stash.spot.sync.resuming", "checkpoint"),
-    "load_curve": ("stash.spot.spot_files", "load_curve"),
-    "plan": ("stash.spot.planning", "plan"),
-    "simulate": ("stash.spot.policies.simulating", "simulate"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        home, its_name = _HOMES[name]
-        return getattr(import_module(home), its_name)
-    raise AttributeError(f"module 'stash.spot' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "Job": "stash.spot.train.elastic_job:ElasticJob",
+        "checkpoint": "stash.spot.sync.resuming",
+        "load_curve": "stash.spot.spot_files",
+        "plan": "stash.spot.planning",
+        "simulate": "stash.spot.policies.simulating",
+    },
+)

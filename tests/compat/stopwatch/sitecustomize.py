@@ -1,9 +1,9 @@
 """A stopwatch for untouched jobs: when each step ended, written by rank 0 to the file that ``COMPAT_MOMENTS`` names.
 
 Stands on ``PYTHONPATH`` in place of Stash's agent and runs none of its code. Steps are those of torch.optim; where it
-never steps, calls of ``backward``. After ``COMPAT_SECONDS`` of steps all ranks are ended. With ``COMPAT_REPLAY``
-every loader of PyTorch gives its first batch over and over, and has no workers: the step that is left is the truth
-about what its input costs.
+never steps, calls of ``backward``; where there is none, of ``torch.func.grad``. After ``COMPAT_SECONDS`` of steps all
+ranks are ended. With ``COMPAT_REPLAY`` every loader of PyTorch gives its first batch over and over, and has no workers:
+the step that is left is the truth about what its input costs.
 """
 
 import importlib.abc
@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-_moments = {"step": [], "backward": []}
+_moments = {"step": [], "backward": [], "gradients": []}
 
 
 def _ticked(kind):
@@ -24,7 +24,7 @@ def _ticked(kind):
     first = min(times[0] for times in _moments.values() if times)
     if now - first > float(os.environ["COMPAT_SECONDS"]) and len(taken) >= 8:
         with open(os.environ["COMPAT_MOMENTS"], "w") as file:
-            json.dump(_moments["step"] or _moments["backward"], file)
+            json.dump(next(times for times in _moments.values() if times), file)
         sys.stdout.flush()
         os._exit(0)
 
@@ -41,6 +41,17 @@ def _watch_backward(module):
         _ticked("backward")
 
     module.backward = timed
+
+
+def _watch_gradients(module):
+    gradients = module.grad_and_value_impl
+
+    def timed(*args, **kwargs):
+        found = gradients(*args, **kwargs)
+        _ticked("gradients")
+        return found
+
+    module.grad_and_value_impl = timed
 
 
 def _replay_loaders(module):
@@ -69,7 +80,11 @@ class _Watching(importlib.abc.Loader):
         self._watch(module)
 
 
-_WATCHES = {"torch.optim.optimizer": _watch_optimizers, "torch.autograd": _watch_backward}
+_WATCHES = {
+    "torch.optim.optimizer": _watch_optimizers,
+    "torch.autograd": _watch_backward,
+    "torch._functorch.eager_transforms": _watch_gradients,
+}
 _REPLAYS = {"torch.utils.data.dataloader": _replay_loaders} if "COMPAT_REPLAY" in os.environ else {}
 
 
