@@ -99,13 +99,14 @@ class Facts:
         return self.case.on_cpu
 
     def at_most(self, *stalls: str) -> float | None:
-        """Seconds of these stalls, to the ends of their intervals; ``None`` if one of them is unknown."""
+        """Seconds of these stalls, to the ends of their intervals; ``None`` if one of them has none."""
         parts = [self.case.breakdown.stall(name) for name in stalls]
         known = [part for part in parts if part is not None]
         missing = {each.name for each in self.case.breakdown.skipped if each.possible}
-        if not known or missing & set(stalls):
+        highs = [max(part.high, part.seconds) for part in known if part.high is not None]
+        if not known or missing & set(stalls) or len(highs) < len(known):
             return None
-        return sum(part.seconds if part.high is None else max(part.high, part.seconds) for part in known)
+        return sum(highs)
 
     @property
     def prep(self) -> float | None:
@@ -143,8 +144,8 @@ class ScriptChange:
     """How a person writes what no patch can: at most three lines."""
     consent: str = ""
     """What ``--allow`` has to name."""
-    fills: bool = False
-    """Its first launch prepares something that later ones use, and tells nothing."""
+    joins: bool = False
+    """As of its knob."""
 
 
 Proposal = list[ScriptChange] | str
@@ -159,6 +160,8 @@ class Knob:
     acts_on: str
     effect: str
     propose: Callable[[Facts], Proposal]
+    joins: bool = False
+    """Whether its values seldom cost anything, so that it is launched with others at once to see if any of them pays."""
 
 
 def merged(changes: Sequence[ScriptChange]) -> tuple[dict[str, Any], dict[str, str]]:

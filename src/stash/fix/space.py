@@ -158,7 +158,12 @@ def _cores(facts: Facts) -> Proposal:
     found = []
     if facts.ranks > 1 and facts.on_cpu:
         text = f"each rank on cores of its own ({_spans(own)})"
-        found.append(ScriptChange("cores=own", "cores", text, stalls=("contention",), cores={"ranks": own}))
+        found.append(
+            ScriptChange(
+                "cores=own", "cores", text, stalls=("contention",), cores={"ranks": own},
+                forecast=facts.at_most("contention", "prep"),
+            )
+        )  # fmt: skip
     if workers and each >= 3:
         front = [mine[:-1] for mine in own]
         behind = [mine[-1] for mine in own]
@@ -360,16 +365,16 @@ def _nccl(facts: Facts) -> Proposal:
 
 SPACE: tuple[Knob, ...] = (
     Knob("workers", "DataLoader", "none", _workers),
-    Knob("prefetch", "DataLoader", "none", _prefetch),
-    Knob("persistent", "DataLoader", "order", _persistent),
-    Knob("pin", "DataLoader", "none", _pin),
-    Knob("non_blocking", "copies to a GPU", "none", _non_blocking),
+    Knob("prefetch", "DataLoader", "none", _prefetch, joins=True),
+    Knob("persistent", "DataLoader", "order", _persistent, joins=True),
+    Knob("pin", "DataLoader", "none", _pin, joins=True),
+    Knob("non_blocking", "copies to a GPU", "none", _non_blocking, joins=True),
     Knob("threads", "OMP, MKL", "rounding", _threads),
     Knob("cores", "affinity", "none", _cores),
-    Knob("bucket", "DDP", "none, of more than two ranks rounding", _bucket),
+    Knob("bucket", "DDP", "none, of more than two ranks rounding", _bucket, joins=True),
     Knob(
         "bucket_view", "DDP", "none, of more than two ranks rounding",
-        _flag_of_ddp("gradient_as_bucket_view", True, lambda values: ""),
+        _flag_of_ddp("gradient_as_bucket_view", True, lambda values: ""), joins=True,
     ),
     Knob(
         "static_graph", "DDP", "none, of more than two ranks rounding",
@@ -377,22 +382,23 @@ SPACE: tuple[Knob, ...] = (
             "static_graph", True,
             lambda values: "find_unused_parameters goes first" if values["find_unused_parameters"] else "",
         ),
+        joins=True,
     ),
     Knob(
         "find_unused", "DDP", "none, of more than two ranks rounding",
-        _flag_of_ddp("find_unused_parameters", False, lambda values: ""),
+        _flag_of_ddp("find_unused_parameters", False, lambda values: ""), joins=True,
     ),
     Knob("no_sync", "gradient accumulation", "rounding", _no_sync),
-    Knob("set_to_none", "optimizer", "none", _set_to_none),
-    Knob("fused", "optimizer", "rounding", _fused),
+    Knob("set_to_none", "optimizer", "none", _set_to_none, joins=True),
+    Knob("fused", "optimizer", "rounding", _fused, joins=True),
     Knob("channels_last", "model", "rounding", _channels_last),
     Knob("cudnn", "cuDNN", "rounding",
-         _flag_of_gpus("backends.cudnn.benchmark", "cuDNN tries its algorithms", "rounding")),
+         _flag_of_gpus("backends.cudnn.benchmark", "cuDNN tries its algorithms", "rounding"), joins=True),
     Knob("tf32", "matrix products", "numerics",
          _flag_of_gpus("backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics")),
     Knob("compile", "model", "rounding", _compile),
     Knob("bfloat16", "model", "numerics", _bfloat16),
-    Knob("gloo", "gloo", "none", _gloo),
+    Knob("gloo", "gloo", "none", _gloo, joins=True),
     Knob("nccl", "NCCL", "rounding", _nccl),
 )  # fmt: skip
 """In the order in which they are weighed where no forecast ranks them."""
@@ -423,5 +429,5 @@ def propose(facts: Facts, wanted: Sequence[str] = ()) -> tuple[list[ScriptChange
         if isinstance(found, str):
             left.append(LeftOut(knob.name, found))
         else:
-            changes += found
+            changes += [replace(each, joins=knob.joins) for each in found]
     return changes, left

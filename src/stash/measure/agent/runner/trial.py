@@ -19,7 +19,7 @@ from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
 from stash.measure.agent.wraps import trial_changes
 from stash.measure.agent.wraps.loader import LoaderFeed
 
-_BLOCK_SECONDS = 1.0
+_BLOCK_SECONDS, _TURN_SECONDS = 1.0, 0.6
 _FEWEST, _MOST = 2, 100
 """Steps of a block."""
 _AT_LEAST = 8
@@ -82,7 +82,7 @@ def turns(
     if not rank.agree(fits, all) or not isinstance(feed, LoaderFeed):
         return False
     each = rank.agree(step_seconds, max)
-    size = max(_AT_LEAST, min(_MOST, round(_BLOCK_SECONDS / max(each, 1e-4))))
+    size = max(_AT_LEAST, min(_MOST, round(_TURN_SECONDS / max(each, 1e-4))))
     began, loaders = rank.clock.now(), Loaders(feed)
     for number in range(rounds):
         order = range(len(rungs)) if number % 2 == 0 else reversed(range(len(rungs)))
