@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from stash.measure.launcher.session import ProfileSession
 
 _HOW = "How to try"
-_CONSENT = ("numerics",)
+_CONSENT = ("numerics", "batch")
 _PROFILE_SHARE, _PROFILE_SECONDS = 0.03, 60.0
 """Of the time, for the profile that comes first, which only orders what is tried; and seconds at most."""
 _STEPS, _SECONDS = 20, (3.0, 15.0)
@@ -75,7 +75,11 @@ class FixOptions(RankOptions):
         "TIME", "At most so long, the profile included.", parsers.duration, default="5m", panel=_HOW
     )
     allow: tuple[str, ...] = option(
-        "WHAT", "Keep also what changes this: numerics.", lambda text: _known(text, _CONSENT), default=(), panel=_HOW
+        "WHAT",
+        "Keep also what changes this: numerics, batch.",
+        lambda text: _known(text, _CONSENT),
+        default=(),
+        panel=_HOW,
     )
     start_timeout: float = option(
         "SECONDS", "How long to wait for the first step.", parsers.seconds, default="300", panel=_HOW
@@ -178,8 +182,10 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
             evidence["threads"],
             tuple(evidence["cores"]),
             tuple(evidence["epochs"]),
+            tuple(map(tuple, evidence["numa"])),
+            len(evidence["losses"]) // evidence["batches_per_step"],
         )
-        changes, left = propose(facts, options.try_only or ())
+        changes, left = propose(facts, options.try_only or (), options.allow)
         search = Search(
             [Candidate(change) for change in changes], run, time.monotonic,
             options.within - (time.monotonic() - began), first, trials.take_turns, _say,

@@ -6,6 +6,7 @@ is by_words. Files are never changed here without git's or a copy's way back.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
 import os
@@ -48,9 +49,9 @@ class Patch:
         if change.cores is not None or (change.variables and not change.writes):
             named = " ".join(f"{name}={value}" for name, value in change.variables.items())
             return Written("setting", named or change.text)
-        if change.line:
+        if change.line and change.around is None:
             return self._with_line(change, script)
-        if change.site is None or not change.writes:
+        if change.site is None or not (change.writes or change.removes or change.around):
             return Written("explained", change.by_hand)
         site = change.site
         where = f"{_short(site.file)}:{site.line}"
@@ -64,6 +65,8 @@ class Patch:
             return Written("explained", f"the call at {where} was not found again: set {_arguments(change)} there")
         edits: list[Edit] = []
         by_words: list[str] = []
+        if change.removes or change.around is not None:
+            return self._rewritten(change, source, call, where)
         for name, value in change.writes.items():
             found = source.argument(call, name, value, POSITIONS.get((site.kind, name)))
             if isinstance(found, Edit):
@@ -80,6 +83,19 @@ class Patch:
         self.edits.setdefault(site.file, []).extend(edits)
         more = [*by_words, *([change.by_hand] if change.by_hand else [])]
         return Written("patch", "; ".join(more), site.file, site.line)
+
+    def _rewritten(self, change: ScriptChange, source: SourceText, call: ast.Call, where: str) -> Written:
+        """The call taken out, or its first argument wrapped in a class that is put behind the imports."""
+        assert change.site is not None
+        if change.around is None:
+            found: Edit | list[Edit] | str = source.without(call)
+        else:
+            found = source.around_first(call, "dataset", *change.around)
+        if isinstance(found, str):
+            return Written("explained", f"at {where}: {change.text}; no patch does, as {found}")
+        edits = [found] if isinstance(found, Edit) else [source.line_after_imports(change.line), *found]
+        self.edits.setdefault(change.site.file, []).extend(edits)
+        return Written("patch", "", change.site.file, change.site.line)
 
     def _with_line(self, change: ScriptChange, script: str | None) -> Written:
         source = None if script is None else self._source(script)

@@ -5,6 +5,7 @@ Which launch comes next, and what is decided by it, is ``change_search``'s.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -25,7 +26,7 @@ _SWITCHED = {"num_workers", "prefetch_factor", "pin_memory"}
 """Settings of a loader that can."""
 NO_DIFFERENCE = 0.02
 """Of the step: less is none."""
-_EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics")
+_EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics", "batch")
 Arm = tuple[str, ...]
 """Names of changes; none: as typed."""
 TYPED: Arm = ()
@@ -84,6 +85,7 @@ class Tries:
         self._doubts: dict[Arm, list[float]] = {}
         self._counts_epochs = self.first.epoch_seconds is not None
         self.last_proof: dict[Arm, Proof] = {}
+        self._filled: set[str] = set()
         self._note("screening", 0, TYPED, self.first)
         self.typed = self.step = self._seconds(self.first)
         """Seconds of a step as typed, and of what changes are compared with."""
@@ -107,16 +109,21 @@ class Tries:
                 allocated_bytes=found.allocated_bytes, resident_bytes=found.resident_bytes,
             )
         )  # fmt: skip
-        if found.step_seconds is not None:
+        if found.step_seconds is not None and stage != "filling":
             rounds = self.stages.setdefault(stage, [])
             while len(rounds) <= number:
                 rounds.append({})
-            rounds[number][arm] = self._seconds(found)
+            rounds[number][arm] = self._seconds(found) / math.prod(each.change.samples for each in self.of(arm))
             self._doubts.setdefault(arm, []).append(found.doubt_seconds)
 
     def launch(self, stage: SearchStage, number: int, arm: Arm) -> str:
         """Launch an arm once; the value says why it is out, or is empty."""
         members = self.of(arm)
+        fresh = {each.change.name for each in members if each.change.fills} - self._filled
+        if fresh:
+            self._filled |= fresh
+            self.say(f"filling: {' + '.join(arm)}")
+            self._note("filling", 0, arm, self.run([each.change for each in members]))
         self.say(f"{stage}, round {number + 1}: {' + '.join(arm) or 'as typed'}")
         found = self.run([each.change for each in members])
         self._note(stage, number, arm, found)

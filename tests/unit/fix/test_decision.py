@@ -70,7 +70,7 @@ def test_one_error_rate_holds_for_all_looks_and_statements():
             rows.append({arm: 0.1 * math.exp(drift + random.normal(0, 0.02)) for arm in ("typed", "a", "b")})
             if number + 1 in LOOKS:
                 spread = pooled([rows])
-                shown = [saving(rows, "typed", arm, spread, level(2)) for arm in ("a", "b")]
+                shown = [saving(rows, "typed", arm, spread, level(2, number + 1)) for arm in ("a", "b")]
                 if any(map(proven, shown)):
                     wrong += 1
                     break

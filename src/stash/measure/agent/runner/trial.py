@@ -59,7 +59,8 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
                 memory.written_down()
         feed = next(iter(rank.feeds), None)
         loader, length = getattr(feed, "loader", None), getattr(feed, "length", None)
-        trial_changes.write(rank.place.rank, loader, length, max(1, getattr(feed, "per_step", 1)))
+        evidence = rank.place.rank, loader, length, max(1, getattr(feed, "per_step", 1))
+        trial_changes.write(*evidence)
         number, done = number + 1, done + size
         spent = rank.clock.now() - began
 
@@ -67,6 +68,7 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
             return (min(reports) >= orders.trial_seconds and done >= _AT_LEAST) or done >= orders.trial_steps
 
         if rank.agree(spent, over):
+            trial_changes.write(*evidence, last=True)
             return
 
 
