@@ -20,7 +20,7 @@ from typing import Literal
 from stash.core.errors import UserError
 from stash.core.files import write_whole
 from stash.core.formatting import listed
-from stash.fix.script_changes import ScriptChange
+from stash.fix.script_changes import ScriptChange, Site
 from stash.fix.source import POSITIONS, Edit, FromCommandLine, FromConfig, SourceText, edited
 
 _YAML = (".yaml", ".yml")
@@ -49,9 +49,11 @@ class Patch:
         if change.cores is not None or (change.variables and not change.writes):
             named = " ".join(f"{name}={value}" for name, value in change.variables.items())
             return Written("setting", named or change.text)
+        if change.removes:
+            return self._without(change.removes)
         if change.line and change.around is None:
             return self._with_line(change, script)
-        if change.site is None or not (change.writes or change.removes or change.around):
+        if change.site is None or not (change.writes or change.around):
             return Written("explained", change.by_hand)
         site = change.site
         where = f"{_short(site.file)}:{site.line}"
@@ -59,14 +61,13 @@ class Patch:
             return Written(
                 "explained", f"{where} is in a library, which no patch changes: set {_arguments(change)} there"
             )
-        source = self._source(site.file)
-        call = None if source is None else source.call(site)
+        source, call = self._call(site)
         if source is None or call is None:
             return Written("explained", f"the call at {where} was not found again: set {_arguments(change)} there")
+        if change.around is not None:
+            return self._around(change, change.around, source, call)
         edits: list[Edit] = []
         by_words: list[str] = []
-        if change.removes or change.around is not None:
-            return self._rewritten(change, source, call, where)
         for name, value in change.writes.items():
             found = source.argument(call, name, value, POSITIONS.get((site.kind, name)))
             if isinstance(found, Edit):
@@ -84,16 +85,31 @@ class Patch:
         more = [*by_words, *([change.by_hand] if change.by_hand else [])]
         return Written("patch", "; ".join(more), site.file, site.line)
 
-    def _rewritten(self, change: ScriptChange, source: SourceText, call: ast.Call, where: str) -> Written:
-        """The call taken out, or its first argument wrapped in a class that is put behind the imports."""
+    def _call(self, site: Site) -> tuple[SourceText | None, ast.Call | None]:
+        source = self._source(site.file)
+        return source, None if source is None else source.call(site)
+
+    def _without(self, sites: Sequence[Site]) -> Written:
+        """Statements taken out, all or none."""
+        edits: list[tuple[str, Edit]] = []
+        for site in sites:
+            source, call = self._call(site)
+            found = "the call was not found again" if source is None or call is None else source.without(call)
+            if isinstance(found, str):
+                where = f"{_short(site.file)}:{site.line}"
+                return Written("explained", f"take out the call at {where}: no patch does, as {found}")
+            edits.append((site.file, found))
+        for file, edit in edits:
+            self.edits.setdefault(file, []).append(edit)
+        return Written("patch", "", sites[0].file, sites[0].line)
+
+    def _around(self, change: ScriptChange, around: tuple[str, str], source: SourceText, call: ast.Call) -> Written:
+        """A call's first argument wrapped in a class, which is put behind the imports."""
         assert change.site is not None
-        if change.around is None:
-            found: Edit | list[Edit] | str = source.without(call)
-        else:
-            found = source.around_first(call, "dataset", *change.around)
+        found = source.around_first(call, "dataset", *around)
         if isinstance(found, str):
-            return Written("explained", f"at {where}: {change.text}; no patch does, as {found}")
-        edits = [found] if isinstance(found, Edit) else [source.line_after_imports(change.line), *found]
+            return Written("explained", f"{change.text}: no patch does, as {found}")
+        edits = [source.line_after_imports(change.line), *found]
         self.edits.setdefault(change.site.file, []).extend(edits)
         return Written("patch", "", change.site.file, change.site.line)
 

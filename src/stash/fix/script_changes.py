@@ -154,8 +154,8 @@ class ScriptChange:
     """A statement to add after the script's imports."""
     around: tuple[str, str] | None = None
     """What is put before and behind the first argument of the call at ``site``, which needs ``line``."""
-    removes: bool = False
-    """Whether the call at ``site`` goes."""
+    removes: tuple[Site, ...] = ()
+    """Calls that go."""
     by_hand: str = ""
     """How a person writes what no patch can: at most three lines."""
     consent: str = ""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from stash.core.formatting import listed
 from stash.fix import loader_changes as loaders
 from stash.fix.records import Effect
 from stash.fix.script_changes import MIB, OF_EXCHANGE, Facts, Knob, Proposal, ScriptChange, Site
@@ -20,13 +21,16 @@ from stash.fix.script_changes import MIB, OF_EXCHANGE, Facts, Knob, Proposal, Sc
 def _waits(facts: Facts) -> Proposal:
     if facts.ranks < 2 and facts.on_cpu:
         return "one process on CPUs waits for nobody"
+    found = facts.every_step("wait")
+    if not found:
+        return "no synchronize() and no barrier() in every step"
+    calls = listed([f"{each.values['name']}() in line {each.line}" for each in found])
     return [
         ScriptChange(
-            f"no_{each.values['name']}:{each.line}", "waits", f"without {each.values['name']}() in every step",
-            stalls=("contention", *OF_EXCHANGE), settings={"skip": each.key}, site=each, removes=True,
+            "no_waits", "waits", f"without {calls}", stalls=("contention", *OF_EXCHANGE), removes=tuple(found),
+            settings={"skip": [each.key for each in found]},
         )
-        for each in facts.every_step("wait")
-    ] or "no synchronize() and no barrier() in every step"  # fmt: skip
+    ]  # fmt: skip
 
 
 def _items(facts: Facts) -> Proposal:
