@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.fix.records import FILE, Fix, Tried
+from stash.core.fix_records import FILE, Fix, Tried
 
 pytestmark = pytest.mark.slow  # each starts a script many times
 SCRIPT = """

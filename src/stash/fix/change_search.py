@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from stash.core.fix_records import ChangeStanding, Proof
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.fix.decision import LOOKS, WORTH, level, promising, proven
-from stash.fix.records import ChangeStanding, Proof
-from stash.fix.tries import TYPED, Arm, Candidate, Tries, gained
+from stash.fix.tries import TYPED, Arm, Candidate, Tries, beyond_noise, gained
 
 PROVEN_STEPS = 200
 """Of which losses are compared at the end."""
@@ -108,7 +108,7 @@ class Search(Tries):
             for each in list(active):
                 each.saves = self.saving("screening", self.base, (*self.base, each.change.name), 0.05)
                 worth = each.saves.value >= WORTH * step
-                if not worth or (number + 1 == _SCREENED and not _beyond_noise(each.saves)):
+                if not worth or (number + 1 == _SCREENED and not beyond_noise(each.saves)):
                     slower = each.saves.high is not None and each.saves.high < 0
                     self.stand([each], "slower" if slower else "no difference", "")
                     active.remove(each)
@@ -136,7 +136,7 @@ class Search(Tries):
             if self.launch("screening", number, arm):
                 return active
             saves = self.saving("screening", self.base, arm, 0.05)
-            if saves.value >= _JOINED * self.step and (not number or _beyond_noise(saves)):
+            if saves.value >= _JOINED * self.step and (not number or beyond_noise(saves)):
                 continue
             out = [each for each in active if each.change.knob in first]
             self.stand(out, "no difference", f"no faster with all of {', '.join(first)} at once")
@@ -325,11 +325,6 @@ class Search(Tries):
         if not kept:
             self.stand(self.of(self.final.kept), "unproven", "interrupted before it was shown")
             self.final.kept, self.final.together = (), None
-
-
-def _beyond_noise(saves: Interval) -> bool:
-    """Whether it is more than chance does in two of three cases."""
-    return saves.half_width is None or saves.value > saves.half_width / 2
 
 
 def _following(number: int) -> int:

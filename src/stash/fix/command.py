@@ -19,14 +19,15 @@ from stash.core.secrets import masked_text
 from stash.measure.command import own_job
 from stash.measure.ranks import RankOptions, cluster
 from stash.report.output import output_file, printed
+from stash.store.storing import keep_copy, store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand
 from stash.ui.options import flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.advice.case import Case
+    from stash.core.fix_records import Fix, Tried
     from stash.fix.change_search import Search
     from stash.fix.patch import Patch, Written
-    from stash.fix.records import Fix, Tried
     from stash.fix.tries import Candidate
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
@@ -87,6 +88,7 @@ class FixOptions(RankOptions):
     apply: bool = flag("Change the script, once the patch was shown; never without git or a copy.")
     output: Path | None = option("FILE", "Where the record goes; the patch lies beside it.", Path, "-o", "--output")
     json: bool = json_flag()
+    store: str | None = store_option()
 
 
 def fix(options: FixOptions, context: typer.Context) -> None:
@@ -112,7 +114,7 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     if where.nnodes > 1 or where.inherited:
         raise UserError("stash fix starts the script itself, on one machine; leave the other nodes out")
     stem = job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
-    target = output_file(options.output, stem, FIX.suffix)
+    target, copies = output_file(options.output, stem, FIX.suffix), store_for_copies(options.store)
     began = time.monotonic()
     budget = min(_PROFILE_SECONDS, _PROFILE_SHARE * options.within)
     session = ProfileSession(job, where, ProfileOptions(budget=budget, start_timeout=options.start_timeout))
@@ -121,6 +123,7 @@ def fix(options: FixOptions, context: typer.Context) -> None:
         result = _profiled(session)
         found, patch = _tried(session, result, options, began)
         _finish(found, patch, target, options)
+        keep_copy(found, copies, target)
     if found.interrupted:
         raise typer.Exit(130)
 
@@ -214,7 +217,7 @@ def _written(search: Search, session: ProfileSession) -> tuple[Patch, dict[str, 
 
 
 def _record(each: Candidate, written: Written | None, search: Search) -> Tried:
-    from stash.fix.records import CallPlace, Tried
+    from stash.core.fix_records import CallPlace, Tried
 
     change = each.change
     compiled = None
@@ -234,9 +237,9 @@ def _record(each: Candidate, written: Written | None, search: Search) -> Tried:
 
 
 def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[Tried], case: Case) -> Fix:
+    from stash.core.fix_records import Fix
     from stash.core.records.base import now
     from stash.core.version import __version__
-    from stash.fix.records import Fix
 
     final, job = search.final, session.job
     typed = [row.step_seconds for row in search.launches if not row.changes and row.step_seconds is not None]
@@ -277,9 +280,9 @@ def _outside(case: Case, search: Search) -> tuple[str, ...]:
 
 def _finish(found: Fix, patch: Patch, target: Path, options: FixOptions) -> None:
     """Save record and patch, show them, and apply if asked."""
+    from stash.core.fix_records import FILE
     from stash.fix.page import document, page
     from stash.fix.patch import apply
-    from stash.fix.records import FILE
     from stash.report.output import write_output
 
     beside = target.with_name(target.name.removesuffix(FILE.kind.suffix).removesuffix(".json") + ".fix.patch")

@@ -14,7 +14,7 @@ from typing import Any
 
 from stash.advice.case import Case
 from stash.core.errors import StashError
-from stash.fix.records import Effect
+from stash.core.fix_records import Effect
 from stash.predict.changes import Alteration
 
 MIB = 2**20

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from stash.core.fix_records import Effect
 from stash.core.formatting import listed
 from stash.fix import loader_changes as loaders
-from stash.fix.records import Effect
 from stash.fix.script_changes import MIB, OF_EXCHANGE, Facts, Knob, Proposal, ScriptChange, Site
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stash.fix.records import Effect, Proof
+from stash.core.fix_records import Effect, Proof
 
 TOLERANCE = {"rounding": 1e-3, "numerics": 5e-2}
 """Relative difference of any loss."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Protocol
 
+from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.core.intervals import Interval
 from stash.fix.decision import ERROR_RATE, WORTH, Round, Spread, pooled, saving
-from stash.fix.records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.fix.script_changes import ScriptChange
 from stash.fix.training_proof import apart, proof
 from stash.measure.launcher.trials import TrialRun
@@ -212,7 +212,7 @@ class Tries:
                 best[each.change.knob] = each
         for each in switched:
             saved, first = gained(each), best[each.change.knob]
-            if saved < WORTH * self.typed:
+            if saved < WORTH * self.typed or not beyond_noise(each.saves):
                 self.stand([each], "slower" if saved < -NO_DIFFERENCE * self.typed else "no difference", "")
             elif each is not first:
                 self.stand([each], "no difference", f"{first.change.text} was chosen of these")
@@ -247,6 +247,11 @@ def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
 
 def _workers(each: Candidate) -> int:
     return int((_rung(each.change) or {}).get("num_workers", 0))
+
+
+def beyond_noise(saves: Interval | None) -> bool:
+    """Whether it is more than chance does in two of three cases."""
+    return saves is None or saves.half_width is None or saves.value > saves.half_width / 2
 
 
 def gained(each: Candidate) -> float:
