@@ -77,7 +77,7 @@ def test_other_jobs_are_named_and_other_files_refused(records: tuple[Path, Path]
     other = tmp_path / "other.fix.json"
     FILE.save(fix(ranks=4), other)
     assert "these are different jobs, in ranks (2 and 4)" in " ".join(asked("compare", records[0], other).split())
-    with pytest.raises(UserError, match="is no \\*.fix.json"):
+    with pytest.raises(UserError, match=r"is no \*\.fix\.json"):
         asked("compare", records[0], tmp_path / "none.stash.json")
     with pytest.raises(UserError, match="on both sides"):
         asked("compare", records[0], records[0])
