@@ -3,7 +3,8 @@
 Each script is given to ``stash fix`` as a user types it; then the script as it was, the patched one and a repair by
 hand run by themselves, without Stash, in turns, and time their own steps. *Promised* is what the page says,
 *realised* what the stopwatch says; *by hand* is what a person saves who knows the fault. Jobs are named by part of
-their names.
+their names. What came of a job is kept in ``build/fix``: started again, the rest is run; ``--again`` runs all. The
+one word ``projects`` runs ``stash fix`` on real projects of ``make compat`` instead.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
@@ -33,6 +34,8 @@ KEPT = ROOT / "build" / "fix"
 """Where the record of every job stays."""
 SECONDS = 6.0
 """Of a stopwatch's run, about."""
+LONGEST = 900.0
+"""Seconds of any command, after which a job counts as failed."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,7 @@ def run(job: Job, within: str, rounds: int) -> Outcome:
         began = time.monotonic()
         done = _call((*STASH, "fix", "--within", within, "--json", "-o", "train.fix.json", "train.py"), folder)
         took = time.monotonic() - began
-        KEPT.mkdir(parents=True, exist_ok=True)
-        shutil.copy(folder / "train.fix.json", KEPT / f"{re.sub(r'[^a-z0-9]+', '-', job.name)}.fix.json")
+        shutil.copy(folder / "train.fix.json", _kept_at(job, ".fix.json"))
         record = json.loads((folder / "train.fix.json").read_text())
         kept = [each for each in record["tried"] if each["standing"] == "kept"]
         if not done:
@@ -87,6 +89,25 @@ def run(job: Job, within: str, rounds: int) -> Outcome:
             means.get("by hand"), 0.0 if record["together"] is None else record["together"]["value"],
             tuple(each["name"] for each in kept), took,
         )  # fmt: skip
+
+
+def _kept_at(job: Job, ending: str) -> Path:
+    return KEPT / f"{re.sub(r'[^a-z0-9]+', '-', job.name)}{ending}"
+
+
+def _earlier(job: Job) -> Outcome | None:
+    """What came of the job before, of the script that it is now."""
+    try:
+        fields = json.loads(_kept_at(job, ".outcome.json").read_text())
+    except (OSError, ValueError):
+        return None
+    same = fields.pop("script") == job.script
+    return Outcome(job, **{**fields, "kept": tuple(fields["kept"])}) if same else None
+
+
+def _keep(found: Outcome) -> None:
+    fields = {name: value for name, value in asdict(found).items() if name != "job"}
+    _kept_at(found.job, ".outcome.json").write_text(json.dumps({**fields, "script": found.job.script}))
 
 
 def _patched(folder: Path, script: str) -> str:
@@ -118,7 +139,12 @@ def _stopwatch(
 
 def _call(command: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **(variables or {})}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{' '.join(command)}: not done after {LONGEST:.0f} s") from None
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout or " "
@@ -168,17 +194,36 @@ def main() -> int:
         within=("5m", "time of each stash fix"),
         rounds=(3, "rounds of the stopwatch"),
         sealed=(False, "only those that nothing was tuned on"),
+        again=(False, "run also what was run before"),
+        hours=(24.0, "after so many no further job is begun"),
     )
+    if options.names == ["projects"]:
+        from bench.fix.projects import main as of_projects
+
+        return of_projects(options.within, options.rounds)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + 3600 * options.hours
     chosen = [job for job in JOBS if not options.names or any(part in job.name for part in options.names)]
     chosen = [job for job in chosen if job.sealed or not options.sealed][: options.jobs]
     found, failed = [], []
     for job in chosen:
+        earlier = None if options.again else _earlier(job)
+        if earlier is not None:
+            found.append(earlier)
+            continue
+        if time.monotonic() > until:
+            failed.append((job.name, "not begun: no time was left"))
+            continue
         try:
             found.append(run(job, options.within, options.rounds))
-        except RuntimeError as error:
+        except KeyboardInterrupt:
+            failed.append((job.name, "interrupted: start again for the rest"))
+            break
+        except (RuntimeError, OSError, ValueError, KeyError) as error:
             failed.append((job.name, str(error)[-300:].replace("\n", " ")))
             progress(job.name, "failed", failed[-1][1])
             continue
+        _keep(found[-1])
         progress(*row(found[-1]))
     parts = [table(HEADS, map(row, found)), table(("goal", "reached", "wanted"), summary(found))]
     if failed:

@@ -250,7 +250,7 @@ def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[
         together=final.together, after_seconds=final.after_seconds if final.together is not None else None,
         final_rounds=final.rounds, tried=tuple(tried), launches=tuple(search.launches), advice=_outside(case, search),
         elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.diff(),
-        sources=patch.sources(), proof=search.proven_long,
+        sources=patch.sources(), proof=search.proven_long, notes=patch.notes(),
     )  # fmt: skip
 
 

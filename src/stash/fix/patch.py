@@ -147,6 +147,13 @@ class Patch:
             parts += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
         return "".join(parts)
 
+    def notes(self) -> tuple[str, ...]:
+        """What a person has to know of the files that are edited."""
+        read = [_short(file) for file in self.edits if SourceText(self.texts[file]).reads_itself()]
+        return tuple(
+            f"{file} reads its own source, and finds the patched one once the patch is applied" for file in read
+        )
+
     def sources(self) -> dict[str, str]:
         """SHA-256 of the files that are edited, as they are now."""
         return {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in self.edits}

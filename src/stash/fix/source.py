@@ -179,6 +179,18 @@ class SourceText:
             for node in self.tree.body
         )
 
+    def reads_itself(self) -> bool:
+        """Whether the file names itself to what reads files or source: a patch would change what it finds."""
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.Call):
+                continue
+            if _name(node.func) in ("getsource", "getsourcelines", "getsourcefile"):
+                return True
+            inside = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == "__file__"]
+            if inside and _name(node.func) in ("open", "read_text", "read_bytes"):
+                return True
+        return False
+
     def _span(self, node: ast.expr) -> tuple[int, int]:
         end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
         return self._starts[node.lineno - 1] + node.col_offset, self._starts[end_line - 1] + end_column
