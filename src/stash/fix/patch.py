@@ -216,17 +216,15 @@ def apply(patch: Patch, sources: dict[str, str]) -> list[str]:
             )
         if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
             raise UserError(f"no permission to write {_short(file)}; nothing was applied: the patch is in its file")
-    notes = []
-    for file, text in after.items():
-        path = Path(file)
-        if _in_git(path):
-            back = f"`git checkout -- {_short(file)}` undoes it"
+    ways_back = {}
+    for file in after:  # before any is written: there may be no room for a copy
+        if _in_git(Path(file)):
+            ways_back[file] = f"`git checkout -- {_short(file)}` undoes it"
         else:
-            copy = _copied(path)
-            back = f"as it was: {_short(str(copy))}"
-        write_whole(path, text.encode(), mode=path.stat().st_mode & 0o777)
-        notes.append(f"Changed {_short(file)}; {back}")
-    return notes
+            ways_back[file] = f"as it was: {_short(str(_copied(Path(file))))}"
+    for file, text in after.items():
+        write_whole(Path(file), text.encode(), mode=Path(file).stat().st_mode & 0o777)
+    return [f"Changed {_short(file)}; {back}" for file, back in ways_back.items()]
 
 
 def _in_git(path: Path) -> bool:

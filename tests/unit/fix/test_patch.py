@@ -116,16 +116,21 @@ def test_a_script_that_may_not_be_written_is_left_alone(script: Path, monkeypatc
 
 def test_where_no_copy_can_be_kept_nothing_is_changed(script: Path, monkeypatch: pytest.MonkeyPatch):
     # GIVEN two files to change, of which the second's copy finds no room
+    other = script.with_name("other.py")
+    other.write_text(SCRIPT)
     patch = Patch()
-    patch.add(workers(script), None, ())
+    for path in (script, other):
+        patch.add(workers(path), None, ())
 
     def full(path: Path) -> Path:
+        if path == script:
+            return path
         raise UserError("no copy could be kept (No space left on device); nothing was applied")
 
     monkeypatch.setattr("stash.fix.patch._copied", full)
     with pytest.raises(UserError, match="nothing was applied"):
         apply(patch, patch.sources())
-    assert script.read_text() == SCRIPT
+    assert script.read_text() == other.read_text() == SCRIPT
 
 
 def test_uncommitted_changes_in_the_same_lines_stay_in_the_copy(script: Path):
