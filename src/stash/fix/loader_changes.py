@@ -20,6 +20,8 @@ def _loader(facts: Facts) -> Site | str:
     return facts.loader
 
 
+_WORK = 0.3
+"""Of the time in which batches are made: where cores are busy, making them waits for cores too."""
 _OF_A_FILE = 4096
 """Bytes that a file takes besides what is in it."""
 _PLACES = {"memory": "in memory", "disk": "on disk"}
@@ -39,7 +41,7 @@ def workers_changes(facts: Facts) -> Proposal:
     if site.values["iterable"]:
         return "a stream gives each worker all of it unless it is written otherwise"
     needed = max((n for each in REMEDIES["prep"](facts.case) if (n := _advised(each)) is not None), default=room)
-    most_workers = min(_MOST_WORKERS, max(2 * room, needed))
+    most_workers = min(_MOST_WORKERS, 2 * room if _made_by_cores(facts) else max(2 * room, needed))
     powers = [2**power for power in range(7)]
     wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}
     if now and not site.values["persistent_workers"]:
@@ -54,6 +56,13 @@ def workers_changes(facts: Facts) -> Proposal:
         )
         for n in near[:_VALUES]
     ]  # fmt: skip
+
+
+def _made_by_cores(facts: Facts) -> bool:
+    """Whether batches are made by work of cores, which more workers than cores do no faster, and not by waiting."""
+    blocks = [each for each in facts.case.profile.blocks if each.fetch_cpu_seconds is not None]
+    worked = sum(each.fetch_cpu_seconds or 0.0 for each in blocks)
+    return worked > _WORK * sum(each.fetch_seconds or 0.0 for each in blocks)
 
 
 def prefetch_changes(facts: Facts) -> Proposal:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from statistics import fmean
 from typing import Any, Protocol
 
@@ -20,8 +21,8 @@ from stash.measure.launcher.trials import TrialRun
 
 _TURNS = 3
 """Rounds of a launch in which loaders take turns."""
-_TURNS_SHARE, _BLOCK_SECONDS = 0.3, 3.0
-"""Share of the time that is left for it, and what a block may take."""
+_TURNS_SHARE, _BLOCK_SECONDS, _TURN_STEPS = 0.3, 1.5, 8
+"""Share of the time that is left for it; seconds that a block takes at least, and its steps."""
 _SWITCHED = {"num_workers", "prefetch_factor", "pin_memory"}
 """Settings of a loader that can."""
 NO_DIFFERENCE = 0.02
@@ -178,9 +179,11 @@ class Tries:
         switched = [each for each in wanted if _rung(each.change) is not None]
         if self.turns is None or len(switched) < 2:
             return wanted
-        most = int(_TURNS_SHARE * self.left() / (_TURNS * _BLOCK_SECONDS)) - 1
-        self.stand(switched[max(2, most) :], "left out", "no time for it: give more with --within")
-        switched = switched[: max(2, most)]
+        costs = [max(_BLOCK_SECONDS, self.typed * 2 * max(_TURN_STEPS, _workers(each))) for each in switched]
+        room = _TURNS_SHARE * self.left() / _TURNS - costs[0]
+        most = max(2, sum(spent <= room for spent in accumulate(costs)))
+        self.stand(switched[most:], "left out", "no time for it: give more with --within")
+        switched = switched[:most]
         wanted = [each for each in wanted if not each.why]
         names = ", ".join(each.change.name for each in switched)
         self.say(f"as typed and {names} in turns, in one launch")

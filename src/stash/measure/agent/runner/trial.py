@@ -46,6 +46,8 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
     for _ in range(min(settle, _MOST)):  # what was read ahead before the first step
         yield
     size = max(_FEWEST, min(_MOST, orders.trial_steps, round(_BLOCK_SECONDS / max(each, 1e-4))))
+    workers = rank.agree(max((feed.workers // feed.per_step for feed in rank.feeds), default=0), max)
+    size = max(size, min(workers, _MOST))  # batches of workers that share cores come all at once
     began, memory = rank.clock.now(), MemoryWatch(rank)
     memory.begin()
     number = done = 0
@@ -65,7 +67,8 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
         spent = rank.clock.now() - began
 
         def over(reports: list[float], done: int = done) -> bool:
-            return (min(reports) >= orders.trial_seconds and done >= _AT_LEAST) or done >= orders.trial_steps
+            long_enough = min(reports) >= orders.trial_seconds and done >= max(_AT_LEAST, 2 * workers)
+            return long_enough or done >= orders.trial_steps
 
         if rank.agree(spent, over):
             trial_changes.write(*evidence, last=True)
@@ -93,7 +96,8 @@ def turns(
             rank.agree(None, lambda reports: None)
             for _ in range(1 + min(feed.depth // feed.per_step, size)):
                 yield
-            block = yield from timed(rank, loops, UNTOUCHED.name, number * len(rungs) + index, size, began)
+            steps = max(size, min(feed.workers // feed.per_step, _MOST))
+            block = yield from timed(rank, loops, UNTOUCHED.name, number * len(rungs) + index, steps, began)
             rank.agree(block, lambda blocks: rank.publish(*blocks))
     return True
 
