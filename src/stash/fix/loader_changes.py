@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import zlib
 from pathlib import Path
 
 from stash.advice.case import Remedy
@@ -112,7 +113,7 @@ def cache_changes(facts: Facts) -> Proposal:
     place = next((name for name in ("memory", "disk") if size <= kept["free"][name]), None)
     if place is None:
         return f"{kept['samples']:,} samples take {format_bytes(size)}, more than half of what is free"
-    name = Path(site.file).stem + "-samples"
+    name = f"{Path(site.file).stem}-samples-{zlib.crc32(site.key.encode()):08x}"  # of this script and loader alone
     folder = f"/dev/shm/{name}" if place == "memory" else name
     before = " before their transform" if kept["transform"] else ""
     text = f"samples kept{before}, {format_bytes(size)} {_PLACES[place]}, which pays from the second epoch on"

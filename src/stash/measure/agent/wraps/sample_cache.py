@@ -43,7 +43,9 @@ class CachedSamples:
         if transform:
             self._data, self._transform = copy.copy(data), data.transform
             self._data.transform = self._data.transforms = None
-        os.makedirs(folder, exist_ok=True)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if os.stat(folder).st_uid != os.getuid():  # what is read from it could run
+            raise PermissionError(f"{folder} belongs to somebody else")
 
     def __len__(self):  # type: ignore[no-untyped-def]
         return len(self._data)
