@@ -52,8 +52,8 @@ def _loaders() -> list[Job]:
     for milliseconds in (2, 6):
         name, fault = f"workers by argument, samples wait {milliseconds} ms", {"sleep": milliseconds / 1e3}
         found.append(Job(name, {**fault, "workers": 0}, {"workers": 4}, ("workers",)))
-    for milliseconds in (10, 12):
-        name = f"64 samples a rank decoded anew in every epoch, {milliseconds} ms each"
+    for milliseconds in (10, 13):
+        name = f"64 samples a rank decoded again in every epoch, {milliseconds} ms each"
         fault = {"samples": 128, "noise": "", "busy": milliseconds / 1e3, "num_workers": 1}
         found.append(Job(name, {**fault, "loader": _PERSISTENT}, {}, ("cache",)))
     for milliseconds in (0.5, 1.5):

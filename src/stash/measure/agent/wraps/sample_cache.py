@@ -2,7 +2,7 @@
 
 ``CachedSamples`` stands on its own: a patch puts its source into the script. What is kept has to be the same whenever
 it is made: ``facts_of`` reads some samples twice, with other seeds, as they come and without the data set's
-``transform``, which is then applied to what is kept, each time anew. Whether keeping them pays is not known here.
+``transform``, which is then applied to what is kept, each time again. Whether keeping them pays is not known here.
 """
 
 from __future__ import annotations
