@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _HOW = "How to try"
 _CONSENT = ("numerics", "batch")
-_PROFILE_SHARE, _PROFILE_SECONDS = 0.03, 60.0
+_PROFILE_SHARE, _PROFILE_SECONDS = 0.02, 60.0
 """Of the time, for the profile that comes first, which only orders what is tried; and seconds at most."""
 _STEPS, _SECONDS = 20, (3.0, 15.0)
 """A launch times so many steps, within these seconds."""

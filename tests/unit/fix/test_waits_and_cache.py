@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,7 @@ from stash.fix.patch import Patch
 from stash.fix.script_changes import Facts, ScriptChange, Site
 from stash.fix.source import Edit, SourceText, edited
 from stash.fix.space import propose
-from stash.measure.agent.wraps.sample_cache import CachedSamples, facts_of
+from stash.measure.agent.wraps.sample_cache import CachedSamples, facts_of, sweep
 from stash.measure.agent.wraps.trial_changes import printed
 from stash.measure.agent.wraps.trial_waits import Late
 from stash.measure.linux.cores import numa_cores
@@ -87,6 +89,21 @@ def test_a_kept_sample_is_made_once_and_its_transform_each_time(tmp_path: Path):
     assert torch.equal(again[2][0], torch.full((3,), 2.0))
     assert again._data.made == 0
     assert again.noise == 0.0
+
+
+def test_what_killed_trials_left_in_memory_goes_after_a_day(tmp_path: Path):
+    for name, age in (("stash-a-samples", 90_000), ("stash-b-samples", 3_600), ("mine-samples", 90_000)):
+        (tmp_path / name).mkdir()
+        then = time.time() - age
+        os.utime(tmp_path / name, (then, then))
+    sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine-samples", "stash-b-samples"]
+
+
+def test_a_folder_of_somebody_else_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    with pytest.raises(PermissionError, match="belongs to somebody else"):
+        CachedSamples(Samples(), tmp_path)
 
 
 def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():

@@ -24,6 +24,7 @@ MEMORY = "/dev/shm"
 """A folder that is kept in memory."""
 _READ = 3
 """Samples that are read twice."""
+_OLD = 86_400.0
 _LONG = 1.0
 """Seconds of reading after which one sample has to do."""
 _KEPT_FREE = 0.5
@@ -79,6 +80,14 @@ def with_cache(dataset: Any, asked: Mapping[str, Any], run: Path) -> Any:
 def folder_of(run: Path, place: str) -> Path:
     """Where samples of a run's trials are kept: beside the run, or in memory."""
     return Path(MEMORY) / f"{run.name}-samples" if place == "memory" else run / "samples"
+
+
+def sweep(memory: Path = Path(MEMORY)) -> None:
+    """Remove what trials that were killed more than a day ago left in memory."""
+    for folder in memory.glob("stash-*-samples"):
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _OLD:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def facts_of(dataset: Any, printed: Callable[[Any], int | None]) -> dict[str, Any]:
