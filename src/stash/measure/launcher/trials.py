@@ -118,6 +118,7 @@ class Trials:
         m.launches = self._number
         launches = Launches(m, self._folder, self._start, self._others)
         self._number += 1
+        launches.passing = True
         orders = launches.orders(self._folder)
         orders = replace(
             orders, trial=dict(settings), trial_seconds=seconds, trial_steps=steps, pin=False, rungs=("warm",),
