@@ -276,7 +276,7 @@ class Search(Tries):
             if not unproven:
                 return ()
             in_time = self.left() >= (_following(number) - number) * len(arms) * self.each()
-            if not in_time or not promising(self.final.together, number, self.typed):
+            if not in_time or not any(promising(each.saves, number, self.typed) for each in self.of(unproven)):
                 return unproven
         return self._look(chosen, max(each for each in LOOKS if each <= number))
 
