@@ -12,7 +12,7 @@
 # make study  the paper's grid of models and machines on an emulated fleet, and build/study.md (root; 20 min)
 # make spot   how well fleets, losses and chances are predicted, and how fast the cheapest is found
 # make spot-truth fleets and revocations on emulated hosts (root)
-# make remedies what `stash fix` promises against what its patches bring (hours), and what advice does (root)
+# make remedies what `stash fix` promises against what its patches bring (5 h), and what other advice does (root)
 # make noise  profiles beside other work on the machine, against the quiet truth (root; 3 h, can be interrupted)
 # make gpu    what a GPU can show, against truth made on it: MINUTES=8, tables in gpu.md
 # make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)

@@ -1,4 +1,4 @@
-"""What the advice promises against what it brings: jobs with a known stall, before and after doing what was advised.
+"""What the advice promises against what it brings, of remedies that no change to a script is (those: ``bench.fix``).
 
 Each job is profiled on the testbed (as root), the remedy's predicted saving is taken from the advice, the remedy is
 applied for real, and the job is profiled again. Savings are per step of the job as it was: where a remedy puts more
@@ -62,8 +62,6 @@ TRIALS = (
     Trial(NETWORK, "network", "faster-network", "400 instead of 200mbit", lambda c: replace(c, network="400mbit")),
     Trial(SHARED, "interconnect", "accumulate", "4 batches inside no_sync()", lambda c: replace(c, accumulate=4), 4),
     Trial(SHARED, "interconnect", "larger-batch", "batch 8 instead of 4", doubled, 2),
-    Trial("prep 1x, no workers", "prep", "workers", "1 worker instead of none", lambda c: replace(c, workers=1)),
-    Trial("prep 3x, no workers", "prep", "workers", "1 worker instead of none", lambda c: replace(c, workers=1)),
     Trial(DISK, "fetch", "faster-disk", "40 instead of 20 MB/s", lambda c: replace(c, disk="40MB/s")),
     Trial(DISK, "fetch", "faster-disk", "80 instead of 20 MB/s", lambda c: replace(c, disk="80MB/s")),
     Trial("rank 1 slow, 2x", "contention", "slow-rank", "no slow rank", lambda c: replace(c, slow_ranks=())),

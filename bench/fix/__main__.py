@@ -3,7 +3,8 @@
 Each script is given to ``stash fix`` as a user types it; then the script as it was, the patched one and a repair by
 hand run by themselves, without Stash, in turns, and time their own steps. *Promised* is what the page says,
 *realised* what the stopwatch says; *by hand* is what a person saves who knows the fault. Jobs are named by part of
-their names.
+their names. What came of a job is kept in ``build/fix``: started again, the rest is run; ``--again`` runs all. The
+one word ``projects`` runs ``stash fix`` on real projects of ``make compat`` instead.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +35,8 @@ KEPT = ROOT / "build" / "fix"
 """Where the record of every job stays."""
 SECONDS = 6.0
 """Of a stopwatch's run, about."""
+LONGEST = 4 * 3600.0
+"""Seconds of any command, after which a job counts as failed."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Outcome:
     job: Job
     typed: float
     fixed: float | None
-    """Realised; ``None`` if nothing was kept."""
+    """Realised; ``None`` if nothing was kept, or what was is written by hand only."""
     spread: float
     """Standard error of the realised saving."""
     by_hand: float | None
@@ -50,43 +54,82 @@ class Outcome:
     kept: tuple[str, ...]
     took: float
     """Seconds of ``stash fix``."""
+    best: float | None = None
+    """With what an exhaustive search keeps; ``None`` where there was none."""
 
     @property
     def realised(self) -> float:
         return 0.0 if self.fixed is None else self.typed - self.fixed
 
 
-def run(job: Job, within: str, rounds: int) -> Outcome:
+@dataclass(frozen=True)
+class Arm:
+    """A script that the stopwatch runs, with words of its command line and variables."""
+
+    script: str
+    words: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
     """Fix one job and hold it to the stopwatch; raises RuntimeError with what was printed if that fails."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.py").write_text(job.script)
         began = time.monotonic()
-        done = _call((*STASH, "fix", "--within", within, "--json", "-o", "train.fix.json", "train.py"), folder)
+        record, fixed = _fixed(job, folder, (*STASH, "fix", "--within", within))
         took = time.monotonic() - began
-        KEPT.mkdir(parents=True, exist_ok=True)
-        shutil.copy(folder / "train.fix.json", KEPT / f"{re.sub(r'[^a-z0-9]+', '-', job.name)}.fix.json")
-        record = json.loads((folder / "train.fix.json").read_text())
-        kept = [each for each in record["tried"] if each["standing"] == "kept"]
-        if not done:
-            raise RuntimeError(f"{job.name}: nothing was printed")
-        scripts = {"typed": job.script}
-        if job.repair:
-            scripts["by hand"] = job.repaired
-        if kept:
-            scripts["fixed"] = _patched(folder, job.script)
-        words = [word for each in kept if each["written"] == "command" for word in each["how"].split()]
-        variables = {name: value for each in kept for name, value in each["variables"].items()}
-        for arm, text in scripts.items():
-            (folder / f"{arm.replace(' ', '_')}.py").write_text(text)
-        times = _stopwatch(folder, list(scripts), record["step_seconds"], rounds, words, variables)
+        arms = {"typed": Arm(job.script)} | ({"by hand": Arm(job.repaired)} if job.repair else {})
+        arms |= {} if fixed is None else {"fixed": fixed}
+        if exhaustive:
+            _, found = _fixed(job, folder, (sys.executable, "-m", "bench.fix.exhaustive"))
+            arms |= {} if found is None else {"exhaustive": found}
+        times = _stopwatch(folder, arms, record["step_seconds"], rounds)
+        for place in re.findall(r'"(/dev/shm/[^"]+)"', " ".join(each.script for each in arms.values())):
+            shutil.rmtree(place, ignore_errors=True)  # samples that scripts keep
         means = {arm: float(np.mean(each)) for arm, each in times.items()}
         gains = np.array(times["typed"]) - np.array(times.get("fixed", times["typed"]))
+        kept = tuple(each["name"] for each in record["tried"] if each["standing"] == "kept")
+        promised = 0.0 if record["together"] is None else record["together"]["value"]
+        best = min(means["typed"], means.get("exhaustive", means["typed"])) if exhaustive else None
         return Outcome(
             job, means["typed"], means.get("fixed"), float(gains.std(ddof=1) / len(gains) ** 0.5),
-            means.get("by hand"), 0.0 if record["together"] is None else record["together"]["value"],
-            tuple(each["name"] for each in kept), took,
+            means.get("by hand"), promised, kept, took, best,
         )  # fmt: skip
+
+
+def _fixed(job: Job, folder: Path, command: Sequence[str]) -> tuple[dict[str, Any], Arm | None]:
+    """The record of a search, and the script with what it keeps; ``None`` if that is nothing, or written by hand."""
+    (folder / "train.fix.patch").unlink(missing_ok=True)
+    _call((*command, "--json", "-o", "train.fix.json", "train.py"), folder)
+    ending = ".fix.json" if "bench.fix.exhaustive" not in command else ".exhaustive.fix.json"
+    shutil.copy(folder / "train.fix.json", _kept_at(job, ending))
+    record = json.loads((folder / "train.fix.json").read_text())
+    kept = [each for each in record["tried"] if each["standing"] == "kept"]
+    if not kept or any(each["written"] == "explained" for each in kept):
+        return record, None
+    words = tuple(word for each in kept if each["written"] == "command" for word in each["how"].split())
+    variables = {name: value for each in kept for name, value in each["variables"].items()}
+    return record, Arm(_patched(folder, job.script), words, variables)
+
+
+def _kept_at(job: Job, ending: str) -> Path:
+    return KEPT / f"{re.sub(r'[^a-z0-9]+', '-', job.name)}{ending}"
+
+
+def _earlier(job: Job) -> Outcome | None:
+    """What came of the job before, of the script that it is now."""
+    try:
+        fields = json.loads(_kept_at(job, ".outcome.json").read_text())
+    except (OSError, ValueError):
+        return None
+    same = fields.pop("script") == job.script
+    return Outcome(job, **{**fields, "kept": tuple(fields["kept"])}) if same else None
+
+
+def _keep(found: Outcome) -> None:
+    fields = {name: value for name, value in asdict(found).items() if name != "job"}
+    _kept_at(found.job, ".outcome.json").write_text(json.dumps({**fields, "script": found.job.script}))
 
 
 def _patched(folder: Path, script: str) -> str:
@@ -100,25 +143,31 @@ def _patched(folder: Path, script: str) -> str:
     return text
 
 
-def _stopwatch(
-    folder: Path, arms: Sequence[str], step: float, rounds: int, words: Sequence[str], variables: Mapping[str, str]
-) -> dict[str, list[float]]:
+def _stopwatch(folder: Path, arms: Mapping[str, Arm], step: float, rounds: int) -> dict[str, list[float]]:
     """Seconds of a step as each script times itself, round by round."""
     steps, times = str(max(20, round(SECONDS / step))), {arm: [] for arm in arms}
+    for name, arm in arms.items():
+        (folder / f"{name.replace(' ', '_')}.py").write_text(arm.script)
     for number in range(rounds):
-        for arm in arms if number % 2 == 0 else arms[::-1]:
-            fixed = arm == "fixed"
-            command = (*TORCHRUN, f"{arm.replace(' ', '_')}.py", "--steps", steps, *(words if fixed else ()))
-            found = re.search(r"seconds a step ([\d.e-]+)", _call(command, folder, variables if fixed else {}))
+        for name, arm in list(arms.items())[:: 1 if number % 2 == 0 else -1]:
+            command = (*TORCHRUN, f"{name.replace(' ', '_')}.py", "--steps", steps, *arm.words)
+            found = re.search(r"seconds a step ([\d.e-]+)", _call(command, folder, arm.variables))
             if found is None:
-                raise RuntimeError(f"{arm} printed no time")
-            times[arm].append(float(found[1]))
+                raise RuntimeError(f"{name} printed no time")
+            times[name].append(float(found[1]))
     return times
 
 
 def _call(command: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **(variables or {})}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    here = {"PYTHONPATH": str(ROOT)} if "bench.fix.exhaustive" in command else {}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **here, **(variables or {})}
+    longest = LONGEST if here else 900.0
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=longest
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{' '.join(command)}: not done after {longest:.0f} s") from None
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout or " "
@@ -136,24 +185,26 @@ def row(found: Outcome) -> list[str]:
         found.job.name, "yes" if found.job.sealed else "", f"{found.typed * 1e3:.2f}",
         ", ".join(found.kept) or "nothing",
         f"{found.promised * 1e3:.2f}", f"{found.realised * 1e3:.2f} ± {2 * found.spread * 1e3:.2f}",
-        f"{off:+.1%}" if found.kept else "", hand, f"{found.took:.0f} s",
+        f"{off:+.1%}" if found.fixed is not None else "", hand, f"{found.took:.0f} s",
     ]  # fmt: skip
 
 
 def summary(all_found: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     """Each goal, and what was reached."""
-    kept = [each for each in all_found if each.kept]
+    kept = [each for each in all_found if each.fixed is not None]
     sound = [each for each in all_found if not each.job.repair and not each.job.knobs]
     hand = [each for each in all_found if each.by_hand is not None]
     off = [abs(each.promised - each.realised) / each.typed for each in kept]
     faster = sum(each.realised > 0 for each in kept)
     slower = sum(each.realised < -2 * each.spread for each in kept)
     speeds = [(each.by_hand or 0.0) / (each.fixed or each.typed) for each in hand]
+    of_best = [each.best / (each.fixed or each.typed) for each in all_found if each.best is not None]
     return [
         ("promised against realised, median", f"{median(off):.1%}" if off else "–", "≤ 2 % of the step"),
         ("kept and faster in later runs", f"{faster} of {len(kept)}", "≥ 95 %"),
         ("kept and slower", str(slower), "0"),
         ("of the speed of the repair by hand, median", f"{median(speeds):.0%}" if speeds else "–", "≥ 95 %"),
+        ("of the speed of an exhaustive search, median", f"{median(of_best):.0%}" if of_best else "–", "≥ 95 %"),
         ("time of stash fix, longest", f"{max((each.took for each in all_found), default=0):.0f} s", "≤ 300 s"),
         ("nothing to fix: kept something", f"{sum(bool(each.kept) for each in sound)} of {len(sound)}", "≤ 5 %"),
         ("nothing to fix: longest time", f"{max((each.took for each in sound), default=0):.0f} s", "≤ 60 s"),
@@ -168,17 +219,37 @@ def main() -> int:
         within=("5m", "time of each stash fix"),
         rounds=(3, "rounds of the stopwatch"),
         sealed=(False, "only those that nothing was tuned on"),
+        exhaustive=(False, "hold each to a search that leaves nothing out, too: hours"),
+        again=(False, "run also what was run before"),
+        hours=(24.0, "after so many no further job is begun"),
     )
+    if options.names == ["projects"]:
+        from bench.fix.projects import main as of_projects
+
+        return of_projects(options.within, options.rounds)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + 3600 * options.hours
     chosen = [job for job in JOBS if not options.names or any(part in job.name for part in options.names)]
     chosen = [job for job in chosen if job.sealed or not options.sealed][: options.jobs]
     found, failed = [], []
     for job in chosen:
+        earlier = None if options.again else _earlier(job)
+        if earlier is not None and (earlier.best is not None or not options.exhaustive):
+            found.append(earlier)
+            continue
+        if time.monotonic() > until:
+            failed.append((job.name, "not begun: no time was left"))
+            continue
         try:
-            found.append(run(job, options.within, options.rounds))
-        except RuntimeError as error:
+            found.append(run(job, options.within, options.rounds, options.exhaustive))
+        except KeyboardInterrupt:
+            failed.append((job.name, "interrupted: start again for the rest"))
+            break
+        except (RuntimeError, OSError, ValueError, KeyError) as error:
             failed.append((job.name, str(error)[-300:].replace("\n", " ")))
             progress(job.name, "failed", failed[-1][1])
             continue
+        _keep(found[-1])
         progress(*row(found[-1]))
     parts = [table(HEADS, map(row, found)), table(("goal", "reached", "wanted"), summary(found))]
     if failed:

@@ -39,9 +39,12 @@ class Job:
         return text(self.name, **{**self.fault, **self.repair})
 
 
+_PERSISTENT = "\n    persistent_workers=True,"
+
+
 def _loaders() -> list[Job]:
     found = []
-    for milliseconds in (1, 2, 4, 8):
+    for milliseconds in (1, 2, 4):
         for workers in (0, 1):
             name = f"samples wait {milliseconds} ms, {workers} workers"
             fault = {"sleep": milliseconds / 1e3, "num_workers": workers}
@@ -49,6 +52,10 @@ def _loaders() -> list[Job]:
     for milliseconds in (2, 6):
         name, fault = f"workers by argument, samples wait {milliseconds} ms", {"sleep": milliseconds / 1e3}
         found.append(Job(name, {**fault, "workers": 0}, {"workers": 4}, ("workers",)))
+    for milliseconds in (10, 13):
+        name = f"64 samples a rank decoded again in every epoch, {milliseconds} ms each"
+        fault = {"samples": 128, "noise": "", "busy": milliseconds / 1e3, "num_workers": 1}
+        found.append(Job(name, {**fault, "loader": _PERSISTENT}, {}, ("cache",)))
     for milliseconds in (0.5, 1.5):
         name = f"samples work {milliseconds} ms, no workers"
         fault = {"busy": milliseconds / 1e3, "num_workers": 0}
@@ -58,9 +65,8 @@ def _loaders() -> list[Job]:
         found.append(Job(name, {"num_workers": workers, "width": 64}, {"num_workers": 0}, ("workers",)))
     for samples in (64, 160):
         name = f"workers start again every {samples // 16} steps"
-        persistent = "\n    persistent_workers=True,"
         fault = {"samples": samples, "num_workers": 1, "sleep": 0.0005}
-        found.append(Job(name, fault, {"loader": persistent}, ("persistent", "workers")))
+        found.append(Job(name, fault, {"loader": _PERSISTENT}, ("persistent", "workers")))
     return found
 
 
@@ -71,10 +77,14 @@ def _exchange() -> list[Job]:
             name = f"{layers} layers in buckets of {megabytes} MB"
             fault = {"layers": layers, "ddp": f", bucket_cap_mb={megabytes}", "width": 128}
             found.append(Job(name, fault, {"ddp": ""}, ("bucket",)))
-    for layers in (16, 32, 48):
+    for layers in (24, 48):
         name = f"{layers} layers looked through for unused ones"
         fault = {"layers": layers, "ddp": ", find_unused_parameters=True", "width": 64}
         found.append(Job(name, fault, {"ddp": ""}, ("find_unused",)))
+    for times in (2, 3):
+        name = f"barriers in every step, {times} of them"
+        fault = {"wait": "\n        dist.barrier()" * times, "width": 64}
+        found.append(Job(name, fault, {"wait": ""}, ("waits",)))
     for batches in (4, 8):
         name = f"gradients exchanged {batches} times a step"
         fault = {"accumulate": batches, "width": 512}
@@ -92,7 +102,7 @@ def _compute() -> list[Job]:
         name = f"{layers} layers updated one by one"
         fault = {"layers": layers, "width": 128, "optimizer": ", foreach=False"}
         found.append(Job(name, fault, {"optimizer": ", fused=True"}, ("fused",)))
-    for width in (256, 768):
+    for width in (256,):
         name = f"gradients of {width} columns set to zero and added to"
         fault = {"width": width, "layers": 8, "zero_grad": "set_to_none=False"}
         found.append(Job(name, fault, {"zero_grad": ""}, ("set_to_none",)))
@@ -101,8 +111,11 @@ def _compute() -> list[Job]:
 
 def _sound() -> list[Job]:
     return [
-        Job(f"nothing wrong, {layers} layers of {width}", {"layers": layers, "width": width, "num_workers": 1})
-        for layers, width in ((4, 256), (2, 1024), (12, 256), (6, 768), (3, 512))
+        *(
+            Job(f"nothing wrong, {layers} layers of {width}", {"layers": layers, "width": width, "num_workers": 1})
+            for layers, width in ((4, 256), (2, 1024), (12, 256), (3, 512))
+        ),
+        Job("nothing wrong, the loss read in every step", {"wait": "\n        loss.item()", "num_workers": 1}),
     ]
 
 

@@ -29,7 +29,7 @@ class Samples(Dataset):
 
     def __getitem__(self, index):
         time.sleep({sleep})
-        numbers = torch.full(({width},), index / {samples}) + 0.1 * torch.randn({width})
+        numbers = torch.full(({width},), index / {samples}){noise}
         until = time.process_time() + {busy}
         while time.process_time() < until:
             numbers = numbers.roll(1)
@@ -59,7 +59,7 @@ while step < args.steps:
             continue
         optimizer.step()
         optimizer.zero_grad({zero_grad})
-        step += 1
+        step += 1{wait}
         took.append(time.monotonic())
         if step == args.steps:
             break
@@ -69,12 +69,13 @@ dist.destroy_process_group()
 '''
 
 USUAL: Mapping[str, object] = {
-    "workers": 1, "threads": "", "samples": 200_000, "sleep": 0.0, "busy": 0.0, "batch": 8,
-    "num_workers": "args.workers", "loader": "", "layers": 4, "width": 256, "ddp": "", "optimizer": "",
-    "zero_grad": "", "accumulate": 1,
+    "workers": 1, "threads": "", "samples": 200_000, "noise": " + 0.1 * torch.randn({width})", "sleep": 0.0,
+    "busy": 0.0, "batch": 8, "num_workers": "args.workers", "loader": "", "layers": 4, "width": 256, "ddp": "",
+    "optimizer": "", "zero_grad": "", "accumulate": 1, "wait": "",
 }  # fmt: skip
 
 
 def text(name: str, **settings: object) -> str:
     """The script of that name, usual but for these settings."""
-    return SCRIPT.format(**{**USUAL, "name": name, **settings})
+    values = {**USUAL, "name": name, **settings}
+    return SCRIPT.format(**{**values, "noise": str(values["noise"]).format(**values)})

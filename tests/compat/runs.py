@@ -70,7 +70,7 @@ def run(project: Project, where: Environment, data: Path, work: Path, budget: fl
     version = f"{project.package} {where.version(project.package)}"
     begun = Row(project.key, version, shown, datetime.date.today().isoformat())
 
-    plain = [_plain(words, where, variables, work, "before")]
+    plain = [plain_step(words, where, variables, work, "before")]
     before = _contents(out)
     profile = work / "profile.stash.json"
     profile.unlink(missing_ok=True)
@@ -82,15 +82,15 @@ def run(project: Project, where: Environment, data: Path, work: Path, budget: fl
         trouble = [f"did not end within {_MAX_SECONDS} s"]
     changed = [name for name, content in before.items() if _contents(out).get(name) != content]
     trouble += [f"{name} changed" for name in changed]
-    replayed = _plain(words, where, {**variables, "COMPAT_REPLAY": "1"}, work, "replayed")
-    plain.append(_plain(words, where, variables, work, "after"))
+    replayed = plain_step(words, where, {**variables, "COMPAT_REPLAY": "1"}, work, "replayed")
+    plain.append(plain_step(words, where, variables, work, "after"))
     trouble += [f"plain: {_last_words(work / 'before.stderr')}"] if None in plain else []
     times = tuple(seconds for seconds in plain if seconds is not None)
     found = {**vars(begun), "plain": times, "replayed": replayed, "trouble": tuple(trouble)}
     return _read(Row(**found), where, profile)
 
 
-def _plain(
+def plain_step(
     words: Sequence[str], where: Environment, variables: dict[str, str], work: Path, name: str
 ) -> float | None:
     """Mean step of the command as Stash would start it, without Stash; None if it never stepped."""

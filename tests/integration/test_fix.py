@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.fix.records import FILE, Fix, Tried
+from stash.core.fix_records import FILE, Fix, Tried
 
 pytestmark = pytest.mark.slow  # each starts a script many times
 SCRIPT = """
@@ -45,9 +45,10 @@ for epoch in range(2):
 """
 
 
-def fix(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def fix(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = (sys.executable, "-m", "stash", "fix", *words)
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+    new = {**os.environ, **variables}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600, env=new)
 
 
 def test_a_loader_without_workers_gets_some_and_the_patched_script_is_faster(tmp_path: Path):
@@ -94,6 +95,28 @@ def test_a_script_that_cannot_start_again_is_told_and_left_as_it_is(tmp_path: Pa
     assert "ran before" in done.stderr.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
     assert (tmp_path / "train.py").read_text() == refusing
+
+
+def test_a_script_that_resumes_from_its_checkpoint_starts_afresh_each_time(tmp_path: Path):
+    # GIVEN a script that saves after some steps, and trains no more where it finds that
+    resuming = SCRIPT.replace(
+        "model = nn", "import os\nassert not os.path.exists('last.pt'), 'resumed'\nmodel = nn", 1
+    )
+    resuming = resuming.replace(
+        "optimizer.zero_grad()", "optimizer.zero_grad()\n        torch.save(model.state_dict(), 'last.pt')"
+    )
+    work, other = tmp_path / "work", tmp_path / "tmp"
+    work.mkdir()
+    other.mkdir()
+    (work / "train.py").write_text(resuming)
+    # WHEN changes are tried, the profile and every trial in a start of its own
+    done = fix(work, "--try", "set_to_none,fused", "--within", "90s", "train.py", TMPDIR=str(other))
+    # THEN none found the checkpoint of another, and none is left
+    assert done.returncode == 0, done.stderr
+    record = FILE.load(work / "train.fix.json")
+    assert not any(each.failure for each in record.launches)
+    assert len(record.launches) > 1
+    assert sorted(path.name for path in work.iterdir() if path.suffix != ".patch") == ["train.fix.json", "train.py"]
 
 
 def test_ctrl_c_in_the_middle_leaves_a_record_and_the_script(tmp_path: Path):

@@ -27,3 +27,10 @@ def made(folder: Path | str, days: int = 3, probes: bool = True) -> Store:
     if probes:
         store.put(to_bytes(probe(p3_8xlarge())), "node.host.json")
     return store
+
+
+def put_fix(store: Store) -> Store:
+    """The store with a record of a fix more."""
+    golden = Path(__file__).resolve().parents[1] / "golden" / "schema-1.fix.json"
+    store.put(golden.read_bytes(), golden.name)
+    return store

@@ -202,6 +202,7 @@ def read_page(
 ) -> Page:
     """The report's page of these files, to be written into ``folder``; raises UserError."""
     from stash.core.artefact import load_probe
+    from stash.core.fix_records import Fix
     from stash.core.records.profile import Profile
     from stash.store.storing import found as run_of
 
@@ -221,6 +222,10 @@ def read_page(
             parts.append(_page_of_profile(run, Path(file).name))
         elif artefact is None:
             parts.append((_reader_of(file) or _page_of_plan)(file))
+        elif isinstance(artefact, Fix):  # of a store, by its id
+            from stash.fix.page import page as page_of_fix
+
+            parts.append(page_of_fix(artefact, Path(file).name))
         else:
             parts.append(_page_of_probe(artefact, Path(file).name))
     if links is not None and not runs:
@@ -234,7 +239,7 @@ def read_page(
 
 def _reader_of(file: str) -> Callable[[str], Page] | None:
     """What makes the page of a file that is no profile and no probe; ``None`` of those."""
-    from stash.fix.records import is_fix
+    from stash.core.fix_records import is_fix
     from stash.plan.records import is_plan
     from stash.spot.spot_files import is_spot_log
 
@@ -294,8 +299,8 @@ def _page_of_spot_log(file: str) -> Page:
 
 
 def _page_of_fix(file: str) -> Page:
+    from stash.core.fix_records import FILE
     from stash.fix.page import page
-    from stash.fix.records import FILE
 
     return page(FILE.load(file), Path(file).name)
 

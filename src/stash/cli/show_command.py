@@ -17,9 +17,9 @@ from stash.store.storing import store_option
 from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
+    from stash.core.fix_records import Fix
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
-    from stash.store.storing import FoundRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +53,9 @@ def show(options: ShowOptions) -> None:
         stash show resnet18.stash.json --redact -o shared.stash.json
     """
     from stash.analysis.disturbance import without_delays
+    from stash.core.fix_records import Fix, is_fix
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
-    from stash.fix.records import is_fix
     from stash.monitor.records import is_record
     from stash.plan.records import is_plan
     from stash.spot.spot_files import is_spot_log
@@ -71,13 +71,20 @@ def show(options: ShowOptions) -> None:
         if redact or explain or options.as_seen:
             refused = "--redact" if redact else "--explain" if explain else "--as-seen"
             raise UserError(f"{refused} is about profiles, and {file} is {made}; leave it out")
-        {"a plan": _print_plan, "a log of a run": _print_spot_log, "a record of a fix": _print_fix}[made](file, json)
+        {"a plan": _print_plan, "a log of a run": _print_spot_log, "a record of a fix": _print_saved_fix}[made](
+            file, json
+        )
         return
     if output is not None and not redact:
         raise UserError(f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on")
     with no_garbage():
         run = run_of(file, options.store)
-        found = _fit_to_share(run, output) if redact else run.artefact
+        if isinstance(run.artefact, Fix):  # of a store, by its id
+            if redact or explain or options.as_seen:
+                raise UserError("--redact, --explain and --as-seen are about profiles; leave them out of a fix")
+            _print_fix(run.artefact, file, json)
+            return
+        found = _fit_to_share(run.artefact, run.place, output) if redact else run.artefact
         if explain and (json or isinstance(found, Probe)):
             raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")
         if options.as_seen and isinstance(found, Probe):
@@ -125,13 +132,17 @@ def _print_fleet_plan(file: Path, json: bool) -> None:
     printed(document(plan) if json else page(plan, file.name))
 
 
-def _print_fix(file: str, json: bool) -> None:
+def _print_saved_fix(file: str, json: bool) -> None:
+    from stash.core.fix_records import FILE
+
+    _print_fix(FILE.load(file), file, json)
+
+
+def _print_fix(record: Fix, file: str, json: bool) -> None:
     """A saved record as `stash fix` printed it."""
     from stash.fix.page import document, page
-    from stash.fix.records import FILE
     from stash.report.output import printed
 
-    record = FILE.load(file)
     printed(document(record) if json else page(record, file))
 
 
@@ -145,15 +156,15 @@ def _print_spot_log(file: str, json: bool) -> None:
     printed(document(log) if json else page(log, Path(file).name))
 
 
-def _fit_to_share(run: FoundRun, output: Path | None) -> Profile | Probe:
+def _fit_to_share(artefact: Profile | Probe, place: str, output: Path | None) -> Profile | Probe:
     """The artefact without names and paths, saved if there is a file to save it to."""
     from stash.core.artefact import save
     from stash.core.redaction import redacted
     from stash.report.output import output_file
 
-    found = redacted(run.artefact)
+    found = redacted(artefact)
     if output is not None:
-        if str(output.resolve()) == run.place:
+        if str(output.resolve()) == place:
             raise UserError(
                 f"--output {output} is the profile itself, which would lose its names; choose another file"
             )

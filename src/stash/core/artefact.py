@@ -1,7 +1,7 @@
 """Loads and saves profiles and probes: whole documents, documents that grow round by round, links put into hosts.
 
-Knows which of the two a file is, the versions of their schema and how old ones become new. Knows nothing of what the
-numbers mean; the life of a file is the business of ``documents``.
+Knows which of these a file is, or a record of a fix, which a store keeps too; the versions of their schema and how
+old ones become new. Knows nothing of what the numbers mean; the life of a file is the business of ``documents``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from typing import Any
 
 from stash.core import documents
 from stash.core.columns import from_columns, of_rows, to_columns
-from stash.core.documents import PROBE, PROFILE, Document, DocumentFile, DocumentKind, json_object, json_text
+from stash.core.documents import FIX, PROBE, PROFILE, Document, DocumentFile, DocumentKind, json_object, json_text
 from stash.core.errors import ArtefactError, UserError
+from stash.core.fix_records import FILE as FIXES
+from stash.core.fix_records import Fix
 from stash.core.records.base import SCHEMA
 from stash.core.records.host import Links, Probe
 from stash.core.records.profile import Profile
 
 PROBE_SUFFIX = PROBE.suffix
+Artefact = Profile | Probe | Fix
+"""What a store keeps."""
 
 
 def _blocks_in_columns(document: Document) -> Document:
@@ -82,9 +86,14 @@ def _written(artefact: Profile | Probe) -> str:
     return json_object(lines, indent=1) + "\n"
 
 
-def to_bytes(artefact: Profile | Probe) -> bytes:
+def to_bytes(artefact: Artefact) -> bytes:
     """What a file of ``artefact`` holds."""
-    return _written(artefact).encode()
+    return (FIXES.text(artefact) if isinstance(artefact, Fix) else _written(artefact)).encode()
+
+
+def suffix_of(artefact: Artefact) -> str:
+    """What names of files of such an artefact end in."""
+    return FIX.suffix if isinstance(artefact, Fix) else _kind(artefact).suffix
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
@@ -98,8 +107,8 @@ def load_probe(path: str | os.PathLike[str]) -> Probe:
     return PROBES.load(path)
 
 
-def load_any(path: str | os.PathLike[str]) -> Profile | Probe:
-    """The profile or the probe saved at ``path``, whichever it is; raises ArtefactError.
+def load_any(path: str | os.PathLike[str]) -> Artefact:
+    """The profile, the probe or the record of a fix saved at ``path``, whichever it is; raises ArtefactError.
 
     What cannot be read is taken for what it is called like.
     """
@@ -108,21 +117,23 @@ def load_any(path: str | os.PathLike[str]) -> Profile | Probe:
 
 
 def content_of(source: Path) -> bytes:
-    """The bytes of a file that is to be a profile or a probe; raises ArtefactError."""
+    """The bytes of a file that is to be an artefact; raises ArtefactError."""
     return documents.content_of(source, _expected(source))
 
 
-def from_bytes(content: bytes, source: str | os.PathLike[str]) -> Profile | Probe:
+def from_bytes(content: bytes, source: str | os.PathLike[str]) -> Artefact:
     """The same of what is saved at ``source``, as bytes: for what comes from elsewhere than a file."""
     source = Path(source)
     document = documents.parsed(content, source, _expected(source), _joined)
+    if documents.kind_of(document) is FIX:
+        return FIXES.made(document, source, Fix.model_validate)
     if documents.kind_of(document) is PROBE:
         return PROBES.made(document, source, Probe.model_validate)
     return _profile(document, source)
 
 
 def _expected(source: Path) -> DocumentKind:
-    return PROBE if source.name.endswith(PROBE_SUFFIX) else PROFILE
+    return next((kind for kind in (PROBE, FIX) if source.name.endswith(kind.suffix)), PROFILE)
 
 
 def _profile(document: Document, source: Path) -> Profile:

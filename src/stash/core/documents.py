@@ -98,7 +98,11 @@ class DocumentFile(Generic[R]):
 
     def save(self, record: R, path: str | os.PathLike[str]) -> None:
         """Write ``record`` to ``path``, replacing it in one step, for its owner alone; raises ArtefactError."""
-        save_text(lined(record.model_dump(mode="json"), self.lists), Path(path), self.kind)
+        save_text(self.text(record), Path(path), self.kind)
+
+    def text(self, record: R) -> str:
+        """What a file of ``record`` holds."""
+        return lined(record.model_dump(mode="json"), self.lists)
 
     def load(self, path: str | os.PathLike[str]) -> R:
         """The record saved at ``path``, of this or any older schema; raises ArtefactError."""

@@ -1,10 +1,11 @@
 """Which changes to try, and which to keep: ordered by forecast, decided by launches side by side.
 
-Settings of a loader take *turns* in one launch, which leaves the best of them. *Screening* launches every single
-change twice, beside the script as typed. The best of each knob that look worth it are put together, and *combining*
-launches them all, and all but each one, since two that are good alone may want the same cores. What is left goes into
-the *final* comparison, of fresh rounds only: what was seen before chose it, and would flatter it. Only those decide
-what is kept (``decision``). How a launch is made is not known here.
+Settings of a loader take *turns* in one launch, which leaves the best of them. *Screening* launches what seldom costs
+anything all at once, and only if that is faster each change alone, twice, beside the script as typed. The best of
+each knob that look worth it are put together, and *combining* launches them all, and all but each one, since two that
+are good alone may want the same cores. What is left goes into the *final* comparison, of fresh rounds only: what was
+seen before chose it, and would flatter it. Only those decide what is kept (``decision``). How a launch is made is not
+known here.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from stash.core.fix_records import ChangeStanding, Proof
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
-from stash.fix.decision import LOOKS, WORTH, level, proven
-from stash.fix.records import ChangeStanding, Proof
-from stash.fix.tries import TYPED, Arm, Candidate, Tries, gained
+from stash.fix.decision import LOOKS, WORTH, level, promising, proven
+from stash.fix.tries import TYPED, Arm, Candidate, Tries, beyond_noise, gained
 
 PROVEN_STEPS = 200
 """Of which losses are compared at the end."""
 _SCREENED = 2
 """Rounds of screening."""
+_JOINED = 0.02
+"""Of the step: what changes launched all at once must save for each to be launched alone."""
 _LARGE = 0.1
 """Of the step: what saves more is there while everything else is tried."""
 _UNKNOWN = 0.05
@@ -82,7 +85,7 @@ class Search(Tries):
             self.base = (large[0].change.name,)
             active = [each for each in active if each is not large[0]]
             self.step = self.stages["screening"][0][self.base]
-        active = self._affordable(active)
+        active = self._affordable(self._that_join(active))
         for number in range(_SCREENED):
             if not active:
                 break
@@ -104,8 +107,8 @@ class Search(Tries):
             step = self.step = fmean(row[self.base] for row in self.stages["screening"] if self.base in row)
             for each in list(active):
                 each.saves = self.saving("screening", self.base, (*self.base, each.change.name), 0.05)
-                worth = each.saves.value >= WORTH * step and _beyond_noise(each.saves)
-                if each.saves.value < 0 or (number + 1 == _SCREENED and not worth):
+                worth = each.saves.value >= WORTH * step
+                if not worth or (number + 1 == _SCREENED and not beyond_noise(each.saves)):
                     slower = each.saves.high is not None and each.saves.high < 0
                     self.stand([each], "slower" if slower else "no difference", "")
                     active.remove(each)
@@ -113,6 +116,32 @@ class Search(Tries):
             if each.change.consent and each.change.consent not in self.allowed:
                 self.stand([each], "asks", f"changes {each.change.effect}: --allow {each.change.consent}")
         return [*self.of(self.base), *(each for each in active if each.standing != "asks")]
+
+    def _that_join(self, active: list[Candidate]) -> list[Candidate]:
+        """Launch the first value of each knob that seldom costs anything, all at once.
+
+        If that is no faster, nor once more, none of these knobs is tried alone: so a job with nothing to fix is soon
+        known for one. If it is, or fails, each is tried by itself.
+        """
+        first: dict[str, Candidate] = {}
+        for each in active:
+            if each.change.joins:
+                first.setdefault(each.change.knob, each)
+        arm = (*self.base, *(each.change.name for each in first.values()))
+        if len(first) < 2:
+            return active
+        for number in range(_SCREENED):
+            if number and self.launch("screening", number, self.base):
+                return active
+            if self.launch("screening", number, arm):
+                return active
+            saves = self.saving("screening", self.base, arm, 0.05)
+            if saves.value >= _JOINED * self.step and (not number or beyond_noise(saves)):
+                continue
+            out = [each for each in active if each.change.knob in first]
+            self.stand(out, "no difference", f"no faster with all of {', '.join(first)} at once")
+            return [each for each in active if each not in out]
+        return active
 
     def _that_may_pay(self) -> list[Candidate]:
         found = []
@@ -246,15 +275,14 @@ class Search(Tries):
             unproven = self._look(chosen, number)
             if not unproven:
                 return ()
-            together = self.final.together
-            hopeless = together is not None and together.high is not None and together.high < WORTH * self.typed
-            if hopeless or self.left() < (_following(number) - number) * len(arms) * self.each():
+            in_time = self.left() >= (_following(number) - number) * len(arms) * self.each()
+            if not in_time or not any(promising(each.saves, number, self.typed) for each in self.of(unproven)):
                 return unproven
         return self._look(chosen, max(each for each in LOOKS if each <= number))
 
     def _look(self, chosen: Arm, number: int) -> tuple[str, ...]:
         """Judge after so many rounds; the value is what is not shown."""
-        rate = level(self._statements(chosen), self.error_rate)
+        rate = level(self._statements(chosen), number, self.error_rate)
         rounds = self.stages["final"][:number]
         together = self.saving("final", TYPED, chosen, rate, number)
         self.final = Final(
@@ -278,7 +306,7 @@ class Search(Tries):
     def _alternative(self, chosen: Arm, left: Arm) -> bool:
         """Keep all but the one that was not shown, if that was shown to be faster in the same rounds."""
         number = self.final.rounds
-        rate = level(self._statements(chosen), self.error_rate)
+        rate = level(self._statements(chosen), number, self.error_rate)
         together = self.saving("final", TYPED, left, rate, number)
         if not proven(together):
             return False
@@ -297,11 +325,6 @@ class Search(Tries):
         if not kept:
             self.stand(self.of(self.final.kept), "unproven", "interrupted before it was shown")
             self.final.kept, self.final.together = (), None
-
-
-def _beyond_noise(saves: Interval) -> bool:
-    """Whether it is more than chance does in two of three cases."""
-    return saves.half_width is None or saves.value > saves.half_width / 2
 
 
 def _following(number: int) -> int:

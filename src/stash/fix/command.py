@@ -19,22 +19,23 @@ from stash.core.secrets import masked_text
 from stash.measure.command import own_job
 from stash.measure.ranks import RankOptions, cluster
 from stash.report.output import output_file, printed
+from stash.store.storing import keep_copy, store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand
 from stash.ui.options import flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.advice.case import Case
+    from stash.core.fix_records import Fix, Tried
     from stash.fix.change_search import Search
     from stash.fix.patch import Patch, Written
-    from stash.fix.records import Fix, Tried
     from stash.fix.tries import Candidate
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
 
 _HOW = "How to try"
-_CONSENT = ("numerics",)
-_PROFILE_SHARE, _PROFILE_SECONDS = 0.2, 60.0
-"""Of the time, for the profile that comes first; and seconds at most."""
+_CONSENT = ("numerics", "batch")
+_PROFILE_SHARE, _PROFILE_SECONDS = 0.02, 60.0
+"""Of the time, for the profile that comes first, which only orders what is tried; and seconds at most."""
 _STEPS, _SECONDS = 20, (3.0, 15.0)
 """A launch times so many steps, within these seconds."""
 _OUTSIDE = 3
@@ -75,7 +76,11 @@ class FixOptions(RankOptions):
         "TIME", "At most so long, the profile included.", parsers.duration, default="5m", panel=_HOW
     )
     allow: tuple[str, ...] = option(
-        "WHAT", "Keep also what changes this: numerics.", lambda text: _known(text, _CONSENT), default=(), panel=_HOW
+        "WHAT",
+        "Keep also what changes this: numerics, batch.",
+        lambda text: _known(text, _CONSENT),
+        default=(),
+        panel=_HOW,
     )
     start_timeout: float = option(
         "SECONDS", "How long to wait for the first step.", parsers.seconds, default="300", panel=_HOW
@@ -83,6 +88,7 @@ class FixOptions(RankOptions):
     apply: bool = flag("Change the script, once the patch was shown; never without git or a copy.")
     output: Path | None = option("FILE", "Where the record goes; the patch lies beside it.", Path, "-o", "--output")
     json: bool = json_flag()
+    store: str | None = store_option()
 
 
 def fix(options: FixOptions, context: typer.Context) -> None:
@@ -108,15 +114,17 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     if where.nnodes > 1 or where.inherited:
         raise UserError("stash fix starts the script itself, on one machine; leave the other nodes out")
     stem = job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
-    target = output_file(options.output, stem, FIX.suffix)
+    target, copies = output_file(options.output, stem, FIX.suffix), store_for_copies(options.store)
     began = time.monotonic()
     budget = min(_PROFILE_SECONDS, _PROFILE_SHARE * options.within)
     session = ProfileSession(job, where, ProfileOptions(budget=budget, start_timeout=options.start_timeout))
+    session.launches.passing = True
     session.request()
     with interrupted_by(*REQUESTS):
         result = _profiled(session)
         found, patch = _tried(session, result, options, began)
         _finish(found, patch, target, options)
+        keep_copy(found, copies, target)
     if found.interrupted:
         raise typer.Exit(130)
 
@@ -178,8 +186,10 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
             evidence["threads"],
             tuple(evidence["cores"]),
             tuple(evidence["epochs"]),
+            tuple(map(tuple, evidence["numa"])),
+            len(evidence["losses"]) // evidence["batches_per_step"],
         )
-        changes, left = propose(facts, options.try_only or ())
+        changes, left = propose(facts, options.try_only or (), options.allow)
         search = Search(
             [Candidate(change) for change in changes], run, time.monotonic,
             options.within - (time.monotonic() - began), first, trials.take_turns, _say,
@@ -208,7 +218,7 @@ def _written(search: Search, session: ProfileSession) -> tuple[Patch, dict[str, 
 
 
 def _record(each: Candidate, written: Written | None, search: Search) -> Tried:
-    from stash.fix.records import CallPlace, Tried
+    from stash.core.fix_records import CallPlace, Tried
 
     change = each.change
     compiled = None
@@ -228,9 +238,9 @@ def _record(each: Candidate, written: Written | None, search: Search) -> Tried:
 
 
 def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[Tried], case: Case) -> Fix:
+    from stash.core.fix_records import Fix
     from stash.core.records.base import now
     from stash.core.version import __version__
-    from stash.fix.records import Fix
 
     final, job = search.final, session.job
     typed = [row.step_seconds for row in search.launches if not row.changes and row.step_seconds is not None]
@@ -241,7 +251,7 @@ def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[
         together=final.together, after_seconds=final.after_seconds if final.together is not None else None,
         final_rounds=final.rounds, tried=tuple(tried), launches=tuple(search.launches), advice=_outside(case, search),
         elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.diff(),
-        sources=patch.sources(), proof=search.proven_long,
+        sources=patch.sources(), proof=search.proven_long, notes=patch.notes(),
     )  # fmt: skip
 
 
@@ -271,9 +281,9 @@ def _outside(case: Case, search: Search) -> tuple[str, ...]:
 
 def _finish(found: Fix, patch: Patch, target: Path, options: FixOptions) -> None:
     """Save record and patch, show them, and apply if asked."""
+    from stash.core.fix_records import FILE
     from stash.fix.page import document, page
     from stash.fix.patch import apply
-    from stash.fix.records import FILE
     from stash.report.output import write_output
 
     beside = target.with_name(target.name.removesuffix(FILE.kind.suffix).removesuffix(".json") + ".fix.patch")

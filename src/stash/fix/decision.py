@@ -4,8 +4,8 @@ An *arm* is a set of changes; in a round each arm is launched once, so that what
 launch is pooled over all arms and rounds, as a share of the arm's step: of the additive model *step = round + arm*,
 with (rounds - 1)(arms - 1) degrees of freedom (a randomised block design); of few, what drifts from round to round is
 left in it, which gives more of them and errs on the safe side. One error rate holds for everything: it is
-divided by the number of statements and by the number of looks at which they may be made (Bonferroni), so it does not
-matter how many are made, nor when measuring stops.
+divided by the number of statements, and shared out in advance to the looks at which they may be made (Bonferroni), so
+it does not matter how many are made, nor when measuring stops.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from stash.core.intervals import Interval
 
 ERROR_RATE = 0.05
 """Of the whole search."""
-LOOKS = (3, 5, 8, 12)
-"""Rounds of the final comparison after which it may end."""
+SPENT = {3: 0.3, 4: 0.1, 5: 0.15, 6: 0.1, 8: 0.15, 10: 0.1, 12: 0.1}
+"""By rounds of the final comparison after which it may end, the share of the error rate that is spent there."""
+LOOKS = tuple(SPENT)
 WORTH = 0.01
 """Of the step: what a change must save to be worth the final comparison."""
 
@@ -84,9 +85,21 @@ def saving(
     return Interval(value=value, low=value - half, high=value + half, repetitions=len(both))
 
 
-def level(statements: int, error_rate: float = ERROR_RATE) -> float:
-    """The error rate of one statement at one look."""
-    return error_rate / max(1, statements) / len(LOOKS)
+def level(statements: int, look: int, error_rate: float = ERROR_RATE) -> float:
+    """The error rate of one statement at the look after so many rounds."""
+    return error_rate / max(1, statements) * SPENT[look]
+
+
+def promising(interval: Interval | None, rounds: int, step_seconds: float) -> bool:
+    """Whether a saving that is not shown after so many rounds is worth having, and may be shown within the looks.
+
+    An interval narrows with the root of its rounds; a third is allowed for luck.
+    """
+    if interval is None or interval.half_width is None or interval.high is None:
+        return False
+    if interval.value <= 0 or interval.high < WORTH * step_seconds:
+        return False
+    return interval.half_width * math.sqrt(rounds / LOOKS[-1]) < (1 + 1 / 3) * interval.value
 
 
 def proven(interval: Interval | None) -> bool:

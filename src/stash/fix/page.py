@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from stash.core.fix_records import Fix, Tried
 from stash.core.formatting import listed
 from stash.core.intervals import Interval
 from stash.core.units import counted, format_bytes
-from stash.fix.records import Fix, Tried
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
 

@@ -6,6 +6,7 @@ is by_words. Files are never changed here without git's or a copy's way back.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
 import os
@@ -19,7 +20,7 @@ from typing import Literal
 from stash.core.errors import UserError
 from stash.core.files import write_whole
 from stash.core.formatting import listed
-from stash.fix.script_changes import ScriptChange
+from stash.fix.script_changes import ScriptChange, Site
 from stash.fix.source import POSITIONS, Edit, FromCommandLine, FromConfig, SourceText, edited
 
 _YAML = (".yaml", ".yml")
@@ -48,9 +49,11 @@ class Patch:
         if change.cores is not None or (change.variables and not change.writes):
             named = " ".join(f"{name}={value}" for name, value in change.variables.items())
             return Written("setting", named or change.text)
-        if change.line:
+        if change.removes:
+            return self._without(change.removes)
+        if change.line and change.around is None:
             return self._with_line(change, script)
-        if change.site is None or not change.writes:
+        if change.site is None or not (change.writes or change.around):
             return Written("explained", change.by_hand)
         site = change.site
         where = f"{_short(site.file)}:{site.line}"
@@ -58,10 +61,11 @@ class Patch:
             return Written(
                 "explained", f"{where} is in a library, which no patch changes: set {_arguments(change)} there"
             )
-        source = self._source(site.file)
-        call = None if source is None else source.call(site)
+        source, call = self._call(site)
         if source is None or call is None:
             return Written("explained", f"the call at {where} was not found again: set {_arguments(change)} there")
+        if change.around is not None:
+            return self._around(change, change.around, source, call)
         edits: list[Edit] = []
         by_words: list[str] = []
         for name, value in change.writes.items():
@@ -80,6 +84,34 @@ class Patch:
         self.edits.setdefault(site.file, []).extend(edits)
         more = [*by_words, *([change.by_hand] if change.by_hand else [])]
         return Written("patch", "; ".join(more), site.file, site.line)
+
+    def _call(self, site: Site) -> tuple[SourceText | None, ast.Call | None]:
+        source = self._source(site.file)
+        return source, None if source is None else source.call(site)
+
+    def _without(self, sites: Sequence[Site]) -> Written:
+        """Statements taken out, all or none."""
+        edits: list[tuple[str, Edit]] = []
+        for site in sites:
+            source, call = self._call(site)
+            found = "the call was not found again" if source is None or call is None else source.without(call)
+            if isinstance(found, str):
+                where = f"{_short(site.file)}:{site.line}"
+                return Written("explained", f"take out the call at {where}: no patch does, as {found}")
+            edits.append((site.file, found))
+        for file, edit in edits:
+            self.edits.setdefault(file, []).append(edit)
+        return Written("patch", "", sites[0].file, sites[0].line)
+
+    def _around(self, change: ScriptChange, around: tuple[str, str], source: SourceText, call: ast.Call) -> Written:
+        """A call's first argument wrapped in a class, which is put behind the imports."""
+        assert change.site is not None
+        found = source.around_first(call, "dataset", *around)
+        if isinstance(found, str):
+            return Written("explained", f"{change.text}: no patch does, as {found}")
+        edits = [source.line_after_imports(change.line), *found]
+        self.edits.setdefault(change.site.file, []).extend(edits)
+        return Written("patch", "", change.site.file, change.site.line)
 
     def _with_line(self, change: ScriptChange, script: str | None) -> Written:
         source = None if script is None else self._source(script)
@@ -114,6 +146,13 @@ class Patch:
             )
             parts += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
         return "".join(parts)
+
+    def notes(self) -> tuple[str, ...]:
+        """What a person has to know of the files that are edited."""
+        read = [_short(file) for file in self.edits if SourceText(self.texts[file]).reads_itself()]
+        return tuple(
+            f"{file} reads its own source, and finds the patched one once the patch is applied" for file in read
+        )
 
     def sources(self) -> dict[str, str]:
         """SHA-256 of the files that are edited, as they are now."""
@@ -177,17 +216,15 @@ def apply(patch: Patch, sources: dict[str, str]) -> list[str]:
             )
         if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
             raise UserError(f"no permission to write {_short(file)}; nothing was applied: the patch is in its file")
-    notes = []
-    for file, text in after.items():
-        path = Path(file)
-        if _in_git(path):
-            back = f"`git checkout -- {_short(file)}` undoes it"
+    ways_back = {}
+    for file in after:  # before any is written: there may be no room for a copy
+        if _in_git(Path(file)):
+            ways_back[file] = f"`git checkout -- {_short(file)}` undoes it"
         else:
-            copy = _copied(path)
-            back = f"as it was: {_short(str(copy))}"
-        write_whole(path, text.encode(), mode=path.stat().st_mode & 0o777)
-        notes.append(f"Changed {_short(file)}; {back}")
-    return notes
+            ways_back[file] = f"as it was: {_short(str(_copied(Path(file))))}"
+    for file, text in after.items():
+        write_whole(Path(file), text.encode(), mode=Path(file).stat().st_mode & 0o777)
+    return [f"Changed {_short(file)}; {back}" for file, back in ways_back.items()]
 
 
 def _in_git(path: Path) -> bool:

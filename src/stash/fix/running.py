@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stash.core.errors import UserError
-from stash.fix.records import FILE, Fix
+from stash.core.fix_records import FILE, Fix
 from stash.measure.launcher.engines import ENGINES
 from stash.measure.launcher.job import Job
 from stash.measure.launcher.process import SITE

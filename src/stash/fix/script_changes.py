@@ -14,10 +14,13 @@ from typing import Any
 
 from stash.advice.case import Case
 from stash.core.errors import StashError
-from stash.fix.records import Effect
+from stash.core.fix_records import Effect
 from stash.predict.changes import Alteration
 
 MIB = 2**20
+_NEARLY = 0.8
+OF_EXCHANGE = ("interconnect", "network")
+"""Stalls."""
 Cores = dict[str, Any]
 """``{"ranks": [[0], [1]], "workers": [2, 3]}``, see ``measure/linux/cores``."""
 
@@ -70,6 +73,15 @@ class Facts:
     """Of the cores that a rank may use as typed; none: not known."""
     epochs: tuple[float, ...] = ()
     """Seconds in which loops over the loader began."""
+    numa: tuple[tuple[int, ...], ...] = ()
+    """Of those cores, by NUMA node."""
+    steps: int = 0
+    """That the launch took."""
+
+    def every_step(self, kind: str) -> list[Site]:
+        """Calls of a kind that the script itself makes in every step, or nearly."""
+        found = [each for each in self.sites if each.kind == kind and not each.in_library]
+        return [each for each in found if self.steps and each.calls >= _NEARLY * self.steps]
 
     def site(self, kind: str) -> Site | None:
         """The one call of a kind; of several the one that most calls came from."""
@@ -99,13 +111,14 @@ class Facts:
         return self.case.on_cpu
 
     def at_most(self, *stalls: str) -> float | None:
-        """Seconds of these stalls, to the ends of their intervals; ``None`` if one of them is unknown."""
+        """Seconds of these stalls, to the ends of their intervals; ``None`` if one of them has none."""
         parts = [self.case.breakdown.stall(name) for name in stalls]
         known = [part for part in parts if part is not None]
         missing = {each.name for each in self.case.breakdown.skipped if each.possible}
-        if not known or missing & set(stalls):
+        highs = [max(part.high, part.seconds) for part in known if part.high is not None]
+        if not known or missing & set(stalls) or len(highs) < len(known):
             return None
-        return sum(part.seconds if part.high is None else max(part.high, part.seconds) for part in known)
+        return sum(highs)
 
     @property
     def prep(self) -> float | None:
@@ -139,12 +152,20 @@ class ScriptChange:
     """Arguments of the call at ``site``, by name."""
     line: str = ""
     """A statement to add after the script's imports."""
+    around: tuple[str, str] | None = None
+    """What is put before and behind the first argument of the call at ``site``, which needs ``line``."""
+    removes: tuple[Site, ...] = ()
+    """Calls that go."""
     by_hand: str = ""
     """How a person writes what no patch can: at most three lines."""
     consent: str = ""
     """What ``--allow`` has to name."""
+    joins: bool = False
+    """As of its knob."""
     fills: bool = False
-    """Its first launch prepares something that later ones use, and tells nothing."""
+    """Whether its first launch prepares what later ones use, and is no measurement."""
+    samples: float = 1.0
+    """Times as many in a step: its time counts for as many as before."""
 
 
 Proposal = list[ScriptChange] | str
@@ -159,6 +180,8 @@ class Knob:
     acts_on: str
     effect: str
     propose: Callable[[Facts], Proposal]
+    joins: bool = False
+    """Whether its values seldom cost anything: it is launched with others at once to see if any of them pays."""
 
 
 def merged(changes: Sequence[ScriptChange]) -> tuple[dict[str, Any], dict[str, str]]:

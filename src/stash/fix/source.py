@@ -133,6 +133,32 @@ class SourceText:
             return Edit(at, at, f" {text},")
         return Edit(at, at, f", {text}")
 
+    def around_first(self, call: ast.Call, name: str, before: str, behind: str) -> list[Edit] | str:
+        """Edits that put text before and behind the first argument, or the one called ``name``; else why not."""
+        node = next((each.value for each in call.keywords if each.arg == name), call.args[0] if call.args else None)
+        if node is None or isinstance(node, ast.Starred):
+            return f"its argument {name} does not stand there"
+        start, end = self._span(node)
+        return [Edit(start, start, before), Edit(end, end, behind)]
+
+    def without(self, call: ast.Call) -> Edit | str:
+        """The statement that is nothing but this call taken out, by lines; ``pass`` where a block had no other."""
+        for node in ast.walk(self.tree):
+            for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
+                if not isinstance(block, list):
+                    continue
+                for each in block:
+                    if isinstance(each, ast.Expr) and each.value is call:
+                        return self._taken_out(each, alone=len(block) == 1)
+        return "its value is used"
+
+    def _taken_out(self, statement: ast.Expr, alone: bool) -> Edit:
+        start, end = self._span(statement.value)
+        line = self._starts[statement.lineno - 1]
+        until = self._starts[min(statement.end_lineno or statement.lineno, len(self._starts) - 1)]
+        others = self._bytes[line:start].strip() or self._bytes[end:until].partition(b"#")[0].strip()
+        return Edit(start, end, "pass") if alone or others else Edit(line, until, "")
+
     def line_after_imports(self, statement: str) -> Edit:
         """A statement behind the imports at the head of the file."""
         last = 0
@@ -152,6 +178,18 @@ class SourceText:
             isinstance(node, ast.Import) and any((each.asname or each.name) == name for each in node.names)
             for node in self.tree.body
         )
+
+    def reads_itself(self) -> bool:
+        """Whether the file names itself to what reads files or source: a patch would change what it finds."""
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.Call):
+                continue
+            if _name(node.func) in ("getsource", "getsourcelines", "getsourcefile"):
+                return True
+            inside = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == "__file__"]
+            if inside and _name(node.func) in ("open", "read_text", "read_bytes"):
+                return True
+        return False
 
     def _span(self, node: ast.expr) -> tuple[int, int]:
         end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset

@@ -6,124 +6,44 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from stash.advice.case import Remedy
-from stash.advice.remedies import REMEDIES
-from stash.fix.records import Effect
-from stash.fix.script_changes import MIB, Facts, Knob, Proposal, ScriptChange, Site
+from stash.core.fix_records import Effect
+from stash.core.formatting import listed
+from stash.fix import loader_changes as loaders
+from stash.fix.script_changes import MIB, OF_EXCHANGE, Facts, Knob, Proposal, ScriptChange, Site
 
 
-def _loader(facts: Facts) -> Site | str:
-    if facts.loader is None:
-        return "no DataLoader trains the job"
-    return facts.loader
-
-
-_MOST_WORKERS, _VALUES = 32, 6
-"""Of a rank; and values that are tried."""
-
-
-def _advised(remedy: Remedy) -> int | None:
-    return remedy.asks.workers if remedy.asks is not None else None
-
-
-def _workers(facts: Facts) -> Proposal:
-    site = _loader(facts)
-    if isinstance(site, str):
-        return site
-    now, room = int(site.values["num_workers"]), max(1, facts.cores // facts.ranks)
-    if site.values["iterable"]:
-        return "a stream gives each worker all of it unless it is written otherwise"
-    needed = max((n for each in REMEDIES["prep"](facts.case) if (n := _advised(each)) is not None), default=room)
-    most_workers = min(_MOST_WORKERS, max(2 * room, needed))
-    powers = [2**power for power in range(7)]
-    wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}
-    if now and not site.values["persistent_workers"]:
-        wanted.add(0)
-    first = (min(needed, most_workers), room)  # what the advice says, and what there are cores for
-    near = sorted(wanted - {now}, key=lambda n: (n != first[0], n != first[1], abs(math.log2((n + 0.5) / first[0]))))
-    most = facts.prep
+def _waits(facts: Facts) -> Proposal:
+    if facts.ranks < 2 and facts.on_cpu:
+        return "one process on CPUs waits for nobody"
+    found = facts.every_step("wait")
+    if not found:
+        return "no synchronize() and no barrier() in every step"
+    calls = listed([f"{each.values['name']}() in line {each.line}" for each in found])
     return [
         ScriptChange(
-            f"workers={n}", "workers", f"num_workers {now} -> {n}", stalls=("prep", "fetch"), site=site,
-            settings={"loader": {"num_workers": n, "site": site.key}}, writes={"num_workers": n}, forecast=most,
-        )
-        for n in near[:_VALUES]
-    ]  # fmt: skip
-
-
-def _prefetch(facts: Facts) -> Proposal:
-    site = _loader(facts)
-    if isinstance(site, str):
-        return site
-    now = site.values["prefetch_factor"]
-    if not site.values["num_workers"] or now is None:
-        return "the loader has no workers"
-    new = 4 if now < 4 else 2 * now
-    return [
-        ScriptChange(
-            f"prefetch={new}", "prefetch", f"prefetch_factor {now} -> {new}", stalls=("prep", "fetch"), site=site,
-            settings={"loader": {"prefetch_factor": new, "site": site.key}}, writes={"prefetch_factor": new},
-            forecast=facts.prep,
+            "no_waits", "waits", f"without {calls}", stalls=("contention", *OF_EXCHANGE), removes=tuple(found),
+            settings={"skip": [each.key for each in found]},
         )
     ]  # fmt: skip
 
 
-def _persistent(facts: Facts) -> Proposal:
-    site = _loader(facts)
-    if isinstance(site, str):
-        return site
-    if not site.values["num_workers"] or site.values["persistent_workers"]:
-        return "already set" if site.values["persistent_workers"] else "the loader has no workers"
-    if len(facts.epochs) < 2:
-        return "no epoch ended within a launch: what starting workers costs is spread over a long one"
-    return [
-        ScriptChange(
-            "persistent", "persistent", "persistent_workers False -> True", effect="order", stalls=("prep",),
-            settings={"loader": {"persistent_workers": True, "site": site.key}}, site=site,
-            writes={"persistent_workers": True},
-        )
-    ]  # fmt: skip
-
-
-def _pin(facts: Facts) -> Proposal:
-    site = _loader(facts)
-    if isinstance(site, str):
-        return site
+def _items(facts: Facts) -> Proposal:
     if facts.on_cpu:
-        return "the job trains on CPUs"
-    if site.values["pin_memory"]:
-        return "already set"
+        return "on CPUs .item() waits for nothing"
     return [
         ScriptChange(
-            "pin", "pin", "pin_memory False -> True", stalls=("transfer",), site=site,
-            settings={"loader": {"pin_memory": True, "site": site.key}}, writes={"pin_memory": True},
-            forecast=facts.at_most("transfer", "prep"),
-        ),
-        ScriptChange(
-            "pin+non_blocking", "pin", "pin_memory False -> True, copies non_blocking", stalls=("transfer",),
-            settings={"loader": {"pin_memory": True, "site": site.key}, "non_blocking": True}, site=site,
-            writes={"pin_memory": True}, forecast=facts.at_most("transfer", "prep"),
-            by_hand="and copy with `batch.to(device, non_blocking=True)`",
-        ),
-    ]  # fmt: skip
-
-
-def _non_blocking(facts: Facts) -> Proposal:
-    site = facts.site("copy")
-    if site is None:
-        return "no copies of pinned batches to a GPU were seen"
-    if site.values["non_blocking"]:
-        return "already set"
-    return [
-        ScriptChange(
-            "non_blocking", "non_blocking", "copies with non_blocking=True", stalls=("transfer",), site=site,
-            settings={"non_blocking": True}, writes={"non_blocking": True}, forecast=facts.at_most("transfer"),
+            f"item:{each.line}", "items", f".item() at {Path(each.file).name}:{each.line} does not wait for its step",
+            stalls=("compute",), settings={"late": each.key}, site=each, forecast=facts.at_most("compute"),
+            by_hand="keep `.detach()` of it, and call .item() every 50 steps, when the number is printed",
         )
-    ]  # fmt: skip
+        for each in facts.every_step("item")
+    ] or "no .item() in every step"  # fmt: skip
 
 
 def _threads(facts: Facts) -> Proposal:
@@ -158,7 +78,20 @@ def _cores(facts: Facts) -> Proposal:
     found = []
     if facts.ranks > 1 and facts.on_cpu:
         text = f"each rank on cores of its own ({_spans(own)})"
-        found.append(ScriptChange("cores=own", "cores", text, stalls=("contention",), cores={"ranks": own}))
+        found.append(
+            ScriptChange(
+                "cores=own", "cores", text, stalls=("contention",), cores={"ranks": own},
+                forecast=facts.at_most("contention", "prep"),
+            )
+        )  # fmt: skip
+    if facts.ranks > 1 and len(facts.numa) > 1:
+        nodes = [facts.numa[_node(facts, rank)] for rank in range(facts.ranks)]
+        found.append(
+            ScriptChange(
+                "cores=numa", "cores", f"each rank on the cores of one NUMA node ({_spans(nodes)})",
+                stalls=("contention", "transfer"), cores={"ranks": [list(node) for node in nodes]},
+            )
+        )  # fmt: skip
     if workers and each >= 3:
         front = [mine[:-1] for mine in own]
         behind = [mine[-1] for mine in own]
@@ -169,6 +102,14 @@ def _cores(facts: Facts) -> Proposal:
             )
         )
     return found or "nothing competes for cores but what a launch shares out itself"
+
+
+def _node(facts: Facts, rank: int) -> int:
+    """The NUMA node of a rank's GPU; on CPUs ranks are dealt out evenly."""
+    hosts = facts.case.profile.hosts
+    gpus = hosts[0].gpus if hosts and not facts.on_cpu else ()
+    node = gpus[rank].numa_node if rank < len(gpus) else None
+    return node if node is not None and node < len(facts.numa) else rank * len(facts.numa) // facts.ranks
 
 
 def _spans(sets: Sequence[Sequence[int]]) -> str:
@@ -183,9 +124,6 @@ def _ddp(facts: Facts) -> Site | str:
 def _exchange(facts: Facts) -> float | None:
     names = [name for name in ("interconnect", "network") if facts.case.breakdown.stall(name) is not None]
     return facts.at_most(*names) if names else None
-
-
-_OF_EXCHANGE = ("interconnect", "network")
 
 
 def _sums(facts: Facts) -> Effect:
@@ -208,7 +146,7 @@ def _bucket(facts: Facts) -> Proposal:
     most = _exchange(facts)
     return [
         ScriptChange(
-            f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", effect=_sums(facts), stalls=_OF_EXCHANGE,
+            f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", effect=_sums(facts), stalls=OF_EXCHANGE,
             settings={"ddp": {"bucket_cap_mb": n}}, site=site, writes={"bucket_cap_mb": n}, forecast=most,
         )
         for n in kept
@@ -225,7 +163,7 @@ def _flag_of_ddp(name: str, value: bool, refuse: Callable[[Mapping[str, Any]], s
             return why
         return [
             ScriptChange(
-                name, name, f"{name} {not value} -> {value}", effect=_sums(facts), stalls=("compute", *_OF_EXCHANGE),
+                name, name, f"{name} {not value} -> {value}", effect=_sums(facts), stalls=("compute", *OF_EXCHANGE),
                 settings={"ddp": {name: value}}, site=site, writes={name: value},
             )
         ]  # fmt: skip
@@ -247,7 +185,7 @@ def _no_sync(facts: Facts) -> Proposal:
     return [
         ScriptChange(
             "no_sync", "no_sync", f"gradients exchanged once for the {batches} batches of a step", effect="rounding",
-            stalls=_OF_EXCHANGE, settings={"exchange_every": int(batches)}, by_hand=by_hand,
+            stalls=OF_EXCHANGE, settings={"exchange_every": int(batches)}, by_hand=by_hand,
             forecast=_exchange(facts),
         )
     ]  # fmt: skip
@@ -338,38 +276,56 @@ def _bfloat16(facts: Facts) -> Proposal:
 def _gloo(facts: Facts) -> Proposal:
     if facts.ranks < 2 or facts.case.profile.nodes > 1 or not facts.on_cpu:
         return "gloo carries no gradients between ranks of one machine here"
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return "set already"
     return [
         ScriptChange(
-            "gloo=lo", "gloo", "gloo over the loopback interface", stalls=_OF_EXCHANGE,
+            "gloo=lo", "gloo", "gloo over the loopback interface", stalls=OF_EXCHANGE,
             variables={"GLOO_SOCKET_IFNAME": "lo"}, forecast=_exchange(facts),
         )
     ]  # fmt: skip
 
 
+_NCCL: tuple[tuple[str, str, Mapping[str, str]], ...] = (
+    ("Ring", "NCCL's algorithm: Ring", {"NCCL_ALGO": "Ring"}),
+    ("Tree", "NCCL's algorithm: Tree", {"NCCL_ALGO": "Tree"}),
+    ("channels", "at least 16 channels of NCCL", {"NCCL_MIN_NCHANNELS": "16"}),
+    ("sockets", "4 threads with 4 sockets each for NCCL",
+     {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}),
+)  # fmt: skip
+"""By name, text and variables, as NCCL documents them (docs.nvidia.com, *Environment Variables*)."""
+
+
 def _nccl(facts: Facts) -> Proposal:
     if facts.ranks < 2 or facts.on_cpu:
         return "NCCL carries no gradients between GPUs here"
+    by_sockets = os.environ.get("NCCL_P2P_DISABLE") == os.environ.get("NCCL_SHM_DISABLE") == "1"
     return [
         ScriptChange(
-            f"nccl={name}", "nccl", f"NCCL's algorithm: {name}", effect="rounding", stalls=_OF_EXCHANGE,
-            variables={"NCCL_ALGO": name}, forecast=_exchange(facts),
+            f"nccl={name}", "nccl", text, effect="rounding", stalls=OF_EXCHANGE, variables=variables,
+            forecast=_exchange(facts),
         )
-        for name in ("Ring", "Tree")
-    ]  # fmt: skip
+        for name, text, variables in _NCCL
+        if (name != "sockets" or by_sockets) and not variables.keys() & os.environ.keys()
+    ] or "set already"  # fmt: skip
 
 
 SPACE: tuple[Knob, ...] = (
-    Knob("workers", "DataLoader", "none", _workers),
-    Knob("prefetch", "DataLoader", "none", _prefetch),
-    Knob("persistent", "DataLoader", "order", _persistent),
-    Knob("pin", "DataLoader", "none", _pin),
-    Knob("non_blocking", "copies to a GPU", "none", _non_blocking),
+    Knob("workers", "DataLoader", "none", loaders.workers_changes),
+    Knob("prefetch", "DataLoader", "none", loaders.prefetch_changes, joins=True),
+    Knob("persistent", "DataLoader", "order", loaders.persistent_changes, joins=True),
+    Knob("cache", "DataLoader", "none", loaders.cache_changes),
+    Knob("batch", "DataLoader", "batch", loaders.batch_changes),
+    Knob("pin", "DataLoader", "none", loaders.pin_changes, joins=True),
+    Knob("non_blocking", "copies to a GPU", "none", loaders.non_blocking_changes, joins=True),
+    Knob("waits", "synchronize, barrier", "none", _waits, joins=True),
+    Knob("items", ".item()", "none", _items, joins=True),
     Knob("threads", "OMP, MKL", "rounding", _threads),
     Knob("cores", "affinity", "none", _cores),
-    Knob("bucket", "DDP", "none, of more than two ranks rounding", _bucket),
+    Knob("bucket", "DDP", "none, of more than two ranks rounding", _bucket, joins=True),
     Knob(
         "bucket_view", "DDP", "none, of more than two ranks rounding",
-        _flag_of_ddp("gradient_as_bucket_view", True, lambda values: ""),
+        _flag_of_ddp("gradient_as_bucket_view", True, lambda values: ""), joins=True,
     ),
     Knob(
         "static_graph", "DDP", "none, of more than two ranks rounding",
@@ -377,22 +333,23 @@ SPACE: tuple[Knob, ...] = (
             "static_graph", True,
             lambda values: "find_unused_parameters goes first" if values["find_unused_parameters"] else "",
         ),
+        joins=True,
     ),
     Knob(
         "find_unused", "DDP", "none, of more than two ranks rounding",
-        _flag_of_ddp("find_unused_parameters", False, lambda values: ""),
+        _flag_of_ddp("find_unused_parameters", False, lambda values: ""), joins=True,
     ),
     Knob("no_sync", "gradient accumulation", "rounding", _no_sync),
-    Knob("set_to_none", "optimizer", "none", _set_to_none),
-    Knob("fused", "optimizer", "rounding", _fused),
+    Knob("set_to_none", "optimizer", "none", _set_to_none, joins=True),
+    Knob("fused", "optimizer", "rounding", _fused, joins=True),
     Knob("channels_last", "model", "rounding", _channels_last),
     Knob("cudnn", "cuDNN", "rounding",
-         _flag_of_gpus("backends.cudnn.benchmark", "cuDNN tries its algorithms", "rounding")),
+         _flag_of_gpus("backends.cudnn.benchmark", "cuDNN tries its algorithms", "rounding"), joins=True),
     Knob("tf32", "matrix products", "numerics",
          _flag_of_gpus("backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics")),
     Knob("compile", "model", "rounding", _compile),
     Knob("bfloat16", "model", "numerics", _bfloat16),
-    Knob("gloo", "gloo", "none", _gloo),
+    Knob("gloo", "gloo", "none", _gloo, joins=True),
     Knob("nccl", "NCCL", "rounding", _nccl),
 )  # fmt: skip
 """In the order in which they are weighed where no forecast ranks them."""
@@ -409,8 +366,13 @@ class LeftOut:
     why: str
 
 
-def propose(facts: Facts, wanted: Sequence[str] = ()) -> tuple[list[ScriptChange], list[LeftOut]]:
-    """All changes for a job, of the knobs ``wanted`` or of all, and the knobs that have none."""
+def propose(
+    facts: Facts, wanted: Sequence[str] = (), allowed: Sequence[str] = ()
+) -> tuple[list[ScriptChange], list[LeftOut]]:
+    """All changes for a job, of the knobs ``wanted`` or of all, and the knobs that have none.
+
+    Another batch is tried only if that is ``allowed``.
+    """
     changes: list[ScriptChange] = []
     left: list[LeftOut] = []
     for knob in SPACE:
@@ -419,9 +381,12 @@ def propose(facts: Facts, wanted: Sequence[str] = ()) -> tuple[list[ScriptChange
         if knob.name in _UNASKED and facts.on_cpu and knob.name not in wanted:
             left.append(LeftOut(knob.name, f"on CPUs only with --try {knob.name}"))
             continue
+        if knob.effect == "batch" and "batch" not in allowed:
+            left.append(LeftOut(knob.name, "changes the effective batch: only with --allow batch"))
+            continue
         found = knob.propose(facts)
         if isinstance(found, str):
             left.append(LeftOut(knob.name, found))
         else:
-            changes += found
+            changes += [replace(each, joins=knob.joins) for each in found]
     return changes, left

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stash.fix.records import Effect, Proof
+from stash.core.fix_records import Effect, Proof
 
 TOLERANCE = {"rounding": 1e-3, "numerics": 5e-2}
 """Relative difference of any loss."""
@@ -60,6 +60,9 @@ def proof(typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: flo
     if again > 0:
         return Proof(holds=False, text=f"{again} of {fewest} batches came twice", **compared)
     other = sum(a != b for a, b in known)
+    if effect == "batch":
+        finite = difference is not None and math.isfinite(difference)
+        return Proof(holds=finite, text="more samples a step, so that losses cannot be compared", **compared)
     if other and effect != "order" and not own:
         return Proof(holds=False, text=f"{other} of {len(known)} batches were others", **compared)
     if losses < _FEWEST or difference is None:

@@ -5,27 +5,29 @@ Which launch comes next, and what is decided by it, is ``change_search``'s.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from statistics import fmean
 from typing import Any, Protocol
 
+from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.core.intervals import Interval
 from stash.fix.decision import ERROR_RATE, WORTH, Round, Spread, pooled, saving
-from stash.fix.records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.fix.script_changes import ScriptChange
 from stash.fix.training_proof import apart, proof
 from stash.measure.launcher.trials import TrialRun
 
 _TURNS = 3
 """Rounds of a launch in which loaders take turns."""
-_TURNS_SHARE, _BLOCK_SECONDS = 0.3, 3.0
-"""Share of the time that is left for it, and what a block may take."""
+_TURNS_SHARE, _BLOCK_SECONDS, _TURN_STEPS = 0.3, 1.5, 8
+"""Share of the time that is left for it; seconds that a block takes at least, and its steps."""
 _SWITCHED = {"num_workers", "prefetch_factor", "pin_memory"}
 """Settings of a loader that can."""
 NO_DIFFERENCE = 0.02
 """Of the step: less is none."""
-_EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics")
+_EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics", "batch")
 Arm = tuple[str, ...]
 """Names of changes; none: as typed."""
 TYPED: Arm = ()
@@ -84,6 +86,7 @@ class Tries:
         self._doubts: dict[Arm, list[float]] = {}
         self._counts_epochs = self.first.epoch_seconds is not None
         self.last_proof: dict[Arm, Proof] = {}
+        self._filled: set[str] = set()
         self._note("screening", 0, TYPED, self.first)
         self.typed = self.step = self._seconds(self.first)
         """Seconds of a step as typed, and of what changes are compared with."""
@@ -107,16 +110,21 @@ class Tries:
                 allocated_bytes=found.allocated_bytes, resident_bytes=found.resident_bytes,
             )
         )  # fmt: skip
-        if found.step_seconds is not None:
+        if found.step_seconds is not None and stage != "filling":
             rounds = self.stages.setdefault(stage, [])
             while len(rounds) <= number:
                 rounds.append({})
-            rounds[number][arm] = self._seconds(found)
+            rounds[number][arm] = self._seconds(found) / math.prod(each.change.samples for each in self.of(arm))
             self._doubts.setdefault(arm, []).append(found.doubt_seconds)
 
     def launch(self, stage: SearchStage, number: int, arm: Arm) -> str:
         """Launch an arm once; the value says why it is out, or is empty."""
         members = self.of(arm)
+        fresh = {each.change.name for each in members if each.change.fills} - self._filled
+        if fresh:
+            self._filled |= fresh
+            self.say(f"filling: {' + '.join(arm)}")
+            self._note("filling", 0, arm, self.run([each.change for each in members]))
         self.say(f"{stage}, round {number + 1}: {' + '.join(arm) or 'as typed'}")
         found = self.run([each.change for each in members])
         self._note(stage, number, arm, found)
@@ -171,9 +179,11 @@ class Tries:
         switched = [each for each in wanted if _rung(each.change) is not None]
         if self.turns is None or len(switched) < 2:
             return wanted
-        most = int(_TURNS_SHARE * self.left() / (_TURNS * _BLOCK_SECONDS)) - 1
-        self.stand(switched[max(2, most) :], "left out", "no time for it: give more with --within")
-        switched = switched[: max(2, most)]
+        costs = [max(_BLOCK_SECONDS, self.typed * 2 * max(_TURN_STEPS, _workers(each))) for each in switched]
+        room = _TURNS_SHARE * self.left() / _TURNS - costs[0]
+        most = max(2, sum(spent <= room for spent in accumulate(costs)))
+        self.stand(switched[most:], "left out", "no time for it: give more with --within")
+        switched = switched[:most]
         wanted = [each for each in wanted if not each.why]
         names = ", ".join(each.change.name for each in switched)
         self.say(f"as typed and {names} in turns, in one launch")
@@ -205,7 +215,7 @@ class Tries:
                 best[each.change.knob] = each
         for each in switched:
             saved, first = gained(each), best[each.change.knob]
-            if saved < WORTH * self.typed:
+            if saved < WORTH * self.typed or not beyond_noise(each.saves):
                 self.stand([each], "slower" if saved < -NO_DIFFERENCE * self.typed else "no difference", "")
             elif each is not first:
                 self.stand([each], "no difference", f"{first.change.text} was chosen of these")
@@ -240,6 +250,11 @@ def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
 
 def _workers(each: Candidate) -> int:
     return int((_rung(each.change) or {}).get("num_workers", 0))
+
+
+def beyond_noise(saves: Interval | None) -> bool:
+    """Whether it is more than chance does in two of three cases."""
+    return saves is None or saves.half_width is None or saves.value > saves.half_width / 2
 
 
 def gained(each: Candidate) -> float:

@@ -24,7 +24,8 @@ class CompareOptions(Options):
 
     files: tuple[str, ...] = argument(
         "BEFORE... [vs] AFTER...",
-        "Profiles: the first is compared with each other one; with the word vs, all before it with all after it.",
+        "Profiles: the first is compared with each other one; with the word vs, all before it with all after it. Or "
+        "records of `stash fix`.",
         many=True,
     )  # fmt: skip
     force: bool = flag(
@@ -51,6 +52,8 @@ def compare(options: CompareOptions) -> None:
     from stash.store.storing import profile_of
 
     pairs = sides(options.files)
+    if _compared_fixes(pairs, options):
+        return
     words = dict.fromkeys(word for pair in pairs for side in pair for word in side)
     runs = {word: profile_of(word, options.store) for word in words}
     for before, after in pairs:
@@ -64,6 +67,37 @@ def compare(options: CompareOptions) -> None:
 
 
 Side = tuple[str, ...]
+
+
+def _compared_fixes(pairs: Sequence[tuple[Side, Side]], options: CompareOptions) -> bool:
+    """Compare records of `stash fix`, if the first word is one; raises UserError where others are none."""
+    from stash.core.printable import strict_json
+    from stash.report.fix_comparison import document, page
+    from stash.report.output import printed
+    from stash.store.storing import fix_of
+
+    found = {word: fix_of(word, options.store) for word in (pairs[0][0][0],)}
+    if found[pairs[0][0][0]] is None:
+        return False
+    found |= {word: fix_of(word, options.store) for pair in pairs for side in pair for word in side}
+    other = next((word for word, record in found.items() if record is None), None)
+    if other is not None:
+        raise UserError(f"{other} is no *.fix.json of `stash fix`, as {pairs[0][0][0]} is; give two records of fixes")
+    documents = []
+    for before, after in pairs:
+        if len(before) != 1 or len(after) != 1:
+            raise UserError("records of fixes are compared one with one: leave out vs, or name one on each side")
+        first, second = found[before[0]], found[after[0]]
+        assert first is not None
+        assert second is not None
+        _refuse_itself((before[0], after[0]), [first[1], second[1]])
+        contents = (first[0], second[0], (before[0], after[0]))
+        documents.append(document(*contents))
+        if not options.json:
+            printed(page(*contents))
+    if options.json:
+        print(strict_json(documents))
+    return True
 
 
 def sides(words: Sequence[str]) -> list[tuple[Side, Side]]:

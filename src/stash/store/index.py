@@ -1,7 +1,7 @@
 """Two Parquet files next to a store's artefacts, so that a query opens them rather than a digest for each artefact.
 
-``index/tables-1.parquet`` has a row for each artefact, with its rows of every derived table in lists;
-``index/blocks-1.parquet`` has a row for each block. Both name the artefacts that they hold and are replaced whole, so
+``index/tables-2.parquet`` has a row for each artefact, with its rows of every derived table in lists;
+``index/blocks-2.parquet`` has a row for each block. Both name the artefacts that they hold and are replaced whole, so
 whoever reads them meanwhile needs no lock, and what they lack is read from digests and artefacts. Needs DuckDB.
 """
 

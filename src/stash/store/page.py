@@ -28,7 +28,7 @@ def artefacts(rows: Sequence[TableRow], width: int | None = None) -> Listing:
         ("made (UTC)", 0, lambda row: str(row["created"])[:16].replace("T", " ")),
         ("what", 0, lambda row: row["name"]),
         ("ranks", 2, _ranks),
-        ("machine", 4, lambda row: row["machine"] or _UNKNOWN),
+        ("machine", 4, lambda row: row["machine"] or (_NONE if row["kind"] == "fix" else _UNKNOWN)),
         ("step", 0, _step),
         ("samples/s", 3, _rate),
         ("most", 1, _most),
@@ -71,7 +71,7 @@ def _ranks(row: Named) -> str:
 
 
 def _step(row: Named) -> str:
-    if row["kind"] != "profile":
+    if row["kind"] == "probe":
         return _NONE
     return _UNKNOWN if row["step_seconds"] is None else format_seconds(row["step_seconds"])
 
@@ -83,7 +83,9 @@ def _rate(row: Named) -> str:
 
 
 def _most(row: Named) -> str:
-    """What dominates, of a profile; how many findings, of a probe."""
+    """What dominates, of a profile; how many findings, of a probe; how many changes are kept, of a fix."""
+    if row["kind"] == "fix":
+        return f"fix, {row['findings'] or 0} kept"
     if row["kind"] != "profile":
         count = row["findings"]
         return "probe, not measured" if count is None else counted(count, "finding")

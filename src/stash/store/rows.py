@@ -14,7 +14,9 @@ from stash.analysis.attribution import attribute
 from stash.analysis.findings.machine import Finding
 from stash.analysis.findings.probe_reading import Reading, read
 from stash.catalog.layers import load as load_catalog
+from stash.core.artefact import Artefact
 from stash.core.errors import StashError
+from stash.core.fix_records import Fix
 from stash.core.records.host import Host, Probe
 from stash.core.records.profile import Profile
 from stash.store.schema import DERIVED, TABLES, TableRow, TableRows
@@ -23,9 +25,12 @@ Values = Mapping[str, Any]
 """Values by column, without the id."""
 
 
-def digest_rows(artefact: Profile | Probe, id: str, file: str) -> TableRows:
+def digest_rows(artefact: Artefact, id: str, file: str) -> TableRows:
     """The rows of every table but blocks; raises StashError if the artefact has nothing that could be derived."""
-    tables = _of_profile(artefact) if isinstance(artefact, Profile) else _of_probe(artefact)
+    if isinstance(artefact, Fix):
+        tables = _of_fix(artefact)
+    else:
+        tables = _of_profile(artefact) if isinstance(artefact, Profile) else _of_probe(artefact)
     (head,) = tables["artefacts"]
     tables["artefacts"] = [
         {**head, "file": file, "created": artefact.created, "stash_version": artefact.stash_version}
@@ -110,6 +115,23 @@ def _of_probe(probe: Probe) -> dict[str, list[Values]]:
         "findings": None if reading is None else len(reading.findings),
     }
     return {"artefacts": [head], **_of_hosts(probe.hosts, reading)}
+
+
+def _of_fix(fix: Fix) -> dict[str, list[Values]]:
+    head = {
+        "kind": "fix", "name": fix.workload, "ranks": fix.ranks, "nodes": 1, "step_seconds": fix.step_seconds,
+        "findings": len(fix.kept),
+    }  # fmt: skip
+    changes: list[Values] = [
+        {
+            **_taken("fixes", each, fix), "workload": fix.workload,
+            "saves": None if each.saves is None else each.saves.value,
+            "low": None if each.saves is None else each.saves.low,
+            "high": None if each.saves is None else each.saves.high,
+        }
+        for each in fix.tried
+    ]  # fmt: skip
+    return {"artefacts": [head], "fixes": changes}
 
 
 def _of_hosts(hosts: tuple[Host, ...], reading: Reading | None) -> dict[str, list[Values]]:

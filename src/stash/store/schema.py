@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-VERSION = 1
+VERSION = 2
 TableRow = Sequence[Any]
 """Values in the order of a table's columns."""
 TableRows = dict[str, list[TableRow]]
@@ -39,7 +39,7 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
         *_columns(
             "VARCHAR",
             file="its file in the store",
-            kind="`profile` or `probe`",
+            kind="`profile`, `probe` or `fix`",
             created="when it was measured, ISO 8601 in UTC",
             name="of the workload; of a probe, the machines",
         ),
@@ -49,7 +49,7 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
         *_columns("VARCHAR", stall="what dominates; NULL where unknown"),
         *_columns("DOUBLE", stall_pct="its share of the step"),
         *_columns("VARCHAR", stash_version="the Stash that measured"),
-        *_columns("BIGINT", findings="of the machine's links, if they were probed"),
+        *_columns("BIGINT", findings="of the machine's links, if they were probed; of a fix, changes that are kept"),
     ),
     "profiles": (
         _ID,
@@ -165,6 +165,26 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
         *_columns("VARCHAR", unit="of `measured`"),
         *_columns("DOUBLE", measured="the value", low="lower end", high="upper end", expected="of the catalog"),
         *_columns("VARCHAR", source="of what is expected, with its date"),
+    ),
+    "fixes": (
+        _ID,
+        *_columns(
+            "VARCHAR",
+            created="when `stash fix` was run",
+            workload="its name",
+            name="of a change that it knew for the job",
+            knob="what that acts on",
+            effect="on training: `none`, `rounding`, `order`, `numerics` or `batch`",
+            standing="`kept`, or what became of it",
+        ),
+        *_columns(
+            "DOUBLE",
+            step_seconds="as typed",
+            saves="seconds of a step; NULL if unknown",
+            low="lower end of its interval",
+            high="upper end",
+        ),
+        *_columns("VARCHAR", written="`patch`, `command`, `setting` or `explained`; empty if it is not kept"),
     ),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stash.core.artefact import PROBE_SUFFIX
+from stash.core.documents import FIX, PROBE
 from stash.core.errors import StashError, StoreError, UserError, one_line
 from stash.core.files import read_up_to, write_whole
 from stash.core.printable import printable_line
@@ -220,7 +220,7 @@ def _failed(place: str, what: str, error: OSError) -> StoreError:
 # An artefact is called by when it was made, so that names sort, and by what is in it: the same artefact has the same
 # name wherever it is put; a different one never has.
 
-SUFFIXES = (SUFFIX, PROBE_SUFFIX)
+SUFFIXES = (SUFFIX, PROBE.suffix, FIX.suffix)
 SHOWN = 10
 """Characters of an id in a list."""
 _ID = 24

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stash.core import artefact as artefacts
+from stash.core.artefact import Artefact
 from stash.core.documents import MAX_BYTES
 from stash.core.errors import ArtefactError, StashError, StoreError
 from stash.core.records.base import SCHEMA
-from stash.core.records.host import Probe
 from stash.core.records.profile import Profile
 from stash.core.secrets import masked_text
 from stash.store import storage
@@ -106,7 +106,7 @@ class Store:
     def put(self, content: bytes, source: str) -> str:
         """Keep an artefact's bytes as they are; its name here. Raises ArtefactError if they are none."""
         found = artefacts.from_bytes(content, source)
-        suffix = storage.SUFFIXES[isinstance(found, Probe)]
+        suffix = artefacts.suffix_of(found)
         name = storage.name_of(content, found.created, suffix)
         self.storage.put(name, content, new=True)
         with suppress(StashError):  # a cache: whoever reads the artefact derives the same
@@ -128,7 +128,7 @@ class Store:
         there = self.contents()
         return storage.found(word, [*there.stored, *there.loose], self.url)
 
-    def load(self, name: str) -> Profile | Probe:
+    def load(self, name: str) -> Artefact:
         """The artefact of that name; raises ArtefactError if it is not what its name says, or cannot be read."""
         try:
             content = self.storage.read(name, MAX_BYTES)
@@ -187,7 +187,7 @@ class Store:
             if not storage.stored(name):  # it may change, so no digest is kept
                 yield name, None
 
-    def _loaded(self, name: str) -> Profile | Probe | None:
+    def _loaded(self, name: str) -> Artefact | None:
         try:
             return self.load(name)
         except StashError as error:
@@ -206,7 +206,7 @@ class Store:
         self.storage.put(path_of(name), written(name, rows), new=False)
 
 
-def _derived(name: str, found: Profile | Probe) -> TableRows:
+def _derived(name: str, found: Artefact) -> TableRows:
     from stash.store.rows import digest_rows  # large, and a list reads digests that are there
 
     return digest_rows(found, storage.id_of(name), name)
@@ -261,7 +261,7 @@ def _looked_at(store: Store, name: str) -> Iterator[Suspect]:
     except StashError as error:
         yield Suspect(name, _kind(content), str(error))
         return
-    suffix = storage.SUFFIXES[isinstance(found, Probe)]
+    suffix = artefacts.suffix_of(found)
     if altered:
         yield Suspect(name, CORRUPT, "its content is not what its name says: it was changed after it was put here")
     elif not name.endswith(suffix) or (known is not None and name != storage.name_of(content, found.created, suffix)):

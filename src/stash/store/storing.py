@@ -16,7 +16,8 @@ from stash.core.secrets import masked_text
 from stash.ui.options import option
 
 if TYPE_CHECKING:
-    from stash.core.records.host import Probe
+    from stash.core.artefact import Artefact
+    from stash.core.fix_records import Fix
     from stash.core.records.profile import Profile
     from stash.store.store import Store
 
@@ -54,7 +55,7 @@ def store_for_copies(url: str | None) -> Store | None:
     return None if named is None else opened(named)
 
 
-def keep_copy(artefact: Profile | Probe, store: Store | None, saved: Path | None) -> None:
+def keep_copy(artefact: Artefact, store: Store | None, saved: Path | None) -> None:
     """Keep a copy of what was ``saved``; on stderr, where and as what, or why not.
 
     A copy that cannot be kept changes nothing else: the exit code is the measurement's.
@@ -111,7 +112,7 @@ _LIKE_AN_ID = re.compile(r"[0-9a-f]{4,24}")
 class FoundRun(NamedTuple):
     """One artefact that a word of the command line means."""
 
-    artefact: Profile | Probe
+    artefact: Artefact
     place: str
     """Where it is: two words of the same place are the same run."""
 
@@ -140,13 +141,31 @@ def found(word: str, url: str | None = None) -> FoundRun:
 
 
 def profile_of(word: str, url: str | None = None) -> tuple[Profile, str]:
-    """The profile that ``word`` means and its place; raises UserError if it is a probe."""
+    """The profile that ``word`` means and its place; raises UserError if it is a probe or a record of a fix."""
     from stash.core.records.profile import Profile
 
     run = found(word, url)
     if not isinstance(run.artefact, Profile):
-        raise UserError(f"{word} is a probe of a machine; give the *.stash.json files of `stash profile`")
+        raise _other(word, run, "*.stash.json files of `stash profile`")
     return run.artefact, run.place
+
+
+def fix_of(word: str, url: str | None = None) -> tuple[Fix, str] | None:
+    """The record of a fix that ``word`` means and its place; ``None`` if it is something else, or nothing."""
+    from stash.core.fix_records import Fix
+
+    try:
+        run = found(word, url)
+    except StashError:
+        return None
+    return (run.artefact, run.place) if isinstance(run.artefact, Fix) else None
+
+
+def _other(word: str, run: FoundRun, wanted: str) -> UserError:
+    from stash.core.records.host import Probe
+
+    kind = "a probe of a machine" if isinstance(run.artefact, Probe) else "a record of a fix"
+    return UserError(f"{word} is {kind}; give the {wanted}")
 
 
 def _of_store(store: Store, name: str) -> FoundRun:

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import t as student
 
 from stash.core.intervals import Interval
-from stash.fix.decision import LOOKS, level, pooled, proven, saving
+from stash.fix.decision import ERROR_RATE, LOOKS, SPENT, level, pooled, promising, proven, saving
 
 SLOWER = [{"typed": 0.100, "new": 0.080}, {"typed": 0.110, "new": 0.088}]
 
@@ -70,8 +70,28 @@ def test_one_error_rate_holds_for_all_looks_and_statements():
             rows.append({arm: 0.1 * math.exp(drift + random.normal(0, 0.02)) for arm in ("typed", "a", "b")})
             if number + 1 in LOOKS:
                 spread = pooled([rows])
-                shown = [saving(rows, "typed", arm, spread, level(2)) for arm in ("a", "b")]
+                shown = [saving(rows, "typed", arm, spread, level(2, number + 1)) for arm in ("a", "b")]
                 if any(map(proven, shown)):
                     wrong += 1
                     break
     assert wrong / jobs <= 0.05 / 2 + 3 * math.sqrt(0.025 * 0.975 / jobs)  # one side of two
+
+
+def test_the_looks_spend_the_whole_error_rate_and_no_more():
+    assert sum(SPENT.values()) == pytest.approx(1)
+    assert sum(level(4, look) for look in LOOKS) * 4 == pytest.approx(ERROR_RATE)
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "worth"),
+    [
+        (0.010, 0.012, True),  # after three of twelve rounds: half of it remains at the end
+        (0.010, 0.027, False),  # 13.5 ms remain: more than a third above 10
+        (-0.001, 0.012, False),  # slower
+        (0.0004, 0.0005, False),  # of a step of 100 ms less than one per cent at best
+    ],
+)
+def test_more_rounds_are_worth_it_where_they_may_show_what_is_worth_having(value: float, half: float, worth: bool):
+    found = Interval(value=value, low=value - half, high=value + half)
+    assert promising(found, 3, 0.1) is worth
+    assert not promising(None, 3, 0.1)

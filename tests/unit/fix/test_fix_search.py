@@ -196,3 +196,54 @@ def test_in_a_hurry_what_looked_good_once_is_proven_all_the_same():
     job = Job(lambda names: 0.1 - 0.05 * ("good" in names))
     search = searched(job, change("idle"), change("good", forecast=0.08), within=11 * LAUNCH)
     assert standing(search)["good"] == "kept"
+
+
+def test_a_job_with_nothing_to_fix_is_known_after_two_launches_whatever_there_is_to_try():
+    """All that seldom costs anything goes into one launch."""
+    names = [f"knob{number}" for number in range(8)]
+    job = Job(lambda on: 0.1, noise=0.003)
+    search = searched(job, *(change(name, joins=True) for name in names))
+    assert len(job.launched) == 2
+    assert job.launched[1] == frozenset(names)
+    assert set(standing(search).values()) == {"no difference"}
+    assert all(each.why.startswith("no faster with all of knob0") for each in search.candidates)
+
+
+def test_where_all_at_once_is_faster_the_one_that_pays_is_found():
+    job = Job(lambda on: 0.1 - 0.03 * ("good" in on), noise=0.003)
+    search = searched(job, *(change(name, joins=True) for name in ("idle", "good", "other")))
+    assert standing(search) == {"idle": "no difference", "good": "kept", "other": "no difference"}
+
+
+def test_one_that_breaks_the_others_does_not_hide_them():
+    job = Job(lambda on: 0.1 - 0.03 * ("good" in on), noise=0.003, breaks={"bad": "out of memory"})
+    search = searched(job, change("bad", joins=True), change("good", joins=True))
+    assert standing(search) == {"bad": "failed", "good": "kept"}
+
+
+def test_a_launch_that_prepares_is_no_measurement():
+    """Samples are kept in a first launch, which is slow; a second one is timed."""
+    job = Job(lambda on: 0.05 if "cache" in on and job.launched.count(frozenset(on)) > 1 else 0.1, noise=0.002)
+    search = searched(job, change("cache", fills=True))
+    assert standing(search) == {"cache": "kept"}
+    assert [each.stage for each in search.launches].count("filling") == 1
+
+
+def test_a_larger_step_counts_for_as_many_samples_as_before():
+    # GIVEN twice the batch in a step of 150 instead of 100 ms: 75 ms for as many samples
+    job = Job(lambda on: 0.15 if "batch" in on else 0.1, noise=0.002)
+    search = searched(
+        job, change("batch", effect="batch", consent="batch", samples=2.0), allowed=frozenset({"batch"})
+    )
+    assert standing(search) == {"batch": "kept"}
+    assert search.final.together is not None
+    assert abs(search.final.together.value - 0.025) < 0.002
+
+
+def test_the_final_comparison_goes_on_while_the_evidence_is_promising():
+    # GIVEN noise in which a saving of 12 % is not shown in three rounds
+    job = Job(lambda on: 0.1 - 0.012 * ("good" in on), noise=0.035)
+    search = searched(job, change("good"), within=100 * LAUNCH)
+    # THEN more rounds show it, up to twelve
+    assert standing(search) == {"good": "kept"}
+    assert 3 < search.final.rounds <= 12

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from stash.cli.main import app
 from stash.core.errors import UserError
+from stash.core.fix_records import FILE, CallPlace, Fix, Launched, Tried
 from stash.core.intervals import Interval
 from stash.fix.page import page, saved
-from stash.fix.records import FILE, CallPlace, Fix, Launched, Tried
 from stash.fix.running import settings
 from stash.ui.terminal import render
 

@@ -77,13 +77,17 @@ def test_applying_keeps_a_copy_of_what_git_does_not_have(script: Path):
     assert (script.parent / "train.py.orig").read_text() == SCRIPT
 
 
-def test_applying_to_a_committed_script_leaves_the_way_back_to_git(script: Path):
+def commit(script: Path) -> None:
     for words in (
         ("init", "-q", "."),
-        ("add", "."),
+        ("add", script.name),
         ("-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c"),
     ):
         subprocess.run(["git", *words], check=True)
+
+
+def test_applying_to_a_committed_script_leaves_the_way_back_to_git(script: Path):
+    commit(script)
     patch = Patch()
     patch.add(workers(script), None, ())
     assert apply(patch, patch.sources()) == ["Changed train.py; `git checkout -- train.py` undoes it"]
@@ -100,13 +104,63 @@ def test_a_script_that_has_changed_since_is_left_alone(script: Path):
     assert script.read_text() == SCRIPT + "# mine\n"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_script_that_may_not_be_written_is_left_alone(script: Path):
+def test_a_script_that_may_not_be_written_is_left_alone(script: Path, monkeypatch: pytest.MonkeyPatch):
     patch = Patch()
     patch.add(workers(script), None, ())
-    script.chmod(0o444)
-    with pytest.raises(UserError, match="no permission to write train"):
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != script)
+    with pytest.raises(UserError, match=r"no permission to write train\.py; nothing was applied"):
         apply(patch, patch.sources())
+    assert script.read_text() == SCRIPT
+    assert [path.name for path in script.parent.iterdir()] == ["train.py"]
+
+
+def test_where_no_copy_can_be_kept_nothing_is_changed(script: Path, monkeypatch: pytest.MonkeyPatch):
+    # GIVEN two files to change, of which the second's copy finds no room
+    other = script.with_name("other.py")
+    other.write_text(SCRIPT)
+    patch = Patch()
+    for path in (script, other):
+        patch.add(workers(path), None, ())
+
+    def full(path: Path) -> Path:
+        if path == script:
+            return path
+        raise UserError("no copy could be kept (No space left on device); nothing was applied")
+
+    monkeypatch.setattr("stash.fix.patch._copied", full)
+    with pytest.raises(UserError, match="nothing was applied"):
+        apply(patch, patch.sources())
+    assert script.read_text() == other.read_text() == SCRIPT
+
+
+def test_uncommitted_changes_in_the_same_lines_stay_in_the_copy(script: Path):
+    # GIVEN a committed script whose very line was changed since
+    commit(script)
+    mine = SCRIPT.replace("num_workers=0", "num_workers=1")
+    script.write_text(mine)
+    patch = Patch()
+    patch.add(workers(script), None, ())
+    # WHEN the patch is applied
+    notes = apply(patch, patch.sources())
+    # THEN git's way back would lose that change, so a copy keeps it
+    assert notes == ["Changed train.py; as it was: train.py.orig"]
+    assert (script.parent / "train.py.orig").read_text() == mine
+    assert "num_workers=4" in script.read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "noted"),
+    [
+        ("text = open(__file__).read()", True), ("text = Path(__file__).read_text()", True),
+        ("text = inspect.getsource(Model)", True), ("here = Path(__file__).parent", False),
+    ],
+)  # fmt: skip
+def test_a_script_that_reads_its_own_source_is_told_of(script: Path, line: str, noted: bool):
+    script.write_text(SCRIPT + line + "\n")
+    patch = Patch()
+    patch.add(workers(script), None, ())
+    assert bool(patch.notes()) is noted
+    assert all(each.startswith("train.py reads its own source") for each in patch.notes())
 
 
 def test_what_no_patch_can_write_is_told_with_where_it_stands(script: Path):

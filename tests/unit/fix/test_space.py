@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from breakdowns import flat
 from profile_builder import build
 
 from stash.advice.case import Case
 from stash.analysis.attribution import attribute
 from stash.core.records.profile import Loader
+from stash.fix import loader_changes
 from stash.fix.script_changes import Facts, Site, merged
 from stash.fix.space import NAMES, propose
 
@@ -111,3 +114,23 @@ def test_ranks_share_out_the_cores_that_the_script_may_use():
     limited = Facts(found.case, found.sites, "mine", 1, core_numbers=(4, 5, 6, 7))
     cores = next(each.cores for each in propose(limited)[0] if each.name == "cores=own")
     assert cores == {"ranks": [[4, 5], [6, 7]]}
+
+
+@pytest.mark.parametrize(("cpu_seconds", "by_cores"), [(0.09, True), (0.001, False)])
+def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(cpu_seconds: float, by_cores: bool):
+    # GIVEN two cores a rank and batches that take 0.1 s to make, by work or by waiting
+    built = facts()
+    blocks = [replace(each, fetch_seconds=0.1, fetch_cpu_seconds=cpu_seconds) for each in built.case.profile.blocks]
+    profile = built.case.profile.model_copy(update={"blocks": tuple(blocks)})
+    found = Facts(Case(built.case.breakdown, profile), built.sites, "mine", 1)
+    most = 2 * max(1, found.cores // found.ranks)
+    # WHEN the advice needs sixteen workers
+    monkeypatched = pytest.MonkeyPatch()
+    monkeypatched.setattr(loader_changes, "_advised", lambda remedy: 16)
+    monkeypatched.setitem(loader_changes.REMEDIES, "prep", lambda case: [None])
+    try:
+        tried = {each.writes["num_workers"] for each in propose(found, ["workers"])[0]}
+    finally:
+        monkeypatched.undo()
+    # THEN they are tried only where waiting can be done by many at once
+    assert max(tried) == (most if by_cores else 16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from stores import at, made
+from stores import at, made, put_fix
 
 import stash
 from stash.core.artefact import save
@@ -32,7 +32,7 @@ def test_a_file_is_a_row(file: Path) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_in_both_libraries(tmp_path: Path, table: str) -> None:
-    made(tmp_path / "runs")
+    put_fix(made(tmp_path / "runs"))
     names = [column.name for column in TABLES[table]]
     first, second = (stash.frame(str(tmp_path / "runs"), table, library) for library in ("pandas", "polars"))
     assert list(first.columns) == list(second.columns) == names

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from stores import at, made
+from stores import at, made, put_fix
 
 from stash.core.artefact import to_bytes
 from stash.core.errors import ArtefactError, StoreError, UserError
@@ -148,7 +148,7 @@ def test_without_an_index_everything_is_derived_again(tmp_path: Path) -> None:
 
 
 def test_rows_have_the_columns_of_their_tables(tmp_path: Path) -> None:
-    store = made(tmp_path, days=1)
+    store = put_fix(made(tmp_path, days=1))
     seen = set()
     for rows in store.rows(store.contents().stored):
         assert rows.keys() <= set(DERIVED)

@@ -46,7 +46,9 @@ def _unless_busy(act: Callable[..., None], *arguments: Any) -> None:
 
 def protect_files(orders: Orders) -> None:
     """From now on this process changes no file that is older than the run."""
-    keeper = _Own.keeper = FileBackup(orders.files, orders.began)
+    keeper = _Own.keeper = FileBackup(
+        orders.files, orders.began, passing=lambda: orders.passing and script.passes() > 0
+    )
     actions: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
         "os.mkdir": lambda path, mode, folder: keeper.before_making(_place(path, folder)),

@@ -168,6 +168,8 @@ class Launches:
     ) -> None:
         self.folder = folder
         self._neighbours = neighbours
+        self.passing = False
+        """Whether files that the job makes go again."""
         self.watcher: Watcher = lambda moment: None
         self._measurement, self._start_process = measurement, start
         self._last: StartedProcess | None = None
@@ -188,6 +190,7 @@ class Launches:
             pin=m.gpus == 0 and m.job.kind != "command" and m.cluster.nproc > 1,
             data_root=m.wishes.data_root,
             keep_logging=m.wishes.keep_logging,
+            passing=self.passing,
             host=m.host.model_dump(mode="json"),
         )
 

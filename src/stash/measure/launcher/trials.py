@@ -7,6 +7,7 @@ profile. What is tried next, and what a difference means, is not known here.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from typing import Any
 from stash.analysis.disturbance import undisturbed
 from stash.core.ladder import UNTOUCHED
 from stash.core.records.profile import Block, Profile
+from stash.measure.agent.wraps.sample_cache import folder_of, sweep
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.gathered import Gathered
 from stash.measure.launcher.guarded import GuardedFiles
@@ -79,6 +81,8 @@ class Trials:
             self._folder = stack.enter_context(TemporaryFolder()).path
             stack.enter_context(GuardedFiles(self._folder))
             self._others = neighbours.others
+            sweep()
+            stack.callback(shutil.rmtree, folder_of(self._folder, "memory"), ignore_errors=True)
             self._stack = stack.pop_all()
         return self
 
@@ -114,6 +118,7 @@ class Trials:
         m.launches = self._number
         launches = Launches(m, self._folder, self._start, self._others)
         self._number += 1
+        launches.passing = True
         orders = launches.orders(self._folder)
         orders = replace(
             orders, trial=dict(settings), trial_seconds=seconds, trial_steps=steps, pin=False, rungs=("warm",),

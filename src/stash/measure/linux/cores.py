@@ -48,6 +48,19 @@ def planned() -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def numa_cores(root: str = "/sys/devices/system/node") -> list[list[int]]:
+    """The cores of each NUMA node that this process may use, in order; empty where Linux has none."""
+    mine, found = os.sched_getaffinity(0), []
+    with suppress(OSError, ValueError):
+        nodes = [name for name in os.listdir(root) if name[:4] == "node" and name[4:].isdigit()]
+        for name in sorted(nodes, key=lambda name: int(name[4:])):
+            with open(os.path.join(root, name, "cpulist")) as file:
+                parts = [part.partition("-") for part in file.read().strip().split(",") if part]
+            cores = {core for low, _, high in parts for core in range(int(low), int(high or low) + 1)}
+            found.append(sorted(cores & mine))
+    return [cores for cores in found if cores]
+
+
 def _keep_to(cores: Any) -> None:
     """Run on these cores only, those that this process was kept from among them; as before where there is none."""
     if cores:

@@ -12,8 +12,9 @@ import errno
 import json
 import os
 import stat
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -30,7 +31,7 @@ MAX_REMEMBERED = 1 << 16
 _AHEAD = 2.0
 """Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
 
-How = Literal["aside", "copied", "sized", "moved", "left", "new"]
+How = Literal["aside", "copied", "sized", "moved", "left", "new", "made"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Kept:
 
     ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``sized``: it had ``size`` bytes, and
     the job only adds to them. ``moved``: a folder that the job renamed to ``other``. ``left``: nothing could be done.
-    ``new``: it was not there before.
+    ``new``: it was not there before. ``made``: nor was this, and it goes again.
     """
 
     path: str
@@ -55,10 +56,13 @@ class FileBackup:
     somebody else's who is at work on it now, and is left alone here. One from the future is old: no clock that
     the job has can have given it that age. But a file server's may be ahead, so such a file is kept once, and what
     this process itself makes is known by its name, whatever the time on it.
+
+    While ``passing`` says so, what the job makes is noted too, to go again: a script that is started many times, and
+    resumes from a checkpoint if there is one, does not find that of the start before.
     """
 
-    def __init__(self, folder: RunFolder, began: float) -> None:
-        self._run, self._began = str(folder.run), began
+    def __init__(self, folder: RunFolder, began: float, passing: Callable[[], bool] = bool) -> None:
+        self._run, self._began, self._passing = str(folder.run), began, passing
         with contextlib.suppress(OSError):  # it is there, unless nothing but the run's own folder could be written
             os.mkdir(folder.kept.parent, 0o700)
         ledger = folder.kept if folder.kept.parent.is_dir() else folder.kept_here
@@ -74,7 +78,16 @@ class FileBackup:
         """A folder or a file is about to be made, unless it is there already."""
         real = os.path.realpath(path)
         if not os.path.lexists(real):
+            self._note_made(real)
             self._makes(real)
+
+    def _note_made(self, path: str) -> None:
+        """Of what stays for the next start (caches, what is in temporary folders) nothing is noted."""
+        kept = (self._run, tempfile.gettempdir(), "/dev", "/proc", "/sys", os.path.expanduser("~/.cache"))
+        inside = any(path == place or path.startswith(place + os.sep) for place in kept)
+        if self._passing() and not inside and path not in self._own and "__pycache__" not in path:
+            with self._ledger() as ledger:
+                ledger.write(Kept(path, "made"))
 
     def before_writing(self, path: str, truncates: bool, appends: bool = False) -> None:
         """Back up a file whose content is about to change: in place, or all of it if it ``truncates``."""
@@ -111,6 +124,8 @@ class FileBackup:
         if not os.path.isdir(path) or os.path.islink(path):
             self.before_removing(path)
             self.before_removing(target)
+            if not os.path.lexists(target):
+                self._note_made(_named(target))
         elif self._is_old(_named(path), os.stat(path)):
             with self._ledger() as ledger:
                 ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target)))

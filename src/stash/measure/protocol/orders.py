@@ -53,6 +53,8 @@ class Orders:
     """The run is only listened to: every rank leaves its stamped steps in a ring in the folder."""
     trial: dict[str, object] | None = None
     """No ladder: the job as it was typed, with these settings changed (``agent/wraps/trial_changes``)."""
+    passing: bool = False
+    """Files that the job makes once it trains go again at its end, too; what it makes before, like data, stays."""
     trial_seconds: float = 0.0
     trial_steps: int = 0
     """How long a trial times steps, and how many at most."""

@@ -62,7 +62,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
                 unprotected.append(f"{kept.path} (another one is there now{_saved_next_to(kept)})")
             else:
                 _undo(kept)
-                restored.append(kept.path)
+                restored += [kept.path] if kept.how != "made" else []
         except OSError as error:
             where = f"as it was, it is {kept.other}; " if kept.other else ""
             unprotected.append(f"{kept.path} ({error.strerror}; {where}`stash restore` tries again)")
@@ -91,6 +91,8 @@ def is_to_undo(kept: Kept) -> bool:
         return not os.path.exists(kept.path) or os.path.getsize(kept.path) != kept.size
     if kept.how == "moved":
         return os.path.isdir(kept.other) and not os.path.lexists(kept.path)
+    if kept.how == "made":
+        return os.path.lexists(kept.path)
     return kept.how in ("aside", "copied") and os.path.lexists(kept.other)
 
 
@@ -113,6 +115,12 @@ def _changed_after(moment: float, path: str) -> bool:
 
 def _undo(kept: Kept) -> None:
     """Raises OSError."""
+    if kept.how == "made":
+        if not os.path.isdir(kept.path) or os.path.islink(kept.path):
+            os.unlink(kept.path)
+        elif not os.listdir(kept.path):  # what else is in it is not the job's
+            os.rmdir(kept.path)
+        return
     os.makedirs(os.path.dirname(kept.path), exist_ok=True)
     if kept.how == "sized" and kept.size == 0:
         open(kept.path, "wb").close()

@@ -359,3 +359,46 @@ def test_what_python_compiled_it_may_compile_again(run: RunFolder, file: Path) -
     rewrite(keeper(run), compiled)
     assert compiled.read_bytes() == b"of the job"
     assert not run.kept.exists()
+
+
+def test_what_a_trial_makes_goes_again_and_the_rest_stays(
+    run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a trial, whose script saves beside a checkpoint of the user's, by way of a file with another name
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: True)
+    rewrite(keeps, file)
+    out, mine = tmp_path / "out", tmp_path / "out" / "mine.txt"
+    keeps.before_making(str(out))
+    out.mkdir()
+    draft, saved = out / "draft", out / "epoch-1.pt"
+    keeps.before_writing(str(draft), truncates=True)
+    draft.write_bytes(b"of the job")
+    keeps.before_moving(str(draft), str(saved))
+    draft.rename(saved)
+    # AND samples that are kept for the next trial
+    samples = run.run / "samples"
+    keeps.before_making(str(samples))
+    samples.mkdir()
+    # WHEN the trial ends
+    found = put_back(run.kept)
+    # THEN the user's file is as it was, what the job made is gone, with its folder, and the samples are there
+    assert file.read_bytes() == OLD
+    assert found == RestoreReport(restored=(str(file),))
+    assert not out.exists()
+    assert samples.is_dir()
+    # AND a folder in which somebody else has put something stays
+    keeps.before_making(str(out))
+    out.mkdir()
+    mine.write_text("mine")
+    put_back(run.kept)
+    assert mine.read_text() == "mine"
+
+
+def test_outside_a_trial_what_a_job_makes_is_its_own(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    new = tmp_path / "new.pt"
+    keeper(run).before_writing(str(new), truncates=True)
+    new.write_bytes(b"of the job")
+    assert put_back(run.kept) == RestoreReport()
+    assert new.exists()

@@ -19,7 +19,7 @@ from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
 from stash.measure.agent.wraps import trial_changes
 from stash.measure.agent.wraps.loader import LoaderFeed
 
-_BLOCK_SECONDS = 1.0
+_BLOCK_SECONDS, _TURN_SECONDS = 1.0, 0.6
 _FEWEST, _MOST = 2, 100
 """Steps of a block."""
 _AT_LEAST = 8
@@ -46,6 +46,8 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
     for _ in range(min(settle, _MOST)):  # what was read ahead before the first step
         yield
     size = max(_FEWEST, min(_MOST, orders.trial_steps, round(_BLOCK_SECONDS / max(each, 1e-4))))
+    workers = rank.agree(max((feed.workers // feed.per_step for feed in rank.feeds), default=0), max)
+    size = max(size, min(workers, _MOST))  # batches of workers that share cores come all at once
     began, memory = rank.clock.now(), MemoryWatch(rank)
     memory.begin()
     number = done = 0
@@ -59,14 +61,17 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
                 memory.written_down()
         feed = next(iter(rank.feeds), None)
         loader, length = getattr(feed, "loader", None), getattr(feed, "length", None)
-        trial_changes.write(rank.place.rank, loader, length, max(1, getattr(feed, "per_step", 1)))
+        evidence = rank.place.rank, loader, length, max(1, getattr(feed, "per_step", 1))
+        trial_changes.write(*evidence)
         number, done = number + 1, done + size
         spent = rank.clock.now() - began
 
         def over(reports: list[float], done: int = done) -> bool:
-            return (min(reports) >= orders.trial_seconds and done >= _AT_LEAST) or done >= orders.trial_steps
+            long_enough = min(reports) >= orders.trial_seconds and done >= max(_AT_LEAST, 2 * workers)
+            return long_enough or done >= orders.trial_steps
 
         if rank.agree(spent, over):
+            trial_changes.write(*evidence, last=True)
             return
 
 
@@ -82,7 +87,7 @@ def turns(
     if not rank.agree(fits, all) or not isinstance(feed, LoaderFeed):
         return False
     each = rank.agree(step_seconds, max)
-    size = max(_AT_LEAST, min(_MOST, round(_BLOCK_SECONDS / max(each, 1e-4))))
+    size = max(_AT_LEAST, min(_MOST, round(_TURN_SECONDS / max(each, 1e-4))))
     began, loaders = rank.clock.now(), Loaders(feed)
     for number in range(rounds):
         order = range(len(rungs)) if number % 2 == 0 else reversed(range(len(rungs)))
@@ -91,7 +96,8 @@ def turns(
             rank.agree(None, lambda reports: None)
             for _ in range(1 + min(feed.depth // feed.per_step, size)):
                 yield
-            block = yield from timed(rank, loops, UNTOUCHED.name, number * len(rungs) + index, size, began)
+            steps = max(size, min(feed.workers // feed.per_step, _MOST))
+            block = yield from timed(rank, loops, UNTOUCHED.name, number * len(rungs) + index, steps, began)
             rank.agree(block, lambda blocks: rank.publish(*blocks))
     return True
 

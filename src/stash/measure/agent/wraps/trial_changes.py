@@ -17,11 +17,13 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from types import CodeType, FrameType, ModuleType
+from types import ModuleType
 from typing import Any, ClassVar
 
 from stash.measure.agent import private
-from stash.measure.linux.cores import place_rank, planned, wrap_worker_loop
+from stash.measure.agent.wraps import sample_cache, trial_waits
+from stash.measure.agent.wraps.call_sites import SITES, site_of
+from stash.measure.linux.cores import numa_cores, place_rank, planned, wrap_worker_loop
 from stash.measure.protocol.orders import current
 
 _SEED = 20_231
@@ -29,10 +31,7 @@ _MAX_RECORDED = 2_000
 """Losses and batches of a rank; what is claimed of 200 steps needs no more."""
 _PRINTED = 4_096
 """Numbers of a tensor from which its print is made."""
-_HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 _SITE = "_stash_site"
-_places: dict[tuple[str, CodeType, int], str] = {}
-"""Keys of the calls recorded so far."""
 TrialSettings = Mapping[str, Any]
 
 
@@ -43,8 +42,6 @@ class _Evidence:
     batches: ClassVar[list[int | None]] = []
     epochs: ClassVar[list[float]] = []
     """Seconds from a loop's asking for an iterator until it had its first batch."""
-    sites: ClassVar[dict[str, dict[str, Any]]] = {}
-    """By ``kind:file:line:column``."""
     fetched = 0
     forwards = 0
     """Of DDP, since the last optimizer step."""
@@ -80,6 +77,7 @@ def seed(module: ModuleType) -> None:
         sys.modules["numpy"].random.seed(own)
     _set_flags(torch)
     _wrap_optimizers(module)
+    trial_waits.wrap(torch)
 
 
 def _set_flags(torch: Any) -> None:
@@ -88,7 +86,7 @@ def _set_flags(torch: Any) -> None:
 
     @functools.wraps(set_threads)
     def counted(number: int) -> None:
-        _site("threads")
+        site_of("threads")
         set_threads(int(wanted or number))
 
     torch.set_num_threads = counted
@@ -98,42 +96,6 @@ def _set_flags(torch: Any) -> None:
         for part in home.split("."):
             target = getattr(target, part)
         setattr(target, attribute, value)
-
-
-# Where the script calls
-
-
-def _site(kind: str) -> str:
-    """Record the call under way, in the first file that is neither PyTorch's nor Stash's; the value is its key."""
-    frame: FrameType | None = sys._getframe(2)
-    torch_folder = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
-    while frame is not None and (
-        frame.f_code.co_filename.startswith((torch_folder, _HERE + os.sep)) or frame.f_code.co_filename[:1] == "<"
-    ):
-        frame = frame.f_back
-    if frame is None:
-        frame = sys._getframe(2)
-    known = _places.get((kind, frame.f_code, frame.f_lasti))
-    if known is None:
-        known = _places[kind, frame.f_code, frame.f_lasti] = _record(kind, frame)
-    _Evidence.sites[known]["calls"] += 1
-    return known
-
-
-def _record(kind: str, frame: FrameType) -> str:
-    """Note where a call stands."""
-    place: tuple[Any, ...] = (frame.f_lineno, frame.f_lineno, None, None)
-    positions = getattr(frame.f_code, "co_positions", None)
-    if positions is not None:
-        found = list(positions())[frame.f_lasti // 2]
-        place = found if found[0] is not None else place
-    line, end_line, column, end_column = place
-    key = f"{kind}:{frame.f_code.co_filename}:{line}:{column}"
-    _Evidence.sites[key] = {
-        "kind": kind, "file": frame.f_code.co_filename, "line": line, "end_line": end_line, "column": column,
-        "end_column": end_column, "function": frame.f_code.co_name, "calls": 0, "values": {},
-    }  # fmt: skip
-    return key
 
 
 def _override(init: Callable[..., None], self: Any, args: Any, kwargs: Any, new: Mapping[str, Any]) -> Any:
@@ -148,25 +110,30 @@ def _override(init: Callable[..., None], self: Any, args: Any, kwargs: Any, new:
 
 def wrap_loaders(module: ModuleType) -> None:
     """Wrap ``torch.utils.data.dataloader``: its loaders' settings, and what they hand out."""
-    if settings() is None:
+    orders = current()
+    if orders is None or orders.trial is None:
         return
     cls = module.DataLoader
     init, iterate = cls.__init__, cls.__iter__
-    asked = _part("loader")
+    asked, cache = _part("loader"), _part("cache")
     where = asked.pop("site", None)
 
     @functools.wraps(init)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        key = _site("loader")
+        key = site_of("loader")
         if asked and where in (None, key):
             args, kwargs = _with_loader(init, self, args, kwargs, asked)
+        if cache.get("site") == key:
+            run = orders.files.run
+            kept = sample_cache.with_cache(kwargs["dataset"] if "dataset" in kwargs else args[0], cache, run)
+            args, kwargs = ((), {**kwargs, "dataset": kept}) if "dataset" in kwargs else ((kept, *args[1:]), kwargs)
         init(self, *args, **kwargs)
         self.__dict__[_SITE] = key
         iterable = hasattr(self.dataset, "__iter__") and not hasattr(self.dataset, "__getitem__")
-        _Evidence.sites[key]["values"] = {
+        SITES[key]["values"] = {
             "num_workers": self.num_workers, "prefetch_factor": self.prefetch_factor, "pin_memory": self.pin_memory,
             "persistent_workers": self.persistent_workers, "dataset": type(self.dataset).__qualname__,
-            "same_data": id(self.dataset), "iterable": iterable,
+            "same_data": id(self.dataset), "iterable": iterable, "batch_size": self.batch_size,
         }  # fmt: skip
 
     @functools.wraps(iterate)
@@ -298,12 +265,12 @@ def wrap_ddp(module: ModuleType) -> None:
 
     @functools.wraps(init)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        key = _site("ddp")
+        key = site_of("ddp")
         _prepare_model(kwargs["module"] if "module" in kwargs else args[0])
         args, kwargs = _override(init, self, args, kwargs, asked)
         init(*args, **kwargs)
         names = ("bucket_bytes_cap", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
-        _Evidence.sites[key]["values"] = {name: getattr(self, name, None) for name in names}
+        SITES[key]["values"] = {name: getattr(self, name, None) for name in names}
 
     @functools.wraps(forward)
     def passed(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -371,19 +338,19 @@ def _wrap_optimizers(module: ModuleType) -> None:
 
     @functools.wraps(init)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        key = _site("optimizer")
+        key = site_of("optimizer")
         defaults = kwargs["defaults"] if "defaults" in kwargs else args[1]
         new = {**defaults, **asked, "foreach": None} if asked and "fused" in defaults else defaults
         args, kwargs = _override(init, self, args, kwargs, {"defaults": new})
         init(*args, **kwargs)
         kept = ("fused", "foreach", "capturable")
-        _Evidence.sites[key]["values"] = {"class": type(self).__name__, "takes": sorted(set(kept) & defaults.keys())}
-        _Evidence.sites[key]["values"] |= {name: defaults.get(name) for name in kept}
+        SITES[key]["values"] = {"class": type(self).__name__, "takes": sorted(set(kept) & defaults.keys())}
+        SITES[key]["values"] |= {name: defaults.get(name) for name in kept}
 
     @functools.wraps(clear)
     def cleared(self: Any, set_to_none: bool = True) -> None:
-        key = _site("zero_grad")
-        _Evidence.sites[key]["values"] = {"set_to_none": set_to_none}
+        key = site_of("zero_grad")
+        SITES[key]["values"] = {"set_to_none": set_to_none}
         clear(self, bool(clears.get("set_to_none", set_to_none)))
 
     cls.__init__, cls.zero_grad = made, cleared
@@ -405,40 +372,29 @@ def wrap_backward(module: ModuleType) -> None:
     module.backward = recorded  # type: ignore[attr-defined]
 
 
-def wrap_copies(module: ModuleType) -> None:
-    """Copies to a GPU: where the script makes them, and without waiting if asked; of ``torch._tensor``."""
-    if settings() is None or not sys.modules["torch"].cuda.is_available():
-        return
-    cls, asked = module.Tensor, (settings() or {}).get("non_blocking")
-    move = cls.to
+def write(
+    rank: int, trained_by: Any = None, length: int | None = None, batches_per_step: int = 1, last: bool = False
+) -> None:
+    """Put this rank's evidence into the launch's folder; ``trained_by``: the loader that trains, of that length.
 
-    @functools.wraps(move)
-    def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.device.type != "cpu" or not self.is_pinned():
-            return move(self, *args, **kwargs)
-        key = _site("copy")
-        _Evidence.sites[key]["values"] = {"non_blocking": kwargs.get("non_blocking", False)}
-        if asked and "non_blocking" not in kwargs and len(args) < 3:
-            kwargs["non_blocking"] = True
-        return move(self, *args, **kwargs)
-
-    cls.to = moved
-
-
-def write(rank: int, trained_by: Any = None, length: int | None = None, batches_per_step: int = 1) -> None:
-    """Put this rank's evidence into the launch's folder; ``trained_by``: the loader that trains, of that length."""
+    The ``last`` time of a launch as typed, the first rank also reads samples twice.
+    """
     orders = current()
     if orders is None or orders.trial is None:
         return
+    trains = SITES.get(getattr(trained_by, "__dict__", {}).get(_SITE, ""))
+    if last and rank == 0 and not orders.trial and trains is not None:
+        trains["values"]["kept"] = sample_cache.facts_of(trained_by.dataset, printed)
     found = {
         "losses": [float(loss.item()).hex() for loss in _Evidence.losses],
         "batches": _Evidence.batches,
         "epochs": _Evidence.epochs,
-        "sites": _Evidence.sites,
+        "sites": SITES,
         "trains": getattr(trained_by, "__dict__", {}).get(_SITE),
         "length": length,
         "batches_per_step": batches_per_step,
         "cores": sorted(os.sched_getaffinity(0)),
+        "numa": numa_cores(),
         "threads": sys.modules["torch"].get_num_threads(),
     }
     path = orders.files.path / f"trial.{rank}.json"

@@ -17,15 +17,17 @@ from stash.core.records.base import CommandWords, Count, Number, PlainName, Reco
 
 SCHEMA = 1
 
-Effect = Literal["none", "rounding", "order", "numerics"]
+Effect = Literal["none", "rounding", "order", "numerics", "batch"]
 """What a change does to training. *none*: losses are the same, bit for bit. *rounding*: sums are taken in another
-order. *order*: the same samples come in another order. *numerics*: another precision."""
+order. *order*: the same samples come in another order. *numerics*: another precision. *batch*: more samples in a
+step."""
 ChangeStanding = Literal[
     "kept", "no difference", "slower", "unproven", "failed", "other training", "asks", "left out"
 ]
 """*unproven*: faster, but not shown with the error rate. *other training*: it did not do what it claims to training.
 *asks*: measured, and left to the person, as it needs ``--allow``. *left out*: not tried."""
-SearchStage = Literal["turns", "screening", "combining", "final"]
+SearchStage = Literal["turns", "filling", "screening", "combining", "final"]
+"""*filling*: a launch that prepares what a change needs, and is no measurement."""
 
 
 class CallPlace(Record):

@@ -1,0 +1,188 @@
+"""The loader's part of the space of changes: workers and their queues, samples that are kept, pinned batches."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import zlib
+from pathlib import Path
+
+from stash.advice.case import Remedy
+from stash.advice.remedies import REMEDIES
+from stash.core.units import format_bytes
+from stash.fix.script_changes import OF_EXCHANGE, Facts, Proposal, ScriptChange, Site
+from stash.measure.agent.wraps.sample_cache import CachedSamples
+
+
+def _loader(facts: Facts) -> Site | str:
+    if facts.loader is None:
+        return "no DataLoader trains the job"
+    return facts.loader
+
+
+_WORK = 0.3
+"""Of the time in which batches are made: where cores are busy, making them waits for cores too."""
+_OF_A_FILE = 4096
+"""Bytes that a file takes besides what is in it."""
+_PLACES = {"memory": "in memory", "disk": "on disk"}
+_MOST_WORKERS, _VALUES = 32, 6
+"""Of a rank; and values that are tried."""
+
+
+def _advised(remedy: Remedy) -> int | None:
+    return remedy.asks.workers if remedy.asks is not None else None
+
+
+def workers_changes(facts: Facts) -> Proposal:
+    site = _loader(facts)
+    if isinstance(site, str):
+        return site
+    now, room = int(site.values["num_workers"]), max(1, facts.cores // facts.ranks)
+    if site.values["iterable"]:
+        return "a stream gives each worker all of it unless it is written otherwise"
+    needed = max((n for each in REMEDIES["prep"](facts.case) if (n := _advised(each)) is not None), default=room)
+    most_workers = min(_MOST_WORKERS, 2 * room if _made_by_cores(facts) else max(2 * room, needed))
+    powers = [2**power for power in range(7)]
+    wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}
+    if now and not site.values["persistent_workers"]:
+        wanted.add(0)
+    first = (min(needed, most_workers), room)  # what the advice says, and what there are cores for
+    near = sorted(wanted - {now}, key=lambda n: (n != first[0], n != first[1], abs(math.log2((n + 0.5) / first[0]))))
+    most = facts.prep
+    return [
+        ScriptChange(
+            f"workers={n}", "workers", f"num_workers {now} -> {n}", stalls=("prep", "fetch"), site=site,
+            settings={"loader": {"num_workers": n, "site": site.key}}, writes={"num_workers": n}, forecast=most,
+        )
+        for n in near[:_VALUES]
+    ]  # fmt: skip
+
+
+def _made_by_cores(facts: Facts) -> bool:
+    """Whether batches are made by work of cores, which more workers than cores do no faster, and not by waiting."""
+    blocks = [each for each in facts.case.profile.blocks if each.fetch_cpu_seconds is not None]
+    worked = sum(each.fetch_cpu_seconds or 0.0 for each in blocks)
+    return worked > _WORK * sum(each.fetch_seconds or 0.0 for each in blocks)
+
+
+def prefetch_changes(facts: Facts) -> Proposal:
+    site = _loader(facts)
+    if isinstance(site, str):
+        return site
+    now = site.values["prefetch_factor"]
+    if not site.values["num_workers"] or now is None:
+        return "the loader has no workers"
+    new = 4 if now < 4 else 2 * now
+    return [
+        ScriptChange(
+            f"prefetch={new}", "prefetch", f"prefetch_factor {now} -> {new}", stalls=("prep", "fetch"), site=site,
+            settings={"loader": {"prefetch_factor": new, "site": site.key}}, writes={"prefetch_factor": new},
+            forecast=facts.prep,
+        )
+    ]  # fmt: skip
+
+
+def persistent_changes(facts: Facts) -> Proposal:
+    site = _loader(facts)
+    if isinstance(site, str):
+        return site
+    if not site.values["num_workers"] or site.values["persistent_workers"]:
+        return "already set" if site.values["persistent_workers"] else "the loader has no workers"
+    if len(facts.epochs) < 2:
+        return "no epoch ended within a launch: what starting workers costs is spread over a long one"
+    return [
+        ScriptChange(
+            "persistent", "persistent", "persistent_workers False -> True", effect="order", stalls=("prep",),
+            settings={"loader": {"persistent_workers": True, "site": site.key}}, site=site,
+            writes={"persistent_workers": True},
+        )
+    ]  # fmt: skip
+
+
+def cache_changes(facts: Facts) -> Proposal:
+    site = _loader(facts)
+    if isinstance(site, str):
+        return site
+    kept = site.values.get("kept")
+    if site.values["iterable"] or kept is None:
+        return "samples of a stream have no numbers" if site.values["iterable"] else "samples were not read twice"
+    if "why" in kept:
+        return str(kept["why"])
+    size = int(kept["samples"] * (kept["bytes"] + _OF_A_FILE))
+    place = next((name for name in ("memory", "disk") if size <= kept["free"][name]), None)
+    if place is None:
+        return f"{kept['samples']:,} samples take {format_bytes(size)}, more than half of what is free"
+    name = f"{Path(site.file).stem}-samples-{zlib.crc32(site.key.encode()):08x}"  # of this script and loader alone
+    folder = f"/dev/shm/{name}" if place == "memory" else name
+    before = " before their transform" if kept["transform"] else ""
+    text = f"samples kept{before}, {format_bytes(size)} {_PLACES[place]}, which pays from the second epoch on"
+    return [
+        ScriptChange(
+            f"cache={place}", "cache", text, stalls=("prep", "fetch"), site=site, fills=True,
+            settings={"cache": {"site": site.key, "place": place, "transform": kept["transform"]}},
+            forecast=facts.prep, line=cached_samples(),
+            around=("CachedSamples(", f', "{folder}"{", transform=True" if kept["transform"] else ""})'),
+        )
+    ]  # fmt: skip
+
+
+def cached_samples() -> str:
+    """The class that keeps samples, as it is put into a script."""
+    text = re.sub(r"  # type: ignore.*", "", inspect.getsource(CachedSamples))
+    return f"import os\nimport pickle\n\n\n{text}"
+
+
+def batch_changes(facts: Facts) -> Proposal:
+    site = _loader(facts)
+    if isinstance(site, str):
+        return site
+    now = site.values.get("batch_size")
+    if not now:
+        return "the loader's batches are made elsewhere"
+    return [
+        ScriptChange(
+            f"batch={factor * now}", "batch", f"batch_size {now} -> {factor * now}, per {now} samples",
+            effect="batch", consent="batch", stalls=("compute", *OF_EXCHANGE, "prep"), site=site,
+            settings={"loader": {"batch_size": factor * now, "site": site.key}},
+            writes={"batch_size": factor * now}, samples=float(factor),
+        )
+        for factor in (2, 4)
+    ]  # fmt: skip
+
+
+def pin_changes(facts: Facts) -> Proposal:
+    site = _loader(facts)
+    if isinstance(site, str):
+        return site
+    if facts.on_cpu:
+        return "the job trains on CPUs"
+    if site.values["pin_memory"]:
+        return "already set"
+    return [
+        ScriptChange(
+            "pin", "pin", "pin_memory False -> True", stalls=("transfer",), site=site,
+            settings={"loader": {"pin_memory": True, "site": site.key}}, writes={"pin_memory": True},
+            forecast=facts.at_most("transfer", "prep"),
+        ),
+        ScriptChange(
+            "pin+non_blocking", "pin", "pin_memory False -> True, copies non_blocking", stalls=("transfer",),
+            settings={"loader": {"pin_memory": True, "site": site.key}, "non_blocking": True}, site=site,
+            writes={"pin_memory": True}, forecast=facts.at_most("transfer", "prep"),
+            by_hand="and copy with `batch.to(device, non_blocking=True)`",
+        ),
+    ]  # fmt: skip
+
+
+def non_blocking_changes(facts: Facts) -> Proposal:
+    site = facts.site("copy")
+    if site is None:
+        return "no copies of pinned batches to a GPU were seen"
+    if site.values["non_blocking"]:
+        return "already set"
+    return [
+        ScriptChange(
+            "non_blocking", "non_blocking", "copies with non_blocking=True", stalls=("transfer",), site=site,
+            settings={"non_blocking": True}, writes={"non_blocking": True}, forecast=facts.at_most("transfer"),
+        )
+    ]  # fmt: skip
