@@ -136,7 +136,7 @@ def _chosen_now(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) ->
     stays = (demand.running[:, None] == np.arange(runs.shape[1])[None, :]).astype(float)
     tie = stays + demand.rates / np.maximum(demand.best, 1e-300)[:, None]
     allowed = runs if policy.fills else runs & (found.x > 0)
-    return chosen(ordered(priority, allowed.astype(float), tie), demand.gpus, [int(each) for each in demand.counts])
+    return chosen(ordered(priority, allowed, tie), demand.gpus, [int(each) for each in demand.counts])
 
 
 def _why(
