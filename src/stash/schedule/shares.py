@@ -174,32 +174,34 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
     objective[program.column(0)] = 1.0
     program.set_objective(objective)
     high = rho = float(((elapsed + alone[at]) / isolated).max())  # what x_iso reaches
+    low = pole = float((elapsed / isolated).max())  # nobody ends before now
     found = None
     while True:
         for row, need in enumerate(work / (rho * isolated - elapsed)):
             program.set_coefficient(row, program.column(0), -float(need))
-        solved = program.solve()
+        solved, before = program.solve(), (low, high)
         rates = (program.rates * solved.x).sum(axis=1) / best[at]
         own = float(((elapsed + work / np.maximum(rates, 1e-300)) / isolated).max())
         if found is None or own < high:
             high, found = min(own, high), solved
-        low = _unreachable(solved.row_prices, float(solved.extra[0]), work, elapsed, isolated, high)
-        if high - low <= PRECISION * high or abs(rho - low) <= 1e-9 * low:
+        low = max(low, _unreachable(solved.row_prices, float(solved.extra[0]), work, elapsed, isolated, low, high))
+        if high - low <= PRECISION * high or (low, high) == before:
             return _allocation(demand, groups, found, found.x[groups.member], high)
-        rho = low
+        rho = max(low, pole + 0.01 * (high - pole))  # nearer to the pole numbers lose their meaning
 
 
-def _unreachable(prices: Floats, level: float, work: Floats, elapsed: Floats, isolated: Floats, high: float) -> float:
-    """The ρ below which no shares reach, by the dual values of one optimum; at most ``high``."""
+def _unreachable(
+    prices: Floats, level: float, work: Floats, elapsed: Floats, isolated: Floats, low: float, high: float
+) -> float:
+    """The ρ between these below which no shares reach, by the dual values of one optimum."""
     tight = prices > _PRICED * prices.max()
     prices, work, elapsed, isolated = (each[tight] for each in (prices, work, elapsed, isolated))
 
     def over(rho: float) -> float:
         return float((prices * work / (rho * isolated - elapsed)).sum()) - level
 
-    pole = float((elapsed / isolated).max())
-    least = pole + 1e-9 * (high - pole)
-    return high if over(high) >= 0 else least if over(least) <= 0 else float(brentq(over, least, high, rtol=1e-12))
+    least = low + 1e-9 * (high - low)
+    return high if over(high) >= 0 else low if over(least) <= 0 else float(brentq(over, least, high, rtol=1e-12))
 
 
 def cheapest(demand: JobDemand) -> ShareAllocation:

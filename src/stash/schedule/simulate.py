@@ -412,6 +412,7 @@ class _Run(RunState):
         return ScheduleCourse(
             policy=self.policy.name, jobs=self.jobs, settings=self.settings, submit=self.submit,
             first_start=self.first, finish=self.finish, served=self.served, held=self.held, restarts=self.restarts,
-            productive=np.array(self.productive), lost={cause: np.array(each) for cause, each in self.lost.items()}, end=self.now, objective=self.objective,
+            productive=np.array(self.productive), end=self.now, objective=self.objective,
+            lost={cause: np.array(each) for cause, each in self.lost.items()},
             first_x=self.first_x, first_ids=self.first_ids, alpha=self.alpha, unplaced=self.unplaced,
         )  # fmt: skip
