@@ -154,7 +154,7 @@ def _why(
     full = [f"{name} ({prices[name]:.3g} a GPU)" for name in own if name in prices]
     if full:
         return f"others come first on {', '.join(full)}"
-    if not policy.backfills:
+    if not policy.backfills and found.order is not None:
         return "the queue's order: one before it does not fit"
     return f"no {' or '.join(own)} is free"
 

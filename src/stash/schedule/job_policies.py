@@ -141,6 +141,7 @@ POLICIES: Mapping[str, JobPolicy] = {
             preempts=False,
             fills=False,
             by_work=True,
+            backfills=False,
         ),
         JobPolicy("hadar", None, "prices of nodes that rise as they fill", fills=False, by_work=True),
     )

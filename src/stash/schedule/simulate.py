@@ -148,7 +148,7 @@ class _Run(RunState):
                 self.random.shuffle(types)
         else:
             tie = self.packed[jobs] / self.best[jobs][:, None]
-        backfills = self.settings.whole_rounds and self.policy.backfills and self.policy.preempts
+        backfills = self.settings.whole_rounds and self.policy.backfills
         order = ordered(priority, runs if self.policy.fills or backfills else runs & (x > 0), tie, types)
         if not self.settings.whole_rounds:
             self.remember(jobs, order)
