@@ -1,7 +1,8 @@
 """Schedules against what was published: Gavel's figures, its sweep, honest prices one at a time, Hadar, and speed.
 
-``python -m bench.schedule`` takes half a minute; ``--sweep CHECKOUT`` adds Gavel's published sweep, with the
-throughputs of a checkout of stanford-futuredata/gavel; ``--speed N`` runs N jobs over two weeks on 4,096 GPUs.
+``python -m bench.schedule`` takes half a minute; ``--sweep CHECKOUT`` prints Gavel's published sweep and makespan,
+with the throughputs of a checkout of stanford-futuredata/gavel; ``--sharing`` who leaves a shared cluster over load;
+``--speed N`` runs N jobs over two weeks (``--days``) on 4,096 GPUs.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import random
 import re
 import resource
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from bench.machine import ROOT
 from bench.table import report, table
+from stash.schedule.economics import CloudPrice, equilibrium
 from stash.schedule.job_policies import POLICIES
 from stash.schedule.jobs_file import read_jobs
 from stash.schedule.lab_file import read_cluster
@@ -41,8 +44,15 @@ ORIGINALS = (
     ("jobs-at-once", "fifo", 70.38),
 )  # fmt: skip
 """Trace, policy, and hours that Gavel's simulator printed at c4fa400: mean JCT; of ``jobs-at-once`` the makespan."""
-SWEEP = ((False, 4.0, 23.5, 16.8), (False, 5.6, 96.0, 29.0), (True, 2.0, 28.9, 21.9))
-"""Whether gangs, jobs per hour, published mean JCT in hours of blind and aware max-min."""
+SWEEP = (
+    (False, 4.0, {"max-min-blind": 23.5, "max-min": 16.8}),
+    (False, 5.6, {"max-min-blind": 96.0, "max-min": 29.0, "allox": 25.3}),
+    (True, 2.0, {"max-min-blind": 28.9, "max-min": 21.9}),
+)
+"""Whether gangs, jobs per hour, published mean JCT in hours."""
+MAKESPANS = {"fifo": 426.6, "Gandiva": 263.9, "makespan": 169.4}
+"""Of 500 jobs, in hours; Gandiva packs two jobs on a GPU, which is not here."""
+USERS, CLOUD = 40, CloudPrice("p3.2xlarge", "V100", 1, 3.06)
 Loaded = tuple[tuple[QueuedJob, ...], LabCluster, RateMatrix]
 
 
@@ -182,25 +192,82 @@ def generated(count: int, per_hour: float, gangs: bool, matrix: RateMatrix, seed
 
 def sweep(checkout: Path, count: int) -> str:
     """Mean JCT of the last fifth of the jobs, 36 GPUs of each type."""
-    matrix = published_rates(checkout)
-    machines = LabCluster(tuple(ClusterNode(f"{kind}-{number}", kind, 4) for kind in TYPES for number in range(9)))
-    rows = []
-    for gangs, per_hour, blind, aware in SWEEP:
+    matrix, machines = published_rates(checkout), thirty_six()
+    rows: list[Sequence[object]] = []
+    for gangs, per_hour, published in SWEEP:
         jobs = generated(count, per_hour, gangs, matrix, seed=0)
         kept = slice(int(count * 0.8), count)
         found = {}
-        for name in ("max-min-blind", "max-min"):
+        for name, theirs in published.items():
             course = simulate(jobs, machines, matrix, POLICIES[name], RunSettings.gavel())
             found[name] = float((course.finish - course.submit)[kept].mean()) / HOUR
-        ours = found["max-min-blind"] / found["max-min"]
-        rows.append(("gangs" if gangs else "one GPU", per_hour, blind, aware, f"{blind / aware:.2f}",
-                     f"{found['max-min-blind']:.1f}", f"{found['max-min']:.1f}", f"{ours:.2f}"))  # fmt: skip
-    return f"Gavel's sweep, hours, jobs {kept.start:,} to {count:,}:\n\n" + table(
-        ("jobs", "per hour", "blind", "aware", "ratio", "our blind", "our aware", "our ratio"), rows)  # fmt: skip
+            blind = published["max-min-blind"] / theirs, found["max-min-blind"] / found[name]
+            rows.append(("gangs" if gangs else "one GPU", per_hour, name, theirs, f"{found[name]:.1f}",
+                         *(f"{ratio:.2f}" for ratio in blind)))  # fmt: skip
+    return f"Gavel's sweep, mean JCT in hours, jobs {kept.start:,} to {count:,}:\n\n" + table(
+        ("jobs", "per hour", "policy", "Gavel", "Stash", "blind over it", "ours"), rows)  # fmt: skip
 
 
-def many(count: int, policies: Iterable[str]) -> str:
-    """So many jobs over two weeks on 4,096 GPUs of four types, rounds of a quarter of an hour, at 0.9 of load."""
+def thirty_six() -> LabCluster:
+    """36 GPUs of each type, in nodes of four."""
+    return LabCluster(tuple(ClusterNode(f"{kind}-{number}", kind, 4) for kind in TYPES for number in range(9)))
+
+
+def at_once(checkout: Path) -> str:
+    """The makespan of 500 jobs that come at once."""
+    matrix, machines = published_rates(checkout), thirty_six()
+    rows = []
+    for gangs in (False, True):
+        jobs = [replace(job, submit=0.0) for job in generated(500, 1.0, gangs, matrix, seed=0)]
+        for name in ("fifo", "fifo-aware", "makespan-blind", "makespan"):
+            seeds = range(SEEDS if name == "fifo" else 1)
+            ends = [simulate(jobs, machines, matrix, POLICIES[name], RunSettings.gavel(seed)).end for seed in seeds]
+            rows.append(("gangs" if gangs else "one GPU", name, MAKESPANS.get(name), f"{np.mean(ends) / HOUR:.1f}"))
+        bound = makespan(demand_of(jobs, machines, matrix)).objective / HOUR
+        rows.append(("gangs" if gangs else "one GPU", "fluid bound", None, f"{bound:.1f}"))
+    return "Makespan of 500 jobs, hours (Gandiva, published 263.9, packs jobs and is not here):\n\n" + table(
+        ("jobs", "policy", "published", "Stash"), rows)  # fmt: skip
+
+
+def sharing(count: int = 200) -> str:
+    """Who leaves a shared cluster over load, by waits alone and with prices."""
+    _, lab, matrix = load("jobs")
+    sizes = [(kind, int(number) // 4) for kind, number in zip(lab.types, lab.counts, strict=True)]
+    machines = LabCluster(tuple(ClusterNode(f"{kind}-{at}", kind, 1) for kind, size in sizes for at in range(size)))
+    hourly = (lab.costs.hourly or math.nan) / 4
+    same = [QueuedJob("", model, 1, 1.0) for model, gpus in matrix.models if gpus == 1]
+    per_step = {each.model: makespan(demand_of([each] * machines.gpus, machines, matrix)).objective / machines.gpus
+                for each in same}  # fmt: skip
+    rows = []
+    for factor in (0.5, 1.0, 2.0, 8.0):
+        jobs, draw = generated(count, 1.0, False, matrix, seed=0), random.Random(1)
+        stretch = sum(job.steps * per_step[job.model] for job in jobs) / factor / jobs[-1].submit
+        jobs = [replace(job, submit=job.submit * stretch, user=f"user-{draw.randrange(USERS)}") for job in jobs]
+        for name in ("fifo", "max-min"):
+            queued = partial(simulate, cluster=machines, matrix=matrix, policy=POLICIES[name],
+                             settings=RunSettings(round_seconds=HOUR))  # fmt: skip
+            free = replace(CLOUD, dollars_per_hour=1e9)
+            ways = ((free, 15.0), (free, 1.0), (CLOUD, 15.0))
+            found = [equilibrium(jobs, machines.gpus, hourly, cloud, matrix, queued, 0.0, limit)
+                     for cloud, limit in ways]  # fmt: skip
+            first = found[0].steps[0].bills
+            ratio = [bill.mean_wait_hours / bill.mean_run_hours for bill in first]
+            left = [f"{len(each.left) / len(first):.0%}" for each in found]
+            rows.append((f"{factor:g}", name, f"{np.median(ratio):.2f}", f"{max(ratio):.1f}", *left))
+    return (
+        f"Who leaves ({count} one-GPU jobs of Gavel's distributions, each of one of {USERS} users drawn alike, on a "
+        f"quarter of the example's cluster, {machines.gpus} GPUs for ${hourly:.2f} an hour; "
+        "rounds of an hour; waiting costs nothing; "
+        f"the cloud is {CLOUD.instance} at ${CLOUD.dollars_per_hour} by the second; published: > 80 % at 15×):\n\n"
+    ) + table(("load", "policy", "wait over runtime, median user", "most", "leave at 15×, by waits", "at 1×",
+               "at 15×, with prices"), rows)  # fmt: skip
+
+
+def many(count: int, days: float, policies: Sequence[str]) -> str:
+    """So many jobs over so many days on 4,096 GPUs of four types, rounds of a quarter of an hour, at 0.9 of load.
+
+    With AlloX among the policies, which takes no gangs, all jobs have one GPU.
+    """
     _, _, matrix = load("jobs")
     rates = dict(matrix.rates)
     for (model, gpus, kind, place), rate in matrix.rates.items():
@@ -208,10 +275,10 @@ def many(count: int, policies: Iterable[str]) -> str:
             rates[model, gpus, "P40", place] = StepRate(rate.value * 0.6)
     matrix, kinds = RateMatrix(rates), (*TYPES, "P40")
     machines = LabCluster(tuple(ClusterNode(f"{kind}-{number}", kind, 8) for kind in kinds for number in range(128)))
-    jobs = generated(count, count / (14 * 24), True, matrix, seed=0)
+    jobs = generated(count, count / (days * 24), "allox" not in policies, matrix, seed=0)
     speed = {key: np.mean([matrix.rates[(*key, kind, PACKED)].value for kind in kinds]) for key in matrix.models}
     work = sum(job.gpus * job.steps / speed[job.model, job.gpus] for job in jobs)
-    jobs = [replace(job, steps=job.steps * 0.9 * 4096 * 14 * 86400 / work) for job in jobs]
+    jobs = [replace(job, steps=job.steps * 0.9 * 4096 * days * 86400 / work) for job in jobs]
     rows = []
     for name in policies:
         began = time.process_time()
@@ -221,7 +288,7 @@ def many(count: int, policies: Iterable[str]) -> str:
         jct = float((course.finish - course.submit).mean()) / HOUR
         rows.append((name, f"{took:.0f} s", f"{most:,.0f} MB", f"{jct:.2f} h"))
         print("done:", *rows[-1], flush=True)
-    return f"{count:,} jobs over two weeks on 4,096 GPUs, processor time on one core:\n\n" + table(
+    return f"{count:,} jobs over {days:g} days on 4,096 GPUs, processor time on one core:\n\n" + table(
         ("policy", "time", "memory", "mean JCT"), rows)  # fmt: skip
 
 
@@ -229,13 +296,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sweep", type=Path, metavar="CHECKOUT")
     parser.add_argument("--sweep-jobs", type=int, default=5000)
+    parser.add_argument("--sharing", action="store_true")
     parser.add_argument("--speed", type=int, metavar="N")
+    parser.add_argument("--days", type=float, default=14.0)
     parser.add_argument("--policies", default="fifo,srtf,las-queues,max-min")
     given = parser.parse_args()
     if given.speed is not None:
-        report(many(given.speed, given.policies.split(",")))
+        report(many(given.speed, given.days, given.policies.split(",")))
     elif given.sweep is not None:
-        report(sweep(given.sweep, given.sweep_jobs))
+        report(at_once(given.sweep), sweep(given.sweep, given.sweep_jobs))
+    elif given.sharing:
+        report(sharing())
     else:
         report(originals(), honest(), over_load())
 

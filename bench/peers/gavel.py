@@ -1,8 +1,11 @@
 """Gavel's simulator and ours on the same jobs, one after the other in turns: what both find, and how long each takes.
 
 ``python -m bench.peers.gavel CHECKOUT --python PYTHON`` takes a checkout of stanford-futuredata/gavel and a Python
-with cvxpy, ecos, numpy, scipy and psutil. Its gRPC stubs and its estimator of throughputs are replaced by empty
-modules: a simulation calls none of them.
+with cvxpy, ecos, highspy, numpy, scipy and psutil. Its gRPC stubs and its estimator of throughputs are replaced by
+empty modules: a simulation calls none of them. ``--solver HIGHS`` has its programs solved by a simplex
+method, as ours are, instead of ECOS's interior point: which of several optima is taken moves its figures. ``--fifo``
+runs its blind FIFO on the traces of its physical cluster, as it is, and with the type that it draws in
+place of the one that it takes.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.schedule import TYPES, generated, published_rates
+from bench.schedule import SEEDS, TYPES, generated, load, published_rates
 from bench.table import report, table
 from stash.schedule.job_policies import POLICIES
 from stash.schedule.matrix import RateMatrix
@@ -30,8 +33,9 @@ ITS_NAME = {
     "max-min": "max_min_fairness_perf",
     "ftf": "finish_time_fairness_perf",
     "makespan": "min_total_duration_perf",
+    "fifo": "fifo",
 }
-GPUS = 36
+GPUS, PHYSICAL = 36, {"v100": 8, "p100": 16, "k80": 24}
 _START = """
 import sys, types
 sys.path[:0] = [{folder!r}]
@@ -43,11 +47,18 @@ sys.modules["runtime.rpc"].scheduler_client = sys.modules["runtime.rpc.scheduler
 import json, logging, time
 import scheduler, utils
 logging.disable(logging.CRITICAL)
+if {drawn}:
+    import inspect
+    from policies import fifo
+    text, line = inspect.getsource(fifo), "len(available_worker_types_with_scale_factor))" + chr(10)
+    assert text.count(line) == 1
+    after = line + 16 * " " + "worker_type = available_worker_types_with_scale_factor[worker_type_idx]" + chr(10)
+    exec(compile(text.replace(line, after), fifo.__file__, "exec"), fifo.__dict__)
 jobs, arrivals = utils.parse_trace({trace!r})
-policy = utils.get_policy({policy!r}, solver="ECOS", seed=0)
+policy = utils.get_policy({policy!r}, solver={solver!r}, seed={seed})
 began = time.process_time()
-found = scheduler.Scheduler(policy, throughputs_file={rates!r}, simulate=True, seed=0, time_per_iteration=360)
-counts = dict.fromkeys(("v100", "p100", "k80"), {gpus})
+found = scheduler.Scheduler(policy, throughputs_file={rates!r}, simulate=True, seed={seed}, time_per_iteration=360)
+counts = {counts!r}
 found.simulate(counts, arrivals, jobs, num_gpus_per_server=dict.fromkeys(counts, 4))
 took = time.process_time() - began
 times = [seconds for seconds in found._job_completion_times.values() if seconds is not None]
@@ -63,15 +74,19 @@ def trace_of(jobs: Sequence[QueuedJob]) -> str:
     )
 
 
-def its_run(checkout: Path, python: str, jobs: Sequence[QueuedJob], policy: str) -> tuple[float, float, float]:
-    """(processor seconds, mean JCT, makespan) of Gavel's simulator."""
+def its_run(
+    checkout: Path, python: str, jobs: Sequence[QueuedJob], policy: str, solver: str = "ECOS", seed: int = 0,
+    physical: bool = False, drawn: bool = False,
+) -> tuple[float, float, float]:  # fmt: skip
+    """(processor seconds, mean JCT, makespan) of Gavel's simulator; on 36 GPUs of each type, or as ``physical``."""
+    rates = "physical_cluster_throughputs.json" if physical else "simulation_throughputs.json"
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "jobs.trace"
         trace.write_text(trace_of(jobs))
         scheduler = checkout / "scheduler"
         script = _START.format(
-            folder=str(scheduler), trace=str(trace), policy=ITS_NAME[policy], gpus=GPUS,
-            rates=str(scheduler / "simulation_throughputs.json"),
+            folder=str(scheduler), trace=str(trace), policy=ITS_NAME[policy], solver=solver, seed=seed, drawn=drawn,
+            counts=PHYSICAL if physical else dict.fromkeys(PHYSICAL, GPUS), rates=str(scheduler / rates),
         )  # fmt: skip
         done = subprocess.run(
             [python, "-W", "ignore", "-c", script], capture_output=True, text=True, cwd=scheduler, check=False
@@ -93,6 +108,27 @@ def our_run(jobs: Sequence[QueuedJob], matrix: RateMatrix, policy: str) -> tuple
     return time.process_time() - began, float((course.finish - course.submit).mean()), course.end
 
 
+def stale_draw(checkout: Path, python: str) -> str:
+    """Its blind FIFO takes a variable that still holds the last type looked at; what the type drawn would give."""
+    rows = []
+    for trace in ("jobs", "jobs-at-once"):
+        jobs, machines, matrix = load(trace)
+        figures: dict[str, list[tuple[float, float]]] = {"as it is": [], "the type drawn": [], "Stash": []}
+        for seed in range(SEEDS):
+            for name, drawn in (("as it is", False), ("the type drawn", True)):
+                figures[name].append(
+                    its_run(checkout, python, jobs, "fifo", seed=seed, physical=True, drawn=drawn)[1:]
+                )
+            course = simulate(jobs, machines, matrix, POLICIES["fifo"], RunSettings.gavel(seed))
+            figures["Stash"].append((float((course.finish - course.submit).mean()), course.end))
+        for name, several in figures.items():
+            cells = [[pair[at] / HOUR for pair in several] for at in (0, 1)]
+            rows.append(
+                (trace, name, *(f"{np.mean(each):.2f} ({min(each):.2f} to {max(each):.2f})" for each in cells))
+            )
+    return f"Blind FIFO, {SEEDS} seeds, hours:\n\n" + table(("trace", "type", "mean JCT", "makespan"), rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkout", type=Path)
@@ -101,7 +137,12 @@ def main() -> None:
     parser.add_argument("--per-hour", type=float, default=2.0)
     parser.add_argument("--policies", default="max-min,ftf")
     parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--solver", choices=("ECOS", "HIGHS"), default="ECOS")
+    parser.add_argument("--fifo", action="store_true")
     given = parser.parse_args()
+    if given.fifo:
+        report(stale_draw(given.checkout, given.python))
+        return
     matrix = published_rates(given.checkout)
     jobs = [QueuedJob(job.name, job.model, job.gpus, float(int(job.steps)), job.submit)
             for job in generated(given.jobs, given.per_hour, True, matrix, seed=0)]  # fmt: skip
@@ -109,13 +150,13 @@ def main() -> None:
     for policy in given.policies.split(","):
         its, ours = [], []
         for _ in range(given.turns):
-            its.append(its_run(given.checkout, given.python, jobs, policy))
+            its.append(its_run(given.checkout, given.python, jobs, policy, given.solver))
             ours.append(our_run(jobs, matrix, policy))
         gavel, stash = np.median(its, axis=0), np.median(ours, axis=0)
         rows.append((policy, f"{gavel[0]:.1f} s", f"{stash[0]:.2f} s", f"{gavel[0] / stash[0]:.0f}×",
                      f"{gavel[1] / HOUR:.2f} h", f"{stash[1] / HOUR:.2f} h", f"{stash[1] / gavel[1] - 1:+.1%}",
                      f"{stash[2] / gavel[2] - 1:+.1%}"))  # fmt: skip
-    report(f"{given.jobs} jobs, {given.per_hour:g} an hour, {GPUS} GPUs of each type:", table(
+    report(f"{given.jobs} jobs, {given.per_hour:g} an hour, {GPUS} GPUs of each type, {given.solver}:", table(
         ("policy", "Gavel", "Stash", "faster", "its JCT", "our JCT", "JCT", "makespan"), rows))  # fmt: skip
 
 

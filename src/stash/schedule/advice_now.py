@@ -136,7 +136,7 @@ def _chosen_now(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) ->
     stays = (demand.running[:, None] == np.arange(runs.shape[1])[None, :]).astype(float)
     tie = stays + demand.rates / np.maximum(demand.best, 1e-300)[:, None]
     allowed = runs if policy.fills else runs & (found.x > 0)
-    return chosen(ordered(priority, allowed.astype(float), tie), demand.gpus, [int(each) for each in demand.counts])
+    return chosen(ordered(priority, allowed, tie), demand.gpus, [int(each) for each in demand.counts])
 
 
 def _why(
@@ -154,7 +154,7 @@ def _why(
     full = [f"{name} ({prices[name]:.3g} a GPU)" for name in own if name in prices]
     if full:
         return f"others come first on {', '.join(full)}"
-    if not policy.backfills:
+    if not policy.backfills and found.order is not None:
         return "the queue's order: one before it does not fit"
     return f"no {' or '.join(own)} is free"
 

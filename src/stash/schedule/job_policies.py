@@ -57,94 +57,34 @@ def _fairness_blind(demand: JobDemand) -> ShareAllocation:
 
 
 _LEVEL, _T, _RHO = "equal shares of the worst-off job", "seconds until all are finished", "worst ρ"
+_AS_FASTEST = "the same, taking all types for each job's fastest"
 POLICIES: Mapping[str, JobPolicy] = {
     each.name: each
     for each in (
         JobPolicy("max-min", shares.max_min, "equal progress, measured in each job's equal share", objective=_LEVEL),
-        JobPolicy(
-            "max-min-blind",
-            shares.max_min_blind,
-            "the same, taking all types for equal",
-            objective=_LEVEL,
-            aware=False,
-        ),
+        JobPolicy("max-min-blind", shares.max_min_blind, "the same, taking all types for equal", objective=_LEVEL,
+                  aware=False),
         JobPolicy("makespan", shares.makespan, "all finished as early as possible", by_work=True, objective=_T),
-        JobPolicy(
-            "makespan-blind",
-            _makespan_blind,
-            "the same, taking all types for each job's fastest",
-            by_work=True,
-            objective=_T,
-            aware=False,
-        ),
-        JobPolicy(
-            "ftf",
-            shares.finish_time_fairness,
-            "the worst finish time against a share of one's own least",
-            by_work=True,
-            objective=_RHO,
-        ),
-        JobPolicy(
-            "ftf-blind",
-            _fairness_blind,
-            "the same, taking all types for each job's fastest",
-            by_work=True,
-            objective=_RHO,
-            aware=False,
-        ),
-        JobPolicy(
-            "cost",
-            shares.cheapest,
-            "most work per dollar, deadlines kept",
-            by_work=True,
-            objective="seconds of work, each on its fastest type, per dollar an hour",
-        ),
-        JobPolicy(
-            "cost-gavel",
-            shares.cheapest_sum,
-            "most steps per dollar added up, as Gavel's code has it",
-            by_work=True,
-            objective="steps a second per dollar an hour",
-        ),
-        JobPolicy(
-            "fifo",
-            queues.fifo,
-            "first come first served, blind, no preemption, no backfill",
-            preempts=False,
-            fills=False,
-            by_work=True,
-            aware=False,
-            seeded=True,
-            backfills=False,
-        ),
-        JobPolicy(
-            "fifo-aware",
-            queues.fifo_aware,
-            "first come first served, each on the fastest free type",
-            fills=False,
-            by_work=True,
-            backfills=False,
-        ),
+        JobPolicy("makespan-blind", _makespan_blind, _AS_FASTEST, by_work=True, objective=_T, aware=False),
+        JobPolicy("ftf", shares.finish_time_fairness, "the worst finish time against a share of one's own least",
+                  by_work=True, objective=_RHO),
+        JobPolicy("ftf-blind", _fairness_blind, _AS_FASTEST, by_work=True, objective=_RHO, aware=False),
+        JobPolicy("cost", shares.cheapest, "most work per dollar, deadlines kept", by_work=True,
+                  objective="seconds of work, each on its fastest type, per dollar an hour"),
+        JobPolicy("cost-gavel", shares.cheapest_sum, "most steps per dollar added up, as Gavel's code has it",
+                  by_work=True, objective="steps a second per dollar an hour"),
+        JobPolicy("fifo", queues.fifo, "first come first served, blind, no preemption, no backfill", by_work=True,
+                  preempts=False, fills=False, aware=False, seeded=True, backfills=False),
+        JobPolicy("fifo-aware", queues.fifo_aware, "first come first served, each on the fastest free type",
+                  by_work=True, fills=False, backfills=False),
         JobPolicy("srtf", queues.shortest_remaining, "shortest remaining time first", fills=False, by_work=True),
-        JobPolicy(
-            "las-queues",
-            queues.las_queues,
-            "queues by service received, as Tiresias",
-            fills=False,
-            by_work=True,
-            aware=False,
-        ),
-        JobPolicy(
-            "allox",
-            queues.allox,
-            "least mean completion time by matching, one-GPU jobs",
-            preempts=False,
-            fills=False,
-            by_work=True,
-        ),
+        JobPolicy("las-queues", queues.las_queues, "queues by service received, as Tiresias", fills=False,
+                  by_work=True, aware=False),
+        JobPolicy("allox", queues.allox, "least mean completion time by matching, one-GPU jobs", by_work=True,
+                  preempts=False, fills=False, backfills=False),
         JobPolicy("hadar", None, "prices of nodes that rise as they fill", fills=False, by_work=True),
     )
-}
+}  # fmt: skip
 
 
 def max_min() -> JobPolicy:

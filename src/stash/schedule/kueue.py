@@ -1,6 +1,6 @@
 """ScheduleAdvice as manifests for Kueue: a flavor for each GPU type, the cluster's quotas, and priorities of jobs.
 
-The objects are those of ``kueue.x-k8s.io/v1beta1``. They are printed and applied by nobody but the reader: `kubectl
+The objects are those of ``kueue.x-k8s.io/v1beta2``. They are printed and applied by nobody but the reader: `kubectl
 apply -f`. Nodes carry their type as the label that NVIDIA's feature discovery gives them.
 """
 
@@ -14,7 +14,7 @@ import yaml
 from stash.schedule.advice_now import ScheduleAdvice
 from stash.schedule.records import LabCluster
 
-API = "kueue.x-k8s.io/v1beta1"
+API = "kueue.x-k8s.io/v1beta2"
 GPU = "nvidia.com/gpu"
 LABEL = "nvidia.com/gpu.product"
 _LEVELS = 1_000_000

@@ -52,10 +52,14 @@ def merged(demand: JobDemand, *columns: Floats | WholeNumbers) -> Groups:
         demand.gpus[:, None].astype(float),
         *(np.asarray(each, float)[:, None] for each in columns),
     ]
-    rows = np.ascontiguousarray(np.concatenate(parts, axis=1))
-    view = rows.view([("", rows.dtype)] * rows.shape[1]).ravel()
-    _, first, member, count = np.unique(view, return_index=True, return_inverse=True, return_counts=True)
-    return Groups(first, member.ravel(), count.astype(float))
+    rows = np.concatenate(parts, axis=1)
+    data, width = rows.tobytes(), rows.shape[1] * rows.itemsize
+    keys = [data[at : at + width] for at in range(0, len(data), width)]
+    number = {key: at for at, key in enumerate(sorted(set(keys)))}
+    _, first, member, count = np.unique(
+        [number[key] for key in keys], return_index=True, return_inverse=True, return_counts=True
+    )
+    return Groups(first, member, count.astype(float))
 
 
 @dataclass(frozen=True)
@@ -74,16 +78,20 @@ class ShareProgram:
     """max c·v over x[g, t] ≥ 0 and ``extra`` more variables ≥ 0.
 
     ``scaled``: the last extra variable τ multiplies the right sides (Charnes–Cooper): Σ_t x ≤ τ, Σ s·x ≤ N·τ.
+    ``primal``: by the primal simplex method from x = 0, faster where that is feasible and rows are few or alike.
     """
 
-    def __init__(self, demand: JobDemand, groups: Groups, extra: int = 1, scaled: bool = False) -> None:
+    def __init__(
+        self, demand: JobDemand, groups: Groups, extra: int = 1, scaled: bool = False, primal: bool = False
+    ) -> None:
         self.rates = demand.rates[groups.first]
         self.gpus = demand.gpus[groups.first].astype(float)
         self.count = groups.count
         self.shape = self.rates.shape
         self._extra, self._rows, self._added = extra, 0, 0
         self._solver: Any = _Quiet()  # type: ignore[no-untyped-call]
-        for name, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("random_seed", 0)):
+        for name, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("random_seed", 0),
+                            ("simplex_strategy", 4 if primal else 1)):  # fmt: skip
             self._solver.setOptionValue(name, value)
         self._build(demand.counts.astype(float), scaled)
 

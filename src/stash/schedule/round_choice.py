@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stash.schedule.records import Floats, WholeNumbers
 
@@ -17,34 +18,30 @@ def priorities(x: Floats, received: Floats, round_seconds: float) -> Floats:
     return np.asarray(x / (received + round_seconds / 2), dtype=float)
 
 
-def ordered(priority: Floats, allowed: Floats | None, tie: Floats, types: Sequence[int] | None = None) -> list[int]:
+def ordered(
+    priority: Floats, allowed: NDArray[np.bool_], tie: Floats, types: Sequence[int] | None = None
+) -> WholeNumbers:
     """Entries j·T + t, highest priority first, ties by ``tie``; those not ``allowed`` left out.
 
     ``types``: all entries of the first type before those of the second, as Gavel's code has it without its global
     queue.
     """
     number = priority.shape[1]
-    flat, second = priority.ravel(), tie.ravel()
     if types is None:
-        order = np.lexsort((-second, -flat))
+        order = np.lexsort((-tie.ravel(), -priority.ravel()))
     else:
-        place = np.argsort(np.asarray(types))
-        order = np.lexsort((-second, -flat, np.tile(place, len(priority))))
-    assert number
-    if allowed is not None:
-        order = order[allowed.ravel()[order] > 0]
-    return [int(each) for each in order]
+        of_types = [np.lexsort((-tie[:, kind], -priority[:, kind])) * number + kind for kind in types]
+        order = np.concatenate(of_types)
+    return np.asarray(order[allowed.ravel()[order]], dtype=np.int64)
 
 
-def chosen(order: Sequence[int], gpus: WholeNumbers, counts: Sequence[int]) -> dict[int, int]:
+def chosen(order: WholeNumbers, gpus: WholeNumbers, counts: Sequence[int]) -> dict[int, int]:
     """The type of each job that runs: entries in turn, one type a job, while the gang fits what is left."""
-    types, left = len(counts), [int(each) for each in counts]
-    sizes = [int(each) for each in gpus]
+    left = list(counts)
     found: dict[int, int] = {}
     open_types = sum(each > 0 for each in left)
-    for entry in order:
-        job, kind = divmod(entry, types)
-        size = sizes[job]
+    jobs = order // len(left)
+    for job, kind, size in zip(jobs.tolist(), (order % len(left)).tolist(), gpus[jobs].tolist(), strict=True):
         if size <= left[kind] and job not in found:
             found[job] = kind
             left[kind] -= size

@@ -113,15 +113,15 @@ class RunState:
         """Until when the running time is in ``received``."""
         self.isolated, self.isolated_left = np.zeros(count), self.left.copy()
         self.isolated_rate = np.ones(count)
-        self.productive = np.zeros(types)
-        self.lost = {cause: np.zeros(types) for cause in CAUSES}
+        self.productive = [0.0] * types
+        self.lost = {cause: [0.0] * types for cause in CAUSES}
         self.free = FreeGpus(cluster)
         self.unused = [int(each) for each in cluster.counts]
         """GPUs that do nothing; in whole rounds more than are free."""
         self.waits_for = [0] * types
         self.able = [np.flatnonzero(row > 0).tolist() for row in table.of_kind]
         self.heap: list[tuple[float, int, int]] = []
-        self.active: list[int] = []
+        self.active: dict[int, None] = {}
         self.waiting: dict[int, None] = {}
         self.now, self.next_arrival = 0.0, 0
         self.allocated_at = -math.inf
@@ -172,7 +172,7 @@ class RunState:
             )
 
     def enter(self, job: int) -> None:
-        self.active.append(job)
+        self.active[job] = None
         self.wait(job)
         self.changed = True
 
@@ -214,14 +214,15 @@ class RunState:
         paused, worked, rate = working - began, now - working, float(self.rate[job])
         done = worked * rate
         lost_steps = min(lost_steps, done)
+        wasted = lost_steps / done if done > 0 else 0.0
         for node, gpus in self.place[job]:
             kind = self.free.kind_of[node]
-            share = rate / float(self.packed[job, kind]) if self.packed[job, kind] > 0 else 1.0
-            wasted = lost_steps / done if done > 0 else 0.0
+            packed = float(self.packed[job, kind])
+            at_rate = gpus * worked * (rate / packed if packed > 0 else 1.0)
+            self.productive[kind] += at_rate * (1 - wasted)
             self.lost["moves"][kind] += gpus * paused
-            self.lost["spreading"][kind] += gpus * worked * (1 - share)
-            self.lost["failures"][kind] += gpus * worked * share * wasted
-            self.productive[kind] += gpus * worked * share * (1 - wasted)
+            self.lost["spreading"][kind] += gpus * worked - at_rate
+            self.lost["failures"][kind] += at_rate * wasted
             self.served[job, kind] += gpus * (now - began)
             self.unused[kind] += gpus
         self.held[job] += now - began
@@ -238,7 +239,7 @@ class RunState:
         self.wait(job)
 
     def remove(self, job: int) -> None:
-        self.active.remove(job)
+        del self.active[job]
         self.changed = True
 
     def left_now(self, jobs: WholeNumbers) -> Floats:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from scipy.optimize import brentq
 
 from stash.schedule.linear import Groups, Infeasible, ShareProgram, Solved, merged
 from stash.schedule.records import Binding, Floats, JobDemand, ShareAllocation, WholeNumbers
@@ -58,7 +59,7 @@ class _Filling:
     """
 
     def __init__(self, demand: JobDemand, groups: Groups, scale: Floats) -> None:
-        self.program = ShareProgram(demand, groups)
+        self.program = ShareProgram(demand, groups, primal=True)
         self.program.add_throughputs(scale, -np.ones(groups.size), np.zeros(groups.size))
         objective = np.zeros(self.program.columns)
         objective[self.program.column(0)] = 1.0
@@ -157,44 +158,50 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
     """min ρ with elapsed_j + left_j/thr_j ≤ ρ·T_iso,j (Themis, NSDI 2020); the objective is ρ.
 
     T_iso is the time that the whole job takes alone on 1/m of the cluster. For a fixed ρ that is linear: the largest
-    λ with thr_j ≥ λ·left_j/(ρ·T_iso − elapsed) is at least 1 if and only if ρ can be reached. ρ is found between the
-    largest elapsed/T_iso and what x_iso gives, which is feasible, by secants kept within a bisected bracket.
+    λ with thr_j ≥ λ·need_j(ρ), need_j = left_j/(ρ·T_iso − elapsed), is at least 1 if and only if ρ can be reached.
+    The dual values y_j of these rows bound it at any other ρ' by λ/Σ y_j·need_j(ρ'), so no ρ' below the root of
+    Σ y_j·need_j(ρ') = λ can be reached. That root is the next ρ: Newton's method, from below. The x of each ρ has
+    a worst ratio of its own, and ends the search from above.
     """
-    isolated = demand.isolated + demand.left / isolated_rates(demand)
-    low = float((demand.elapsed / isolated).max())
-    high = float(((demand.elapsed + demand.left / isolated_rates(demand)) / isolated).max())
-    groups, best = merged(demand, demand.left, demand.elapsed, isolated), demand.best
+    alone = demand.left / isolated_rates(demand)
+    isolated, best = demand.isolated + alone, demand.best
+    groups = merged(demand, demand.left, demand.elapsed, isolated)
     at = groups.first
+    work, elapsed, isolated = demand.left[at] / best[at], demand.elapsed[at], isolated[at]
     program = ShareProgram(demand, groups)
     program.add_throughputs(1 / best[at], -np.ones(groups.size), np.zeros(groups.size))
     objective = np.zeros(program.columns)
     objective[program.column(0)] = 1.0
     program.set_objective(objective)
+    high = rho = float(((elapsed + alone[at]) / isolated).max())  # what x_iso reaches
+    low = pole = float((elapsed / isolated).max())  # nobody ends before now
+    found = None
+    while True:
+        for row, need in enumerate(work / (rho * isolated - elapsed)):
+            program.set_coefficient(row, program.column(0), -float(need))
+        solved, before = program.solve(), (low, high)
+        rates = (program.rates * solved.x).sum(axis=1) / best[at]
+        own = float(((elapsed + work / np.maximum(rates, 1e-300)) / isolated).max())
+        if found is None or own < high:
+            high, found = min(own, high), solved
+        low = max(low, _unreachable(solved.row_prices, float(solved.extra[0]), work, elapsed, isolated, low, high))
+        if high - low <= PRECISION * high or (low, high) == before:
+            return _allocation(demand, groups, found, found.x[groups.member], high)
+        rho = max(low, pole + 0.01 * (high - pole))  # nearer to the pole numbers lose their meaning
 
-    def reached(rho: float) -> Solved:
-        needs = demand.left[at] / best[at] / (rho * isolated[at] - demand.elapsed[at])
-        for row, need in enumerate(needs):
-            program.set_coefficient(row, program.column(0), -need)
-        return program.solve()
 
-    solved = reached(high)
-    below, above = -1.0, float(solved.extra[0]) - 1.0
-    stuck = 0
-    while high - low > PRECISION * high:
-        rho = high - above * (high - low) / (above - below)
-        margin = 0.1 * PRECISION * high
-        rho = min(max(rho, low + margin), high - margin)
-        if stuck >= 2:
-            rho, stuck = (low + high) / 2, 0
-        one = reached(rho)
-        value = float(one.extra[0]) - 1.0
-        width = high - low
-        if value >= 0:
-            high, above, solved = rho, value, one
-        else:
-            low, below = rho, value
-        stuck = stuck + 1 if high - low > width / 2 else 0
-    return _allocation(demand, groups, solved, solved.x[groups.member], high)
+def _unreachable(
+    prices: Floats, level: float, work: Floats, elapsed: Floats, isolated: Floats, low: float, high: float
+) -> float:
+    """The ρ between these below which no shares reach, by the dual values of one optimum."""
+    tight = prices > _PRICED * prices.max()
+    prices, work, elapsed, isolated = (each[tight] for each in (prices, work, elapsed, isolated))
+
+    def over(rho: float) -> float:
+        return float((prices * work / (rho * isolated - elapsed)).sum()) - level
+
+    least = low + 1e-9 * (high - low)
+    return high if over(high) >= 0 else low if over(least) <= 0 else float(brentq(over, least, high, rtol=1e-12))
 
 
 def cheapest(demand: JobDemand) -> ShareAllocation:

@@ -72,7 +72,6 @@ class _Run(RunState):
 
     def allocate(self, jobs: WholeNumbers) -> None:
         """New shares for all jobs that are there; what they received is counted again."""
-        self.tick(jobs)
         elapsed = self.now - max(self.allocated_at, 0.0)
         self.deficit[jobs] += self.x[jobs] * elapsed - self.received[jobs]
         self.received[jobs] = 0.0
@@ -112,7 +111,7 @@ class _Run(RunState):
 
     def decide(self) -> None:
         """The beginning of a round: who runs, on which type, and where."""
-        jobs = np.array(self.active, dtype=np.int64)
+        jobs = np.array(list(self.active), dtype=np.int64)
         if not len(jobs):
             return
         if self.policy.rule is None:
@@ -126,9 +125,9 @@ class _Run(RunState):
         if due and (self.changed or (self.policy.by_work and not self.settings.whole_rounds)):
             self.allocate(jobs)
         types = self.choice(jobs)
-        for job in jobs[(self.kind[jobs] >= 0)]:
-            if types.get(int(job)) != self.kind[job]:
-                self.stop(int(job))
+        for job, kind in zip(jobs.tolist(), self.kind[jobs].tolist(), strict=True):
+            if kind >= 0 and types.get(job) != kind:
+                self.stop(job)
         starting = [job for job in types if self.kind[job] < 0]
         for job in sorted(starting, key=lambda each: -self.gpus[each]):
             self.settle_in(job, types[job])
@@ -149,18 +148,13 @@ class _Run(RunState):
                 self.random.shuffle(types)
         else:
             tie = self.packed[jobs] / self.best[jobs][:, None]
-        allowed = (
-            runs if self.policy.fills or (self.policy.backfills and self.settings.whole_rounds) else runs & (x > 0)
-        )
-        order = ordered(priority, allowed.astype(float), tie, types)
+        backfills = self.settings.whole_rounds and self.policy.backfills
+        order = ordered(priority, runs if self.policy.fills or backfills else runs & (x > 0), tie, types)
         if not self.settings.whole_rounds:
             self.remember(jobs, order)
-        elif not self.policy.preempts:
-            return self.kept(jobs, order)
-        counts = self.available()
         if not self.policy.preempts:
             return self.kept(jobs, order)
-        return {int(jobs[at]): kind for at, kind in chosen(order, sizes, counts).items()}
+        return {int(jobs[at]): kind for at, kind in chosen(order, sizes, self.available()).items()}
 
     def available(self) -> list[int]:
         """GPUs of each type that are up."""
@@ -170,24 +164,22 @@ class _Run(RunState):
                 counts[self.free.kind_of[node]] -= gpus
         return counts
 
-    def kept(self, jobs: WholeNumbers, order: Sequence[int]) -> dict[int, int]:
+    def kept(self, jobs: WholeNumbers, order: WholeNumbers) -> dict[int, int]:
         """Without preemption: what runs, and what fits beside it."""
         found = {int(job): int(self.kind[job]) for job in jobs if self.kind[job] >= 0}
         counts = self.available()
         for job, kind in found.items():
             counts[kind] -= int(self.gpus[job])
-        waits = [entry for entry in order if int(jobs[entry // len(counts)]) not in found]
+        waits = order[self.kind[jobs[order // len(counts)]] < 0]
         more = chosen(waits, self.gpus[jobs], counts) if max(counts) > 0 else {}
         return {**found, **{int(jobs[at]): kind for at, kind in more.items()}}
 
-    def remember(self, jobs: WholeNumbers, order: Sequence[int]) -> None:
+    def remember(self, jobs: WholeNumbers, order: WholeNumbers) -> None:
         """For GPUs that come free within the round: the jobs of each type in order."""
         types = len(self.cluster.types)
-        self.order, self.begin = [[] for _ in range(types)], [0] * types
+        self.begin = [0] * types
         if self.policy.fills:
-            for entry in order:
-                at, kind = divmod(entry, types)
-                self.order[kind].append(int(jobs[at]))
+            self.order = [jobs[order[order % types == kind] // types].tolist() for kind in range(types)]
 
     def settle_in(self, job: int, kind: int) -> bool:
         """Start it on a type where it fits at a known rate; else it waits."""
@@ -224,8 +216,7 @@ class _Run(RunState):
         if not self.waiting or max(self.free.left) == 0 or self.policy.rule is None:
             return
         if self.policy.name == "allox":
-            jobs = np.array(self.active, dtype=np.int64)
-            self.allocate(jobs)
+            self.allocate(np.array(list(self.active), dtype=np.int64))
             for job in [each for each in self.waiting if self.x[each].any()]:
                 self.settle_in(job, int(self.x[job].argmax()))
         elif self.policy.fills:
@@ -390,13 +381,15 @@ class _Run(RunState):
                 self.advance(max(self.arrival_time(), self.now))
             self.arrive()
             self.decide()
-            start, running = self.now, [job for job in self.active if self.kind[job] >= 0]
-            if not running:
+            start, jobs = self.now, np.array(list(self.active), dtype=np.int64)
+            running = jobs[self.kind[jobs] >= 0]
+            if not len(running):
                 self.wait_for_next(start, length)
                 continue
-            ends = {job: float(self.since[job] + self.left[job] / self.rate[job]) for job in running}
-            end = min(max(ends.values()), start + length)
-            over = sorted((when, job) for job, when in ends.items() if when <= end * (1 + 1e-12))
+            ends = self.since[running] + self.left[running] / self.rate[running]
+            end = min(float(ends.max()), start + length)
+            late = ends > end * (1 + 1e-12)
+            over = sorted(zip(ends[~late].tolist(), running[~late].tolist(), strict=True))
             for when, job in over:
                 self.advance(max(when, self.now))
                 self.end_work(job)
@@ -419,6 +412,7 @@ class _Run(RunState):
         return ScheduleCourse(
             policy=self.policy.name, jobs=self.jobs, settings=self.settings, submit=self.submit,
             first_start=self.first, finish=self.finish, served=self.served, held=self.held, restarts=self.restarts,
-            productive=self.productive, lost=self.lost, end=self.now, objective=self.objective,
+            productive=np.array(self.productive), end=self.now, objective=self.objective,
+            lost={cause: np.array(each) for cause, each in self.lost.items()},
             first_x=self.first_x, first_ids=self.first_ids, alpha=self.alpha, unplaced=self.unplaced,
         )  # fmt: skip

@@ -73,7 +73,7 @@ def test_a_round_goes_by_shares_over_time_received() -> None:
     priority = priorities(x, received, 360.0)
     assert priority[0, 0] == pytest.approx(0.5 / 360)
     assert priority[1] == pytest.approx([0.5 / 180, 0.2 / 180])
-    order = ordered(priority, None, np.zeros((2, 2)))
-    assert order[:3] == [2, 0, 3]
+    order = ordered(priority, np.ones((2, 2), dtype=bool), np.zeros((2, 2)))
+    assert order[:3].tolist() == [2, 0, 3]
     assert chosen(order, np.array([1, 1]), [1, 1]) == {1: 0, 0: 1}
     assert chosen(order, np.array([2, 1]), [1, 1]) == {1: 0}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import commands
+import jsonschema
 import pytest
 import yaml
 from schedules import EXAMPLES, cluster, job, matrix
@@ -198,6 +199,44 @@ def test_kueue_gets_a_flavor_for_each_type_and_the_quotas() -> None:
     ]
     assert [each["metadata"]["name"] for each in every[-2:]] == ["stash-one-job", "stash-two"]
     assert every[-2]["value"] > every[-1]["value"]
+
+
+def fields(**properties: object) -> dict[str, object]:
+    """An object of these fields and no others; those that end in _ may be missing."""
+    known = {name.rstrip("_"): value for name, value in properties.items()}
+    required = [name for name in properties if not name.endswith("_")]
+    return {"type": "object", "properties": known, "required": required, "additionalProperties": False}
+
+
+TEXT, NAME = {"type": "string"}, {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
+QUOTA = fields(name=NAME, resources={"type": "array", "minItems": 1, "maxItems": 64, "items": fields(
+    name=TEXT, nominalQuota={"type": "string", "pattern": "^[0-9]+$"})})  # fmt: skip
+GROUP = fields(coveredResources={"type": "array", "minItems": 1, "items": TEXT},
+               flavors={"type": "array", "minItems": 1, "maxItems": 64, "items": QUOTA})  # fmt: skip
+LABELS = {"type": "object", "maxProperties": 8, "additionalProperties": TEXT}
+KUEUE = {
+    "ResourceFlavor": {"spec": fields(nodeLabels=LABELS)},
+    "LocalQueue": {"spec": fields(clusterQueue=NAME)},
+    "ClusterQueue": {"spec": fields(
+        namespaceSelector={"type": "object"}, queueingStrategy={"enum": ["StrictFIFO", "BestEffortFIFO"]},
+        preemption=fields(withinClusterQueue={"enum": ["Never", "LowerPriority", "LowerOrNewerEqualPriority"]}),
+        resourceGroups={"type": "array", "maxItems": 16, "items": GROUP})},
+    "WorkloadPriorityClass": {"value": {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1},
+                              "description_": {**TEXT, "maxLength": 2048}},
+}  # fmt: skip
+"""The fields that we write, as the reference of kueue.x-k8s.io/v1beta2 has them (kubernetes-sigs/kueue, 2026-08-23);
+``bench.kueue`` takes the whole schemas of a checkout."""
+
+
+def test_kueue_knows_every_field() -> None:
+    found = advice([job("one job", 900, model="m", user="Ada B."), job("two", 900, model="n")],
+                   cluster(fast=(2,), slow=(2, 2)), TWO, "max-min")  # fmt: skip
+    meta = fields(name=NAME, namespace_=NAME)
+    for one in yaml.safe_load_all(manifests(found, cluster(fast=(2,), slow=(2, 2)))):
+        schema = fields(
+            apiVersion={"const": "kueue.x-k8s.io/v1beta2"}, kind=TEXT, metadata=meta, **KUEUE[one["kind"]]
+        )
+        jsonschema.validate(one, schema)
 
 
 def test_advice_by_prices_names_places(monkeypatch: Patch, capsys: Capture) -> None:

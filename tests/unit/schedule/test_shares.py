@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from stash.schedule import shares
 from stash.schedule.linear import merged
 from stash.schedule.records import JobDemand, ShareAllocation
 
+RECORDED = Path(__file__).parents[2] / "recorded"
 Rule = Callable[[JobDemand], ShareAllocation]
 RULES: list[Rule] = [shares.max_min, shares.max_min_blind, shares.makespan, shares.finish_time_fairness,
                      shares.cheapest, shares.cheapest_sum]  # fmt: skip
@@ -165,3 +168,20 @@ def test_the_fluid_bound_of_gavels_trace() -> None:
 
     jobs, lab, rates = example("jobs-at-once")
     assert shares.makespan(demand_of(jobs, lab, rates)).objective / 3600 == pytest.approx(17.0933, abs=1e-4)
+
+
+def test_objectives_are_those_of_gavels_own_classes() -> None:
+    """Recorded by ``bench.peers.gavel_policies``; there its bisected makespan is also formulated exactly."""
+    rules = {
+        "max-min": shares.max_min,
+        "ftf": shares.finish_time_fairness,
+        "cost-gavel": shares.cheapest_sum,
+        "makespan, exact": shares.makespan,
+        "cost, exact": shares.cheapest,
+    }
+    for one in json.loads((RECORDED / "gavel_objectives.json").read_text()):
+        here = demand(one["rates"], one["counts"], one["left"], one["gpus"], weight=one["weight"],
+                      elapsed=one["elapsed"], costs=one["costs"])  # fmt: skip
+        for name, rule in rules.items():
+            assert rule(here).objective == pytest.approx(one["objectives"][name], rel=1e-6), name
+        assert 0.95 < shares.makespan(here).objective / one["objectives"]["makespan"] <= 1
