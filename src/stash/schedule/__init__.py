@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from stash.core.on_first_use import on_first_use
 
 __all__ = ["POLICIES", "max_min", "read_cluster", "read_jobs", "read_matrix", "simulate"]
 
@@ -14,21 +15,14 @@ if TYPE_CHECKING:
     from stash.schedule.matrix_file import read_matrix
     from stash.schedule.simulate import simulate
 
-_HOMES = {
-    "POLICIES": "job_policies",
-    "max_min": "job_policies",
-    "read_cluster": "lab_file",
-    "read_jobs": "jobs_file",
-    "read_matrix": "matrix_file",
-    "simulate": "simulate",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"stash.schedule.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'stash.schedule' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "POLICIES": "stash.schedule.job_policies",
+        "max_min": "stash.schedule.job_policies",
+        "read_cluster": "stash.schedule.lab_file",
+        "read_jobs": "stash.schedule.jobs_file",
+        "read_matrix": "stash.schedule.matrix_file",
+        "simulate": "stash.schedule.simulate",
+    },
+)
