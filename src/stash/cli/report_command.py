@@ -52,8 +52,8 @@ class ReportOptions(Options):
 
     files: tuple[str, ...] = argument(
         "RUN...",
-        "Files of `stash profile`, `probe` or `fix`, plans, logs of `stash spot run`; of several profiles the first "
-        "is compared with each other one. Or one study.yaml.",
+        "Files of `stash profile`, `probe`, `fix`, `watch`, plans, logs of `stash spot run`; of several profiles the "
+        "first is compared with each other one. Or one study.yaml.",
         many=True,
     )  # fmt: skip
     format: tuple[str, ...] | None = option(
@@ -240,10 +240,14 @@ def read_page(
 def _reader_of(file: str) -> Callable[[str], Page] | None:
     """What makes the page of a file that is no profile and no probe; ``None`` of those."""
     from stash.core.fix_records import is_fix
+    from stash.monitor.records import is_record
     from stash.plan.records import is_plan
     from stash.spot.spot_files import is_spot_log
 
-    readers = ((is_plan, _page_of_plan), (is_spot_log, _page_of_spot_log), (is_fix, _page_of_fix))
+    readers: tuple[tuple[Callable[[str], bool], Callable[[str], Page]], ...] = (
+        (is_plan, _page_of_plan), (is_spot_log, _page_of_spot_log), (is_fix, _page_of_fix),
+        (is_record, _page_of_watch),
+    )  # fmt: skip
     return next((page_of for is_one, page_of in readers if is_one(file)), None)
 
 
@@ -303,6 +307,13 @@ def _page_of_fix(file: str) -> Page:
     from stash.fix.page import page
 
     return page(FILE.load(file), Path(file).name)
+
+
+def _page_of_watch(file: str) -> Page:
+    from stash.monitor.page import page
+    from stash.monitor.records import load
+
+    return page(load(Path(file)), Path(file).name)
 
 
 def _page_of_probe(probe: Probe, file: str) -> Page:

@@ -2,8 +2,8 @@
 
 Stands on ``PYTHONPATH`` in place of Stash's agent and runs none of its code. Steps are those of torch.optim; where it
 never steps, calls of ``backward``; where there is none, of ``torch.func.grad``. After ``COMPAT_SECONDS`` of steps all
-ranks are ended. With ``COMPAT_REPLAY`` every loader of PyTorch gives its first batch over and over, and has no workers:
-the step that is left is the truth about what its input costs.
+ranks are ended. With ``COMPAT_REPLAY`` every loader of PyTorch gives its first batch over and over, and has no
+workers: the step that is left is the truth about what its input costs.
 """
 
 import importlib.abc
