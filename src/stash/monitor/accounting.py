@@ -8,13 +8,14 @@ another collective, comes last, wherever in the step it was called. The exposed 
 rank exactly, and nothing is clamped.
 
 Not known here: what a rank waits for inside a collective in the middle of a step belongs to the stage of another rank
-before it; where such waits are much of a step (sharded models), the account is ``ambiguous``.
+before it. Where such waits are much of a step (sharded models), single steps are matched call by call (``by_calls``);
+if that account is another one, or there is none, the step is ``ambiguous``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,9 @@ STAGES = (
     StepStage.BACKWARD, StepStage.COLLECTIVE, StepStage.EXCHANGE,
 )  # fmt: skip
 """In the order of a cycle."""
-STALLS = ("compute", "contention", "transfer", "exchange", "input", "other")
-"""What a window's step is made of, in the order of the ladder; ``other`` is what lies between steps."""
+STALLS = ("compute", "contention", "transfer", "exchange", "input", "other", "disturbed")
+"""What a window's step is made of, in the order of the ladder; ``other`` is what lies between steps, ``disturbed`` what
+other work on the machines cost, where that is known."""
 OWN_STAGES: Mapping[str, StepStage] = {
     "optimizer": StepStage.OPTIMIZER, "between": StepStage.BETWEEN, "input": StepStage.INPUT,
     "transfer": StepStage.TRANSFER, "forward": StepStage.FORWARD, "backward": StepStage.BACKWARD,
@@ -62,27 +64,33 @@ class StepAccount:
     delays: dict[int, float]
     """Each rank's run-queue delay of a step."""
     ambiguous: bool
-    """Whether much of the step was in collectives in the middle of it."""
+    """Whether much of the step was in collectives in the middle of it, or two accounts of it differ."""
+
+
+DELAYS = 3
+"""Of a step's run-queue delay: all of it, and what fell into waits for input and for the exchange."""
 
 
 def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], SecondsArray, SecondsArray]:
     """(numbers, seconds, delays) of the cycles that every rank has whole.
 
-    ``seconds`` is (cycles, ranks, stages) in the order of ``STAGES``; ``delays`` is (cycles, ranks); ranks ascend.
+    ``seconds`` is (cycles, ranks, stages) in the order of ``STAGES``; ``delays`` is (cycles, ranks, ``DELAYS``); ranks
+    ascend.
     """
     ranks = sorted(rows)
     by_number = [{step.number: step for step in rows[rank]} for rank in ranks]
     common = set.intersection(*(set(each) for each in by_number)) if by_number else set()
     numbers = sorted(number for number in common if number - 1 in common)
     seconds = np.empty((len(numbers), len(ranks), len(STAGES)))
-    delays = np.empty((len(numbers), len(ranks)))
+    delays = np.empty((len(numbers), len(ranks), DELAYS))
     places = [stage - StepStage.BETWEEN for stage in STAGES]
     for index, steps in enumerate(by_number):
         for at, number in enumerate(numbers):
-            row = steps[number].stages
-            seconds[at, index] = [row[place] for place in places]
+            stages = steps[number].stages
+            seconds[at, index] = [stages[place] for place in places]
             seconds[at, index, 0] = steps[number - 1].of(StepStage.OPTIMIZER)
-            delays[at, index] = steps[number].delay
+            row = steps[number]
+            delays[at, index] = row.delay, row.input_delay, row.exchange_delay
     return numbers, seconds, delays
 
 
@@ -96,7 +104,7 @@ def _exposed(cumulative: SecondsArray) -> SecondsArray:
 
 
 def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -> StepAccount:
-    """The mean account of cycles (at least one) of these ranks, as ``cycles`` gives them."""
+    """The mean account of cycles (at least one) of these ranks; ``delays`` is (cycles, ranks)."""
     cumulative = np.cumsum(seconds, axis=2)
     shown = _exposed(cumulative)
     middle = (len(ranks) - 1) // 2  # of two ranks the faster
@@ -138,6 +146,53 @@ def _setters(
         own = seconds[:, :, places].sum(axis=2).mean(axis=0)
         others[stall] = float(np.median(np.delete(own, first)))
     return set_by, others
+
+
+def undisturbed(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray, lost: SecondsArray) -> StepAccount:
+    """The account without what strangers cost, ``lost`` of ``seconds`` (both of one shape), which is ``disturbed``.
+
+    Ranks and stages are told as they would have been: what others did on a machine is no straggler's doing.
+    """
+    seen, calm = account(ranks, seconds, delays), account(ranks, seconds - lost, delays)
+    disturbed = seen.step_seconds - calm.step_seconds
+    return replace(
+        calm, step_seconds=seen.step_seconds, seconds={**calm.seconds, "disturbed": disturbed},
+        ambiguous=seen.ambiguous,
+    )  # fmt: skip
+
+
+_TOGETHER = (int(StepStage.COLLECTIVE), int(StepStage.EXCHANGE))
+
+
+def by_calls(pieces: Mapping[int, Sequence[float]]) -> float | None:
+    """How far the account of one step is from the one that matches it call by call: the most of a stall, of the step.
+
+    ``pieces`` are stage and seconds of one piece after the other, by rank. Ranks are together after each wait for
+    others, so each part up to one has a frontier of its own. ``None`` where ranks did not make the same calls.
+    """
+    parts: dict[int, SecondsArray] = {}
+    for rank, flat in pieces.items():
+        rows = [np.zeros(len(STAGES))]
+        for stage, seconds in zip(flat[::2], flat[1::2], strict=True):
+            rows[-1][STAGES.index(StepStage(int(stage)))] += seconds
+            if stage in _TOGETHER:
+                rows.append(np.zeros(len(STAGES)))
+        parts[rank] = np.array(rows[:-1])  # after the last wait they are not together again
+    shapes = {each.shape for each in parts.values()}
+    if len(parts) < 2 or len(shapes) != 1 or not next(iter(shapes))[0]:
+        return None
+    ranks = sorted(parts)
+    each = np.stack([parts[rank] for rank in ranks], axis=1)
+    nothing = np.zeros(each.shape[:2])
+    called, whole = account(ranks, each, nothing), account(ranks, each.sum(axis=0)[None], nothing[:1])
+    calls = len(each)
+    differ = max(abs(called.seconds[name] * calls - whole.seconds[name]) for name in whole.seconds)
+    return differ / whole.step_seconds if whole.step_seconds else None
+
+
+def differ(most: float) -> bool:
+    """Whether two accounts of a step that are so far apart leave it ambiguous."""
+    return most > _AMBIGUOUS
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,17 @@ from typing import Any, Protocol
 from stash.core.errors import UserError
 from stash.core.formatting import dollars, listed
 from stash.core.units import format_seconds
-from stash.measure.linux import counters
 from stash.measure.protocol.stamped import StepStage
+from stash.measure.protocol.watch_requests import TraceRequest, WatchRequest
 from stash.monitor import collector as collecting
-from stash.monitor.accounting import OWN_STAGES, StepAccount, stragglers
+from stash.monitor.accounting import OWN_STAGES, SecondsArray, StepAccount, by_calls, differ, stragglers
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.change_test import ChangeTest, Slice, StallChange
 from stash.monitor.money import bill
+from stash.monitor.node_team import NodeTeam, facts_of
 from stash.monitor.records import Alert, Header, LateRank, RecordLine, RecordWriter, RunEvent, Window
+from stash.monitor.run_requests import RunRequest, taken_request, traces_folder
+from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
 
 POLL_SECONDS = 0.5
 STUCK_SECONDS = 120.0
@@ -42,6 +45,12 @@ DOES = {
 }  # fmt: skip
 """What ranks do in a stage."""
 _DIGITS = 6
+_LOOKS_SECONDS = 10.0
+_TRACES_EVERY = 3600.0
+"""Seconds between two traces that alerts began."""
+_NEVER_STEPPED_SECONDS = 300.0
+_ENDS_SECONDS = 3.0
+"""For the watchers of other nodes to send what is left."""
 
 
 class LineListener(Protocol):
@@ -62,6 +71,8 @@ class WatchOptions:
     on_budget: str | None = None
     force: bool = False
     """Hold the run against a baseline though the two differ."""
+    capture: int | None = None
+    """Steps to trace when an alert begins."""
 
 
 @dataclass
@@ -107,8 +118,15 @@ class NodeWatcher:
         self._record, self._header, self._options, self._baseline = record, header, options, baseline
         self._listeners, self._clock = listeners, clock
         self._commands = commands or Commands(failed=lambda text: self._event("command failed", text))
+        self._folder = folder
         self.collector = collecting.Collector(folder, self._event)
-        self._slices, self._windows = collecting.slices(), collecting.windows()
+        self._team = NodeTeam(folder, self.collector, self._event, clock)
+        self._slices, self._windows = collecting.slices(), collecting.windows(self._lost)
+        self._looks, self._looked, self._uses = ProcessLooks(), clock(), dict[int, CoreUse]()
+        self._pieces: dict[int, dict[int, Sequence[float]]] = {}
+        self._differ: list[float] = []
+        self._request, self._traced = WatchRequest(0), float("-inf")
+        self._stepless = False
         self._changes: ChangeTest | None = None
         self._open: dict[str, Alert] = {}
         self._numbers = 0
@@ -126,12 +144,19 @@ class NodeWatcher:
             listener.take(line)
 
     def _event(self, what: str, text: str) -> None:
-        self._write(RunEvent(when=self._clock(), what=what, text=text))
+        if self._team.hands_on:
+            self._team.event(what, text)
+        else:
+            self._write(RunEvent(when=self._clock(), what=what, text=text))
 
     def poll(self) -> None:
         """Read what is new, and say what follows from it."""
         self.collector.find()
-        joined = self.collector.poll()
+        own = self.collector.poll()
+        joined = self._team.gather(own, self._facts())
+        self._follow_requests()
+        if self._team.hands_on:
+            return
         if joined is not None:
             self._moved = joined.ended
             self._know_job()
@@ -140,14 +165,93 @@ class NodeWatcher:
                 self._test(part)
             if (part := self._windows.take(joined)) is not None:
                 self._window(part)
-        elif self.collector.ranks:
+        elif self.collector.ranks and not self._request.paused:
             self._look_whether_it_moves()
+        elif not self.collector.ranks and not self._stepless and self._clock() - self._moved > _NEVER_STEPPED_SECONDS:
+            self._stepless = True
+            minutes = f"{_NEVER_STEPPED_SECONDS / 60:.0f} minutes"
+            self._event(
+                "no step", f"no optimizer has stepped in {minutes}: if the job trains, it is in another Python"
+            )
         self._count_money()
+
+    def _facts(self) -> dict[str, Any]:
+        """Look at this node's processes if it is time to, and take what was followed in full."""
+        now = self._clock()
+        if self.collector.ranks and (now - self._looked >= _LOOKS_SECONDS or not self._looks.begun):
+            processes = {rank: state.reader.process for rank, state in self.collector.ranks.items() if not state.lost}
+            self._looks.node = self._team.node or 0
+            self._uses, self._looked = self._looks.look(processes, now - self._looked), now
+        for rank, (number, pieces) in self.collector.pieces.items():
+            self._compare(rank, number, pieces)
+        facts, self._team.facts = self._team.facts, []
+        for each in facts:
+            for rank, (number, *pieces) in each.get("pieces", {}).items():
+                self._compare(int(rank), int(number), pieces)
+        return facts_of(self._uses, self.collector.pieces) if self._team.hands_on else {}
+
+    def _compare(self, rank: int, number: int, pieces: Sequence[float]) -> None:
+        """Once all ranks' pieces of a step are here: how far its two accounts are apart."""
+        step = self._pieces.setdefault(number, {})
+        step[rank] = pieces
+        if len(step) == self.collector.expected:
+            if (apart := by_calls(step)) is not None:
+                self._differ.append(apart)
+            del self._pieces[number]
+        while len(self._pieces) > 8:
+            del self._pieces[min(self._pieces)]
+
+    def _lost(self, joined: collecting.Joined) -> SecondsArray | None:
+        return lost_to_strangers(joined, {**self._uses, **self._team.uses}, self._header.device in (None, "cpu"))
+
+    def _follow_requests(self) -> None:
+        """Hand on what was asked for beside the record, or by node 0; and to ranks that began meanwhile."""
+        asked = [RunRequest.made(json.loads(each)) for each in self._team.asked()]
+        if not self._team.hands_on and (beside := taken_request(self._record.path)) is not None:
+            asked.append(beside)
+            self._team.tell(json.dumps(beside.row()).encode())
+        for each in asked:
+            self._ask(each)
+        for state in self.collector.ranks.values():
+            if state.asked != self._request.number and self._request.paused:
+                state.asked = self._request.number
+                state.reader.request(state.asked)
+
+    def _ask(self, request: RunRequest) -> None:
+        """Have the ranks of this node follow a request; and say so in the record."""
+        paused = self._request.paused if request.paused is None else request.paused
+        folder = str(request.folder or traces_folder(self._record.path))
+        trace = TraceRequest(request.steps, request.ranks, folder) if request.steps else None
+        self._request = WatchRequest(self._request.number + 1, paused, trace)
+        self._request.write(self._folder)
+        for state in self.collector.ranks.values():
+            state.asked = self._request.number
+            with suppress(OSError):
+                state.reader.request(state.asked)
+        if not self._team.hands_on:
+            self._event(*request.described(folder))
+        if request.paused is False:
+            self._moved = self._clock()
+
+    def _capture(self, late: int | None) -> None:
+        """An alert has begun: trace the rank that is late, and rank 0 to compare it with; at most once an hour."""
+        if self._options.capture is None or self._clock() - self._traced < _TRACES_EVERY:
+            return
+        self._traced = self._clock()
+        request = RunRequest(
+            None, self._options.capture, tuple(sorted({0, late or 0})), str(traces_folder(self._record.path))
+        )
+        self._team.tell(json.dumps(request.row()).encode())
+        self._ask(request)
 
     def _know_job(self) -> None:
         """At the first steps: how many ranks there are, and whether the baseline is of the like."""
         device, loaders = collecting.device_of(self.collector.ranks)
-        known = {"ranks": self.collector.expected, "device": device, "loaders": loaders}
+        unseen = self.collector.unseen()
+        known = {
+            "ranks": self.collector.expected, "device": device, "loaders": loaders, "nodes": self._team.nodes(self._header.nodes),
+            "unseen": "" if unseen is None else _unseen(*unseen),
+        }  # fmt: skip
         if self._changes is not None and all(getattr(self._header, name) == value for name, value in known.items()):
             return
         if self._changes is None:
@@ -191,6 +295,7 @@ class NodeWatcher:
         )  # fmt: skip
         self._open[change.stall] = alert.model_copy(update={"began": alert.when})
         self._alert(alert)
+        self._capture(change.rank)
 
     def _alert(self, alert: Alert) -> None:
         alert = alert if alert.began is not None else alert.model_copy(update={"began": alert.when})
@@ -202,10 +307,13 @@ class NodeWatcher:
         self._alert(alert.model_copy(update={"ended": True, "when": self._clock(), "text": text}))
 
     def _window(self, part: Slice) -> None:
-        activity = counters.since(self._activity)
-        self._activity = counters.totals()
         window = window_of(part, self._header.device)
-        window = window.model_copy(update={"steal": activity.steal, "disk_bytes": activity.disk_bytes})
+        activity, calls = self._looks.activity, self._differ
+        apart, self._differ = (differ(sum(calls) / len(calls)) if calls else window.ambiguous), []
+        window = window.model_copy(update={
+            "steal": activity.steal, "disk_bytes": activity.disk_bytes, "ambiguous": apart,
+            "others_cores": strangers_cores({**self._uses, **self._team.uses}),
+        })  # fmt: skip
         self.windows.append(window)
         self._write(window)
 
@@ -213,7 +321,7 @@ class NodeWatcher:
         still = self._clock() - self._moved
         if self._stuck is not None or still < max(self._options.stuck_after, _STUCK_STEPS * (self._usual or 0.0)):
             return
-        stages = self.collector.stages()
+        stages = self._team.stages()
         if not stages:
             return  # the run is at its end
         self._numbers += 1
@@ -259,14 +367,22 @@ class NodeWatcher:
     def finish(self, code: int | None) -> None:
         """The job has ended with that code: what is left is written."""
         self.poll()
-        rest = self._windows.rest()
-        if rest is not None:
-            self._window(rest)
-        how = "the job has ended" if code == 0 else f"the job has ended with exit code {code}"
-        self._event("end", how)
+        until = time.monotonic() + _ENDS_SECONDS
+        while not self._team.ends() and time.monotonic() < until:
+            time.sleep(0.05)
+        handed_on = self._team.hands_on
+        if not handed_on:
+            if (joined := self._team.rest()) is not None and (part := self._windows.take(joined)) is not None:
+                self._window(part)
+            rest = self._windows.rest()
+            if rest is not None:
+                self._window(rest)
+            how = "the job has ended" if code == 0 else f"the job has ended with exit code {code}"
+            self._event("end", how)
         for listener in self._listeners:
             listener.close()
-        self._record.close()
+        self._team.close()
+        self._record.close(keep=not handed_on)
 
 
 def window_of(part: Slice, device: str | None) -> Window:
@@ -327,6 +443,14 @@ def _next(change: StallChange) -> str:
     if change.rank is not None:
         return "look at that machine: clocks, other programs, other batches"
     return "`stash profile` splits what is slower"
+
+
+def _unseen(others: int, every: int, seconds: float | None) -> str:
+    """Which collectives were issued where no stamp is."""
+    took = "" if seconds is None else f", {format_seconds(seconds)} each by the flight recorder"
+    return (
+        f"{others} of the {every} collectives of a step were issued by C++{took}: their time is in the stages around"
+    )
 
 
 def _digits(value: float) -> float:

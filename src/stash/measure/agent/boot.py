@@ -63,6 +63,7 @@ WRAPS: Mapping[str, str] = {
 
 WATCHED: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.stages:wrap_collectives",
+    "torch.nn.parallel.distributed": "wraps.stages:wrap_ddp",
     "torch.utils.data.dataloader": "wraps.stages:wrap_loaders",
     "torch.autograd": "wraps.steps:wrap_backward",
     "torch.optim.optimizer": "runner.watched_run:start",

@@ -59,3 +59,17 @@ def _staged(original: Callable[..., Any]) -> Callable[..., Any]:
             listener.enter(before)
 
     return call
+
+
+def wrap_ddp(module: ModuleType) -> None:
+    """Know of the models that DistributedDataParallel exchanges gradients of (``torch.nn.parallel.distributed``)."""
+    from stash.measure.agent.runner.watch_samples import REPLICAS
+
+    original = module.DistributedDataParallel.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        REPLICAS.add(self)
+
+    module.DistributedDataParallel.__init__ = init
