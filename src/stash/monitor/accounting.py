@@ -28,8 +28,8 @@ STAGES = (
 )  # fmt: skip
 """In the order of a cycle."""
 STALLS = ("compute", "contention", "transfer", "exchange", "input", "other", "disturbed")
-"""What a window's step is made of, in the order of the ladder; ``other`` is what lies between steps, ``disturbed`` what
-other work on the machines cost, where that is known."""
+"""What a window's step is made of, in the order of the ladder; ``other`` is what lies between steps, ``disturbed``
+what other work on the machines cost, where that is known."""
 OWN_STAGES: Mapping[str, StepStage] = {
     "optimizer": StepStage.OPTIMIZER, "between": StepStage.BETWEEN, "input": StepStage.INPUT,
     "transfer": StepStage.TRANSFER, "forward": StepStage.FORWARD, "backward": StepStage.BACKWARD,
@@ -74,7 +74,7 @@ DELAYS = 3
 def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], SecondsArray, SecondsArray]:
     """(numbers, seconds, delays) of the cycles that every rank has whole.
 
-    ``seconds`` is (cycles, ranks, stages) in the order of ``STAGES``; ``delays`` is (cycles, ranks, ``DELAYS``); ranks
+    ``seconds`` is (cycles, ranks, stages) in the order of ``STAGES``, ``delays`` (cycles, ranks, ``DELAYS``); ranks
     ascend.
     """
     ranks = sorted(rows)

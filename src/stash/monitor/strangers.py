@@ -56,7 +56,7 @@ class ProcessLooks:
     def __init__(self, node: int = 0) -> None:
         self.node, self.begun = node, False
         self._helpers: dict[int, Helpers] = {}
-        self._before: dict[int, tuple[float, float, float, dict[int, float]]] = {}
+        self._before: dict[int, tuple[tuple[float, ...] | None, dict[int, float]]] = {}
         self._totals = counters.totals()
         self.activity = counters.since(self._totals)
         """Of the machine, between the last two looks."""
@@ -71,18 +71,18 @@ class ProcessLooks:
             if helpers is None:
                 helpers = self._helpers[process] = Helpers(process, process)
             helpers.look()
-            workers = sum(map(_ran, descendants(process)))
-            now = _ran(process), workers, helpers.exchange().ran, helpers.loop_delays()
-            before, self._before[process] = self._before.get(process), now
+            now = (_ran(process), sum(map(_ran, descendants(process))), helpers.exchange().ran)
+            loops, (before, loops_before) = helpers.loop_delays(), self._before.get(process, (None, {}))
+            self._before[process] = now, loops
             if before is None or seconds <= 0 or self.activity.cpu_seconds is None:
                 continue
             own, workers, exchange = (max(0.0, now[at] - before[at]) / seconds for at in range(3))
-            loops = tuple(
-                (delay - before[3][thread]) / seconds for thread, delay in now[3].items() if thread in before[3]
+            late = tuple(
+                (delay - loops_before[thread]) / seconds for thread, delay in loops.items() if thread in loops_before
             )
             everybody = self.activity.cpu_seconds / seconds
             cores = float(len(os.sched_getaffinity(0)))
-            found[rank] = CoreUse(str(self.node), cores, own, workers, exchange, everybody, loops)
+            found[rank] = CoreUse(str(self.node), cores, own, workers, exchange, everybody, late)
         return found
 
 

@@ -17,34 +17,26 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stash.core.errors import UserError
-from stash.core.formatting import dollars, listed
+from stash.core.formatting import dollars
 from stash.core.units import format_seconds
 from stash.measure.protocol.stamped import StepStage
 from stash.measure.protocol.watch_requests import TraceRequest, WatchRequest
 from stash.monitor import collector as collecting
-from stash.monitor.accounting import OWN_STAGES, SecondsArray, StepAccount, by_calls, differ, stragglers
+from stash.monitor.accounting import SecondsArray, by_calls, differ
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.change_test import ChangeTest, Slice, StallChange
 from stash.monitor.money import bill
 from stash.monitor.node_team import NodeTeam, facts_of
-from stash.monitor.records import Alert, Header, LateRank, RecordLine, RecordWriter, RunEvent, Window
+from stash.monitor.records import Alert, Header, RecordLine, RecordWriter, RunEvent, Window
 from stash.monitor.run_requests import RunRequest, taken_request, traces_folder
 from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
+from stash.monitor.window_lines import advice, described, digits, unseen_text, whose, window_of
 
 POLL_SECONDS = 0.5
 STUCK_SECONDS = 120.0
 _STUCK_STEPS = 10
-_MAX_RANKS, _SLOWEST = 64, 8
 _WARNS_AT = 0.8
 """Of the money that may be spent."""
-DOES = {
-    StepStage.BETWEEN: "between steps", StepStage.INPUT: "wait for input", StepStage.TRANSFER: "copy to the device",
-    StepStage.FORWARD: "in the forward pass", StepStage.BACKWARD: "in the backward pass",
-    StepStage.EXCHANGE: "wait for the exchange", StepStage.COLLECTIVE: "wait in a collective",
-    StepStage.OPTIMIZER: "in the optimizer",
-}  # fmt: skip
-"""What ranks do in a stage."""
-_DIGITS = 6
 _LOOKS_SECONDS = 10.0
 _TRACES_EVERY = 3600.0
 """Seconds between two traces that alerts began."""
@@ -130,7 +122,6 @@ class NodeWatcher:
         self._changes: ChangeTest | None = None
         self._open: dict[str, Alert] = {}
         self._numbers = 0
-        self._activity = counters.totals()
         self._moved = clock()
         self._usual: float | None = None
         self._stuck: Alert | None = None
@@ -249,8 +240,9 @@ class NodeWatcher:
         device, loaders = collecting.device_of(self.collector.ranks)
         unseen = self.collector.unseen()
         known = {
-            "ranks": self.collector.expected, "device": device, "loaders": loaders, "nodes": self._team.nodes(self._header.nodes),
-            "unseen": "" if unseen is None else _unseen(*unseen),
+            "ranks": self.collector.expected, "device": device, "loaders": loaders,
+            "nodes": self._team.nodes(self._header.nodes),
+            "unseen": "" if unseen is None else unseen_text(*unseen),
         }  # fmt: skip
         if self._changes is not None and all(getattr(self._header, name) == value for name, value in known.items()):
             return
@@ -273,9 +265,7 @@ class NodeWatcher:
             if change.ended:
                 began = self._open.pop(change.stall, None)
                 if began is not None:
-                    text = (
-                        f"{_whose(change.stall, change.rank, change.stage)} is as before since step {change.step:,}"
-                    )
+                    text = f"{whose(change.stall, change.rank, change.stage)} is as before since step {change.step:,}"
                     self._end(began, text)
             else:
                 self._begin_alert(change)
@@ -283,15 +273,15 @@ class NodeWatcher:
     def _begin_alert(self, change: StallChange) -> None:
         self._numbers += 1
         than = self._baseline.source if self._baseline is not None else "before"
-        whose = _whose(change.stall, change.rank, change.stage)
+        who = whose(change.stall, change.rank, change.stage)
         text = (
-            f"steps are {change.ratio - 1:.0%} longer than {than} since step {change.step:,}: {whose} takes "
-            f"{format_seconds(change.seconds)} ± {format_seconds(change.plus_minus)} more a step; {_next(change)}"
+            f"steps are {change.ratio - 1:.0%} longer than {than} since step {change.step:,}: {who} takes "
+            f"{format_seconds(change.seconds)} ± {format_seconds(change.plus_minus)} more a step; {advice(change)}"
         )
         alert = Alert(
             number=self._numbers, when=self._clock(), what="slower", step=change.step, stall=change.stall,
-            rank=change.rank, stage=change.stage, ratio=_digits(change.ratio), seconds=_digits(change.seconds),
-            plus_minus=_digits(change.plus_minus), text=text,
+            rank=change.rank, stage=change.stage, ratio=digits(change.ratio), seconds=digits(change.seconds),
+            plus_minus=digits(change.plus_minus), text=text,
         )  # fmt: skip
         self._open[change.stall] = alert.model_copy(update={"began": alert.when})
         self._alert(alert)
@@ -329,7 +319,7 @@ class NodeWatcher:
         late = [rank for rank, stage in stages.items() if stage not in waiting]
         self._stuck = Alert(
             number=self._numbers, when=self._clock(), what="nothing moves", step=self.collector.taken,
-            rank=late[0] if len(late) == 1 else None, seconds=_digits(still),
+            rank=late[0] if len(late) == 1 else None, seconds=digits(still),
             text=f"no step for {still:.0f} s: {described(stages)}", began=self._clock(),
         )  # fmt: skip
         self._alert(self._stuck)
@@ -360,7 +350,7 @@ class NodeWatcher:
         self._numbers += 1
         step = self.collector.taken
         alert = Alert(
-            number=self._numbers, when=self._clock(), what="money", step=step, ratio=_digits(ratio), text=text
+            number=self._numbers, when=self._clock(), what="money", step=step, ratio=digits(ratio), text=text
         )
         self._alert(alert)
 
@@ -383,75 +373,3 @@ class NodeWatcher:
             listener.close()
         self._team.close()
         self._record.close(keep=not handed_on)
-
-
-def window_of(part: Slice, device: str | None) -> Window:
-    """The line of a window."""
-    found = part.account
-    seconds = found.step_seconds * (part.last_step - part.first_step + 1)
-    known = collecting.knows_transfer(found, device)
-    stalls = {name: _digits(value) for name, value in found.seconds.items()}
-    late = stragglers(found)[:_SLOWEST]
-    return Window(
-        began=round(part.ended - seconds, 3),
-        seconds=round(seconds, 3), first_step=part.first_step, last_step=part.last_step,
-        steps=found.steps, step_seconds=_digits(found.step_seconds),
-        stalls=stalls if known else {**stalls, "transfer": None},
-        set_by=found.set_by, others_wait={name: _digits(each) for name, each in found.others_wait.items()},
-        ranks=_shown(found),
-        stragglers=tuple(LateRank(rank=o.rank, stage=o.stage, seconds=_digits(o.seconds)) for o in late),
-        delay=_digits(max(found.delays.values(), default=0.0)), ambiguous=found.ambiguous,
-    )  # fmt: skip
-
-
-def _shown(found: StepAccount) -> dict[int, dict[str, float]]:
-    """Each rank's stages; of many ranks those of the slowest."""
-    ranks = list(found.ranks)
-    if len(ranks) > _MAX_RANKS:
-        own = {rank: sum(found.ranks[rank][stage] for stage in OWN_STAGES) for rank in ranks}
-        ranks = sorted(ranks, key=lambda rank: -own[rank])[:_SLOWEST]
-    return {
-        rank: {stage: float(f"{seconds:.4g}") for stage, seconds in found.ranks[rank].items() if seconds}
-        for rank in sorted(ranks)
-    }
-
-
-def described(stages: dict[int, StepStage]) -> str:
-    """``"rank 3: wait for input; ranks 0, 1 and 2: wait for the exchange"``."""
-    by_stage: dict[StepStage, list[int]] = {}
-    for rank, stage in sorted(stages.items()):
-        by_stage.setdefault(stage, []).append(rank)
-    parts = sorted(by_stage.items(), key=lambda each: len(each[1]))
-    return "; ".join(
-        f"rank{'s' if len(ranks) > 1 else ''} {listed([str(rank) for rank in ranks])}: {DOES[stage]}"
-        for stage, ranks in parts
-    )
-
-
-def _whose(stall: str, rank: int | None, stage: str | None) -> str:
-    if stall == "exchange":
-        return "the exchange"
-    name = stage if stage not in (None, "between") else stall
-    return f"rank {rank}'s {name}" if rank is not None else f"{name} of all ranks"
-
-
-def _next(change: StallChange) -> str:
-    if change.stall == "exchange":
-        return "nobody is late, so it is a link: `stash probe` measures those of a machine"
-    if change.stall == "input":
-        return "look at that machine's disk, cores and loader" if change.rank is not None else "look at the disk"
-    if change.rank is not None:
-        return "look at that machine: clocks, other programs, other batches"
-    return "`stash profile` splits what is slower"
-
-
-def _unseen(others: int, every: int, seconds: float | None) -> str:
-    """Which collectives were issued where no stamp is."""
-    took = "" if seconds is None else f", {format_seconds(seconds)} each by the flight recorder"
-    return (
-        f"{others} of the {every} collectives of a step were issued by C++{took}: their time is in the stages around"
-    )
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")

@@ -99,6 +99,12 @@ def place() -> None:
     sys.meta_path.insert(0, PostImport({"torch.utils.data._utils.worker": "wraps.trial_changes:wrap_worker"}))
 
 
+def wait_for_watcher() -> None:
+    """Let a watcher listen to this process later (``stash watch --attach``), and until then do nothing."""
+    atexit.register(script.exits)
+    sys.meta_path.insert(0, PostImport({**WATCHED, "torch.optim.optimizer": "runner.watched_run:wait_for_watcher"}))
+
+
 class PostImport(importlib.abc.MetaPathFinder):
     """Call a function of the agent right after a named module was imported for the first time."""
 

@@ -65,7 +65,7 @@ class StepSample:
         """The followed step ended ``now``, and is told of; nothing if none is followed."""
         if "_move" not in vars(self._stamps):
             return
-        del self._stamps._move  # type: ignore[attr-defined]
+        del self._stamps._move
         ring, last = self._stamps.ring, int(StepStage.OPTIMIZER)
         self._pieces += (last, now - self._since)
         if (

@@ -18,13 +18,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ParamSpec
 
-from stash.measure.agent import script
+from stash.measure.agent import private, script
 from stash.measure.agent.runner.optimizers import Optimizers, SeenOptimizer
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watch_duties import StepTrace, WatchersMeeting
 from stash.measure.agent.runner.watch_samples import EVERY, StepSample
 from stash.measure.agent.wraps import steps
-from stash.measure.protocol.orders import Orders, current
+from stash.measure.protocol.orders import Orders, attach_file, current, read
 from stash.measure.protocol.stamped import LOADERS, StepRing, StepStage
 from stash.measure.protocol.watch_requests import WatchRequest
 
@@ -44,6 +44,38 @@ def start(optimizer_module: ModuleType) -> None:
         return
     script.subscribe(WatchedRun(orders))
     steps.wrap_optimizer(optimizer_module)
+
+
+def wait_for_watcher(optimizer_module: ModuleType) -> None:
+    """Begin to listen once a watcher asks for it; called as ``start`` is."""
+    script.subscribe(AwaitedRun())
+    steps.wrap_optimizer(optimizer_module)
+
+
+class AwaitedRun(script.Listener):
+    """Counts steps until a watcher leaves its orders; a look a second."""
+
+    def __init__(self) -> None:
+        self.listens = True
+        self._file = attach_file(os.getpid())
+        self._steps, self._next = 0, 0.0
+        self._counted: Any = None
+
+    def stepped(self, optimizer: Any) -> None:
+        self._counted = self._counted or optimizer
+        if optimizer is not self._counted:
+            return
+        self._steps += 1
+        now = time.perf_counter()
+        if now < self._next:
+            return
+        self._next = now + 1.0
+        with suppress(OSError):
+            orders = read(Path(self._file.read_text()))
+            if orders is not None and self._file.stat().st_uid == os.getuid():
+                run = WatchedRun(orders)
+                run.counted_before = self._steps
+                script.subscribe(run)
 
 
 def _quietly(act: Callable[P, None]) -> Callable[P, None]:
@@ -121,8 +153,9 @@ class WatchedRun(script.Listener):
         """While nothing is stamped: paused, or traced."""
         self._trace: StepTrace | None = None
         self._last_ready: list[Any] = []
-        self.counted_before = 0
-        """Steps that were taken before this object listened, where that is known."""
+        self.counted_before: int | None = 0
+        """Steps that were taken before this object listened; ``None``: to be found, alike on all ranks."""
+        self._groups_at = 0
 
     def give_up(self, error: Exception) -> None:
         """Stamp nothing any more, and say why, once."""
@@ -193,7 +226,9 @@ class WatchedRun(script.Listener):
         self._optimizers.count_step()
         self._stamps = self.loops.stamps = stamps
         self.loops.name_loaders()
-        self._rank, stamps.steps = rank, self.counted_before
+        self._rank, stamps.steps = rank, self.counted_before or 0
+        if self.counted_before is None and ranks > 1:
+            self._groups_at = sum(private.sequence_numbers().values())
         self._learn_at += stamps.steps
         if ranks > 1:
             self._sample = StepSample(stamps)
@@ -203,6 +238,11 @@ class WatchedRun(script.Listener):
     def _among_ranks(self, now: float) -> None:
         """What only ranks do that have others beside them, after a step."""
         assert self._stamps is not None
+        if self.counted_before is None:  # groups have counted as many collectives on all ranks by the end of a step
+            counted = sum(private.sequence_numbers().values())
+            self._stamps.steps = round(counted / max(1, counted - self._groups_at))
+            self.counted_before = 0
+            self._learn_at += self._stamps.steps
         self._follow_gradients()
         if self._sample is not None and self._stamps.steps % EVERY <= 1:
             self._sample.end(now)
