@@ -63,13 +63,11 @@ def test_a_node_that_is_lost_is_an_event(bed: Testbed, tmp_path: Path) -> None:
     _until(lambda: path.exists() and len(load(path).windows) > 0)
     bed.kill(1)
     _until(lambda: any("node 1" in event.text for event in load(path).events))
-    nodes[0].terminate()
-    nodes[0].wait(PATIENCE)
     assert any(event.what == "lost" for event in load(path).events)
 
 
 def _until(moment: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + 60
     while not moment():
         assert time.monotonic() < deadline
-        time.sleep(0.2)
+        time.sleep(0.5)

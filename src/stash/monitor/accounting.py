@@ -153,12 +153,10 @@ def undisturbed(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArra
 
     Ranks and stages are told as they would have been: what others did on a machine is no straggler's doing.
     """
-    seen, calm = account(ranks, seconds, delays), account(ranks, seconds - lost, delays)
-    disturbed = seen.step_seconds - calm.step_seconds
-    return replace(
-        calm, step_seconds=seen.step_seconds, seconds={**calm.seconds, "disturbed": disturbed},
-        ambiguous=seen.ambiguous,
-    )  # fmt: skip
+    calm = account(ranks, seconds - lost, delays)
+    step = float(seconds.sum(axis=2).max(axis=1).mean())
+    disturbed = step - calm.step_seconds
+    return replace(calm, step_seconds=step, seconds={**calm.seconds, "disturbed": disturbed})
 
 
 _TOGETHER = (int(StepStage.COLLECTIVE), int(StepStage.EXCHANGE))

@@ -25,6 +25,8 @@ from stash.monitor.accounting import DELAYS
 from stash.monitor.collector import Joined, together
 
 _PURPOSE = "windows of a watched run"
+LOST = "lost"
+"""What a node's silence is."""
 _LENGTH = struct.Struct("!IQ")
 _TAG = 32
 _MAX_BYTES = 1 << 26
@@ -196,7 +198,7 @@ class NodeHost:
                     return
         except (OSError, ValueError, KeyError, TypeError):
             if node >= 0:
-                self._news.put(NodeNews(node, events=(("lost", f"the watcher of node {node} is gone"),), ended=True))
+                self._news.put(NodeNews(node, events=((LOST, f"node {node} is gone"),), ended=True))
         finally:
             self._wires.pop(node, None)
             wire.close()

@@ -14,7 +14,7 @@ from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import Invitation, Neighbours
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.collector import Collector, Joined
-from stash.monitor.node_links import NodeGuest, NodeHost, NodeMerge, NodeNews
+from stash.monitor.node_links import LOST, NodeGuest, NodeHost, NodeMerge, NodeNews
 from stash.monitor.strangers import CoreUse, as_facts, of_facts
 
 _WAITS_SECONDS = 30.0
@@ -22,6 +22,8 @@ _WAITS_SECONDS = 30.0
 _HOLDS_SECONDS = 150.0
 """Another node keeps its windows so long for node 0; then it writes a record of its own."""
 _MAX_HELD = 2000
+_SILENT_SECONDS = 15.0
+"""Without a word from a node's watcher, which has one at every look, it is gone: as launchers have it."""
 
 
 class NodeTeam:
@@ -40,6 +42,7 @@ class NodeTeam:
         self._merge = NodeMerge()
         self._held: list[Joined] = []
         self._nodes: dict[int, NodeNews] = {}
+        self._seen: dict[int, float] = {}
         self._events: list[tuple[str, str]] = []
         self.uses: dict[int, CoreUse] = {}
         """Of ranks on other nodes."""
@@ -60,6 +63,9 @@ class NodeTeam:
             return joined
         for news in self._host.news():
             self._take(news)
+        for node, seen in self._seen.items():
+            if self._clock() - seen > _SILENT_SECONDS and not self._nodes[node].ended:
+                self._take(NodeNews(node, events=((LOST, f"node {node} is gone"),), ended=True))
         if joined is not None:
             self._merge.take(0, joined)
         ranks = len(self._collector.ranks) + sum(news.ranks for news in self._nodes.values())
@@ -124,13 +130,13 @@ class NodeTeam:
 
     def _take(self, news: NodeNews) -> None:
         for what, text in news.events:
-            self._tell(what, text if text.startswith("the watcher") else f"node {news.node}: {text}")
+            self._tell(what, text if what == LOST and news.ended else f"node {news.node}: {text}")
         if news.joined is not None:
             self._merge.take(news.node, news.joined)
         if news.facts:
             self.uses |= of_facts(news.facts.get("uses", {}))
             self.facts.append(news.facts)
-        self._nodes[news.node] = news
+        self._nodes[news.node], self._seen[news.node] = news, self._clock()
         if news.ended:
             self._merge.leave(news.node)
 
