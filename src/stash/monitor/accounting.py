@@ -39,6 +39,8 @@ STALL_OF = {
     "optimizer": "compute", "forward": "compute", "backward": "compute", "input": "input", "transfer": "transfer",
     "between": "other",
 }  # fmt: skip
+_OWN = STAGES.index(StepStage.COLLECTIVE)
+"""So many stages come before those in which ranks wait for each other."""
 _COMPUTE = (0, 4, 5)
 """Places of optimizer, forward and backward among ``STAGES``."""
 _AMBIGUOUS = 0.05
@@ -151,12 +153,21 @@ def _setters(
 def undisturbed(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray, lost: SecondsArray) -> StepAccount:
     """The account without what strangers cost, ``lost`` of ``seconds`` (both of one shape), which is ``disturbed``.
 
-    Ranks and stages are told as they would have been: what others did on a machine is no straggler's doing.
+    Ranks and stages are told as they would have been: what others did on a machine is no straggler's doing. A rank
+    waits for the last one, and after that for what was left of the exchange then.
     """
-    calm = account(ranks, seconds - lost, delays)
+    own = seconds[:, :, :_OWN]
+    last = own.sum(axis=2).argmax(axis=1)
+    after = seconds.sum(axis=2).max(axis=1) - own.sum(axis=2).max(axis=1)
+    after -= np.minimum(lost[np.arange(len(last)), last, _OWN:].sum(axis=1), after)
+    own = own - lost[:, :, :_OWN]
+    waits = (own.sum(axis=2).max(axis=1) + after)[:, None] - own.sum(axis=2)
+    calm = account(ranks, np.concatenate([own, np.zeros_like(own[:, :, :1]), waits[:, :, None]], axis=2), delays)
     step = float(seconds.sum(axis=2).max(axis=1).mean())
     disturbed = step - calm.step_seconds
-    return replace(calm, step_seconds=step, seconds={**calm.seconds, "disturbed": disturbed})
+    ambiguous = bool(seconds[:, :, _OWN].mean(axis=0).min() > _AMBIGUOUS * step)
+    stalls = {**calm.seconds, "disturbed": disturbed}
+    return replace(calm, step_seconds=step, seconds=stalls, ambiguous=ambiguous)
 
 
 _TOGETHER = (int(StepStage.COLLECTIVE), int(StepStage.EXCHANGE))
