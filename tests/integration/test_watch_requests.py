@@ -48,7 +48,12 @@ def start(folder: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
     (folder / "train.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
     return subprocess.Popen(
-        [sys.executable, *words], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, *words],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -95,7 +100,7 @@ def test_a_run_is_traced_paused_and_goes_on(tmp_path: Path, jobs: list[subproces
     traces = tmp_path / "run.traces"
     until(lambda: len(list(traces.glob("rank1.step*.json.gz"))) == 1)
     assert [path.name.partition(".")[0] for path in traces.iterdir()] == ["rank1"]
-    events = json.loads(gzip.open(next(traces.iterdir())).read())["traceEvents"]
+    events = json.loads(gzip.decompress(next(traces.iterdir()).read_bytes()))["traceEvents"]
     assert sum(event.get("name") == "Optimizer.step#SGD.step" for event in events) == 3
     assert stash(tmp_path, "--join", "run.watch.jsonl", "--pause").returncode == 0
     until(lambda: seen(tmp_path, "paused"))

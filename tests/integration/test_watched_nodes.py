@@ -1,4 +1,4 @@
-"""A run over two nodes is watched by one watcher on each: windows of all ranks at node 0, and what becomes of a node."""
+"""A run over two nodes is watched by one watcher on each: windows of all ranks are at node 0."""
 
 from __future__ import annotations
 
@@ -29,7 +29,15 @@ def watch(bed: Testbed, folder: Path, steps: int, *more: str) -> list[Started]:
     """Two ranks on each of two hosts, watched; records in folders of their own."""
     layer = {"name": "only", "bytes": 4096, "forward_seconds": _STAGE, "backward_seconds": 2 * _STAGE}
     (folder / "model.yaml").write_text(yaml.safe_dump({"layers": [layer], "prep_seconds": 0.002}))
-    job = ("-m", "stash.lab.testbed.train_emulated", "--model", str(folder / "model.yaml"), "--steps", str(steps), *more)
+    job = (
+        "-m",
+        "stash.lab.testbed.train_emulated",
+        "--model",
+        str(folder / "model.yaml"),
+        "--steps",
+        str(steps),
+        *more,
+    )
 
     def command(node: int) -> list[str]:
         (folder / str(node)).mkdir(exist_ok=True)
@@ -58,7 +66,7 @@ def test_windows_of_two_nodes_are_one_record_and_a_late_rank_of_the_other_node_i
 
 
 def test_a_node_that_is_lost_is_an_event(bed: Testbed, tmp_path: Path) -> None:
-    nodes = watch(bed, tmp_path, 100_000)
+    watch(bed, tmp_path, 100_000)
     path = tmp_path / "0" / "run.watch.jsonl"
     _until(lambda: path.exists() and len(load(path).windows) > 0)
     bed.kill(1)

@@ -84,6 +84,7 @@ def entering(folder: Path) -> Path:
 def attach(process: int, options: WatchCommandOptions) -> int:
     """Watch the job of that process to its end; the value is an exit code. Raises UserError where there is no way."""
     from stash.measure.launcher.process import SITE
+    from stash.measure.linux.processes import status_of
     from stash.monitor.command import begun, memory_folder
     from stash.monitor.watcher import POLL_SECONDS
 
@@ -99,7 +100,7 @@ def attach(process: int, options: WatchCommandOptions) -> int:
             )
         watcher, target = begun(folder, f"process {process}", (), 1, options)
         print(f"stash: watching process {process}; follow it with `stash watch --join {target}`", file=sys.stderr)
-        while any(os.path.exists(f"/proc/{each}") for each in entered):
+        while any((now := status_of(each)) is not None and not now.ended for each in entered):
             watcher.poll()
             time.sleep(POLL_SECONDS)
         watcher.finish(None)
