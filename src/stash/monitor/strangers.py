@@ -134,14 +134,13 @@ def lost_to_strangers(joined: Joined, uses: Mapping[int, CoreUse], on_cpu: bool)
 
 
 def _block(joined: Joined, place: int, use: CoreUse) -> Block:
-    """A rank's cycles as the instrument takes them."""
-    seconds = joined.seconds[:, place].sum(axis=1)
-    wall, delays = float(seconds.sum()), joined.delays[:, place]
+    """A rank's cycles as the instrument takes them, all as one step: their delays are shared out alike."""
+    wall = float(joined.seconds[:, place].sum())
+    delay, of_input, of_exchange = joined.delays[:, place].sum(axis=0).tolist()
     return Block(
-        round=0, rung="node", rank=joined.ranks[place], steps=len(seconds), seconds=wall,
-        step_seconds=tuple(seconds.tolist()), step_delays=tuple(delays[:, 0].tolist()),
-        step_wait_delays=tuple(delays[:, 1].tolist()), step_exchange_delays=tuple(delays[:, 2].tolist()),
-        step_exchanges=tuple(joined.seconds[:, place, _EXCHANGE].tolist()),
+        round=0, rung="node", rank=joined.ranks[place], steps=1, seconds=wall, step_seconds=(wall,),
+        step_delays=(delay,), step_wait_delays=(of_input,), step_exchange_delays=(of_exchange,),
+        step_exchanges=(float(joined.seconds[:, place, _EXCHANGE].sum()),),
         cpu_seconds=use.own * wall, worker_cpu_seconds=use.workers * wall, helper_cpu_seconds=use.helpers * wall,
         machine_cpu_seconds=use.everybody * wall, loop_delays=tuple(each * wall for each in use.loops),
     )  # fmt: skip
