@@ -98,33 +98,42 @@ def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], Second
 
 def exposed(seconds: SecondsArray) -> SecondsArray:
     """(cycles, stages): F_s - F_{s-1} of each cycle; they add up to its longest rank."""
-    return _exposed(np.cumsum(seconds, axis=2))
-
-
-def _exposed(cumulative: SecondsArray) -> SecondsArray:
-    return np.diff(cumulative.max(axis=1), axis=1, prepend=0.0)
+    return np.diff(np.cumsum(seconds, axis=2).max(axis=1), axis=1, prepend=0.0)
 
 
 def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -> StepAccount:
     """The mean account of cycles (at least one) of these ranks; ``delays`` is (cycles, ranks)."""
-    cumulative = np.cumsum(seconds, axis=2)
-    shown = _exposed(cumulative)
+    return _account(ranks, _by_stage(seconds), delays)
+
+
+def _by_stage(seconds: SecondsArray) -> SecondsArray:
+    """(stages, cycles, ranks): of many ranks that is the order in which sums are quick."""
+    return np.ascontiguousarray(np.moveaxis(seconds, 2, 0))
+
+
+def _account(ranks: Sequence[int], stages: SecondsArray, delays: SecondsArray) -> StepAccount:
+    upto, tops, last = np.zeros(stages.shape[1:]), [], []
+    for stage in stages:  # one sum for all stages, so that it stays in the cache
+        upto += stage
+        tops.append(upto.max(axis=1))
+        last.append(upto.argmax(axis=1))
+    shown = np.diff(np.array(tops), axis=0, prepend=0.0)
     middle = (len(ranks) - 1) // 2  # of two ranks the faster
-    compute = np.partition(seconds[:, :, _COMPUTE].sum(axis=2), middle, axis=1)[:, middle]
-    late = shown[:, _COMPUTE].sum(axis=1) - compute
+    computes = stages[0] + stages[4] + stages[5]
+    compute = np.partition(computes, middle, axis=1)[:, middle]
+    late = shown[0] + shown[4] + shown[5] - compute
     parts = {
-        "compute": compute, "contention": late, "transfer": shown[:, 3], "exchange": shown[:, 6] + shown[:, 7],
-        "input": shown[:, 2], "other": shown[:, 1],
+        "compute": compute, "contention": late, "transfer": shown[3], "exchange": shown[6] + shown[7],
+        "input": shown[2], "other": shown[1],
     }  # fmt: skip
-    means = {name: float(part.mean()) for name, part in parts.items()}
-    own = seconds.mean(axis=0)
+    own = stages.mean(axis=1).T
     places = {name: STAGES.index(stage) for name, stage in OWN_STAGES.items()}
-    set_by, others = _setters(ranks, seconds, cumulative) if len(ranks) > 1 else ({}, {})
-    step = float(shown.sum(axis=1).mean())
+    set_by, others = _setters(ranks, own, last) if len(ranks) > 1 else ({}, {})
+    step = float(shown.sum(axis=0).mean())
     return StepAccount(
-        steps=len(seconds),
+        steps=stages.shape[1],
         step_seconds=step,
-        seconds=means,
+        seconds={name: float(part.mean()) for name, part in parts.items()},
         set_by=set_by,
         others_wait=others,
         ranks={
@@ -132,21 +141,22 @@ def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -
             for rank, row in zip(ranks, own.tolist(), strict=True)
         },
         delays=dict(zip(ranks, delays.mean(axis=0).tolist(), strict=True)),
-        ambiguous=bool(own[:, 6].min() > _AMBIGUOUS * step),
+        ambiguous=bool(own[:, _OWN].min() > _AMBIGUOUS * step),
     )
 
 
 def _setters(
-    ranks: Sequence[int], seconds: SecondsArray, cumulative: SecondsArray
+    ranks: Sequence[int], own: SecondsArray, last: Sequence[NDArray[np.intp]]
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Of input and contention: the rank that was at the frontier most often, and what the median other took."""
+    """Of input and contention: the rank that was at the frontier most often, and what the median other took.
+
+    ``own`` is (ranks, stages); ``last``, by stage, are the places of the ranks at the frontier in each cycle.
+    """
     set_by, others = {}, {}
     for stall, stage, places in (("input", 2, (2,)), ("other", 1, (1,)), ("contention", 5, _COMPUTE)):
-        last = np.bincount(cumulative[:, :, stage].argmax(axis=1), minlength=len(ranks))
-        first = int(last.argmax())
+        first = int(np.bincount(last[stage], minlength=len(ranks)).argmax())
         set_by[stall] = ranks[first]
-        own = seconds[:, :, places].sum(axis=2).mean(axis=0)
-        others[stall] = float(np.median(np.delete(own, first)))
+        others[stall] = float(np.median(np.delete(own[:, places].sum(axis=1), first)))
     return set_by, others
 
 
@@ -156,18 +166,19 @@ def undisturbed(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArra
     Ranks and stages are told as they would have been: what others did on a machine is no straggler's doing. A rank
     waits for the last one, and after that for what was left of the exchange then.
     """
-    own = seconds[:, :, :_OWN]
-    last = own.sum(axis=2).argmax(axis=1)
-    after = seconds.sum(axis=2).max(axis=1) - own.sum(axis=2).max(axis=1)
-    after -= np.minimum(lost[np.arange(len(last)), last, _OWN:].sum(axis=1), after)
-    own = own - lost[:, :, :_OWN]
-    waits = (own.sum(axis=2).max(axis=1) + after)[:, None] - own.sum(axis=2)
-    calm = account(ranks, np.concatenate([own, np.zeros_like(own[:, :, :1]), waits[:, :, None]], axis=2), delays)
-    step = float(seconds.sum(axis=2).max(axis=1).mean())
-    disturbed = step - calm.step_seconds
-    ambiguous = bool(seconds[:, :, _OWN].mean(axis=0).min() > _AMBIGUOUS * step)
-    stalls = {**calm.seconds, "disturbed": disturbed}
-    return replace(calm, step_seconds=step, seconds=stalls, ambiguous=ambiguous)
+    stages, strange = _by_stage(seconds), _by_stage(lost)
+    before = stages[:_OWN].sum(axis=0)
+    longest, last = (before + stages[_OWN:].sum(axis=0)).max(axis=1), before.argmax(axis=1)
+    after = longest - before.max(axis=1)
+    after -= np.minimum(strange[_OWN:, np.arange(len(last)), last].sum(axis=0), after)
+    calm = np.zeros_like(stages)
+    np.subtract(stages[:_OWN], strange[:_OWN], out=calm[:_OWN])
+    own = before - strange[:_OWN].sum(axis=0)
+    calm[-1] = (own.max(axis=1) + after)[:, None] - own
+    found, step = _account(ranks, calm, delays), float(longest.mean())
+    stalls = {**found.seconds, "disturbed": step - found.step_seconds}
+    ambiguous = bool(stages[_OWN].mean(axis=0).min() > _AMBIGUOUS * step)
+    return replace(found, step_seconds=step, seconds=stalls, ambiguous=ambiguous)
 
 
 _TOGETHER = (int(StepStage.COLLECTIVE), int(StepStage.EXCHANGE))

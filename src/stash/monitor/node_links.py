@@ -60,7 +60,7 @@ def packed_news(news: NodeNews) -> bytes:
     if news.joined is not None:
         own = news.joined
         row |= {"joined": own.ranks, "numbers": own.numbers, "at": own.ended}
-        arrays = own.seconds.astype(_NUMBERS).tobytes() + own.delays.astype(_NUMBERS).tobytes()
+        arrays = b"".join(np.moveaxis(e, 2, 0).astype(_NUMBERS).tobytes() for e in (own.seconds, own.delays))
     return json.dumps(row, separators=(",", ":")).encode() + b"\n" + arrays
 
 
@@ -71,11 +71,10 @@ def unpacked_news(content: bytes) -> NodeNews:
     joined = None
     if "joined" in row:
         ranks, numbers = tuple(row["joined"]), list(row["numbers"])
-        values = np.frombuffer(arrays, _NUMBERS).astype(float)
+        values = np.frombuffer(arrays, _NUMBERS)
         stages = len(values) // (len(ranks) * len(numbers)) - DELAYS
-        shape = len(numbers), len(ranks)
-        cut = shape[0] * shape[1] * stages
-        seconds, delays = values[:cut].reshape(*shape, stages), values[cut:].reshape(*shape, DELAYS)
+        whole = np.moveaxis(values.reshape(stages + DELAYS, len(numbers), len(ranks)), 0, 2)
+        seconds, delays = whole[:, :, :stages], whole[:, :, stages:]
         joined = Joined(ranks, numbers, seconds, delays, float(row["at"]))
     return NodeNews(
         int(row["node"]), joined, {int(rank): int(stage) for rank, stage in row["stages"].items()}, int(row["ranks"]),
@@ -111,9 +110,16 @@ class NodeMerge:
             return None
         for node, each in zip(sorted(self._held), joined, strict=True):
             self._held[node] = [rest] if (rest := _after(each, common[-1])) is not None else []
-        places = [np.searchsorted(each.numbers, common) for each in joined]
-        seconds = np.concatenate([each.seconds[at] for each, at in zip(joined, places, strict=True)], axis=1)
-        delays = np.concatenate([each.delays[at] for each, at in zip(joined, places, strict=True)], axis=1)
+        places: list[Any] = [
+            slice(None) if len(each.numbers) == len(common) else np.searchsorted(each.numbers, common)
+            for each in joined
+        ]
+        seconds, delays = (
+            np.moveaxis(np.concatenate([
+                np.moveaxis(getattr(each, name), 2, 0)[:, at] for each, at in zip(joined, places, strict=True)
+            ], axis=2, dtype=np.float64), 0, 2)
+            for name in ("seconds", "delays")
+        )  # fmt: skip
         ranks = np.array([rank for each in joined for rank in each.ranks])
         order = np.argsort(ranks)
         if (order != np.arange(len(order))).any():

@@ -118,29 +118,35 @@ def lost_to_strangers(joined: Joined, uses: Mapping[int, CoreUse], on_cpu: bool)
     """Of each cycle, rank and stage the seconds that strangers cost; ``None`` where a rank's use is unknown."""
     if any(rank not in uses for rank in joined.ranks):
         return None
-    lost = np.zeros_like(joined.seconds)
+    seconds = np.moveaxis(joined.seconds, 2, 0)
+    lost = np.zeros(seconds.shape)
     whole, of_input, of_exchange = np.moveaxis(joined.delays, 2, 0)
-    blocks = [_block(joined, place, uses[rank]) for place, rank in enumerate(joined.ranks)]
+    sums = zip(
+        seconds.sum(axis=0).sum(axis=0).tolist(), seconds[_EXCHANGE].sum(axis=0).tolist(),
+        whole.sum(axis=0).tolist(), of_input.sum(axis=0).tolist(), of_exchange.sum(axis=0).tolist(),
+        strict=True,
+    )  # fmt: skip
+    blocks = [_block(rank, uses[rank], *each) for rank, each in zip(joined.ranks, sums, strict=True)]
     machines = {rank: uses[rank].machine for rank in joined.ranks}
     local, window = strangers_shares(blocks, machines, {rank: uses[rank].cores for rank in joined.ranks}, on_cpu)
-    lost[:, :, _INPUT] = local * of_input
+    lost[_INPUT] = np.minimum(local * of_input, seconds[_INPUT])
     if on_cpu:  # of accelerators only waits for the loader count, as in a profile
-        lost[:, :, _EXCHANGE] = window * of_exchange
-        running = joined.seconds[:, :, _RUNNING]
-        total = running.sum(axis=2, keepdims=True)
-        parts = np.divide(running, total, out=np.zeros_like(running), where=total > 0)
-        lost[:, :, _RUNNING] = parts * (local * np.maximum(0.0, whole - of_input - of_exchange))[:, :, None]
-    return np.minimum(lost, joined.seconds)
+        lost[_EXCHANGE] = np.minimum(window * of_exchange, seconds[_EXCHANGE])
+        running = sum(seconds[stage] for stage in _RUNNING)
+        cost = np.minimum(local * np.maximum(0.0, whole - of_input - of_exchange), running)
+        share = np.divide(cost, running, out=np.zeros_like(cost), where=running > 0)
+        for stage in _RUNNING:
+            np.multiply(share, seconds[stage], out=lost[stage])
+    return np.moveaxis(lost, 0, 2)
 
 
-def _block(joined: Joined, place: int, use: CoreUse) -> Block:
+def _block(
+    rank: int, use: CoreUse, wall: float, exchange: float, delay: float, of_input: float, of_exchange: float
+) -> Block:
     """A rank's cycles as the instrument takes them, all as one step: their delays are shared out alike."""
-    wall = float(joined.seconds[:, place].sum())
-    delay, of_input, of_exchange = joined.delays[:, place].sum(axis=0).tolist()
     return Block(
-        round=0, rung="node", rank=joined.ranks[place], steps=1, seconds=wall, step_seconds=(wall,),
-        step_delays=(delay,), step_wait_delays=(of_input,), step_exchange_delays=(of_exchange,),
-        step_exchanges=(float(joined.seconds[:, place, _EXCHANGE].sum()),),
+        round=0, rung="node", rank=rank, steps=1, seconds=wall, step_seconds=(wall,), step_delays=(delay,),
+        step_wait_delays=(of_input,), step_exchange_delays=(of_exchange,), step_exchanges=(exchange,),
         cpu_seconds=use.own * wall, worker_cpu_seconds=use.workers * wall, helper_cpu_seconds=use.helpers * wall,
         machine_cpu_seconds=use.everybody * wall, loop_delays=tuple(each * wall for each in use.loops),
     )  # fmt: skip
