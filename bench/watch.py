@@ -26,6 +26,9 @@ from bench.machine import ROOT, arguments, machine
 from bench.table import table
 from bench.watch_cost import cost, merge, watcher_cost
 from bench.watch_replay import forecasts, replayed
+from stash.analysis.attribution import attribute
+from stash.core.artefact import load as load_profile
+from stash.monitor.baseline import GROUPS
 from stash.monitor.records import RunRecord, Window, load
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _PREP, _EXCHANGE = 0.016, 0.030, 0.004, 0.008, 0.010
@@ -169,10 +172,13 @@ def _moment(record: RunRecord, step: int) -> float:
 
 
 def truth(most: int, ladder: bool = False) -> str:
-    rows, found = [], []
+    rows, found, beside = [], [], list[float]()
     for faults in list(cases())[:most]:
         with tempfile.TemporaryDirectory() as folder:
-            one = judged(faults, watched(faults, Path(folder)))
+            record = watched(faults, Path(folder))
+            one = judged(faults, record)
+            if ladder:
+                beside += against_ladder(faults, record, Path(folder))
         found.append(one)
         name = " + ".join(f"{_who(f.rank)} {f.what} +{f.seconds * 1e3:.0f} ms" for f in faults) or "nothing"
         worst = max(one.errors, key=lambda each: abs(one.errors[each]))
@@ -188,7 +194,30 @@ def truth(most: int, ladder: bool = False) -> str:
         f"{sum(one.right for one in found)} of {len(found)}",
         f"{max((one.noticed for one in found if one.noticed is not None), default=float('nan')):.1f} s at most", "",
     ])  # fmt: skip
+    if beside:
+        whole = f"{np.mean(np.abs(beside)):.1%}", f"{max(beside, key=abs):+.1%}"
+        rows.append(["the same against the ladder", "", *whole, "", "", ""])
     return table(["fault", "step", "mean error", "largest", "cause and rank", "noticed after", "ended"], rows)
+
+
+def against_ladder(faults: Sequence[Fault], record: RunRecord, folder: Path) -> list[float]:
+    """Of each stall that both know, the watch less a profile of the same job with the same faults, of the step."""
+    profile = folder / "same.stash.json"
+    job = ["-m", "stash.lab.testbed.train_emulated", "--model", str(folder / "model.yaml")]
+    job += [f"--fault={fault.rank}:{fault.what}:0:{10**9}:{fault.seconds}" for fault in faults]
+    subprocess.run(
+        [sys.executable, "-m", "stash", "profile", "--nproc-per-node", "2", "-o", str(profile), *job],
+        check=True, capture_output=True, cwd=folder, env=_ENVIRONMENT,
+    )  # fmt: skip
+    known = attribute(load_profile(profile))
+    split = {stall.name: stall.seconds for stall in known.stalls}
+    now = mean([w for w in record.windows if w.first_step >= _FIRST and w.last_step < _LAST])
+    parts = {name: [each for each in names if each in split] for name, names in GROUPS.items()}
+    return [
+        (now[name] - sum(split[each] for each in names)) / known.step_seconds
+        for name, names in parts.items()
+        if names and name in now
+    ]
 
 
 def _who(rank: int) -> str:

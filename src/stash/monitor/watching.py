@@ -55,7 +55,7 @@ def watching(
     options = {"output": output, "baseline": baseline, "metrics": metrics, "on_alert": on_alert, "instance": instance}
     title = name or Path(sys.argv[0] or "python").name
     watcher = _start_watcher(folder, title, options) if local == 0 else None
-    listener = listen(folder)
+    listener = enter_process(folder)
     if log is not None and local == 0:
         listener.each_step = Looks(folder, log)
     try:
@@ -99,7 +99,7 @@ def _start_watcher(folder: Path, title: str, options: dict[str, Any]) -> subproc
     return process
 
 
-def listen(folder: Path | str, began: bool = False) -> Any:
+def enter_process(folder: Path | str, began: bool = False) -> Any:
     """Wrap what is imported already, and see to what is not; the value listens to this process from now on.
 
     ``began``: it has taken steps before that nobody counted.
