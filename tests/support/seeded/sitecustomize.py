@@ -8,6 +8,7 @@ import sys
 if os.environ.get("WEIGHTS") and "torch.distributed.run" not in " ".join(sys.orig_argv):
     import numpy
     import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
     random.seed(0)
     numpy.random.seed(0)
@@ -25,4 +26,4 @@ if os.environ.get("WEIGHTS") and "torch.distributed.run" not in " ".join(sys.ori
                 file.write(digest)
             os._exit(0)
 
-    torch.optim.optimizer.register_optimizer_step_post_hook(stepped)
+    register_optimizer_step_post_hook(stepped)

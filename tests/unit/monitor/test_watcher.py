@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from stash.core.errors import UserError
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.baseline import RunBaseline
-from stash.monitor.money import bill, lost_a_day
+from stash.monitor.money import bill, lost_a_day, price_of
 from stash.monitor.records import Header, MachinePrice, Window
 from stash.monitor.trackers import Tracker, tracker
-from stash.monitor.watch_metrics import OPENMETRICS, TEXT, Metrics, MetricsServer
+from stash.monitor.watch_metrics import FAMILIES, OPENMETRICS, TEXT, Metrics, MetricsServer
 from stash.monitor.watcher import WatchOptions, words_of
 
 
@@ -179,3 +180,30 @@ def test_another_tool_is_refused(where: str) -> None:
 def test_a_command_that_is_none_is_refused(command: str) -> None:
     with pytest.raises(UserError, match="command"):
         words_of(command)
+
+
+def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported() -> None:
+    dashboard = json.loads((Path(__file__).parents[3] / "docs" / "how-to" / "watch-grafana.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries += [each["query"] for each in dashboard["templating"]["list"] if each["type"] == "query"]
+    ends = {"counter": "_total", "info": "_info"}
+    exported = {f"{name}{ends.get(kind, '')}" for name, (kind, _, _) in FAMILIES.items()}
+    assert {name for query in queries for name in re.findall(r"\bstash_\w+", query)} == exported
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_the_machine_says_what_it_costs_where_its_firmware_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    from stash.measure.host import cloud
+
+    monkeypatch.setattr(cloud, "rented", lambda *_: cloud.Rented("aws", "p4d.24xlarge", "dmi"))
+    found = price_of(None, 2)
+    assert found is not None
+    assert (found.instance, found.dollars_per_hour > 10) == ("p4d.24xlarge", True)
+    monkeypatch.setattr(cloud, "rented", lambda *_: cloud.Rented("aws", "none.such", "dmi"))
+    assert price_of(None, 1) is None
+    monkeypatch.setattr(cloud, "rented", lambda *_: cloud.Rented())
+    assert price_of(None, 1) is None
+    with pytest.raises(UserError, match="does not say what it is; add --instance"):
+        price_of(None, 1, needed=True)
+    with pytest.raises(UserError, match=r"none\.such"):
+        price_of("none.such", 1)
