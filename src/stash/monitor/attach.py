@@ -21,7 +21,7 @@ from stash.core.printable import printable_line
 from stash.measure.protocol.orders import ATTACHABLE, Orders, attach_file
 
 if TYPE_CHECKING:
-    from stash.monitor.command import WatchCommandOptions
+    from stash.monitor.watcher import NodeWatcher
 
 _TRAINS = b"libtorch"
 _PYTHON = re.compile(r"python3\.(\d+)")
@@ -73,23 +73,24 @@ def enter(process: int, folder: Path, remote_exec: Callable[[int, str], Any] | N
 
 def entering(folder: Path) -> Path:
     """The file that a process is to run; it is made."""
-    import stash
+    from stash.measure.launcher.process import SITE
 
-    script = folder / "enter.py"
-    place = Path(stash.__file__)
-    script.write_text(_ENTERS.format(file=str(place), package=str(place.parent), folder=str(folder)))
+    script, package = folder / "enter.py", Path(SITE).parents[2]
+    script.write_text(_ENTERS.format(file=str(package / "__init__.py"), package=str(package), folder=str(folder)))
     return script
 
 
-def attach(process: int, options: WatchCommandOptions) -> int:
-    """Watch the job of that process to its end; the value is an exit code. Raises UserError where there is no way."""
+def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], memory: str | None) -> int:
+    """Watch the job of that process to its end; the value is an exit code. Raises UserError where there is no way.
+
+    ``begin`` makes a watcher of the rings in a folder, which is made in ``memory``.
+    """
     from stash.measure.launcher.process import SITE
     from stash.measure.linux.processes import status_of
-    from stash.monitor.command import begun, memory_folder
     from stash.monitor.watcher import POLL_SECONDS
 
     targets = training(process)
-    with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=memory_folder()) as place:
+    with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=memory) as place:
         folder = Path(place)
         Orders(place, (), 0.0, began=time.time(), watched=True).write()
         entered = [target for target in targets if enter(target, folder, getattr(sys, "remote_exec", None))]
@@ -98,7 +99,7 @@ def attach(process: int, options: WatchCommandOptions) -> int:
                 f"--attach {process}: only Python 3.14 lets Stash in, itself run with 3.14; older ones do if it was "
                 f"started with {ATTACHABLE}=1 PYTHONPATH={SITE}; or start it with `stash watch`"
             )
-        watcher, target = begun(folder, f"process {process}", (), 1, options)
+        watcher, target = begin(folder)
         print(f"stash: watching process {process}; follow it with `stash watch --join {target}`", file=sys.stderr)
         while any((now := status_of(each)) is not None and not now.ended for each in entered):
             watcher.poll()

@@ -131,7 +131,8 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
 
         if context.obj.kind != "none":
             raise UserError(f"--attach watches a job that runs already; leave {context.obj.words[0]} out")
-        raise typer.Exit(attach(options.attach, options))
+        title = f"process {options.attach}"
+        raise typer.Exit(attach(options.attach, lambda folder: begun(folder, title, (), 1, options), memory_folder()))
     from stash.measure.command import job_of
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")

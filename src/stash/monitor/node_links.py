@@ -71,7 +71,7 @@ def unpacked_news(content: bytes) -> NodeNews:
     joined = None
     if "joined" in row:
         ranks, numbers = tuple(row["joined"]), list(row["numbers"])
-        values = np.frombuffer(arrays, _NUMBERS)
+        values: Any = np.frombuffer(arrays, _NUMBERS)  # made larger as they are joined
         stages = len(values) // (len(ranks) * len(numbers)) - DELAYS
         whole = np.moveaxis(values.reshape(stages + DELAYS, len(numbers), len(ranks)), 0, 2)
         seconds, delays = whole[:, :, :stages], whole[:, :, stages:]
@@ -184,7 +184,7 @@ class NodeHost:
     """Node 0's end: lets the others' watchers in, and has what they send."""
 
     def __init__(self, address: str) -> None:
-        """Raises OSError where nobody can be let in."""
+        """Raises OSError where no socket can listen."""
         self.key = secrets.token_hex(32)
         listener = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
         self.address, self.port = address, listener.getsockname()[1]

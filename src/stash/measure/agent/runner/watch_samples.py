@@ -14,10 +14,10 @@ import pickle
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
-from weakref import WeakSet
 
 from stash.measure.agent import private
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.wraps.stages import REPLICAS
 from stash.measure.protocol.stamped import MAX_PIECES, StepStage
 
 EVERY = 32
@@ -25,9 +25,6 @@ _COLLECTIVE, _EXCHANGE = int(StepStage.COLLECTIVE), int(StepStage.EXCHANGE)
 _RECORDERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _LOOKS_EVERY = 30
 """Samples between two looks at the recorder: copying its entries takes milliseconds."""
-
-REPLICAS: WeakSet[Any] = WeakSet()
-"""This process's DistributedDataParallel models."""
 
 
 class StepSample:

@@ -11,12 +11,15 @@ import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+from weakref import WeakSet
 
 from stash.measure.agent import private, script
 from stash.measure.agent.wraps.groups import LOCAL
 from stash.measure.protocol.stamped import StepStage
 
 _COLLECTIVE = int(StepStage.COLLECTIVE)
+REPLICAS: WeakSet[Any] = WeakSet()
+"""This process's DistributedDataParallel models."""
 
 
 def wrap_loaders(module: ModuleType) -> None:
@@ -63,8 +66,6 @@ def _staged(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrap_ddp(module: ModuleType) -> None:
     """Know of the models that DistributedDataParallel exchanges gradients of (``torch.nn.parallel.distributed``)."""
-    from stash.measure.agent.runner.watch_samples import REPLICAS
-
     original = module.DistributedDataParallel.__init__
 
     @functools.wraps(original)
