@@ -34,7 +34,7 @@ class StepSample:
         self._stamps = stamps
         self._pieces: list[float] = []
         self._since = 0.0
-        self._number = -1
+        self._number, self._doing = -1, int(StepStage.BETWEEN)
         self._issued = self._inside = self._seen = 0
         self._samples = 0
         self.recorded = any(os.environ.get(name, "0").strip() not in ("", "0") for name in _RECORDERS)
@@ -45,11 +45,11 @@ class StepSample:
         if dist is None or not dist.is_initialized():
             return
         self._pieces, self._since, self._number = [], self._stamps.now(), self._stamps.steps + 1
-        self._issued, self._seen = _issued(), 0
+        self._issued, self._seen, self._doing = _issued(), 0, int(StepStage.BETWEEN)
         self._stamps._move = self._move  # type: ignore[method-assign]
 
     def _move(self, stage: int, now: float) -> None:
-        before = self._stamps._stage
+        before, self._doing = self._doing, stage
         self._pieces += (before, now - self._since)
         self._since = now
         if stage == _COLLECTIVE and before != _COLLECTIVE:
