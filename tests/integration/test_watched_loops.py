@@ -32,10 +32,9 @@ def run(folder: Path, *words: object, **variables: str) -> str:
     return ended.stdout
 
 
-def weights(folder: Path, *words: object) -> dict[str, str]:
-    """Of each rank, after ``STEPS`` steps."""
+def weights(folder: Path, *words: object, steps: int = STEPS) -> dict[str, str]:
+    """Of each rank, after so many steps."""
     folder.mkdir()
-    steps = 6 if "hf_trainer.py" in words else STEPS  # it has no more
     variables = {"PYTHONPATH": f"{SEEDED}:{SOURCE}", "WEIGHTS": str(folder), "STEPS": str(steps)}
     run(SCRIPTS, *words, **variables)
     return {path.name: path.read_text() for path in folder.iterdir()}
@@ -70,9 +69,10 @@ def test_seeded_weights_are_bit_identical(
     job = [script, *(places.get(str(each), str(each)) for each in arguments)]
     launcher = RANKS if ranks > 1 else ()
     (tmp_path / "out").mkdir()
-    plain = weights(tmp_path / "plain", *launcher, *job)
+    steps = 6 if script == "hf_trainer.py" else STEPS  # it has no more
+    plain = weights(tmp_path / "plain", *launcher, *job, steps=steps)
     watch = ("-m", "stash", "watch", "-o", tmp_path / "run.watch.jsonl", "--")
-    watched = weights(tmp_path / "watched", *watch, sys.executable, *launcher, *job)
+    watched = weights(tmp_path / "watched", *watch, sys.executable, *launcher, *job, steps=steps)
     assert plain.keys() == {str(rank) for rank in range(ranks)}
     assert watched == plain
     record = load(tmp_path / "run.watch.jsonl")
@@ -128,3 +128,14 @@ def test_several_loaders_are_told_apart_by_name(tmp_path: Path) -> None:
     record = watched(tmp_path, tmp_path / "several.py")
     assert [name.partition(" ")[0] for name in record.header.loaders] == ["Pictures", "Texts"]
     assert record.windows[0].stalls["input"] == pytest.approx(0.025, rel=0.2)
+
+
+@pytest.mark.parametrize("recorder", ["0", "2000"])
+def test_collectives_of_functional_calls_are_counted_as_unseen(data: Path, tmp_path: Path, recorder: str) -> None:
+    watch = ("-m", "stash", "watch", "-o", tmp_path / "run.watch.jsonl", "--", sys.executable)
+    os.environ["TORCH_FR_BUFFER_SIZE"] = recorder
+    try:
+        weights(tmp_path / "weights", *watch, *RANKS, "dtensor.py", data, steps=300)
+    finally:
+        del os.environ["TORCH_FR_BUFFER_SIZE"]
+    assert "collectives of a step were issued by C++" in load(tmp_path / "run.watch.jsonl").header.unseen
