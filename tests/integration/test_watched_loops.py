@@ -22,7 +22,13 @@ SOURCE = str(ROOT / "src")
 
 def run(folder: Path, *words: object, **variables: str) -> str:
     """What a program printed, run among the scripts; fails if it did."""
-    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", **variables}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{SEEDED}:{SOURCE}",
+        "OMP_NUM_THREADS": "1",
+        "MPLBACKEND": "agg",
+        **variables,
+    }
     environment["HF_HUB_OFFLINE"] = "1"
     command = [sys.executable, *map(str, words)]
     ended = subprocess.run(
@@ -35,7 +41,7 @@ def run(folder: Path, *words: object, **variables: str) -> str:
 def weights(folder: Path, *words: object, steps: int = STEPS) -> dict[str, str]:
     """Of each rank, after so many steps."""
     folder.mkdir()
-    variables = {"PYTHONPATH": f"{SEEDED}:{SOURCE}", "WEIGHTS": str(folder), "STEPS": str(steps)}
+    variables = {"WEIGHTS": str(folder), "STEPS": str(steps)}
     run(SCRIPTS, *words, **variables)
     return {path.name: path.read_text() for path in folder.iterdir()}
 
@@ -52,7 +58,6 @@ def weights(folder: Path, *words: object, steps: int = STEPS) -> dict[str, str]:
         ("sharded.py", ("DATA", "--api", 2), 2),
         ("gan.py", ("DATA",), 2),
         ("odd_loaders.py", ("DATA",), 2),
-        ("by_hand.py", ("DATA",), 2),
         ("trimmings.py", ("DATA", "OUT"), 2),
         ("trimmings.py", ("DATA", "OUT", "--hook", "powersgd"), 2),
         ("replaces_optimizer.py", ("--epochs", 400), 1),

@@ -5,6 +5,11 @@ import os
 import random
 import sys
 
+if "torch.distributed.run" not in " ".join(sys.orig_argv):
+    from stash.core.imports import prepare_torchvision
+
+    prepare_torchvision()  # its operators may be missing in builds for CPUs
+
 if os.environ.get("WEIGHTS") and "torch.distributed.run" not in " ".join(sys.orig_argv):
     import numpy
     import torch
