@@ -61,7 +61,7 @@ def weights(folder: Path, *words: object, steps: int = STEPS) -> dict[str, str]:
         ("trimmings.py", ("DATA", "OUT"), 2),
         ("trimmings.py", ("DATA", "OUT", "--hook", "powersgd"), 2),
         ("replaces_optimizer.py", ("--epochs", 400), 1),
-        ("stops_early.py", ("DATA", "OUT"), 2),
+        ("stops_early.py", ("DATA", "MODEL"), 2),
         ("evaluates_training_data.py", (), 1),
         ("tensor_parallel.py", ("DATA",), 2),
         ("dtensor.py", (), 2),
@@ -70,11 +70,11 @@ def weights(folder: Path, *words: object, steps: int = STEPS) -> dict[str, str]:
 def test_seeded_weights_are_bit_identical(
     data: Path, tmp_path: Path, script: str, arguments: tuple[object, ...], ranks: int
 ) -> None:
-    places = {"DATA": str(data), "OUT": str(tmp_path / "out")}
+    places = {"DATA": str(data), "OUT": str(tmp_path / "out"), "MODEL": str(tmp_path / "model.pt")}
     job = [script, *(places.get(str(each), str(each)) for each in arguments)]
     launcher = RANKS if ranks > 1 else ()
     (tmp_path / "out").mkdir()
-    steps = 6 if script == "hf_trainer.py" else STEPS  # it has no more
+    steps = 6 if script in ("hf_trainer.py", "stops_early.py") else STEPS  # they have no more
     plain = weights(tmp_path / "plain", *launcher, *job, steps=steps)
     watch = ("-m", "stash", "watch", "-o", tmp_path / "run.watch.jsonl", "--")
     watched = weights(tmp_path / "watched", *watch, sys.executable, *launcher, *job, steps=steps)
