@@ -132,7 +132,10 @@ def test_several_loaders_are_told_apart_by_name(tmp_path: Path) -> None:
     (tmp_path / "several.py").write_text(SEVERAL)
     record = watched(tmp_path, tmp_path / "several.py")
     assert [name.partition(" ")[0] for name in record.header.loaders] == ["Pictures", "Texts"]
-    assert record.windows[0].stalls["input"] == pytest.approx(0.025, rel=0.2)
+    shown = record.windows[0]
+    assert (
+        0.0249 <= shown.stalls["input"] <= shown.step_seconds
+    )  # sleeps are no shorter; other work makes them longer
 
 
 @pytest.mark.parametrize("recorder", ["0", "2000"])
