@@ -22,6 +22,8 @@ _WAITS_SECONDS = 30.0
 _HOLDS_SECONDS = 150.0
 """Another node keeps its windows so long for node 0; then it writes a record of its own."""
 _MAX_HELD = 2000
+_ENDED = b"ended"
+"""Node 0's record is closed: what others still see is of no use."""
 _SILENT_SECONDS = 15.0
 """Without a word from a node's watcher, which has one at every look, it is gone: as launchers have it."""
 
@@ -37,7 +39,8 @@ class NodeTeam:
         """``None`` until ranks say that there are several nodes."""
         self._host: NodeHost | None = None
         self._guest: NodeGuest | None = None
-        self._alone = False
+        self._alone = self._released = False
+        self._asked: list[bytes] = []
         self._since: float | None = None
         self._merge = NodeMerge()
         self._held: list[Joined] = []
@@ -125,7 +128,9 @@ class NodeTeam:
             self._events.clear()
             self._held.clear()
         except OSError as error:
-            self._stay_alone(f"node 0's watcher is gone ({error}); this node goes on with a record of its own")
+            self._asked = self.asked()
+            if not self._released:
+                self._stay_alone(f"node 0's watcher is gone ({error}); this node goes on with a record of its own")
         return None
 
     def _take(self, news: NodeNews) -> None:
@@ -159,7 +164,9 @@ class NodeTeam:
 
     def asked(self) -> list[bytes]:
         """What node 0's watcher lets this one know."""
-        return self._guest.asked() if self._guest is not None else []
+        found, self._asked = self._asked + (self._guest.asked() if self._guest is not None else []), []
+        self._released = self._released or _ENDED in found
+        return [each for each in found if each != _ENDED]
 
     def ends(self) -> bool:
         """Node 0: whether all others have ended by now. Elsewhere: say so, and be done."""
@@ -174,6 +181,7 @@ class NodeTeam:
         return self._merge.merged() if self._host is not None else None
 
     def close(self) -> None:
+        self.tell(_ENDED)
         for end in (self._host, self._guest):
             if end is not None:
                 end.close()

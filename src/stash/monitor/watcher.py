@@ -41,7 +41,7 @@ _LOOKS_SECONDS = 10.0
 _TRACES_EVERY = 3600.0
 """Seconds between two traces that alerts began."""
 _NEVER_STEPPED_SECONDS = 300.0
-_ENDS_SECONDS = 3.0
+_ENDS_SECONDS = 5.0
 """For the watchers of other nodes to send what is left."""
 
 

@@ -15,6 +15,7 @@ from stash.measure.protocol import stamped
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import Invitation, Neighbours
 from stash.measure.protocol.stamped import StepRing, StepStage
+from stash.monitor import watcher
 from stash.monitor.accounting import account
 from stash.monitor.collector import Joined
 from stash.monitor.node_links import NodeGuest, NodeHost, NodeMerge, NodeNews, packed_news, unpacked_news
@@ -163,3 +164,23 @@ def test_nothing_listens_on_a_single_node(tmp_path: Path) -> None:
     watcher = NodeWatcher(tmp_path, RecordWriter(tmp_path / "r.watch.jsonl", header), header, WatchOptions())
     watcher.poll()
     assert not list(tmp_path.glob("invitation*"))
+
+
+def test_a_node_that_ends_after_node_0_leaves_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher, "_ENDS_SECONDS", 0.1)
+    now = [1e9]
+    first, second = (Node(tmp_path / str(node), node, lambda: now[0]) for node in (0, 1))
+    first.watcher.poll()
+    second.watcher.poll()
+    invitation = Invitation.of(RunFolder(first.folder))
+    assert invitation is not None
+    assert invitation.bring(RunFolder(second.folder))
+    second.train(20, 0.7, now[0])
+    time.sleep(0.05)
+    first.train(20, 0.5, now[0])
+    first.watcher.finish(0)
+    time.sleep(0.05)
+    for _ in range(3):
+        second.train(20, 0.7, now[0])
+    second.watcher.finish(0)
+    assert not second.path.exists()
