@@ -10,28 +10,25 @@ and by a third, which is to be noticed. Then what stamps cost the job and the wa
 
 from __future__ import annotations
 
-import copy
+import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import yaml
 
 from bench.machine import ROOT, arguments, machine
-from bench.noise.recordings import Folder
 from bench.table import table
-from stash.core.records.profile import Block, Profile
-from stash.measure.protocol import stamped
-from stash.measure.protocol.stamped import StepRing, StepStage
-from stash.monitor.accounting import StepAccount, account
-from stash.monitor.change_test import ChangeTest, Slice
+from bench.watch_cost import cost, merge, watcher_cost
+from bench.watch_replay import forecasts, replayed
+from stash.analysis.attribution import attribute
+from stash.core.artefact import load as load_profile
+from stash.monitor.baseline import GROUPS
 from stash.monitor.records import RunRecord, Window, load
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _PREP, _EXCHANGE = 0.016, 0.030, 0.004, 0.008, 0.010
@@ -174,11 +171,14 @@ def _moment(record: RunRecord, step: int) -> float:
     return window.began + window.seconds * (step - window.first_step) / taken
 
 
-def truth(most: int) -> str:
-    rows, found = [], []
+def truth(most: int, ladder: bool = False) -> str:
+    rows, found, beside = [], [], list[float]()
     for faults in list(cases())[:most]:
         with tempfile.TemporaryDirectory() as folder:
-            one = judged(faults, watched(faults, Path(folder)))
+            record = watched(faults, Path(folder))
+            one = judged(faults, record)
+            if ladder:
+                beside += against_ladder(faults, record, Path(folder))
         found.append(one)
         name = " + ".join(f"{_who(f.rank)} {f.what} +{f.seconds * 1e3:.0f} ms" for f in faults) or "nothing"
         worst = max(one.errors, key=lambda each: abs(one.errors[each]))
@@ -194,259 +194,61 @@ def truth(most: int) -> str:
         f"{sum(one.right for one in found)} of {len(found)}",
         f"{max((one.noticed for one in found if one.noticed is not None), default=float('nan')):.1f} s at most", "",
     ])  # fmt: skip
+    if beside:
+        whole = f"{np.mean(np.abs(beside)):.1%}", f"{max(beside, key=abs):+.1%}"
+        rows.append(["the same against the ladder", "", *whole, "", "", ""])
     return table(["fault", "step", "mean error", "largest", "cause and rank", "noticed after", "ended"], rows)
+
+
+def against_ladder(faults: Sequence[Fault], record: RunRecord, folder: Path) -> list[float]:
+    """Of each stall that both know, the watch less a profile of the same job with the same faults, of the step."""
+    profile = folder / "same.stash.json"
+    job = ["-m", "stash.lab.testbed.train_emulated", "--model", str(folder / "model.yaml")]
+    job += [f"--fault={fault.rank}:{fault.what}:0:{10**9}:{fault.seconds}" for fault in faults]
+    subprocess.run(
+        [sys.executable, "-m", "stash", "profile", "--nproc-per-node", "2", "-o", str(profile), *job],
+        check=True, capture_output=True, cwd=folder, env=_ENVIRONMENT,
+    )  # fmt: skip
+    known = attribute(load_profile(profile))
+    split = {stall.name: stall.seconds for stall in known.stalls}
+    now = mean([w for w in record.windows if w.first_step >= _FIRST and w.last_step < _LAST])
+    parts = {name: [each for each in names if each in split] for name, names in GROUPS.items()}
+    return [
+        (now[name] - sum(split[each] for each in names)) / known.step_seconds
+        for name, names in parts.items()
+        if names and name in now
+    ]
 
 
 def _who(rank: int) -> str:
     return "all ranks'" if rank < 0 else f"rank {rank}'s"
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """Consecutive steps of all ranks of a recording under its highest rung, by rank."""
-
-    steps: dict[int, np.ndarray]
-    """(steps, 5): step, wait, exchange, delay."""
-
-
-def stretches(profile: Profile) -> list[Stretch]:
-    """Of each block with everything in it, in the order of the rounds."""
-    top = next(
-        (
-            name
-            for name in ("warm", "cluster", "node", "crowd", "solo")
-            if any(b.rung == name for b in profile.blocks)
-        ),
-        "",
-    )
-    rounds: dict[int, list[Block]] = {}
-    for block in profile.blocks:
-        if block.rung == top and block.step_delays:
-            rounds.setdefault(block.round, []).append(block)
-    found = []
-    for blocks in rounds.values():
-        each = {}
-        for b in blocks:
-            zeros = (0.0,) * len(b.step_seconds)
-            parts = (b.step_seconds, b.step_waits or zeros, b.step_exchanges or zeros, b.step_delays)
-            if len({len(part) for part in parts}) == 1:
-                each[b.rank] = np.array(parts).T
-        if each and len({len(rows) for rows in each.values()}) == 1:
-            found.append(Stretch(each))
-    return found
-
-
-def _account(rows: dict[int, np.ndarray]) -> StepAccount:
-    """As a watched run of these steps has it: the rest of a step is its forward pass."""
-    ranks = sorted(rows)
-    seconds = np.zeros((len(rows[ranks[0]]), len(ranks), 8))
-    for place, rank in enumerate(ranks):
-        step, wait, exchange, _ = rows[rank].T
-        seconds[:, place, 2], seconds[:, place, 7], seconds[:, place, 4] = wait, exchange, step - wait - exchange
-    return account(ranks, seconds, np.array([rows[rank][:, 3] for rank in ranks]).T)
-
-
-def replayed(windows: int, seed: int = 0) -> str:
-    """False alerts over so many windows, by what disturbed the recorded runs."""
-    draw = np.random.default_rng(seed)
-    folder = Folder(ROOT / "bench" / "noise" / "data")
-    by_kind: dict[str, list[list[Stretch]]] = {}
-    for recording in folder.recordings():
-        if not recording.failed:
-            found = stretches(folder.profile(recording))
-            if len(found) >= 5:
-                by_kind.setdefault(recording.disturbance, []).append(found)
-    rows, alerts, all_windows = [], 0, 0
-    total = sum(map(len, by_kind.values()))
-    for kind, runs in sorted(by_kind.items()):
-        outcomes = [_run(run, windows // total, draw) for run in runs]
-        raised, count = sum(one.alerts for one in outcomes), sum(one.windows for one in outcomes)
-        alerts, all_windows = alerts + raised, all_windows + count
-        found = [f"{sum(one.noticed[at] for one in outcomes)} of {len(runs)}" for at in range(len(_RISES))]
-        rows.append(
-            [kind, str(len(runs)), f"{count:,}", str(raised), f"{raised / count * _WEEK_WINDOWS:.2f}", *found]
-        )
-    rows.append(["all", str(total), f"{all_windows:,}", str(alerts), f"{alerts / all_windows * _WEEK_WINDOWS:.2f}"])
-    rises = [f"+{rise:.0%} noticed" for rise in _RISES]
-    rows[-1] += ["", ""]
-    heads = ["beside training", "recordings", "windows of 10 s", "false alerts", "a week of training", *rises]
-    return table(heads, rows)
-
-
-_RISES = (0.10, 0.33)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Of one run that goes on as its recording did."""
-
-    alerts: int
-    windows: int
-    noticed: tuple[bool, ...]
-    """Of a rise of compute by each of ``_RISES`` of the step, within four slices."""
-
-
-def _run(found: list[Stretch], windows: int, draw: np.random.Generator) -> Outcome:
-    slices, test, raised, taken = _slices(found, draw), ChangeTest(), 0, 0.0
-    while taken < windows * 10.0:
-        part = next(slices)
-        raised += sum(not change.ended for change in test.take(part))
-        taken += part.account.step_seconds * (part.last_step - part.first_step + 1)
-    noticed = []
-    for rise in _RISES:
-        later = copy.deepcopy(test)
-        changed = [change for _ in range(4) for change in later.take(_slower(next(slices), rise))]
-        noticed.append(any(change.stall == "compute" and not change.ended for change in changed))
-    return Outcome(raised, int(taken / 10), tuple(noticed))
-
-
-def _slices(found: list[Stretch], draw: np.random.Generator) -> Iterator[Slice]:
-    """For ever, in stretches of up to eight rounds."""
-    number, held, seconds = 0, [], 0.0
-    while True:
-        first = int(draw.integers(len(found)))
-        for stretch in found[first : first + 8]:
-            if held and held[-1].keys() != stretch.steps.keys():
-                continue
-            held.append(stretch.steps)
-            seconds += float(max(rows[:, 0].sum() for rows in stretch.steps.values()))
-            if seconds >= 2.5:
-                joined = {rank: np.concatenate([each[rank] for each in held]) for rank in held[0]}
-                steps = len(next(iter(joined.values())))
-                yield Slice(number, number + steps - 1, _account(joined))
-                number, held, seconds = number + steps, [], 0.0
-
-
-def _slower(part: Slice, rise: float) -> Slice:
-    """With all ranks' forward passes longer by that part of the step."""
-    one = part.account
-    more = rise * one.step_seconds
-    account = replace(
-        one,
-        step_seconds=one.step_seconds + more,
-        seconds={**one.seconds, "compute": one.seconds["compute"] + more},
-        ranks={rank: {**own, "forward": own["forward"] + more} for rank, own in one.ranks.items()},
-    )
-    return replace(part, account=account)
-
-
-_COST_PAIRS = 5
-_COST_STEPS = 4000
-_COST_JOB = """
-import sys, time, torch
-from torch.utils.data import DataLoader, TensorDataset
-torch.set_num_threads(1)
-model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-extra = float(sys.argv[2])
-loader, began = DataLoader(TensorDataset(torch.randn(4 * {steps}, 8)), batch_size=4), 0.0
-for number, (batch,) in enumerate(loader):
-    if number == 200:
-        began = time.thread_time()
-    optimizer.zero_grad()
-    model(batch).sum().backward()
-    optimizer.step()
-    if extra:
-        time.sleep(extra)
-print((time.thread_time() - began) / ({steps} - 200), file=open(sys.argv[1], "w"))
-"""
-
-
-def cost() -> str:
-    """Processor time of the training thread that watching adds to a step, in launches that take turns."""
-    rows = []
-    for name, extra, steps in (("0.2 ms", 0.0, _COST_STEPS), ("10 ms", 0.01, 1000)):
-        with tempfile.TemporaryDirectory() as folder:
-            script, out = Path(folder) / "job.py", Path(folder) / "out"
-            script.write_text(_COST_JOB.format(steps=steps))
-            more, plain = [], []
-            for pair in range(_COST_PAIRS):
-                spent = {}
-                for kind in (("plain", "watched"), ("watched", "plain"))[pair % 2]:
-                    words = [str(script), str(out), str(extra)]
-                    watch = (
-                        ["-m", "stash", "watch", "-o", f"{folder}/{pair}.watch.jsonl"] if kind == "watched" else []
-                    )
-                    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-                    subprocess.run([sys.executable, *watch, *words], check=True, capture_output=True, env=environment)
-                    spent[kind] = float(out.read_text()) * 1e6
-                more.append(spent["watched"] - spent["plain"])
-                plain.append(spent["plain"])
-        rows.append(
-            [
-                name,
-                f"{np.median(plain):.0f} µs",
-                f"{np.median(more):.1f} µs",
-                f"{min(more):.0f} to {max(more):.0f} µs",
-            ]
-        )
-    return table(["a step of", "untouched, processor time", "added by watching", "range of pairs"], rows)
-
-
-def watcher_cost() -> str:
-    """Of the watcher: its core and memory with 8 ranks at 20 steps a second, and 1,024 ranks' window."""
-    from stash.monitor.records import Header, RecordWriter
-    from stash.monitor.watcher import POLL_SECONDS, NodeWatcher, WatchOptions
-
-    draw = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as place:
-        folder, now = Path(place), [time.time()]
-        rings = [StepRing(folder / f"ring.{rank}.{os.getpid()}", rank, 8, rank, 0) for rank in range(8)]
-        header = Header(id="x", stash_version="x", began=now[0], job="job")
-        watcher = NodeWatcher(
-            folder, RecordWriter(folder / "r.watch.jsonl", header), header, WatchOptions(), clock=lambda: now[0]
-        )
-        polls, each = int(60 / POLL_SECONDS), int(20 * POLL_SECONDS)
-        spent = 0.0
-        for poll in range(polls):
-            for step in range(poll * each, (poll + 1) * each):
-                for ring in rings:
-                    ring.write(_row(step, draw))
-            now[0] += POLL_SECONDS
-            before = time.process_time()
-            watcher.poll()
-            spent += time.process_time() - before
-        size = (folder / "r.watch.jsonl").stat().st_size * 60
-    seconds = draw.uniform(0.005, 0.01, (200, 1024, 8))
-    began = time.process_time()
-    account(range(1024), seconds, seconds[:, :, 0])
-    merged = time.process_time() - began
-    rows = [
-        ["8 ranks, 20 steps a second: of a core", f"{spent / (polls * POLL_SECONDS):.2%}"],
-        [
-            "memory of this process with all of that",
-            f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB",
-        ],
-        ["record, an hour", f"{size / 1e6:.2f} MB"],
-        ["one window of 1,024 ranks and 200 steps", f"{merged * 1e3:.0f} ms"],
-    ]
-    return table(["watcher", ""], rows)
-
-
-def _row(step: int, draw: np.random.Generator) -> list[float]:
-    row = [0.0] * stamped.FIELDS
-    row[stamped.NUMBER], row[stamped.BEGAN], row[stamped.ENDED] = step, step * 0.05, step * 0.05 + 0.05
-    for stage, part in (
-        (StepStage.FORWARD, 0.3),
-        (StepStage.BACKWARD, 0.5),
-        (StepStage.INPUT, 0.1),
-        (StepStage.EXCHANGE, 0.1),
-    ):
-        row[stage] = 0.05 * part * float(draw.normal(1, 0.02))
-    row[stamped.GRADIENTS] = 1.0
-    return row
+_TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
+    "truth": lambda options: truth(options.jobs, options.ladder),
+    "replay": lambda options: replayed(options.windows),
+    "forecast": lambda options: forecasts(),
+    "cost": lambda options: cost(options.pairs, options.traceml),
+    "watcher": lambda options: watcher_cost(),
+    "merge": lambda options: merge(),
+}
 
 
 def main() -> None:
     options = arguments(
-        __doc__, jobs=(25, "watched jobs of the truth table"), windows=(_WINDOWS, "that are replayed")
+        __doc__,
+        tables=(list(_TABLES), f"which: {', '.join(_TABLES)}; else all"),
+        jobs=(25, "watched jobs of the truth table"),
+        ladder=(False, "also hold the truth table's jobs against a profile of the same job, a minute each"),
+        windows=(_WINDOWS, "that are replayed"),
+        pairs=(5, "interleaved launches of each kind for the cost"),
+        traceml=("", "a Python that has traceml-ai and PyTorch, whose cost is measured beside"),
     )
     print(machine())
-    if options.jobs:
-        print("", truth(options.jobs), sep="\n", flush=True)
-    if options.windows:
-        print("", replayed(options.windows), sep="\n", flush=True)
-    print("", cost(), "", watcher_cost(), sep="\n")
+    for name in options.tables:
+        if name not in _TABLES:
+            sys.exit(f"there is no table {name}; write {', '.join(_TABLES)}")
+        print("", _TABLES[name](options), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

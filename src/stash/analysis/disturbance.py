@@ -392,6 +392,18 @@ class _Delays:
         return self._of_blocks("helper_window_cpu_seconds" if known else "helper_cpu_seconds")
 
 
+def strangers_shares(
+    blocks: Sequence[Block], machines: Mapping[int, str], cores: Mapping[int, float], on_cpu: bool
+) -> tuple[RankArray, RankArray]:
+    """Strangers' share of the delays of ranks that ran side by side: while they compute and load, and exchange.
+
+    ``machines`` and ``cores`` that may be used on each are by rank; blocks have the delays and processor times of a
+    profile's.
+    """
+    ranks = frozenset(block.rank for block in blocks)
+    return _Delays.of(blocks, _Job(machines, cores, ranks if on_cpu else frozenset(), 0))._shares()
+
+
 def _over(part: RankArray, whole: RankArray) -> RankArray:
     """``part / whole``; nothing where there is no whole."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)

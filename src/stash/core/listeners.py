@@ -56,6 +56,11 @@ LISTENERS = (
         ("stash.measure.launcher.peers", "stash.measure.linux.interfaces"),
     ),
     ListeningSocket(
+        "`stash watch` on several nodes", "node 0's watcher, which has the others' windows",
+        f"{SECRET}: a key that ranks carry through torch's store; messages are signed with it", _INTERFACE, "the run",
+        "the run's interface", ("stash.monitor.node_links",),
+    ),
+    ListeningSocket(
         "several nodes", "the launchers' signs of life, by UDP",
         "datagrams signed with a key of the run, each believed once; ranks carry the key over gloo", _INTERFACE,
         "the run", "the run's interface", ("stash.measure.launcher.peers",),

@@ -8,13 +8,14 @@ another collective, comes last, wherever in the step it was called. The exposed 
 rank exactly, and nothing is clamped.
 
 Not known here: what a rank waits for inside a collective in the middle of a step belongs to the stage of another rank
-before it; where such waits are much of a step (sharded models), the account is ``ambiguous``.
+before it. Where such waits are much of a step (sharded models), single steps are matched call by call (``by_calls``);
+if that account is another one, or there is none, the step is ``ambiguous``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,9 @@ STAGES = (
     StepStage.BACKWARD, StepStage.COLLECTIVE, StepStage.EXCHANGE,
 )  # fmt: skip
 """In the order of a cycle."""
-STALLS = ("compute", "contention", "transfer", "exchange", "input", "other")
-"""What a window's step is made of, in the order of the ladder; ``other`` is what lies between steps."""
+STALLS = ("compute", "contention", "transfer", "exchange", "input", "other", "disturbed")
+"""What a window's step is made of, in the order of the ladder; ``other`` is what lies between steps, ``disturbed``
+what other work on the machines cost, where that is known."""
 OWN_STAGES: Mapping[str, StepStage] = {
     "optimizer": StepStage.OPTIMIZER, "between": StepStage.BETWEEN, "input": StepStage.INPUT,
     "transfer": StepStage.TRANSFER, "forward": StepStage.FORWARD, "backward": StepStage.BACKWARD,
@@ -37,6 +39,8 @@ STALL_OF = {
     "optimizer": "compute", "forward": "compute", "backward": "compute", "input": "input", "transfer": "transfer",
     "between": "other",
 }  # fmt: skip
+_OWN = STAGES.index(StepStage.COLLECTIVE)
+"""So many stages come before those in which ranks wait for each other."""
 _COMPUTE = (0, 4, 5)
 """Places of optimizer, forward and backward among ``STAGES``."""
 _AMBIGUOUS = 0.05
@@ -62,59 +66,74 @@ class StepAccount:
     delays: dict[int, float]
     """Each rank's run-queue delay of a step."""
     ambiguous: bool
-    """Whether much of the step was in collectives in the middle of it."""
+    """Whether much of the step was in collectives in the middle of it, or two accounts of it differ."""
+
+
+DELAYS = 3
+"""Of a step's run-queue delay: all of it, and what fell into waits for input and for the exchange."""
 
 
 def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], SecondsArray, SecondsArray]:
     """(numbers, seconds, delays) of the cycles that every rank has whole.
 
-    ``seconds`` is (cycles, ranks, stages) in the order of ``STAGES``; ``delays`` is (cycles, ranks); ranks ascend.
+    ``seconds`` is (cycles, ranks, stages) in the order of ``STAGES``, ``delays`` (cycles, ranks, ``DELAYS``); ranks
+    ascend.
     """
     ranks = sorted(rows)
     by_number = [{step.number: step for step in rows[rank]} for rank in ranks]
     common = set.intersection(*(set(each) for each in by_number)) if by_number else set()
     numbers = sorted(number for number in common if number - 1 in common)
     seconds = np.empty((len(numbers), len(ranks), len(STAGES)))
-    delays = np.empty((len(numbers), len(ranks)))
+    delays = np.empty((len(numbers), len(ranks), DELAYS))
     places = [stage - StepStage.BETWEEN for stage in STAGES]
     for index, steps in enumerate(by_number):
         for at, number in enumerate(numbers):
-            row = steps[number].stages
-            seconds[at, index] = [row[place] for place in places]
+            stages = steps[number].stages
+            seconds[at, index] = [stages[place] for place in places]
             seconds[at, index, 0] = steps[number - 1].of(StepStage.OPTIMIZER)
-            delays[at, index] = steps[number].delay
+            row = steps[number]
+            delays[at, index] = row.delay, row.input_delay, row.exchange_delay
     return numbers, seconds, delays
 
 
 def exposed(seconds: SecondsArray) -> SecondsArray:
     """(cycles, stages): F_s - F_{s-1} of each cycle; they add up to its longest rank."""
-    return _exposed(np.cumsum(seconds, axis=2))
-
-
-def _exposed(cumulative: SecondsArray) -> SecondsArray:
-    return np.diff(cumulative.max(axis=1), axis=1, prepend=0.0)
+    return np.diff(np.cumsum(seconds, axis=2).max(axis=1), axis=1, prepend=0.0)
 
 
 def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -> StepAccount:
-    """The mean account of cycles (at least one) of these ranks, as ``cycles`` gives them."""
-    cumulative = np.cumsum(seconds, axis=2)
-    shown = _exposed(cumulative)
+    """The mean account of cycles (at least one) of these ranks; ``delays`` is (cycles, ranks)."""
+    return _account(ranks, _by_stage(seconds), delays)
+
+
+def _by_stage(seconds: SecondsArray) -> SecondsArray:
+    """(stages, cycles, ranks): of many ranks that is the order in which sums are quick."""
+    return np.ascontiguousarray(np.moveaxis(seconds, 2, 0))
+
+
+def _account(ranks: Sequence[int], stages: SecondsArray, delays: SecondsArray) -> StepAccount:
+    upto, tops, last = np.zeros(stages.shape[1:]), [], []
+    for stage in stages:  # one sum for all stages, so that it stays in the cache
+        upto += stage
+        tops.append(upto.max(axis=1))
+        last.append(upto.argmax(axis=1))
+    shown = np.diff(np.array(tops), axis=0, prepend=0.0)
     middle = (len(ranks) - 1) // 2  # of two ranks the faster
-    compute = np.partition(seconds[:, :, _COMPUTE].sum(axis=2), middle, axis=1)[:, middle]
-    late = shown[:, _COMPUTE].sum(axis=1) - compute
+    computes = stages[0] + stages[4] + stages[5]
+    compute = np.partition(computes, middle, axis=1)[:, middle]
+    late = shown[0] + shown[4] + shown[5] - compute
     parts = {
-        "compute": compute, "contention": late, "transfer": shown[:, 3], "exchange": shown[:, 6] + shown[:, 7],
-        "input": shown[:, 2], "other": shown[:, 1],
+        "compute": compute, "contention": late, "transfer": shown[3], "exchange": shown[6] + shown[7],
+        "input": shown[2], "other": shown[1],
     }  # fmt: skip
-    means = {name: float(part.mean()) for name, part in parts.items()}
-    own = seconds.mean(axis=0)
+    own = stages.mean(axis=1).T
     places = {name: STAGES.index(stage) for name, stage in OWN_STAGES.items()}
-    set_by, others = _setters(ranks, seconds, cumulative) if len(ranks) > 1 else ({}, {})
-    step = float(shown.sum(axis=1).mean())
+    set_by, others = _setters(ranks, own, last) if len(ranks) > 1 else ({}, {})
+    step = float(shown.sum(axis=0).mean())
     return StepAccount(
-        steps=len(seconds),
+        steps=stages.shape[1],
         step_seconds=step,
-        seconds=means,
+        seconds={name: float(part.mean()) for name, part in parts.items()},
         set_by=set_by,
         others_wait=others,
         ranks={
@@ -122,22 +141,78 @@ def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -
             for rank, row in zip(ranks, own.tolist(), strict=True)
         },
         delays=dict(zip(ranks, delays.mean(axis=0).tolist(), strict=True)),
-        ambiguous=bool(own[:, 6].min() > _AMBIGUOUS * step),
+        ambiguous=bool(own[:, _OWN].min() > _AMBIGUOUS * step),
     )
 
 
 def _setters(
-    ranks: Sequence[int], seconds: SecondsArray, cumulative: SecondsArray
+    ranks: Sequence[int], own: SecondsArray, last: Sequence[NDArray[np.intp]]
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Of input and contention: the rank that was at the frontier most often, and what the median other took."""
+    """Of input and contention: the rank that was at the frontier most often, and what the median other took.
+
+    ``own`` is (ranks, stages); ``last``, by stage, are the places of the ranks at the frontier in each cycle.
+    """
     set_by, others = {}, {}
     for stall, stage, places in (("input", 2, (2,)), ("other", 1, (1,)), ("contention", 5, _COMPUTE)):
-        last = np.bincount(cumulative[:, :, stage].argmax(axis=1), minlength=len(ranks))
-        first = int(last.argmax())
+        first = int(np.bincount(last[stage], minlength=len(ranks)).argmax())
         set_by[stall] = ranks[first]
-        own = seconds[:, :, places].sum(axis=2).mean(axis=0)
-        others[stall] = float(np.median(np.delete(own, first)))
+        others[stall] = float(np.median(np.delete(own[:, places].sum(axis=1), first)))
     return set_by, others
+
+
+def undisturbed(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray, lost: SecondsArray) -> StepAccount:
+    """The account without what strangers cost, ``lost`` of ``seconds`` (both of one shape), which is ``disturbed``.
+
+    Ranks and stages are told as they would have been: what others did on a machine is no straggler's doing. A rank
+    waits for the last one, and after that for what was left of the exchange then.
+    """
+    stages, strange = _by_stage(seconds), _by_stage(lost)
+    before = stages[:_OWN].sum(axis=0)
+    longest, last = (before + stages[_OWN:].sum(axis=0)).max(axis=1), before.argmax(axis=1)
+    after = longest - before.max(axis=1)
+    after -= np.minimum(strange[_OWN:, np.arange(len(last)), last].sum(axis=0), after)
+    calm = np.zeros_like(stages)
+    np.subtract(stages[:_OWN], strange[:_OWN], out=calm[:_OWN])
+    own = before - strange[:_OWN].sum(axis=0)
+    calm[-1] = (own.max(axis=1) + after)[:, None] - own
+    found, step = _account(ranks, calm, delays), float(longest.mean())
+    stalls = {**found.seconds, "disturbed": step - found.step_seconds}
+    ambiguous = bool(stages[_OWN].mean(axis=0).min() > _AMBIGUOUS * step)
+    return replace(found, step_seconds=step, seconds=stalls, ambiguous=ambiguous)
+
+
+_TOGETHER = (int(StepStage.COLLECTIVE), int(StepStage.EXCHANGE))
+
+
+def by_calls(pieces: Mapping[int, Sequence[float]]) -> float | None:
+    """How far the account of one step is from the one that matches it call by call: the most of a stall, of the step.
+
+    ``pieces`` are stage and seconds of one piece after the other, by rank. Ranks are together after each wait for
+    others, so each part up to one has a frontier of its own. ``None`` where ranks did not make the same calls.
+    """
+    parts: dict[int, SecondsArray] = {}
+    for rank, flat in pieces.items():
+        rows = [np.zeros(len(STAGES))]
+        for stage, seconds in zip(flat[::2], flat[1::2], strict=True):
+            rows[-1][STAGES.index(StepStage(int(stage)))] += seconds
+            if stage in _TOGETHER:
+                rows.append(np.zeros(len(STAGES)))
+        parts[rank] = np.array(rows[:-1])  # after the last wait they are not together again
+    shapes = {each.shape for each in parts.values()}
+    if len(parts) < 2 or len(shapes) != 1 or not next(iter(shapes))[0]:
+        return None
+    ranks = sorted(parts)
+    each = np.stack([parts[rank] for rank in ranks], axis=1)
+    nothing = np.zeros(each.shape[:2])
+    called, whole = account(ranks, each, nothing), account(ranks, each.sum(axis=0)[None], nothing[:1])
+    calls = len(each)
+    differ = max(abs(called.seconds[name] * calls - whole.seconds[name]) for name in whole.seconds)
+    return differ / whole.step_seconds if whole.step_seconds else None
+
+
+def differ(most: float) -> bool:
+    """Whether two accounts of a step that are so far apart leave it ambiguous."""
+    return most > _AMBIGUOUS
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from stash.measure.protocol.stamped import RingReader, StampedStep, StepStage
-from stash.monitor.accounting import SecondsArray, StepAccount, account, cycles
+from stash.monitor.accounting import SecondsArray, StepAccount, account, cycles, undisturbed
 from stash.monitor.change_test import SLICE_SECONDS, SLICE_STEPS, Slice
 
 WINDOW_SECONDS, WINDOW_STEPS = 10.0, 20
@@ -40,6 +40,10 @@ class RankState:
     rows: list[StampedStep] = field(default_factory=list)
     lost: bool = False
     note: str = ""
+    asked: int = 0
+    """The last request that its rank was told of."""
+    followed: int = -1
+    """The last step that was read in full."""
 
     @property
     def alive(self) -> bool:
@@ -56,6 +60,8 @@ class Collector:
         self._upto = 0
         self.taken = 0
         """The last step that any rank has taken."""
+        self.pieces: dict[int, tuple[int, tuple[float, ...]]] = {}
+        """By rank, what was followed in full since the last call of ``poll``: the step and its pieces."""
 
     def find(self) -> None:
         """Look for ranks that have begun, or begun again."""
@@ -81,11 +87,15 @@ class Collector:
 
     def poll(self) -> Joined | None:
         """Cycles that were completed since the last call by all ranks that are here; none if there is no new one."""
+        self.pieces = {}
         for rank, state in self.ranks.items():
             new = state.reader.new()
             state.rows += new
             if new:
                 self.taken = max(self.taken, new[-1].number)
+                number, pieces = state.reader.pieces()
+                if number != state.followed and pieces:
+                    state.followed, self.pieces[rank] = number, (number, pieces)
             note = state.reader.note
             if note and note != state.note:
                 state.note = note
@@ -113,6 +123,12 @@ class Collector:
         state = self.ranks[rank]
         return float(next(row.ended for row in reversed(state.rows) if row.number == number) + state.reader.offset)
 
+    def unseen(self) -> tuple[int, int, float | None] | None:
+        """Of a step: (collectives that C++ issued, all, seconds of one if known), of the rank with most of them."""
+        found = [state.reader.unseen.split() for state in self.ranks.values()]
+        known = [(int(e[0]), int(e[1]), float(e[2]) if len(e) > 2 else None) for e in found if len(e) > 1]
+        return max(known, key=lambda each: each[0], default=None)
+
     def stages(self) -> dict[int, StepStage]:
         """What each rank that still trains does now."""
         found = {}
@@ -129,6 +145,8 @@ class Cutter:
 
     least_seconds: float
     least_steps: int
+    lost: Callable[[Joined], SecondsArray | None] = lambda joined: None
+    """What strangers cost of a part's seconds, if that is known."""
     _held: list[Joined] = field(default_factory=list)
 
     def take(self, joined: Joined) -> Slice | None:
@@ -148,12 +166,23 @@ class Cutter:
         held, self._held = self._held, []
         if not held:
             return None
-        found = account(
-            held[0].ranks,
-            np.concatenate([each.seconds for each in held]),
-            np.concatenate([each.delays for each in held]),
-        )
-        return Slice(held[0].numbers[0], held[-1].numbers[-1], found, held[-1].ended)
+        whole = together(held)
+        lost, delays = self.lost(whole), whole.delays[:, :, 0]
+        if lost is None:
+            found = account(whole.ranks, whole.seconds, delays)
+        else:
+            found = undisturbed(whole.ranks, whole.seconds, delays, lost)
+        return Slice(whole.numbers[0], whole.numbers[-1], found, whole.ended)
+
+
+def together(held: Sequence[Joined]) -> Joined:
+    """Several of the same ranks as one, those of the last."""
+    held = [each for each in held if each.ranks == held[-1].ranks]
+    if len(held) == 1:
+        return held[0]
+    numbers = [number for each in held for number in each.numbers]
+    seconds, delays = (np.concatenate([getattr(each, name) for each in held]) for name in ("seconds", "delays"))
+    return Joined(held[-1].ranks, numbers, seconds, delays, held[-1].ended)
 
 
 def slices() -> Cutter:
@@ -161,9 +190,9 @@ def slices() -> Cutter:
     return Cutter(SLICE_SECONDS, SLICE_STEPS)
 
 
-def windows() -> Cutter:
-    """For the record."""
-    return Cutter(WINDOW_SECONDS, WINDOW_STEPS)
+def windows(lost: Callable[[Joined], SecondsArray | None]) -> Cutter:
+    """For the record, without what strangers cost."""
+    return Cutter(WINDOW_SECONDS, WINDOW_STEPS, lost)
 
 
 def device_of(states: dict[int, RankState]) -> tuple[str | None, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,6 +22,7 @@ from stash.core.errors import UserError
 from stash.core.interrupts import require_linux
 from stash.core.printable import printable_line
 from stash.measure.ranks import RankOptions, cluster
+from stash.monitor.run_requests import RunRequest, leave_request, parsed_capture
 from stash.ui.arguments import ProfileCommand
 from stash.ui.options import Options, flag, option
 
@@ -46,6 +47,12 @@ class _WatchedOptions(Options):
     force: bool = flag("Hold the run against a baseline though the two differ.", panel=_JOB)
     output: Path | None = option("FILE", "Where the record goes; else named after the job.", Path, "-o", "--output")
     join: Path | None = option("FILE", "Follow the record of a run that is watched already.", Path)
+    pause: bool = flag("With --join: have the run watched no more until --resume.")
+    resume: bool = flag("With --join: have it watched again.")
+    capture: tuple[int, tuple[int, ...]] | None = option(
+        "N[:RANKS]", "Trace N steps when an alert begins; with --join now, on those ranks.", parsed_capture
+    )
+    attach: int | None = option("PID", "Watch a job that runs already.", parsers.whole(1))
     stuck_after: float = option(
         "TIME", "Without a step for so long, say where each rank stands.", parsers.duration, default="2min"
     )
@@ -86,8 +93,10 @@ class WatchCommandOptions(RankOptions, _ToldOptions, _WatchedOptions):
                 words_of(command)
         if self.on_budget is not None and self.max_dollars is None:
             raise UserError("--on-budget says what to do when money is spent; say how much with --max-dollars")
-        if self.max_dollars is not None and self.instance is None:
-            raise UserError("--max-dollars needs a price; name the machine's type with --instance")
+        if (self.pause or self.resume) and self.join is None:
+            raise UserError("--pause and --resume ask a run that is watched already; name its record with --join")
+        if self.pause and self.resume:
+            raise UserError("--pause and --resume exclude each other; ask for one of them")
         if self.force and self.baseline is None:
             raise UserError("--force belongs to --baseline; name a profile")
 
@@ -103,6 +112,7 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
       stash watch train.py --lr 0.1
       stash watch --baseline train.stash.json --metrics 19177 -- torchrun --nproc-per-node 8 train.py
       stash watch --join train.watch.jsonl
+      stash watch --join train.watch.jsonl --capture 5:0,3
       stash watch --instance p4d.24xlarge --max-dollars 400 --on-budget ./stop.sh train.py
     """
     if options.join is not None:
@@ -110,9 +120,19 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
             raise UserError(
                 f"--join follows a run that is watched already, and starts nothing; leave {context.obj.words[0]} out"
             )
-        follow(options.join)
+        if options.pause or options.resume or options.capture is not None:
+            ask(options.join, options)
+        else:
+            follow(options.join)
         return
     require_linux("stash watch")
+    if options.attach is not None:
+        from stash.monitor.attach import attach
+
+        if context.obj.kind != "none":
+            raise UserError(f"--attach watches a job that runs already; leave {context.obj.words[0]} out")
+        title = f"process {options.attach}"
+        raise typer.Exit(attach(options.attach, lambda folder: begun(folder, title, (), 1, options), memory_folder()))
     from stash.measure.command import job_of
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
@@ -122,9 +142,14 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
 def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     """Start the job and watch it; the value is its exit code."""
     from stash.core.secrets import hide
+    from stash.monitor.records import SUFFIX
+
+    if where.node_rank and options.output is not None:  # node 0's has that name, perhaps on a disk that they share
+        own = f"{options.output.name.removesuffix(SUFFIX)}.node{where.node_rank}{SUFFIX}"
+        options = replace(options, output=options.output.with_name(own))
 
     hide(job.command, job.kept)
-    with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=_memory()) as folder:
+    with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=memory_folder()) as folder:
         watcher, target = begun(Path(folder), job.title, job.kept, where.nnodes, options)
         print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
         code = _until_the_end(_start(job, where, Path(folder)), watcher.poll)
@@ -145,7 +170,7 @@ def begun(
     from stash.report.output import output_file
 
     baseline = None if options.baseline is None else read(options.baseline, title, options.force)
-    price = None if options.instance is None else price_of(options.instance, nodes)
+    price = price_of(options.instance, nodes, options.max_dollars is not None)
     stem = title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     target = output_file(options.output, stem, SUFFIX)
     header = Header(
@@ -154,14 +179,15 @@ def begun(
         baseline_stalls={} if baseline is None else baseline.split, price=price, planned_steps=options.total_steps,
     )  # fmt: skip
     chosen = WatchOptions(
-        options.stuck_after, options.on_alert, options.max_dollars, options.on_budget, options.force
-    )
+        options.stuck_after, options.on_alert, options.max_dollars, options.on_budget, options.force,
+        None if options.capture is None else options.capture[0],
+    )  # fmt: skip
     listeners = [*_listeners(options, header), _OnStandardError()]
     record = RecordWriter(target, header)
     return NodeWatcher(folder, record, header, chosen, baseline, listeners), target
 
 
-def _memory() -> str | None:
+def memory_folder() -> str | None:
     """A folder in memory, where there is one: rings are written to at every step."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
@@ -224,6 +250,17 @@ def _listeners(options: WatchCommandOptions, header: Header) -> Sequence[LineLis
 
         found.append(MetricsServer(options.metrics, header))
     return found
+
+
+def ask(path: Path, options: WatchCommandOptions) -> None:
+    """Have the run of a record paused, watched again or traced; raises UserError for one that has ended."""
+    from stash.monitor.records import load
+
+    if any(event.what == "end" for event in load(path, whole=False).events):
+        raise UserError(f"--join {path}: that run has ended; there is nothing to ask of it")
+    steps, ranks = options.capture or (0, ())
+    leave_request(path, RunRequest(options.pause if options.pause or options.resume else None, steps, ranks))
+    print(f"stash: asked; `stash watch --join {printable_line(str(path))}` shows when it was done", file=sys.stderr)
 
 
 def follow(path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from scipy import stats
@@ -20,15 +21,32 @@ _HOUR, _DAY = 3600.0, 86400.0
 _PARTS = 10
 
 
-def price_of(instance: str, nodes: int) -> MachinePrice:
-    """The catalog's cheapest on-demand price of that instance, times ``nodes``; raises UserError without one."""
-    from stash.catalog.layers import load as load_catalog
+def price_of(instance: str | None, nodes: int, needed: bool = False) -> MachinePrice | None:
+    """The catalog's cheapest on-demand price of that instance, times ``nodes``; else of what this machine says it is.
 
+    ``None`` for a machine that does not say, or that the catalog does not know; raises UserError if a price is
+    ``needed``, or was asked for by name.
+    """
+    from stash.catalog.layers import load as load_catalog
+    from stash.measure.host.cloud import over_http, rented
+
+    name = instance or rented(Path("/"), over_http).instance
+    if name is None:
+        if needed:
+            raise UserError("--max-dollars needs a price, and this machine does not say what it is; add --instance")
+        return None
     catalog = load_catalog()
-    found = catalog.instance(instance)
+    try:
+        found = catalog.instance(name)
+    except UserError:
+        if instance is None and not needed:
+            return None
+        raise
     offers = [offer for offer in catalog.offers_of(found) if offer.kind == "on-demand"]
     if not offers:
-        raise UserError(f"--instance {instance}: the catalog knows no on-demand price of it")
+        if instance is None and not needed:
+            return None
+        raise UserError(f"--instance {name}: the catalog knows no on-demand price of it")
     newest = max(offer.as_of or "" for offer in offers)
     offer = next(offer for offer in offers if (offer.as_of or "") == newest)
     where = f" in {offer.region}" if offer.region else ""

@@ -124,6 +124,8 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
 
 def _remark(shown: Window, name: str) -> str:
     """What stands beside a stall: the rank that is late in it."""
+    if name == "disturbed":
+        return "" if shown.others_cores is None else f"others use {shown.others_cores:.1f} cores"
     remarks = []
     late = next((each for each in shown.stragglers if _stall_of(each.stage) == name), None)
     if late is not None:
@@ -191,7 +193,9 @@ def _warnings(record: RunRecord, shown: Window | None) -> Iterator[str]:
         )
     if shown.steps < shown.last_step - shown.first_step + 1:
         taken = shown.last_step - shown.first_step + 1
-        yield f"of {taken:,} steps {shown.steps:,} were read; the others were too fast to be"
+        yield f"of {taken:,} steps {shown.steps:,} were read; the others were too fast to be, traced, or not watched"
+    if record.header.unseen:
+        yield record.header.unseen
     if shown.delay is not None and shown.delay > 0.02 * shown.step_seconds:
         yield (
             f"a training thread was ready to run and had no core for {format_seconds(shown.delay)} of a step: "

@@ -62,6 +62,8 @@ class Header(Record):
     price: MachinePrice | None = None
     planned_steps: Count | None = None
     """How many the run takes in all, if that was said."""
+    unseen: Sentence = ""
+    """Which collectives no stamp saw, in words; empty if none are known of."""
     part: Count = 1
     """Of a record that was continued in another file: which one this is."""
 
@@ -317,8 +319,11 @@ class RecordWriter:
         for line in (self._header, before, *self._open.values()):
             self._append((json.dumps(line.model_dump(mode="json"), separators=(",", ":")) + "\n").encode())
 
-    def close(self) -> None:
+    def close(self, keep: bool = True) -> None:
+        """Write no more; what is not worth keeping is removed."""
         os.close(self._file)
+        if not keep:
+            self.path.unlink(missing_ok=True)
 
 
 def newest_parts(path: Path) -> Sequence[Path]:

@@ -17,31 +17,32 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stash.core.errors import UserError
-from stash.core.formatting import dollars, listed
+from stash.core.formatting import dollars
 from stash.core.units import format_seconds
-from stash.measure.linux import counters
 from stash.measure.protocol.stamped import StepStage
+from stash.measure.protocol.watch_requests import TraceRequest, WatchRequest
 from stash.monitor import collector as collecting
-from stash.monitor.accounting import OWN_STAGES, StepAccount, stragglers
+from stash.monitor.accounting import SecondsArray, by_calls, differ
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.change_test import ChangeTest, Slice, StallChange
 from stash.monitor.money import bill
-from stash.monitor.records import Alert, Header, LateRank, RecordLine, RecordWriter, RunEvent, Window
+from stash.monitor.node_team import NodeTeam, facts_of
+from stash.monitor.records import Alert, Header, RecordLine, RecordWriter, RunEvent, Window
+from stash.monitor.run_requests import RunRequest, taken_request, traces_folder
+from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
+from stash.monitor.window_lines import advice, described, digits, unseen_text, whose, window_of
 
 POLL_SECONDS = 0.5
 STUCK_SECONDS = 120.0
 _STUCK_STEPS = 10
-_MAX_RANKS, _SLOWEST = 64, 8
 _WARNS_AT = 0.8
 """Of the money that may be spent."""
-DOES = {
-    StepStage.BETWEEN: "between steps", StepStage.INPUT: "wait for input", StepStage.TRANSFER: "copy to the device",
-    StepStage.FORWARD: "in the forward pass", StepStage.BACKWARD: "in the backward pass",
-    StepStage.EXCHANGE: "wait for the exchange", StepStage.COLLECTIVE: "wait in a collective",
-    StepStage.OPTIMIZER: "in the optimizer",
-}  # fmt: skip
-"""What ranks do in a stage."""
-_DIGITS = 6
+_LOOKS_SECONDS = 10.0
+_TRACES_EVERY = 3600.0
+"""Seconds between two traces that alerts began."""
+_NEVER_STEPPED_SECONDS = 300.0
+_ENDS_SECONDS = 5.0
+"""For the watchers of other nodes to send what is left."""
 
 
 class LineListener(Protocol):
@@ -62,6 +63,8 @@ class WatchOptions:
     on_budget: str | None = None
     force: bool = False
     """Hold the run against a baseline though the two differ."""
+    capture: int | None = None
+    """Steps to trace when an alert begins."""
 
 
 @dataclass
@@ -107,12 +110,18 @@ class NodeWatcher:
         self._record, self._header, self._options, self._baseline = record, header, options, baseline
         self._listeners, self._clock = listeners, clock
         self._commands = commands or Commands(failed=lambda text: self._event("command failed", text))
+        self._folder = folder
         self.collector = collecting.Collector(folder, self._event)
-        self._slices, self._windows = collecting.slices(), collecting.windows()
+        self._team = NodeTeam(folder, self.collector, self._event, clock)
+        self._slices, self._windows = collecting.slices(), collecting.windows(self._lost)
+        self._looks, self._looked, self._uses = ProcessLooks(), clock(), dict[int, CoreUse]()
+        self._pieces: dict[int, dict[int, Sequence[float]]] = {}
+        self._differ: list[float] = []
+        self._request, self._traced = WatchRequest(0), float("-inf")
+        self._stepless = False
         self._changes: ChangeTest | None = None
         self._open: dict[str, Alert] = {}
         self._numbers = 0
-        self._activity = counters.totals()
         self._moved = clock()
         self._usual: float | None = None
         self._stuck: Alert | None = None
@@ -126,12 +135,19 @@ class NodeWatcher:
             listener.take(line)
 
     def _event(self, what: str, text: str) -> None:
-        self._write(RunEvent(when=self._clock(), what=what, text=text))
+        if self._team.hands_on:
+            self._team.event(what, text)
+        else:
+            self._write(RunEvent(when=self._clock(), what=what, text=text))
 
     def poll(self) -> None:
         """Read what is new, and say what follows from it."""
         self.collector.find()
-        joined = self.collector.poll()
+        own = self.collector.poll()
+        joined = self._team.gather(own, self._facts())
+        self._follow_requests()
+        if self._team.hands_on:
+            return
         if joined is not None:
             self._moved = joined.ended
             self._know_job()
@@ -140,14 +156,94 @@ class NodeWatcher:
                 self._test(part)
             if (part := self._windows.take(joined)) is not None:
                 self._window(part)
-        elif self.collector.ranks:
+        elif self.collector.ranks and not self._request.paused:
             self._look_whether_it_moves()
+        elif not self.collector.ranks and not self._stepless and self._clock() - self._moved > _NEVER_STEPPED_SECONDS:
+            self._stepless = True
+            minutes = f"{_NEVER_STEPPED_SECONDS / 60:.0f} minutes"
+            self._event(
+                "no step", f"no optimizer has stepped in {minutes}: if the job trains, it is in another Python"
+            )
         self._count_money()
+
+    def _facts(self) -> dict[str, Any]:
+        """Look at this node's processes if it is time to, and take what was followed in full."""
+        now = self._clock()
+        if self.collector.ranks and (now - self._looked >= _LOOKS_SECONDS or not self._looks.begun):
+            processes = {rank: state.reader.process for rank, state in self.collector.ranks.items() if not state.lost}
+            self._looks.node = self._team.node or 0
+            self._uses, self._looked = self._looks.look(processes, now - self._looked), now
+        for rank, (number, pieces) in self.collector.pieces.items():
+            self._compare(rank, number, pieces)
+        facts, self._team.facts = self._team.facts, []
+        for each in facts:
+            for rank, (number, *pieces) in each.get("pieces", {}).items():
+                self._compare(int(rank), int(number), pieces)
+        return facts_of(self._uses, self.collector.pieces) if self._team.hands_on else {}
+
+    def _compare(self, rank: int, number: int, pieces: Sequence[float]) -> None:
+        """Once all ranks' pieces of a step are here: how far its two accounts are apart."""
+        step = self._pieces.setdefault(number, {})
+        step[rank] = pieces
+        if len(step) == self.collector.expected:
+            if (apart := by_calls(step)) is not None:
+                self._differ.append(apart)
+            del self._pieces[number]
+        while len(self._pieces) > 8:
+            del self._pieces[min(self._pieces)]
+
+    def _lost(self, joined: collecting.Joined) -> SecondsArray | None:
+        return lost_to_strangers(joined, {**self._uses, **self._team.uses}, self._header.device in (None, "cpu"))
+
+    def _follow_requests(self) -> None:
+        """Hand on what was asked for beside the record, or by node 0; and to ranks that began meanwhile."""
+        asked = [RunRequest.made(json.loads(each)) for each in self._team.asked()]
+        if not self._team.hands_on and (beside := taken_request(self._record.path)) is not None:
+            asked.append(beside)
+            self._team.tell(json.dumps(beside.row()).encode())
+        for each in asked:
+            self._ask(each)
+        for state in self.collector.ranks.values():
+            if state.asked != self._request.number and self._request.paused:
+                state.asked = self._request.number
+                state.reader.request(state.asked)
+
+    def _ask(self, request: RunRequest) -> None:
+        """Have the ranks of this node follow a request; and say so in the record."""
+        paused = self._request.paused if request.paused is None else request.paused
+        folder = str(request.folder or traces_folder(self._record.path))
+        trace = TraceRequest(request.steps, request.ranks, folder) if request.steps else None
+        self._request = WatchRequest(self._request.number + 1, paused, trace)
+        self._request.write(self._folder)
+        for state in self.collector.ranks.values():
+            state.asked = self._request.number
+            with suppress(OSError):
+                state.reader.request(state.asked)
+        if not self._team.hands_on:
+            self._event(*request.described(folder))
+        if request.paused is False:
+            self._moved = self._clock()
+
+    def _capture(self, late: int | None) -> None:
+        """An alert has begun: trace the rank that is late, and rank 0 to compare it with; at most once an hour."""
+        if self._options.capture is None or self._clock() - self._traced < _TRACES_EVERY:
+            return
+        self._traced = self._clock()
+        request = RunRequest(
+            None, self._options.capture, tuple(sorted({0, late or 0})), str(traces_folder(self._record.path))
+        )
+        self._team.tell(json.dumps(request.row()).encode())
+        self._ask(request)
 
     def _know_job(self) -> None:
         """At the first steps: how many ranks there are, and whether the baseline is of the like."""
         device, loaders = collecting.device_of(self.collector.ranks)
-        known = {"ranks": self.collector.expected, "device": device, "loaders": loaders}
+        unseen = self.collector.unseen()
+        known = {
+            "ranks": self.collector.expected, "device": device, "loaders": loaders,
+            "nodes": self._team.nodes(self._header.nodes),
+            "unseen": "" if unseen is None else unseen_text(*unseen),
+        }  # fmt: skip
         if self._changes is not None and all(getattr(self._header, name) == value for name, value in known.items()):
             return
         if self._changes is None:
@@ -169,9 +265,7 @@ class NodeWatcher:
             if change.ended:
                 began = self._open.pop(change.stall, None)
                 if began is not None:
-                    text = (
-                        f"{_whose(change.stall, change.rank, change.stage)} is as before since step {change.step:,}"
-                    )
+                    text = f"{whose(change.stall, change.rank, change.stage)} is as before since step {change.step:,}"
                     self._end(began, text)
             else:
                 self._begin_alert(change)
@@ -179,18 +273,19 @@ class NodeWatcher:
     def _begin_alert(self, change: StallChange) -> None:
         self._numbers += 1
         than = self._baseline.source if self._baseline is not None else "before"
-        whose = _whose(change.stall, change.rank, change.stage)
+        who = whose(change.stall, change.rank, change.stage)
         text = (
-            f"steps are {change.ratio - 1:.0%} longer than {than} since step {change.step:,}: {whose} takes "
-            f"{format_seconds(change.seconds)} ± {format_seconds(change.plus_minus)} more a step; {_next(change)}"
+            f"steps are {change.ratio - 1:.0%} longer than {than} since step {change.step:,}: {who} takes "
+            f"{format_seconds(change.seconds)} ± {format_seconds(change.plus_minus)} more a step; {advice(change)}"
         )
         alert = Alert(
             number=self._numbers, when=self._clock(), what="slower", step=change.step, stall=change.stall,
-            rank=change.rank, stage=change.stage, ratio=_digits(change.ratio), seconds=_digits(change.seconds),
-            plus_minus=_digits(change.plus_minus), text=text,
+            rank=change.rank, stage=change.stage, ratio=digits(change.ratio), seconds=digits(change.seconds),
+            plus_minus=digits(change.plus_minus), text=text,
         )  # fmt: skip
         self._open[change.stall] = alert.model_copy(update={"began": alert.when})
         self._alert(alert)
+        self._capture(change.rank)
 
     def _alert(self, alert: Alert) -> None:
         alert = alert if alert.began is not None else alert.model_copy(update={"began": alert.when})
@@ -202,10 +297,13 @@ class NodeWatcher:
         self._alert(alert.model_copy(update={"ended": True, "when": self._clock(), "text": text}))
 
     def _window(self, part: Slice) -> None:
-        activity = counters.since(self._activity)
-        self._activity = counters.totals()
         window = window_of(part, self._header.device)
-        window = window.model_copy(update={"steal": activity.steal, "disk_bytes": activity.disk_bytes})
+        activity, calls = self._looks.activity, self._differ
+        apart, self._differ = (differ(sum(calls) / len(calls)) if calls else window.ambiguous), []
+        window = window.model_copy(update={
+            "steal": activity.steal, "disk_bytes": activity.disk_bytes, "ambiguous": apart,
+            "others_cores": strangers_cores({**self._uses, **self._team.uses}),
+        })  # fmt: skip
         self.windows.append(window)
         self._write(window)
 
@@ -213,7 +311,7 @@ class NodeWatcher:
         still = self._clock() - self._moved
         if self._stuck is not None or still < max(self._options.stuck_after, _STUCK_STEPS * (self._usual or 0.0)):
             return
-        stages = self.collector.stages()
+        stages = self._team.stages()
         if not stages:
             return  # the run is at its end
         self._numbers += 1
@@ -221,7 +319,7 @@ class NodeWatcher:
         late = [rank for rank, stage in stages.items() if stage not in waiting]
         self._stuck = Alert(
             number=self._numbers, when=self._clock(), what="nothing moves", step=self.collector.taken,
-            rank=late[0] if len(late) == 1 else None, seconds=_digits(still),
+            rank=late[0] if len(late) == 1 else None, seconds=digits(still),
             text=f"no step for {still:.0f} s: {described(stages)}", began=self._clock(),
         )  # fmt: skip
         self._alert(self._stuck)
@@ -252,82 +350,26 @@ class NodeWatcher:
         self._numbers += 1
         step = self.collector.taken
         alert = Alert(
-            number=self._numbers, when=self._clock(), what="money", step=step, ratio=_digits(ratio), text=text
+            number=self._numbers, when=self._clock(), what="money", step=step, ratio=digits(ratio), text=text
         )
         self._alert(alert)
 
     def finish(self, code: int | None) -> None:
         """The job has ended with that code: what is left is written."""
         self.poll()
-        rest = self._windows.rest()
-        if rest is not None:
-            self._window(rest)
-        how = "the job has ended" if code == 0 else f"the job has ended with exit code {code}"
-        self._event("end", how)
+        until = time.monotonic() + _ENDS_SECONDS
+        while not self._team.ends() and time.monotonic() < until:
+            time.sleep(0.05)
+        handed_on = self._team.hands_on
+        if not handed_on:
+            if (joined := self._team.rest()) is not None and (part := self._windows.take(joined)) is not None:
+                self._window(part)
+            rest = self._windows.rest()
+            if rest is not None:
+                self._window(rest)
+            how = "the job has ended" if code == 0 else f"the job has ended with exit code {code}"
+            self._event("end", how)
         for listener in self._listeners:
             listener.close()
-        self._record.close()
-
-
-def window_of(part: Slice, device: str | None) -> Window:
-    """The line of a window."""
-    found = part.account
-    seconds = found.step_seconds * (part.last_step - part.first_step + 1)
-    known = collecting.knows_transfer(found, device)
-    stalls = {name: _digits(value) for name, value in found.seconds.items()}
-    late = stragglers(found)[:_SLOWEST]
-    return Window(
-        began=round(part.ended - seconds, 3),
-        seconds=round(seconds, 3), first_step=part.first_step, last_step=part.last_step,
-        steps=found.steps, step_seconds=_digits(found.step_seconds),
-        stalls=stalls if known else {**stalls, "transfer": None},
-        set_by=found.set_by, others_wait={name: _digits(each) for name, each in found.others_wait.items()},
-        ranks=_shown(found),
-        stragglers=tuple(LateRank(rank=o.rank, stage=o.stage, seconds=_digits(o.seconds)) for o in late),
-        delay=_digits(max(found.delays.values(), default=0.0)), ambiguous=found.ambiguous,
-    )  # fmt: skip
-
-
-def _shown(found: StepAccount) -> dict[int, dict[str, float]]:
-    """Each rank's stages; of many ranks those of the slowest."""
-    ranks = list(found.ranks)
-    if len(ranks) > _MAX_RANKS:
-        own = {rank: sum(found.ranks[rank][stage] for stage in OWN_STAGES) for rank in ranks}
-        ranks = sorted(ranks, key=lambda rank: -own[rank])[:_SLOWEST]
-    return {
-        rank: {stage: float(f"{seconds:.4g}") for stage, seconds in found.ranks[rank].items() if seconds}
-        for rank in sorted(ranks)
-    }
-
-
-def described(stages: dict[int, StepStage]) -> str:
-    """``"rank 3: wait for input; ranks 0, 1 and 2: wait for the exchange"``."""
-    by_stage: dict[StepStage, list[int]] = {}
-    for rank, stage in sorted(stages.items()):
-        by_stage.setdefault(stage, []).append(rank)
-    parts = sorted(by_stage.items(), key=lambda each: len(each[1]))
-    return "; ".join(
-        f"rank{'s' if len(ranks) > 1 else ''} {listed([str(rank) for rank in ranks])}: {DOES[stage]}"
-        for stage, ranks in parts
-    )
-
-
-def _whose(stall: str, rank: int | None, stage: str | None) -> str:
-    if stall == "exchange":
-        return "the exchange"
-    name = stage if stage not in (None, "between") else stall
-    return f"rank {rank}'s {name}" if rank is not None else f"{name} of all ranks"
-
-
-def _next(change: StallChange) -> str:
-    if change.stall == "exchange":
-        return "nobody is late, so it is a link: `stash probe` measures those of a machine"
-    if change.stall == "input":
-        return "look at that machine's disk, cores and loader" if change.rank is not None else "look at the disk"
-    if change.rank is not None:
-        return "look at that machine: clocks, other programs, other batches"
-    return "`stash profile` splits what is slower"
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+        self._team.close()
+        self._record.close(keep=not handed_on)

@@ -55,7 +55,7 @@ def watching(
     options = {"output": output, "baseline": baseline, "metrics": metrics, "on_alert": on_alert, "instance": instance}
     title = name or Path(sys.argv[0] or "python").name
     watcher = _start_watcher(folder, title, options) if local == 0 else None
-    listener = _listen(folder)
+    listener = enter_process(folder)
     if log is not None and local == 0:
         listener.each_step = Looks(folder, log)
     try:
@@ -99,8 +99,11 @@ def _start_watcher(folder: Path, title: str, options: dict[str, Any]) -> subproc
     return process
 
 
-def _listen(folder: Path) -> Any:
-    """Wrap what is imported already, and see to what is not; the value listens to this process from now on."""
+def enter_process(folder: Path | str, began: bool = False) -> Any:
+    """Wrap what is imported already, and see to what is not; the value listens to this process from now on.
+
+    ``began``: it has taken steps before that nobody counted.
+    """
     from stash.measure.agent import boot, script
     from stash.measure.agent.runner.watched_run import WatchedRun
 
@@ -118,6 +121,8 @@ def _listen(folder: Path) -> Any:
     orders = current()
     assert orders is not None
     listener = WatchedRun(orders)
+    if began:
+        listener.counted_before = None
     script.subscribe(listener)
     return listener
 

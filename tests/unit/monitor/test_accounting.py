@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from stash.measure.protocol.stamped import StampedStep, StepStage
-from stash.monitor.accounting import STAGES, StepAccount, account, cycles, exposed, stragglers
+from stash.monitor.accounting import (
+    STAGES,
+    StepAccount,
+    account,
+    by_calls,
+    cycles,
+    exposed,
+    stragglers,
+    undisturbed,
+)
 
 
 def step(number: int, **seconds: float) -> StampedStep:
@@ -80,3 +89,41 @@ def test_exposed_stages_are_never_negative_and_add_up_to_the_longest_rank(second
     assert shown.sum(axis=1) == pytest.approx(seconds.sum(axis=2).max(axis=1))
     found = account(range(4), seconds, np.zeros((3, 4)))
     assert sum(found.seconds.values()) == pytest.approx(found.step_seconds)
+
+
+FORWARD, BACKWARD, COLLECTIVE = map(float, (StepStage.FORWARD, StepStage.BACKWARD, StepStage.COLLECTIVE))
+
+
+def test_ranks_that_are_late_in_turn_leave_the_account_of_the_whole_step_ambiguous() -> None:
+    """Rank 1 is a second late at the first call, rank 0 two at the second: 3 s of contention, of which 1 shows."""
+    turn = {
+        0: (FORWARD, 1.0, COLLECTIVE, 1.2, BACKWARD, 3.0, COLLECTIVE, 0.1),
+        1: (FORWARD, 2.0, COLLECTIVE, 0.2, BACKWARD, 1.0, COLLECTIVE, 2.1),
+    }
+    assert by_calls(turn) == pytest.approx(2.0 / 5.3)
+    always = {
+        0: (FORWARD, 1.0, COLLECTIVE, 1.2, BACKWARD, 1.0, COLLECTIVE, 2.1),
+        1: (FORWARD, 2.0, COLLECTIVE, 0.2, BACKWARD, 3.0, COLLECTIVE, 0.1, FORWARD, 9.0),
+    }
+    assert by_calls(always) == pytest.approx(0.0)
+
+
+def test_other_calls_on_another_rank_are_not_matched() -> None:
+    assert by_calls({0: (COLLECTIVE, 1.0), 1: (COLLECTIVE, 1.0, COLLECTIVE, 1.0)}) is None
+    assert by_calls({0: (COLLECTIVE, 1.0)}) is None
+
+
+def test_what_strangers_cost_is_disturbed_and_nobodys_fault() -> None:
+    seconds = np.zeros((1, 2, len(STAGES)))
+    seconds[0, :, STAGES.index(StepStage.FORWARD)] = 1.0, 1.5
+    seconds[0, :, STAGES.index(StepStage.EXCHANGE)] = 0.6, 0.1
+    lost = np.zeros_like(seconds)
+    lost[0, 1, STAGES.index(StepStage.FORWARD)] = 0.4
+    found = undisturbed((0, 1), seconds, np.zeros((1, 2)), lost)
+    assert found.step_seconds == pytest.approx(1.6)
+    # without them rank 1 had come after 1.1 s, and 0.1 s of the exchange were left then as now
+    calm = {"compute": 1.0, "contention": 0.1, "exchange": 0.1, "disturbed": 0.4}
+    assert {name: found.seconds[name] for name in calm} == pytest.approx(calm)
+    assert sum(found.seconds.values()) == pytest.approx(found.step_seconds)
+    assert [(late.rank, late.stage) for late in stragglers(found)] == [(1, "forward")]
+    assert stragglers(found)[0].seconds == pytest.approx(0.1)

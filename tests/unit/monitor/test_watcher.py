@@ -2,89 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
+import re
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from watched_rings import Run
 
 from stash.core.errors import UserError
 from stash.measure.protocol import stamped
-from stash.measure.protocol.stamped import StepRing, StepStage
+from stash.measure.protocol.stamped import StepStage
 from stash.monitor.baseline import RunBaseline
-from stash.monitor.money import bill, lost_a_day
-from stash.monitor.records import Header, MachinePrice, RecordWriter, RunRecord, Window, load
+from stash.monitor.money import bill, lost_a_day, price_of
+from stash.monitor.records import Header, MachinePrice, Window
 from stash.monitor.trackers import Tracker, tracker
-from stash.monitor.watch_metrics import OPENMETRICS, TEXT, Metrics, MetricsServer
-from stash.monitor.watcher import Commands, NodeWatcher, WatchOptions, words_of
-
-STEP = 0.1
-
-
-class Started:
-    """Stands in for a process: keeps what it was given."""
-
-    def __init__(self, words: list[str], **settings: Any) -> None:
-        self.words, self.stdin = words, io.BytesIO()
-        self.stdin.close = lambda: None  # type: ignore[method-assign]
-
-    def poll(self) -> int | None:
-        return None
-
-
-class Run:
-    """Two ranks of a job that is watched; ``train`` writes their steps while the clock goes on."""
-
-    def __init__(self, folder: Path, options: WatchOptions | None = None, **more: Any) -> None:
-        self.path, self.now, self.started = folder / "run.watch.jsonl", 1e9, list[Started]()
-        self.rings = [StepRing(folder / f"ring.{rank}.{os.getpid()}", rank, 2, rank, 0) for rank in range(2)]
-        price = more.pop("price", None)
-        header = Header(id="x", stash_version="1", began=self.now, job="train.py", price=price)
-        commands = Commands(start=self._start)
-        self.watcher = NodeWatcher(
-            folder, RecordWriter(self.path, header), header, options or WatchOptions(), clock=lambda: self.now,
-            commands=commands, **more,
-        )  # fmt: skip
-        self._number = 0
-
-    def _start(self, words: list[str], **settings: Any) -> Started:
-        self.started.append(Started(words))
-        return self.started[-1]
-
-    def train(self, seconds: float, late: Callable[[int], float] = lambda rank: 0.0) -> None:
-        """Steps of 100 ms: 80 forward, 20 exchange; ``late``: input of a rank, which the other waits for."""
-        end = self.now + seconds
-        while self.now < end:
-            slowest = max(late(0), late(1))
-            for _ in range(5):
-                self._number += 1
-                self.now += STEP + slowest
-                for rank, ring in enumerate(self.rings):
-                    row = [0.0] * stamped.FIELDS
-                    row[stamped.NUMBER], row[stamped.ENDED] = self._number, self.now
-                    row[StepStage.FORWARD], row[StepStage.INPUT] = 0.08, late(rank)
-                    row[StepStage.EXCHANGE] = 0.02 + slowest - late(rank)
-                    ring.write(row)
-            self.watcher.poll()
-
-    def stand(self, seconds: float) -> None:
-        for _ in range(int(seconds)):
-            self.now += 1
-            self.watcher.poll()
-
-    def record(self) -> RunRecord:
-        return load(self.path)
-
-
-@pytest.fixture
-def unix_is_monotonic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rings that are made tell the clock of the test as it is."""
-    monkeypatch.setattr(stamped.time, "time", lambda: 0.0)
-    monkeypatch.setattr(stamped.time, "monotonic", lambda: 0.0)
+from stash.monitor.watch_metrics import FAMILIES, OPENMETRICS, TEXT, Metrics, MetricsServer
+from stash.monitor.watcher import WatchOptions, words_of
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")
@@ -246,3 +180,30 @@ def test_another_tool_is_refused(where: str) -> None:
 def test_a_command_that_is_none_is_refused(command: str) -> None:
     with pytest.raises(UserError, match="command"):
         words_of(command)
+
+
+def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported() -> None:
+    dashboard = json.loads((Path(__file__).parents[3] / "docs" / "how-to" / "watch-grafana.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries += [each["query"] for each in dashboard["templating"]["list"] if each["type"] == "query"]
+    ends = {"counter": "_total", "info": "_info"}
+    exported = {f"{name}{ends.get(kind, '')}" for name, (kind, _, _) in FAMILIES.items()}
+    assert {name for query in queries for name in re.findall(r"\bstash_\w+", query)} == exported
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_the_machine_says_what_it_costs_where_its_firmware_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    from stash.measure.host import cloud
+
+    monkeypatch.setattr(cloud, "rented", lambda *_: cloud.Rented("aws", "p4d.24xlarge", "dmi"))
+    found = price_of(None, 2)
+    assert found is not None
+    assert (found.instance, found.dollars_per_hour > 10) == ("p4d.24xlarge", True)
+    monkeypatch.setattr(cloud, "rented", lambda *_: cloud.Rented("aws", "none.such", "dmi"))
+    assert price_of(None, 1) is None
+    monkeypatch.setattr(cloud, "rented", lambda *_: cloud.Rented())
+    assert price_of(None, 1) is None
+    with pytest.raises(UserError, match="does not say what it is; add --instance"):
+        price_of(None, 1, needed=True)
+    with pytest.raises(UserError, match=r"none\.such"):
+        price_of("none.such", 1)

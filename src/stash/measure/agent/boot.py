@@ -64,6 +64,7 @@ WRAPS: Mapping[str, str] = {
 
 WATCHED: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.stages:wrap_collectives",
+    "torch.nn.parallel.distributed": "wraps.stages:wrap_ddp",
     "torch.utils.data.dataloader": "wraps.stages:wrap_loaders",
     "torch.autograd": "wraps.steps:wrap_backward",
     "torch.optim.optimizer": "runner.watched_run:start",
@@ -97,6 +98,12 @@ def place() -> None:
     """Give this process of ``stash run`` its cores, and the loader's workers theirs, and do nothing else."""
     place_rank(planned() or {})
     sys.meta_path.insert(0, PostImport({"torch.utils.data._utils.worker": "wraps.trial_changes:wrap_worker"}))
+
+
+def wait_for_watcher() -> None:
+    """Let a watcher listen to this process later (``stash watch --attach``), and until then do nothing."""
+    atexit.register(script.exits)
+    sys.meta_path.insert(0, PostImport({**WATCHED, "torch.optim.optimizer": "runner.watched_run:wait_for_watcher"}))
 
 
 class PostImport(importlib.abc.MetaPathFinder):

@@ -28,8 +28,10 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "torch.distributed.distributed_c10d": (
         "_world.pg_names",
         "_set_pg_timeout",
+        "_get_default_store",
         "ProcessGroup._get_sequence_number_for_group",
     ),
+    "torch._C._distributed_c10d": ("_dump_fr_trace",),
     "torch.nn.parallel.distributed": (
         "DistributedDataParallel._register_builtin_comm_hook",
         "DistributedDataParallel._get_ddp_logging_data",
@@ -260,6 +262,18 @@ def sequence_numbers(among: Callable[[Any], bool] = lambda group: True) -> dict[
         except (RuntimeError, NotImplementedError):
             continue
     return numbers
+
+
+def default_store() -> Any:
+    """The store at which the job's ranks met."""
+    return sys.modules["torch.distributed.distributed_c10d"]._get_default_store()
+
+
+def recorded_collectives() -> Any:
+    """What the flight recorder holds, pickled by PyTorch itself: a dictionary with ``entries``."""
+    recorder: Any = sys.modules["torch._C._distributed_c10d"]
+    dump = getattr(recorder, "_dump_fr_trace", None) or recorder._dump_nccl_trace  # its name before 2.8
+    return dump()
 
 
 def set_timeout(group: Any, timeout: Any) -> None:

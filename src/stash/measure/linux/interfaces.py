@@ -6,10 +6,15 @@ user chose no interface, the one on the way to where the ranks meet is right.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 
 from stash.core.imports import borrowed
 from stash.core.membership import LOOPBACK, address_towards
+
+CHOSEN = "GLOO_SOCKET_IFNAME"
+"""Variable in which a user names the interface that ranks talk over."""
 
 
 def interface_of(address: str) -> str | None:
@@ -35,6 +40,20 @@ def address_of(interface: str) -> str | None:
 def is_loopback(address: str) -> bool:
     """Whether an address means this machine only."""
     return address.startswith("127.") or address == "::1"
+
+
+def own_address() -> str:
+    """This node's address as the job's others see it: where gloo listens too."""
+    chosen = address_of(os.environ.get(CHOSEN, ""))
+    if chosen is not None:
+        return chosen
+    with contextlib.suppress(OSError):
+        own = address_towards(os.environ.get("MASTER_ADDR", ""))
+        if not is_loopback(own):
+            return own
+    with contextlib.suppress(OSError):
+        return socket.gethostbyname(socket.gethostname())
+    return LOOPBACK
 
 
 def interface_towards(host: str) -> str | None:

@@ -72,13 +72,14 @@ class RunQueue:
 
 
 class Helpers:
-    """The other threads of this process that work for its steps: those that exchange, and those of parallel loops.
+    """The other threads of a process that work for its steps: those that exchange, and those of parallel loops.
 
     The latter have the name of the process itself; what libraries start for an exchange has names of its own.
     """
 
-    def __init__(self, spared: int) -> None:
-        self._spared = spared
+    def __init__(self, spared: int, process: int | str = "self") -> None:
+        """``spared`` is the thread that trains."""
+        self._spared, self._tasks = spared, f"/proc/{process}/task"
         self._files: dict[int, int] = {}
         self._at_rest: dict[int, bytes] = {}
         self._of_loops: set[int] = set()
@@ -86,7 +87,7 @@ class Helpers:
     def look(self) -> None:
         """Find out which there are, and follow those that have done anything since the last look."""
         with suppress(OSError):
-            there = {int(name) for name in os.listdir(_TASKS)} - {self._spared}
+            there = {int(name) for name in os.listdir(self._tasks)} - {self._spared}
             for thread in self._files.keys() - there:
                 os.close(self._files.pop(thread))
             self._at_rest = {thread: seen for thread, seen in self._at_rest.items() if thread in there}
@@ -95,14 +96,14 @@ class Helpers:
 
     def _consider(self, thread: int) -> None:
         with suppress(OSError):
-            file = os.open(f"{_TASKS}/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(f"{self._tasks}/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
             now = os.pread(file, _BYTES, 0)
             if self._at_rest.get(thread, now) == now:
                 self._at_rest[thread] = now
                 os.close(file)
                 return
             self._files[thread] = file
-            with open(f"{_TASKS}/{thread}/comm") as name, open(f"{_TASKS}/{self._spared}/comm") as own:
+            with open(f"{self._tasks}/{thread}/comm") as name, open(f"{self._tasks}/{self._spared}/comm") as own:
                 if name.read() == own.read():
                     self._of_loops.add(thread)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,14 @@ from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.wire import crosses, made
 
 VARIABLE = "STASH_ORDERS"
+ATTACHABLE = "STASH_ATTACHABLE"
+"""Variable of a process that a watcher may listen to later."""
+
+
+def attach_file(process: int) -> Path:
+    """Where a process with that variable finds the name of its orders, once a watcher listens."""
+    folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    return Path(folder) / f"stash-attach-{os.getuid()}-{process}"
 
 
 @dataclass(frozen=True)

@@ -52,15 +52,19 @@ FIELDS = GRADIENTS + 1
 ROW = struct.Struct("d" * FIELDS)
 ROWS = 1300
 HEAD = 4096
-SIZE = HEAD + ROWS * ROW.size
-_MAGIC = b"stash.01"
+_PIECES = HEAD + ROWS * ROW.size
+"""Where the step begins that was followed last: its number, how many pieces, then stage and seconds of each."""
+MAX_PIECES = 2000
+SIZE = _PIECES + 16 + MAX_PIECES * 16
+_MAGIC = b"stash.02"
 _FIXED = struct.Struct("8s qqqqqd")
 """Magic, rank, ranks, local rank, node, process, Unix time less the monotonic clock."""
 _LIVE = 64
-"""Where the numbers begin that change meanwhile: rows so far, the stage, and whether training is over."""
+"""Where the numbers begin that change meanwhile: rows so far, the stage, whether training is over, and how many
+requests the listener has left beside the ring."""
 _TEXT = 1024
 _TEXT_BYTES = 512
-_LOADER_NAMES, _DEVICE, _NOTE = 0, 1, 2
+_LOADER_NAMES, _DEVICE, _NOTE, _UNSEEN = range(4)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,8 @@ def _between(memory: Any, first: int, end: int) -> list[tuple[float, ...]]:
 
 
 class StepRing:
-    """The rank's side. ``live``: two doubles that others see at once: the stage, and 1 once training is over."""
+    """The rank's side. ``live``: doubles that others see at once: the stage, and 1 once training is over; and the
+    number of the listener's last request, which it writes itself."""
 
     def __init__(
         self, path: Path | None = None, rank: int = 0, ranks: int = 1, local: int = 0, node: int = 0
@@ -116,7 +121,7 @@ class StepRing:
                 os.close(descriptor)
         offset = time.time() - time.monotonic()
         _FIXED.pack_into(self._memory, 0, _MAGIC, rank, ranks, local, node, os.getpid(), offset)
-        numbers = memoryview(self._memory)[_LIVE : _LIVE + 24]
+        numbers = memoryview(self._memory)[_LIVE : _LIVE + 32]
         self._count = numbers[:8].cast("q")
         self.live = numbers[8:].cast("d")
         self.live[0] = StepStage.BETWEEN
@@ -143,6 +148,16 @@ class StepRing:
     def note(self, text: str) -> None:
         """Say once what went wrong."""
         self.name(_NOTE, text)
+
+    def name_unseen(self, text: str) -> None:
+        """How many collectives of how many of a step were issued by C++, and perhaps the seconds of one."""
+        self.name(_UNSEEN, text)
+
+    def write_pieces(self, number: int, pieces: Sequence[float]) -> None:
+        """Leave step ``number`` in full: stage and seconds of one piece after the other."""
+        struct.pack_into("dd", self._memory, _PIECES, -1.0, 0.0)
+        struct.pack_into(f"{len(pieces)}d", self._memory, _PIECES + 16, *pieces)
+        struct.pack_into("dd", self._memory, _PIECES, number, len(pieces) // 2)
 
     def rows(self, since: int) -> list[StampedStep]:
         """Those written from row number ``since`` on, as far as they are still there."""
@@ -194,6 +209,18 @@ class RingReader:
         stage, done = struct.unpack_from("dd", self._memory, _LIVE + 8)
         return StepStage(int(stage)), bool(done)
 
+    def pieces(self) -> tuple[int, tuple[float, ...]]:
+        """(number, stage and seconds of one piece after the other) of the step followed last; -1 if there is none."""
+        number, count = struct.unpack_from("dd", self._memory, _PIECES)
+        pieces = struct.unpack_from(f"{2 * min(int(count), MAX_PIECES)}d", self._memory, _PIECES + 16)
+        whole = count > 0 and struct.unpack_from("d", self._memory, _PIECES)[0] == number
+        return (int(number), pieces) if whole else (-1, ())
+
+    def request(self, number: int) -> None:
+        """Tell the rank that request ``number`` lies in the ring's folder."""
+        with self.path.open("r+b") as file, mmap.mmap(file.fileno(), HEAD) as head:
+            struct.pack_into("d", head, _LIVE + 24, number)
+
     def _text(self, place: int) -> str:
         begin = _TEXT + place * _TEXT_BYTES
         return bytes(self._memory[begin : begin + _TEXT_BYTES]).rstrip(b"\0").decode(errors="replace")
@@ -206,6 +233,11 @@ class RingReader:
     @property
     def device(self) -> str:
         return self._text(_DEVICE)
+
+    @property
+    def unseen(self) -> str:
+        """As ``name_unseen`` left it; empty if there are none."""
+        return self._text(_UNSEEN)
 
     @property
     def note(self) -> str:

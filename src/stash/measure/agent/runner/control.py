@@ -7,7 +7,6 @@ the launchers to notice. Rank 0 leads: it gets every rank's report, decides, and
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import sys
@@ -17,10 +16,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from stash.core.membership import LOOPBACK, address_towards
 from stash.measure.agent import private
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.linux.interfaces import address_of, interface_towards, is_loopback
+from stash.measure.linux.interfaces import CHOSEN, interface_towards, own_address
 from stash.measure.linux.processes import boot_id
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import JournalCopy
@@ -33,7 +31,6 @@ _PATIENCE = timedelta(days=2)
 _MEETING = timedelta(minutes=5)
 _MAX_ANSWER_SECONDS = 10.0
 """Seconds for the launcher to answer; it looks ten times a second."""
-_INTERFACE = "GLOO_SOCKET_IFNAME"
 _SHUTDOWN_SECONDS = 60.0
 
 
@@ -90,7 +87,7 @@ class Control:
 
     def _introduce(self) -> None:
         """Bring the launchers of all nodes together, and begin to keep a copy of the leader's journal."""
-        Neighbours(self.place.node, _own_address()).write(self._folder)
+        Neighbours(self.place.node, own_address()).write(self._folder)
         with scope.untouched():
             invitation = self._agree(None, lambda reports: _invitation(self._folder))
         if invitation is not None:
@@ -175,20 +172,6 @@ def _bounded(size: int) -> int:
     return size
 
 
-def _own_address() -> str:
-    """This node's address as the others see it: where gloo listens too."""
-    chosen = address_of(os.environ.get(_INTERFACE, ""))
-    if chosen is not None:
-        return chosen
-    with contextlib.suppress(OSError):
-        own = address_towards(os.environ.get("MASTER_ADDR", ""))
-        if not is_loopback(own):
-            return own
-    with contextlib.suppress(OSError):
-        return socket.gethostbyname(socket.gethostname())
-    return LOOPBACK
-
-
 def _invitation(folder: RunFolder) -> Invitation | None:
     """The launcher's answer to ``Neighbours``; None if it gives none."""
     deadline = time.monotonic() + _MAX_ANSWER_SECONDS
@@ -205,19 +188,19 @@ def _gloo_group() -> Any:
     """
     import torch.distributed as dist
 
-    chosen = None if os.environ.get(_INTERFACE) else interface_towards(os.environ.get("MASTER_ADDR", ""))
+    chosen = None if os.environ.get(CHOSEN) else interface_towards(os.environ.get("MASTER_ADDR", ""))
     if chosen is not None:
-        os.environ[_INTERFACE] = chosen
+        os.environ[CHOSEN] = chosen
     try:
         group = dist.new_group(backend="gloo", timeout=_MEETING)
     except RuntimeError as error:
         raise RuntimeError(
             "the ranks cannot reach each other over gloo, which Stash agrees on blocks with; "
-            f"set {_INTERFACE} to the interface that connects the nodes"
+            f"set {CHOSEN} to the interface that connects the nodes"
         ) from error
     finally:
         if chosen is not None:
-            del os.environ[_INTERFACE]
+            del os.environ[CHOSEN]
     private.set_timeout(group, _PATIENCE)
     return group
 

@@ -193,6 +193,10 @@ class Stamps(WaitStamps):
         """From now on boundaries are events in the queue of the current CUDA device."""
         self._device = DeviceStages()
 
+    @property
+    def follows_device(self) -> bool:
+        return self._device is not None
+
     def enter(self, stage: int) -> int:
         """The thread begins something else; the value is what it did until now. Other threads are not followed."""
         before = self._stage

@@ -12,16 +12,21 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ParamSpec
 
-from stash.measure.agent import script
+from stash.measure.agent import private, script
 from stash.measure.agent.runner.optimizers import Optimizers, SeenOptimizer
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.runner.watch_duties import StepTrace, WatchersMeeting
+from stash.measure.agent.runner.watch_samples import EVERY, StepSample
 from stash.measure.agent.wraps import steps
-from stash.measure.protocol.orders import Orders, current
+from stash.measure.protocol.orders import Orders, attach_file, current, read
 from stash.measure.protocol.stamped import LOADERS, StepRing, StepStage
+from stash.measure.protocol.watch_requests import WatchRequest
 
 P = ParamSpec("P")
 _FOLLOWED = 3
@@ -39,6 +44,38 @@ def start(optimizer_module: ModuleType) -> None:
         return
     script.subscribe(WatchedRun(orders))
     steps.wrap_optimizer(optimizer_module)
+
+
+def wait_for_watcher(optimizer_module: ModuleType) -> None:
+    """Begin to listen once a watcher asks for it; called as ``start`` is."""
+    script.subscribe(AwaitedRun())
+    steps.wrap_optimizer(optimizer_module)
+
+
+class AwaitedRun(script.Listener):
+    """Counts steps until a watcher leaves its orders; a look a second."""
+
+    def __init__(self) -> None:
+        self.listens = True
+        self._file = attach_file(os.getpid())
+        self._steps, self._next = 0, 0.0
+        self._counted: Any = None
+
+    def stepped(self, optimizer: Any) -> None:
+        self._counted = self._counted or optimizer
+        if optimizer is not self._counted:
+            return
+        self._steps += 1
+        now = time.perf_counter()
+        if now < self._next:
+            return
+        self._next = now + 1.0
+        with suppress(OSError):
+            orders = read(Path(self._file.read_text()))
+            if orders is not None and self._file.stat().st_uid == os.getuid():
+                run = WatchedRun(orders)
+                run.counted_before = self._steps
+                script.subscribe(run)
 
 
 def _quietly(act: Callable[P, None]) -> Callable[P, None]:
@@ -108,6 +145,17 @@ class WatchedRun(script.Listener):
         self.each_step: Any = None
         """Called after each step, by who listens from inside the script."""
         self._learn_at = _LEARNS_AT[0]
+        self._rank = 0
+        self._sample: StepSample | None = None
+        self._meeting: WatchersMeeting | None = None
+        self._asked = WatchRequest(0)
+        self._resting: Stamps | None = None
+        """While nothing is stamped: paused, or traced."""
+        self._trace: StepTrace | None = None
+        self._last_ready: list[Any] = []
+        self.counted_before: int | None = 0
+        """Steps that were taken before this object listened; ``None``: to be found, alike on all ranks."""
+        self._groups_at = 0
 
     def give_up(self, error: Exception) -> None:
         """Stamp nothing any more, and say why, once."""
@@ -138,16 +186,21 @@ class WatchedRun(script.Listener):
     def stepped(self, optimizer: Any) -> None:
         now = time.perf_counter()
         own = self._optimizers.stepped(optimizer)
-        if self._stamps is None:
+        if self._stamps is None and self._resting is None:
             self._counted = own
             self._begin(optimizer)
             return
         if own is not self._counted and not self._takes_over(own):
             return
         self._optimizers.count_step()
+        if self._stamps is None:
+            self._rest()
+            return
         self._stamps.step_ends(now)
         if self._ranks > 1:
-            self._follow_gradients()
+            self._among_ranks(now)
+        if self._stamps.ring.live[2] != self._asked.number:
+            self._answer()
         if self.each_step is not None:
             self.each_step()
 
@@ -173,6 +226,68 @@ class WatchedRun(script.Listener):
         self._optimizers.count_step()
         self._stamps = self.loops.stamps = stamps
         self.loops.name_loaders()
+        self._rank, stamps.steps = rank, self.counted_before or 0
+        if self.counted_before is None and ranks > 1:
+            self._groups_at = sum(private.sequence_numbers().values())
+        self._learn_at += stamps.steps
+        if ranks > 1:
+            self._sample = StepSample(stamps)
+            if local == 0 and ranks > _number("LOCAL_WORLD_SIZE", ranks):
+                self._meeting = WatchersMeeting(self._folder, node)
+
+    def _among_ranks(self, now: float) -> None:
+        """What only ranks do that have others beside them, after a step."""
+        assert self._stamps is not None
+        if self.counted_before is None:  # groups have counted as many collectives on all ranks by the end of a step
+            counted = sum(private.sequence_numbers().values())
+            self._stamps.steps = round(counted / max(1, counted - self._groups_at))
+            self.counted_before = 0
+            self._learn_at += self._stamps.steps
+        self._follow_gradients()
+        if self._sample is not None and self._stamps.steps % EVERY <= 1:
+            self._sample.end(now)
+            if self._stamps.steps % EVERY == 0:
+                self._sample.begin()
+        if self._meeting is not None:
+            self._meeting.step()
+            if self._meeting.over:
+                self._meeting = None
+
+    def _answer(self) -> None:
+        """There is a request: from now on paused, or not; or traced from a step on."""
+        assert self._stamps is not None
+        ring = self._stamps.ring
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            self._asked = WatchRequest.read(self._folder)
+        self._asked = replace(self._asked, number=int(ring.live[2]))
+        wanted = self._asked.trace
+        if wanted is not None and (not wanted.ranks or self._rank in wanted.ranks):
+            self._trace = StepTrace(wanted, self._rank, self._stamps.steps + 1)
+            self._trace.start()
+        if self._asked.paused or self._trace is not None:
+            self._resting, self._stamps, self.loops.stamps = self._stamps, None, None
+            self._resting.let_go()
+
+    def _rest(self) -> None:
+        """A step ended that is not stamped."""
+        stamps = self._resting
+        assert stamps is not None
+        stamps.steps += 1
+        if self._trace is not None:
+            if not self._trace.step():
+                return
+            self._trace = None
+        elif stamps.ring.live[2] != self._asked.number:
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                self._asked = WatchRequest.read(self._folder)
+            self._asked = replace(self._asked, number=int(stamps.ring.live[2]))
+        if not self._asked.paused:
+            self._resting, self._stamps, self.loops.stamps = None, stamps, stamps
+            if stamps.follows_device:
+                stamps.follow_device()
+            if self._last_ready:
+                stamps.follow(self._last_ready)
+            stamps.step_begins()
 
     def _follow_gradients(self) -> None:
         """Learn which gradients are the last of a step, and follow those."""
@@ -182,6 +297,7 @@ class WatchedRun(script.Listener):
             last = self._order.end()
             self._order = None
             if last:
+                self._last_ready = last
                 stamps.follow(last)
             self._learn_at = next((at for at in _LEARNS_AT if at > stamps.steps), stamps.steps + _LEARNS_EVERY)
         elif stamps.steps >= self._learn_at and self._counted is not None:
@@ -194,8 +310,9 @@ class WatchedRun(script.Listener):
 
     @_quietly
     def exits(self, last: bool) -> None:
-        if self._stamps is not None:
-            self._stamps.ring.live[1] = 1.0
+        stamps = self._stamps or self._resting
+        if stamps is not None:
+            stamps.ring.live[1] = 1.0
 
     @_quietly
     def abandoned(self) -> None:

@@ -11,12 +11,15 @@ import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+from weakref import WeakSet
 
 from stash.measure.agent import private, script
 from stash.measure.agent.wraps.groups import LOCAL
 from stash.measure.protocol.stamped import StepStage
 
 _COLLECTIVE = int(StepStage.COLLECTIVE)
+REPLICAS: WeakSet[Any] = WeakSet()
+"""This process's DistributedDataParallel models."""
 
 
 def wrap_loaders(module: ModuleType) -> None:
@@ -59,3 +62,15 @@ def _staged(original: Callable[..., Any]) -> Callable[..., Any]:
             listener.enter(before)
 
     return call
+
+
+def wrap_ddp(module: ModuleType) -> None:
+    """Know of the models that DistributedDataParallel exchanges gradients of (``torch.nn.parallel.distributed``)."""
+    original = module.DistributedDataParallel.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        REPLICAS.add(self)
+
+    module.DistributedDataParallel.__init__ = init

@@ -1,0 +1,111 @@
+"""``stash watch --attach``: a job that runs already is listened to from its next step on.
+
+Python 3.14 lets a process of the same user have another one run a file (``sys.remote_exec``). Older ones are entered
+only if the job was started with a hook in its environment, which looks for a watcher once a second.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stash.core.errors import UserError
+from stash.core.printable import printable_line
+from stash.measure.protocol.orders import ATTACHABLE, Orders, attach_file
+
+if TYPE_CHECKING:
+    from stash.monitor.watcher import NodeWatcher
+
+_TRAINS = b"libtorch"
+_PYTHON = re.compile(r"python3\.(\d+)")
+_FIRST_ENTERED = 14
+_ENTERS = """\
+import importlib.util, sys
+if "stash" not in sys.modules:
+    spec = importlib.util.spec_from_file_location("stash", {file!r}, submodule_search_locations=[{package!r}])
+    sys.modules["stash"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["stash"])
+from stash.monitor.watching import enter_process
+enter_process({folder!r}, began=True)
+"""
+"""What a process runs that is entered."""
+
+
+def training(process: int) -> list[int]:
+    """The process and those below it that have PyTorch in memory; raises UserError if there are none."""
+    from stash.measure.linux.processes import descendants
+
+    if not os.path.exists(f"/proc/{process}"):
+        raise UserError(f"--attach {process}: there is no such process; `ps` lists them")
+    found = []
+    for number in (process, *descendants(process)):
+        with suppress(OSError):
+            if _TRAINS in Path(f"/proc/{number}/maps").read_bytes():
+                found.append(number)
+    if not found:
+        raise UserError(f"--attach {process}: neither it nor a process below it has PyTorch in memory, or is yours")
+    return found
+
+
+def enter(process: int, folder: Path, remote_exec: Callable[[int, str], Any] | None) -> bool:
+    """Have one process listened to from now on; whether there is a way to."""
+    with suppress(OSError):
+        environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+        if any(each.startswith(f"{ATTACHABLE}=".encode()) for each in environment):
+            draft = attach_file(process).with_suffix(".new")
+            draft.write_text(str(folder / "orders.json"))
+            draft.rename(attach_file(process))
+            return True
+    with suppress(OSError):
+        version = _PYTHON.search(os.path.realpath(f"/proc/{process}/exe"))
+        if remote_exec is not None and version is not None and int(version[1]) >= _FIRST_ENTERED:
+            remote_exec(process, str(entering(folder)))
+            return True
+    return False
+
+
+def entering(folder: Path) -> Path:
+    """The file that a process is to run; it is made."""
+    from stash.measure.launcher.process import SITE
+
+    script, package = folder / "enter.py", Path(SITE).parents[2]
+    script.write_text(_ENTERS.format(file=str(package / "__init__.py"), package=str(package), folder=str(folder)))
+    return script
+
+
+def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], memory: str | None) -> int:
+    """Watch the job of that process to its end; the value is an exit code. Raises UserError where there is no way.
+
+    ``begin`` makes a watcher of the rings in a folder, which is made in ``memory``.
+    """
+    from stash.measure.launcher.process import SITE
+    from stash.measure.linux.processes import status_of
+    from stash.monitor.watcher import POLL_SECONDS
+
+    targets = training(process)
+    with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=memory) as place:
+        folder = Path(place)
+        Orders(place, (), 0.0, began=time.time(), watched=True).write()
+        entered = [target for target in targets if enter(target, folder, getattr(sys, "remote_exec", None))]
+        if not entered:
+            raise UserError(
+                f"--attach {process}: only Python 3.14 lets Stash in, itself run with 3.14; older ones do if it was "
+                f"started with {ATTACHABLE}=1 PYTHONPATH={SITE}; or start it with `stash watch`"
+            )
+        watcher, target = begin(folder)
+        print(f"stash: watching process {process}; follow it with `stash watch --join {target}`", file=sys.stderr)
+        while any((now := status_of(each)) is not None and not now.ended for each in entered):
+            watcher.poll()
+            time.sleep(POLL_SECONDS)
+        watcher.finish(None)
+        for each in entered:
+            attach_file(each).unlink(missing_ok=True)
+    print(f"stash: show the run with `stash show {printable_line(str(target))}`", file=sys.stderr)
+    return 0

@@ -1,0 +1,97 @@
+"""What is asked of a run that is watched, from wherever its record is seen: pause, go on, trace some steps.
+
+A request is a small file beside the record, which the watcher takes away; another user's counts for nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stash.core.errors import UserError
+from stash.core.formatting import listed
+from stash.monitor.records import SUFFIX
+
+_MAX_STEPS = 1000
+_MAX_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """``None`` and 0: as before."""
+
+    paused: bool | None = None
+    steps: int = 0
+    """To trace."""
+    ranks: tuple[int, ...] = ()
+    """… on these; none: on all."""
+    folder: str = ""
+    """Where traces go; the watcher's own choice if empty."""
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def made(cls, row: dict[str, Any]) -> RunRequest:
+        """Raises TypeError or ValueError for what is none."""
+        found = cls(**row)
+        return replace(found, steps=int(found.steps), ranks=tuple(map(int, found.ranks)))
+
+    def described(self, folder: str) -> tuple[str, str]:
+        """What happens, and a sentence."""
+        if self.paused is not None:
+            return ("paused", "watching is paused") if self.paused else ("resumed", "watching goes on")
+        names = listed([str(rank) for rank in self.ranks])
+        whose = "all ranks" if not self.ranks else f"rank {names}" if len(self.ranks) == 1 else f"ranks {names}"
+        steps = f"{self.steps} step" + ("s" if self.steps > 1 else "")
+        return "capture", f"{steps} of {whose} traced into {Path(folder).name}; no window has them"
+
+
+def parsed_capture(text: str) -> tuple[int, tuple[int, ...]]:
+    """``5`` or ``5:0,3``: steps, and on which ranks; raises ValueError."""
+    steps, _, ranks = text.partition(":")
+    try:
+        found = int(steps), tuple(int(rank) for rank in ranks.split(",") if rank)
+    except ValueError:
+        raise ValueError("write steps, and perhaps ranks: 5, or 5:0,3") from None
+    if not 1 <= found[0] <= _MAX_STEPS or any(rank < 0 for rank in found[1]):
+        raise ValueError(f"between 1 and {_MAX_STEPS} steps, and perhaps ranks: 5, or 5:0,3")
+    return found
+
+
+def traces_folder(record: Path) -> Path:
+    """Beside the record: ``train.traces``."""
+    return record.absolute().with_name(f"{record.name.removesuffix(SUFFIX)}.traces")
+
+
+def _file(record: Path) -> Path:
+    return record.with_name(f"{record.name.removesuffix(SUFFIX)}.watch.request")
+
+
+def leave_request(record: Path, request: RunRequest) -> None:
+    """Ask; raises UserError where the record's folder cannot be written to."""
+    draft = _file(record).with_name(f"{_file(record).name}.{os.getpid()}")
+    try:
+        draft.write_text(json.dumps(request.row()))
+        draft.rename(_file(record))
+    except OSError as error:
+        raise UserError(f"--join {record}: cannot ask there: {error.strerror}; ask from its own machine") from None
+
+
+def taken_request(record: Path) -> RunRequest | None:
+    """What was asked, once; ``None`` if nothing, or by somebody else."""
+    file = _file(record)
+    try:
+        with file.open("rb") as opened:
+            mine, content = os.fstat(opened.fileno()).st_uid in (os.getuid(), 0), opened.read(_MAX_BYTES)
+    except OSError:
+        return None
+    with suppress(OSError):
+        file.unlink()
+    with suppress(ValueError, TypeError):
+        return RunRequest.made(json.loads(content)) if mine else None
+    return None

@@ -1,0 +1,152 @@
+"""What processes outside the job cost a window's steps: what the kernel counts of each rank's processes, shared out.
+
+How delays are shared between the job and strangers is ``analysis/disturbance``'s to say, as in a profile; here are
+only a watcher's readings of ``/proc``, every ten seconds, and their place in the stages of a cycle.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stash.analysis.disturbance import strangers_shares
+from stash.core.records.profile import Block
+from stash.measure.linux import counters
+from stash.measure.linux.processes import descendants
+from stash.measure.linux.run_queue import Helpers
+from stash.measure.protocol.stamped import StepStage
+from stash.monitor.accounting import STAGES, SecondsArray
+from stash.monitor.collector import Joined
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_INPUT, _EXCHANGE = STAGES.index(StepStage.INPUT), STAGES.index(StepStage.EXCHANGE)
+_RUNNING = [STAGES.index(each) for each in (
+    StepStage.OPTIMIZER, StepStage.BETWEEN, StepStage.TRANSFER, StepStage.FORWARD, StepStage.BACKWARD,
+)]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CoreUse:
+    """Of one rank, cores used on average since the last look: seconds in a second."""
+
+    machine: str
+    cores: float
+    """That its processes may run on."""
+    own: float
+    """By its own process."""
+    workers: float
+    """By the processes below it: its loaders' workers."""
+    helpers: float
+    """By its threads that exchange."""
+    everybody: float
+    """By all that runs on the machine."""
+    loops: tuple[float, ...] = ()
+    """Delay of each thread of its parallel loops."""
+
+
+class ProcessLooks:
+    """Looks at the processes of this node's ranks now and then."""
+
+    def __init__(self, node: int = 0) -> None:
+        self.node, self.begun = node, False
+        self._helpers: dict[int, Helpers] = {}
+        self._before: dict[int, tuple[tuple[float, ...] | None, dict[int, float]]] = {}
+        self._totals = counters.totals()
+        self.activity = counters.since(self._totals)
+        """Of the machine, between the last two looks."""
+
+    def look(self, processes: Mapping[int, int], seconds: float) -> dict[int, CoreUse]:
+        """What the ranks used in the last ``seconds``; ``processes`` are theirs, by rank. Nothing the first time."""
+        self.begun = True
+        self.activity, self._totals = counters.since(self._totals), counters.totals()
+        found = {}
+        for rank, process in processes.items():
+            helpers = self._helpers.get(process)
+            if helpers is None:
+                helpers = self._helpers[process] = Helpers(process, process)
+            helpers.look()
+            now = (_ran(process), sum(map(_ran, descendants(process))), helpers.exchange().ran)
+            loops, (before, loops_before) = helpers.loop_delays(), self._before.get(process, (None, {}))
+            self._before[process] = now, loops
+            if before is None or seconds <= 0 or self.activity.cpu_seconds is None:
+                continue
+            own, workers, exchange = (max(0.0, now[at] - before[at]) / seconds for at in range(3))
+            late = tuple(
+                (delay - loops_before[thread]) / seconds for thread, delay in loops.items() if thread in loops_before
+            )
+            everybody = self.activity.cpu_seconds / seconds
+            cores = float(len(os.sched_getaffinity(0)))
+            found[rank] = CoreUse(str(self.node), cores, own, workers, exchange, everybody, late)
+        return found
+
+
+def _ran(process: int) -> float:
+    """Seconds on cores of a process, and of its children that have ended."""
+    with suppress(OSError, ValueError, IndexError):
+        words = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return sum(map(int, words[11:13])) / _TICKS
+    return 0.0
+
+
+def as_facts(uses: Mapping[int, CoreUse]) -> dict[str, Any]:
+    """To be sent to another node."""
+    return {str(rank): asdict(use) for rank, use in uses.items()}
+
+
+def of_facts(rows: Mapping[str, Any]) -> dict[int, CoreUse]:
+    """Raises TypeError for what ``as_facts`` did not make."""
+    return {int(rank): CoreUse(**{**row, "loops": tuple(row["loops"])}) for rank, row in rows.items()}
+
+
+def strangers_cores(uses: Mapping[int, CoreUse]) -> float | None:
+    """Cores of the busiest machine that processes outside the job had."""
+    machines = {use.machine for use in uses.values()}
+    found = []
+    for machine in machines:
+        here = [use for use in uses.values() if use.machine == machine]
+        found.append(max(0.0, here[0].everybody - sum(use.own + use.workers for use in here)))
+    return max(found, default=None)
+
+
+def lost_to_strangers(joined: Joined, uses: Mapping[int, CoreUse], on_cpu: bool) -> SecondsArray | None:
+    """Of each cycle, rank and stage the seconds that strangers cost; ``None`` where a rank's use is unknown."""
+    if any(rank not in uses for rank in joined.ranks):
+        return None
+    seconds = np.moveaxis(joined.seconds, 2, 0)
+    lost = np.zeros(seconds.shape)
+    whole, of_input, of_exchange = np.moveaxis(joined.delays, 2, 0)
+    sums = zip(
+        seconds.sum(axis=0).sum(axis=0).tolist(), seconds[_EXCHANGE].sum(axis=0).tolist(),
+        whole.sum(axis=0).tolist(), of_input.sum(axis=0).tolist(), of_exchange.sum(axis=0).tolist(),
+        strict=True,
+    )  # fmt: skip
+    blocks = [_block(rank, uses[rank], *each) for rank, each in zip(joined.ranks, sums, strict=True)]
+    machines = {rank: uses[rank].machine for rank in joined.ranks}
+    local, window = strangers_shares(blocks, machines, {rank: uses[rank].cores for rank in joined.ranks}, on_cpu)
+    lost[_INPUT] = np.minimum(local * of_input, seconds[_INPUT])
+    if on_cpu:  # of accelerators only waits for the loader count, as in a profile
+        lost[_EXCHANGE] = np.minimum(window * of_exchange, seconds[_EXCHANGE])
+        running = sum(seconds[stage] for stage in _RUNNING)
+        cost = np.minimum(local * np.maximum(0.0, whole - of_input - of_exchange), running)
+        share = np.divide(cost, running, out=np.zeros_like(cost), where=running > 0)
+        for stage in _RUNNING:
+            np.multiply(share, seconds[stage], out=lost[stage])
+    return np.moveaxis(lost, 0, 2)
+
+
+def _block(
+    rank: int, use: CoreUse, wall: float, exchange: float, delay: float, of_input: float, of_exchange: float
+) -> Block:
+    """A rank's cycles as the instrument takes them, all as one step: their delays are shared out alike."""
+    return Block(
+        round=0, rung="node", rank=rank, steps=1, seconds=wall, step_seconds=(wall,), step_delays=(delay,),
+        step_wait_delays=(of_input,), step_exchange_delays=(of_exchange,), step_exchanges=(exchange,),
+        cpu_seconds=use.own * wall, worker_cpu_seconds=use.workers * wall, helper_cpu_seconds=use.helpers * wall,
+        machine_cpu_seconds=use.everybody * wall, loop_delays=tuple(each * wall for each in use.loops),
+    )  # fmt: skip

@@ -1,0 +1,93 @@
+"""A window as a line of the record, and what alerts say: in words, with as many digits as mean something. Pure."""
+
+from __future__ import annotations
+
+from stash.core.formatting import listed
+from stash.core.units import format_seconds
+from stash.measure.protocol.stamped import StepStage
+from stash.monitor.accounting import OWN_STAGES, StepAccount, stragglers
+from stash.monitor.change_test import Slice, StallChange
+from stash.monitor.collector import knows_transfer
+from stash.monitor.records import LateRank, Window
+
+_MAX_RANKS, _SLOWEST = 64, 8
+DOES = {
+    StepStage.BETWEEN: "between steps", StepStage.INPUT: "wait for input", StepStage.TRANSFER: "copy to the device",
+    StepStage.FORWARD: "in the forward pass", StepStage.BACKWARD: "in the backward pass",
+    StepStage.EXCHANGE: "wait for the exchange", StepStage.COLLECTIVE: "wait in a collective",
+    StepStage.OPTIMIZER: "in the optimizer",
+}  # fmt: skip
+"""What ranks do in a stage."""
+_DIGITS = 6
+
+
+def window_of(part: Slice, device: str | None) -> Window:
+    """The line of a window."""
+    found = part.account
+    seconds = found.step_seconds * (part.last_step - part.first_step + 1)
+    known = knows_transfer(found, device)
+    stalls = {name: digits(value) for name, value in found.seconds.items()}
+    late = stragglers(found)[:_SLOWEST]
+    return Window(
+        began=round(part.ended - seconds, 3),
+        seconds=round(seconds, 3), first_step=part.first_step, last_step=part.last_step,
+        steps=found.steps, step_seconds=digits(found.step_seconds),
+        stalls=stalls if known else {**stalls, "transfer": None},
+        set_by=found.set_by, others_wait={name: digits(each) for name, each in found.others_wait.items()},
+        ranks=_shown(found),
+        stragglers=tuple(LateRank(rank=o.rank, stage=o.stage, seconds=digits(o.seconds)) for o in late),
+        delay=digits(max(found.delays.values(), default=0.0)), ambiguous=found.ambiguous,
+    )  # fmt: skip
+
+
+def _shown(found: StepAccount) -> dict[int, dict[str, float]]:
+    """Each rank's stages; of many ranks those of the slowest."""
+    ranks = list(found.ranks)
+    if len(ranks) > _MAX_RANKS:
+        own = {rank: sum(found.ranks[rank][stage] for stage in OWN_STAGES) for rank in ranks}
+        ranks = sorted(ranks, key=lambda rank: -own[rank])[:_SLOWEST]
+    return {
+        rank: {stage: float(f"{seconds:.4g}") for stage, seconds in found.ranks[rank].items() if seconds}
+        for rank in sorted(ranks)
+    }
+
+
+def described(stages: dict[int, StepStage]) -> str:
+    """``"rank 3: wait for input; ranks 0, 1 and 2: wait for the exchange"``."""
+    by_stage: dict[StepStage, list[int]] = {}
+    for rank, stage in sorted(stages.items()):
+        by_stage.setdefault(stage, []).append(rank)
+    parts = sorted(by_stage.items(), key=lambda each: len(each[1]))
+    return "; ".join(
+        f"rank{'s' if len(ranks) > 1 else ''} {listed([str(rank) for rank in ranks])}: {DOES[stage]}"
+        for stage, ranks in parts
+    )
+
+
+def whose(stall: str, rank: int | None, stage: str | None) -> str:
+    if stall == "exchange":
+        return "the exchange"
+    name = stage if stage not in (None, "between") else stall
+    return f"rank {rank}'s {name}" if rank is not None else f"{name} of all ranks"
+
+
+def advice(change: StallChange) -> str:
+    if change.stall == "exchange":
+        return "nobody is late, so it is a link: `stash probe` measures those of a machine"
+    if change.stall == "input":
+        return "look at that machine's disk, cores and loader" if change.rank is not None else "look at the disk"
+    if change.rank is not None:
+        return "look at that machine: clocks, other programs, other batches"
+    return "`stash profile` splits what is slower"
+
+
+def unseen_text(others: int, every: int, seconds: float | None) -> str:
+    """Which collectives were issued where no stamp is."""
+    took = "" if seconds is None else f", {format_seconds(seconds)} each by the flight recorder"
+    return (
+        f"{others} of the {every} collectives of a step were issued by C++{took}: their time is in the stages around"
+    )
+
+
+def digits(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,71 @@
+"""Two ranks of a job that is watched, whose steps a test writes, with a clock of its own."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stash.measure.protocol import stamped
+from stash.measure.protocol.stamped import StepRing, StepStage
+from stash.monitor.records import Header, RecordWriter, RunRecord, load
+from stash.monitor.watcher import Commands, NodeWatcher, WatchOptions
+
+STEP = 0.1
+
+
+class Started:
+    """Stands in for a process: keeps what it was given."""
+
+    def __init__(self, words: list[str], **settings: Any) -> None:
+        self.words, self.stdin = words, io.BytesIO()
+        self.stdin.close = lambda: None  # type: ignore[method-assign]
+
+    def poll(self) -> int | None:
+        return None
+
+
+class Run:
+    """Two ranks of a job that is watched; ``train`` writes their steps while the clock goes on."""
+
+    def __init__(self, folder: Path, options: WatchOptions | None = None, **more: Any) -> None:
+        self.path, self.now, self.started = folder / "run.watch.jsonl", 1e9, list[Started]()
+        self.rings = [StepRing(folder / f"ring.{rank}.{os.getpid()}", rank, 2, rank, 0) for rank in range(2)]
+        price = more.pop("price", None)
+        header = Header(id="x", stash_version="1", began=self.now, job="train.py", price=price)
+        commands = Commands(start=self._start)
+        self.watcher = NodeWatcher(
+            folder, RecordWriter(self.path, header), header, options or WatchOptions(), clock=lambda: self.now,
+            commands=commands, **more,
+        )  # fmt: skip
+        self._number = 0
+
+    def _start(self, words: list[str], **settings: Any) -> Started:
+        self.started.append(Started(words))
+        return self.started[-1]
+
+    def train(self, seconds: float, late: Callable[[int], float] = lambda rank: 0.0) -> None:
+        """Steps of 100 ms: 80 forward, 20 exchange; ``late``: input of a rank, which the other waits for."""
+        end = self.now + seconds
+        while self.now < end:
+            slowest = max(late(0), late(1))
+            for _ in range(5):
+                self._number += 1
+                self.now += STEP + slowest
+                for rank, ring in enumerate(self.rings):
+                    row = [0.0] * stamped.FIELDS
+                    row[stamped.NUMBER], row[stamped.ENDED] = self._number, self.now
+                    row[StepStage.FORWARD], row[StepStage.INPUT] = 0.08, late(rank)
+                    row[StepStage.EXCHANGE] = 0.02 + slowest - late(rank)
+                    ring.write(row)
+            self.watcher.poll()
+
+    def stand(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.now += 1
+            self.watcher.poll()
+
+    def record(self) -> RunRecord:
+        return load(self.path)

@@ -1,0 +1,68 @@
+"""A step that is followed in full: its pieces by hand, and the collectives in it that no stamp comes to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch.distributed
+
+from stash.measure.agent.runner import watch_samples
+from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.runner.watch_samples import StepSample, by_others
+from stash.measure.protocol.stamped import RingReader, StepRing, StepStage
+
+
+def test_pieces_add_up_to_the_step_and_what_nobody_called_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issued = [7]
+    monkeypatch.setattr(watch_samples.private, "sequence_numbers", lambda: {"0": issued[0]})
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    now = [0.0]
+    path = tmp_path / f"ring.0.{os.getpid()}"
+    stamps = Stamps(lambda: now[0], StepRing(path, 0, 2, 0, 0))
+    sample = StepSample(stamps)
+    sample.begin()
+    now[0] = 1.0
+    stamps.enter(int(StepStage.FORWARD))
+    issued[0] += 1  # by C++: no stamp comes to it
+    now[0] = 3.0
+    before = stamps.enter(int(StepStage.COLLECTIVE))
+    issued[0] += 1
+    now[0] = 3.5
+    stamps.enter(before)
+    now[0] = 4.0
+    stamps.enter(int(StepStage.OPTIMIZER))
+    now[0] = 4.25
+    stamps.step_ends(now[0])
+    sample.end(now[0])
+    reader = RingReader(path)
+    number, pieces = reader.pieces()
+    stages = [StepStage(int(stage)).name for stage in pieces[::2]]
+    assert number == 1
+    assert list(pieces[1::2]) == [1.0, 2.0, 0.5, 0.5, 0.25]
+    assert stages == ["BETWEEN", "FORWARD", "COLLECTIVE", "FORWARD", "OPTIMIZER"]
+    (row,) = reader.new()
+    assert row.of(StepStage.COLLECTIVE) == 0.5  # the row has the same
+    assert reader.unseen == "1 2"
+    stamps.enter(int(StepStage.FORWARD))
+    assert reader.pieces()[0] == 1  # the next step is not followed
+
+
+def entry(seconds: float | None, *frames: tuple[str, str]) -> dict[str, object]:
+    """As PyTorch 2.13's flight recorder has it, with what is read of it."""
+    return {
+        "record_id": 0, "frames": [{"name": name, "filename": file, "line": 1} for file, name in frames],
+        "profiling_name": "nccl:all_reduce", **({} if seconds is None else {"duration_ms": seconds * 1e3}),
+    }  # fmt: skip
+
+
+def test_the_flight_recorder_tells_whose_call_it_was() -> None:
+    seen = entry(0.5, ("/x/torch/distributed/distributed_c10d.py", "all_reduce"), ("train.py", "<module>"))
+    functional = entry(0.02, ("/x/torch/_ops.py", "__call__"), ("/x/_functional_collectives.py", "all_reduce"))
+    compiled = entry(0.01, ("/tmp/torchinductor/c4.py", "call"))
+    assert by_others([seen, functional, compiled]) == (2, pytest.approx(0.03))
+    assert by_others([seen, entry(None, ("/tmp/torchinductor/c4.py", "call"))]) == (1, 0.0)
+    assert by_others([]) == (0, 0.0)

@@ -1,0 +1,186 @@
+"""Watchers of several nodes by hand: what is merged, what crosses, who is let in, and who is waited for."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stash.core.membership import StrangerError
+from stash.measure.protocol import stamped
+from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.orders import Invitation, Neighbours
+from stash.measure.protocol.stamped import StepRing, StepStage
+from stash.monitor import watcher
+from stash.monitor.accounting import account
+from stash.monitor.collector import Joined
+from stash.monitor.node_links import NodeGuest, NodeHost, NodeMerge, NodeNews, packed_news, unpacked_news
+from stash.monitor.records import Header, RecordWriter, load
+from stash.monitor.watcher import NodeWatcher, WatchOptions
+
+
+def joined(ranks: tuple[int, ...], numbers: list[int], seconds: float) -> Joined:
+    """Forward passes of that length, and an exchange of one second."""
+    each = np.zeros((len(numbers), len(ranks), 8))
+    each[:, :, 4], each[:, :, 7] = seconds, 1.0
+    return Joined(ranks, numbers, each, np.zeros((len(numbers), len(ranks), 3)), float(numbers[-1]))
+
+
+def test_steps_that_all_nodes_have_are_merged_once_whatever_order_they_come_in() -> None:
+    merge = NodeMerge()
+    merge.take(1, joined((2, 3), [2, 3], 5.0))
+    assert merge.merged().numbers == [2, 3]  # type: ignore[union-attr]
+    merge.take(0, joined((0, 1), [4, 5, 6], 2.0))
+    assert merge.merged() is None
+    merge.take(1, joined((2, 3), [4, 5], 5.0))
+    both = merge.merged()
+    assert both is not None
+    assert (both.ranks, both.numbers) == ((0, 1, 2, 3), [4, 5])
+    found = account(both.ranks, both.seconds, both.delays[:, :, 0])
+    assert found.seconds["compute"] == 2.0  # of ranks 0 and 1, the faster of the two in the middle
+    assert found.seconds["contention"] == 3.0
+    merge.take(1, joined((2, 3), [6], 5.0))
+    assert merge.merged().numbers == [6]  # type: ignore[union-attr]
+    merge.take(0, joined((0, 1), [7], 2.0))
+    merge.leave(1)
+    assert merge.merged().ranks == (0, 1)  # type: ignore[union-attr]
+
+
+def test_a_node_that_counts_from_the_start_again_discards_what_was_held() -> None:
+    merge = NodeMerge()
+    merge.take(0, joined((0,), [100, 101], 1.0))
+    merge.take(1, joined((1,), [90], 1.0))
+    merge.take(0, joined((0,), [1, 2], 1.0))
+    merge.take(1, joined((1,), [2, 3], 1.0))
+    assert merge.merged().numbers == [2]  # type: ignore[union-attr]
+
+
+def test_news_cross_as_they_are() -> None:
+    news = NodeNews(1, joined((2, 3), [7, 8], 0.25), {2: 8, 3: 4}, 2, (("note", "a"),), {"uses": {}}, ended=True)
+    back = unpacked_news(packed_news(news))
+    assert back.joined is not None
+    assert (back.joined.ranks, back.joined.numbers, back.joined.ended) == ((2, 3), [7, 8], 8.0)
+    np.testing.assert_array_equal(back.joined.seconds, news.joined.seconds)  # type: ignore[union-attr]
+    assert (back.stages, back.events, back.ended) == (news.stages, news.events, True)
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        unpacked_news(b'{"node": 1}\n')
+
+
+def until(moment: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not moment():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_only_who_knows_the_key_is_let_in_and_a_torn_link_is_a_lost_node() -> None:
+    host = NodeHost("127.0.0.1")
+    try:
+        with pytest.raises(StrangerError):
+            NodeGuest(Invitation(host.address, host.port, "another"), 1)
+        guest = NodeGuest(Invitation(host.address, host.port, host.key), 1)
+        guest.send(NodeNews(1, ranks=2))
+        found: list[NodeNews] = []
+        until(lambda: bool(found.extend(host.news()) or found))
+        assert (found[0].node, found[0].ranks) == (1, 2)
+        host.tell(b"pause")
+        asked: list[bytes] = []
+        until(lambda: bool(asked.extend(guest.asked()) or asked))
+        assert asked == [b"pause"]
+        guest.close()
+        until(lambda: bool(found.extend(host.news()) or len(found) > 1))
+        assert found[1].events == (("lost", "node 1 is gone"),)
+    finally:
+        host.close()
+
+
+class Node:
+    """A watcher of one rank, whose steps a test writes."""
+
+    def __init__(self, folder: Path, node: int, clock: Callable[[], float]) -> None:
+        folder.mkdir()
+        self.folder, self.path = folder, folder / "run.watch.jsonl"
+        self.ring = StepRing(folder / f"ring.{node}.{os.getpid()}", node, 2, 0, node)
+        header = Header(id="x", stash_version="1", began=clock(), job="train.py")
+        self.watcher = NodeWatcher(folder, RecordWriter(self.path, header), header, WatchOptions(), clock=clock)
+        self.node, self._number = node, 0
+        Neighbours(node, "127.0.0.1").write(RunFolder(folder))
+
+    def train(self, steps: int, forward: float, ended: float) -> None:
+        for _ in range(steps):
+            self._number += 1
+            row = [0.0] * stamped.FIELDS
+            row[stamped.NUMBER], row[stamped.ENDED] = self._number, ended
+            row[StepStage.FORWARD], row[StepStage.EXCHANGE] = forward, 1.0 - forward
+            self.ring.write(row)
+        self.watcher.poll()
+
+
+def test_two_watchers_write_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stamped.time, "time", lambda: 0.0)
+    monkeypatch.setattr(stamped.time, "monotonic", lambda: 0.0)
+    now = [1e9]
+    first, second = (Node(tmp_path / str(node), node, lambda: now[0]) for node in (0, 1))
+    first.watcher.poll()
+    invitation = Invitation.of(RunFolder(first.folder))
+    assert invitation is not None
+    second.watcher.poll()
+    assert invitation.bring(RunFolder(second.folder))  # as the ranks do
+    monkeypatch.undo()
+    for _ in range(4):
+        now[0] += 10.0
+        second.train(20, 0.7, now[0])
+        time.sleep(0.05)
+        first.train(20, 0.5, now[0])
+    second.watcher.finish(0)
+    first.watcher.finish(0)
+    record = load(first.path)
+    assert record.header.ranks == 2
+    assert record.windows[0].ranks.keys() == {0, 1}
+    assert record.windows[0].stalls["contention"] == pytest.approx(0.2)
+    assert record.windows[0].step_seconds == pytest.approx(1.0)
+    assert [(late.rank, late.stage) for late in record.windows[0].stragglers] == [(1, "forward")]
+    assert not second.path.exists()
+
+
+def test_a_node_whose_first_is_not_watched_has_a_record_of_its_own(tmp_path: Path) -> None:
+    now = [1e9]
+    alone = Node(tmp_path / "1", 1, lambda: now[0])
+    for _ in range(40):
+        now[0] += 10.0
+        alone.train(20, 0.5, now[0])
+    alone.watcher.finish(0)
+    record = load(alone.path)
+    assert [event.what for event in record.events] == ["alone", "end"]
+    assert record.windows
+
+
+def test_nothing_listens_on_a_single_node(tmp_path: Path) -> None:
+    header = Header(id="x", stash_version="1", began=1e9, job="train.py")
+    watcher = NodeWatcher(tmp_path, RecordWriter(tmp_path / "r.watch.jsonl", header), header, WatchOptions())
+    watcher.poll()
+    assert not list(tmp_path.glob("invitation*"))
+
+
+def test_a_node_that_ends_after_node_0_leaves_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher, "_ENDS_SECONDS", 0.1)
+    now = [1e9]
+    first, second = (Node(tmp_path / str(node), node, lambda: now[0]) for node in (0, 1))
+    first.watcher.poll()
+    second.watcher.poll()
+    invitation = Invitation.of(RunFolder(first.folder))
+    assert invitation is not None
+    assert invitation.bring(RunFolder(second.folder))
+    second.train(20, 0.7, now[0])
+    time.sleep(0.05)
+    first.train(20, 0.5, now[0])
+    first.watcher.finish(0)
+    time.sleep(0.05)
+    for _ in range(3):
+        second.train(20, 0.7, now[0])
+    second.watcher.finish(0)
+    assert not second.path.exists()

@@ -1,0 +1,119 @@
+"""What is asked of a watched run, over rings that a test writes; and what may go wrong beside it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from watched_rings import Run
+
+from stash.core.errors import UserError
+from stash.measure.protocol.watch_requests import TraceRequest, WatchRequest
+from stash.monitor import records, watcher
+from stash.monitor.records import load
+from stash.monitor.run_requests import RunRequest, leave_request, parsed_capture, taken_request
+from stash.monitor.watcher import WatchOptions
+
+pytestmark = pytest.mark.usefixtures("unix_is_monotonic")
+
+
+def asked(run: Run) -> list[float]:
+    return [ring.live[2] for ring in run.rings]
+
+
+def test_a_run_that_is_paused_does_not_stand_and_goes_on(tmp_path: Path) -> None:
+    run = Run(tmp_path, WatchOptions(stuck_after=20))
+    run.train(15)
+    leave_request(run.path, RunRequest(paused=True))
+    run.stand(100)
+    assert asked(run) == [1.0, 1.0]
+    assert WatchRequest.read(tmp_path) == WatchRequest(1, paused=True)
+    assert taken_request(run.path) is None
+    leave_request(run.path, RunRequest(paused=False))
+    run.train(15)
+    record = run.record()
+    assert [event.what for event in record.events] == ["paused", "resumed"]
+    assert record.alerts == []
+    assert WatchRequest.read(tmp_path) == WatchRequest(2, paused=False)
+
+
+def test_an_alert_has_the_late_rank_traced_at_most_once_an_hour(tmp_path: Path) -> None:
+    run = Run(tmp_path, WatchOptions(capture=4))
+    run.train(40)
+    for _ in range(2):
+        run.train(30, late=lambda rank: 0.05 * rank)
+        run.train(30)
+    assert len(run.record().alerts) == 2
+    assert asked(run) == [1.0, 1.0]
+    assert WatchRequest.read(tmp_path).trace == TraceRequest(4, (0, 1), str(tmp_path / "run.traces"))
+    run.now += 3600
+    run.train(30)
+    run.train(30, late=lambda rank: 0.05 * rank)
+    assert asked(run) == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "a", "3:x", "3:-1", "100000"])
+def test_steps_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="steps, and perhaps ranks"):
+        parsed_capture(text)
+
+
+def test_steps_and_ranks() -> None:
+    assert parsed_capture("5") == (5, ())
+    assert parsed_capture("5:0,3") == (5, (0, 3))
+
+
+def test_what_is_no_request_counts_for_nothing(tmp_path: Path) -> None:
+    record = tmp_path / "run.watch.jsonl"
+    for content in ("", "[]", '{"paused": true, "more": 1}'):
+        (tmp_path / "run.watch.request").write_text(content)
+        assert taken_request(record) is None
+        assert not (tmp_path / "run.watch.request").exists()
+    with pytest.raises(UserError, match="cannot ask there"):
+        leave_request(tmp_path / "gone" / "run.watch.jsonl", RunRequest(paused=True))
+
+
+def test_a_job_that_never_steps_is_told_of_once(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for path in tmp_path.glob("ring.*"):
+        path.unlink()
+    run.stand(1000)
+    assert [event.what for event in run.record().events] == ["no step"]
+
+
+def test_a_second_watch_of_a_job_has_a_record_of_its_own(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.train(12)
+    with pytest.raises(UserError, match="is there already"):
+        Run(tmp_path)
+    # another one reads the same rings, and neither takes steps from the other
+    other = records.RecordWriter(tmp_path / "other.watch.jsonl", run.record().header)
+    second = watcher.NodeWatcher(tmp_path, other, run.record().header, WatchOptions(), clock=lambda: run.now)
+    second.poll()
+    run.watcher.finish(0)
+    second.finish(0)
+    whole = [sum(window.steps for window in load(path).windows) for path in (run.path, other.path)]
+    assert whole[0] == whole[1] > 0
+
+
+def test_a_full_disk_loses_lines_and_never_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path)
+    run.train(25)
+    before = run.path.read_bytes()
+    real = os.write
+
+    def full(descriptor: int, content: bytes) -> int:
+        if content.startswith(b'{"kind"'):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, content)
+
+    monkeypatch.setattr(records.os, "write", full)
+    run.train(25)
+    assert run.path.read_bytes() == before
+    monkeypatch.undo()
+    monkeypatch.setattr(watcher.time, "sleep", lambda seconds: None)
+    windows = len(load(run.path).windows)
+    run.watcher.finish(0)
+    assert len(load(run.path).windows) >= windows

@@ -1,0 +1,73 @@
+"""Other work on a machine by hand: whose delay it is follows from who used the cores meanwhile."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+from stash.measure.protocol.stamped import StepStage
+from stash.monitor.accounting import STAGES
+from stash.monitor.collector import Joined
+from stash.monitor.strangers import CoreUse, ProcessLooks, as_facts, lost_to_strangers, of_facts, strangers_cores
+
+FORWARD, EXCHANGE = STAGES.index(StepStage.FORWARD), STAGES.index(StepStage.EXCHANGE)
+
+
+def joined(delay: float, of_exchange: float = 0.0) -> Joined:
+    """A step of two ranks: a second forward, half a second of exchange; rank 1 is delayed."""
+    seconds, delays = np.zeros((1, 2, len(STAGES))), np.zeros((1, 2, 3))
+    seconds[0, :, FORWARD], seconds[0, :, EXCHANGE] = 1.0, 0.5
+    delays[0, 1] = delay + of_exchange, 0.0, of_exchange
+    return Joined((0, 1), [1], seconds, delays, 0.0)
+
+
+def use(everybody: float, workers: float = 0.0) -> CoreUse:
+    return CoreUse("0", 2.0, own=0.5, workers=workers, helpers=0.0, everybody=everybody)
+
+
+def test_what_strangers_kept_a_rank_from_is_theirs() -> None:
+    lost = lost_to_strangers(joined(0.4), {0: use(2.0), 1: use(2.0)}, on_cpu=True)
+    assert lost is not None
+    assert lost[0, 1, FORWARD] == pytest.approx(0.4)  # nobody else is there to have kept it from running
+    assert lost[0, 0].sum() == 0
+
+
+def test_what_its_own_loaders_kept_a_rank_from_is_not() -> None:
+    lost = lost_to_strangers(joined(0.4), {0: use(2.0, workers=0.5), 1: use(2.0, workers=0.5)}, on_cpu=True)
+    assert lost is not None
+    assert lost[0, 1, FORWARD] == pytest.approx(0.0)
+
+
+def test_a_host_that_runs_ahead_of_its_device_loses_nothing() -> None:
+    lost = lost_to_strangers(joined(0.4), {0: use(2.0), 1: use(2.0)}, on_cpu=False)
+    assert lost is not None
+    assert lost.sum() == 0
+
+
+def test_what_is_not_known_of_a_rank_is_not_made_up() -> None:
+    assert lost_to_strangers(joined(0.4), {0: use(2.0)}, on_cpu=True) is None
+    assert strangers_cores({}) is None
+
+
+def test_cores_of_strangers_are_those_of_the_busiest_machine() -> None:
+    other = CoreUse("1", 2.0, own=1.0, workers=0.0, helpers=0.0, everybody=1.25)
+    assert strangers_cores({0: use(1.5), 1: use(1.5), 2: other}) == pytest.approx(0.5)
+
+
+def test_uses_cross_as_they_are() -> None:
+    uses = {3: CoreUse("1", 2.0, 0.5, 0.25, 0.0, 1.0, (0.1, 0.2))}
+    assert of_facts(as_facts(uses)) == uses
+
+
+def test_a_process_that_computes_is_seen_to() -> None:
+    looks = ProcessLooks()
+    assert looks.look({0: os.getpid()}, 0.0) == {}
+    began, cpu = time.monotonic(), time.process_time()
+    while time.process_time() - cpu < 0.3:
+        pass
+    found = looks.look({0: os.getpid()}, time.monotonic() - began)[0]
+    assert 0 < found.own <= 1.5
+    assert found.everybody > 0
