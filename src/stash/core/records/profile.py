@@ -97,6 +97,19 @@ class PipelineSchedule(Record):
     microbatch. Empty where it is not known, or too long."""
 
 
+class GroupUse(Record):
+    """What rank 0 hands to one group of ranks in a step, by one kind of collective."""
+
+    name: PlainName
+    """The axis of the mesh, ``pipeline``, ``world``, or ``group`` of one that has no name."""
+    kind: PlainName
+    """``all_gather_into_tensor``, ``send`` …"""
+    ranks: Whole
+    across_nodes: bool
+    calls: Number
+    bytes: Number
+
+
 class Workload(Record):
     """What was trained."""
 
@@ -161,6 +174,8 @@ class Workload(Record):
     """Of the repository that the script is in, when it was profiled; None if it is in none."""
     git_dirty: bool | None = None
     """Whether files of it were changed since that commit; None if that is unknown."""
+    groups: tuple[GroupUse, ...] = ()
+    """Every group and kind of collective that Python sees; empty where there is none."""
     bucket_view: bool | None = None
     """Whether gradients are views into DistributedDataParallel's buckets (``gradient_as_bucket_view``); None without
     it."""
@@ -272,6 +287,22 @@ class Block:
     ``backward`` where the last gradient is not known), other calls of a ``collective``, and the ``optimizer``."""
     switches: Whole | None = None
     """Times that the kernel took the core from the training thread."""
+    group_waits: dict[PlainName, Number] = field(default_factory=dict)
+    """What the training thread, or the device's stream, waited in collectives that Python sees, by group and kind,
+    e.g. ``dp/all_reduce``: of calls within calls the outermost, so that these times never overlap."""
+
+
+class StagePasses(Record):
+    """When a rank's stages of a pipeline worked, in some steps of one block."""
+
+    rank: Count
+    round: Whole
+    rung: PlainName
+    passes: tuple[PlainName, ...]
+    """Of each step in their order: stage, what (``F``, ``B``, or its halves ``I`` and ``W``) and microbatch, e.g.
+    ``0F3``; at last ``rest``, for what the step does outside of them."""
+    seconds: tuple[Number, ...]
+    """Of each, step after step, less what it waited for other stages."""
 
 
 class Rate(Record):
@@ -421,6 +452,7 @@ class Profile(Record):
     launches: tuple[Launch, ...] = ()
     workers: tuple[WorkerTimes, ...] = ()
     """Of the leader's loaders."""
+    passes: tuple[StagePasses, ...] = ()
     memory: tuple[Memory, ...] = ()
     others: tuple[OtherProgram, ...] = ()
     """The busiest programs besides the job on the leader's machine."""
