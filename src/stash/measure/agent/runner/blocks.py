@@ -35,7 +35,7 @@ from stash.measure.protocol.orders import Orders
 
 _MODES = {"warm": WARM, "cold": COLD}
 _MAX_PASSES = 400
-"""Of a block of one rank, that are written down, or two steps."""
+"""Of a block of one rank, that are written down, or those of one step."""
 _PASSES_OF_ROUNDS = 5
 _UNEVEN = 0.05
 """By how much the largest batch of a step may exceed the mean of all ranks without a word."""
@@ -115,7 +115,7 @@ class BlockRunner:
             self._memory.begin()
         block = yield from timed(rank, self._loops, visit.rung, number, size.steps, self._began)
         beside: list[Message | None] = [] if visit.rung == "resident" else [self._memory.end()]
-        if visit.scope == "world" or not rank.switches:
+        if visit.feed == "replay":
             beside.append(_passes(block))
         return self._drained(tally, block, beside) if visit.reads_data else _report(block, beside)
 
@@ -168,7 +168,7 @@ def _passes(block: BlockDone) -> PassesTimed | None:
         return None
     named = [["rest" if at is None else f"{at[0]}{at[1]}{at[2]}" for at, _ in step] for step in steps]
     alike = [step for step, names in zip(steps, named, strict=True) if names == named[0]]
-    kept = alike[: max(2, _MAX_PASSES // len(named[0]))]
+    kept = alike[: max(1, _MAX_PASSES // len(named[0]))]
     seconds = tuple(seconds for step in kept for _, seconds in step)
     return PassesTimed(block.rank, block.round, block.rung, tuple(named[0]), seconds)
 

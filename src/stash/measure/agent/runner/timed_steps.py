@@ -58,7 +58,7 @@ def timed(
         counting.append(counted)
         handing_out.append(handed)
         served.append(samples)
-        ledger.settle()
+        ledger.step_ended()
     ledger.end(steps if scope.name == "world" else 0)
     loops.clock = None
     gpu = counters.gpu_utilisation(rank.clock.gpu)

@@ -56,7 +56,7 @@ class Seen:
 
     uses: dict[Key, Use] = field(default_factory=dict)
     passes: list[list[tuple[Pass | None, float]]] = field(default_factory=list)
-    """Of each whole step, in order: each pass and its seconds less what it waited for other stages; at last ``None``
+    """Of each step, in order: each pass and its seconds less what it waited for other stages; at last ``None``
     and the seconds of the step outside of passes."""
 
 
@@ -104,7 +104,7 @@ class Ledger:
         self._marks: Any = _HostMarks()
         self._inside = False
         self._log: deque[tuple[Any, Any, Any, int]] = deque()
-        """(what, mark of its begin, of its end, bytes): what is a key, a pass, or ``None`` at the end of a pass."""
+        """(what, mark of its begin, of its end, bytes): a key; without an end a pass, or what ``steps_of`` reads."""
         self._begun: dict[int, Key] = {}
         """Of works and results of functional collectives that nobody waited for yet."""
         self.seen = Seen()
@@ -116,7 +116,7 @@ class Ledger:
         """In all blocks in which everything was exchanged, of so many steps."""
         self._others_seconds = 0.0
         """Waited for other stages so far."""
-        self._readings: list[tuple[Pass | None, float]] = []
+        self._readings: list[tuple[Pass | str, float]] = []
 
     def begin(self, on_device: bool) -> None:
         """A block's measured steps begin."""
@@ -124,11 +124,12 @@ class Ledger:
         self.seen, self._others_seconds, self._readings = Seen(), 0.0, []
         self._log.clear()
         self.counts, self.lost = True, False
+        self._log.append(("cut", self._marks.now(), None, 0))
 
     def end(self, steps: int) -> None:
         """They are over, and the device's queue is empty; ``steps`` in which everything was exchanged, or none."""
         self.counts = False
-        self.settle()
+        self._settle()
         self.seen.passes = steps_of(self._readings)
         self.steps += steps
         for key, use in self.seen.uses.items() if steps else ():
@@ -173,10 +174,14 @@ class Ledger:
 
     def pass_ends(self) -> None:
         if self.counts and len(self._log) <= _MAX_MARKS:
-            self._log.append((None, self._marks.now(), None, 0))
+            self._log.append(("end", self._marks.now(), None, 0))
 
-    def settle(self) -> None:
+    def step_ended(self) -> None:
         """Add up what is done, between steps."""
+        self._log.append(("cut", self._marks.now(), None, 0))
+        self._settle()
+
+    def _settle(self) -> None:
         seconds, done = self._marks.seconds, self._marks.done
         while self._log:
             what, began, ended, size = self._log[0]
@@ -195,27 +200,27 @@ class Ledger:
                 self._others_seconds += took
 
 
-def steps_of(readings: Iterable[tuple[Pass | None, float]]) -> list[list[tuple[Pass | None, float]]]:
-    """Whole steps out of readings of a clock that stands still while another stage is waited for.
+def steps_of(readings: Iterable[tuple[Pass | str, float]]) -> list[list[tuple[Pass | None, float]]]:
+    """Steps out of readings of a clock that stands still while another stage is waited for.
 
-    A reading is taken as each pass begins, and one (``None``) as it ends. A pass lasts until the next one of its step
-    begins: what is done with its result belongs to it. A step begins where a pass comes a second time.
+    A reading is taken as each pass begins, one (``"end"``) as it ends, and one (``"cut"``) between steps. A pass
+    lasts until the next one of its step begins: what is done with its result belongs to it.
     """
     steps: list[list[tuple[Pass | None, float]]] = []
     step: list[tuple[Pass, float]] = []
-    known: set[Pass] = set()
-    ended = 0.0
+    ended = cut = 0.0
     for which, reading in readings:
-        if which is None:
+        if which == "end":
             ended = reading
-        elif which in known:
-            begins = [at for _, at in step] + [ended]
-            took = [after - before for before, after in itertools.pairwise(begins)]
-            steps.append([*zip((each for each, _ in step), took, strict=True), (None, reading - ended)])
-            step, known = [(which, reading)], {which}
-        else:
+        elif not isinstance(which, str):
             step.append((which, reading))
-            known.add(which)
+        else:
+            if step:
+                begins = [*(at for _, at in step), ended]
+                took = [after - before for before, after in itertools.pairwise(begins)]
+                rest = reading - cut - (ended - begins[0])
+                steps.append([*zip((each for each, _ in step), took, strict=True), (None, rest)])
+            step, cut = [], reading
     return steps
 
 
