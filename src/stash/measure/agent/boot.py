@@ -30,6 +30,7 @@ WRAPS: Mapping[str, str] = {
     "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp wraps.trial_changes:wrap_ddp",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.sharding:watch_fsdp",
     "torch.distributed.fsdp._fully_shard._fully_shard": "wraps.sharding:watch_fully_shard",
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group": "wraps.waits:wrap_param_group",
     "torch.distributed._composable.fsdp.fully_shard": "wraps.sharding:watch_fully_shard",
     "deepspeed.runtime.engine": "wraps.sharding:watch_deepspeed",
     "torch.distributed.checkpoint.state_dict_saver": "wraps.opened_files:guard_distributed_checkpoint",

@@ -64,6 +64,8 @@ class _HostMarks:
     """Moments on the host's clock."""
 
     now = staticmethod(time.perf_counter)
+    here = True
+    """Whether what is called now keeps the work that the step is made of waiting."""
 
     @staticmethod
     def done(mark: float) -> bool:
@@ -78,8 +80,15 @@ class _DeviceMarks:
     """Moments in the queue of the current CUDA stream, in seconds since this object was made."""
 
     def __init__(self) -> None:
-        self._event = functools.partial(sys.modules["torch"].cuda.Event, enable_timing=True)
+        self._cuda = sys.modules["torch"].cuda
+        self._stream = self._cuda.current_stream()
+        self._event = functools.partial(self._cuda.Event, enable_timing=True)
         self._base = self.now()
+
+    @property
+    def here(self) -> bool:
+        """Of calls on other streams (FSDP2's) only what the step's own stream waits for them counts."""
+        return bool(self._cuda.current_stream() == self._stream)
 
     def now(self) -> Any:
         event = self._event()
@@ -150,12 +159,17 @@ class Ledger:
             self.lost = self.lost or (self.counts and not self._inside)
             return call()
         self._inside = True
-        began = self._marks.now()
+        here, began = self._marks.here, self._marks.now()
         try:
             return call()
         finally:
-            self._log.append((key, began, self._marks.now(), size))
+            self._log.append((key, began, self._marks.now() if here else began, size))
             self._inside = False
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a block is under way whose marks are events."""
+        return self.counts and isinstance(self._marks, _DeviceMarks)
 
     def goes_on(self, handle: Any, key: Key) -> None:
         """What ``key`` names goes on beside until ``handle`` (a work, or a result's address) is waited for."""
@@ -312,6 +326,28 @@ def _real(value: Any) -> bool:
     cuda = torch.cuda
     captured = cuda.is_initialized() and cuda.is_current_stream_capturing()
     return type(first) in (torch.Tensor, torch.nn.Parameter) and not captured
+
+
+def wrap_param_group(module: ModuleType) -> None:
+    """Count on CUDA what the step's stream waits for FSDP2's own streams; what it copies out there is among it."""
+    cls = module.FSDPParamGroup
+    for name, group, kind in (
+        ("wait_for_unshard", "_all_gather_process_group", "all_gather"),
+        ("finalize_backward", "_reduce_scatter_process_group", "reduce_scatter"),
+    ):
+        if name in vars(cls):
+            setattr(cls, name, _for_streams(vars(cls)[name], group, kind))
+
+
+def _for_streams(original: Callable[..., Any], group: str, kind: str) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not ledger.on_device:
+            return original(self, *args, **kwargs)
+        key = (getattr(self, group).group_name, kind)
+        return _stamped(key, -1, functools.partial(original, self, *args, **kwargs))
+
+    return run
 
 
 def wrap_stages(module: ModuleType) -> None:
