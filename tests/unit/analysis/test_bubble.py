@@ -29,7 +29,7 @@ ORDERS = {"gpipe": gpipe, "1f1b": one_forward_one_backward}
 
 
 class Simulated:
-    """``STEPS`` steps of ranks that each hold a stage, which takes ``slow[rank]`` times as long; messages ``late``."""
+    """``STEPS`` steps of ranks with a stage each, which takes ``slow[rank]`` times as long; messages ``late``."""
 
     def __init__(self, kind: str, ranks: int, count: int, slow: dict[int, float], late: float = 0.0) -> None:
         self.passes = [ORDERS[kind](rank, ranks, count) for rank in range(ranks)]
@@ -117,9 +117,7 @@ def test_a_slow_link_is_no_bubble() -> None:
     st.sampled_from(sorted(ORDERS)), st.integers(2, 8), st.integers(1, 32), st.floats(1, 3), st.floats(0, 0.02),
     st.integers(0, 7),
 )  # fmt: skip
-def test_parts_add_up_to_what_was_waited_and_links_are_told_from_stages(
-    kind, ranks, count, slow, late, which
-) -> None:
+def test_parts_add_up_to_what_was_waited_and_a_link_is_no_stage(kind, ranks, count, slow, late, which) -> None:
     without = Simulated(kind, ranks, count, {which % ranks: slow})
     job = Simulated(kind, ranks, count, {which % ranks: slow}, late)
     found = bubble_of(job)

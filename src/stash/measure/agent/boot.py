@@ -25,7 +25,7 @@ from stash.measure.protocol.orders import current
 
 WRAPS: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives",
-    "torch.distributed._functional_collectives": "wraps.waits:wrap_functional",
+    "torch.distributed._functional_collectives": "wraps.functional:wrap_functional",
     "torch.distributed.pipelining.stage": "wraps.waits:wrap_stages",
     "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp wraps.trial_changes:wrap_ddp",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.sharding:watch_fsdp",

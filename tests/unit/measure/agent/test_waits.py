@@ -14,7 +14,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from stash.measure.agent import script
 from stash.measure.agent.wraps import waits
-from stash.measure.agent.wraps.waits import Ledger, begun, steps_of, wrap_functional, wrap_stages
+from stash.measure.agent.wraps.functional import wrap_functional
+from stash.measure.agent.wraps.waits import Ledger, begun, steps_of, wrap_stages
 
 
 class Ticks:
@@ -125,7 +126,8 @@ def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled: bool, 
         script.unsubscribe()
         dist.destroy_process_group()
     (key, use), *others = ledger.seen.uses.items()
-    assert key[1] == "all_reduce" and (use.calls, use.bytes) == (1, 40)
+    assert key[1] == "all_reduce"
+    assert (use.calls, use.bytes) == (1, 40)
     assert use.seconds == 2.0  # the call, and the wait for it
     assert not others
     assert 9 in listener.entered

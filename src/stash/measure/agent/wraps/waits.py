@@ -1,8 +1,7 @@
 """What a step waits for in collectives, by process group and kind; and when a pipeline's passes run in between.
 
 Only the outermost call counts while it lasts, so the times of one rank are a union and never overlap. A call that is
-asynchronous counts where it is waited for. Functional collectives (DTensor, compiled graphs) are seen by a kernel in
-front of the dispatcher's own, which calls from compiled graphs pass too. On CUDA both ends of a wait are events of
+asynchronous counts where it is waited for. On CUDA both ends of a wait are events of
 the current stream: what the device did not wait for takes no time. What DistributedDataParallel's reducer waits for
 in C++ is not here; a step's stage ``exchange`` is (``runner/stamps``).
 """
@@ -19,16 +18,10 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from stash.measure.agent import private, script
+from stash.measure.agent import script
 from stash.measure.protocol.stamped import StepStage
 
 _COLLECTIVE = int(StepStage.COLLECTIVE)
-FUNCTIONAL = (
-    "all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_", "all_gather_into_tensor",
-    "all_gather_into_tensor_out", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor",
-    "reduce_scatter_tensor_coalesced", "all_to_all_single", "broadcast", "broadcast_",
-)  # fmt: skip
-"""Operators of ``_c10d_functional``; PyTorch versions lack some."""
 _MAX_UNWAITED = 10_000
 """Calls that went on beside and were never waited for, of which the group is remembered."""
 _MAX_MARKS = 50_000
@@ -269,63 +262,19 @@ def wrap_work(c10d: ModuleType) -> None:
     @functools.wraps(original)
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         key = ledger.waited_for(id(self))
-        return _stamped(key or ("", "wait"), -1, functools.partial(original, self, *args, **kwargs))
+        return stamped(key or ("", "wait"), -1, functools.partial(original, self, *args, **kwargs))
 
     work.wait = wait
 
 
-def _stamped(key: Key, size: int, call: Callable[[], Any]) -> Any:
+def stamped(key: Key, size: int, call: Callable[[], Any]) -> Any:
+    """Run a collective or a wait for one, in the stage of a step that is for them."""
     listener = script.listener()
     before = listener.enter(_COLLECTIVE)
     try:
         return ledger.outer(key, size, call)
     finally:
         listener.enter(before)
-
-
-def wrap_functional(module: ModuleType) -> None:
-    """Put a kernel in front of functional collectives and of waits for them."""
-    for name in FUNCTIONAL:
-        private.before_operator("_c10d_functional", name, functools.partial(_functional, name.rstrip("_")))
-    private.before_operator("_c10d_functional", "wait_tensor", _wait_tensor)
-
-
-def _functional(name: str, call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
-    if not script.active() or not _real(arguments[0]):
-        return call()
-    from stash.measure.agent.wraps.scope import payload, scope
-
-    key = (next((each for each in reversed(arguments) if isinstance(each, str)), ""), name)
-    size = payload(arguments) * _growth(name, arguments)
-    result = _stamped(key, size, call)
-    scope.issued[name] += 1
-    scope.sent[name] += size
-    if not ledger.counts:
-        return result
-    for each in result if isinstance(result, (list, tuple)) else (result,):
-        ledger.goes_on(each.data_ptr(), key)
-    return result
-
-
-def _growth(name: str, arguments: tuple[Any, ...]) -> int:
-    """How many times its argument a gather's result holds, which is the payload: its group's size, as it is told."""
-    sizes = (each for each in arguments if type(each) is int)
-    return next(sizes, 1) if name.startswith("all_gather") else 1
-
-
-def _wait_tensor(call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
-    if not ledger.counts or not _real(arguments[0]):
-        return call()
-    return _stamped(ledger.waited_for(arguments[0].data_ptr()) or ("", "wait"), -1, call)
-
-
-def _real(value: Any) -> bool:
-    """Whether a graph is run and not traced."""
-    torch = sys.modules["torch"]
-    first = value[0] if isinstance(value, (list, tuple)) and value else value
-    cuda = torch.cuda
-    captured = cuda.is_initialized() and cuda.is_current_stream_capturing()
-    return type(first) in (torch.Tensor, torch.nn.Parameter) and not captured
 
 
 def wrap_param_group(module: ModuleType) -> None:
@@ -345,7 +294,7 @@ def _for_streams(original: Callable[..., Any], group: str, kind: str) -> Callabl
         if not ledger.on_device:
             return original(self, *args, **kwargs)
         key = (getattr(self, group).group_name, kind)
-        return _stamped(key, -1, functools.partial(original, self, *args, **kwargs))
+        return stamped(key, -1, functools.partial(original, self, *args, **kwargs))
 
     return run
 
