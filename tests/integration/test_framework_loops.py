@@ -161,9 +161,11 @@ def test_a_slow_stage_is_named_as_the_bubbles_cause(run_profile: RunProfile) -> 
 @pytest.mark.slow
 def test_large_messages_are_interconnect_and_no_bubble(run_profile: RunProfile) -> None:
     # GIVEN activations of 16 MB: what they take is unknown, but not what stages do
-    _, shares, bubble = pipelined(run_profile, "--microbatches", 4, "--width", 4_000_000, "--seconds", 0.05)
+    profile, shares, bubble = pipelined(run_profile, "--microbatches", 4, "--width", 4_000_000, "--seconds", 0.05)
     assert bubble.late > bubble.unequal
     assert shares["interconnect"] > 0.05
+    # AND bytes are counted as sent and received: the first rank's activations, and the gradients it gets
+    assert {each.kind: each.bytes for each in profile.workload.groups} == {"send": 64e6, "recv": 64e6}
 
 
 @pytest.mark.slow

@@ -59,11 +59,11 @@ def idle(profile: Profile, rung: str) -> tuple[float, float] | None:
     """
     found = []
     for pipeline in pipelines(_joined([each for each in profile.passes if each.rung == rung])):
-        ranks = [_steps(each) for each in pipeline]
-        if len(ranks[0].seconds) > ranks[0].per_step:
-            even, real = _idle(_evened(ranks)), _idle(ranks)
-            if even is not None and real is not None:
-                found.append((even, real))
+        single = len(pipeline[0].seconds) == len(pipeline[0].passes)  # a step that goes before itself
+        ranks = [_steps(each.model_copy(update={"seconds": (1 + single) * each.seconds})) for each in pipeline]
+        even, real = _idle(_evened(ranks)), _idle(ranks)
+        if even is not None and real is not None:
+            found.append((even, real))
     if not found:
         return None
     return sum(even for even, _ in found) / len(found), sum(real for _, real in found) / len(found)

@@ -177,10 +177,14 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             key = (group.group_name, kind_of(name))
             size = 0 if "object" in name else payload(given.arguments.values())
             scope.count(name, group, size)
+            operations = given.arguments.get("p2p_op_list")
+            for each in operations or ():
+                ledger.handed((key[0], kind_of(each.op.__name__)), payload([each]))
             with scope.untouched():  # object collectives call tensor ones: count and map only the outer call
-                result = ledger.outer(key, size, functools.partial(original, *args, **kwargs))
-            if name in ALWAYS_WORK or given.arguments.get("async_op") or "p2p_op_list" in given.arguments:
-                begun(result, key, given.arguments.get("p2p_op_list"))
+                call = functools.partial(original, *args, **kwargs)
+                result = ledger.outer(key, -1 if operations else size, call)
+            if name in ALWAYS_WORK or given.arguments.get("async_op") or operations:
+                begun(result, key, operations)
             return result
         given.apply_defaults()
         return _confined(name, original, given.arguments, group)

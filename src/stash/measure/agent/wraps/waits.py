@@ -164,6 +164,12 @@ class Ledger:
         """Whether a block is under way whose marks are events."""
         return self.counts and isinstance(self._marks, _DeviceMarks)
 
+    def handed(self, key: Key, size: int) -> None:
+        """A call that makes nobody wait by itself."""
+        if self.counts and not self._inside and len(self._log) <= _MAX_MARKS:
+            now = self._marks.now()
+            self._log.append((key, now, now, size))
+
     def goes_on(self, handle: Any, key: Key) -> None:
         """What ``key`` names goes on beside until ``handle`` (a work, or a result's address) is waited for."""
         if len(self._begun) > _MAX_UNWAITED:
