@@ -34,6 +34,16 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         "DistributedDataParallel._get_ddp_logging_data",
         "dist.Reducer._update_process_group",
     ),
+    "torch.distributed.pipelining.stage": (
+        "_PipelineStageBase.forward_one_chunk",
+        "_PipelineStageBase.backward_one_chunk",
+    ),
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group": (
+        "FSDPParamGroup._all_gather_process_group",
+        "FSDPParamGroup._reduce_scatter_process_group",
+        "FSDPParamGroup.wait_for_unshard",
+        "FSDPParamGroup.finalize_backward",
+    ),
 }
 """By module. What only older or newer versions have (FSDP's modules, collectives that were renamed) is looked up
 with a default where it is wrapped, and is not listed."""
@@ -283,6 +293,21 @@ def stage_and_microbatches(schedule: Any) -> tuple[Any, int]:
     """A stage of a pipeline's schedule on this rank, the first if there are several; raises AttributeError."""
     stages = getattr(schedule, "_stages", None) or [schedule._stage]
     return stages[0], int(schedule._n_microbatches)
+
+
+def stage_class(module: Any) -> Any:
+    """What the stages of ``torch.distributed.pipelining.stage`` are derived from."""
+    return module._PipelineStageBase
+
+
+def gathering_group(parameters: Any) -> Any:
+    """The one over which FSDP2 gathers the parts of these."""
+    return parameters._all_gather_process_group
+
+
+def scattering_group(parameters: Any) -> Any:
+    """The one over which it scatters their gradients."""
+    return parameters._reduce_scatter_process_group
 
 
 def groups_by_name() -> dict[str, Any]:

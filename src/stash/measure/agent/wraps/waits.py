@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from stash.measure.agent import script
+from stash.measure.agent import private, script
 from stash.measure.protocol.stamped import StepStage
 
 _COLLECTIVE = int(StepStage.COLLECTIVE)
@@ -287,19 +287,19 @@ def wrap_param_group(module: ModuleType) -> None:
     """Count on CUDA what the step's stream waits for FSDP2's own streams; what it copies out there is among it."""
     cls = module.FSDPParamGroup
     for name, group, kind in (
-        ("wait_for_unshard", "_all_gather_process_group", "all_gather"),
-        ("finalize_backward", "_reduce_scatter_process_group", "reduce_scatter"),
+        ("wait_for_unshard", private.gathering_group, "all_gather"),
+        ("finalize_backward", private.scattering_group, "reduce_scatter"),
     ):
         if name in vars(cls):
             setattr(cls, name, _for_streams(vars(cls)[name], group, kind))
 
 
-def _for_streams(original: Callable[..., Any], group: str, kind: str) -> Callable[..., Any]:
+def _for_streams(original: Callable[..., Any], group: Callable[[Any], Any], kind: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not ledger.on_device:
             return original(self, *args, **kwargs)
-        key = (getattr(self, group).group_name, kind)
+        key = (group(self).group_name, kind)
         return stamped(key, -1, functools.partial(original, self, *args, **kwargs))
 
     return run
@@ -307,7 +307,7 @@ def _for_streams(original: Callable[..., Any], group: str, kind: str) -> Callabl
 
 def wrap_stages(module: ModuleType) -> None:
     """Note each pass of a microbatch through a stage of ``torch.distributed.pipelining``."""
-    cls = module._PipelineStageBase
+    cls = private.stage_class(module)
     for name, kind in (("forward_one_chunk", "F"), ("backward_one_chunk", "B"), ("backward_weight_one_chunk", "W")):
         if name in vars(cls):
             setattr(cls, name, _noted(vars(cls)[name], kind))
