@@ -12,7 +12,8 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.bubble import Bubble
 from stash.analysis.pipeline_schedule import idle_share
-from stash.core.records.profile import MeshAxis, Profile
+from stash.core.records.parallel import MeshAxis
+from stash.core.records.profile import Profile
 
 
 def under_accelerate(free_port: int) -> tuple[object, ...]:

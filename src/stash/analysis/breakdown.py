@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pydantic import model_validator
 
 from stash.analysis.as_typed import AsTyped
-from stash.analysis.bubble import Bubble
+from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance
 from stash.core.errors import StashError
 from stash.core.formatting import plus_minus
@@ -144,29 +144,6 @@ class Stability(Record):
 
     ok: bool
     warnings: tuple[str, ...] = ()
-
-
-class GroupWait(Record):
-    """What ranks wait in a step for one kind of collective of one group, means over ranks."""
-
-    name: str
-    """Of the group: the axis of the mesh, where one has it."""
-    kind: str
-    stall: str
-    """``interconnect`` or ``network``, by where it lies."""
-    seconds: float
-    least: float
-    """Of each group's rank that waits least: what the exchange itself takes."""
-
-
-class Seen(Record):
-    """Stalls of a job whose ranks hold one model together: no differences of rungs, but what was seen."""
-
-    stalls: tuple[str, ...]
-    """Their names."""
-    waits: tuple[GroupWait, ...]
-    bubble: Bubble | None = None
-    """None without a pipeline whose passes were timed."""
 
 
 class SlowRank(Record):

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from stash.analysis.pipeline_schedule import Action, actions, end_times
 from stash.core.records.base import Record
-from stash.core.records.profile import Profile, StagePasses
+from stash.core.records.parallel import StagePasses
+from stash.core.records.profile import Profile
 
 _REST = "R"
 _UNLIKE = 0.05
@@ -50,6 +51,29 @@ class _Steps(NamedTuple):
     orders: list[Action]
     seconds: list[float]
     per_step: int
+
+
+class GroupWait(Record):
+    """What ranks wait in a step for one kind of collective of one group, means over ranks."""
+
+    name: str
+    """Of the group: the axis of the mesh, where one has it."""
+    kind: str
+    stall: str
+    """``interconnect`` or ``network``, by where it lies."""
+    seconds: float
+    least: float
+    """Of each group's rank that waits least: what the exchange itself takes."""
+
+
+class Seen(Record):
+    """Stalls of a job whose ranks hold one model together: no differences of rungs, but what was seen."""
+
+    stalls: tuple[str, ...]
+    """Their names."""
+    waits: tuple[GroupWait, ...]
+    bubble: Bubble | None = None
+    """None without a pipeline whose passes were timed."""
 
 
 def idle(profile: Profile, rung: str) -> tuple[float, float] | None:

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stash.analysis.breakdown import GroupWait, Seen
-from stash.analysis.bubble import bubble
+from stash.analysis.bubble import GroupWait, Seen, bubble
 from stash.analysis.step_times import StepTimes, rank_values
 from stash.core.ladder import BUBBLE, NOT_ASKED, STALLS, rung
 from stash.core.levels import Matrix
-from stash.core.records.profile import Block, MeshAxis, Profile
+from stash.core.records.parallel import MeshAxis
+from stash.core.records.profile import Block, Profile
 
 HANDED_ON = ("send", "recv")
 _OF_DATA = ("dp", "ddp", "data", "dp_replicate", "replicate")

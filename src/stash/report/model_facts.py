@@ -11,7 +11,8 @@ from stash.analysis.pipeline_schedule import idle_share
 from stash.analysis.seen import HANDED_ON
 from stash.catalog.shipped import gpus
 from stash.core.records.base import Record
-from stash.core.records.profile import MeshAxis, PipelineSchedule, Profile
+from stash.core.records.parallel import MeshAxis, PipelineSchedule
+from stash.core.records.profile import Profile
 from stash.core.units import counted, format_bytes, format_seconds, pace
 
 _WORDS = {

@@ -31,7 +31,7 @@ STYLES = {
     "compute": "color(72)",
     "transfer": "color(74)",
     "contention": "color(140)",
-    "bubble": "color(110)",
+    "bubble": "color(99)",
     "interconnect": "color(221)",
     "network": "color(209)",
     "prep": "color(169)",

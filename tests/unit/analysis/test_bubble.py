@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stash.analysis.bubble import bubble, pipelines
-from stash.core.records.profile import StagePasses
+from stash.core.records.parallel import StagePasses
 
 FORWARD, BACKWARD = 0.01, 0.02
 STEPS = 3

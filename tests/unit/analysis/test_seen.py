@@ -10,7 +10,7 @@ from profile_builder import build
 
 from stash.analysis.attribution import attribute
 from stash.analysis.seen import groups_of, taken_apart
-from stash.core.records.profile import GroupUse, MeshAxis, PipelineSchedule, StagePasses
+from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
 
 MESH = (MeshAxis(name="dp", ranks=2, across_nodes=True), MeshAxis(name="tp", ranks=2, across_nodes=False))
 DIVIDED = dict.fromkeys(("solo", "crowd", "node"), "the model is divided among ranks")

@@ -13,6 +13,7 @@ from pydantic import Field
 from stash.core import notebooks
 from stash.core.records.base import SCHEMA, CommandWords, Count, Duration, Number, PlainName, Record, Sentence, Whole
 from stash.core.records.host import Host
+from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
 
 
 class Loader(Record):
@@ -71,43 +72,6 @@ class Operator(Record):
     bytes: Whole | None = None
     """Of device memory, if every input were read once and every result written once. Views, collectives and reserved
     memory move nothing; of a table that is looked up in, only what is touched counts."""
-
-
-class MeshAxis(Record):
-    """One way in which ranks share the work: an axis of their device mesh."""
-
-    name: PlainName
-    """As the job calls it, e.g. ``dp``, ``tp``, ``pp``."""
-    ranks: Whole
-    across_nodes: bool | None = None
-    """Whether its groups reach over several nodes."""
-
-
-class PipelineSchedule(Record):
-    """In which order the ranks of a pipeline work on microbatches."""
-
-    name: PlainName
-    """Its class in torch.distributed.pipelining, e.g. ``Schedule1F1B``."""
-    stages: Whole
-    ranks: Whole
-    """Of one pipeline; fewer than stages where each has several."""
-    microbatches: Whole
-    orders: tuple[Sentence, ...] = ()
-    """What each rank does, in order: stage, what (``F`` forward, ``B`` backward, ``I`` and ``W`` its two halves),
-    microbatch. Empty where it is not known, or too long."""
-
-
-class GroupUse(Record):
-    """What rank 0 hands to one group of ranks in a step, by one kind of collective."""
-
-    name: PlainName
-    """The axis of the mesh, ``pipeline``, ``world``, or ``group`` of one that has no name."""
-    kind: PlainName
-    """``all_gather_into_tensor``, ``send`` …"""
-    ranks: Whole
-    across_nodes: bool
-    calls: Number
-    bytes: Number
 
 
 class Workload(Record):
@@ -290,19 +254,6 @@ class Block:
     group_waits: dict[PlainName, Number] = field(default_factory=dict)
     """What the training thread, or the device's stream, waited in collectives that Python sees, by group and kind,
     e.g. ``dp/all_reduce``: of calls within calls the outermost, so that these times never overlap."""
-
-
-class StagePasses(Record):
-    """When a rank's stages of a pipeline worked, in some steps of one block."""
-
-    rank: Count
-    round: Whole
-    rung: PlainName
-    passes: tuple[PlainName, ...]
-    """Of each step in their order: stage, what (``F``, ``B``, or its halves ``I`` and ``W``) and microbatch, e.g.
-    ``0F3``; at last ``rest``, for what the step does outside of them."""
-    seconds: tuple[Number, ...]
-    """Of each, step after step, less what it waited for other stages."""
 
 
 class Rate(Record):

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from stash.core.errors import StashError
 from stash.core.records.base import first_mistake, now
 from stash.core.records.host import Host
+from stash.core.records.parallel import StagePasses
 from stash.core.records.profile import (
     Block,
     Collective,
@@ -19,7 +20,6 @@ from stash.core.records.profile import (
     Rate,
     Settings,
     Skipped,
-    StagePasses,
     WorkerTimes,
     Workload,
 )

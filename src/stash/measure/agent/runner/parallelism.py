@@ -16,7 +16,7 @@ from typing import Any
 from stash.measure.agent import private
 from stash.measure.agent.wraps.groups import default_group, ranks_of
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.agent.wraps.waits import UNNAMED, Use
+from stash.measure.agent.wraps.waits import UNNAMED, GroupCalls
 
 _MAX_ACTIONS = 20_000
 """Of all ranks together, that are recorded of a schedule."""
@@ -37,9 +37,12 @@ def parallel_facts(nodes: Mapping[int, int]) -> Learned:
 
 def group_names() -> dict[str, str]:
     """What the process groups of this rank are for, by PyTorch's names for them; of meshes the finest tells."""
-    names = {default_group().group_name: "world"}
+    world = default_group()
+    if world is None:
+        return {}
+    names = {world.group_name: "world"}
     for stage in _alive("torch.distributed.pipelining.stage", "_PipelineStageBase"):
-        names[(stage.group or default_group()).group_name] = "pipeline"
+        names[(stage.group or world).group_name] = "pipeline"
     registry = sys.modules.get("megatron.core.parallel_state")
     asked = {name: _or_none(getattr(registry, ask, None)) for name, ask in _MEGATRON.items()} if registry else {}
     for name, group in asked.items():
@@ -54,7 +57,7 @@ def group_names() -> dict[str, str]:
     return names
 
 
-def group_facts(steps: int, totals: Mapping[tuple[str, str], Use], names: Mapping[str, str]) -> list[Learned]:
+def group_facts(steps: int, totals: Mapping[tuple[str, str], GroupCalls], names: Mapping[str, str]) -> list[Learned]:
     """Fields of ``GroupUse`` of so many steps, in which this rank called so much."""
     groups = private.groups_by_name()
     return [

@@ -35,7 +35,7 @@ Pass = tuple[int, str, int]
 
 
 @dataclass
-class Use:
+class GroupCalls:
     """Of one group by one kind of collective, in a block."""
 
     calls: int = 0
@@ -44,10 +44,10 @@ class Use:
 
 
 @dataclass
-class Seen:
+class BlockWaits:
     """What a block's steps waited for, and their passes."""
 
-    uses: dict[Key, Use] = field(default_factory=dict)
+    uses: dict[Key, GroupCalls] = field(default_factory=dict)
     passes: list[list[tuple[Pass | None, float]]] = field(default_factory=list)
     """Of each step, in order: each pass and its seconds less what it waited for other stages; at last ``None``
     and the seconds of the step outside of passes."""
@@ -109,12 +109,12 @@ class Ledger:
         """(what, mark of its begin, of its end, bytes): a key; without an end a pass, or what ``steps_of`` reads."""
         self._begun: dict[int, Key] = {}
         """Of works and results of functional collectives that nobody waited for yet."""
-        self.seen = Seen()
+        self.seen = BlockWaits()
         """In the last block."""
         self.names: dict[str, str] = {}
         """What process groups are called, by PyTorch's names for them."""
         self.steps = 0
-        self.totals: dict[Key, Use] = {}
+        self.totals: dict[Key, GroupCalls] = {}
         """In all blocks in which everything was exchanged, of so many steps."""
         self._others_seconds = 0.0
         """Waited for other stages so far."""
@@ -123,7 +123,7 @@ class Ledger:
     def begin(self, on_device: bool) -> None:
         """A block's measured steps begin."""
         self._marks = _DeviceMarks() if on_device else _HostMarks()
-        self.seen, self._others_seconds, self._readings = Seen(), 0.0, []
+        self.seen, self._others_seconds, self._readings = BlockWaits(), 0.0, []
         self._log.clear()
         self.counts, self.lost = True, False
         self._log.append(("cut", self._marks.now(), None, 0))
@@ -135,7 +135,7 @@ class Ledger:
         self.seen.passes = steps_of(self._readings)
         self.steps += steps
         for key, use in self.seen.uses.items() if steps else ():
-            total = self.totals.setdefault(key, Use())
+            total = self.totals.setdefault(key, GroupCalls())
             total.calls, total.bytes = total.calls + use.calls, total.bytes + use.bytes
 
     def waited(self) -> dict[str, float]:
@@ -205,7 +205,7 @@ class Ledger:
                 self._readings.append((what, seconds(began) - self._others_seconds))
                 continue
             took = seconds(ended) - seconds(began)
-            use = self.seen.uses.setdefault(what, Use())
+            use = self.seen.uses.setdefault(what, GroupCalls())
             use.calls += size >= 0
             use.bytes += max(size, 0)
             use.seconds += took
