@@ -37,6 +37,7 @@ def facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]
         ("pipeline", _pipeline(profile.workload.pipeline)),
         ("bubble", bubble_parts(breakdown)),
         *(("groups", text) for text in _groups(breakdown, profile)),
+        ("embeddings", _embeddings(breakdown, profile)),
         ("tokens", _tokens(found)),
         ("FLOPs", "; ".join(_flops(found)) if any(rank.device != "cpu" for rank in profile.ranks) else ""),
     ]
@@ -52,6 +53,7 @@ def document(breakdown: Breakdown, profile: Profile) -> dict[str, Any]:
             **schedule.model_dump(exclude={"orders"}), "idle_share": _rounded(idle_share(schedule)),
         },
         "groups": [axis.model_dump() for axis in profile.workload.groups],
+        "embeddings": [table.model_dump() for table in profile.workload.embeddings],
         "waits": [_all_rounded(each) for each in breakdown.seen.waits] if breakdown.seen else [],
         "bubble": _all_rounded(breakdown.seen.bubble) if breakdown.seen and breakdown.seen.bubble else None,
         **{name: _rounded(value) if isinstance(value, float) else value for name, value in vars(found).items()},
@@ -121,6 +123,24 @@ def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
             f"{_WORDS.get(wait.name.lower(), wait.name)} {wait.kind}: {format_seconds(wait.seconds)} waited a step"
             f"{slower if wait.seconds > wait.least and wait.kind not in HANDED_ON else ''}{size}"
         )
+
+
+def _embeddings(breakdown: Breakdown, profile: Profile) -> str:
+    """All tables together: lookups, how many are distinct, the hottest row, gradients, time of the forward pass."""
+    tables = profile.workload.embeddings
+    lookups = sum(table.lookups for table in tables)
+    if not lookups:
+        return ""
+    hot = max(tables, key=lambda table: table.hottest)
+    text = (
+        f"{counted(len(tables), 'table')}, {lookups:,} lookups a step and rank, "
+        f"{sum(table.distinct for table in tables) / lookups:.0%} of distinct rows; most skewed is one of "
+        f"{hot.rows:,} rows, {hot.hottest:.0%} of whose lookups are of one row; gradients of "
+        f"{format_bytes(sum(table.gradient_bytes for table in tables))}"
+    )
+    seconds = [table.forward_seconds for table in tables if table.forward_seconds is not None]
+    share = f"; looking up takes {sum(seconds) / breakdown.step_seconds:.1%} of the step" if seconds else ""
+    return text + share
 
 
 def _tokens(found: ModelFlops) -> str:

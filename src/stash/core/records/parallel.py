@@ -42,6 +42,25 @@ class GroupUse(Record):
     bytes: Number
 
 
+class EmbeddingTable(Record):
+    """What rank 0 looks up in one table in a step."""
+
+    rows: Whole
+    """That this rank holds."""
+    dimension: Whole
+    lookups: Whole
+    distinct: Whole
+    """Different rows among them."""
+    hottest: Number
+    """Of the lookups, the share of the row that is looked up most."""
+    sparse: bool
+    """Whether its gradient is."""
+    gradient_bytes: Whole
+    """A dense gradient's are the table's; a sparse one's a row and its number for every lookup."""
+    forward_seconds: Number | None = None
+    """On the host's clock; None on an accelerator."""
+
+
 class StagePasses(Record):
     """When a rank's stages of a pipeline worked, in some steps of one block."""
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from stash.core import notebooks
 from stash.core.records.base import SCHEMA, CommandWords, Count, Duration, Number, PlainName, Record, Sentence, Whole
 from stash.core.records.host import Host
-from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
+from stash.core.records.parallel import EmbeddingTable, GroupUse, MeshAxis, PipelineSchedule, StagePasses
 
 
 class Loader(Record):
@@ -138,6 +138,8 @@ class Workload(Record):
     """Of the repository that the script is in, when it was profiled; None if it is in none."""
     git_dirty: bool | None = None
     """Whether files of it were changed since that commit; None if that is unknown."""
+    embeddings: tuple[EmbeddingTable, ...] = ()
+    """Tables of ``torch.nn.Embedding`` and ``EmbeddingBag``, those with most lookups first."""
     groups: tuple[GroupUse, ...] = ()
     """Every group and kind of collective that Python sees; empty where there is none."""
     bucket_view: bool | None = None

@@ -66,6 +66,7 @@ class JobFacts(Message, kind="workload"):
     whole_parameters: int | None = None
     float32_products: str | None = None
     groups: list[dict[str, Any]] = field(default_factory=list)
+    embeddings: list[dict[str, Any]] = field(default_factory=list)
 
     def known(self) -> dict[str, Any]:
         """The fields that were learned."""
