@@ -271,6 +271,11 @@ def for_contention(case: Case) -> list[Remedy]:
                 name="slow-rank",
             )
         )
+    if case.breakdown.seen is not None:  # ranks hold one model together: fewer of them would be another job
+        text = (
+            "Look at the rank that the others of its group wait for: clocks, other processes, more tokens than theirs"
+        )
+        return [*found, Remedy(text)]
     cores = case.cores_per_rank
     if cores is not None and not case.on_cpu:  # on CPUs Stash itself pins ranks and sets their threads
         threads = max(1, int(cores))

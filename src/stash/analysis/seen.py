@@ -23,6 +23,8 @@ from stash.core.levels import Matrix
 from stash.core.records.parallel import MeshAxis
 from stash.core.records.profile import Block, Profile
 
+_FEWER = ("solo", "crowd")
+"""Rungs without exchange: where neither was asked for, nothing says that they could not have been run."""
 HANDED_ON = ("send", "recv")
 _OF_DATA = ("dp", "ddp", "data", "dp_replicate", "replicate")
 BUCKETS = "buckets"
@@ -42,7 +44,11 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
     """Of the lowest rung, if it is the whole job's because no other can be run; ``None`` if nothing was seen."""
     lowest = kept.rungs[0]
     why = {item.rung: item.why for item in profile.skipped}
-    if profile.world_size < 2 or not rung(lowest).exchanges or why.get("crowd", NOT_ASKED) == NOT_ASKED:
+    if (
+        profile.world_size < 2
+        or not rung(lowest).exchanges
+        or all(why.get(name, NOT_ASKED) == NOT_ASKED for name in _FEWER)
+    ):
         return None
     keys = sorted({key for block in profile.blocks if block.rung == lowest for key in block.group_waits})
     if profile.workload.bucket_bytes:
