@@ -13,7 +13,7 @@ from functools import cached_property
 from stash.analysis.breakdown import Breakdown, ranks_per_node, slower
 from stash.analysis.step_times import mean_over_rounds, rank_values
 from stash.core.errors import StashError
-from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS
+from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
 from stash.core.records.profile import Loader, Profile
 from stash.core.units import format_bits, format_bytes, format_seconds, pace
 from stash.predict.changes import Alteration
@@ -148,6 +148,18 @@ def reason(case: Case, name: str) -> str | None:
         if not rates.device or not limit or limit >= rates.device:
             return None
         return f"the loaders {what} {pace(limit)} samples/s, the devices could train {pace(rates.device)} samples/s"
+    seen = case.breakdown.seen
+    if name == BUBBLE and seen is not None and seen.bubble is not None:
+        parts = seen.bubble
+        must = f"{format_seconds(parts.schedule)} of it is what the schedule must leave idle"
+        if parts.slowest_stage is None or parts.slowest_ratio is None:
+            return must
+        slower_stage = f"stage {parts.slowest_stage}, {parts.slowest_ratio:.2f} times as slow as the mean"
+        return f"{must}, {format_seconds(parts.unequal)} is {slower_stage}"
+    if name in EXCHANGE_STALLS and seen is not None:
+        waits = [wait for wait in seen.waits if wait.stall == name]
+        most = max(waits, key=lambda wait: wait.least, default=None)
+        return None if most is None else f"most is {most.kind} of the group {most.name}"
     if name in EXCHANGE_STALLS and exchange.bytes:
         text = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
         total, latency, hidden = exchange.total_seconds, exchange.latency_seconds, exchange.hidden_seconds

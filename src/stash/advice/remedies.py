@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy
+from stash.analysis.pipeline_schedule import idle_share
 from stash.core.units import format_bits, format_bytes, format_rate, format_seconds
 from stash.predict.changes import Alteration
 
@@ -270,6 +271,11 @@ def for_contention(case: Case) -> list[Remedy]:
                 name="slow-rank",
             )
         )
+    if case.breakdown.seen is not None:  # ranks hold one model together: fewer of them would be another job
+        text = (
+            "Look at the rank that the others of its group wait for: clocks, other processes, more tokens than theirs"
+        )
+        return [*found, Remedy(text)]
     cores = case.cores_per_rank
     if cores is not None and not case.on_cpu:  # on CPUs Stash itself pins ranks and sets their threads
         threads = max(1, int(cores))
@@ -286,10 +292,48 @@ def for_contention(case: Case) -> list[Remedy]:
     return found
 
 
+def for_bubble(case: Case) -> list[Remedy]:
+    found, schedule = case.breakdown.seen, case.profile.workload.pipeline
+    if found is None or found.bubble is None or schedule is None:
+        return []
+    parts, remedies = found.bubble, []
+    stages, mean = parts.stage_seconds, sum(parts.stage_seconds) / len(parts.stage_seconds)
+    if parts.slowest_stage is not None:
+        over = stages[parts.slowest_stage] - mean
+        remedies.append(
+            Remedy(
+                f"Move layers away from stage {parts.slowest_stage}: its passes take {format_seconds(over)} a step "
+                f"more than the mean stage's {format_seconds(mean)}",
+                case.saves(less={"bubble": max(0.0, parts.unequal)}),
+                name="balance-stages",
+            )
+        )
+    count = schedule.microbatches
+    fewer = idle_share(schedule.model_copy(update={"microbatches": 2 * count, "orders": ()}))
+    now = idle_share(schedule)
+    if now and fewer is not None:
+        remedies.append(
+            Remedy(
+                f"Cut the batch into {2 * count} microbatches instead of {count}, if passes of half as many samples "
+                "are as efficient",
+                case.saves(less={"bubble": parts.schedule * (1 - fewer / now)}),
+                name="microbatches",
+            )
+        )
+    remedies.append(
+        Remedy(
+            "Try a schedule that leaves less idle: interleaved stages (ScheduleInterleaved1F1B), or zero bubble "
+            "(ScheduleInterleavedZeroBubble), which sends more messages"
+        )
+    )
+    return remedies
+
+
 REMEDIES: Mapping[str, Callable[[Case], list[Remedy]]] = {
     "compute": for_compute,
     "transfer": for_transfer,
     "contention": for_contention,
+    "bubble": for_bubble,
     "interconnect": for_interconnect,
     "network": for_network,
     "prep": for_prep,

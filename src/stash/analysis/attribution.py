@@ -20,17 +20,18 @@ from stash.analysis.breakdown import (
     Rates,
     SlowRank,
     Stall,
+    all_stalls,
     figures,
     missing_stalls,
     ranks_per_node,
 )
 from stash.analysis.disturbance import Undisturbed, disturbance, own_delays, undisturbed
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
+from stash.analysis.seen import seen_stalls, taken_apart
 from stash.analysis.stability import stability
 from stash.analysis.step_times import StepTimes, count_samples, rank_times, step_matrix
 from stash.analysis.uncertainty import launch_error, least_possible, whole_stall
 from stash.core.errors import ArtefactError, StashError
-from stash.core.ladder import stall_names
 from stash.core.levels import level
 from stash.core.records.profile import Profile
 from stash.core.rounds import increments, stands_out, whole_estimate
@@ -53,20 +54,24 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     measured, profile = profile, calm.profile
     every = step_matrix(profile)
     if not every.rounds:
-        seen = {block.rung for block in profile.blocks}
-        never = [name for name in every.rungs if name not in seen]
+        ran = {block.rung for block in profile.blocks}
+        never = [name for name in every.rungs if name not in ran]
         reached = f"nothing was measured under {', '.join(never)}" if never else "each lacks blocks of some rank"
         reached = reached if profile.blocks else "nothing was measured"
         ended = f" (the run ended: {profile.ended})" if profile.ended else ""
         raise StashError(f"{named} has no complete round: {reached}{ended}; profile again with a larger --budget")
     kept = every.calmed()
-    *entries, step = whole_estimate(every.matrix)
-    least, seconds = least_possible(profile, kept), kept.step_seconds
+    found = seen_stalls(profile, every)
+    seen = None if found is None else found.seen
+    matrix = every.matrix if found is None else taken_apart(every.matrix, found.parts)
+    *entries, step = whole_estimate(matrix)
+    least = least_possible(profile, kept)
+    seconds = kept.step_seconds if found is None else sum(entry.value for entry in entries)
     disturbed = disturbance(measured, calm, kept.rungs, every.rounds)
     doubts = disturbed.corrections() if disturbed is not None else {}
     stalls = tuple(
         whole_stall(name, time, seconds, least.get(name), doubts.get(name))
-        for name, time in zip(stall_names(kept.rungs), entries, strict=True)
+        for name, time in zip(all_stalls(kept.rungs, seen), entries, strict=True)
     )
     paper, samples = _paper(profile, kept), count_samples(profile, kept)
     speeds, waited = rates(profile, kept, samples), waits(profile, kept)
@@ -77,7 +82,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     in_step = samples.per_rung.get(kept.rungs[-1]) if samples is not None else None
     return Breakdown(
         source=named,
-        step_seconds=kept.step_seconds,
+        step_seconds=seconds,
         step=step.widened(math.hypot(launch_error(seconds), disturbed.doubt if disturbed is not None else 0.0)),
         samples=samples,
         waits=waited,
@@ -87,7 +92,8 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         nodes=profile.nodes,
         rungs=kept.rungs,
         stalls=stalls,
-        skipped=missing_stalls(profile, kept.rungs),
+        seen=seen,
+        skipped=missing_stalls(profile, kept.rungs, seen),
         paper=paper,
         stability=stability(profile, kept, stalls, samples, typed),
         rates=speeds,

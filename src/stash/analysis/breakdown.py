@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pydantic import model_validator
 
 from stash.analysis.as_typed import AsTyped
+from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance
 from stash.core.errors import StashError
 from stash.core.formatting import plus_minus
 from stash.core.intervals import Interval
-from stash.core.ladder import NAMES, STALLS, Situation, rung, rung_adding, stall_names, why_no_stall
+from stash.core.ladder import BUBBLE, NAMES, STALLS, Situation, rung, rung_adding, stall_names, why_no_stall
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
 from stash.core.units import SECONDS, Scale, format_seconds, round_to_sum, scale_for
@@ -273,6 +274,8 @@ class Breakdown(Record):
     communication: Communication
     slow_rank: SlowRank | None = None
     surfacing: tuple[Surfacing, ...] = ()
+    seen: Seen | None = None
+    """Where stalls were seen because no rung leaves them out."""
     by_waits: bool = False
     """Data stalls are what steps waited for the loader, and not how rungs differ."""
     disputes: tuple[Dispute, ...] = ()
@@ -295,7 +298,7 @@ class Breakdown(Record):
         names = tuple(stall.name for stall in self.stalls)
         if self.rungs != tuple(name for name in NAMES if name in self.rungs):
             yield f"its rungs ({', '.join(self.rungs)}) are not in the ladder's order"
-        elif not self.rungs or names != stall_names(self.rungs):
+        elif not self.rungs or names != all_stalls(self.rungs, self.seen):
             yield f"its stalls ({', '.join(names)}) are not those of its rungs ({', '.join(self.rungs)})"
         for stall in self.stalls:
             if not stall.time.holds_itself:
@@ -333,11 +336,16 @@ class Breakdown(Record):
         return sum(stall.seconds for stall in self.stalls if stall.name in names)
 
 
+def all_stalls(rungs: Sequence[str], seen: Seen | None) -> tuple[str, ...]:
+    """The stalls of these rungs, and those that were seen, in ladder order."""
+    return tuple(sorted({*stall_names(rungs), *(seen.stalls if seen else ())}, key=STALLS.index))
+
+
 # Stalls a profile cannot tell
 
 
-def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, ...]:
-    """The stalls that ``rungs`` cannot tell, in ladder order, each with its reason.
+def missing_stalls(profile: Profile, rungs: tuple[str, ...], seen: Seen | None = None) -> tuple[Missing, ...]:
+    """The stalls that ``rungs`` cannot tell and that were not ``seen``, in ladder order, each with its reason.
 
     A rung that was not measured leaves its stall unknown, never zero. If the rung could have differed on this job,
     its stall has not vanished: the next rung up contains it, and the reason says so.
@@ -353,7 +361,12 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...]) -> tuple[Missing, .
     )
     missing = []
     for name in STALLS:
-        if name in present:
+        if name in present or (seen is not None and name in seen.stalls):
+            continue
+        if name == BUBBLE:
+            if profile.workload.pipeline is not None:
+                why = f"the passes of its {profile.workload.pipeline.name} were not timed; contained in {present[0]}"
+                missing.append(Missing(name=name, why=why, possible=True, contained_in=present[0]))
             continue
         unmeasured = adding = rung_adding(name).name
         if adding in rungs:  # the ladder's first: the rung below it was left out

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from stash.core.records.profile import PipelineSchedule
+from stash.core.records.parallel import PipelineSchedule
 
 _UNITS = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
 _ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
@@ -37,30 +37,42 @@ def actions(order: str) -> list[Action]:
 
 def played(orders: Sequence[Sequence[Action]]) -> float | None:
     """The share in which ranks are idle; ``None`` of orders that wait for each other for ever, or hold nothing."""
+    seconds = [[_UNITS[kind] for _, kind, _ in order] for order in orders]
+    ends = end_times(orders, seconds)
+    busy = sum(map(sum, seconds))
+    return 1 - busy / (len(orders) * max(each[-1] for each in ends if each)) if ends and busy else None
+
+
+def end_times(orders: Sequence[Sequence[Action]], seconds: Sequence[Sequence[float]]) -> list[list[float]] | None:
+    """When each rank's actions end that take so long; ``None`` of orders that wait for each other for ever.
+
+    An action that is no pass waits for nothing but the one before it.
+    """
     last = max((stage for order in orders for stage, _, _ in order), default=-1)
     ended: dict[Action, float] = {}
-    clock, at = [0.0] * len(orders), [0] * len(orders)
-    while any(position < len(order) for position, order in zip(at, orders, strict=True)):
+    ends: list[list[float]] = [[] for _ in orders]
+    while any(len(found) < len(order) for found, order in zip(ends, orders, strict=True)):
         moved = False
-        for rank, order in enumerate(orders):
-            while at[rank] < len(order):
-                action = order[at[rank]]
+        for order, took, found in zip(orders, seconds, ends, strict=True):
+            while len(found) < len(order):
+                action = order[len(found)]
                 ready = _ready(action, last, ended)
                 if ready is None:
                     break
-                clock[rank] = max(clock[rank], ready) + _UNITS[action[1]]
-                ended[action] = clock[rank]
-                at[rank] += 1
+                now = max(found[-1] if found else 0.0, ready) + took[len(found)]
+                found.append(now)
+                ended[action] = now
                 moved = True
         if not moved:
             return None
-    busy = sum(_UNITS[kind] for order in orders for _, kind, _ in order)
-    return 1 - busy / (len(orders) * max(clock)) if busy else None
+    return ends
 
 
 def _ready(action: Action, last: int, ended: dict[Action, float]) -> float | None:
     """When what an action needs is done; ``None``: not yet."""
     stage, kind, batch = action
+    if kind not in _UNITS:
+        return 0.0
     if kind == "F":
         return 0.0 if stage == 0 else ended.get((stage - 1, "F", batch))
     if kind == "W":

@@ -62,7 +62,10 @@ RUNGS: tuple[Rung, ...] = (
 UNTOUCHED = Rung("untouched", "", "world", "warm", "all")
 """No rung of the ladder: a job's first steps, as it was typed, with nothing changed but that they are timed."""
 NAMES: tuple[str, ...] = tuple(rung.name for rung in RUNGS)
-STALLS: tuple[str, ...] = tuple(rung.adds for rung in RUNGS)
+BUBBLE = "bubble"
+"""What a pipeline's stages stand still: no rung adds it, its steps are seen to (``analysis/seen``)."""
+_ADDED: tuple[str, ...] = tuple(rung.adds for rung in RUNGS)
+STALLS: tuple[str, ...] = (*_ADDED[:3], BUBBLE, *_ADDED[3:])
 DATA_STALLS: tuple[str, ...] = tuple(rung.adds for rung in RUNGS if rung.reads_data)
 EXCHANGE_STALLS: tuple[str, ...] = tuple(rung.adds for rung in RUNGS if rung.exchanges and rung.replays)
 CATCH_UP = "catch-up"
@@ -82,7 +85,7 @@ def rung(name: str) -> Rung:
 
 
 def rung_adding(stall: str) -> Rung:
-    """The rung that adds ``stall``, one of ``STALLS``."""
+    """The rung that adds ``stall``, one of ``STALLS`` but the bubble."""
     return _BY_STALL[stall]
 
 

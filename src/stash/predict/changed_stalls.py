@@ -12,7 +12,7 @@ import numpy as np
 
 from stash.analysis.breakdown import Missing
 from stash.core.errors import UserError
-from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS
+from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
 from stash.predict.changes import Alteration, named_gpu, stage_of
 from stash.predict.cluster import Storage, Target
 from stash.predict.compute_ratios import crowded, crowding
@@ -151,8 +151,11 @@ def trained(
         ("compute", scale.factor * times),
         ("transfer", np.full(base.draws.count, more_samples)),
         ("contention", scale.factor * times),
+        (BUBBLE, scale.factor * times),
     ):
         seconds = base.stall(name)
+        if name == BUBBLE and seconds is None:
+            continue  # no pipeline
         if name == "contention" and target.ranks == 1:
             missing.append(Missing(name=name, why="one device"))
         elif seconds is not None:

@@ -25,7 +25,7 @@ from stash.analysis.breakdown import (
 )
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
-from stash.core.ladder import STALLS, rung_adding
+from stash.core.ladder import BUBBLE, STALLS, rung_adding
 from stash.core.records.base import Record
 from stash.predict.cluster import Target
 from stash.predict.draws import Array, Origin, Used, intervals, worst
@@ -171,7 +171,10 @@ def forecast(
         for part, time in zip(ordered, times, strict=True)
     )
     # The rungs that would have measured these stalls: compute is the whole time of the lowest.
-    rungs = ("resident" if "transfer" in names else "solo", *(rung_adding(name).name for name in names[1:]))
+    rungs = (
+        "resident" if "transfer" in names else "solo",
+        *(rung_adding(name).name for name in names[1:] if name != BUBBLE),
+    )
     counts = None
     if samples is not None:
         each_rank = samples / target.ranks

@@ -8,9 +8,12 @@ from typing import Any
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.model_flops import ModelFlops, model_flops
 from stash.analysis.pipeline_schedule import idle_share
+from stash.analysis.seen import HANDED_ON
 from stash.catalog.shipped import gpus
-from stash.core.records.profile import MeshAxis, PipelineSchedule, Profile
-from stash.core.units import counted, pace
+from stash.core.records.base import Record
+from stash.core.records.parallel import MeshAxis, PipelineSchedule
+from stash.core.records.profile import Profile
+from stash.core.units import counted, format_bytes, format_seconds, pace
 
 _WORDS = {
     "dp": "data", "ddp": "data", "dp_replicate": "replicas", "replicate": "replicas", "dp_shard": "shards",
@@ -32,6 +35,9 @@ def facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]
     lines = [
         ("ranks share", _places(profile)),
         ("pipeline", _pipeline(profile.workload.pipeline)),
+        ("bubble", bubble_parts(breakdown)),
+        *(("groups", text) for text in _groups(breakdown, profile)),
+        ("embeddings", _embeddings(breakdown, profile)),
         ("tokens", _tokens(found)),
         ("FLOPs", "; ".join(_flops(found)) if any(rank.device != "cpu" for rank in profile.ranks) else ""),
     ]
@@ -46,8 +52,18 @@ def document(breakdown: Breakdown, profile: Profile) -> dict[str, Any]:
         "pipeline": None if schedule is None else {
             **schedule.model_dump(exclude={"orders"}), "idle_share": _rounded(idle_share(schedule)),
         },
+        "groups": [axis.model_dump() for axis in profile.workload.groups],
+        "embeddings": [table.model_dump() for table in profile.workload.embeddings],
+        "waits": [_all_rounded(each) for each in breakdown.seen.waits] if breakdown.seen else [],
+        "bubble": _all_rounded(breakdown.seen.bubble) if breakdown.seen and breakdown.seen.bubble else None,
         **{name: _rounded(value) if isinstance(value, float) else value for name, value in vars(found).items()},
     }  # fmt: skip
+
+
+def _all_rounded(record: Record) -> dict[str, Any]:
+    return {
+        name: _rounded(value) if isinstance(value, float) else value for name, value in record.model_dump().items()
+    }
 
 
 def _rounded(value: float | None) -> float | None:
@@ -78,6 +94,53 @@ def _pipeline(schedule: PipelineSchedule | None) -> str:
         schedule.model_copy(update={"microbatches": 2 * schedule.microbatches})
     )  # fmt: skip
     return text if twice is None else f"{text}, {twice:.1%} with {2 * schedule.microbatches} microbatches"
+
+
+def bubble_parts(breakdown: Breakdown) -> str:
+    """What makes the bubble, largest first; empty without one."""
+    found = None if breakdown.seen is None else breakdown.seen.bubble
+    if found is None:
+        return ""
+    text = f"{format_seconds(found.schedule)} a step is what the schedule must leave idle"
+    if found.slowest_stage is None or found.slowest_ratio is None:
+        why = "stages are about as slow as each other"
+    else:
+        why = f"stage {found.slowest_stage} is {found.slowest_ratio:.2f} times as slow as the mean"
+    text += f", {format_seconds(found.unequal)} unequal passes: {why}"
+    return f"{text}; messages come {format_seconds(found.late)} late, which counts as exchange"
+
+
+def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
+    """What ranks wait for in each group, by kind of collective, and the bytes of rank 0."""
+    if breakdown.seen is None:
+        return
+    used = {(each.name, each.kind): each for each in profile.workload.groups}
+    for wait in sorted(breakdown.seen.waits, key=lambda each: -each.seconds):
+        facts = used.get((wait.name, wait.kind))
+        size = f", {format_bytes(facts.bytes)} in {facts.calls:g} calls" if facts else ""
+        slower = f", {format_seconds(wait.seconds - wait.least)} of it for a slower rank"
+        yield (
+            f"{_WORDS.get(wait.name.lower(), wait.name)} {wait.kind}: {format_seconds(wait.seconds)} waited a step"
+            f"{slower if wait.seconds > wait.least and wait.kind not in HANDED_ON else ''}{size}"
+        )
+
+
+def _embeddings(breakdown: Breakdown, profile: Profile) -> str:
+    """All tables together: lookups, how many are distinct, the hottest row, gradients, time of the forward pass."""
+    tables = profile.workload.embeddings
+    lookups = sum(table.lookups for table in tables)
+    if not lookups:
+        return ""
+    hot = max(tables, key=lambda table: table.hottest)
+    text = (
+        f"{counted(len(tables), 'table')}, {lookups:,} lookups a step and rank, "
+        f"{sum(table.distinct for table in tables) / lookups:.0%} of distinct rows; most skewed is one of "
+        f"{hot.rows:,} rows, {hot.hottest:.0%} of whose lookups are of one row; gradients of "
+        f"{format_bytes(sum(table.gradient_bytes for table in tables))}"
+    )
+    seconds = [table.forward_seconds for table in tables if table.forward_seconds is not None]
+    share = f"; looking up takes {sum(seconds) / breakdown.step_seconds:.1%} of the step" if seconds else ""
+    return text + share
 
 
 def _tokens(found: ModelFlops) -> str:

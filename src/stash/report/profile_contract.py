@@ -135,8 +135,10 @@ ROWS = {
     "compute": "what one device needs for the step when nothing is in its way",
     "transfer": "copying the batch from the host's memory to the device",
     "contention": "all ranks at work at once without exchanging: shared memory, power and cores, and a slow rank",
-    "interconnect": "waiting for gradients to be exchanged inside a machine",
-    "network": "waiting for gradients to be exchanged between machines",
+    "bubble": "ranks of a pipeline stand still, for no microbatch is there for their stage: by the schedule, and by "
+    "stages that are not equally slow",
+    "interconnect": "waiting for gradients, shards or activations to be exchanged inside a machine",
+    "network": "waiting for gradients, shards or activations to be exchanged between machines",
     "prep": "waiting for samples to be decoded, augmented and collated, their files being in memory",
     "fetch": "waiting for the disk, where files are not in memory",
 }
@@ -154,6 +156,10 @@ LABELS = {
     "hidden": "a stall that shows only once another is gone",
     "ranks share": "how the job's device mesh divides the work among ranks, axis by axis",
     "pipeline": "what its schedule must leave idle, played with equal stages; not what was measured",
+    "bubble": "its passes as they were timed, played again with messages that take no time; means over ranks",
+    "groups": "what ranks waited in collectives, as it was seen, and rank 0's bytes; only what all ranks of a group "
+    "wait counts as exchange",
+    "embeddings": "one step of rank 0, looked at; a dense gradient is as large as its table",
     "tokens": "places in the sequences of all replicas, padding included",
     "FLOPs": "counted by PyTorch's formulas for products, convolutions and attention; the peak is the catalog's, and "
     "the step is the one measured, stalls and all",

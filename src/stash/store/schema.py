@@ -31,7 +31,7 @@ def _columns(kind: str, /, **meanings: str) -> Iterator[TableColumn]:
 
 
 _ID = TableColumn("id", "VARCHAR", "of the artefact, as `stash list` shows it")
-STALL_NAMES = ("compute", "transfer", "contention", "interconnect", "network", "prep", "fetch")
+STALL_NAMES = ("compute", "transfer", "contention", "bubble", "interconnect", "network", "prep", "fetch")
 
 TABLES: dict[str, tuple[TableColumn, ...]] = {
     "artefacts": (

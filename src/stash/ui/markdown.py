@@ -20,6 +20,7 @@ SQUARES = {
     "compute": "🟩",
     "transfer": "🟦",
     "contention": "🟪",
+    "bubble": "🔵",
     "interconnect": "🟨",
     "network": "🟧",
     "prep": "🟫",

@@ -1,41 +1,68 @@
-"""A pipeline of PyTorch's own: a stage on each rank, eight microbatches, forward and backward passes in turn."""
+"""A pipeline of PyTorch's own, whose stages sleep: how long each takes, and so what must be idle, is known.
 
-import sys
+With ``--width`` messages are large, and so late. An interleaved schedule has two stages on each rank.
+"""
+
+import argparse
 import time
 
 import torch
 import torch.distributed as dist
-from parts import ArrayFolder
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.utils.data import DataLoader
+from torch.distributed.pipelining import PipelineStage, schedules
 
-STAGE_SECONDS = 0.002
+parser = argparse.ArgumentParser()
+parser.add_argument("--schedule", default="Schedule1F1B")
+parser.add_argument("--microbatches", type=int, default=8)
+parser.add_argument("--slow", type=int, help="stage that takes twice as long")
+parser.add_argument("--seconds", type=float, default=0.01, help="of a forward pass; a backward pass takes twice that")
+parser.add_argument("--width", type=int, default=8)
+args = parser.parse_args()
+
+
+class Sleep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, inputs: torch.Tensor, seconds: float) -> torch.Tensor:
+        ctx.seconds = seconds
+        time.sleep(seconds)
+        return inputs.clone()
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> tuple:
+        time.sleep(2 * ctx.seconds)
+        return gradient, None
 
 
 class Stage(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
         super().__init__()
-        self.layer = torch.nn.Linear(32, 32)
+        self.scale = torch.nn.Parameter(torch.ones(1))
+        self.seconds = seconds
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        time.sleep(STAGE_SECONDS)
-        return self.layer(inputs)
+        return Sleep.apply(inputs * self.scale, self.seconds)
 
 
+torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
-stage = PipelineStage(Stage(), rank, world, torch.device("cpu"))
-schedule = Schedule1F1B(stage, n_microbatches=8, loss_fn=torch.nn.functional.mse_loss)
-optimizer = torch.optim.SGD(stage.submod.parameters(), lr=0.01)
+kind = getattr(schedules, args.schedule)
+several = issubclass(kind, schedules.PipelineScheduleMulti)
+count = 2 * world if several else world
+stages = [
+    PipelineStage(Stage(args.seconds * (2 if number == args.slow else 1)), number, count, torch.device("cpu"))
+    for number in range(rank, count, world)
+]
+loss = torch.nn.functional.mse_loss
+schedule = kind(stages if several else stages[0], n_microbatches=args.microbatches, loss_fn=loss)
+optimizer = torch.optim.SGD([p for stage in stages for p in stage.submod.parameters()], lr=0.01)
+inputs = torch.ones(args.microbatches, args.width)
 
-for _ in range(1000):
-    for pictures, _labels in DataLoader(ArrayFolder(sys.argv[1]), 16, drop_last=True):
-        optimizer.zero_grad()
-        inputs = pictures[:, 0, 0].clone()
-        if rank == 0:
-            schedule.step(inputs)
-        elif rank == world - 1:
-            schedule.step(target=inputs)
-        else:
-            schedule.step()
-        optimizer.step()
+for _ in range(100_000):
+    optimizer.zero_grad()
+    if rank == 0:
+        schedule.step(inputs)
+    elif rank == world - 1:
+        schedule.step(target=inputs)
+    else:
+        schedule.step()
+    optimizer.step()

@@ -8,7 +8,7 @@ import pytest
 from torch.distributed.pipelining import schedules
 
 from stash.analysis.pipeline_schedule import actions, idle_share, played
-from stash.core.records.profile import PipelineSchedule
+from stash.core.records.parallel import PipelineSchedule
 
 
 def schedule(name: str, stages: int, ranks: int, microbatches: int, *orders: str) -> PipelineSchedule:

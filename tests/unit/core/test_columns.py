@@ -26,7 +26,10 @@ RAGGED = tuple(
 st.register_type_strategy(float, st.floats(-1e18, 1e18) | st.just(0.5))
 st.register_type_strategy(int, st.integers(0, 2**63 - 1))
 STAGES = st.dictionaries(st.sampled_from(["input", "forward", "backward"]), st.floats(0, 1e18))
-KINDS = {name: st.from_type(kind) for name, kind in get_type_hints(Block).items()} | {"stage_seconds": STAGES}
+KINDS = {name: st.from_type(kind) for name, kind in get_type_hints(Block).items()} | {
+    "stage_seconds": STAGES,
+    "group_waits": STAGES,
+}
 ANY = st.lists(st.builds(Block, **KINDS))
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("home")
 KEPT = {
     "a", "backend", "bus", "cloud", "collective_bytes_per_step", "collectives_per_step", "cpu", "created",
     "device", "disk", "driver", "dtype", "ended", "exchange_hook", "feed", "float32_products", "gradients",
-    "operator", "orders", "shapes", "filesystem",
+    "operator", "orders", "passes", "shapes", "filesystem",
     "git_commit", "instance", "instance_source", "kernel", "kind", "link", "machine", "model", "name",
     "pattern",
     "pcie", "pcie_max", "precision", "rdma", "reader", "rung", "rungs", "scope", "software", "source",

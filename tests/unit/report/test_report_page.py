@@ -181,7 +181,7 @@ def test_the_bar_has_forty_squares_by_share_and_a_colour_for_each_stall(pages: d
     bar = next(line for line in lines if line and set(line) <= set(SQUARES.values()))
     assert len(bar) == 40
     assert bar.count(SQUARES["compute"]) == 20
-    assert len(set(SQUARES.values())) == len(SQUARES) == 7
+    assert len(set(SQUARES.values())) == len(SQUARES) == 8
 
 
 def test_folds_are_closed_and_tables_keep_their_columns(pages: dict[str, Page]) -> None:

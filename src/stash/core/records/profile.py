@@ -13,6 +13,7 @@ from pydantic import Field
 from stash.core import notebooks
 from stash.core.records.base import SCHEMA, CommandWords, Count, Duration, Number, PlainName, Record, Sentence, Whole
 from stash.core.records.host import Host
+from stash.core.records.parallel import EmbeddingTable, GroupUse, MeshAxis, PipelineSchedule, StagePasses
 
 
 class Loader(Record):
@@ -71,30 +72,6 @@ class Operator(Record):
     bytes: Whole | None = None
     """Of device memory, if every input were read once and every result written once. Views, collectives and reserved
     memory move nothing; of a table that is looked up in, only what is touched counts."""
-
-
-class MeshAxis(Record):
-    """One way in which ranks share the work: an axis of their device mesh."""
-
-    name: PlainName
-    """As the job calls it, e.g. ``dp``, ``tp``, ``pp``."""
-    ranks: Whole
-    across_nodes: bool | None = None
-    """Whether its groups reach over several nodes."""
-
-
-class PipelineSchedule(Record):
-    """In which order the ranks of a pipeline work on microbatches."""
-
-    name: PlainName
-    """Its class in torch.distributed.pipelining, e.g. ``Schedule1F1B``."""
-    stages: Whole
-    ranks: Whole
-    """Of one pipeline; fewer than stages where each has several."""
-    microbatches: Whole
-    orders: tuple[Sentence, ...] = ()
-    """What each rank does, in order: stage, what (``F`` forward, ``B`` backward, ``I`` and ``W`` its two halves),
-    microbatch. Empty where it is not known, or too long."""
 
 
 class Workload(Record):
@@ -161,6 +138,10 @@ class Workload(Record):
     """Of the repository that the script is in, when it was profiled; None if it is in none."""
     git_dirty: bool | None = None
     """Whether files of it were changed since that commit; None if that is unknown."""
+    embeddings: tuple[EmbeddingTable, ...] = ()
+    """Tables of ``torch.nn.Embedding`` and ``EmbeddingBag``, those with most lookups first."""
+    groups: tuple[GroupUse, ...] = ()
+    """Every group and kind of collective that Python sees; empty where there is none."""
     bucket_view: bool | None = None
     """Whether gradients are views into DistributedDataParallel's buckets (``gradient_as_bucket_view``); None without
     it."""
@@ -272,6 +253,9 @@ class Block:
     ``backward`` where the last gradient is not known), other calls of a ``collective``, and the ``optimizer``."""
     switches: Whole | None = None
     """Times that the kernel took the core from the training thread."""
+    group_waits: dict[PlainName, Number] = field(default_factory=dict)
+    """What the training thread, or the device's stream, waited in collectives that Python sees, by group and kind,
+    e.g. ``dp/all_reduce``: of calls within calls the outermost, so that these times never overlap."""
 
 
 class Rate(Record):
@@ -421,6 +405,7 @@ class Profile(Record):
     launches: tuple[Launch, ...] = ()
     workers: tuple[WorkerTimes, ...] = ()
     """Of the leader's loaders."""
+    passes: tuple[StagePasses, ...] = ()
     memory: tuple[Memory, ...] = ()
     others: tuple[OtherProgram, ...] = ()
     """The busiest programs besides the job on the leader's machine."""

@@ -25,9 +25,12 @@ from stash.measure.protocol.orders import current
 
 WRAPS: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives wraps.trial_waits:wrap_barriers",
+    "torch.distributed._functional_collectives": "wraps.functional:wrap_functional",
+    "torch.distributed.pipelining.stage": "wraps.waits:wrap_stages",
     "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp wraps.trial_changes:wrap_ddp",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.sharding:watch_fsdp",
     "torch.distributed.fsdp._fully_shard._fully_shard": "wraps.sharding:watch_fully_shard",
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group": "wraps.waits:wrap_param_group",
     "torch.distributed._composable.fsdp.fully_shard": "wraps.sharding:watch_fully_shard",
     "deepspeed.runtime.engine": "wraps.sharding:watch_deepspeed",
     "torch.distributed.checkpoint.state_dict_saver": "wraps.opened_files:guard_distributed_checkpoint",
@@ -36,7 +39,7 @@ WRAPS: Mapping[str, str] = {
     "torch.utils.data._utils.worker": "wraps.trial_changes:wrap_worker",
     "torch.nn.modules.module": "wraps.trial_changes:wrap_modules",
     "torch.autograd": "wraps.steps:wrap_backward wraps.trial_changes:wrap_backward",
-    "torch._functorch.eager_transforms": "wraps.steps:wrap_functional",
+    "torch._functorch.eager_transforms": "wraps.steps:wrap_functorch",
     "torch.optim.optimizer": "runner.ladder_runner:start wraps.trial_changes:seed",
     "torch.optim.lr_scheduler": "wraps.steps:wrap_schedulers",
     "torch.amp.grad_scaler": "wraps.steps:wrap_scaler",

@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 NAMES: Mapping[str, tuple[str, ...]] = {
-    "torch": ("Tensor._version", "Tensor._indices", "Tensor._values", "_C.DisableTorchFunctionSubclass"),
+    "torch": (
+        *("Tensor._version", "Tensor._indices", "Tensor._values"),
+        *("_C.DisableTorchFunctionSubclass", "_C._dispatch_keyset_full_after"),
+    ),
     "torch.ops": ("aten.add.Tensor._schema", "aten.add.Tensor.is_view"),
     "torch.utils.data.dataloader": (
         "_BaseDataLoaderIter._reset",
@@ -36,6 +39,16 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         "DistributedDataParallel._register_builtin_comm_hook",
         "DistributedDataParallel._get_ddp_logging_data",
         "dist.Reducer._update_process_group",
+    ),
+    "torch.distributed.pipelining.stage": (
+        "_PipelineStageBase.forward_one_chunk",
+        "_PipelineStageBase.backward_one_chunk",
+    ),
+    "torch.distributed.fsdp._fully_shard._fsdp_param_group": (
+        "FSDPParamGroup._all_gather_process_group",
+        "FSDPParamGroup._reduce_scatter_process_group",
+        "FSDPParamGroup.wait_for_unshard",
+        "FSDPParamGroup.finalize_backward",
     ),
 }
 """By module. What only older or newer versions have (FSDP's modules, collectives that were renamed) is looked up
@@ -310,3 +323,48 @@ def stage_and_microbatches(schedule: Any) -> tuple[Any, int]:
     """A stage of a pipeline's schedule on this rank, the first if there are several; raises AttributeError."""
     stages = getattr(schedule, "_stages", None) or [schedule._stage]
     return stages[0], int(schedule._n_microbatches)
+
+
+def stage_class(module: Any) -> Any:
+    """What the stages of ``torch.distributed.pipelining.stage`` are derived from."""
+    return module._PipelineStageBase
+
+
+def gathering_group(parameters: Any) -> Any:
+    """The one over which FSDP2 gathers the parts of these."""
+    return parameters._all_gather_process_group
+
+
+def scattering_group(parameters: Any) -> Any:
+    """The one over which it scatters their gradients."""
+    return parameters._reduce_scatter_process_group
+
+
+def groups_by_name() -> dict[str, Any]:
+    """Every process group that this rank is in."""
+    from torch.distributed import distributed_c10d as c10d
+
+    return {str(name): group for group, name in dict(c10d._world.pg_names).items()}
+
+
+_libraries: list[Any] = []
+"""What was registered with the dispatcher, which lasts as long as these do."""
+
+
+def before_operator(namespace: str, name: str, hook: Callable[[Callable[[], Any], tuple[Any, ...]], Any]) -> None:
+    """Have an operator's calls go through ``hook(call, arguments)``, those of compiled graphs too.
+
+    The kernel stands where the dispatcher would choose a backend: below autograd and tracing, above all devices.
+    """
+    torch = sys.modules["torch"]
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    if packet is None:  # of another version
+        return
+    operator, key = packet.default, torch._C.DispatchKey.BackendSelect
+    below = torch._C._dispatch_keyset_full_after(key)
+
+    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        return hook(lambda: operator.redispatch(keys & below, *args, **kwargs), args)
+
+    _libraries.append(torch.library.Library(namespace, "IMPL"))
+    _libraries[-1].impl(name, kernel, "BackendSelect", with_keyset=True)

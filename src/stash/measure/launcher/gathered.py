@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from stash.core.errors import StashError
 from stash.core.records.base import first_mistake, now
 from stash.core.records.host import Host
+from stash.core.records.parallel import StagePasses
 from stash.core.records.profile import (
     Block,
     Collective,
@@ -35,6 +36,7 @@ from stash.measure.protocol.messages import (
     MemorySeen,
     Message,
     Noted,
+    PassesTimed,
     PhaseBegun,
     RankSeen,
     RoundDone,
@@ -62,6 +64,7 @@ class Gathered:
         self.rates: list[Rate] = []
         self.collectives: list[Collective] = []
         self.workers: list[WorkerTimes] = []
+        self.passes: list[StagePasses] = []
         self.memory: dict[int, Memory] = {}
         """The most of each rank."""
         self.steps_of: dict[int, Launch] = {}
@@ -121,6 +124,9 @@ class Gathered:
                 self.workers.append(
                     WorkerTimes(**{**vars(message), "rank": message.rank + offset, "seconds": seconds})
                 )
+            case PassesTimed():
+                kept = _kept(message.seconds)
+                self.passes.append(StagePasses(**{**vars(message), "rank": message.rank + offset, "seconds": kept}))
             case MemorySeen():
                 seen = Memory(**{**vars(message), "rank": message.rank + offset})
                 self.memory[seen.rank] = _larger(self.memory.get(seen.rank), seen)
@@ -184,6 +190,7 @@ class Gathered:
             seconds_before_blocks=before,
             launches=tuple(self.steps_of[number] for number in sorted(self.steps_of)),
             workers=tuple(self.workers),
+            passes=tuple(self.passes),
             memory=tuple(self.memory[rank] for rank in sorted(self.memory)),
         )
 

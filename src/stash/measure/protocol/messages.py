@@ -65,6 +65,8 @@ class JobFacts(Message, kind="workload"):
     padding: float | None = None
     whole_parameters: int | None = None
     float32_products: str | None = None
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    embeddings: list[dict[str, Any]] = field(default_factory=list)
 
     def known(self) -> dict[str, Any]:
         """The fields that were learned."""
@@ -177,6 +179,18 @@ class BlockDone(Message, kind="block"):
     throttled_seconds: float | None = None
     stage_seconds: dict[str, float] = field(default_factory=dict)
     switches: int | None = None
+    group_waits: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PassesTimed(Message, kind="passes"):
+    """Fields of ``StagePasses``: microbatches' passes through a rank's stages of a pipeline."""
+
+    rank: int
+    round: int
+    rung: str
+    passes: tuple[str, ...]
+    seconds: tuple[float, ...]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     monkeypatch.setattr(torch.autograd, "grad", torch.autograd.grad)
     monkeypatch.setattr(eager_transforms, "grad_and_value_impl", eager_transforms.grad_and_value_impl)
     steps.wrap_backward(torch.autograd)
-    steps.wrap_functional(eager_transforms)
+    steps.wrap_functorch(eager_transforms)
     yield listener
     silence()
 

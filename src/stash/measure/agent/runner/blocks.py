@@ -18,12 +18,25 @@ from stash.measure.agent.runner import alone
 from stash.measure.agent.runner.block_plan import BlockSize, Plan, StepPace, plan, slowest
 from stash.measure.agent.runner.judge import BlockReport, CacheEvidence, Judge, Outcome, begin_data_block, evidence_of
 from stash.measure.agent.runner.loops import Loops
+from stash.measure.agent.runner.parallelism import group_names
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
-from stash.measure.protocol.messages import BlockDone, Message, Payload, PhaseBegun, RoundsPlanned, WorkersTimed
+from stash.measure.agent.wraps.waits import ledger
+from stash.measure.protocol.messages import (
+    BlockDone,
+    Message,
+    PassesTimed,
+    Payload,
+    PhaseBegun,
+    RoundsPlanned,
+    WorkersTimed,
+)
 from stash.measure.protocol.orders import Orders
 
 _MODES = {"warm": WARM, "cold": COLD}
+_MAX_PASSES = 400
+"""Of a block of one rank, that are written down, or those of one step."""
+_PASSES_OF_ROUNDS = 5
 _UNEVEN = 0.05
 """By how much the largest batch of a step may exceed the mean of all ranks without a word."""
 
@@ -56,6 +69,8 @@ class BlockRunner:
         """All files known to hold many samples are dropped before a cold block."""
         self._after_warm: Visit | None = None
         """A cold one whose second opinion has to wait."""
+        if rank.place.world_size > 1:
+            ledger.names = group_names()
         self._began = rank.clock.settled()
         rank.publish(PhaseBegun("blocks"))
         rank.publish(RoundsPlanned(self._plan.expected_seconds))
@@ -99,7 +114,9 @@ class BlockRunner:
         if visit.rung != "resident":
             self._memory.begin()
         block = yield from timed(rank, self._loops, visit.rung, number, size.steps, self._began)
-        beside = [] if visit.rung == "resident" else [self._memory.end()]
+        beside: list[Message | None] = [] if visit.rung == "resident" else [self._memory.end()]
+        if visit.feed == "replay":
+            beside.append(_passes(block))
         return self._drained(tally, block, beside) if visit.reads_data else _report(block, beside)
 
     def _drained(self, tally: Tally | None, block: BlockDone, beside: Sequence[Message | None]) -> BlockReport:
@@ -142,6 +159,18 @@ class BlockRunner:
             self._after_warm = None
         elif visit.scope != "self":
             alone.time_exchange(self._rank, visit)
+
+
+def _passes(block: BlockDone) -> PassesTimed | None:
+    """What a rank's stages of a pipeline did in some steps of the block; ``None`` without a pipeline."""
+    steps = ledger.seen.passes
+    if not steps or block.round >= _PASSES_OF_ROUNDS:
+        return None
+    named = [["rest" if at is None else f"{at[0]}{at[1]}{at[2]}" for at, _ in step] for step in steps]
+    alike = [step for step, names in zip(steps, named, strict=True) if names == named[0]]
+    kept = alike[: max(1, _MAX_PASSES // len(named[0]))]
+    seconds = tuple(seconds for step in kept for _, seconds in step)
+    return PassesTimed(block.rank, block.round, block.rung, tuple(named[0]), seconds)
 
 
 def _report(

@@ -16,12 +16,13 @@ from stash.core.ladder import Situation, reachable, rung
 from stash.measure.agent import private
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.runner import survey
-from stash.measure.agent.runner.parallelism import parallel_facts
+from stash.measure.agent.runner.parallelism import group_facts, parallel_facts
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.groups import Membership, default_group, make, membership, parts_on
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.sharding import FirstBatch, count_replicas, describe_first_batch, sharded
+from stash.measure.agent.wraps.waits import ledger
 from stash.measure.linux.processes import shared_cores
 from stash.measure.protocol.messages import (
     HostsSeen,
@@ -207,6 +208,7 @@ def standing_facts(rank: OwnRank) -> JobFacts:
         collectives_per_step=rank.collectives_per_step(),
         collective_bytes_per_step=handed,
         exchanged_bytes=sum(handed.values()) + replicas.reduced_bytes() or None,
+        groups=group_facts(ledger.steps, ledger.totals, ledger.names),
     )
 
 
@@ -231,6 +233,7 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     if not rank.switches:
         return None
     if sharded:
+        rank.inseparable = f"the parts that {' and '.join(sharded)} gathers belong to every step of the whole job"
         return f"{' and '.join(sharded)} shards the model: gathering its parts cannot be switched off"
     rank.set_scope("self")
     for feed in rank.feeds:

@@ -23,6 +23,7 @@ from stash.measure.agent import script
 from stash.measure.agent.runner import discovery, timed_steps, trial
 from stash.measure.agent.runner.blocks import BlockRunner
 from stash.measure.agent.runner.control import Control, Shutdown
+from stash.measure.agent.runner.lookups import look_at_lookups
 from stash.measure.agent.runner.loops import PATIENCE, Loops
 from stash.measure.agent.runner.optimizers import Optimizers
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
@@ -185,6 +186,7 @@ class LadderRunner(script.Listener):
             self._finish("trial done")
             return
         first = yield from timed_steps.untouched(rank, self.loops, step)
+        yield from look_at_lookups(rank)
         ladder = discovery.choose_rungs(rank, step)
         if first is not None:
             rank.agree(first, lambda blocks: rank.publish(*blocks))

@@ -14,7 +14,9 @@ from functools import partial
 from typing import Any
 
 from stash.measure.agent import private
-from stash.measure.agent.wraps.groups import ranks_of
+from stash.measure.agent.wraps.groups import default_group, ranks_of
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.agent.wraps.waits import UNNAMED, GroupCalls
 
 _MAX_ACTIONS = 20_000
 """Of all ranks together, that are recorded of a schedule."""
@@ -31,6 +33,42 @@ Learned = dict[str, Any]
 def parallel_facts(nodes: Mapping[int, int]) -> Learned:
     """Fields of ``records.Workload`` that say how ranks share the work; ``nodes`` has the node of each rank."""
     return {"mesh": _megatron(nodes) or _mesh(nodes), "pipeline": _pipeline()}
+
+
+def group_names() -> dict[str, str]:
+    """What the process groups of this rank are for, by PyTorch's names for them; of meshes the finest tells."""
+    world = default_group()
+    if world is None:
+        return {}
+    names = {world.group_name: "world"}
+    for stage in _alive("torch.distributed.pipelining.stage", "_PipelineStageBase"):
+        names[(stage.group or world).group_name] = "pipeline"
+    registry = sys.modules.get("megatron.core.parallel_state")
+    asked = {name: _or_none(getattr(registry, ask, None)) for name, ask in _MEGATRON.items()} if registry else {}
+    for name, group in asked.items():
+        if group is not None:
+            names[group.group_name] = name
+    meshes = [each for each in _alive("torch.distributed.device_mesh", "DeviceMesh") if each.mesh_dim_names]
+    for mesh in sorted(meshes, key=lambda each: len(each.mesh_dim_names)):
+        for at, name in enumerate(mesh.mesh_dim_names):
+            group = _or_none(partial(mesh.get_group, at))
+            if group is not None:
+                names[group.group_name] = str(name)
+    return names
+
+
+def group_facts(steps: int, totals: Mapping[tuple[str, str], GroupCalls], names: Mapping[str, str]) -> list[Learned]:
+    """Fields of ``GroupUse`` of so many steps, in which this rank called so much."""
+    groups = private.groups_by_name()
+    return [
+        {
+            "name": names.get(name, UNNAMED), "kind": kind,
+            "ranks": group.size(), "across_nodes": scope.reaches(group),
+            "calls": round(use.calls / steps, 3), "bytes": round(use.bytes / steps, 1),
+        }
+        for (name, kind), use in sorted(totals.items())
+        if steps and use.calls and (group := groups.get(name)) is not None
+    ]  # fmt: skip
 
 
 def _alive(module: str, name: str) -> list[Any]:

@@ -22,6 +22,8 @@ from stash.measure.agent.data.tally import Tally, own_seconds, own_tally
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.wraps.scope import scope
+from stash.measure.agent.wraps.waits import ledger
 from stash.measure.linux import counters, run_queue
 from stash.measure.protocol.messages import BlockDone, MemorySeen
 from stash.measure.protocol.stamped import StepStage
@@ -43,6 +45,7 @@ def timed(
     lasts = not rank.clock.runs_ahead  # handing out batches costs a step time, unless a device runs ahead
     waited, counting, handing_out, served = ([total] for total in _totals(feeds, tally))
     stamps.begin()
+    ledger.begin(rank.device.type == "cuda")
     usage = Usage(feeds)
     clock = loops.begin_block()
     for index in range(steps):
@@ -55,9 +58,15 @@ def timed(
         counting.append(counted)
         handing_out.append(handed)
         served.append(samples)
+        ledger.step_ended()
+    ledger.end(steps if scope.name == "world" else 0)
     loops.clock = None
     gpu = counters.gpu_utilisation(rank.clock.gpu)
     found = usage.until_now() | _stamped(stamps)
+    if ledger.seen.uses:
+        found["group_waits"] = {name: _digits(seconds) for name, seconds in ledger.waited().items()}
+    if ledger.lost:
+        rank.note("steps have more collectives than Stash keeps: what the last of a block are waited for is not seen")
     if feeds:
         waits = tuple(wait - own for wait, own in zip(_differences(waited), _differences(counting), strict=True))
         found |= {"wait_seconds": sum(waits), "step_waits": waits}

@@ -18,7 +18,17 @@ from typing import Any
 
 from stash.core.ladder import ScopeName
 from stash.measure.agent import script
-from stash.measure.agent.wraps.groups import LOCAL, Call, NodePart, answer, default_group, ranks_of, within_node
+from stash.measure.agent.wraps.groups import (
+    ALWAYS_WORK,
+    LOCAL,
+    Call,
+    NodePart,
+    answer,
+    default_group,
+    ranks_of,
+    within_node,
+)
+from stash.measure.agent.wraps.waits import begun, kind_of, ledger, wrap_work
 from stash.measure.protocol.stamped import StepStage
 
 NODE_CAPABLE = frozenset({
@@ -118,6 +128,7 @@ def wrap_collectives(c10d: ModuleType) -> None:
         original = getattr(c10d, name, None)
         if original is not None:
             setattr(c10d, name, _scoped(name, original))
+    wrap_work(c10d)
     c10d.destroy_process_group = _ending(c10d.destroy_process_group)  # type: ignore[attr-defined]
     c10d.init_process_group = script.followed_by(c10d.init_process_group, lambda: script.listener().world_formed())  # type: ignore[attr-defined]
 
@@ -163,9 +174,18 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if not hasattr(group, "rank"):
             return original(*args, **kwargs)  # not a member: PyTorch's own warning
         if scope.name == "world":
-            scope.count(name, group, 0 if "object" in name else payload(given.arguments.values()))
+            key = (group.group_name, kind_of(name))
+            size = 0 if "object" in name else payload(given.arguments.values())
+            scope.count(name, group, size)
+            operations = given.arguments.get("p2p_op_list")
+            for each in operations or ():
+                ledger.handed((key[0], kind_of(each.op.__name__)), payload([each]))
             with scope.untouched():  # object collectives call tensor ones: count and map only the outer call
-                return original(*args, **kwargs)
+                call = functools.partial(original, *args, **kwargs)
+                result = ledger.outer(key, -1 if operations else size, call)
+            if name in ALWAYS_WORK or given.arguments.get("async_op") or operations:
+                begun(result, key, operations)
+            return result
         given.apply_defaults()
         return _confined(name, original, given.arguments, group)
 

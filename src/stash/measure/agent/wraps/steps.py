@@ -192,7 +192,7 @@ def wrap_backward(module: ModuleType) -> None:
     module.grad = _returning(module.grad)  # type: ignore[attr-defined]
 
 
-def wrap_functional(module: ModuleType) -> None:
+def wrap_functorch(module: ModuleType) -> None:
     """The same for ``torch.func``; of ``torch._functorch.eager_transforms``."""
     private.wrap_functional_gradients(module, _returning)
 

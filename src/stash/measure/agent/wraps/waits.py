@@ -1,0 +1,326 @@
+"""What a step waits for in collectives, by process group and kind; and when a pipeline's passes run in between.
+
+Only the outermost call counts while it lasts, so the times of one rank are a union and never overlap. A call that is
+asynchronous counts where it is waited for. On CUDA both ends of a wait are events of
+the current stream: what the device did not wait for takes no time. What DistributedDataParallel's reducer waits for
+in C++ is not here; a step's stage ``exchange`` is (``runner/stamps``).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from stash.measure.agent import private, script
+from stash.measure.protocol.stamped import StepStage
+
+_COLLECTIVE = int(StepStage.COLLECTIVE)
+_MAX_UNWAITED = 10_000
+"""Calls that went on beside and were never waited for, of which the group is remembered."""
+_MAX_MARKS = 50_000
+"""Of a block; a step with many thousand collectives leaves the rest of them uncounted, and says so."""
+UNNAMED = "group"
+"""Of a process group that belongs to no mesh, and of waits of which it is unknown what they wait for."""
+Key = tuple[str, str]
+"""Name of a process group, and kind of collective."""
+Pass = tuple[int, str, int]
+"""Stage, what (``F``, ``B``, ``I``, ``W``), microbatch."""
+
+
+@dataclass
+class GroupCalls:
+    """Of one group by one kind of collective, in a block."""
+
+    calls: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class BlockWaits:
+    """What a block's steps waited for, and their passes."""
+
+    uses: dict[Key, GroupCalls] = field(default_factory=dict)
+    passes: list[list[tuple[Pass | None, float]]] = field(default_factory=list)
+    """Of each step, in order: each pass and its seconds less what it waited for other stages; at last ``None``
+    and the seconds of the step outside of passes."""
+
+
+class _HostMarks:
+    """Moments on the host's clock."""
+
+    now = staticmethod(time.perf_counter)
+    here = True
+    """Whether what is called now keeps the work that the step is made of waiting."""
+
+    @staticmethod
+    def done(mark: float) -> bool:
+        return True
+
+    @staticmethod
+    def seconds(mark: float) -> float:
+        return mark
+
+
+class _DeviceMarks:
+    """Moments in the queue of the current CUDA stream, in seconds since this object was made."""
+
+    def __init__(self) -> None:
+        self._cuda = sys.modules["torch"].cuda
+        self._stream = self._cuda.current_stream()
+        self._event = functools.partial(self._cuda.Event, enable_timing=True)
+        self._base = self.now()
+
+    @property
+    def here(self) -> bool:
+        """Of calls on other streams (FSDP2's) only what the step's own stream waits for them counts."""
+        return bool(self._cuda.current_stream() == self._stream)
+
+    def now(self) -> Any:
+        event = self._event()
+        event.record()
+        return event
+
+    @staticmethod
+    def done(mark: Any) -> bool:
+        return bool(mark.query())
+
+    def seconds(self, mark: Any) -> float:
+        return float(self._base.elapsed_time(mark)) / 1e3
+
+
+class Ledger:
+    """Counts from ``begin`` to ``end``; calls outside of that are passed on untouched."""
+
+    def __init__(self) -> None:
+        self.counts = False
+        self.lost = False
+        """There were more calls than a block keeps."""
+        self._marks: Any = _HostMarks()
+        self._inside = False
+        self._log: deque[tuple[Any, Any, Any, int]] = deque()
+        """(what, mark of its begin, of its end, bytes): a key; without an end a pass, or what ``steps_of`` reads."""
+        self._begun: dict[int, Key] = {}
+        """Of works and results of functional collectives that nobody waited for yet."""
+        self.seen = BlockWaits()
+        """In the last block."""
+        self.names: dict[str, str] = {}
+        """What process groups are called, by PyTorch's names for them."""
+        self.steps = 0
+        self.totals: dict[Key, GroupCalls] = {}
+        """In all blocks in which everything was exchanged, of so many steps."""
+        self._others_seconds = 0.0
+        """Waited for other stages so far."""
+        self._readings: list[tuple[Pass | str, float]] = []
+
+    def begin(self, on_device: bool) -> None:
+        """A block's measured steps begin."""
+        self._marks = _DeviceMarks() if on_device else _HostMarks()
+        self.seen, self._others_seconds, self._readings = BlockWaits(), 0.0, []
+        self._log.clear()
+        self.counts, self.lost = True, False
+        self._log.append(("cut", self._marks.now(), None, 0))
+
+    def end(self, steps: int) -> None:
+        """They are over, and the device's queue is empty; ``steps`` in which everything was exchanged, or none."""
+        self.counts = False
+        self._settle()
+        self.seen.passes = steps_of(self._readings)
+        self.steps += steps
+        for key, use in self.seen.uses.items() if steps else ():
+            total = self.totals.setdefault(key, GroupCalls())
+            total.calls, total.bytes = total.calls + use.calls, total.bytes + use.bytes
+
+    def waited(self) -> dict[str, float]:
+        """Seconds of the last block by group and kind, as ``"dp/all_reduce"``."""
+        found: dict[str, float] = {}
+        for (group, kind), use in self.seen.uses.items():
+            name = f"{self.names.get(group, UNNAMED)}/{kind}"
+            found[name] = found.get(name, 0.0) + use.seconds
+        return found
+
+    def outer(self, key: Key, size: int, call: Callable[[], Any]) -> Any:
+        """Run a collective, or a wait for one."""
+        if not self.counts or self._inside or len(self._log) > _MAX_MARKS:
+            self.lost = self.lost or (self.counts and not self._inside)
+            return call()
+        self._inside = True
+        here, began = self._marks.here, self._marks.now()
+        try:
+            return call()
+        finally:
+            self._log.append((key, began, self._marks.now() if here else began, size))
+            self._inside = False
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a block is under way whose marks are events."""
+        return self.counts and isinstance(self._marks, _DeviceMarks)
+
+    def handed(self, key: Key, size: int) -> None:
+        """A call that makes nobody wait by itself."""
+        if self.counts and not self._inside and len(self._log) <= _MAX_MARKS:
+            now = self._marks.now()
+            self._log.append((key, now, now, size))
+
+    def goes_on(self, handle: Any, key: Key) -> None:
+        """What ``key`` names goes on beside until ``handle`` (a work, or a result's address) is waited for."""
+        if len(self._begun) > _MAX_UNWAITED:
+            self._begun.clear()
+        self._begun[handle] = key
+
+    def waited_for(self, handle: Any) -> Key | None:
+        """Which collective's end is waited for now."""
+        return self._begun.pop(handle, None)
+
+    def pass_begins(self, which: Pass) -> None:
+        """A stage of a pipeline begins with a microbatch."""
+        if self.counts and len(self._log) <= _MAX_MARKS:
+            self._log.append((which, self._marks.now(), None, 0))
+
+    def pass_ends(self) -> None:
+        if self.counts and len(self._log) <= _MAX_MARKS:
+            self._log.append(("end", self._marks.now(), None, 0))
+
+    def step_ended(self) -> None:
+        """Add up what is done, between steps."""
+        self._log.append(("cut", self._marks.now(), None, 0))
+        self._settle()
+
+    def _settle(self) -> None:
+        seconds, done = self._marks.seconds, self._marks.done
+        while self._log:
+            what, began, ended, size = self._log[0]
+            if not done(began if ended is None else ended):
+                return
+            self._log.popleft()
+            if ended is None:
+                self._readings.append((what, seconds(began) - self._others_seconds))
+                continue
+            took = seconds(ended) - seconds(began)
+            use = self.seen.uses.setdefault(what, GroupCalls())
+            use.calls += size >= 0
+            use.bytes += max(size, 0)
+            use.seconds += took
+            if what[1] in ("send", "recv"):
+                self._others_seconds += took
+
+
+def steps_of(readings: Iterable[tuple[Pass | str, float]]) -> list[list[tuple[Pass | None, float]]]:
+    """Steps out of readings of a clock that stands still while another stage is waited for.
+
+    A reading is taken as each pass begins, one (``"end"``) as it ends, and one (``"cut"``) between steps. A pass
+    lasts until the next one of its step begins: what is done with its result belongs to it.
+    """
+    steps: list[list[tuple[Pass | None, float]]] = []
+    step: list[tuple[Pass, float]] = []
+    ended = cut = 0.0
+    for which, reading in readings:
+        if which == "end":
+            ended = reading
+        elif not isinstance(which, str):
+            step.append((which, reading))
+        else:
+            if step:
+                begins = [*(at for _, at in step), ended]
+                took = [after - before for before, after in itertools.pairwise(begins)]
+                rest = reading - cut - (ended - begins[0])
+                steps.append([*zip((each for each, _ in step), took, strict=True), (None, rest)])
+            step, cut = [], reading
+    return steps
+
+
+ledger = Ledger()
+"""Of this process."""
+
+
+def kind_of(name: str) -> str:
+    """Of a function of ``torch.distributed``: calls that hand on to single ranks are ``send`` and ``recv``."""
+    return "send" if name == "batch_isend_irecv" else name.removeprefix("i")
+
+
+def begun(result: Any, key: Key, operations: Any = None) -> None:
+    """Remember the works that an asynchronous call of ``torch.distributed`` returned, to be waited for later."""
+    if not ledger.counts or result is None:
+        return
+    works = result if isinstance(result, list) else [result]
+    kinds = [key[1]] * len(works)
+    if operations is not None and len(works) == len(operations):
+        kinds = [kind_of(each.op.__name__) for each in operations]
+    for work, kind in zip(works, kinds, strict=True):
+        ledger.goes_on(id(work), (key[0], kind))
+
+
+def wrap_work(c10d: ModuleType) -> None:
+    """Count what waits for a ``Work`` take, and stamp them."""
+    work = getattr(c10d, "Work", None)
+    if work is None:
+        return
+    original = work.wait
+
+    @functools.wraps(original)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        key = ledger.waited_for(id(self))
+        return stamped(key or ("", "wait"), -1, functools.partial(original, self, *args, **kwargs))
+
+    work.wait = wait
+
+
+def stamped(key: Key, size: int, call: Callable[[], Any]) -> Any:
+    """Run a collective or a wait for one, in the stage of a step that is for them."""
+    listener = script.listener()
+    before = listener.enter(_COLLECTIVE)
+    try:
+        return ledger.outer(key, size, call)
+    finally:
+        listener.enter(before)
+
+
+def wrap_param_group(module: ModuleType) -> None:
+    """Count on CUDA what the step's stream waits for FSDP2's own streams; what it copies out there is among it."""
+    cls = module.FSDPParamGroup
+    for name, group, kind in (
+        ("wait_for_unshard", private.gathering_group, "all_gather"),
+        ("finalize_backward", private.scattering_group, "reduce_scatter"),
+    ):
+        if name in vars(cls):
+            setattr(cls, name, _for_streams(vars(cls)[name], group, kind))
+
+
+def _for_streams(original: Callable[..., Any], group: Callable[[Any], Any], kind: str) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not ledger.on_device:
+            return original(self, *args, **kwargs)
+        key = (group(self).group_name, kind)
+        return stamped(key, -1, functools.partial(original, self, *args, **kwargs))
+
+    return run
+
+
+def wrap_stages(module: ModuleType) -> None:
+    """Note each pass of a microbatch through a stage of ``torch.distributed.pipelining``."""
+    cls = private.stage_class(module)
+    for name, kind in (("forward_one_chunk", "F"), ("backward_one_chunk", "B"), ("backward_weight_one_chunk", "W")):
+        if name in vars(cls):
+            setattr(cls, name, _noted(vars(cls)[name], kind))
+
+
+def _noted(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run(self: Any, chunk: int, *args: Any, **kwargs: Any) -> Any:
+        half = kind == "B" and not (args[1] if len(args) > 1 else kwargs.get("full_backward", True))
+        ledger.pass_begins((int(self.stage_index), "I" if half else kind, chunk))
+        try:
+            return original(self, chunk, *args, **kwargs)
+        finally:
+            ledger.pass_ends()
+
+    return run

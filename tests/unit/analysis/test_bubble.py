@@ -1,0 +1,139 @@
+"""The bubble of pipelines that are simulated with slow stages and slow links, whose parts are known."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stash.analysis.bubble import bubble, pipelines
+from stash.core.records.parallel import StagePasses
+
+FORWARD, BACKWARD = 0.01, 0.02
+STEPS = 3
+
+
+def gpipe(rank: int, ranks: int, count: int) -> list[str]:
+    return [f"{rank}F{m}" for m in range(count)] + [f"{rank}B{m}" for m in range(count)]
+
+
+def one_forward_one_backward(rank: int, ranks: int, count: int) -> list[str]:
+    ahead = min(count, ranks - rank)
+    order = [f"{rank}F{m}" for m in range(ahead)]
+    for m in range(count):
+        order += [f"{rank}B{m}"] + ([f"{rank}F{ahead + m}"] if ahead + m < count else [])
+    return order
+
+
+ORDERS = {"gpipe": gpipe, "1f1b": one_forward_one_backward}
+
+
+class Simulated:
+    """``STEPS`` steps of ranks with a stage each, which takes ``slow[rank]`` times as long; messages ``late``."""
+
+    def __init__(self, kind: str, ranks: int, count: int, slow: dict[int, float], late: float = 0.0) -> None:
+        self.passes = [ORDERS[kind](rank, ranks, count) for rank in range(ranks)]
+        self.took = [
+            [(FORWARD if "F" in name else BACKWARD) * slow.get(rank, 1.0) for name in names]
+            for rank, names in enumerate(self.passes)
+        ]
+        clocks, ended = [0.0] * ranks, {}
+        first = [0.0] * ranks
+        for step in range(STEPS):
+            left = [list(zip(names, took, strict=True)) for names, took in zip(self.passes, self.took, strict=True)]
+            while any(left):
+                for rank in range(ranks):
+                    while left[rank]:
+                        name, took = left[rank][0]
+                        batch = name.lstrip("0123456789")
+                        other = rank - 1 if "F" in name else rank + 1
+                        needs = (step, other, batch) if 0 <= other < ranks else None
+                        if needs is not None and needs not in ended:
+                            break
+                        arrives = 0.0 if needs is None else ended[needs] + late
+                        clocks[rank] = max(clocks[rank], arrives) + took
+                        ended[step, rank, batch] = clocks[rank]
+                        left[rank].pop(0)
+            if step == 0:
+                first = list(clocks)
+        busy = [sum(took) for took in self.took]
+        self.step = (clocks[0] - first[0]) / (STEPS - 1)
+        waits = [(c - f) / (STEPS - 1) - b for c, f, b in zip(clocks, first, busy, strict=True)]
+        self.waited = sum(waits) / ranks
+
+    def rows(self) -> tuple[StagePasses, ...]:
+        return tuple(
+            StagePasses(rank=r, round=0, rung="node", passes=(*names, "rest"), seconds=(*took, 0.0) * STEPS)
+            for r, (names, took) in enumerate(zip(self.passes, self.took, strict=True))
+        )
+
+
+class Holder:
+    """As much of a profile as the bubble needs."""
+
+    def __init__(self, passes: tuple[StagePasses, ...]) -> None:
+        self.passes = passes
+
+
+def bubble_of(job: Simulated):
+    found = bubble(Holder(job.rows()), "node", job.waited)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("kind", ORDERS)
+def test_equal_stages_idle_what_the_textbook_says_and_nothing_else(kind: str) -> None:
+    found = bubble_of(Simulated(kind, ranks=4, count=8, slow={}))
+    # (p - 1) (F + B) of every rank: 3 times 30 ms
+    assert found.schedule == pytest.approx(0.09)
+    assert found.unequal == pytest.approx(0, abs=1e-9)
+    assert found.late == pytest.approx(0, abs=1e-9)
+    assert found.slowest_stage is None
+
+
+def test_a_slow_stage_is_named_and_what_it_makes_others_idle() -> None:
+    # two ranks, four microbatches, stage 1 twice as slow: a step is 10 + 4 x 60 + 20 = 270 ms,
+    # of which the ranks work 120 and 240, so they idle 90 on average; equal stages of 45 ms would idle 45 ms
+    job = Simulated("1f1b", ranks=2, count=4, slow={1: 2.0})
+    assert job.step == pytest.approx(0.27)
+    found = bubble_of(job)
+    assert found.seconds == pytest.approx(0.09)
+    assert found.schedule == pytest.approx(0.045)
+    assert found.late == pytest.approx(0, abs=1e-9)
+    assert (found.slowest_stage, found.slowest_ratio) == (1, pytest.approx(240 / 180))
+
+
+def test_a_slow_link_is_no_bubble() -> None:
+    even = Simulated("gpipe", ranks=4, count=8, slow={})
+    late = Simulated("gpipe", ranks=4, count=8, slow={}, late=0.015)
+    found = bubble_of(late)
+    assert found.seconds == pytest.approx(0.09)
+    assert found.late == pytest.approx(late.step - even.step)  # ranks work as long as they did
+    assert found.late >= 0.015
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(sorted(ORDERS)), st.integers(2, 8), st.integers(1, 32), st.floats(1, 3), st.floats(0, 0.02),
+    st.integers(0, 7),
+)  # fmt: skip
+def test_parts_add_up_to_what_was_waited_and_a_link_is_no_stage(kind, ranks, count, slow, late, which) -> None:
+    without = Simulated(kind, ranks, count, {which % ranks: slow})
+    job = Simulated(kind, ranks, count, {which % ranks: slow}, late)
+    found = bubble_of(job)
+    assert found.schedule + found.unequal + found.late == pytest.approx(job.waited)
+    assert abs(found.seconds - without.waited) < 0.02 * job.step
+    assert (found.late > 0.02 * job.step) == (job.waited - without.waited > 0.02 * job.step)
+
+
+def test_ranks_with_the_same_stages_are_of_different_pipelines() -> None:
+    rows = [
+        StagePasses(rank=r, round=0, rung="node", passes=(f"{r // 2}F0", f"{r // 2}B0", "rest"), seconds=(1, 2, 0))
+        for r in range(4)
+    ]
+    assert [[row.rank for row in found] for found in pipelines(rows)] == [[0, 2], [1, 3]]
+    assert pipelines(rows[2:]) == []  # a stage is missing
+
+
+def test_without_passes_nothing_is_known() -> None:
+    assert bubble(Holder(()), "node", 1.0) is None  # type: ignore[arg-type]

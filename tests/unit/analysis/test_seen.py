@@ -1,0 +1,83 @@
+"""Stalls of jobs whose rungs cannot be switched: from what their ranks were seen to wait, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from profile_builder import build
+
+from stash.analysis.attribution import attribute
+from stash.analysis.seen import groups_of, taken_apart
+from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
+
+MESH = (MeshAxis(name="dp", ranks=2, across_nodes=True), MeshAxis(name="tp", ranks=2, across_nodes=False))
+DIVIDED = dict.fromkeys(("solo", "crowd", "node"), "the model is divided among ranks")
+
+
+def seconds(profile):
+    breakdown = attribute(profile)
+    assert sum(stall.seconds for stall in breakdown.stalls) == pytest.approx(breakdown.step_seconds)
+    return {stall.name: pytest.approx(stall.seconds) for stall in breakdown.stalls}
+
+
+def whole(waits, **workload):
+    """Four ranks on two nodes whose step takes 100 ms; ``waits[rank]`` are seconds of a step."""
+    profile = build({"cluster": [0.1] * 3}, ranks=4, nodes=2, skipped=DIVIDED, workload={"mesh": MESH, **workload})
+    blocks = [
+        replace(b, group_waits={key: value * b.steps for key, value in waits[b.rank].items()}) for b in profile.blocks
+    ]
+    return profile.model_copy(update={"blocks": tuple(blocks)})
+
+
+def test_what_all_ranks_of_a_group_wait_is_its_exchange_and_the_rest_a_slower_rank() -> None:
+    # tensor groups are ranks 0, 1 and 2, 3 (inside nodes), data groups 0, 2 and 1, 3 (across)
+    waits = [
+        {"tp/all_reduce": 0.010, "dp/all_gather": 0.020},
+        {"tp/all_reduce": 0.014, "dp/all_gather": 0.020},
+        {"tp/all_reduce": 0.006, "dp/all_gather": 0.028},
+        {"tp/all_reduce": 0.006, "dp/all_gather": 0.020},
+    ]
+    # tensor: 10 of ranks 0, 1 and 6 of 2, 3: 8; data: 20; slower ranks: (4 + 8) / 4
+    assert seconds(whole(waits)) == {
+        "compute": 0.069, "contention": 0.003, "interconnect": 0.008, "network": 0.020,
+    }  # fmt: skip
+
+
+def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_wait() -> None:
+    waits = [{"pipeline/recv": 0.030}] * 4
+    assert seconds(whole(waits)) == {"compute": 0.1}
+    # two pipelines of two ranks, one microbatch, passes of 10 and 20 ms: each rank works 30 and idles 30 of 60 ms
+    rows = tuple(
+        StagePasses(rank=r, round=0, rung="cluster", passes=(f"{r // 2}F0", f"{r // 2}B0", "rest"),
+                    seconds=(0.01, 0.02, 0.0) * 3)
+        for r in range(4)
+    )  # fmt: skip
+    schedule = PipelineSchedule(name="ScheduleGPipe", stages=2, ranks=2, microbatches=1)
+    uses = (GroupUse(name="pipeline", kind="recv", ranks=2, across_nodes=True, calls=1, bytes=64),)
+    profile = whole([{"pipeline/recv": 0.040}] * 4, pipeline=schedule, groups=uses)
+    profile = profile.model_copy(update={"passes": rows})
+    assert seconds(profile) == {"compute": 0.060, "bubble": 0.030, "network": 0.010}
+    found = attribute(profile).seen
+    assert found is not None
+    assert found.bubble is not None
+    assert found.bubble.late == pytest.approx(0.010)
+
+
+def test_a_ladder_that_was_only_not_asked_for_is_not_replaced_by_what_was_seen() -> None:
+    profile = build({"node": [0.1] * 3}, ranks=2)
+    blocks = tuple(replace(b, group_waits={"world/all_reduce": 0.1}) for b in profile.blocks)
+    assert seconds(profile.model_copy(update={"blocks": blocks})) == {"compute": 0.1}
+
+
+def test_groups_are_rows_of_the_mesh_and_all_ranks_where_no_axis_tells() -> None:
+    assert groups_of(MESH, "tp", [0, 1, 2, 3]) == [[0, 1], [2, 3]]
+    assert groups_of(MESH, "dp", [0, 1, 2, 3]) == [[0, 2], [1, 3]]
+    assert groups_of(MESH, "world", [0, 1, 2, 3]) == [[0, 1, 2, 3]]
+    assert groups_of(MESH, "tp", [0, 1]) == [[0, 1]]  # the mesh is of other ranks
+
+
+def test_columns_taken_apart_differ_by_the_parts() -> None:
+    matrix, parts = np.array([[10.0, 12.0]]), np.array([[1.0, 3.0]])
+    assert taken_apart(matrix, parts).tolist() == [[6.0, 7.0, 10.0, 12.0]]

@@ -1,0 +1,178 @@
+"""What steps wait for in collectives is counted once, where it happens; functional collectives are seen too."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from stash.measure.agent import script
+from stash.measure.agent.wraps import waits
+from stash.measure.agent.wraps.functional import wrap_functional
+from stash.measure.agent.wraps.waits import Ledger, begun, steps_of, wrap_stages
+
+
+class Ticks:
+    """A clock that goes on by a second with every look."""
+
+    def __init__(self) -> None:
+        self._next = itertools.count()
+        self.here = True
+
+    def now(self) -> float:
+        return float(next(self._next))
+
+    @staticmethod
+    def done(mark: float) -> bool:
+        return True
+
+    @staticmethod
+    def seconds(mark: float) -> float:
+        return mark
+
+
+@pytest.fixture
+def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    made = Ledger()
+    monkeypatch.setattr(waits, "ledger", made)
+    monkeypatch.setattr(waits, "_HostMarks", Ticks)
+    return made
+
+
+def test_a_collective_inside_another_is_part_of_its_time(ledger: Ledger) -> None:
+    ledger.begin(on_device=False)  # 0
+    inner = lambda: ledger.outer(("0", "all_gather"), 8, lambda: 5)  # noqa: E731
+    assert ledger.outer(("0", "all_gather_object"), 0, inner) == 5  # 1 to 2
+    ledger.outer(("1", "all_reduce"), 400, lambda: None)  # 3 to 4
+    ledger.end(steps=1)
+    ledger.names = {"1": "tp"}
+    assert ledger.waited() == {"group/all_gather_object": 1.0, "tp/all_reduce": 1.0}
+    assert ledger.totals["1", "all_reduce"].bytes == 400
+    ledger.outer(("1", "all_reduce"), 400, lambda: None)
+    assert ledger.totals["1", "all_reduce"].calls == 1  # between blocks nothing counts
+
+
+def test_waits_for_works_belong_to_what_was_called(ledger: Ledger) -> None:
+    ledger.begin(on_device=False)
+    handed = [SimpleNamespace(op=SimpleNamespace(__name__=name)) for name in ("isend", "irecv")]
+    works = [object(), object()]
+    begun(works, ("0", "send"), handed)
+    assert [ledger.waited_for(id(work)) for work in works] == [("0", "send"), ("0", "recv")]
+    assert ledger.waited_for(id(works[0])) is None  # only once
+
+
+def test_a_pass_lasts_until_the_next_and_the_rest_of_a_step_is_told_apart() -> None:
+    readings: list[Any] = [
+        ("cut", 10.0), ((0, "F", 0), 11.0), ("end", 12.0), ((0, "B", 0), 13.0), ("end", 15.0), ("cut", 19.0),
+        ((0, "F", 0), 19.0), ("end", 20.0), ((0, "B", 0), 20.0), ("end", 22.0), ("cut", 22.0),
+    ]  # fmt: skip
+    assert steps_of(readings) == [
+        [((0, "F", 0), 2.0), ((0, "B", 0), 2.0), (None, 5.0)],
+        [((0, "F", 0), 1.0), ((0, "B", 0), 2.0), (None, 0.0)],
+    ]
+
+
+def test_what_is_waited_for_other_stages_is_no_part_of_a_pass(ledger: Ledger) -> None:
+    ledger.begin(on_device=False)  # 0
+    ledger.pass_begins((0, "F", 0))  # 1
+    ledger.pass_ends()  # 2
+    ledger.outer(("0", "recv"), 4, lambda: None)  # 3 to 4
+    ledger.outer(("1", "all_reduce"), 4, lambda: None)  # 5 to 6
+    ledger.pass_begins((0, "B", 0))  # 7
+    ledger.pass_ends()  # 8
+    ledger.step_ended()  # 9
+    ledger.end(steps=1)
+    assert ledger.seen.passes == [[((0, "F", 0), 5.0), ((0, "B", 0), 1.0), (None, 2.0)]]
+
+
+class Stages(script.Listener):
+    listens = True
+
+    def __init__(self) -> None:
+        self.entered: list[int] = []
+
+    def enter(self, stage: int) -> int:
+        self.entered.append(stage)
+        return 3
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled: bool, ledger: Ledger) -> None:
+    import torch.distributed._functional_collectives as functional
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    listener = Stages()
+    script.subscribe(listener)
+    try:
+        if not _Registered.once:
+            _Registered.once = True
+            wrap_functional(functional)
+
+        def doubled(tensor: torch.Tensor) -> torch.Tensor:
+            return functional.all_reduce(tensor * 2, "sum", dist.group.WORLD) + 1
+
+        run = torch.compile(doubled, backend="eager") if compiled else doubled
+        run(torch.ones(10))
+        ledger.begin(on_device=False)
+        run(torch.ones(10))
+        ledger.end(steps=1)
+    finally:
+        script.unsubscribe()
+        dist.destroy_process_group()
+    (key, use), *others = ledger.seen.uses.items()
+    assert key[1] == "all_reduce"
+    assert (use.calls, use.bytes) == (1, 40)
+    assert use.seconds == 2.0  # the call, and the wait for it
+    assert not others
+    assert 9 in listener.entered
+
+
+class _Registered:
+    """A kernel is put in front of an operator once in a process."""
+
+    once = False
+
+
+def test_passes_of_stages_are_told_by_what_they_do(ledger: Ledger) -> None:
+    class Stage:
+        stage_index = 2
+
+        def forward_one_chunk(self, chunk: int, args: Any) -> str:
+            return f"forward {chunk}"
+
+        def backward_one_chunk(self, chunk: int, loss: Any = None, full_backward: bool = True) -> None: ...
+
+        def backward_weight_one_chunk(self, chunk: int) -> None: ...
+
+    wrap_stages(SimpleNamespace(_PipelineStageBase=Stage))  # type: ignore[arg-type]
+    stage = Stage()
+    ledger.begin(on_device=False)
+    assert stage.forward_one_chunk(0, ()) == "forward 0"
+    stage.backward_one_chunk(0)
+    stage.backward_one_chunk(1, full_backward=False)
+    stage.backward_weight_one_chunk(1)
+    ledger.step_ended()
+    ledger.end(steps=1)
+    assert [which for which, _ in ledger.seen.passes[0]] == [(2, "F", 0), (2, "B", 0), (2, "I", 1), (2, "W", 1), None]
+
+
+def test_pytorchs_stages_have_the_passes_that_are_noted() -> None:
+    from torch.distributed.pipelining import stage
+
+    assert {"forward_one_chunk", "backward_one_chunk"} <= vars(stage._PipelineStageBase).keys()
+    assert "torch.distributed.pipelining.stage" in sys.modules
+
+
+def test_calls_on_other_streams_are_counted_and_keep_nobody_waiting(ledger: Ledger) -> None:
+    ledger.begin(on_device=False)
+    ledger._marks.here = False
+    ledger.outer(("0", "all_gather"), 8, lambda: None)
+    ledger.end(steps=1)
+    use = ledger.seen.uses["0", "all_gather"]
+    assert (use.calls, use.bytes, use.seconds) == (1, 8, 0.0)
