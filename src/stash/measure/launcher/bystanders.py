@@ -65,14 +65,21 @@ class Bystanders:
             self._seconds += now - self._looked
             handed_on: dict[int, int] = defaultdict(int)
             for number, gone in self._before.items():
-                if number not in found:  # its parent, which waited for it, has its ticks now
-                    handed_on[gone.parent] += gone.ticks
+                if number not in found:  # whoever waited for it has its ticks now
+                    handed_on[self._heir(gone, found)] += gone.ticks
             for number, process in found.items():
                 before = self._before[number].ticks if number in self._before else 0
                 since = process.ticks - before - handed_on[number]
                 if since > 0:
                     self._used[self._name(number)] += since / _TICKS
         self._before, self._looked = found, now
+
+    def _heir(self, gone: _Process, found: Mapping[int, _Process]) -> int:
+        """The nearest process above one that has ended which has not: parents may have ended with their children."""
+        number = gone.parent
+        while number not in found and number in self._before:
+            number = self._before[number].parent
+        return number
 
     def _processes(self) -> Iterable[_Process]:
         for folder in self._proc.glob("[0-9]*"):

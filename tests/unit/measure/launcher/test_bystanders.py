@@ -58,6 +58,23 @@ def test_what_a_child_used_counts_once_when_it_has_ended(tmp_path: Path, clock: 
     assert [(each.name, each.cores) for each in found.programs()] == [("cc1plus", 0.5), ("make", 0.25)]
 
 
+def test_a_child_that_ended_with_its_parent_counts_once(tmp_path: Path, clock: list[float]) -> None:
+    # GIVEN a script that has waited for ten minutes for a child that worked, and somebody who waits for the script
+    found, tick = seen(tmp_path, clock), os.sysconf("SC_CLK_TCK")
+    process(tmp_path, 10, 0, "/usr/bin/make")
+    process(tmp_path, 11, 0, "/usr/bin/run.sh", parent=10)
+    process(tmp_path, 12, 600 * tick, "/usr/bin/cc1plus", parent=11)
+    found.look()
+    # WHEN both end within a second, in which the child worked for half of one
+    clock[0] = 1.0
+    shutil.rmtree(tmp_path / "11")
+    shutil.rmtree(tmp_path / "12")
+    process(tmp_path, 10, 0, "/usr/bin/make", children=600 * tick + tick // 2)
+    found.look()
+    # THEN that is what was used
+    assert [(each.name, each.cores) for each in found.programs()] == [("make", 0.5)]
+
+
 def test_what_this_process_started_is_the_jobs(tmp_path: Path, clock: list[float]) -> None:
     found, tick = seen(tmp_path, clock), os.sysconf("SC_CLK_TCK")
     for used in (0, tick):
