@@ -69,6 +69,9 @@ class FileBackup:
         self._ledgers = os.path.realpath(ledger.parent)  # still there if the job empties the temporary folder
         self._file = os.path.join(self._ledgers, ledger.name)
         self._home = os.getcwd()
+        # Found now: asked from within an event, where tempfile may hold its lock, it would wait for itself.
+        temporary, caches = tempfile.gettempdir(), os.path.expanduser("~/.cache")
+        self._staying = tuple(place + os.sep for place in (self._run, temporary, caches, "/dev", "/proc", "/sys"))
         self._sized: set[str] = set()
         self._once: set[str] = set()
         self._own: dict[str, None] = {}
@@ -83,9 +86,8 @@ class FileBackup:
 
     def _note_made(self, path: str) -> None:
         """Of what stays for the next start (caches, what is in temporary folders) nothing is noted."""
-        kept = (self._run, tempfile.gettempdir(), "/dev", "/proc", "/sys", os.path.expanduser("~/.cache"))
-        inside = any(path == place or path.startswith(place + os.sep) for place in kept)
-        if self._passing() and not inside and path not in self._own and "__pycache__" not in path:
+        stays = f"{path}{os.sep}".startswith(self._staying) or "__pycache__" in path
+        if self._passing() and not stays and path not in self._own:
             with self._ledger() as ledger:
                 ledger.write(Kept(path, "made"))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -402,3 +404,16 @@ def test_outside_a_trial_what_a_job_makes_is_its_own(run: RunFolder, tmp_path: P
     new.write_bytes(b"of the job")
     assert put_back(run.kept) == RestoreReport()
     assert new.exists()
+
+
+def test_nothing_is_asked_of_tempfile_while_it_holds_its_lock(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As where the first to ask for the temporary folder is torch, and the file that tempfile tries is an event."""
+    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: True)
+    monkeypatch.setattr("tempfile.tempdir", None)
+    noting = threading.Thread(target=keeps.before_writing, args=(str(tmp_path / "new"), True), daemon=True)
+    with tempfile._once_lock:
+        noting.start()
+        noting.join(10)
+        assert not noting.is_alive()
