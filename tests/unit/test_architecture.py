@@ -13,7 +13,7 @@ from stash.measure.protocol import folder
 
 PACKAGE = Path(stash.__file__).parent
 ROOT = PACKAGE.parents[1]
-PAGES = ("docs/architecture.md", "CONTRIBUTING.md", "docs/release.md")
+PAGES = ("docs/architecture.md", "CONTRIBUTING.md")
 PATH = re.compile(r"`((?:[\w.-]+/)+(?:[\w.-]+\.\w+)?)`")
 """Something in backticks that looks like a folder or a file in one."""
 

@@ -1,4 +1,4 @@
-"""The workflow of the page on gates is one: YAML with steps, whose commands and inputs exist."""
+"""The workflow of the page on comparing is one: YAML with steps, whose commands and inputs exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from stash.cli.main import app
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/how-to/gate-ci.md"
+PAGE = ROOT / "docs/how-to/compare.md"
 
 
 @pytest.fixture(scope="module")
