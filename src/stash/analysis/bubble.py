@@ -77,12 +77,17 @@ class Seen(Record):
 
 
 def idle(profile: Profile, rung: str) -> tuple[float, float] | None:
-    """(as scheduled, as played with the measured passes) seconds a step that ranks idle under ``rung``.
+    """(as scheduled, as played with the measured passes) seconds a step that ranks idle under ``rung``."""
+    return idle_of([each for each in profile.passes if each.rung == rung])
 
-    Means over ranks and the rounds whose passes are known; ``None`` if no round's are, of all stages.
+
+def idle_of(rows: Sequence[StagePasses]) -> tuple[float, float] | None:
+    """The same of these rows: means over ranks and the rounds whose passes are known.
+
+    ``None`` if no round's are, of all stages.
     """
     found = []
-    for pipeline in pipelines(_joined([each for each in profile.passes if each.rung == rung])):
+    for pipeline in pipelines(_joined(rows)):
         single = len(pipeline[0].seconds) == len(pipeline[0].passes)  # a step that goes before itself
         ranks = [_steps(each.model_copy(update={"seconds": (1 + single) * each.seconds})) for each in pipeline]
         even, real = _idle(_evened(ranks)), _idle(ranks)

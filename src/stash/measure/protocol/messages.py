@@ -191,6 +191,7 @@ class PassesTimed(Message, kind="passes"):
     rung: str
     passes: tuple[str, ...]
     seconds: tuple[float, ...]
+    layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
