@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from stash.analysis.bubble import idle_of
@@ -48,7 +48,7 @@ def balanced(costs: Sequence[StageCost], layers: Sequence[int]) -> tuple[int, ..
     holds, of the slower of it and the best before; among equals of what moves fewer layers.
     """
 
-    @lru_cache(maxsize=None)
+    @cache
     def best(stages: int, left: int) -> tuple[float, int, tuple[int, ...]]:
         if stages == 0:
             return (0.0 if left == 0 else float("inf")), 0, ()

@@ -26,7 +26,7 @@ from stash.core.records.profile import Block, Profile
 _FEWER = ("solo", "crowd")
 """Rungs without exchange: where neither was asked for, nothing says that they could not have been run."""
 HANDED_ON = ("send", "recv")
-_OF_DATA = ("dp", "ddp", "data", "dp_replicate", "replicate")
+OF_DATA = ("dp", "ddp", "data", "dp_replicate", "replicate")
 BUCKETS = "buckets"
 """The kind of what DistributedDataParallel's reducer exchanges."""
 
@@ -52,7 +52,7 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
         return None
     keys = sorted({key for block in profile.blocks if block.rung == lowest for key in block.group_waits})
     if profile.workload.bucket_bytes:
-        keys.append(f"{_data_axis(profile)}/{BUCKETS}")
+        keys.append(f"{axis_of_data(profile)}/{BUCKETS}")
     rows = {key: _per_set(profile, kept, key) for key in keys}
     waits: list[GroupWait] = []
     parts: dict[str, Matrix] = defaultdict(lambda: np.zeros(len(kept.sets)))
@@ -128,8 +128,9 @@ def _across(profile: Profile, name: str) -> bool:
     return any(used) if used else profile.nodes > 1
 
 
-def _data_axis(profile: Profile) -> str:
-    return next((each.name for each in profile.workload.mesh if each.name.lower() in _OF_DATA), "world")
+def axis_of_data(profile: Profile) -> str:
+    """The axis of replicas, over which gradients are exchanged; ``world`` where none is one."""
+    return next((each.name for each in profile.workload.mesh if each.name.lower() in OF_DATA), "world")
 
 
 def taken_apart(kept: Matrix, parts: Matrix) -> Matrix:
