@@ -32,7 +32,10 @@ def gain(
     A step of k times the samples is compared with k of today's steps. ``less`` is that of ``what_if``; what is
     ``done`` already is so before and after.
     """
-    both = done.changed(**wanted.facts)
+    try:
+        both = done.changed(**wanted.facts)
+    except StashError:  # the one leaves no room for the other
+        return None
     before, after = _speed(base, done, None), _speed(base, both, less)
     if before is None or after is None:
         return None

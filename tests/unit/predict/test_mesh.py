@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_builder import build
 
+from stash.advice.case import Case
+from stash.advice.remedies import REMEDIES
 from stash.core.artefact import save
 from stash.core.errors import UserError
 from stash.core.records.host import Gpu
@@ -22,6 +24,7 @@ from stash.predict.cluster import Network, NodeLinks
 from stash.predict.draws import Draws, Quantity
 from stash.predict.forecasting import base_of, what_if
 from stash.predict.mesh_shapes import Mesh, divided, read_mesh, shapes
+from stash.whatif.sweep import meshes
 
 RANKS, NODES = 8, 2
 MESH = (
@@ -203,6 +206,24 @@ def test_a_balanced_split_takes_layers_from_the_slow_stage() -> None:
     assert predicted(slow, split="balanced")["bubble"] == pytest.approx(3.75)
     assert predicted(slow, split="5,3") == pytest.approx(predicted(slow, split="balanced"))
     assert predicted(slow, split="4,4") == pytest.approx(predicted(slow))
+
+
+def test_advice_saves_what_the_forecasts_say() -> None:
+    slow = base(slow=1.5)
+    case = Case(slow.breakdown, slow.profile)
+    found = {each.name: each for each in REMEDIES["bubble"](case) if each.name}
+    assert "5 and 3 layers a stage" in found["balance-stages"].text
+    assert found["balance-stages"].saves == pytest.approx((predicted(slow)["bubble"] - 3.75) / 1e3)
+    assert found["microbatches"].asks == changes({"microbatches": "8"})
+    mesh = next(each for each in REMEDIES["network"](case) if each.name == "mesh")
+    assert mesh.saves == pytest.approx(sum(predicted(slow).values()) / 1e3 - predicted_step(case.base, mesh))
+
+
+def predicted_step(found, remedy) -> float:
+    best = what_if(found, remedy.asks).breakdown.step_seconds
+    others = [point.forecast.breakdown.step_seconds for point in meshes(found, changes({})) if point.forecast]
+    assert best == min(others)
+    return best
 
 
 def test_the_command_lists_the_best_and_why_others_are_none(tmp_path, capsys, monkeypatch) -> None:
