@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy
+from stash.analysis.breakdown import SMALL_SHARE
+from stash.analysis.bubble import Seen
 from stash.analysis.pipeline_changes import balanced, layers_of, stage_costs
 from stash.analysis.pipeline_schedule import EVEN
 from stash.core.errors import UserError
@@ -296,7 +298,7 @@ def for_contention(case: Case) -> list[Remedy]:
         text = (
             "Look at the rank that the others of its group wait for: clocks, other processes, more tokens than theirs"
         )
-        return [*found, Remedy(text)]
+        return [*_balanced_experts(case, case.breakdown.seen), *found, Remedy(text)]
     cores = case.cores_per_rank
     if cores is not None and not case.on_cpu:  # on CPUs Stash itself pins ranks and sets their threads
         threads = max(1, int(cores))
@@ -311,6 +313,19 @@ def for_contention(case: Case) -> list[Remedy]:
     else:
         found.append(Remedy("Check that devices do not share a PCIe switch or a power limit: `nvidia-smi topo -m`"))
     return found
+
+
+def _balanced_experts(case: Case, seen: Seen) -> list[Remedy]:
+    return [
+        Remedy(
+            f"Balance the load of experts (an auxiliary loss, a capacity): rank {load.rank} computes "
+            f"{load.ratio:.2f} times the tokens of the mean rank of group {load.name}",
+            case.saves(less={"contention": load.saves}),
+            name="balance-experts",
+        )
+        for load in seen.experts
+        if load.saves >= SMALL_SHARE * case.breakdown.step_seconds
+    ]
 
 
 def for_bubble(case: Case) -> list[Remedy]:

@@ -66,6 +66,23 @@ class GroupWait(Record):
     """Of each group's rank that waits least: what the exchange itself takes."""
 
 
+class ExpertLoad(Record):
+    """How unevenly the ranks of a group are sent rows of ``all_to_all_single``: tokens of a mixture of experts."""
+
+    name: str
+    """Of the group."""
+    rank: int
+    """That gets most, of the group that is most uneven."""
+    ratio: float
+    """Its rows over those of the mean rank of its group."""
+    rows: float
+    """A step, of the mean rank."""
+    slower: float
+    """Seconds a step that ranks wait in these exchanges for slower ranks, means over ranks."""
+    saves: float
+    """Of ``slower``, what goes with the rows: all get as many, and it is gone."""
+
+
 class Seen(Record):
     """Stalls of a job whose ranks hold one model together: no differences of rungs, but what was seen."""
 
@@ -74,6 +91,7 @@ class Seen(Record):
     waits: tuple[GroupWait, ...]
     bubble: Bubble | None = None
     """None without a pipeline whose passes were timed."""
+    experts: tuple[ExpertLoad, ...] = ()
 
 
 def idle(profile: Profile, rung: str) -> tuple[float, float] | None:
