@@ -1,4 +1,4 @@
-"""``stash.watch``, ``stash.step`` and ``stash.phase``: lines that let Stash see a loader, an update, parts of a step."""
+"""``stash.watch``, ``stash.step``, ``stash.phase``: lines that let Stash see a loader, an update, parts of steps."""
 
 from __future__ import annotations
 
