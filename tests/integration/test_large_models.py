@@ -58,18 +58,7 @@ def test_experts_that_are_sent_more_tokens_are_seen_and_what_even_loads_would_sa
 
 
 def test_tables_on_ranks_are_exchanged_and_looked_up(run_profile: RunProfile) -> None:
-    job = [
-        "-m",
-        "stash.lab.zoo.train",
-        "--workload",
-        "dlrm",
-        "--synthetic",
-        "--batch",
-        "128",
-        "--workers",
-        "0",
-        "--shard-tables",
-    ]
+    job = "stash.lab.zoo.train --workload dlrm --synthetic --batch 128 --workers 0 --shard-tables"
     profile = measured(run_profile("--nproc-per-node", 2, "--budget", 12, "-m", *job.split(), as_typed=True))
     breakdown = attribute(profile)
     assert breakdown.seen is not None

@@ -173,8 +173,8 @@ class Alteration(Options):
         others = [name for name in self.facts if name not in ("mesh", "network", "network_times", "transport")]
         if self.mesh is not None and others:
             raise UserError(
-                "--mesh divides the profiled job anew on its own machines, over another --network at most; ask about "
-                f"--{option_name(others[0])} by itself"
+                "--mesh shares the profiled job's model otherwise, on its own machines; only --network goes with it: "
+                f"ask about --{option_name(others[0])} by itself"
             )
         for whole in ("instance", "cluster"):
             if getattr(self, whole) is None:

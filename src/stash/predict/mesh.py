@@ -26,7 +26,7 @@ from stash.predict.draws import Array
 from stash.predict.exchange_stalls import MODEL_SPREAD
 from stash.predict.forecast import Predicted, StallDraws
 from stash.predict.memory import RESERVE, peak_bytes
-from stash.predict.mesh_shapes import ALL, Divided, Group, Mesh, divided
+from stash.predict.mesh_shapes import ALL, Divided, GroupPlace, Mesh, divided
 from stash.predict.passes import Base, as_measured, records
 
 _SAME_WORK = (
@@ -202,7 +202,7 @@ def _share(kind: str, ranks: int) -> float:
     return (2.0 if "all_reduce" in kind or kind == BUCKETS else 1.0) * (ranks - 1) / ranks
 
 
-def _faster(was: Target, target: Target, stall: str, place: str, before: Group, after: Group) -> float:
+def _faster(was: Target, target: Target, stall: str, place: str, before: GroupPlace, after: GroupPlace) -> float:
     """How many times the rate of the links that a group of its axis has; raises UnknownFactError.
 
     Groups side by side share what a node has between nodes: each has as much of it as of the node's ranks.

@@ -70,16 +70,16 @@ class Divided(NamedTuple):
     axes: Mapping[str, str]
     """Which of ``Mesh`` they are, by the job's names."""
 
-    def group(self, mesh: Mesh, axis: str, devices: int) -> Group:
+    def group(self, mesh: Mesh, axis: str, devices: int) -> GroupPlace:
         """How a group along ``axis`` lies where ``mesh`` has the same order of axes, on nodes of so many devices."""
         shape = tuple(MeshAxis(name=name, ranks=getattr(mesh, name)) for name in self.order)
         groups = groups_of(shape, axis, list(range(mesh.ranks)))
         spread = [sorted(rank // devices for rank in group) for group in groups]
-        return Group(len(groups[0]), max(len(set(nodes)) for nodes in spread),
+        return GroupPlace(len(groups[0]), max(len(set(nodes)) for nodes in spread),
                      max(nodes.count(nodes[0]) for nodes in spread))  # fmt: skip
 
 
-class Group(NamedTuple):
+class GroupPlace(NamedTuple):
     """Where the ranks of a group lie, of the one that is spread most."""
 
     ranks: int
