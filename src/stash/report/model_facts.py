@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +36,7 @@ def facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]
     lines = [
         ("ranks share", _places(profile)),
         ("pipeline", _pipeline(profile.workload.pipeline)),
-        ("bubble", bubble_parts(breakdown)),
+        ("bubble", bubble_parts(breakdown) or _no_bubble(breakdown, profile)),
         *(("groups", text) for text in _groups(breakdown, profile)),
         *(("experts", text) for text in _experts(breakdown)),
         ("phases", _phases(breakdown, profile)),
@@ -83,7 +84,10 @@ def _places(profile: Profile) -> str:
     where = {True: ", across nodes", False: ", inside nodes", None: ""}
     several = len(profile.hosts) > 1
     axes = [axis for axis in profile.workload.mesh if axis.ranks > 1]
-    return "; ".join(f"{_word(axis)} {axis.ranks}{where[axis.across_nodes] if several else ''}" for axis in axes)
+    text = "; ".join(f"{_word(axis)} {axis.ranks}{where[axis.across_nodes] if several else ''}" for axis in axes)
+    if not axes or math.prod(axis.ranks for axis in axes) == profile.world_size:
+        return text
+    return f"{text}: that does not make {profile.world_size} ranks, so each wait is taken for one of all of them"
 
 
 def _pipeline(schedule: PipelineSchedule | None) -> str:
@@ -112,6 +116,17 @@ def bubble_parts(breakdown: Breakdown) -> str:
         why = f"stage {found.slowest_stage} is {found.slowest_ratio:.2f} times as slow as the mean"
     text += f", {format_seconds(found.unequal)} unequal passes: {why}"
     return f"{text}; messages come {format_seconds(found.late)} late, which counts as exchange"
+
+
+def _no_bubble(breakdown: Breakdown, profile: Profile) -> str:
+    """Why a pipeline has none."""
+    seen = breakdown.seen
+    if profile.workload.pipeline is None or seen is None or all(each.kind not in HANDED_ON for each in seen.waits):
+        return ""
+    return (
+        "unknown: no round has the same passes, step after step, of every stage (ragged microbatches, a stage that "
+        "was not seen); what stages wait for each other is in compute"
+    )
 
 
 def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
