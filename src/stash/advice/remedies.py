@@ -145,7 +145,9 @@ ACCUMULATED = 4
 
 
 def for_interconnect(case: Case) -> list[Remedy]:
-    found = [*_other_mesh(case), *_less_exchange(case)]
+    if case.breakdown.seen is not None:
+        return _of_groups(case, case.breakdown.seen, "interconnect")
+    found = _less_exchange(case)
     if case.on_cpu:
         found.append(Remedy("Run fewer ranks on a node, each with more threads: less to exchange"))
     else:
@@ -158,13 +160,26 @@ def for_interconnect(case: Case) -> list[Remedy]:
 
 
 def for_network(case: Case) -> list[Remedy]:
+    if case.breakdown.seen is not None:
+        return _of_groups(case, case.breakdown.seen, "network")
     exchange = case.breakdown.communication
-    found = [*_other_mesh(case), *_less_exchange(case)]
+    found = _less_exchange(case)
     if exchange.wire_bytes_per_second:
         twice = format_bits(2 * exchange.wire_bytes_per_second)
         rented = f"Rent a network that carries twice as much ({twice} as all-reduce sees it)"
         found.append(_asking(case, rented, Alteration(network_times=2.0), name="faster-network"))
     return [*found, _larger_batch(case)]
+
+
+def _of_groups(case: Case, seen: Seen, stall: str) -> list[Remedy]:
+    """Of a job whose ranks share its model: what it exchanges is not only gradients, once a step."""
+    found = _other_mesh(case)
+    most = max((wait for wait in seen.waits if wait.stall == stall), key=lambda wait: wait.least, default=None)
+    if most is not None:
+        found.append(
+            Remedy(f"Hide more of {most.kind} of the group {most.name}: larger units or buckets, prefetched")
+        )
+    return found
 
 
 def _other_mesh(case: Case) -> list[Remedy]:

@@ -74,6 +74,8 @@ def _compressed(text: str) -> float:
 
 
 BALANCED = "balanced"
+_WITH_MESH = ("mesh", "network", "network_times", "transport", "cluster")
+"""Options that say how the profiled machines are linked."""
 
 
 def _split(text: str) -> str:
@@ -170,11 +172,11 @@ class Alteration(Options):
                 object.__setattr__(self, name, None)
         if self.cache is not None and self.memory is not None:
             raise UserError("--cache and --memory both say how much of the data is in memory; leave one of them out")
-        others = [name for name in self.facts if name not in ("mesh", "network", "network_times", "transport")]
+        others = [name for name in self.facts if name not in _WITH_MESH]
         if self.mesh is not None and others:
             raise UserError(
-                "--mesh shares the profiled job's model otherwise, on its own machines; only --network goes with it: "
-                f"ask about --{option_name(others[0])} by itself"
+                "--mesh shares the profiled job's model otherwise, on its own machines; only --network and --cluster "
+                f"go with it: ask about --{option_name(others[0])} by itself"
             )
         for whole in ("instance", "cluster"):
             if getattr(self, whole) is None:

@@ -44,6 +44,9 @@ def mesh_stalls(base: Base, target: Target, mesh: Mesh | str) -> StallDraws:
     if seen is None:
         raise UserError(f"--mesh: what ranks wait in each group was not seen; {records(base.profile)}")
     _refuse(base, known, mesh, seen)
+    if any(getattr(target, name) != getattr(base.target, name) for name in ("nodes", "devices", "device")):
+        raise UserError(f"--mesh: {target.name} is not {base.target.nodes} nodes of {base.target.devices} devices as "
+                        "profiled; it can only say more of their links")  # fmt: skip
     memory = _memory(base, target, known.mesh, mesh)
     unchanged = mesh == known.mesh
     parts = {part.name: part for part in as_measured(base, [stall.name for stall in base.breakdown.stalls])}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -170,7 +170,11 @@ def sweep(base: Base, wanted: Alteration, over: Sequence[SweptOption]) -> tuple[
 
 def meshes(base: Base, wanted: Alteration) -> tuple[Point, ...]:
     """A forecast for every mesh of as many ranks, the fastest first, those without last; raises UserError."""
-    points = [_point(base, (str(mesh),), wanted.changed(mesh=mesh)) for mesh in shapes(divided(base.profile))]
+    points = []
+    for mesh in shapes(divided(base.profile)):
+        point = _point(base, (str(mesh),), wanted.changed(mesh=mesh))
+        why = (point.why or "").removeprefix(f"--mesh {mesh}").lstrip(": ")
+        points.append(replace(point, why=why or None))
     points.sort(key=lambda point: point.forecast.breakdown.step_seconds if point.forecast else math.inf)
     if points[0].forecast is None:
         raise UserError(points[0].why or "no mesh can be predicted")

@@ -22,6 +22,7 @@ from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, St
 from stash.core.records.profile import Memory, Profile
 from stash.predict.changes import changes
 from stash.predict.cluster import Network, NodeLinks
+from stash.predict.cluster_file import target_of_text
 from stash.predict.draws import Draws, Quantity
 from stash.predict.forecasting import base_of, what_if
 from stash.predict.mesh_shapes import Mesh, divided, read_mesh, shapes
@@ -227,6 +228,18 @@ def test_the_fastest_mesh_is_advised_where_it_saves_much() -> None:
     assert mesh.saves == pytest.approx(0.030 - 0.006)
     fastest = meshes(case.base, changes({}))[0].forecast
     assert mesh.saves == pytest.approx(0.1 - fastest.breakdown.step_seconds)
+
+
+def test_a_description_of_the_links_makes_other_meshes_known_and_other_machines_do_not(tmp_path) -> None:
+    text = ("name: lab\nnodes: 2\ndevices: {}\ndevice: V100-SXM2-16GB\n"
+            "inside: {{wiring: nvlink, bandwidth: 10GB/s}}\n"
+            "network: {{bandwidth: 1GB/s, transport: tcp}}\n")  # fmt: skip
+    found = replace(base(), clusters=lambda file: target_of_text(text.format(file), file))
+    with pytest.raises(UserError, match="are unknown"):
+        predicted(found, mesh="pipeline=4,tensor=2")
+    assert predicted(found, mesh="pipeline=4,tensor=2", cluster="4")["interconnect"] == pytest.approx(8.0)
+    with pytest.raises(UserError, match="is not 2 nodes of 4 devices"):
+        predicted(found, mesh="pipeline=4,tensor=2", cluster="2")
 
 
 def test_the_command_lists_the_best_and_why_others_are_none(tmp_path, capsys, monkeypatch) -> None:
