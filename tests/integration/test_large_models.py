@@ -30,7 +30,7 @@ def test_another_number_of_microbatches_takes_what_was_forecast(run_profile: Run
     four = pipeline(run_profile, "--microbatches", 4, "--seconds", 0.010)
     eight = pipeline(run_profile, "--microbatches", 8, "--seconds", 0.005)
     # THEN the forecast from the first is the second: 120 ms and 15 of bubble
-    assert forecast(four, microbatches=8) == pytest.approx(0.135, rel=0.03)
+    assert forecast(four, microbatches=8) == pytest.approx(0.135, rel=0.05)
     assert forecast(four, microbatches=8) == pytest.approx(attribute(eight).step_seconds, rel=0.03)
 
 

@@ -126,7 +126,10 @@ def _bubble(base: Base, parts: dict[str, Predicted], now: Mesh, mesh: Mesh, seen
     beyond: tuple[str, ...] = ()
     if mesh.pipeline == now.pipeline:
         rows = [row for row in base.profile.passes if row.rung == base.breakdown.rungs[0]]
-        change = idle_changed(rows, schedule, count) or 0.0
+        played = idle_changed(rows, schedule, count)
+        if played is None:
+            raise UserError(f"--mesh {mesh}: the pipeline's passes cannot be played again; {records(base.profile)}")
+        change = played
     else:  # of the textbook (``pipeline_schedule``), of as much work of a rank
         busy = sum(found.stage_seconds) / now.pipeline
         change = busy * (mesh.pipeline - 1) / count - found.schedule

@@ -55,8 +55,9 @@ def bubble_change(base: Base, wanted: Alteration) -> BubbleChange:
                 "are taken to be alike, and what the first and the last stage take beyond theirs to stay there"
             )
     if count not in (None, schedule.microbatches):
-        beyond.append(f"passes of {count} microbatches are taken to be as efficient as those of "
-                      f"{schedule.microbatches}")  # fmt: skip
+        beyond.append(
+            f"passes of a batch cut into {count} are taken to be as efficient as of one cut into {schedule.microbatches}"
+        )
     change = idle_changed(rows, schedule, count, times)
     if change is None:
         raise UserError(f"--{option}: the passes in the profile are not of all stages; {records(base.profile)}")

@@ -194,6 +194,34 @@ def test_jobs_without_what_is_needed_are_refused() -> None:
         predicted(short, mesh="data=8")
 
 
+def test_microbatches_of_other_replicas_must_be_whole_and_groups_lie_where_the_mesh_says() -> None:
+    odd = PipelineSchedule(name="Schedule1F1B", stages=2, ranks=2, microbatches=3)
+    with pytest.raises(UserError, match=r"4 replicas would have 1\.5 microbatches each"):
+        predicted(base_of(job(pipeline=odd), draws=Draws(64)), mesh="data=4,pipeline=2")
+    turned = (MESH[0].model_copy(update={"across_nodes": False}), *MESH[1:])
+    with pytest.raises(UserError, match="groups of the data axis do not lie where the mesh"):
+        predicted(base_of(job(mesh=turned), draws=Draws(64)), mesh="data=4,pipeline=2")
+
+
+def test_less_sharding_is_less_to_gather_and_more_gradients_to_exchange() -> None:
+    axes = (
+        MeshAxis(name="dp_replicate", ranks=2, across_nodes=True),
+        MeshAxis(name="dp_shard", ranks=4, across_nodes=False),
+    )  # fmt: skip
+    plain = build({"cluster": [0.1] * 3}, ranks=RANKS, nodes=NODES, skipped=DIVIDED, workload={"mesh": axes})
+    waits = {"dp_replicate/all_reduce": 0.010, "dp_shard/all_gather_into_tensor": 0.009}
+    blocks = [replace(b, group_waits={key: took * b.steps for key, took in waits.items()}) for b in plain.blocks]
+    found = base_of(plain.model_copy(update={"blocks": tuple(blocks)}), draws=Draws(64))
+    # gathers of as many bytes by rings of 2 instead of 4: 1/2 over 3/4. Twice the gradients by rings of 4 instead of
+    # 2, 3/2, over twice the network: 3/2
+    assert predicted(found, mesh="data=4,shard=2") == pytest.approx(
+        {"compute": 81, "contention": 0, "interconnect": 6, "network": 15}
+    )
+    # all of it sharded over both nodes: nothing is gathered inside them only, and no gradients are exchanged beside
+    with pytest.raises(UserError, match="are unknown"):
+        predicted(found, mesh="shard=8")
+
+
 def test_microbatches_shrink_the_bubble_and_nothing_else() -> None:
     assert predicted(base(), microbatches=4) == pytest.approx(MEASURED)
     assert predicted(base(), microbatches=8) == pytest.approx(MEASURED | {"bubble": 1.5})  # 12 ms / 8
