@@ -56,7 +56,8 @@ def bubble_change(base: Base, wanted: Alteration) -> BubbleChange:
             )
     if count not in (None, schedule.microbatches):
         beyond.append(
-            f"passes of a batch cut into {count} are taken to be as efficient as of one cut into {schedule.microbatches}"
+            f"passes of a batch cut into {count} are taken to be as efficient as those of one cut into "
+            f"{schedule.microbatches}"
         )
     change = idle_changed(rows, schedule, count, times)
     if change is None:
