@@ -16,8 +16,8 @@ from stash.core.errors import StashError
 from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
 from stash.core.records.profile import Loader, Profile
 from stash.core.units import format_bits, format_bytes, format_seconds, pace
-from stash.predict.changes import Alteration
-from stash.predict.forecasting import AS_IT_IS, base_of, lost, what_if
+from stash.predict.changes import AS_IT_IS, Alteration
+from stash.predict.forecasting import base_of, lost, what_if
 from stash.predict.passes import Base
 
 
@@ -32,7 +32,10 @@ def gain(
     A step of k times the samples is compared with k of today's steps. ``less`` is that of ``what_if``; what is
     ``done`` already is so before and after.
     """
-    both = done.changed(**wanted.facts)
+    try:
+        both = done.changed(**wanted.facts)
+    except StashError:  # the one leaves no room for the other
+        return None
     before, after = _speed(base, done, None), _speed(base, both, less)
     if before is None or after is None:
         return None

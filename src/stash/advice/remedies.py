@@ -10,15 +10,23 @@ import math
 from collections.abc import Callable, Mapping
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy
-from stash.analysis.pipeline_schedule import idle_share
+from stash.analysis.breakdown import SMALL_SHARE
+from stash.analysis.bubble import Seen
+from stash.analysis.pipeline_changes import balanced, layers_of, stage_costs
+from stash.analysis.pipeline_schedule import EVEN
+from stash.core.errors import UserError
+from stash.core.formatting import listed
 from stash.core.units import format_bits, format_bytes, format_rate, format_seconds
-from stash.predict.changes import Alteration
+from stash.predict.changes import BALANCED, Alteration
+from stash.predict.mesh_shapes import divided, shapes
 
 # Prep and fetch
 
 HEADROOM = 1.1
 """Workers are asked for with this margin, since their pace varies."""
 SMALL_FILE = 256e3
+_WORTH_A_MESH = 0.05
+"""Of a step, that another mesh has to save."""
 CACHED = Alteration(cache=1.0)
 """All data in memory."""
 
@@ -137,6 +145,8 @@ ACCUMULATED = 4
 
 
 def for_interconnect(case: Case) -> list[Remedy]:
+    if case.breakdown.seen is not None:
+        return _of_groups(case, case.breakdown.seen, "interconnect")
     found = _less_exchange(case)
     if case.on_cpu:
         found.append(Remedy("Run fewer ranks on a node, each with more threads: less to exchange"))
@@ -150,6 +160,8 @@ def for_interconnect(case: Case) -> list[Remedy]:
 
 
 def for_network(case: Case) -> list[Remedy]:
+    if case.breakdown.seen is not None:
+        return _of_groups(case, case.breakdown.seen, "network")
     exchange = case.breakdown.communication
     found = _less_exchange(case)
     if exchange.wire_bytes_per_second:
@@ -157,6 +169,32 @@ def for_network(case: Case) -> list[Remedy]:
         rented = f"Rent a network that carries twice as much ({twice} as all-reduce sees it)"
         found.append(_asking(case, rented, Alteration(network_times=2.0), name="faster-network"))
     return [*found, _larger_batch(case)]
+
+
+def _of_groups(case: Case, seen: Seen, stall: str) -> list[Remedy]:
+    """Of a job whose ranks share its model: what it exchanges is not only gradients, once a step."""
+    found = _other_mesh(case)
+    most = max((wait for wait in seen.waits if wait.stall == stall), key=lambda wait: wait.least, default=None)
+    if most is not None:
+        found.append(
+            Remedy(f"Hide more of {most.kind} of the group {most.name}: larger units or buckets, prefetched")
+        )
+    return found
+
+
+def _other_mesh(case: Case) -> list[Remedy]:
+    """The fastest of the meshes of a job that shares its model, where it is worth a try."""
+    try:
+        known = divided(case.profile)
+    except UserError:
+        return []
+    options = [
+        _asking(case, f"Share the model as {mesh} instead of {known.mesh}", Alteration(mesh=mesh), "mesh")
+        for mesh in shapes(known)
+        if mesh != known.mesh
+    ]
+    best = max(options, key=lambda each: each.saves or 0.0, default=None)
+    return [best] if best and (best.saves or 0.0) > _WORTH_A_MESH * case.breakdown.step_seconds else []
 
 
 def _less_exchange(case: Case) -> list[Remedy]:
@@ -275,7 +313,7 @@ def for_contention(case: Case) -> list[Remedy]:
         text = (
             "Look at the rank that the others of its group wait for: clocks, other processes, more tokens than theirs"
         )
-        return [*found, Remedy(text)]
+        return [*_balanced_experts(case, case.breakdown.seen), *found, Remedy(text)]
     cores = case.cores_per_rank
     if cores is not None and not case.on_cpu:  # on CPUs Stash itself pins ranks and sets their threads
         threads = max(1, int(cores))
@@ -292,34 +330,45 @@ def for_contention(case: Case) -> list[Remedy]:
     return found
 
 
+def _balanced_experts(case: Case, seen: Seen) -> list[Remedy]:
+    return [
+        Remedy(
+            f"Balance the load of experts (an auxiliary loss, a capacity): rank {load.rank} computes "
+            f"{load.ratio:.2f} times the tokens of the mean rank of group {load.name}",
+            case.saves(less={"contention": load.saves}),
+            name="balance-experts",
+        )
+        for load in seen.experts
+        if load.saves >= SMALL_SHARE * case.breakdown.step_seconds
+    ]
+
+
 def for_bubble(case: Case) -> list[Remedy]:
     found, schedule = case.breakdown.seen, case.profile.workload.pipeline
     if found is None or found.bubble is None or schedule is None:
         return []
     parts, remedies = found.bubble, []
     stages, mean = parts.stage_seconds, sum(parts.stage_seconds) / len(parts.stage_seconds)
-    if parts.slowest_stage is not None:
+    layers = layers_of(case.profile.passes)
+    split = balanced(stage_costs(stages, layers), layers) if layers else ()
+    if parts.slowest_stage is not None and (split != layers or not layers):
         over = stages[parts.slowest_stage] - mean
-        remedies.append(
-            Remedy(
-                f"Move layers away from stage {parts.slowest_stage}: its passes take {format_seconds(over)} a step "
-                f"more than the mean stage's {format_seconds(mean)}",
-                case.saves(less={"bubble": max(0.0, parts.unequal)}),
-                name="balance-stages",
-            )
+        text = (
+            f"Move layers away from stage {parts.slowest_stage}: its passes take {format_seconds(over)} a step "
+            f"more than the mean stage's {format_seconds(mean)}"
         )
+        if layers:
+            text += f"; {listed([str(count) for count in split], most=64)} layers a stage would be most even"
+            remedies.append(_asking(case, text, Alteration(split=BALANCED), "balance-stages"))
+        else:
+            remedies.append(Remedy(text, case.saves(less={"bubble": max(0.0, parts.unequal)}), name="balance-stages"))
     count = schedule.microbatches
-    fewer = idle_share(schedule.model_copy(update={"microbatches": 2 * count, "orders": ()}))
-    now = idle_share(schedule)
-    if now and fewer is not None:
-        remedies.append(
-            Remedy(
-                f"Cut the batch into {2 * count} microbatches instead of {count}, if passes of half as many samples "
-                "are as efficient",
-                case.saves(less={"bubble": parts.schedule * (1 - fewer / now)}),
-                name="microbatches",
-            )
+    if schedule.name in EVEN:
+        text = (
+            f"Cut the batch into {2 * count} microbatches instead of {count}, if passes of half as many samples "
+            "are as efficient"
         )
+        remedies.append(_asking(case, text, Alteration(microbatches=2 * count), "microbatches"))
     remedies.append(
         Remedy(
             "Try a schedule that leaves less idle: interleaved stages (ScheduleInterleaved1F1B), or zero bubble "

@@ -66,6 +66,23 @@ class GroupWait(Record):
     """Of each group's rank that waits least: what the exchange itself takes."""
 
 
+class ExpertLoad(Record):
+    """How unevenly the ranks of a group are sent rows of ``all_to_all_single``: tokens of a mixture of experts."""
+
+    name: str
+    """Of the group."""
+    rank: int
+    """That gets most, of the group that is most uneven."""
+    ratio: float
+    """Its rows over those of the mean rank of its group."""
+    rows: float
+    """A step, of the mean rank."""
+    slower: float
+    """Seconds a step that ranks wait in these exchanges for slower ranks, means over ranks."""
+    saves: float
+    """Of ``slower``, what goes with the rows: all get as many, and it is gone."""
+
+
 class Seen(Record):
     """Stalls of a job whose ranks hold one model together: no differences of rungs, but what was seen."""
 
@@ -74,15 +91,21 @@ class Seen(Record):
     waits: tuple[GroupWait, ...]
     bubble: Bubble | None = None
     """None without a pipeline whose passes were timed."""
+    experts: tuple[ExpertLoad, ...] = ()
 
 
 def idle(profile: Profile, rung: str) -> tuple[float, float] | None:
-    """(as scheduled, as played with the measured passes) seconds a step that ranks idle under ``rung``.
+    """(as scheduled, as played with the measured passes) seconds a step that ranks idle under ``rung``."""
+    return idle_of([each for each in profile.passes if each.rung == rung])
 
-    Means over ranks and the rounds whose passes are known; ``None`` if no round's are, of all stages.
+
+def idle_of(rows: Sequence[StagePasses]) -> tuple[float, float] | None:
+    """The same of these rows: means over ranks and the rounds whose passes are known.
+
+    ``None`` if no round's are, of all stages.
     """
     found = []
-    for pipeline in pipelines(_joined([each for each in profile.passes if each.rung == rung])):
+    for pipeline in pipelines(_joined(rows)):
         single = len(pipeline[0].seconds) == len(pipeline[0].passes)  # a step that goes before itself
         ranks = [_steps(each.model_copy(update={"seconds": (1 + single) * each.seconds})) for each in pipeline]
         even, real = _idle(_evened(ranks)), _idle(ranks)

@@ -16,18 +16,28 @@ from stash.core.records.parallel import PipelineSchedule
 
 _UNITS = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
 _ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
-_EVEN = ("ScheduleGPipe", "Schedule1F1B")
+EVEN = ("ScheduleGPipe", "Schedule1F1B")
+"""Schedules whose order is known for any number of ranks and microbatches."""
 Action = tuple[int, str, int]
 """Stage, what, microbatch."""
 
 
 def idle_share(schedule: PipelineSchedule) -> float | None:
     """Of the time of a pipeline's passes, what its ranks must idle on average; ``None`` if the order is unknown."""
-    if schedule.name in _EVEN:
+    if schedule.name in EVEN:
         return (schedule.ranks - 1) / (schedule.microbatches + schedule.ranks - 1)
     if len(schedule.orders) != schedule.ranks:
         return None
     return played([actions(row) for row in schedule.orders])
+
+
+def order_of(name: str, rank: int, ranks: int, microbatches: int) -> str:
+    """What a rank of a schedule in ``EVEN`` does, a stage each (``torch.distributed.pipelining.schedules``)."""
+    ahead = microbatches if name == "ScheduleGPipe" else min(microbatches, ranks - rank)
+    order = [f"{rank}F{batch}" for batch in range(ahead)]
+    for batch in range(microbatches):
+        order += [f"{rank}B{batch}"] + ([f"{rank}F{ahead + batch}"] if ahead + batch < microbatches else [])
+    return " ".join(order)
 
 
 def actions(order: str) -> list[Action]:

@@ -11,12 +11,12 @@ the step. Of ranks that are late in turn within one block, the exchange holds wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from stash.analysis.bubble import GroupWait, Seen, bubble
+from stash.analysis.bubble import ExpertLoad, GroupWait, Seen, bubble
 from stash.analysis.step_times import StepTimes, rank_values
 from stash.core.ladder import BUBBLE, NOT_ASKED, STALLS, rung
 from stash.core.levels import Matrix
@@ -26,7 +26,7 @@ from stash.core.records.profile import Block, Profile
 _FEWER = ("solo", "crowd")
 """Rungs without exchange: where neither was asked for, nothing says that they could not have been run."""
 HANDED_ON = ("send", "recv")
-_OF_DATA = ("dp", "ddp", "data", "dp_replicate", "replicate")
+OF_DATA = ("dp", "ddp", "data", "dp_replicate", "replicate")
 BUCKETS = "buckets"
 """The kind of what DistributedDataParallel's reducer exchanges."""
 
@@ -52,7 +52,7 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
         return None
     keys = sorted({key for block in profile.blocks if block.rung == lowest for key in block.group_waits})
     if profile.workload.bucket_bytes:
-        keys.append(f"{_data_axis(profile)}/{BUCKETS}")
+        keys.append(f"{axis_of_data(profile)}/{BUCKETS}")
     rows = {key: _per_set(profile, kept, key) for key in keys}
     waits: list[GroupWait] = []
     parts: dict[str, Matrix] = defaultdict(lambda: np.zeros(len(kept.sets)))
@@ -77,7 +77,8 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
     names = tuple(name for name in STALLS if name in parts)
     if not names:
         return None
-    seen = Seen(stalls=names, waits=tuple(waits), bubble=found)
+    experts = expert_loads(profile, lowest, waits)
+    seen = Seen(stalls=names, waits=tuple(waits), bubble=found, experts=experts)
     return SeenStalls(names, np.array([parts[name] for name in names]).T, seen)
 
 
@@ -96,6 +97,60 @@ def _per_set(profile: Profile, kept: StepTimes, key: str) -> list[tuple[float, f
         least = {rank: min(ranks.get(each, 0.0) for each in group) for group in groups for rank in group}
         found.append((sum(ranks.values()) / len(ranks), sum(least.values()) / len(ranks)))
     return found
+
+
+ROWS = "all_to_all_single"
+
+
+def expert_loads(profile: Profile, rung: str, waits: Iterable[GroupWait]) -> tuple[ExpertLoad, ...]:
+    """Of each group whose ranks send each other rows by split sizes, means over rounds under ``rung``.
+
+    What ranks wait less the more rows they get (least squares, each rank against the mean of its group), they wait
+    because rows are uneven: so much of the wait goes if they are even.
+    """
+    found = []
+    slower = {wait.name: wait.seconds - wait.least for wait in waits if wait.kind == ROWS}
+    for name in sorted({name for block in profile.blocks if block.rung == rung for name in block.received_rows}):
+        rows = _by_rank(profile, rung, lambda block, name=name: block.received_rows.get(name))  # type: ignore[misc]
+        took = _by_rank(profile, rung, lambda block, name=name: block.group_waits.get(f"{name}/{ROWS}"))  # type: ignore[misc]
+        everyone = [rank.rank for rank in profile.ranks]
+        groups = [ranks for ranks in groups_of(profile.workload.mesh, name, everyone) if set(ranks) <= set(rows)]
+        groups = [ranks for ranks in groups if sum(rows[rank] for rank in ranks) > 0]
+        if not groups or not set(rows) <= set(took):
+            continue
+        more = np.concatenate([_centred([rows[rank] for rank in ranks]) for ranks in groups])
+        waited = np.concatenate([_centred([took[rank] for rank in ranks]) for ranks in groups])
+        per_row = max(0.0, -float(more @ waited) / float(more @ more)) if more.any() else 0.0
+        most = [max(ranks, key=lambda rank: rows[rank]) for ranks in groups]
+        means = [float(np.mean([rows[rank] for rank in ranks])) for ranks in groups]
+        ratios = [rows[rank] / mean for rank, mean in zip(most, means, strict=True)]
+        explained = per_row * float(np.mean([rows[rank] - mean for rank, mean in zip(most, means, strict=True)]))
+        worst = int(np.argmax(ratios))
+        found.append(ExpertLoad(
+            name=name, rank=most[worst], ratio=ratios[worst], rows=float(np.mean(means)),
+            slower=slower.get(name, 0.0), saves=min(explained, slower.get(name, 0.0)),
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def _centred(values: list[float]) -> Matrix:
+    return np.asarray(np.array(values) - np.mean(values), np.float64)
+
+
+def _by_rank(profile: Profile, rung: str, measure: Callable[[Block], float | None]) -> dict[int, float]:
+    """Of a step of each rank, the mean over rounds."""
+    rounds = [ranks for (_, name), ranks in rank_values(profile, measure).items() if name == rung]
+    return _mean(rounds) if rounds else {}
+
+
+def phases(profile: Profile, rung: str) -> dict[str, float]:
+    """Seconds of a step in each phase that the script names, under ``rung``, means over ranks and rounds."""
+    names = sorted({name for block in profile.blocks if block.rung == rung for name in block.phase_seconds})
+    each = {
+        name: _by_rank(profile, rung, lambda block, name=name: block.phase_seconds.get(name, 0.0))  # type: ignore[misc]
+        for name in names
+    }
+    return {name: sum(ranks.values()) / len(ranks) for name, ranks in each.items()}
 
 
 def _mean(rounds: Iterable[Mapping[int, float]]) -> dict[int, float]:
@@ -128,8 +183,9 @@ def _across(profile: Profile, name: str) -> bool:
     return any(used) if used else profile.nodes > 1
 
 
-def _data_axis(profile: Profile) -> str:
-    return next((each.name for each in profile.workload.mesh if each.name.lower() in _OF_DATA), "world")
+def axis_of_data(profile: Profile) -> str:
+    """The axis of replicas, over which gradients are exchanged; ``world`` where none is one."""
+    return next((each.name for each in profile.workload.mesh if each.name.lower() in OF_DATA), "world")
 
 
 def taken_apart(kept: Matrix, parts: Matrix) -> Matrix:

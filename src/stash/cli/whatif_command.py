@@ -8,6 +8,7 @@ from typing import Any
 
 from stash.core.errors import UserError
 from stash.predict.changes import Alteration
+from stash.predict.mesh_shapes import ALL
 from stash.store.storing import store_option
 from stash.ui.options import argument, flag, json_flag, option
 
@@ -62,7 +63,9 @@ class WhatIfOptions(Alteration):
                 "no profile is given" if not self.runs else f"{self.runs[1]}: a step is predicted from one profile"
             )
             raise UserError(f"{given}; type `stash whatif RUN --nodes 8`, or --by-features for a line by several")
-        if self.output is not None and not self.sweep:
+        if self.mesh == ALL and self.sweep:
+            raise UserError("--mesh all and --sweep are both lists of forecasts; leave one of them out")
+        if self.output is not None and not self.sweep and self.mesh != ALL:
             raise UserError("--output draws a curve; say over what, like --sweep nodes=1..64")
 
     def _check_line(self) -> None:
@@ -88,6 +91,8 @@ def whatif(options: WhatIfOptions) -> None:
         stash whatif train.stash.json --network 100gbit --nodes 8
 
         stash whatif train.stash.json --sweep nodes=1..64 --gpu A100-SXM4-80GB
+
+        stash whatif pretrain.stash.json --mesh all
 
         stash whatif --by-features resnet*.stash.json vgg*.stash.json --zoo
 

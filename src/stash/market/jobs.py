@@ -20,7 +20,8 @@ from stash.core.records.base import Number, PlainName, Record, Sentence
 from stash.core.units import parse_bytes, parse_count, parse_rate, parse_seconds
 from stash.core.user_files import load, quantity
 from stash.market.market_trace import MarketOffer
-from stash.predict.forecasting import AS_IT_IS, lost, stall_draws
+from stash.predict.changes import AS_IT_IS
+from stash.predict.forecasting import lost, stall_draws
 from stash.predict.passes import Base
 
 Known = Literal["measured", "forecast", "assumed"]

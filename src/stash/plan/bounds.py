@@ -41,10 +41,9 @@ from stash.core.ladder import EXCHANGE_STALLS
 from stash.plan.bill import HOUR
 from stash.plan.hourly_prices import quantile_at
 from stash.plan.settings import Shape
-from stash.predict.changes import Alteration
+from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.cluster import Target
 from stash.predict.draws import Array
-from stash.predict.forecasting import AS_IT_IS
 from stash.predict.passes import Base, Passes, compute_scale
 
 

@@ -20,10 +20,10 @@ from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.plan.candidates import Rentable
 from stash.plan.records import Goal
+from stash.predict.changes import AS_IT_IS
 from stash.predict.cluster import NodeTransport, Target, transport_used
 from stash.predict.cluster_sources import of_instance
 from stash.predict.draws import Array
-from stash.predict.forecasting import AS_IT_IS
 from stash.predict.memory import RESERVE, job_footprint
 from stash.predict.passes import Base, compute_scale, records
 

@@ -26,6 +26,7 @@ from stash.predict.cluster import (
 from stash.predict.cluster_sources import network_rate, of_instance
 from stash.predict.collective_times import Algorithm
 from stash.predict.draws import Quantity, given
+from stash.predict.mesh_shapes import Mesh, read_mesh
 from stash.predict.timeline import Stage
 from stash.ui.options import Options, declarations, option, read_as
 
@@ -70,6 +71,19 @@ def _compressed(text: str) -> float:
         raise UnitError(
             f"it is one of {', '.join(_COMPRESSED)}, or how many times fewer bytes, from 1x to 10000x, like 4x"
         ) from None
+
+
+BALANCED = "balanced"
+_WITH_MESH = ("mesh", "network", "network_times", "transport", "cluster")
+"""Options that say how the profiled machines are linked."""
+
+
+def _split(text: str) -> str:
+    """Layers of each stage, or ``balanced``."""
+    words = [each.strip() for each in text.split(",")]
+    if words != [BALANCED] and not all(each.isdecimal() and int(each) > 0 for each in words):
+        raise UnitError("give layers for each stage, like 6,6,5,3, or `balanced`")
+    return ",".join(words)
 
 
 def _name(text: str) -> str:
@@ -134,6 +148,14 @@ class Alteration(Options):
     )  # fmt: skip
     bucket_view: bool | None = option("on|off", "DDP's gradient_as_bucket_view.", parsers.on_or_off, panel=_JOB)
     """Whether gradients are views into the buckets."""
+    microbatches: int | None = option(
+        "N", "Of a pipeline: what its batch is cut into.", parsers.whole(1, 65_536), panel=_JOB
+    )
+    split: str | None = option("LAYERS", "Of a pipeline's stages, like 6,6,5,3; or balanced.", _split, panel=_JOB)
+    mesh: Mesh | str | None = option(
+        "AXES", "How ranks share the model, like data=2,pipeline=4,tensor=2; all lists the best.", read_mesh,
+        panel=_JOB,
+    )  # fmt: skip
     duration: float | None = option(
         "TIME", "Of the training: how much of it a disk's burst lasts.", parsers.duration, panel=_JOB,
         was=("--lasting",),
@@ -150,6 +172,12 @@ class Alteration(Options):
                 object.__setattr__(self, name, None)
         if self.cache is not None and self.memory is not None:
             raise UserError("--cache and --memory both say how much of the data is in memory; leave one of them out")
+        others = [name for name in self.facts if name not in _WITH_MESH]
+        if self.mesh is not None and others:
+            raise UserError(
+                "--mesh shares the profiled job's model otherwise, on its own machines; only --network and --cluster "
+                f"go with it: ask about --{option_name(others[0])} by itself"
+            )
         for whole in ("instance", "cluster"):
             if getattr(self, whole) is None:
                 continue
@@ -182,6 +210,9 @@ class Alteration(Options):
     def texts(self) -> dict[str, str]:
         """What was given as text, as it was typed, by the options' names without the dashes."""
         return {option_name(name): str(text) for name, text in self.typed.items()}
+
+
+AS_IT_IS = Alteration()
 
 
 def option_name(field: str) -> str:

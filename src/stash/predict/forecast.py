@@ -23,6 +23,7 @@ from stash.analysis.breakdown import (
     Stall,
     Waits,
 )
+from stash.analysis.bubble import Seen
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
 from stash.core.ladder import BUBBLE, STALLS, rung_adding
@@ -196,6 +197,7 @@ def forecast(
         stability=Stability(ok=not warnings, warnings=warnings),
         rates=Rates(),
         communication=Communication(),
+        seen=Seen(stalls=(BUBBLE,), waits=()) if BUBBLE in names else None,  # which no rung would have measured
     )
     return Forecast(target=target, breakdown=breakdown, grounds=grounds, draws=drawn.shape[1], seed=seed)
 

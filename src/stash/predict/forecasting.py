@@ -17,19 +17,20 @@ from stash.analysis.disturbance import undisturbed
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
-from stash.core.ladder import DATA_STALLS
+from stash.core.ladder import BUBBLE, DATA_STALLS
 from stash.core.records.profile import Profile
 from stash.predict.changed_stalls import no_change, read, trained, trains_for
-from stash.predict.changes import Alteration, retarget
+from stash.predict.changes import AS_IT_IS, Alteration, retarget
 from stash.predict.cluster import Target
 from stash.predict.cluster_sources import of_profile
 from stash.predict.draws import Draws
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.forecast import Forecast, Predicted, PredictedStalls, StallDraws, forecast
 from stash.predict.loading import held_to, loading
-from stash.predict.passes import Base, as_measured, compute_scale, passes, refuse_unanswerable
+from stash.predict.mesh import mesh_stalls
+from stash.predict.passes import Base, ComputeScale, as_measured, compute_scale, passes, refuse_unanswerable
+from stash.predict.pipelining import bubble_change
 
-AS_IT_IS = Alteration()
 _OF_MACHINES = (
     "network", "network_times", "nodes", "gpus", "gpu", "cpus", "disk", "memory", "instance", "cluster",
     "transport",
@@ -99,6 +100,9 @@ def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, fl
     if wanted == AS_IT_IS and not less:
         parts = as_measured(base, [stall.name for stall in base.breakdown.stalls])
         return StallDraws(target, tuple(parts), base.breakdown.skipped, base.breakdown.samples_per_step)
+    if wanted.mesh is not None:
+        drawn = mesh_stalls(base, target, wanted.mesh)
+        return replace(drawn, parts=tuple(_lessened(drawn.parts, less)))
     after = passes(base.profile, base.breakdown, wanted)
     refuse_unanswerable(base.profile, base.breakdown, base.loading, wanted, counted=after is not None)
     scale = no_change(base.draws)
@@ -108,6 +112,8 @@ def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, fl
             base.profile, base.target, target, wanted, base.passes, after, base.draws, base.catalog()
         )
     outcome = trained(base, target, wanted, after, scale)
+    if wanted.microbatches is not None or wanted.split is not None:
+        outcome = _pipelined(base, outcome, wanted, scale)
     parts = _lessened(outcome.parts, less)
     trains = trains_for(PredictedStalls(tuple(parts)))
     trains_otherwise = any(name not in DATA_STALLS for name in less or {})
@@ -116,6 +122,19 @@ def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, fl
     of_a_rank = 1.0 if replicas is None else replicas / base.profile.world_size
     samples = None if after is None else after.samples * target.ranks * of_a_rank
     return StallDraws(target, (*parts, *_lessened(data.parts, less)), (*outcome.missing, *data.missing), samples)
+
+
+def _pipelined(base: Base, outcome: PredictedStalls, wanted: Alteration, scale: ComputeScale) -> PredictedStalls:
+    """With the bubble of other microbatches, or of layers elsewhere."""
+    change = bubble_change(base, wanted)
+    if not change.seconds:
+        return outcome
+    parts = tuple(
+        replace(part, seconds=part.seconds + change.seconds * scale.factor, origin="scaled", beyond=change.beyond)
+        if part.name == BUBBLE else part
+        for part in outcome.parts
+    )  # fmt: skip
+    return replace(outcome, parts=parts)
 
 
 def _lessened(parts: Sequence[Predicted], less: Mapping[str, float] | None) -> list[Predicted]:

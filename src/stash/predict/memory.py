@@ -12,10 +12,9 @@ import math
 from dataclasses import dataclass
 
 from stash.core.records.profile import Profile
-from stash.predict.changes import Alteration, stage_of
+from stash.predict.changes import AS_IT_IS, Alteration, stage_of
 from stash.predict.exposure import shards_itself
 from stash.predict.forecast import Forecast
-from stash.predict.forecasting import AS_IT_IS
 from stash.predict.passes import Base
 from stash.predict.timeline import Stage
 
@@ -101,7 +100,12 @@ class Fit:
 
 
 def memory_fit(base: Base, wanted: Alteration, forecast: Forecast) -> Fit | None:
-    """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs."""
+    """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs.
+
+    What other meshes need is ``mesh``'s, which refuses those that do not fit.
+    """
+    if wanted.mesh is not None:
+        return None
     line = job_footprint(base, wanted, forecast.target.ranks)
     if line is None or base.passes is None:
         return None

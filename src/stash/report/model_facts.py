@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.model_flops import ModelFlops, model_flops
 from stash.analysis.pipeline_schedule import idle_share
-from stash.analysis.seen import HANDED_ON
+from stash.analysis.seen import HANDED_ON, phases
 from stash.catalog.shipped import gpus
 from stash.core.records.base import Record
 from stash.core.records.parallel import MeshAxis, PipelineSchedule
@@ -35,8 +36,10 @@ def facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]
     lines = [
         ("ranks share", _places(profile)),
         ("pipeline", _pipeline(profile.workload.pipeline)),
-        ("bubble", bubble_parts(breakdown)),
+        ("bubble", bubble_parts(breakdown) or _no_bubble(breakdown, profile)),
         *(("groups", text) for text in _groups(breakdown, profile)),
+        *(("experts", text) for text in _experts(breakdown)),
+        ("phases", _phases(breakdown, profile)),
         ("embeddings", _embeddings(breakdown, profile)),
         ("tokens", _tokens(found)),
         ("FLOPs", "; ".join(_flops(found)) if any(rank.device != "cpu" for rank in profile.ranks) else ""),
@@ -55,6 +58,8 @@ def document(breakdown: Breakdown, profile: Profile) -> dict[str, Any]:
         "groups": [axis.model_dump() for axis in profile.workload.groups],
         "embeddings": [table.model_dump() for table in profile.workload.embeddings],
         "waits": [_all_rounded(each) for each in breakdown.seen.waits] if breakdown.seen else [],
+        "experts": [_all_rounded(each) for each in breakdown.seen.experts] if breakdown.seen else [],
+        "phases": {name: _rounded(took) for name, took in phases(profile, breakdown.rungs[-1]).items()},
         "bubble": _all_rounded(breakdown.seen.bubble) if breakdown.seen and breakdown.seen.bubble else None,
         **{name: _rounded(value) if isinstance(value, float) else value for name, value in vars(found).items()},
     }  # fmt: skip
@@ -79,7 +84,10 @@ def _places(profile: Profile) -> str:
     where = {True: ", across nodes", False: ", inside nodes", None: ""}
     several = len(profile.hosts) > 1
     axes = [axis for axis in profile.workload.mesh if axis.ranks > 1]
-    return "; ".join(f"{_word(axis)} {axis.ranks}{where[axis.across_nodes] if several else ''}" for axis in axes)
+    text = "; ".join(f"{_word(axis)} {axis.ranks}{where[axis.across_nodes] if several else ''}" for axis in axes)
+    if not axes or math.prod(axis.ranks for axis in axes) == profile.world_size:
+        return text
+    return f"{text}: that does not make {profile.world_size} ranks, so each wait is taken for one of all of them"
 
 
 def _pipeline(schedule: PipelineSchedule | None) -> str:
@@ -110,6 +118,17 @@ def bubble_parts(breakdown: Breakdown) -> str:
     return f"{text}; messages come {format_seconds(found.late)} late, which counts as exchange"
 
 
+def _no_bubble(breakdown: Breakdown, profile: Profile) -> str:
+    """Why a pipeline has none."""
+    seen = breakdown.seen
+    if profile.workload.pipeline is None or seen is None or all(each.kind not in HANDED_ON for each in seen.waits):
+        return ""
+    return (
+        "unknown: no round has the same passes, step after step, of every stage (ragged microbatches, a stage that "
+        "was not seen); what stages wait for each other is in compute"
+    )
+
+
 def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
     """What ranks wait for in each group, by kind of collective, and the bytes of rank 0."""
     if breakdown.seen is None:
@@ -123,6 +142,29 @@ def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
             f"{_WORDS.get(wait.name.lower(), wait.name)} {wait.kind}: {format_seconds(wait.seconds)} waited a step"
             f"{slower if wait.seconds > wait.least and wait.kind not in HANDED_ON else ''}{size}"
         )
+
+
+def _experts(breakdown: Breakdown) -> Iterator[str]:
+    for load in breakdown.seen.experts if breakdown.seen else ():
+        group = _WORDS.get(load.name.lower(), load.name)
+        yield (
+            f"of group {group}: rank {load.rank} gets {load.ratio:.2f} times the {load.rows:,.0f} rows a step of the "
+            f"mean rank; of {format_seconds(load.slower)} that ranks wait for slower ones, even loads would save "
+            f"{format_seconds(load.saves)}"
+        )
+
+
+def _phases(breakdown: Breakdown, profile: Profile) -> str:
+    """Those that the script names, longest first, and what of a step is in none."""
+    found = phases(profile, breakdown.rungs[-1])
+    if not found:
+        return ""
+    named = [
+        f"{name} {format_seconds(took)} ({took / breakdown.step_seconds:.0%})"
+        for name, took in sorted(found.items(), key=lambda each: -each[1])
+    ]
+    rest = breakdown.step_seconds - sum(found.values())
+    return f"{', '.join(named)}; {format_seconds(rest)} of a step in none"
 
 
 def _embeddings(breakdown: Breakdown, profile: Profile) -> str:

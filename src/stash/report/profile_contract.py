@@ -159,6 +159,9 @@ LABELS = {
     "bubble": "its passes as they were timed, played again with messages that take no time; means over ranks",
     "groups": "what ranks waited in collectives, as it was seen, and rank 0's bytes; only what all ranks of a group "
     "wait counts as exchange",
+    "experts": "rows that ranks send each other by all_to_all_single with split sizes, without answers to them; what "
+    "ranks wait less the more rows they get counts as uneven loads",
+    "phases": "what the script names with stash.phase, means over ranks; a stall within a phase is part of it",
     "embeddings": "one step of rank 0, looked at; a dense gradient is as large as its table",
     "tokens": "places in the sequences of all replicas, padding included",
     "FLOPs": "counted by PyTorch's formulas for products, convolutions and attention; the peak is the catalog's, and "

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 from stash.core.errors import UserError
 
+_BEST = 8
+"""Meshes that are shown, besides those that cannot be predicted, with the reasons."""
+
 if TYPE_CHECKING:
     from stash.predict.changes import Alteration
     from stash.predict.cluster import Target
@@ -20,8 +23,10 @@ def answer(
     run: str, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool, store: str | None
 ) -> None:
     """Print the step of a profile's job as ``wanted``, or its curve ``over`` ranges; raises UserError."""
+    from stash.predict.mesh_shapes import ALL
+
     base = _base(run, store)
-    if over:
+    if over or wanted.mesh == ALL:
         _sweep(base, wanted, over, output, json)
     else:
         _answer(base, wanted, json)
@@ -64,17 +69,26 @@ def _answer(base: Base, wanted: Alteration, json: bool) -> None:
 
 
 def _sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool) -> None:
+    from stash.predict.mesh_shapes import ALL
     from stash.report.output import file_of, output_file, printed, write_output
     from stash.whatif.answers import taken_for
     from stash.whatif.page import sweep_document
-    from stash.whatif.sweep import axes, sweep
+    from stash.whatif.sweep import SweptOption, axes, meshes, sweep
     from stash.whatif.sweep_page import page, swept
 
-    found = axes(over)
     target = None if output is None else output_file(output, "", output.suffix)
-    points = sweep(taken_for(base, wanted), wanted, found)
-    name, measured = base.profile.workload.name, base.breakdown
-    shown = page(swept(name, wanted.texts, found, points, measured.samples_per_second, measured.step_seconds))
+    name, measured, typed = base.profile.workload.name, base.breakdown, wanted.texts
+    if wanted.mesh == ALL:
+        points = meshes(base, wanted)
+        if not json:
+            known = [point for point in points if point.forecast is not None]
+            points = (*known[:_BEST], *points[len(known) :])
+        found: tuple[SweptOption, ...] = (SweptOption("mesh", tuple(point.texts[0] for point in points)),)
+        typed = {option: text for option, text in typed.items() if option != "mesh"}
+    else:
+        found = axes(over)
+        points = sweep(taken_for(base, wanted), wanted, found)
+    shown = page(swept(name, typed, found, points, measured.samples_per_second, measured.step_seconds))
     if target is not None:
         write_output(target, file_of(shown, target.suffix.lower()))
-    printed(sweep_document(name, wanted.texts, found, points) if json else shown)
+    printed(sweep_document(name, typed, found, points) if json else shown)

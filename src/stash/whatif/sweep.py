@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stash.core.errors import UserError
 from stash.core.ladder import DATA_STALLS
 from stash.predict.changed_stalls import pipeline_of
-from stash.predict.changes import Alteration, field_of, named_gpu, option_name, parse
+from stash.predict.changes import AS_IT_IS, Alteration, field_of, named_gpu, option_name, parse
 from stash.predict.forecast import Forecast
-from stash.predict.forecasting import AS_IT_IS, lost, what_if
+from stash.predict.forecasting import lost, what_if
 from stash.predict.loading import Loading
+from stash.predict.mesh_shapes import divided, shapes
 from stash.predict.passes import Base, passes
 from stash.predict.pipeline import Pipeline, misses
 
@@ -61,7 +62,7 @@ _HEADROOM = 1.05
 
 def suffices(base: Base, wanted: Alteration = AS_IT_IS) -> Suffices | None:
     """DS-Analyzer's questions for the job with these changes; ``None`` where its pipeline is unknown."""
-    if base.loading is None:
+    if base.loading is None or wanted.mesh is not None:
         return None
     forecast = what_if(base, wanted)
     after = passes(base.profile, base.breakdown, wanted)
@@ -164,6 +165,19 @@ def sweep(base: Base, wanted: Alteration, over: Sequence[SweptOption]) -> tuple[
         points.append(_point(base, texts, wanted.changed(**here)))
     if all(point.forecast is None for point in points):
         raise UserError(points[0].why or "no point of that sweep can be predicted")
+    return tuple(points)
+
+
+def meshes(base: Base, wanted: Alteration) -> tuple[Point, ...]:
+    """A forecast for every mesh of as many ranks, the fastest first, those without last; raises UserError."""
+    points = []
+    for mesh in shapes(divided(base.profile)):
+        point = _point(base, (str(mesh),), wanted.changed(mesh=mesh))
+        why = (point.why or "").removeprefix(f"--mesh {mesh}").lstrip(": ")
+        points.append(replace(point, why=why or None))
+    points.sort(key=lambda point: point.forecast.breakdown.step_seconds if point.forecast else math.inf)
+    if points[0].forecast is None:
+        raise UserError(points[0].why or "no mesh can be predicted")
     return tuple(points)
 
 

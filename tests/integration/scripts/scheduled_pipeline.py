@@ -16,6 +16,7 @@ parser.add_argument("--microbatches", type=int, default=8)
 parser.add_argument("--slow", type=int, help="stage that takes twice as long")
 parser.add_argument("--seconds", type=float, default=0.01, help="of a forward pass; a backward pass takes twice that")
 parser.add_argument("--width", type=int, default=8)
+parser.add_argument("--layers", help="of each stage, like 6,2: each of them takes --seconds")
 args = parser.parse_args()
 
 
@@ -42,16 +43,20 @@ class Stage(torch.nn.Module):
         return Sleep.apply(inputs * self.scale, self.seconds)
 
 
+def stage_of(number: int) -> torch.nn.Module:
+    if args.layers:
+        layers = int(args.layers.split(",")[number])
+        return torch.nn.Sequential(*(Stage(args.seconds) for _ in range(layers)))
+    return Stage(args.seconds * (2 if number == args.slow else 1))
+
+
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 kind = getattr(schedules, args.schedule)
 several = issubclass(kind, schedules.PipelineScheduleMulti)
 count = 2 * world if several else world
-stages = [
-    PipelineStage(Stage(args.seconds * (2 if number == args.slow else 1)), number, count, torch.device("cpu"))
-    for number in range(rank, count, world)
-]
+stages = [PipelineStage(stage_of(number), number, count, torch.device("cpu")) for number in range(rank, count, world)]
 loss = torch.nn.functional.mse_loss
 schedule = kind(stages if several else stages[0], n_microbatches=args.microbatches, loss_fn=loss)
 optimizer = torch.optim.SGD([p for stage in stages for p in stage.submod.parameters()], lr=0.01)

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from profile_builder import build
 
+from stash.advice.case import Case
+from stash.advice.remedies import REMEDIES
 from stash.analysis.attribution import attribute
-from stash.analysis.seen import groups_of, taken_apart
+from stash.analysis.seen import groups_of, phases, taken_apart
 from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
+from stash.report import model_facts
 
 MESH = (MeshAxis(name="dp", ranks=2, across_nodes=True), MeshAxis(name="tp", ranks=2, across_nodes=False))
 DIVIDED = dict.fromkeys(("solo", "crowd", "node"), "the model is divided among ranks")
@@ -81,3 +84,39 @@ def test_groups_are_rows_of_the_mesh_and_all_ranks_where_no_axis_tells() -> None
 def test_columns_taken_apart_differ_by_the_parts() -> None:
     matrix, parts = np.array([[10.0, 12.0]]), np.array([[1.0, 3.0]])
     assert taken_apart(matrix, parts).tolist() == [[6.0, 7.0, 10.0, 12.0]]
+
+
+def test_experts_that_get_more_rows_are_waited_for_and_even_loads_would_save_that() -> None:
+    # one group of four ranks: rows 100, 100, 300, 100 of 150 on average; every row takes 0.1 ms, so that the others
+    # wait 20 ms longer than the slowest, which is 15 ms on average
+    rows, waits = [100, 100, 300, 100], [0.025, 0.025, 0.005, 0.025]
+    profile = whole([{"ep/all_to_all_single": each} for each in waits])
+    blocks = [replace(b, received_rows={"ep": rows[b.rank] * b.steps}) for b in profile.blocks]
+    loaded = profile.model_copy(update={"blocks": tuple(blocks)})
+    (load,) = attribute(loaded).seen.experts
+    assert (load.name, load.rank, load.ratio, load.rows) == ("ep", 2, 2.0, 150.0)
+    assert load.slower == pytest.approx(0.015)
+    assert load.saves == pytest.approx(0.015)
+    remedies = {each.name: each for each in REMEDIES["contention"](Case(attribute(loaded), loaded))}
+    assert remedies["balance-experts"].saves == pytest.approx(0.015)
+
+
+def test_waits_that_do_not_go_with_the_rows_are_not_put_down_to_them() -> None:
+    # rank 0 is slow and gets as many rows as the mean; ranks 1 and 3, of 50 and 150, wait equally long
+    rows, waits = [100, 50, 100, 150], [0.001, 0.021, 0.021, 0.021]
+    profile = whole([{"ep/all_to_all_single": each} for each in waits])
+    blocks = [replace(b, received_rows={"ep": rows[b.rank] * b.steps}) for b in profile.blocks]
+    (load,) = attribute(profile.model_copy(update={"blocks": tuple(blocks)})).seen.experts
+    assert (load.rank, load.ratio) == (3, 1.5)
+    assert load.slower == pytest.approx(0.015)
+    assert load.saves == pytest.approx(0.0, abs=1e-12)
+
+
+def test_phases_are_means_of_a_step() -> None:
+    profile = whole([{}] * 4)
+    blocks = [replace(b, phase_seconds={"rollout": (0.06 + 0.01 * (b.rank % 2)) * b.steps}) for b in profile.blocks]
+    named = profile.model_copy(update={"blocks": tuple(blocks)})
+    assert phases(named, "cluster") == {"rollout": pytest.approx(0.065)}
+    facts = dict(model_facts.facts(attribute(named), named))
+    assert facts["phases"] == "rollout 65.0 ms (65%); 35.0 ms of a step in none"
+    assert phases(profile, "cluster") == {}

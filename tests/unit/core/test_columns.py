@@ -29,6 +29,8 @@ STAGES = st.dictionaries(st.sampled_from(["input", "forward", "backward"]), st.f
 KINDS = {name: st.from_type(kind) for name, kind in get_type_hints(Block).items()} | {
     "stage_seconds": STAGES,
     "group_waits": STAGES,
+    "received_rows": STAGES,
+    "phase_seconds": STAGES,
 }
 ANY = st.lists(st.builds(Block, **KINDS))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
@@ -17,7 +19,7 @@ EVEN = PipelineSchedule(name="Schedule1F1B", stages=4, ranks=4, microbatches=16)
 
 
 def profile(**workload):
-    return build({"crowd": [0.09] * 4, "node": [0.1] * 4}, batch=4, nodes=2, workload=workload)
+    return build({"crowd": [0.09] * 4, "node": [0.1] * 4}, batch=4, ranks=4, nodes=2, workload=workload)
 
 
 def test_a_mesh_is_named_in_words_with_where_its_groups_lie():
@@ -56,3 +58,21 @@ def test_a_job_without_any_of_it_has_no_lines():
     found = profile()
     assert model_facts.facts(attribute(found), found) == ()
     assert model_facts.shared_among(found) == ""
+
+
+def test_a_mesh_that_is_not_of_all_ranks_says_what_that_means():
+    found = profile(mesh=(MeshAxis(name="tp", ranks=8),))
+    facts = dict(model_facts.facts(attribute(found), found))
+    assert facts["ranks share"].startswith("tensor 8: that does not make 4 ranks, so each wait is taken for one of")
+
+
+def test_a_pipeline_whose_passes_cannot_be_played_says_so():
+    why = dict.fromkeys(("solo", "crowd"), "the model is divided among ranks")
+    found = build({"node": [0.1] * 3}, skipped=why, workload={"pipeline": EVEN})
+    blocks = tuple(replace(block, group_waits={"pipeline/recv": 0.2}) for block in found.blocks)
+    waits = found.model_copy(update={"blocks": blocks})
+    assert "ragged microbatches" not in str(model_facts.facts(attribute(found), found))
+    # of a job that waits for nothing but other stages nothing was seen, so another group has to wait, too
+    both = tuple(replace(block, group_waits={**block.group_waits, "tp/all_reduce": 0.1}) for block in blocks)
+    ragged = waits.model_copy(update={"blocks": both})
+    assert "ragged microbatches" in dict(model_facts.facts(attribute(ragged), ragged))["bubble"]

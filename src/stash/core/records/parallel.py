@@ -72,3 +72,5 @@ class StagePasses(Record):
     ``0F3``; at last ``rest``, for what the step does outside of them."""
     seconds: tuple[Number, ...]
     """Of each, step after step, less what it waited for other stages."""
+    layers: tuple[Whole, ...] = ()
+    """That each of its stages holds, in the order of their numbers; empty where a stage is no list of layers."""

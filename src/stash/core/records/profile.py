@@ -256,6 +256,11 @@ class Block:
     group_waits: dict[PlainName, Number] = field(default_factory=dict)
     """What the training thread, or the device's stream, waited in collectives that Python sees, by group and kind,
     e.g. ``dp/all_reduce``: of calls within calls the outermost, so that these times never overlap."""
+    received_rows: dict[PlainName, Number] = field(default_factory=dict)
+    """Rows that ranks of a group sent to this one by ``all_to_all_single`` with split sizes, by group: tokens of its
+    experts. What goes back where the last ones came from is not counted."""
+    phase_seconds: dict[PlainName, Number] = field(default_factory=dict)
+    """Of these steps, in what the script names with ``stash.phase``."""
 
 
 class Rate(Record):

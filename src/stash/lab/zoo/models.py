@@ -75,14 +75,17 @@ class DLRM(nn.Module):
 
     def forward(self, dense: Tensor, categories: Tensor) -> Tensor:
         first = self.bottom(dense)
-        looked_up = [
-            table((categories[:, i] % rows).unsqueeze(1))
-            for i, (table, rows) in enumerate(zip(self.tables, TABLES, strict=True))
-        ]
-        vectors = torch.stack([first, *looked_up], dim=1)
+        vectors = torch.stack([first, *self.look_up(categories)], dim=1)
         products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)[:, self.pairs]
         logits: Tensor = self.top(torch.cat([first, products], dim=1)).squeeze(1)
         return logits
+
+    def look_up(self, categories: Tensor) -> list[Tensor]:
+        """A vector of each table for each sample."""
+        return [
+            table((categories[:, i] % rows).unsqueeze(1))
+            for i, (table, rows) in enumerate(zip(self.tables, TABLES, strict=True))
+        ]
 
 
 def _mlp(*widths: int, activate_last: bool = True) -> nn.Sequential:

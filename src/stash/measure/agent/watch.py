@@ -1,8 +1,9 @@
-"""``stash.watch`` and ``stash.step``: the lines that let Stash see a loader, or an update, of any kind."""
+"""``stash.watch``, ``stash.step``, ``stash.phase``: lines that let Stash see a loader, an update, parts of steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from stash.measure.agent import script
@@ -38,6 +39,25 @@ def step() -> None:
     from stash.measure.agent.wraps.steps import own_update  # outside a profile this costs nothing
 
     own_update.marked()
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Name a part of each step: ``with stash.phase("rollout"):`` around it. A profile tells its time in a step.
+
+    A phase within another one belongs to that. Does nothing outside a profile.
+    """
+    if current() is None or not script.active():
+        yield
+        return
+    from stash.measure.agent.wraps.waits import ledger  # outside a profile this costs nothing
+
+    begun = ledger.phase_begins(name)
+    try:
+        yield
+    finally:
+        if begun:
+            ledger.phase_ends()
 
 
 class _Timed:

@@ -180,6 +180,8 @@ class BlockDone(Message, kind="block"):
     stage_seconds: dict[str, float] = field(default_factory=dict)
     switches: int | None = None
     group_waits: dict[str, float] = field(default_factory=dict)
+    received_rows: dict[str, int] = field(default_factory=dict)
+    phase_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ class PassesTimed(Message, kind="passes"):
     rung: str
     passes: tuple[str, ...]
     seconds: tuple[float, ...]
+    layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

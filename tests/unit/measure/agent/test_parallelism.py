@@ -7,11 +7,12 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from stash.measure.agent.runner.parallelism import parallel_facts
+from stash.measure.agent.runner.parallelism import parallel_facts, stage_layers
 
 NODES = {rank: rank // 4 for rank in range(8)}
 """Two nodes of four."""
@@ -67,3 +68,23 @@ def test_where_neither_is_nothing_is_said() -> None:
 
     gc.collect()  # what other tests left
     assert parallel_facts({0: 0}) == {"mesh": [], "pipeline": None}
+
+
+@pytest.mark.usefixtures("of_eight")
+def test_layers_of_a_stage_are_its_longest_list_of_modules() -> None:
+    from torch import nn
+    from torch.distributed.pipelining import PipelineStage
+
+    class Model(nn.Module):
+        def __init__(self, layers: int) -> None:
+            super().__init__()
+            self.head = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
+            self.layers = nn.ModuleDict({str(number): nn.Linear(1, 1) for number in range(layers)})
+
+    assert stage_layers() == ()
+    late = PipelineStage(Model(5), 8, 16, torch.device("cpu"))
+    early = PipelineStage(Model(3), 0, 16, torch.device("cpu"))
+    assert stage_layers() == (3, 5)
+    none = PipelineStage(nn.Linear(1, 1), 4, 16, torch.device("cpu"))
+    assert stage_layers() == ()
+    del late, early, none

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from stash.measure.agent.wraps.scope import _scoped, payload, scope
+from stash.measure.agent.wraps.waits import ledger
 
 
 class Group:
@@ -135,3 +136,26 @@ def test_a_collective_is_as_large_as_the_largest_thing_it_is_given():
     assert payload([[[part, part], [part]], part]) == 24
     assert payload([[operation, operation]]) == 64
     assert payload([]) == 0
+
+
+def test_split_sizes_are_handed_on_as_rows_of_experts(monkeypatch):
+    # this rank, of four, sends 2 rows to each and gets 9, which go back: its experts compute 9
+    def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
+        return None
+
+    monkeypatch.setattr("stash.measure.agent.wraps.scope.ranks_of", lambda group: (0, 1, 2, 3))
+    call = _scoped("all_to_all_single", all_to_all_single)
+    ledger.begin(on_device=False)
+    try:
+        sizes, got = [2, 2, 2, 2], [1, 5, 0, 3]
+        call(torch.empty(9), torch.ones(8), got, sizes, group=Group())
+        call(torch.empty(8), torch.ones(9), sizes, got, group=Group())
+        call(torch.empty(8), torch.ones(8), group=Group())  # as many for each: nothing is known to be uneven
+        ledger.end(steps=1)
+        assert ledger.seen.rows == {"four": 9}
+        assert ledger.seen.uses["four", "all_to_all_single"].calls == 3
+    finally:
+        ledger.counts = False
+        scope.forget()
+        ledger.totals.clear()
+        ledger.steps = 0

@@ -15,7 +15,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from stash.measure.agent import script
 from stash.measure.agent.wraps import waits
 from stash.measure.agent.wraps.functional import wrap_functional
-from stash.measure.agent.wraps.waits import Ledger, begun, steps_of, wrap_stages
+from stash.measure.agent.wraps.waits import GroupCalls, Ledger, begun, steps_of, wrap_stages
 
 
 class Ticks:
@@ -176,3 +176,34 @@ def test_calls_on_other_streams_are_counted_and_keep_nobody_waiting(ledger: Ledg
     ledger.end(steps=1)
     use = ledger.seen.uses["0", "all_gather"]
     assert (use.calls, use.bytes, use.seconds) == (1, 8, 0.0)
+
+
+def test_rows_of_experts_are_counted_where_they_are_computed_and_not_where_they_return(ledger: Ledger) -> None:
+    ledger.begin(on_device=False)
+    out, back = [3, 5], [7, 2]
+    for given, taken in ((out, back), (back, out)) * 2:  # forward, and backward: there, and back
+        ledger.dispatches("1", given, taken)
+    ledger.dispatches("1", [4, 4], [8, 8])  # of another layer
+    ledger.names = {"1": "ep"}
+    assert ledger.received() == {"ep": 9 + 9 + 16}
+    ledger.end(steps=1)
+    ledger.dispatches("1", out, back)
+    assert ledger.received() == {"ep": 34}  # between blocks nothing counts
+    ledger.begin(on_device=False)
+    assert ledger.received() == {}
+
+
+def test_phases_count_inside_blocks_whole_or_in_part_and_within_each_other_once(ledger: Ledger) -> None:
+    assert ledger.phase_begins("train")  # before the block
+    ledger.begin(on_device=False)  # 0 is when the phase is taken up, 1 the cut
+    ledger.phase_ends()  # 2
+    assert ledger.phase_begins("rollout")  # 3
+    assert not ledger.phase_begins("sampling")
+    ledger.phase_ends()  # 4
+    assert ledger.phase_begins("train")  # 5
+    ledger.end(steps=1)  # 6
+    assert ledger.phases() == {"train": 2.0 + 1.0, "rollout": 1.0}
+    assert ledger.waited() == {}
+    ledger.phase_ends()
+    assert ledger.phases() == {"train": 3.0, "rollout": 1.0}
+    assert ledger.totals == {("phase:", "train"): GroupCalls(), ("phase:", "rollout"): GroupCalls()}

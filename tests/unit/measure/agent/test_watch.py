@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 import stash
 from stash.measure.agent import script
 from stash.measure.agent.wraps import steps
+from stash.measure.agent.wraps.waits import ledger
 from stash.measure.protocol import orders as the_orders
 
 
@@ -57,3 +58,20 @@ def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(listener: Recorde
     the_orders.current.cache_clear()
     stash.step()
     assert listener.events == ["stepped"]
+
+
+def test_a_phase_is_counted_in_a_profile_and_nothing_outside_one(listener: Recorder) -> None:
+    ledger.begin(on_device=False)
+    with stash.phase("rollout"), stash.phase("sampling"):
+        pass
+    with pytest.raises(KeyError), stash.phase("train"):
+        raise KeyError
+    ledger.end(steps=1)
+    assert set(ledger.phases()) == {"rollout", "train"}
+    assert all(seconds > 0 for seconds in ledger.phases().values())
+    script.unsubscribe()
+    ledger.begin(on_device=False)
+    with stash.phase("rollout"):
+        pass
+    ledger.end(steps=0)
+    assert ledger.phases() == {}

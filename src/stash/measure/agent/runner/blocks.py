@@ -18,7 +18,7 @@ from stash.measure.agent.runner import alone
 from stash.measure.agent.runner.block_plan import BlockSize, Plan, StepPace, plan, slowest
 from stash.measure.agent.runner.judge import BlockReport, CacheEvidence, Judge, Outcome, begin_data_block, evidence_of
 from stash.measure.agent.runner.loops import Loops
-from stash.measure.agent.runner.parallelism import group_names
+from stash.measure.agent.runner.parallelism import group_names, stage_layers
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
 from stash.measure.agent.wraps.waits import ledger
@@ -170,7 +170,7 @@ def _passes(block: BlockDone) -> PassesTimed | None:
     alike = [step for step, names in zip(steps, named, strict=True) if names == named[0]]
     kept = alike[: max(1, _MAX_PASSES // len(named[0]))]
     seconds = tuple(seconds for step in kept for _, seconds in step)
-    return PassesTimed(block.rank, block.round, block.rung, tuple(named[0]), seconds)
+    return PassesTimed(block.rank, block.round, block.rung, tuple(named[0]), seconds, stage_layers())
 
 
 def _report(

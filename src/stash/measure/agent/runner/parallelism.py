@@ -57,6 +57,20 @@ def group_names() -> dict[str, str]:
     return names
 
 
+def stage_layers() -> tuple[int, ...]:
+    """Layers of each of this rank's stages, by their numbers: its longest list of modules; empty if one has none."""
+    stages = _alive("torch.distributed.pipelining.stage", "_PipelineStageBase")
+    by_number = {int(stage.stage_index): _or_none(partial(_layers, stage.submod)) for stage in stages}
+    found = [by_number[number] or 0 for number in sorted(by_number)]
+    return tuple(found) if all(found) else ()
+
+
+def _layers(module: Any) -> int:
+    nn = sys.modules["torch"].nn
+    lists = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+    return max((len(each) for each in module.modules() if isinstance(each, lists)), default=0)
+
+
 def group_facts(steps: int, totals: Mapping[tuple[str, str], GroupCalls], names: Mapping[str, str]) -> list[Learned]:
     """Fields of ``GroupUse`` of so many steps, in which this rank called so much."""
     groups = private.groups_by_name()

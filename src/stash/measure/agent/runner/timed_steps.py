@@ -65,6 +65,10 @@ def timed(
     found = usage.until_now() | _stamped(stamps)
     if ledger.seen.uses:
         found["group_waits"] = {name: _digits(seconds) for name, seconds in ledger.waited().items()}
+    if rows := ledger.received():
+        found["received_rows"] = rows
+    if phases := ledger.phases():
+        found["phase_seconds"] = {name: _digits(seconds) for name, seconds in phases.items()}
     if ledger.lost:
         rank.note("steps have more collectives than Stash keeps: what the last of a block are waited for is not seen")
     if feeds:

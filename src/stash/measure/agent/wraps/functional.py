@@ -36,6 +36,8 @@ def _functional(name: str, call: Callable[[], Any], arguments: tuple[Any, ...]) 
         return call()
     key = (next((each for each in reversed(arguments) if isinstance(each, str)), ""), name)
     size = payload(arguments) * _growth(name, arguments)
+    if name == "all_to_all_single" and len(arguments) > 2 and arguments[1] and arguments[2]:
+        waits.ledger.dispatches(key[0], list(arguments[2]), list(arguments[1]))
     result = waits.stamped(key, size, call)
     scope.issued[name] += 1
     scope.sent[name] += size

@@ -180,6 +180,9 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             operations = given.arguments.get("p2p_op_list")
             for each in operations or ():
                 ledger.handed((key[0], kind_of(each.op.__name__)), payload([each]))
+            given_rows, taken_rows = (given.arguments.get(f"{side}_split_sizes") for side in ("input", "output"))
+            if given_rows and taken_rows:
+                ledger.dispatches(group.group_name, list(given_rows), list(taken_rows))
             with scope.untouched():  # object collectives call tensor ones: count and map only the outer call
                 call = functools.partial(original, *args, **kwargs)
                 result = ledger.outer(key, -1 if operations else size, call)

@@ -28,6 +28,8 @@ _MAX_MARKS = 50_000
 """Of a block; a step with many thousand collectives leaves the rest of them uncounted, and says so."""
 UNNAMED = "group"
 """Of a process group that belongs to no mesh, and of waits of which it is unknown what they wait for."""
+PHASE = "phase:"
+"""In the place of a group's name: time in what the script itself names, which is no wait."""
 Key = tuple[str, str]
 """Name of a process group, and kind of collective."""
 Pass = tuple[int, str, int]
@@ -48,6 +50,8 @@ class BlockWaits:
     """What a block's steps waited for, and their passes."""
 
     uses: dict[Key, GroupCalls] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    """Received in exchanges whose split sizes the script gives, by group: tokens of experts."""
     passes: list[list[tuple[Pass | None, float]]] = field(default_factory=list)
     """Of each step, in order: each pass and its seconds less what it waited for other stages; at last ``None``
     and the seconds of the step outside of passes."""
@@ -119,6 +123,9 @@ class Ledger:
         self._others_seconds = 0.0
         """Waited for other stages so far."""
         self._readings: list[tuple[Pass | str, float]] = []
+        self._phase: tuple[str, Any] | None = None
+        """What the script named, and the mark of its begin; ``None`` for that while nothing is counted."""
+        self._dispatched: tuple[list[int], list[int]] | None = None
 
     def begin(self, on_device: bool) -> None:
         """A block's measured steps begin."""
@@ -126,11 +133,17 @@ class Ledger:
         self.seen, self._others_seconds, self._readings = BlockWaits(), 0.0, []
         self._log.clear()
         self.counts, self.lost = True, False
+        self._dispatched = None
+        if self._phase is not None:
+            self._phase = self._phase[0], self._marks.now()
         self._log.append(("cut", self._marks.now(), None, 0))
 
     def end(self, steps: int) -> None:
         """They are over, and the device's queue is empty; ``steps`` in which everything was exchanged, or none."""
+        open_phase = self._phase
+        self.phase_ends()
         self.counts = False
+        self._phase = None if open_phase is None else (open_phase[0], None)
         self._settle()
         self.seen.passes = steps_of(self._readings)
         self.steps += steps
@@ -142,9 +155,49 @@ class Ledger:
         """Seconds of the last block by group and kind, as ``"dp/all_reduce"``."""
         found: dict[str, float] = {}
         for (group, kind), use in self.seen.uses.items():
+            if group == PHASE:
+                continue
             name = f"{self.names.get(group, UNNAMED)}/{kind}"
             found[name] = found.get(name, 0.0) + use.seconds
         return found
+
+    def phases(self) -> dict[str, float]:
+        """Seconds of the last block in what the script named, by name."""
+        return {kind: use.seconds for (group, kind), use in self.seen.uses.items() if group == PHASE}
+
+    def received(self) -> dict[str, int]:
+        """Rows that ranks of a group sent to this one in the last block, by the group's name."""
+        found: dict[str, int] = {}
+        for group, rows in self.seen.rows.items():
+            name = self.names.get(group, UNNAMED)
+            found[name] = found.get(name, 0) + rows
+        return found
+
+    def dispatches(self, group: str, given: list[int], taken: list[int]) -> None:
+        """Rows by rank go out, and come in; what goes back where the last ones came from is an answer to them."""
+        if not self.counts or self._inside:
+            return
+        if self._dispatched == (taken, given):
+            self._dispatched = None
+            return
+        self._dispatched = given, taken
+        self.seen.rows[group] = self.seen.rows.get(group, 0) + sum(taken)
+
+    def phase_begins(self, name: str) -> bool:
+        """The script begins what it calls ``name``; whether it counts: within another it belongs to that."""
+        if self._phase is not None:
+            return False
+        self._phase = name, self._marks.now() if self.counts else None
+        return True
+
+    def phase_ends(self) -> None:
+        """What it named last is over."""
+        if self._phase is None:
+            return
+        name, began = self._phase
+        self._phase = None
+        if self.counts and began is not None and len(self._log) <= _MAX_MARKS:
+            self._log.append(((PHASE, name), began, self._marks.now(), -1))
 
     def outer(self, key: Key, size: int, call: Callable[[], Any]) -> Any:
         """Run a collective, or a wait for one."""

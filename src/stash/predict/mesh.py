@@ -1,0 +1,228 @@
+"""A step of a profiled job whose ranks share its model in another shape: from what each group was seen to wait.
+
+As many samples a step, in microbatches of as many; so the work is the same, and each rank's part of it. What an axis
+exchanges grows with what its ranks hold and pass on: gradients with parameters on a rank, activations with samples of
+a replica and layers of a rank. A wait is what was seen times what its payload takes longer, over the links where the
+group lies then, of a ring (``collective_times``) without latencies: the same share of it hides. A bubble is played
+again (``analysis/pipeline_changes``). Axes along which the profiled job had one rank were not seen, and stay so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from stash.analysis.bubble import GroupWait, Seen
+from stash.analysis.pipeline_changes import idle_changed, layers_of
+from stash.analysis.pipeline_schedule import EVEN
+from stash.analysis.seen import BUCKETS, HANDED_ON, axis_of_data
+from stash.core.errors import UserError
+from stash.core.ladder import BUBBLE, DATA_STALLS
+from stash.core.units import format_bytes
+from stash.predict.cluster import Target
+from stash.predict.collective_times import UnknownFactError, rate_between, rate_inside
+from stash.predict.draws import Array
+from stash.predict.exchange_stalls import MODEL_SPREAD
+from stash.predict.forecast import Predicted, StallDraws
+from stash.predict.memory import RESERVE, peak_bytes
+from stash.predict.mesh_shapes import ALL, Divided, GroupPlace, Mesh, divided
+from stash.predict.passes import Base, as_measured, records
+
+_SAME_WORK = (
+    "every rank computes as long as in the profiled mesh: that products cut otherwise may be more or less efficient "
+    "is not in it"
+)
+_SAME_SHARE = "as large a share of each exchange hides as did, and latencies do not count"
+
+
+def mesh_stalls(base: Base, target: Target, mesh: Mesh | str) -> StallDraws:
+    """Stalls of the job in another ``mesh`` on its own machines; raises UserError where they cannot be told."""
+    if isinstance(mesh, str):
+        raise UserError(f"--mesh {ALL} asks for every mesh, and a forecast is of one; name it")
+    known, seen = divided(base.profile), base.breakdown.seen
+    if seen is None:
+        raise UserError(f"--mesh: what ranks wait in each group was not seen; {records(base.profile)}")
+    _refuse(base, known, mesh, seen)
+    if any(getattr(target, name) != getattr(base.target, name) for name in ("nodes", "devices", "device")):
+        raise UserError(f"--mesh: {target.name} is not {base.target.nodes} nodes of {base.target.devices} devices as "
+                        "profiled; it can only say more of their links")  # fmt: skip
+    memory = _memory(base, target, known.mesh, mesh)
+    unchanged = mesh == known.mesh
+    parts = {part.name: part for part in as_measured(base, [stall.name for stall in base.breakdown.stalls])}
+    if not unchanged:
+        parts["compute"] = replace(parts["compute"], origin="scaled", beyond=(_SAME_WORK, *memory))
+        samples = known.mesh.replicas / mesh.replicas
+        if "transfer" in parts:
+            parts["transfer"] = replace(parts["transfer"], seconds=parts["transfer"].seconds * samples,
+                                        origin="scaled")  # fmt: skip
+        for name in DATA_STALLS:
+            if name in parts:
+                parts[name] = replace(parts[name], origin="scaled", beyond=(f"{name} is taken over",))
+        _bubble(base, parts, known.mesh, mesh, seen)
+    _exchange(base, parts, known, mesh, target, seen)
+    return StallDraws(target, tuple(parts.values()), base.breakdown.skipped, base.breakdown.samples_per_step)
+
+
+def _refuse(base: Base, known: Divided, mesh: Mesh, seen: Seen) -> None:
+    if mesh.ranks != known.mesh.ranks:
+        raise UserError(f"--mesh {mesh} has {mesh.ranks} ranks, and {known.mesh.ranks} were profiled")
+    new = [name for name in Mesh._fields if getattr(mesh, name) > 1 and name not in known.order]
+    if new:
+        raise UserError(
+            f"--mesh {mesh}: the profiled job ({known.mesh}) shares nothing along {new[0]}, so what that exchanges "
+            "is not in the profile; profile a mesh that has this axis"
+        )
+    if mesh == known.mesh or known.mesh.pipeline == 1:
+        return
+    schedule = base.profile.workload.pipeline
+    if seen.bubble is None or schedule is None:
+        raise UserError(f"--mesh: when passes of the pipeline ran is not in the profile; {records(base.profile)}")
+    if schedule.name not in EVEN:
+        raise UserError(f"--mesh: in which order {schedule.name} works in other meshes is not known; it is of "
+                        f"{' and '.join(EVEN)}")  # fmt: skip
+    count = schedule.microbatches * known.mesh.replicas / mesh.replicas
+    if count != int(count):
+        raise UserError(f"--mesh {mesh}: {mesh.replicas} replicas would have {count:.3g} microbatches each, of as "
+                        "many samples as now; they must be whole")  # fmt: skip
+    layers = sum(layers_of(base.profile.passes))
+    if 0 < layers < mesh.pipeline:
+        raise UserError(f"--mesh {mesh}: the model has {layers} layers, fewer than that has stages")
+
+
+def _memory(base: Base, target: Target, now: Mesh, mesh: Mesh) -> tuple[str, ...]:
+    """What is to be said of memory; raises UserError where a device has too little.
+
+    Parameters, gradients and the optimizer's state are divided by tensor, pipeline and shard; activations by tensor
+    and pipeline, times the microbatches that the first stage holds (all, with GPipe; at most as many as stages).
+    """
+    work, peak, has = base.profile.workload, peak_bytes(base.profile), target.device_memory_bytes
+    if peak is None or work.parameter_bytes is None or has is None:
+        return ("whether it fits into memory is not known: the profile holds no peak of a device's",)
+    state = 2 * work.parameter_bytes + (work.optimizer_bytes or 0)
+    state += 0 if work.bucket_view or not work.bucket_bytes else work.parameter_bytes
+    held = (1.0, 1.0)
+    if (schedule := work.pipeline) is not None:
+        counts = (schedule.microbatches, schedule.microbatches * now.replicas / mesh.replicas)
+        stages = [min(count, each.pipeline) for count, each in zip(counts, (now, mesh), strict=True)]
+        held = counts if schedule.name == "ScheduleGPipe" else (stages[0], stages[1])
+    whole = (now.tensor * now.pipeline) / (mesh.tensor * mesh.pipeline)
+    needed = state * whole * now.shard / mesh.shard + max(0.0, peak - state) * whole * held[1] / held[0]
+    if mesh != now and needed > has.value * (1 - RESERVE):
+        raise UserError(f"--mesh {mesh} needs about {format_bytes(needed)} of a device that has "
+                        f"{format_bytes(has.value)}")  # fmt: skip
+    return ()
+
+
+def _bubble(base: Base, parts: dict[str, Predicted], now: Mesh, mesh: Mesh, seen: Seen) -> None:
+    """Put the bubble into ``parts``, or take it out of a mesh without pipeline."""
+    found, schedule = seen.bubble, base.profile.workload.pipeline
+    if found is None or schedule is None or BUBBLE not in parts:
+        return
+    if mesh.pipeline == 1:
+        del parts[BUBBLE]
+        return
+    count = schedule.microbatches * now.replicas // mesh.replicas
+    beyond: tuple[str, ...] = ()
+    if mesh.pipeline == now.pipeline:
+        rows = [row for row in base.profile.passes if row.rung == base.breakdown.rungs[0]]
+        played = idle_changed(rows, schedule, count)
+        if played is None:
+            raise UserError(f"--mesh {mesh}: the pipeline's passes cannot be played again; {records(base.profile)}")
+        change = played
+    else:  # of the textbook (``pipeline_schedule``), of as much work of a rank
+        busy = sum(found.stage_seconds) / now.pipeline
+        change = busy * (mesh.pipeline - 1) / count - found.schedule
+        beyond = ("what stages that are not equally long add to the bubble is taken over",)
+    parts[BUBBLE] = replace(parts[BUBBLE], seconds=parts[BUBBLE].seconds + change, origin="scaled", beyond=beyond)
+
+
+def _exchange(
+    base: Base, parts: dict[str, Predicted], known: Divided, mesh: Mesh, target: Target, seen: Seen
+) -> None:
+    """Put what groups wait into ``parts``: the exchange by where they lie, and no slower ranks of groups that go."""
+    error = np.exp(MODEL_SPREAD * base.draws.normals("error of the exchange model"))
+    error = error / error.mean()
+    added: dict[str, Array | float] = {"interconnect": 0.0, "network": 0.0, "contention": 0.0}
+    waits = [wait for wait in seen.waits if wait.kind not in HANDED_ON]
+    late = [wait for wait in seen.waits if wait.kind in HANDED_ON]
+    if seen.bubble is not None and late:  # messages between stages, once; the rest of these waits is the bubble
+        stall = "network" if any(wait.stall == "network" for wait in late) else "interconnect"
+        took = seen.bubble.late
+        waits.append(late[0].model_copy(update={"name": "pipeline", "kind": "send", "stall": stall, "seconds": took,
+                                                "least": took}))  # fmt: skip
+    for wait in waits:
+        axis = _axis_of(base, known, wait)
+        if axis is None:
+            continue  # of all ranks, whatever their mesh
+        if getattr(mesh, axis) == 1:
+            added[wait.stall] -= wait.least
+            added["contention"] -= wait.seconds - wait.least
+            continue
+        times, place = _times(base, known, mesh, target, axis, wait)
+        if (times, place) != (1.0, wait.stall):
+            added[wait.stall] -= wait.least
+            added[place] += wait.least * times * error
+    for name, change in added.items():
+        if not isinstance(change, float) or change:
+            part = parts.get(name, Predicted(name, np.zeros(base.draws.count), "scaled"))
+            parts[name] = replace(part, seconds=part.seconds + change, origin="scaled", beyond=(_SAME_SHARE,))
+
+
+def _axis_of(base: Base, known: Divided, wait: GroupWait) -> str | None:
+    if wait.kind == BUCKETS:
+        return known.axes.get(axis_of_data(base.profile))
+    return "pipeline" if wait.name == "pipeline" else known.axes.get(wait.name)
+
+
+def _times(base: Base, known: Divided, mesh: Mesh, target: Target, axis: str, wait: GroupWait) -> tuple[float, str]:
+    """How many times as long a wait takes, and the stall that it is then; raises UserError for unknown links."""
+    now, devices = known.mesh, base.target.devices
+    before, after = known.group(now, axis, devices), known.group(mesh, axis, devices)
+    if (before.nodes > 1) != (wait.stall == "network"):
+        raise UserError(f"--mesh: groups of the {axis} axis do not lie where the mesh ({now}) says, by rows of "
+                        f"neighbouring ranks on nodes of {devices}")  # fmt: skip
+    place = "network" if after.nodes > 1 else "interconnect"
+    layers = now.pipeline / mesh.pipeline
+    samples = now.replicas / mesh.replicas
+    payload = (
+        {
+            "data": layers * now.tensor * now.shard / (mesh.tensor * mesh.shard),
+            "shard": layers * now.tensor / mesh.tensor,
+            "tensor": layers * samples,
+            "pipeline": samples,
+        }[axis]
+        * _share(wait.kind, after.ranks)
+        / _share(wait.kind, before.ranks)
+    )
+    try:
+        return payload / _faster(base.target, target, wait.stall, place, before, after), place
+    except UnknownFactError as error:
+        raise UserError(f"--mesh {mesh}: {error}") from None
+
+
+def _share(kind: str, ranks: int) -> float:
+    """Of the payload, what a ring sends over each link: twice (p-1)/p of a reduction that all get, else once."""
+    if kind in HANDED_ON or kind == "broadcast":
+        return 1.0
+    return (2.0 if "all_reduce" in kind or kind == BUCKETS else 1.0) * (ranks - 1) / ranks
+
+
+def _faster(was: Target, target: Target, stall: str, place: str, before: GroupPlace, after: GroupPlace) -> float:
+    """How many times the rate of the links that a group of its axis has; raises UnknownFactError.
+
+    Groups side by side share what a node has between nodes: each has as much of it as of the node's ranks.
+    """
+    if stall == place == "interconnect":
+        return 1.0
+    if stall == place == "network":
+        rates = 1.0
+        if was.network != target.network:
+            if was.network is None or was.network.bytes_per_second is None:
+                raise UnknownFactError("how fast the profiled network is was not measured; run `stash probe` there")
+            rates = rate_between(target).value / was.network.bytes_per_second.value
+        return rates * after.together / before.together
+    part = (after if place == "network" else before).together / was.devices
+    inside = rate_inside(target).value
+    between = rate_between(target if place == "network" else was).value * part
+    return between / inside if place == "network" else inside / between

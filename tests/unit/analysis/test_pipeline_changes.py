@@ -1,0 +1,91 @@
+"""Pipelines with other microbatches and layers: splits against brute force, bubbles against simulated pipelines."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_bubble import ORDERS, Simulated
+
+from stash.analysis.pipeline_changes import StageCost, balanced, idle_changed, layers_of, stage_costs
+from stash.analysis.pipeline_schedule import order_of
+from stash.core.records.parallel import PipelineSchedule
+
+NAMES = {"gpipe": "ScheduleGPipe", "1f1b": "Schedule1F1B"}
+
+
+def schedule(kind: str, ranks: int, count: int) -> PipelineSchedule:
+    return PipelineSchedule(name=NAMES[kind], stages=ranks, ranks=ranks, microbatches=count)
+
+
+def test_layers_between_ends_take_a_stages_own_time_and_ends_keep_what_is_theirs() -> None:
+    # layers of the stages between take 10 ms; the last has 20 ms of head besides its 4 layers
+    assert stage_costs((0.04, 0.04, 0.06), (4, 4, 4)) == (
+        StageCost(0.0, 0.01), StageCost(0.0, 0.01), StageCost(pytest.approx(0.02), 0.01),
+    )  # fmt: skip
+    # of two stages the faster one's layers tell what a layer takes
+    assert stage_costs((0.04, 0.08), (4, 4)) == (StageCost(0.0, 0.01), StageCost(pytest.approx(0.04), 0.01))
+
+
+def test_the_balanced_split_moves_layers_away_from_the_head() -> None:
+    costs = stage_costs((0.04, 0.04, 0.06), (4, 4, 4))
+    assert balanced(costs, (4, 4, 4)) in {(5, 4, 3), (4, 5, 3)}  # 50, 40, 50 or 40, 50, 50 ms
+    # a device in the middle that is half as fast: 6, 3, 6 is 60, 60, 60
+    assert balanced(stage_costs((0.05, 0.1, 0.05), (5, 5, 5)), (5, 5, 5)) == (6, 3, 6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 3), st.floats(0.1, 2), st.integers(1, 4)), min_size=1, max_size=4)
+)  # fmt: skip
+def test_no_split_is_faster_than_the_balanced_one(stages) -> None:
+    costs, layers = [StageCost(fixed, each) for fixed, each, _ in stages], [count for _, _, count in stages]
+    found, total = balanced(costs, layers), sum(layers)
+    assert sum(found) == total
+
+    def slowest(counts) -> float:
+        return max(cost.at(count) for cost, count in zip(costs, counts, strict=True))
+
+    every = [each for each in itertools.product(range(1, total + 1), repeat=len(costs)) if sum(each) == total]
+    assert slowest(found) == min(map(slowest, every))
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_orders_are_those_of_the_schedules(kind: str) -> None:
+    for ranks, count in itertools.product((1, 2, 5), (1, 3, 8)):
+        for rank in range(ranks):
+            assert order_of(NAMES[kind], rank, ranks, count).split() == ORDERS[kind](rank, ranks, count)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(sorted(NAMES)), st.integers(2, 6), st.integers(1, 4), st.integers(1, 4), st.floats(1, 3))
+def test_microbatches_change_the_bubble_as_a_pipeline_cut_so_does(kind, ranks, count, more, slow) -> None:
+    before, after = Simulated(kind, ranks, count, {1: slow}), Simulated(kind, ranks, count * more, {1: slow})
+    found = idle_changed(before.rows(), schedule(kind, ranks, count), count * more)
+    # the other simulation's passes have as many samples as before: of a step of as many, it waits 1 / more
+    assert found == pytest.approx(after.waited / more - before.waited, abs=1e-9)
+
+
+def test_a_stage_that_gives_layers_away_makes_the_others_idle_less() -> None:
+    # test_bubble's: stage 1 twice as slow of 2, 4 microbatches, idles 90 ms; as fast as the other it idles 30
+    rows = Simulated("1f1b", ranks=2, count=4, slow={1: 2.0}).rows()
+    how = schedule("1f1b", 2, 4)
+    assert idle_changed(rows, how, times={1: 0.5}) == pytest.approx(0.03 - 0.09)
+    assert idle_changed(rows, how) == 0.0
+    assert idle_changed(rows, how, microbatches=4) == 0.0
+
+
+def test_of_other_schedules_only_the_measured_microbatches_can_be_played() -> None:
+    rows = Simulated("1f1b", ranks=2, count=4, slow={}).rows()
+    theirs = PipelineSchedule(name="ScheduleInterleavedZeroBubble", stages=2, ranks=2, microbatches=4)
+    assert idle_changed(rows, theirs, microbatches=8) is None
+    assert idle_changed(rows, theirs, microbatches=4) == 0.0
+
+
+def test_layers_are_known_of_all_stages_or_of_none() -> None:
+    rows = Simulated("gpipe", ranks=2, count=1, slow={}).rows()
+    counted = [row.model_copy(update={"layers": (3 + row.rank,)}) for row in rows]
+    assert layers_of(counted) == (3, 4)
+    assert layers_of([counted[0], rows[1]]) == ()

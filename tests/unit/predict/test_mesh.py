@@ -1,0 +1,289 @@
+"""Meshes, splits and microbatches that a job did not have, from profiles whose waits are chosen by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import lru_cache
+
+import commands
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profile_builder import build
+
+from stash.advice.case import Case
+from stash.advice.remedies import REMEDIES
+from stash.analysis.attribution import attribute
+from stash.core.artefact import save
+from stash.core.errors import UserError
+from stash.core.records.host import Gpu
+from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
+from stash.core.records.profile import Memory, Profile
+from stash.predict.changes import changes
+from stash.predict.cluster import Network, NodeLinks
+from stash.predict.cluster_file import target_of_text
+from stash.predict.draws import Draws, Quantity
+from stash.predict.forecasting import base_of, what_if
+from stash.predict.mesh_shapes import Mesh, divided, read_mesh, shapes
+from stash.whatif.sweep import meshes
+
+RANKS, NODES = 8, 2
+MESH = (
+    MeshAxis(name="dp", ranks=2, across_nodes=True),
+    MeshAxis(name="pp", ranks=2, across_nodes=False),
+    MeshAxis(name="tp", ranks=2, across_nodes=False),
+)
+DIVIDED = dict.fromkeys(("solo", "crowd", "node"), "the model is divided among ranks")
+FORWARD, BACKWARD, COUNT = 0.001, 0.002, 4
+USES = (GroupUse(name="pipeline", kind="recv", ranks=2, across_nodes=False, calls=4, bytes=64),)
+FAST = Quantity(value=1e9, low=0.9e9, high=1.1e9, origin="measured", source="a test")
+
+
+def job(name: str = "Schedule1F1B", layers: int = 4, slow: float = 1.0, tensor: float = 0.008, **workload) -> Profile:
+    """Two replicas (across nodes) of two stages of two ranks, four microbatches, in 100 ms a step.
+
+    Stages take 12 ms each (the last ``slow`` times as long). Tensor groups wait 8 ms, data groups 20 ms.
+    """
+    profile = build(
+        {"cluster": [0.1] * 3}, ranks=RANKS, nodes=NODES, skipped=DIVIDED, device="cuda",
+        host={"gpus": (Gpu(index=0, name="Tesla V100-SXM2-16GB", memory_bytes=16 * 2**30),)},
+        workload={
+            "mesh": MESH, "groups": USES, "parameter_bytes": 10**9, "optimizer_bytes": 2 * 10**9,
+            "pipeline": PipelineSchedule(name=name, stages=2, ranks=2, microbatches=COUNT), **workload,
+        },
+        memory=(Memory(rank=0, allocated_bytes=6 * 10**9),),
+    )  # fmt: skip
+    waits = {"dp/all_reduce": 0.020, "tp/all_reduce": tensor, "pipeline/recv": 0.005}
+    blocks = [replace(b, group_waits={key: took * b.steps for key, took in waits.items()}) for b in profile.blocks]
+    rows = []
+    for rank in range(RANKS):
+        stage = rank // 2 % 2
+        order = "0F0 0F1 0B0 0F2 0B1 0F3 0B2 0B3" if stage == 0 else "1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3"
+        took = [(FORWARD if "F" in each else BACKWARD) * (slow if stage else 1) for each in order.split()]
+        rows.append(StagePasses(rank=rank, round=0, rung="cluster", passes=(*order.split(), "rest"),
+                                seconds=(*took, 0.0) * 3, layers=(layers,)))  # fmt: skip
+    return profile.model_copy(update={"blocks": tuple(blocks), "passes": tuple(rows)})
+
+
+@lru_cache(maxsize=8)
+def base(name: str = "Schedule1F1B", slow: float = 1.0):
+    found = base_of(job(name, slow=slow), draws=Draws(64))
+    return replace(found, target=found.target.model_copy(update={"network": Network(bytes_per_second=FAST)}))
+
+
+def predicted(found, **typed) -> dict[str, float]:
+    forecast = what_if(found, changes({name: str(text) for name, text in typed.items()}))
+    return {stall.name: round(stall.seconds * 1e3, 9) for stall in forecast.breakdown.stalls}
+
+
+MEASURED = {"compute": 67.0, "bubble": 3.0, "contention": 0.0, "interconnect": 10.0, "network": 20.0}
+
+
+def test_the_same_mesh_is_what_was_measured() -> None:
+    # a bubble of (2 - 1) * 3 ms; of 5 ms waited for stages 2 are late messages, beside 8 of the tensor groups
+    assert {each.name: pytest.approx(each.seconds * 1e3) for each in base().breakdown.stalls} == MEASURED
+    assert predicted(base(), mesh="data=2,pipeline=2,tensor=2") == pytest.approx(MEASURED)
+    same = what_if(base(), changes({"mesh": "data=2,pipeline=2,tensor=2"}))
+    assert {part.origin for part in same.grounds} == {"measured"}
+
+
+def test_without_tensor_groups_gradients_are_twice_as_many_and_their_groups_share_the_network() -> None:
+    # data 4 x pipeline 2: groups of 4 ranks, 2 of each node; a rank holds twice the parameters: of all-reduces
+    # 2 * 3/4 over 2 * 1/2 of twice the bytes is 3 times, and two neighbours have twice the network that one had
+    # of 8 microbatches each of 4 replicas has 2: 12 ms / 2; messages are of half as many samples
+    found = predicted(base(), mesh="data=4,pipeline=2")
+    assert found == pytest.approx({"compute": 67, "bubble": 6, "contention": 0, "interconnect": 1, "network": 30})
+
+
+def test_a_deeper_pipeline_idles_as_its_schedule_says() -> None:
+    # pipeline 4 in a node of 4, data 2 across: 4 microbatches, 12 ms of work a rank: 12 * 3 / 4; a rank has half the
+    # layers, twice their part: as many gradients, as before; messages of as many samples
+    found = predicted(base(), mesh="data=2,pipeline=4")
+    assert found == pytest.approx({"compute": 67, "bubble": 9, "contention": 0, "interconnect": 2, "network": 20})
+
+
+def test_groups_that_leave_their_node_get_its_part_of_the_network() -> None:
+    # one replica: 8 microbatches, 12 * 3 / 8; messages of twice the samples, at half of 1 GB/s instead of 10, so 40
+    # times 2 ms; tensor groups have half the layers of twice the samples; data groups are gone
+    links = NodeLinks(bytes_per_second=FAST.model_copy(update={"value": 1e10, "low": None, "high": None}))
+    linked = replace(base(), target=base().target.model_copy(update={"inside": links}))
+    found = predicted(linked, mesh="pipeline=4,tensor=2")
+    assert found == pytest.approx({"compute": 67, "bubble": 4.5, "contention": 0, "interconnect": 8, "network": 80})
+
+
+def test_a_pipeline_across_nodes_needs_links_that_are_known() -> None:
+    with pytest.raises(UserError, match=r"links between the 4 devices of a node .* are unknown"):
+        predicted(base(), mesh="pipeline=4,tensor=2")
+
+
+def test_a_mesh_without_a_pipeline_has_no_bubble_and_too_little_memory() -> None:
+    # 4 GB of parameters, gradients and optimizer, 2 GB of activations of 2 microbatches: 2 x 4 + 2 x 2 / 2 = 10 GB
+    assert "bubble" not in predicted(base(), mesh="data=4,tensor=2")
+    small = base().target.device_memory_bytes.model_copy(update={"value": 10e9, "low": None, "high": None})
+    tight = replace(base(), target=base().target.model_copy(update={"device_memory_bytes": small}))
+    with pytest.raises(UserError, match=r"data=4,tensor=2 needs about 10\.0 GB of a device that has 10\.0 GB"):
+        predicted(tight, mesh="data=4,tensor=2")
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(["data=2,pipeline=2,tensor=2", "data=4,pipeline=2", "data=2,pipeline=4", "data=4,tensor=2"]),
+       st.floats(1.0, 20.0), st.floats(1.0, 4.0))  # fmt: skip
+def test_a_faster_network_never_makes_a_mesh_slower(mesh, times, more) -> None:
+    slow, fast = (what_if(base(), changes({"mesh": mesh, "network": f"{each:.3f}x"})).breakdown
+                  for each in (times, times * more))  # fmt: skip
+    assert fast.step_seconds <= slow.step_seconds + 1e-12
+
+
+def test_every_shape_has_all_ranks_and_only_axes_that_were_seen() -> None:
+    found = list(shapes(divided(job())))
+    assert len(found) == len(set(found)) == 10  # 2 x 2 x 2 over three axes: (3 + 2 over 2)
+    assert {mesh.ranks for mesh in found} == {8}
+    assert Mesh(data=2, pipeline=2, tensor=2) in found
+    assert {mesh.shard for mesh in found} == {1}
+
+
+def test_data_axes_that_gather_parameters_hold_shards() -> None:
+    gathers = (GroupUse(name="dp", kind="all_gather_into_tensor", ranks=2, across_nodes=True, calls=4, bytes=64),)
+    assert divided(job(groups=gathers)).axes == {"dp": "shard", "pp": "pipeline", "tp": "tensor"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ({"mesh": "data=2,pipeline=2"}, "has 4 ranks, and 8 were profiled"),
+        ({"mesh": "data=2,shard=2,tensor=2"}, "shares nothing along shard"),
+        ({"mesh": "data=8", "nodes": "4"}, "ask about --nodes by itself"),
+        ({"mesh": "rows=8"}, "axes are data, shard, pipeline, tensor"),
+        ({"mesh": "all"}, "asks for every mesh"),
+        ({"mesh": "pipeline=8"}, "8 layers"),
+        ({"split": "5,5"}, "the stages hold 4,4; give 2 numbers that add up to 8"),
+        ({"split": "even"}, "give layers for each stage"),
+        ({"microbatches": "0"}, "microbatches"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(typed, sentence) -> None:
+    if typed == {"mesh": "pipeline=8"}:
+        found = base_of(job(layers=2), draws=Draws(64))
+        sentence = "the model has 4 layers, fewer than that has stages"
+    else:
+        found = base()
+    with pytest.raises(UserError, match=sentence):
+        predicted(found, **typed)
+
+
+def test_jobs_without_what_is_needed_are_refused() -> None:
+    plain = base_of(build({"crowd": [0.09] * 3, "node": [0.1] * 3}), draws=Draws(64))
+    for typed, sentence in (
+        ({"mesh": "data=2"}, "keeps no mesh"),
+        ({"microbatches": 8}, "no schedule of torch.distributed.pipelining was seen"),
+        ({"split": "balanced"}, "no schedule"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            predicted(plain, **typed)
+    theirs = base("ScheduleZBVZeroBubble")
+    with pytest.raises(UserError, match="in which order ScheduleZBVZeroBubble works on as many is not known"):
+        predicted(theirs, microbatches=8)
+    with pytest.raises(UserError, match="in other meshes is not known"):
+        predicted(theirs, mesh="data=4,pipeline=2")
+    other = base_of(job(mesh=(*MESH[:2], MeshAxis(name="cp", ranks=2))), draws=Draws(64))
+    with pytest.raises(UserError, match="along the axis cp is not known"):
+        predicted(other, mesh="data=8")
+    short = base_of(job(mesh=MESH[:2]), draws=Draws(64))
+    with pytest.raises(UserError, match="has 4 ranks, and 8 were profiled: its groups do not match it"):
+        predicted(short, mesh="data=8")
+
+
+def test_microbatches_of_other_replicas_must_be_whole_and_groups_lie_where_the_mesh_says() -> None:
+    odd = PipelineSchedule(name="Schedule1F1B", stages=2, ranks=2, microbatches=3)
+    with pytest.raises(UserError, match=r"4 replicas would have 1\.5 microbatches each"):
+        predicted(base_of(job(pipeline=odd), draws=Draws(64)), mesh="data=4,pipeline=2")
+    turned = (MESH[0].model_copy(update={"across_nodes": False}), *MESH[1:])
+    with pytest.raises(UserError, match="groups of the data axis do not lie where the mesh"):
+        predicted(base_of(job(mesh=turned), draws=Draws(64)), mesh="data=4,pipeline=2")
+
+
+def test_less_sharding_is_less_to_gather_and_more_gradients_to_exchange() -> None:
+    axes = (
+        MeshAxis(name="dp_replicate", ranks=2, across_nodes=True),
+        MeshAxis(name="dp_shard", ranks=4, across_nodes=False),
+    )  # fmt: skip
+    plain = build({"cluster": [0.1] * 3}, ranks=RANKS, nodes=NODES, skipped=DIVIDED, workload={"mesh": axes})
+    waits = {"dp_replicate/all_reduce": 0.010, "dp_shard/all_gather_into_tensor": 0.009}
+    blocks = [replace(b, group_waits={key: took * b.steps for key, took in waits.items()}) for b in plain.blocks]
+    found = base_of(plain.model_copy(update={"blocks": tuple(blocks)}), draws=Draws(64))
+    # gathers of as many bytes by rings of 2 instead of 4: 1/2 over 3/4. Twice the gradients by rings of 4 instead of
+    # 2, 3/2, over twice the network: 3/2
+    assert predicted(found, mesh="data=4,shard=2") == pytest.approx(
+        {"compute": 81, "contention": 0, "interconnect": 6, "network": 15}
+    )
+    # all of it sharded over both nodes: nothing is gathered inside them only, and no gradients are exchanged beside
+    with pytest.raises(UserError, match="are unknown"):
+        predicted(found, mesh="shard=8")
+
+
+def test_microbatches_shrink_the_bubble_and_nothing_else() -> None:
+    assert predicted(base(), microbatches=4) == pytest.approx(MEASURED)
+    assert predicted(base(), microbatches=8) == pytest.approx(MEASURED | {"bubble": 1.5})  # 12 ms / 8
+    assert predicted(base(), microbatches=1) == pytest.approx(MEASURED | {"bubble": 12.0})
+
+
+def test_a_balanced_split_takes_layers_from_the_slow_stage() -> None:
+    # the last takes 1.5 times as long, which a layer of two stages does not tell apart from a head: 3 ms a layer and
+    # 6 of head, so 5 and 3 layers take 15 and 15 ms. A microbatch of a stage: 3.75 ms, which is the bubble
+    slow = base(slow=1.5)
+    assert predicted(slow)["bubble"] > 3.75
+    assert predicted(slow, split="balanced")["bubble"] == pytest.approx(3.75)
+    assert predicted(slow, split="5,3") == pytest.approx(predicted(slow, split="balanced"))
+    assert predicted(slow, split="4,4") == pytest.approx(predicted(slow))
+
+
+def test_advice_saves_what_the_forecasts_say() -> None:
+    slow = base(slow=1.5)
+    case = Case(slow.breakdown, slow.profile)
+    found = {each.name: each for each in REMEDIES["bubble"](case) if each.name}
+    assert "5 and 3 layers a stage" in found["balance-stages"].text
+    assert found["balance-stages"].saves == pytest.approx((predicted(slow)["bubble"] - 3.75) / 1e3)
+    assert found["microbatches"].asks == changes({"microbatches": "8"})
+    assert not [each for each in REMEDIES["network"](case) if each.name == "mesh"]  # the best saves 2 of 100 ms
+
+
+def test_the_fastest_mesh_is_advised_where_it_saves_much() -> None:
+    profile = job(tensor=0.030)  # which a pipeline of 4 does not have, for 6 ms more of bubble
+    case = Case(attribute(profile), profile)
+    mesh = next(each for each in REMEDIES["interconnect"](case) if each.name == "mesh")
+    assert "as data=2,pipeline=4 instead of data=2,pipeline=2,tensor=2" in mesh.text
+    assert mesh.saves == pytest.approx(0.030 - 0.006)
+    fastest = meshes(case.base, changes({}))[0].forecast
+    assert mesh.saves == pytest.approx(0.1 - fastest.breakdown.step_seconds)
+
+
+def test_a_description_of_the_links_makes_other_meshes_known_and_other_machines_do_not(tmp_path) -> None:
+    text = ("name: lab\nnodes: 2\ndevices: {}\ndevice: V100-SXM2-16GB\n"
+            "inside: {{wiring: nvlink, bandwidth: 10GB/s}}\n"
+            "network: {{bandwidth: 1GB/s, transport: tcp}}\n")  # fmt: skip
+    found = replace(base(), clusters=lambda file: target_of_text(text.format(file), file))
+    with pytest.raises(UserError, match="are unknown"):
+        predicted(found, mesh="pipeline=4,tensor=2")
+    assert predicted(found, mesh="pipeline=4,tensor=2", cluster="4")["interconnect"] == pytest.approx(8.0)
+    with pytest.raises(UserError, match="is not 2 nodes of 4 devices"):
+        predicted(found, mesh="pipeline=4,tensor=2", cluster="2")
+
+
+def test_the_command_lists_the_best_and_why_others_are_none(tmp_path, capsys, monkeypatch) -> None:
+    file = tmp_path / "large.stash.json"
+    save(job(), file)
+    assert commands.run(monkeypatch, "whatif", str(file), "--mesh", "all", "--json") == 0
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert len(points) == 10
+    steps = [each["forecast"]["step_seconds"]["value"] for each in points if each["forecast"]]
+    assert steps == sorted(steps)
+    assert all(each["why"] for each in points if not each["forecast"])
+    assert commands.run(monkeypatch, "whatif", str(file), "--mesh", "data=4,pipeline=2") == 0
+    assert "bubble" in capsys.readouterr().out
+    assert commands.run(monkeypatch, "whatif", str(file), "--mesh", "data=3") == 2
+
+
+def test_read_mesh_writes_what_it_reads() -> None:
+    assert str(read_mesh("tensor=2, data=4")) == "data=4,tensor=2"
+    assert str(Mesh()) == "data=1"
