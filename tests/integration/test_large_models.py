@@ -7,7 +7,7 @@ from profiled import RunProfile, measured
 
 from stash.analysis.attribution import attribute
 from stash.analysis.pipeline_changes import layers_of
-from stash.analysis.seen import phases
+from stash.analysis.seen import expert_loads, phases
 from stash.core.records.profile import Profile
 from stash.predict.changes import changes
 from stash.predict.forecasting import base_of, what_if
@@ -29,9 +29,10 @@ def test_another_number_of_microbatches_takes_what_was_forecast(run_profile: Run
     # GIVEN four microbatches of 30 ms a pass and stage, and the same batch cut into eight
     four = pipeline(run_profile, "--microbatches", 4, "--seconds", 0.010)
     eight = pipeline(run_profile, "--microbatches", 8, "--seconds", 0.005)
-    # THEN the forecast from the first is the second: 120 ms and 15 of bubble
-    assert forecast(four, microbatches=8) == pytest.approx(0.135, rel=0.05)
-    assert forecast(four, microbatches=8) == pytest.approx(attribute(eight).step_seconds, rel=0.03)
+    # THEN the forecast from the first is what the second takes: by hand 120 ms, 15 of bubble, and what is beside them
+    took = attribute(eight).step_seconds
+    assert took > 0.135
+    assert forecast(four, microbatches=8) == pytest.approx(took, rel=0.05)
 
 
 def test_a_balanced_split_takes_what_was_forecast(run_profile: RunProfile) -> None:
@@ -48,8 +49,7 @@ def test_experts_that_are_sent_more_tokens_are_seen_and_what_even_loads_would_sa
     # GIVEN two experts that get 32 and 96 of 128 tokens, each of 0.5 ms, and twice that in the backward pass
     profile = measured(run_profile("--budget", 12, "experts.py"))
     breakdown = attribute(profile)
-    assert breakdown.seen is not None
-    (load,) = breakdown.seen.experts
+    (load,) = expert_loads(profile)
     assert (load.name, load.rank, load.rows) == ("world", 1, 2 * 64)  # of one exchange forward, and one back
     assert load.ratio == pytest.approx(1.5)
     # THEN rank 0 waits 3 * 64 * 0.5 ms of a step's 144, half of that on average, which even loads would save
@@ -60,13 +60,11 @@ def test_experts_that_are_sent_more_tokens_are_seen_and_what_even_loads_would_sa
 def test_tables_on_ranks_are_exchanged_and_looked_up(run_profile: RunProfile) -> None:
     job = "stash.lab.zoo.train --workload dlrm --synthetic --batch 128 --workers 0 --shard-tables"
     profile = measured(run_profile("--nproc-per-node", 2, "--budget", 12, "-m", *job.split(), as_typed=True))
-    breakdown = attribute(profile)
-    assert breakdown.seen is not None
-    assert "all_to_all_single" in {wait.kind for wait in breakdown.seen.waits}
+    assert "all_to_all_single" in {use.kind for use in profile.workload.groups}
     # rank 0 looks up its own tables only, for the samples of both
     assert 0 < len(profile.workload.embeddings) < 26
     assert {table.lookups for table in profile.workload.embeddings} == {2 * 128}
-    assert breakdown.seen.experts[0].ratio >= 1.0
+    assert all(load.ratio >= 1.0 for load in expert_loads(profile))
 
 
 def test_phases_that_a_script_names_have_their_time(run_profile: RunProfile) -> None:

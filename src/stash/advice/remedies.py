@@ -14,6 +14,7 @@ from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.bubble import Seen
 from stash.analysis.pipeline_changes import balanced, layers_of, stage_costs
 from stash.analysis.pipeline_schedule import EVEN
+from stash.analysis.seen import expert_loads
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.units import format_bits, format_bytes, format_rate, format_seconds
@@ -298,7 +299,7 @@ def for_transfer(case: Case) -> list[Remedy]:
 
 
 def for_contention(case: Case) -> list[Remedy]:
-    slow, found = case.breakdown.slow_rank, []
+    slow, found = case.breakdown.slow_rank, _balanced_experts(case)
     if slow is not None:
         place = next(rank for rank in case.profile.ranks if rank.rank == slow.rank)
         found.append(
@@ -313,7 +314,7 @@ def for_contention(case: Case) -> list[Remedy]:
         text = (
             "Look at the rank that the others of its group wait for: clocks, other processes, more tokens than theirs"
         )
-        return [*_balanced_experts(case, case.breakdown.seen), *found, Remedy(text)]
+        return [*found, Remedy(text)]
     cores = case.cores_per_rank
     if cores is not None and not case.on_cpu:  # on CPUs Stash itself pins ranks and sets their threads
         threads = max(1, int(cores))
@@ -330,7 +331,7 @@ def for_contention(case: Case) -> list[Remedy]:
     return found
 
 
-def _balanced_experts(case: Case, seen: Seen) -> list[Remedy]:
+def _balanced_experts(case: Case) -> list[Remedy]:
     return [
         Remedy(
             f"Balance the load of experts (an auxiliary loss, a capacity): rank {load.rank} computes "
@@ -338,7 +339,7 @@ def _balanced_experts(case: Case, seen: Seen) -> list[Remedy]:
             case.saves(less={"contention": load.saves}),
             name="balance-experts",
         )
-        for load in seen.experts
+        for load in expert_loads(case.profile)
         if load.saves >= SMALL_SHARE * case.breakdown.step_seconds
     ]
 

@@ -91,7 +91,6 @@ class Seen(Record):
     waits: tuple[GroupWait, ...]
     bubble: Bubble | None = None
     """None without a pipeline whose passes were timed."""
-    experts: tuple[ExpertLoad, ...] = ()
 
 
 def idle(profile: Profile, rung: str) -> tuple[float, float] | None:

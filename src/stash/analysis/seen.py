@@ -18,7 +18,7 @@ import numpy as np
 
 from stash.analysis.bubble import ExpertLoad, GroupWait, Seen, bubble
 from stash.analysis.step_times import StepTimes, rank_values
-from stash.core.ladder import BUBBLE, NOT_ASKED, STALLS, rung
+from stash.core.ladder import BUBBLE, NAMES, NOT_ASKED, STALLS, rung
 from stash.core.levels import Matrix
 from stash.core.records.parallel import MeshAxis
 from stash.core.records.profile import Block, Profile
@@ -77,8 +77,7 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
     names = tuple(name for name in STALLS if name in parts)
     if not names:
         return None
-    experts = expert_loads(profile, lowest, waits)
-    seen = Seen(stalls=names, waits=tuple(waits), bubble=found, experts=experts)
+    seen = Seen(stalls=names, waits=tuple(waits), bubble=found)
     return SeenStalls(names, np.array([parts[name] for name in names]).T, seen)
 
 
@@ -102,14 +101,15 @@ def _per_set(profile: Profile, kept: StepTimes, key: str) -> list[tuple[float, f
 ROWS = "all_to_all_single"
 
 
-def expert_loads(profile: Profile, rung: str, waits: Iterable[GroupWait]) -> tuple[ExpertLoad, ...]:
-    """Of each group whose ranks send each other rows by split sizes, means over rounds under ``rung``.
+def expert_loads(profile: Profile) -> tuple[ExpertLoad, ...]:
+    """Of each group whose ranks send each other rows by split sizes, means over rounds of the lowest rung with them.
 
     What ranks wait less the more rows they get (least squares, each rank against the mean of its group), they wait
     because rows are uneven: so much of the wait goes if they are even.
     """
     found = []
-    slower = {wait.name: wait.seconds - wait.least for wait in waits if wait.kind == ROWS}
+    having = {block.rung for block in profile.blocks if block.received_rows}
+    rung = next((name for name in NAMES if name in having), "")
     for name in sorted({name for block in profile.blocks if block.rung == rung for name in block.received_rows}):
         rows = _by_rank(profile, rung, lambda block, name=name: block.received_rows.get(name))  # type: ignore[misc]
         took = _by_rank(profile, rung, lambda block, name=name: block.group_waits.get(f"{name}/{ROWS}"))  # type: ignore[misc]
@@ -126,9 +126,12 @@ def expert_loads(profile: Profile, rung: str, waits: Iterable[GroupWait]) -> tup
         ratios = [rows[rank] / mean for rank, mean in zip(most, means, strict=True)]
         explained = per_row * float(np.mean([rows[rank] - mean for rank, mean in zip(most, means, strict=True)]))
         worst = int(np.argmax(ratios))
+        slower = float(
+            np.mean([took[rank] - min(took[each] for each in ranks) for ranks in groups for rank in ranks])
+        )
         found.append(ExpertLoad(
             name=name, rank=most[worst], ratio=ratios[worst], rows=float(np.mean(means)),
-            slower=slower.get(name, 0.0), saves=min(explained, slower.get(name, 0.0)),
+            slower=slower, saves=min(explained, slower),
         ))  # fmt: skip
     return tuple(found)
 

@@ -9,7 +9,7 @@ from typing import Any
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.model_flops import ModelFlops, model_flops
 from stash.analysis.pipeline_schedule import idle_share
-from stash.analysis.seen import HANDED_ON, phases
+from stash.analysis.seen import HANDED_ON, expert_loads, phases
 from stash.catalog.shipped import gpus
 from stash.core.records.base import Record
 from stash.core.records.parallel import MeshAxis, PipelineSchedule
@@ -38,7 +38,7 @@ def facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]
         ("pipeline", _pipeline(profile.workload.pipeline)),
         ("bubble", bubble_parts(breakdown) or _no_bubble(breakdown, profile)),
         *(("groups", text) for text in _groups(breakdown, profile)),
-        *(("experts", text) for text in _experts(breakdown)),
+        *(("experts", text) for text in _experts(profile)),
         ("phases", _phases(breakdown, profile)),
         ("embeddings", _embeddings(breakdown, profile)),
         ("tokens", _tokens(found)),
@@ -58,7 +58,7 @@ def document(breakdown: Breakdown, profile: Profile) -> dict[str, Any]:
         "groups": [axis.model_dump() for axis in profile.workload.groups],
         "embeddings": [table.model_dump() for table in profile.workload.embeddings],
         "waits": [_all_rounded(each) for each in breakdown.seen.waits] if breakdown.seen else [],
-        "experts": [_all_rounded(each) for each in breakdown.seen.experts] if breakdown.seen else [],
+        "experts": [_all_rounded(each) for each in expert_loads(profile)],
         "phases": {name: _rounded(took) for name, took in phases(profile, breakdown.rungs[-1]).items()},
         "bubble": _all_rounded(breakdown.seen.bubble) if breakdown.seen and breakdown.seen.bubble else None,
         **{name: _rounded(value) if isinstance(value, float) else value for name, value in vars(found).items()},
@@ -144,8 +144,8 @@ def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
         )
 
 
-def _experts(breakdown: Breakdown) -> Iterator[str]:
-    for load in breakdown.seen.experts if breakdown.seen else ():
+def _experts(profile: Profile) -> Iterator[str]:
+    for load in expert_loads(profile):
         group = _WORDS.get(load.name.lower(), load.name)
         yield (
             f"of group {group}: rank {load.rank} gets {load.ratio:.2f} times the {load.rows:,.0f} rows a step of the "

@@ -11,7 +11,7 @@ from profile_builder import build
 from stash.advice.case import Case
 from stash.advice.remedies import REMEDIES
 from stash.analysis.attribution import attribute
-from stash.analysis.seen import groups_of, phases, taken_apart
+from stash.analysis.seen import expert_loads, groups_of, phases, taken_apart
 from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
 from stash.report import model_facts
 
@@ -93,7 +93,7 @@ def test_experts_that_get_more_rows_are_waited_for_and_even_loads_would_save_tha
     profile = whole([{"ep/all_to_all_single": each} for each in waits])
     blocks = [replace(b, received_rows={"ep": rows[b.rank] * b.steps}) for b in profile.blocks]
     loaded = profile.model_copy(update={"blocks": tuple(blocks)})
-    (load,) = attribute(loaded).seen.experts
+    (load,) = expert_loads(loaded)
     assert (load.name, load.rank, load.ratio, load.rows) == ("ep", 2, 2.0, 150.0)
     assert load.slower == pytest.approx(0.015)
     assert load.saves == pytest.approx(0.015)
@@ -106,7 +106,7 @@ def test_waits_that_do_not_go_with_the_rows_are_not_put_down_to_them() -> None:
     rows, waits = [100, 50, 100, 150], [0.001, 0.021, 0.021, 0.021]
     profile = whole([{"ep/all_to_all_single": each} for each in waits])
     blocks = [replace(b, received_rows={"ep": rows[b.rank] * b.steps}) for b in profile.blocks]
-    (load,) = attribute(profile.model_copy(update={"blocks": tuple(blocks)})).seen.experts
+    (load,) = expert_loads(profile.model_copy(update={"blocks": tuple(blocks)}))
     assert (load.rank, load.ratio) == (3, 1.5)
     assert load.slower == pytest.approx(0.015)
     assert load.saves == pytest.approx(0.0, abs=1e-12)
