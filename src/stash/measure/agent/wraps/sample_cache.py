@@ -1,8 +1,9 @@
 """Samples of a data set made once and kept, in trials of ``stash fix``; and what shows that they may be.
 
 ``CachedSamples`` stands on its own: a patch puts its source into the script. What is kept has to be the same whenever
-it is made: ``facts_of`` reads some samples twice, with other seeds, as they come and without the data set's
-``transform``, which is then applied to what is kept, each time again. Whether keeping them pays is not known here.
+it is made: ``facts_of`` reads some samples twice, as they come and without the data set's ``transform``, which is
+then applied to what is kept, each time again. They must be the same with other seeds, and draw no random number: of
+samples that are seldom changed, three would rarely show it. Whether keeping them pays is not known here.
 """
 
 from __future__ import annotations
@@ -112,13 +113,14 @@ def _facts_of(dataset: Any, printed: Callable[[Any], int | None]) -> dict[str, A
     for data in (dataset, plain) if plain is not None else (dataset,):
         first = _read(data, indices, 1, printed)
         again = _read(data, indices[: len(first["prints"])], 2, printed)
-        if first["prints"] and None not in first["prints"] and first["prints"] == again["prints"]:
+        drawn = first["drawn"] or again["drawn"]
+        if first["prints"] and first["prints"] == again["prints"] and not drawn:
             return {
                 "samples": length, "transform": data is not dataset, "bytes": max(first["bytes"], again["bytes"]),
                 "seconds": min(first["seconds"], again["seconds"]),
                 "free": {"memory": _free(MEMORY), "disk": _free(tempfile.gettempdir())},
             }  # fmt: skip
-    return {"why": "the same sample is another one each time it is read"}
+    return {"why": "the same sample is another one each time it is read, or may be: random numbers are drawn for it"}
 
 
 def _without_transform(dataset: Any) -> Any:
@@ -133,13 +135,17 @@ def _without_transform(dataset: Any) -> Any:
 
 
 def _read(data: Any, indices: Sequence[int], seed: int, printed: Callable[[Any], int | None]) -> dict[str, Any]:
-    """Prints, bytes and seconds of samples that were read with a seed; the script's own random numbers go on."""
+    """Prints, bytes and seconds of samples that were read with a seed, and whether any number was ``drawn`` for them.
+
+    The script's own random numbers go on as if nothing had been read.
+    """
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
     states = random.getstate(), torch.get_rng_state(), numpy.random.get_state() if numpy else None
     random.seed(seed)
     torch.random.default_generator.manual_seed(seed)
     if numpy:
         numpy.random.seed(seed)
+    before = _random_state(torch, numpy)
     began = time.perf_counter()
     try:
         samples = []
@@ -148,6 +154,7 @@ def _read(data: Any, indices: Sequence[int], seed: int, printed: Callable[[Any],
             if time.perf_counter() - began > _LONG:
                 break
         seconds = (time.perf_counter() - began) / max(1, len(samples))
+        drawn = _random_state(torch, numpy) != before
         content = [pickle.dumps(sample, pickle.HIGHEST_PROTOCOL) for sample in samples]
     finally:
         random.setstate(states[0])
@@ -157,7 +164,14 @@ def _read(data: Any, indices: Sequence[int], seed: int, printed: Callable[[Any],
     prints = [printed(sample) for sample in samples]
     if None in prints:  # pictures, say: what they are as bytes
         prints = [zlib.crc32(each) for each in content]
-    return {"prints": prints, "bytes": sum(map(len, content)) / max(1, len(content)), "seconds": seconds}
+    size = sum(map(len, content)) / max(1, len(content))
+    return {"prints": prints, "bytes": size, "seconds": seconds, "drawn": drawn}
+
+
+def _random_state(torch: Any, numpy: Any) -> tuple[Any, ...]:
+    """Of the generators that everybody shares; one that a data set has of its own shows in what it gives only."""
+    of_numpy = pickle.dumps(numpy.random.get_state(legacy=False)) if numpy else b""
+    return random.getstate(), torch.get_rng_state().numpy().tobytes(), of_numpy
 
 
 def _free(place: str) -> int:
