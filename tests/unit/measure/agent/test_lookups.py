@@ -35,3 +35,31 @@ def test_lookups_are_counted_by_table(sparse: bool) -> None:
     # AND nothing is looked at any more
     model(torch.tensor([[1, 1, 2]]))
     assert counter.end() == []
+
+
+class OfWords(torch.nn.Embedding):
+    """Takes words, and knows their rows itself."""
+
+    def forward(self, words: list[str]) -> torch.Tensor:
+        return super().forward(torch.tensor([len(word) for word in words]))
+
+
+class InTwoHalves(torch.nn.Embedding):
+    """Has no one table: what is trained are two."""
+
+    def __init__(self) -> None:
+        super().__init__(10, 8)
+        self.halves = torch.nn.ParameterList([torch.ones(10, 4), torch.ones(10, 4)])
+        del self.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.cat(list(self.halves), 1)[ids]
+
+
+@pytest.mark.parametrize(("table", "given"), [(OfWords(10, 8), ["ab", "c"]), (InTwoHalves(), torch.tensor([1, 2]))])
+def test_a_table_of_another_kind_is_no_concern_of_the_step(table: torch.nn.Module, given: object) -> None:
+    counter = LookupCounter()
+    counter.begin()
+    assert table(given).shape == (2, 8)
+    assert counter.end() == []
+    assert "counting lookups in embedding tables failed (AttributeError" in (counter.why or "")

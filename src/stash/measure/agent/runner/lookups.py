@@ -26,6 +26,8 @@ class LookupCounter:
         """By module: itself, the indices it was called with, seconds of its forward passes."""
         self._began = 0.0
         self._handles: list[Any] = []
+        self.why: str | None = None
+        """Why nothing is known."""
 
     def begin(self) -> None:
         modules = sys.modules["torch.nn.modules.module"]
@@ -43,17 +45,30 @@ class LookupCounter:
             self._began = time.perf_counter()
 
     def _after(self, module: Any, inputs: Any, outputs: Any) -> None:
-        if _is_table(module) and inputs:
-            _, kept, seconds = self._found.get(id(module), (module, [], 0.0))
+        if not _is_table(module) or not inputs or self.why is not None:
+            return
+        seconds = time.perf_counter() - self._began
+        try:
+            _, kept, before = self._found.get(id(module), (module, [], 0.0))
             kept.append(inputs[0].detach())
-            self._found[id(module)] = (module, kept, seconds + time.perf_counter() - self._began)
+            self._found[id(module)] = (module, kept, before + seconds)
+        except Exception as error:  # of a kind of table that Stash knows nothing about
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self.why = f"counting lookups in embedding tables failed ({type(error).__name__}: {str(error)[:200]})"
 
     def end(self) -> list[Learned]:
         """Fields of ``EmbeddingTable``, of those with most lookups."""
         for handle in self._handles:
             handle.remove()
-        tables = [_table(module, kept, seconds) for module, kept, seconds in self._found.values()]
-        self._found.clear()
+        found, self._found = list(self._found.values()), {}
+        tables: list[Learned] = []
+        if self.why is None:
+            try:
+                tables = [_table(module, kept, seconds) for module, kept, seconds in found]
+            except Exception as error:
+                self._give_up(error)
         return sorted(tables, key=lambda table: -table["lookups"])[:_MAX_TABLES]
 
 
@@ -90,4 +105,6 @@ def look_at_lookups(rank: OwnRank) -> Generator[None, None, None]:
         yield
     finally:
         tables = counter.end()
+    if counter.why is not None:
+        rank.note(counter.why)
     rank.publish(JobFacts(embeddings=tables))
