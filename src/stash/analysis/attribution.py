@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -54,12 +55,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     measured, profile = profile, calm.profile
     every = step_matrix(profile)
     if not every.rounds:
-        ran = {block.rung for block in profile.blocks}
-        never = [name for name in every.rungs if name not in ran]
-        reached = f"nothing was measured under {', '.join(never)}" if never else "each lacks blocks of some rank"
-        reached = reached if profile.blocks else "nothing was measured"
-        ended = f" (the run ended: {profile.ended})" if profile.ended else ""
-        raise StashError(f"{named} has no complete round: {reached}{ended}; profile again with a larger --budget")
+        raise StashError(f"{named} has no complete round: {_incomplete(profile, every.rungs)}")
     kept = every.calmed()
     found = seen_stalls(profile, every)
     seen = None if found is None else found.seen
@@ -107,6 +103,16 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         disturbed=disturbed,
         notes=(*_remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
     )
+
+
+def _incomplete(profile: Profile, rungs: Sequence[str]) -> str:
+    """Why no round is complete, and what to do."""
+    ran = {block.rung for block in profile.blocks}
+    never = [name for name in rungs if name not in ran]
+    reached = f"nothing was measured under {', '.join(never)}" if never else "each lacks blocks of some rank"
+    reached = reached if profile.blocks else "nothing was measured"
+    ended = f" (the run ended: {profile.ended})" if profile.ended else ""
+    return f"{reached}{ended}; profile again with a larger --budget"
 
 
 def _refuse_damaged(profile: Profile, named: str) -> None:

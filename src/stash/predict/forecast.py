@@ -176,10 +176,7 @@ def forecast(
         "resident" if "transfer" in names else "solo",
         *(rung_adding(name).name for name in names[1:] if name != BUBBLE),
     )
-    counts = None
-    if samples is not None:
-        each_rank = samples / target.ranks
-        counts = SampleCounts(per_rung=dict.fromkeys(rungs, samples), least=each_rank, most=each_rank)
+    counts = None if samples is None else _counts(samples, target.ranks, rungs)
     breakdown = Breakdown(
         source=source,
         step_seconds=sum(stall.seconds for stall in stalls),
@@ -200,6 +197,11 @@ def forecast(
         seen=Seen(stalls=(BUBBLE,), waits=()) if BUBBLE in names else None,  # which no rung would have measured
     )
     return Forecast(target=target, breakdown=breakdown, grounds=grounds, draws=drawn.shape[1], seed=seed)
+
+
+def _counts(samples: float, ranks: int, rungs: Sequence[str]) -> SampleCounts:
+    """Of a step of the whole job, alike on all ranks and under all rungs."""
+    return SampleCounts(per_rung=dict.fromkeys(rungs, samples), least=samples / ranks, most=samples / ranks)
 
 
 def _paper(seconds: Mapping[str, float]) -> Paper:
