@@ -6,6 +6,8 @@ Turns the checks of ``stash.core.rounds`` (drift, two modes, spread, rounds) and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stash.analysis.as_typed import AsTyped
@@ -13,7 +15,7 @@ from stash.analysis.breakdown import SampleCounts, Stability, Stall
 from stash.analysis.step_times import StepTimes, differ
 from stash.core.formatting import listed
 from stash.core.ladder import STALLS, stall_names
-from stash.core.records.profile import Profile
+from stash.core.records.profile import GpuState, Profile
 from stash.core.rounds import drift, increments, spread, two_modes, warming_up
 from stash.core.units import format_seconds
 
@@ -47,7 +49,9 @@ def stability(
     if steal > STEAL:
         advice = "profile on a dedicated machine or at a calmer hour"
         warnings.append(f"Other tenants took {steal:.0%} of the CPU time (steal); {advice}.")
-    warnings += _of_gpus(profile)
+    # What holds a GPU back shows in no stall: all rungs are slower alike.
+    warnings += [f"O{text[1:]}; stop them and profile again." for text in shared_gpus(profile.gpu_states)]
+    warnings += [f"{text}; compute is longer by that." for text in slowed_gpus(profile.gpu_states)]
     if kept.top_replay is not None and "warm" in kept.rungs:
         # Replayed batches that take longer than fresh ones, beyond the noise, are not the job's.
         (prep,) = increments(np.column_stack([kept.of(kept.top_replay), kept.of("warm")]))
@@ -67,22 +71,25 @@ def stability(
     return Stability(ok=not warnings, warnings=tuple(warnings))
 
 
-def _of_gpus(profile: Profile) -> list[str]:
-    """What held GPUs back, which no stall shows: all rungs are slower alike."""
-    warnings = [
-        f"Other processes took {state.others:.0%} of GPU {state.index}'s time; stop them and profile again."
-        for state in profile.gpu_states
+def shared_gpus(states: Sequence[GpuState]) -> list[str]:
+    """Which GPUs other processes used, in words."""
+    return [
+        f"other processes took {state.others:.0%} of GPU {state.index}'s time"
+        for state in states
         if state.others is not None and state.others > GPU_OTHERS
     ]
-    for state in profile.gpu_states:
+
+
+def slowed_gpus(states: Sequence[GpuState]) -> list[str]:
+    """Which GPUs' clocks were held down, and by what, in words."""
+    found = []
+    for state in states:
         held = {why: share for why, share in state.held_by.items() if share > CLOCK_HELD}
         slow = state.clock is not None and state.clock < SLOW_CLOCK
         if held and (slow or held.keys() & {"heat", "hardware"}):
             at = f" at {state.clock:.0%} of its highest clock" if state.clock is not None else " at a lower clock"
-            warnings.append(
-                f"GPU {state.index} ran{at}, held down by {listed(sorted(held))}; compute is longer by that."
-            )
-    return warnings
+            found.append(f"GPU {state.index} ran{at}, held down by {listed(sorted(held))}")
+    return found
 
 
 def other_job(typed: AsTyped) -> str:

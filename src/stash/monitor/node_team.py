@@ -15,6 +15,7 @@ from stash.measure.protocol.orders import Invitation, Neighbours
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.collector import Collector, Joined
 from stash.monitor.node_links import LOST, NodeGuest, NodeHost, NodeMerge, NodeNews
+from stash.monitor.records import MachineState
 from stash.monitor.strangers import CoreUse, as_facts, of_facts
 
 _WAITS_SECONDS = 30.0
@@ -49,6 +50,8 @@ class NodeTeam:
         self._events: list[tuple[str, str]] = []
         self.uses: dict[int, CoreUse] = {}
         """Of ranks on other nodes."""
+        self.machines: dict[int, MachineState] = {}
+        """Of other nodes, what their machines did of late."""
         self.facts: list[Mapping[str, Any]] = []
         """What other nodes' ranks were seen to do, as their watchers sent it; whoever reads it empties it."""
 
@@ -140,6 +143,8 @@ class NodeTeam:
             self._merge.take(news.node, news.joined)
         if news.facts:
             self.uses |= of_facts(news.facts.get("uses", {}))
+            if "machine" in news.facts:
+                self.machines[news.node] = MachineState.model_validate(news.facts["machine"])
             self.facts.append(news.facts)
         self._nodes[news.node], self._seen[news.node] = news, self._clock()
         if news.ended:
@@ -187,9 +192,15 @@ class NodeTeam:
                 end.close()
 
 
-def facts_of(uses: Mapping[int, CoreUse], pieces: Mapping[int, tuple[int, tuple[float, ...]]]) -> dict[str, Any]:
-    """To be sent to node 0: cores that ranks use, and steps that were followed in full, by rank."""
-    found: dict[str, Any] = {"uses": as_facts(uses)} if uses else {}
-    return found | (
-        {"pieces": {str(rank): [number, *each] for rank, (number, each) in pieces.items()}} if pieces else {}
-    )
+def facts_of(
+    uses: Mapping[int, CoreUse], machine: MachineState | None, pieces: Mapping[int, tuple[int, tuple[float, ...]]]
+) -> dict[str, Any]:
+    """To be sent to node 0: cores that ranks use, their machine, and steps that were followed in full, by rank."""
+    found: dict[str, Any] = {}
+    if uses:
+        found["uses"] = as_facts(uses)
+    if machine is not None:
+        found["machine"] = machine.model_dump(mode="json")
+    if pieces:
+        found["pieces"] = {str(rank): [number, *each] for rank, (number, each) in pieces.items()}
+    return found

@@ -10,6 +10,7 @@ from stash.core.formatting import dollars
 from stash.core.units import format_seconds, scale_for
 from stash.monitor.accounting import STALLS
 from stash.monitor.baseline import GROUPS
+from stash.monitor.machine_state import causes
 from stash.monitor.money import bill, lost_a_day
 from stash.monitor.records import Alert, LateRank, RunRecord, Window
 from stash.ui.charts.chart import Grid
@@ -50,13 +51,13 @@ def overall(windows: Sequence[Window]) -> Window | None:
 
 def _late(windows: Sequence[Window], weights: Sequence[int], steps: int) -> tuple[LateRank, ...]:
     """Ranks that were stragglers of some windows, by what that is of all steps; the worst first."""
-    seconds: dict[tuple[int, str], float] = {}
+    seconds: dict[tuple[int, str, int | None], float] = {}
     for window, weight in zip(windows, weights, strict=True):
         for late in window.stragglers:
-            key = late.rank, late.stage
+            key = late.rank, late.stage, late.node
             seconds[key] = seconds.get(key, 0.0) + late.seconds * weight / steps
     ranked = sorted(seconds.items(), key=lambda each: -each[1])[:8]
-    return tuple(LateRank(rank=rank, stage=stage, seconds=value) for (rank, stage), value in ranked)
+    return tuple(LateRank(rank=rank, stage=stage, seconds=value, node=node) for (rank, stage, node), value in ranked)
 
 
 def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
@@ -125,7 +126,8 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
 def _remark(shown: Window, name: str) -> str:
     """What stands beside a stall: the rank that is late in it."""
     if name == "disturbed":
-        return "" if shown.others_cores is None else f"others use {shown.others_cores:.1f} cores"
+        cores = [each.others_cores for each in shown.machines if each.others_cores is not None]
+        return f"others use {max(cores):.1f} cores" if cores else ""
     remarks = []
     late = next((each for each in shown.stragglers if _stall_of(each.stage) == name), None)
     if late is not None:
@@ -163,14 +165,21 @@ def _grids(record: RunRecord, shown: Window | None) -> Iterator[Grid]:
     if shown is not None and shown.stragglers:
         rows = tuple(
             (
-                f"rank {late.rank}",
-                late.stage,
-                format_seconds(late.seconds),
-                f"{late.seconds / shown.step_seconds:.1%}",
+                f"rank {late.rank}" + ("" if late.node is None or record.header.nodes < 2 else f", node {late.node}"),
+                late.stage, format_seconds(late.seconds), f"{late.seconds / shown.step_seconds:.1%}",
+                _machine_then(record.windows, late),
             )
             for late in shown.stragglers
-        )
-        yield Grid("Stragglers", ("stage", "later by", "of the step"), rows, frozenset({0, 1}))
+        )  # fmt: skip
+        yield Grid("Stragglers", ("stage", "later by", "of the step", "its machine then"), rows, frozenset({0, 1, 4}))
+
+
+def _machine_then(windows: Sequence[Window], late: LateRank) -> str:
+    """What may explain it of the machine that the rank is on, in the last window that it was late in."""
+    for window in reversed(windows):
+        if any((each.rank, each.stage) == (late.rank, late.stage) for each in window.stragglers):
+            return "; ".join(causes(each) for each in window.machines if each.node == late.node)
+    return ""
 
 
 def _alert_row(alert: Alert) -> tuple[str, ...]:
@@ -250,7 +259,10 @@ def document(record: RunRecord) -> dict[str, Any]:
             for alert in record.alerts
         ],
         "windows": [
-            {"began": each.began, "first_step": each.first_step, "last_step": each.last_step, **_summed(each)}
+            {
+                "began": each.began, "first_step": each.first_step, "last_step": each.last_step, **_summed(each),
+                "machines": [machine.model_dump(mode="json") for machine in each.machines],
+            }
             for each in record.windows
         ],
         "events": [{"when": event.when, "what": event.what, "text": event.text} for event in record.events],
@@ -271,5 +283,5 @@ def _summed(window: Window | None) -> dict[str, Any]:
             }
             for name, seconds in window.stalls.items()
         ],
-        "stragglers": [{"rank": e.rank, "stage": e.stage, "seconds": e.seconds} for e in window.stragglers],
+        "stragglers": [e.model_dump() for e in window.stragglers],
     }  # fmt: skip

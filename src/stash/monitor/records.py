@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 from stash.core.errors import ArtefactError, UserError
 from stash.core.files import read_up_to
 from stash.core.records.base import CommandWords, Count, Number, PlainName, Record, Sentence, first_mistake
+from stash.core.records.profile import GpuState
 
 SUFFIX = ".watch.jsonl"
 SCHEMA = 1
@@ -75,6 +76,23 @@ class LateRank(Record):
     stage: PlainName
     seconds: Number
     """Of a step."""
+    node: Count | None = None
+
+
+class MachineState(Record):
+    """What the machine of a node did meanwhile; shares of time are between 0 and 1."""
+
+    node: Count
+    others_cores: Number | None = None
+    """Cores that processes outside the job used."""
+    steal: Number | None = None
+    """Of its cores' time, what its own host took."""
+    disk_bytes: Number | None = None
+    throttled: Number | None = None
+    """Of the time, what the quota of its control group kept it from running."""
+    heat: Number | None = None
+    """Of the time, what its hottest core or package was slowed for."""
+    gpus: tuple[GpuState, ...] = ()
 
 
 class Window(Record):
@@ -100,10 +118,8 @@ class Window(Record):
     stragglers: tuple[LateRank, ...] = ()
     delay: Number | None = None
     """Of a step, the most that a rank's training thread was ready to run and had no core."""
-    others_cores: Number | None = None
-    """Cores that processes outside the job used."""
-    steal: Number | None = None
-    disk_bytes: Number | None = None
+    machines: tuple[MachineState, ...] = ()
+    """Of more than 8, those of stragglers first, then those that others use most."""
     ambiguous: bool = False
 
 

@@ -105,13 +105,9 @@ def of_facts(rows: Mapping[str, Any]) -> dict[int, CoreUse]:
 
 
 def strangers_cores(uses: Mapping[int, CoreUse]) -> float | None:
-    """Cores of the busiest machine that processes outside the job had."""
-    machines = {use.machine for use in uses.values()}
-    found = []
-    for machine in machines:
-        here = [use for use in uses.values() if use.machine == machine]
-        found.append(max(0.0, here[0].everybody - sum(use.own + use.workers for use in here)))
-    return max(found, default=None)
+    """Cores of one machine that processes outside the job had; ``uses`` are its ranks'."""
+    everybody = next((use.everybody for use in uses.values()), None)
+    return None if everybody is None else max(0.0, everybody - sum(use.own + use.workers for use in uses.values()))
 
 
 def lost_to_strangers(joined: Joined, uses: Mapping[int, CoreUse], on_cpu: bool) -> SecondsArray | None:

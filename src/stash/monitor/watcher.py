@@ -25,9 +25,10 @@ from stash.monitor import collector as collecting
 from stash.monitor.accounting import SecondsArray, by_calls, differ
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.change_test import ChangeTest, Slice, StallChange
+from stash.monitor.machine_state import MachineLooks, causes, most_telling
 from stash.monitor.money import bill
 from stash.monitor.node_team import NodeTeam, facts_of
-from stash.monitor.records import Alert, Header, RecordLine, RecordWriter, RunEvent, Window
+from stash.monitor.records import Alert, Header, MachineState, RecordLine, RecordWriter, RunEvent, Window
 from stash.monitor.run_requests import RunRequest, taken_request, traces_folder
 from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
 from stash.monitor.window_lines import advice, described, digits, unseen_text, whose, window_of
@@ -106,6 +107,7 @@ class NodeWatcher:
         self, folder: Path, record: RecordWriter, header: Header, options: WatchOptions,
         baseline: RunBaseline | None = None, listeners: Sequence[LineListener] = (), *,
         clock: Callable[[], float] = time.time, commands: Commands | None = None,
+        machine: MachineLooks | None = None,
     ) -> None:  # fmt: skip
         self._record, self._header, self._options, self._baseline = record, header, options, baseline
         self._listeners, self._clock = listeners, clock
@@ -115,6 +117,8 @@ class NodeWatcher:
         self._team = NodeTeam(folder, self.collector, self._event, clock)
         self._slices, self._windows = collecting.slices(), collecting.windows(self._lost)
         self._looks, self._looked, self._uses = ProcessLooks(), clock(), dict[int, CoreUse]()
+        self._machine_looks = machine or MachineLooks()
+        self._machine: MachineState | None = None
         self._pieces: dict[int, dict[int, Sequence[float]]] = {}
         self._differ: list[float] = []
         self._request, self._traced = WatchRequest(0), float("-inf")
@@ -171,15 +175,19 @@ class NodeWatcher:
         now = self._clock()
         if self.collector.ranks and (now - self._looked >= _LOOKS_SECONDS or not self._looks.begun):
             processes = {rank: state.reader.process for rank, state in self.collector.ranks.items() if not state.lost}
-            self._looks.node = self._team.node or 0
-            self._uses, self._looked = self._looks.look(processes, now - self._looked), now
+            self._looks.node, seconds = self._team.node or 0, now - self._looked
+            self._uses, self._looked = self._looks.look(processes, seconds), now
+            self._machine = self._machine_looks.look(
+                self._looks.node, seconds, self._looks.activity, strangers_cores(self._uses),
+                frozenset(processes.values()).__contains__,
+            )  # fmt: skip
         for rank, (number, pieces) in self.collector.pieces.items():
             self._compare(rank, number, pieces)
         facts, self._team.facts = self._team.facts, []
         for each in facts:
             for rank, (number, *pieces) in each.get("pieces", {}).items():
                 self._compare(int(rank), int(number), pieces)
-        return facts_of(self._uses, self.collector.pieces) if self._team.hands_on else {}
+        return facts_of(self._uses, self._machine, self.collector.pieces) if self._team.hands_on else {}
 
     def _compare(self, rank: int, number: int, pieces: Sequence[float]) -> None:
         """Once all ranks' pieces of a step are here: how far its two accounts are apart."""
@@ -274,9 +282,12 @@ class NodeWatcher:
         self._numbers += 1
         than = self._baseline.source if self._baseline is not None else "before"
         who = whose(change.stall, change.rank, change.stage)
+        late = None if change.rank is None else self._node_of(change.rank)
+        why = "; ".join(causes(each) for each in self._machines() if each.node == late)
         text = (
             f"steps are {change.ratio - 1:.0%} longer than {than} since step {change.step:,}: {who} takes "
-            f"{format_seconds(change.seconds)} ± {format_seconds(change.plus_minus)} more a step; {advice(change)}"
+            f"{format_seconds(change.seconds)} ± {format_seconds(change.plus_minus)} more a step; "
+            f"{advice(change, why)}"
         )
         alert = Alert(
             number=self._numbers, when=self._clock(), what="slower", step=change.step, stall=change.stall,
@@ -296,13 +307,21 @@ class NodeWatcher:
     def _end(self, alert: Alert, text: str) -> None:
         self._alert(alert.model_copy(update={"ended": True, "when": self._clock(), "text": text}))
 
+    def _node_of(self, rank: int) -> int | None:
+        use = self._uses.get(rank) or self._team.uses.get(rank)
+        return None if use is None else int(use.machine)
+
+    def _machines(self) -> list[MachineState]:
+        """Of every node, as it was looked at last."""
+        return [*([] if self._machine is None else [self._machine]), *self._team.machines.values()]
+
     def _window(self, part: Slice) -> None:
         window = window_of(part, self._header.device)
-        activity, calls = self._looks.activity, self._differ
-        apart, self._differ = (differ(sum(calls) / len(calls)) if calls else window.ambiguous), []
+        calls, self._differ = self._differ, []
+        late = tuple(each.model_copy(update={"node": self._node_of(each.rank)}) for each in window.stragglers)
         window = window.model_copy(update={
-            "steal": activity.steal, "disk_bytes": activity.disk_bytes, "ambiguous": apart,
-            "others_cores": strangers_cores({**self._uses, **self._team.uses}),
+            "stragglers": late, "ambiguous": differ(sum(calls) / len(calls)) if calls else window.ambiguous,
+            "machines": most_telling(self._machines(), {each.node for each in late}),
         })  # fmt: skip
         self.windows.append(window)
         self._write(window)

@@ -71,14 +71,14 @@ def whose(stall: str, rank: int | None, stage: str | None) -> str:
     return f"rank {rank}'s {name}" if rank is not None else f"{name} of all ranks"
 
 
-def advice(change: StallChange) -> str:
+def advice(change: StallChange, why: str = "") -> str:
+    """What to do next; ``why``: what of the late rank's machine may be the cause, if anything is known to."""
     if change.stall == "exchange":
         return "nobody is late, so it is a link: `stash probe` measures those of a machine"
-    if change.stall == "input":
-        return "look at that machine's disk, cores and loader" if change.rank is not None else "look at the disk"
-    if change.rank is not None:
-        return "look at that machine: clocks, other programs, other batches"
-    return "`stash profile` splits what is slower"
+    if change.rank is None:
+        return "look at the disk" if change.stall == "input" else "`stash profile` splits what is slower"
+    others = "its disk, cores and loader" if change.stall == "input" else "clocks, other programs, other batches"
+    return f"look at that machine: {why or others}"
 
 
 def unseen_text(others: int, every: int, seconds: float | None) -> str:

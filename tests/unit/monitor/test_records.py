@@ -118,7 +118,7 @@ def test_json_has_what_other_programs_rely_on(path: Path) -> None:
     assert stalls["input"]["rank"] == 3
     assert stalls["transfer"]["seconds"] is None
     assert sum(stall["seconds"] or 0 for stall in shown["stalls"]) == pytest.approx(shown["step_seconds"])
-    assert shown["stragglers"] == [{"rank": 3, "stage": "input", "seconds": 0.015}]
+    assert shown["stragglers"] == [{"rank": 3, "stage": "input", "seconds": 0.015, "node": None}]
     assert {key: shown["alerts"][0][key] for key in ("step", "stall", "rank", "ratio", "ended")} == {
         "step": 120, "stall": "input", "rank": 3, "ratio": 1.3, "ended": False,
     }  # fmt: skip

@@ -52,9 +52,8 @@ def test_what_is_not_known_of_a_rank_is_not_made_up() -> None:
     assert strangers_cores({}) is None
 
 
-def test_cores_of_strangers_are_those_of_the_busiest_machine() -> None:
-    other = CoreUse("1", 2.0, own=1.0, workers=0.0, helpers=0.0, everybody=1.25)
-    assert strangers_cores({0: use(1.5), 1: use(1.5), 2: other}) == pytest.approx(0.5)
+def test_cores_of_strangers_are_those_that_no_rank_of_the_machine_used() -> None:
+    assert strangers_cores({0: use(1.5), 1: use(1.5)}) == pytest.approx(0.5)
 
 
 def test_uses_cross_as_they_are() -> None:

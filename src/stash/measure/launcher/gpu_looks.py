@@ -1,7 +1,8 @@
 """What holds the job's GPUs back: other processes on them, and clocks below the highest; asked of NVML now and then.
 
-By whoever waits for the job, never in it. What a GPU gave to others, in which steps, NVML does not tell: nothing is
-subtracted for it. Containers see their own processes by other numbers than NVML: there others stay unknown.
+By whoever waits for the job or watches it, never in it. What a GPU gave to others, in which steps, NVML does not
+tell: nothing is subtracted for it. Containers see their own processes by other numbers than NVML: there others stay
+unknown.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class GpuLooks:
         running = self._ask("nvmlDeviceGetComputeRunningProcesses", seen.handle) or ()
         if not any(ours(each.pid) for each in running):
             return
-        first, seen.ours = not seen.ours, True
+        first, seen.ours = seen.since == 0, True
         used = self._ask("nvmlDeviceGetProcessUtilization", seen.handle, seen.since)
         seen.since = max((each.timeStamp for each in used or ()), default=seen.since)
         if used is not None and not first:  # of the first look they are from before
@@ -81,8 +82,13 @@ class GpuLooks:
             seen.looks += 1
             seen.held.update(name for name, bits in _HELD.items() if reasons & bits)
 
+    def forget(self) -> None:
+        """Begin to count again."""
+        for seen in (self._gpus or {}).values():
+            seen.others, seen.clocks, seen.held, seen.looks, seen.ours = [], [], Counter(), 0, False
+
     def states(self) -> tuple[GpuState, ...]:
-        """The states of every GPU that a process of the job was seen on."""
+        """Since counting began, the states of every GPU that a process of the job was seen on."""
         return tuple(
             GpuState(
                 index=index,

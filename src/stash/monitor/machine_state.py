@@ -1,0 +1,92 @@
+"""What a machine did meanwhile: the facts beside a rank that is late, and in words which of them may be why.
+
+A node's watcher reads them whenever it looks at its ranks' processes. What the kernel or the driver does not tell is
+``None``; that a machine is slow by one of them is likely, not proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from stash.analysis.stability import shared_gpus, slowed_gpus
+from stash.core.formatting import listed
+from stash.measure.launcher.gpu_looks import GpuLooks
+from stash.measure.linux import run_queue
+from stash.measure.linux.counters import Activity
+from stash.monitor.records import MachineState
+
+_CPUS = Path("/sys/devices/system/cpu")
+_MIN_SHARE = 0.02
+_MIN_CORES = 0.5
+_MAX_MACHINES = 8
+
+
+def seconds_of_heat(cpus: Path = _CPUS) -> dict[str, float]:
+    """Seconds since boot that each core and package ran slower for heat; of Intel's, since Linux 5.6."""
+    found = {}
+    for path in cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_total_time_ms"):
+        with suppress(OSError, ValueError):
+            found[str(path)] = int(path.read_text()) * 1e-3
+    return found
+
+
+class MachineLooks:
+    """Looks at this machine now and then; ``gpus``, ``throttled`` and ``hot`` stand in for what it is asked."""
+
+    def __init__(
+        self,
+        gpus: GpuLooks | None = None,
+        throttled: Callable[[], float | None] = run_queue.throttled_seconds,
+        hot: Callable[[], Mapping[str, float]] = seconds_of_heat,
+    ) -> None:
+        self._gpus, self._read_throttled, self._read_heat = gpus or GpuLooks(), throttled, hot
+        self._throttled, self._heat = throttled(), hot()
+
+    def look(
+        self, node: int, seconds: float, activity: Activity, cores: float | None, ours: Callable[[int], bool]
+    ) -> MachineState:
+        """The last ``seconds`` of this machine, as node ``node``; ``cores``: what strangers used.
+
+        ``ours`` tells the job's processes by their numbers.
+        """
+
+        def share(most: float | None) -> float | None:
+            return None if most is None or seconds <= 0 else round(most / seconds, 4)
+
+        throttled, heat = self._read_throttled(), self._read_heat()
+        limited = None if throttled is None or self._throttled is None else throttled - self._throttled
+        hottest = max((heat[core] - self._heat[core] for core in heat.keys() & self._heat.keys()), default=None)
+        self._throttled, self._heat = throttled, heat
+        self._gpus.look(ours)
+        gpus = self._gpus.states()
+        self._gpus.forget()
+        return MachineState(
+            node=node, others_cores=None if cores is None else round(cores, 3), steal=activity.steal,
+            disk_bytes=activity.disk_bytes, throttled=share(limited), heat=share(hottest), gpus=gpus,
+        )  # fmt: skip
+
+
+def most_telling(states: Iterable[MachineState], late: Collection[int | None]) -> tuple[MachineState, ...]:
+    """Of many machines the 8 to write down: the nodes that are ``late`` first, then those that others use most."""
+    ranked = sorted(states, key=lambda each: (each.node not in late, -(each.others_cores or 0.0), each.node))
+    return tuple(ranked[:_MAX_MACHINES])
+
+
+def causes(state: MachineState) -> str:
+    """What of a machine's facts may make its ranks late, in words; empty if nothing is known to."""
+    return listed(list(_causes(state)))
+
+
+def _causes(state: MachineState) -> Iterator[str]:
+    yield from slowed_gpus(state.gpus)
+    yield from shared_gpus(state.gpus)
+    if state.heat is not None and state.heat > _MIN_SHARE:
+        yield f"its processor is slowed by heat {state.heat:.0%} of the time"
+    if state.throttled is not None and state.throttled > _MIN_SHARE:
+        yield f"its quota of CPU time is used up {state.throttled:.0%} of the time"
+    if state.steal is not None and state.steal > _MIN_SHARE:
+        yield f"its host takes {state.steal:.0%} of the CPU time (steal)"
+    if state.others_cores is not None and state.others_cores > _MIN_CORES:
+        yield f"other programs use {state.others_cores:.1f} cores"
