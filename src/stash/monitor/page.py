@@ -113,6 +113,7 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
         if value is None:
             rows.append(Row(name, why="on a CPU, copies cannot be told from compute"))
             continue
+        value = round(value, 9) + 0.0  # clocks tell nanoseconds; what is less is neither late nor early
         share = value / shown.step_seconds if shown.step_seconds else 0.0
         rows.append(
             Row(
