@@ -25,9 +25,9 @@ def bed() -> Iterator[Testbed]:
         yield made
 
 
-def watch(bed: Testbed, folder: Path, steps: int, *more: str) -> list[Started]:
-    """Two ranks on each of two hosts, watched; records in folders of their own."""
-    layer = {"name": "only", "bytes": 4096, "forward_seconds": _STAGE, "backward_seconds": 2 * _STAGE}
+def watch(bed: Testbed, folder: Path, steps: int, *more: str, size: int = 4096) -> list[Started]:
+    """Two ranks on each of two hosts, watched; records in folders of their own; ``size``: bytes of gradients."""
+    layer = {"name": "only", "bytes": size, "forward_seconds": _STAGE, "backward_seconds": 2 * _STAGE}
     (folder / "model.yaml").write_text(yaml.safe_dump({"layers": [layer], "prep_seconds": 0.002}))
     job = (
         "-m",
@@ -72,6 +72,28 @@ def test_a_node_that_is_lost_is_an_event(bed: Testbed, tmp_path: Path) -> None:
     bed.kill(1)
     _until(lambda: any("node 1" in event.text for event in load(path).events))
     assert any(event.what == "lost" for event in load(path).events)
+
+
+def test_a_link_that_gets_slower_is_told_from_a_late_rank(bed: Testbed, tmp_path: Path) -> None:
+    watch(bed, tmp_path, 100_000, size=400_000)
+    path = tmp_path / "0" / "run.watch.jsonl"
+    _until(lambda: path.exists() and len(load(path).windows) > 2)
+    for node in range(2):
+        bed.set_network(node, "50mbit")
+    _until(lambda: bool(load(path).alerts))
+    (alert,) = load(path).alerts
+    assert (alert.stall, alert.rank, alert.ended) == ("exchange", None, False)
+    assert "it is a link: `stash probe`" in alert.text
+    for node in range(2):
+        bed.set_network(node, "1gbit")
+    _until(lambda: load(path).alerts[0].ended)
+
+
+def test_of_sharded_layers_the_rank_that_is_slow_is_named(bed: Testbed, tmp_path: Path) -> None:
+    nodes = watch(bed, tmp_path, 720, "--parallel", "fsdp2", "--fault=2:backward:420:720:0.03", size=400_000)
+    assert [node.wait(PATIENCE) for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
+    record = load(tmp_path / "0" / "run.watch.jsonl")
+    assert [(alert.rank, alert.stage) for alert in record.alerts] == [(2, "backward")]
 
 
 def _until(moment: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Trains an emulated model: ordinary DistributedDataParallel code, whose right profile is known beforehand.
+"""Trains an emulated model: ordinary code of DDP or FSDP2, whose right profile is known beforehand.
 
 Run as ``python -m stash.lab.testbed.train_emulated --model model.yaml --batch 8`` or under torchrun. Knows nothing of
 Stash's measuring: no hooks, no timers.
@@ -11,10 +11,10 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -141,15 +141,7 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
     faults = Faults(options.fault, rank)
     loader = make_loader(emulation, options, rank, world, faults)
     emulated = EmulatedModel(emulation, rank)
-    model: nn.Module = emulated
-    unexchanged: Callable[[], AbstractContextManager[None]] = nullcontext
-    paced: PacedExchange | None = None
-    if dist.is_initialized():
-        ddp = model = DistributedDataParallel(emulated, bucket_cap_mb=options.bucket_mb)
-        unexchanged = ddp.no_sync
-        if emulation.exchange is not None:
-            paced = PacedExchange(emulation.exchange)
-            ddp.register_comm_hook(paced, paced_hook)
+    model, synchronise, paced = parallel(emulated, emulation, options)
     optimizer = EmulatedOptimizer(emulated.parameters(), emulated.queue, emulation.optimizer_seconds)
     batches = endless(loader)
     began = time.monotonic()
@@ -163,7 +155,7 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
             batch = next(batches)
             if emulation.copy_seconds:
                 time.sleep(emulation.copy_seconds)
-            with unexchanged() if left else nullcontext():
+            with synchronise(not left):
                 model(batch).sum().backward()
         optimizer.step()
         last = step == options.steps
@@ -171,6 +163,37 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
             print(f"step {step}  {1000 * (time.monotonic() - began) / step:.2f} ms per step", flush=True)
         if last:
             break
+
+
+def parallel(
+    emulated: EmulatedModel, emulation: Emulation, options: argparse.Namespace
+) -> tuple[nn.Module, Callable[[bool], AbstractContextManager[None]], PacedExchange | None]:
+    """The model as ranks train it, whether a backward pass exchanges, and its exchange of set time, if it has one.
+
+    Raises UserError for such an exchange of shards, which only buckets have.
+    """
+    if not dist.is_initialized():
+        return emulated, lambda exchanges: nullcontext(), None
+    if options.parallel == "fsdp2":
+        if emulation.exchange is not None:
+            raise UserError("an exchange of set time is of buckets: leave it out of the model, or use --parallel ddp")
+        from torch.distributed.fsdp import fully_shard
+
+        for layer in emulated.layers:
+            fully_shard(layer)
+        sharded: Any = fully_shard(emulated)
+
+        @contextmanager
+        def synchronise(exchanges: bool) -> Iterator[None]:
+            sharded.set_requires_gradient_sync(exchanges)
+            yield
+
+        return sharded, synchronise, None
+    ddp = DistributedDataParallel(emulated, bucket_cap_mb=options.bucket_mb)
+    paced = None if emulation.exchange is None else PacedExchange(emulation.exchange)
+    if paced is not None:
+        ddp.register_comm_hook(paced, paced_hook)
+    return ddp, lambda exchanges: nullcontext() if exchanges else ddp.no_sync(), paced
 
 
 def make_loader(
@@ -211,6 +234,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--workers", type=_natural, default=0, metavar="N", help="loader processes per rank (default 0)")
     add("--steps", type=_positive, metavar="N", help="optimizer steps to take (default: until interrupted)")
     add("--bucket-mb", type=_size, metavar="MIB", help="size of all of DDP's buckets (default: 1, then 25)")
+    add(
+        "--parallel", choices=("ddp", "fsdp2"), default="ddp", help="replicas, or shards of every layer (default ddp)"
+    )
     add("--fault", type=_fault, action="append", default=[], metavar="RANK:WHAT:FROM:TO:SECONDS",
         help=f"slow one rank's (-1: every rank's) {', '.join(FAULTS)} from a step until before another")  # fmt: skip
     return parser
