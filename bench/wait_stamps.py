@@ -31,10 +31,7 @@ class Stamping(script.Listener):
     listens = True
 
     def __init__(self) -> None:
-        self.stamps = Stamps(time.perf_counter)
-
-    def enter(self, stage: int) -> int:
-        return self.stamps.enter(stage)
+        self.stamps: Stamps = Stamps(time.perf_counter)
 
 
 def seconds_a_call(call: Callable[[], object]) -> float:

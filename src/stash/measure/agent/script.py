@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+from stash.measure.protocol.stamped import StepStage
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -44,6 +46,28 @@ class LoopListener:
         """The script does something else than train: it called a collective of its own, or is about to save."""
 
 
+class NoStamps:
+    """Stands in for what notes the stages of a training thread's step (``protocol/stamped``); moments in seconds."""
+
+    def enter(self, stage: int) -> int:
+        """The calling thread begins another stage; the value is the one before."""
+        return stage
+
+    def backward_begins(self) -> None:
+        """The script calls for gradients."""
+
+    def backward_ended(self) -> None:
+        """A backward pass is over, its exchange included."""
+
+    def wait_begins(self, now: float) -> float:
+        """A loader is asked for a batch; the value is the thread's delay so far."""
+        return 0.0
+
+    def wait_ends(self, now: float, delay: float, loader: int, stage: int = StepStage.FORWARD) -> float:
+        """It gave one, or ended; the value is what of the wait was the thread's own delay, ``delay`` before it."""
+        return 0.0
+
+
 class Listener:
     """Knows of everything; this one does nothing about it."""
 
@@ -51,6 +75,8 @@ class Listener:
     """Whether it is to know of anything but the script's exit."""
     loops = LoopListener()
     """Knows of loops."""
+    stamps = NoStamps()
+    """Knows of the stages of steps."""
 
     def has_drifted(self) -> bool:
         """Whether the replicas of this process have trained apart; asked also once it listens no more."""
@@ -62,15 +88,9 @@ class Listener:
     def stepped(self, optimizer: Any) -> None:
         """An optimizer stepped."""
 
-    def backward_begins(self) -> None:
-        """The script calls for gradients."""
-
-    def enter(self, stage: int) -> int:
-        """The calling thread begins another stage of its step (``protocol/stamped``); the value is the one before."""
-        return stage
-
-    def backward_ended(self) -> None:
-        """A backward pass is over, its exchange included."""
+    def give_up(self, error: Exception) -> None:
+        """It failed; raises ``error`` unless the script is to go on without it."""
+        raise error
 
     def loop_ended(self) -> None:
         """The script's training loop is over."""
@@ -142,8 +162,19 @@ def backward_begins() -> Listener:
     """Count a backward pass, and tell of it; the value is who listens."""
     _EventBus.passes += 1
     own = listener()
-    own.backward_begins()
+    try:
+        own.stamps.backward_begins()
+    except Exception as error:
+        own.give_up(error)
     return own
+
+
+def backward_ended(own: Listener) -> None:
+    """Tell whom ``backward_begins`` told that the pass is over."""
+    try:
+        own.stamps.backward_ended()
+    except Exception as error:
+        own.give_up(error)
 
 
 def passes() -> int:

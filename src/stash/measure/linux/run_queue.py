@@ -54,9 +54,12 @@ class RunQueue:
         return self._file is not None
 
     def delay(self) -> float:
-        """Seconds so far; 0 where the kernel does not count it."""
+        """Seconds so far; 0 where the kernel does not count it. A script that closes the file stops it."""
         if self._file is not None:
-            self._seconds = int(os.pread(self._file, _BYTES, 0).split(None, 2)[1]) * 1e-9
+            try:
+                self._seconds = int(os.pread(self._file, _BYTES, 0).split(None, 2)[1]) * 1e-9
+            except (OSError, ValueError, IndexError):
+                self._file = None
         return self._seconds
 
     def at(self, now: float) -> float:
@@ -83,6 +86,8 @@ class Helpers:
         self._files: dict[int, int] = {}
         self._at_rest: dict[int, bytes] = {}
         self._of_loops: set[int] = set()
+        self.exchanging = False
+        """Whether any of those that are followed exchanges."""
 
     def look(self) -> None:
         """Find out which there are, and follow those that have done anything since the last look."""
@@ -93,6 +98,7 @@ class Helpers:
             self._at_rest = {thread: seen for thread, seen in self._at_rest.items() if thread in there}
             for thread in there - self._files.keys():
                 self._consider(thread)
+        self.exchanging = bool(self._files.keys() - self._of_loops)
 
     def _consider(self, thread: int) -> None:
         with suppress(OSError):

@@ -22,7 +22,7 @@ def tell() -> None:
     listener.abandoned()
     listener.beat()
     listener.stepped("optimizer")
-    listener.backward_ended()
+    script.backward_ended(listener)
     script.note("a note")
 
 

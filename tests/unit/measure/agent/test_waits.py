@@ -91,9 +91,7 @@ def test_what_is_waited_for_other_stages_is_no_part_of_a_pass(ledger: Ledger) ->
     assert ledger.seen.passes == [[((0, "F", 0), 5.0), ((0, "B", 0), 1.0), (None, 2.0)]]
 
 
-class Stages(script.Listener):
-    listens = True
-
+class Stages(script.NoStamps):
     def __init__(self) -> None:
         self.entered: list[int] = []
 
@@ -102,12 +100,19 @@ class Stages(script.Listener):
         return 3
 
 
+class StageListener(script.Listener):
+    listens = True
+
+    def __init__(self) -> None:
+        self.stamps: Stages = Stages()
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled: bool, ledger: Ledger) -> None:
     import torch.distributed._functional_collectives as functional
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
-    listener = Stages()
+    listener = StageListener()
     script.subscribe(listener)
     try:
         if not _Registered.once:
@@ -130,7 +135,7 @@ def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled: bool, 
     assert (use.calls, use.bytes) == (1, 40)
     assert use.seconds == 2.0  # the call, and the wait for it
     assert not others
-    assert 9 in listener.entered
+    assert 9 in listener.stamps.entered
 
 
 class _Registered:

@@ -28,6 +28,16 @@ def test_a_threads_delay_only_grows() -> None:
 
 
 @known
+def test_a_script_that_closes_every_file_stops_the_delay_and_nothing_else() -> None:
+    queue = RunQueue()
+    before = queue.delay()
+    assert queue._file is not None
+    os.close(queue._file)
+    assert queue.delay() == before
+    assert not queue.known
+
+
+@known
 def test_a_thread_that_shares_its_only_core_is_delayed() -> None:
     """Two threads that never sleep on one core: each waits for about as long as the other runs."""
     allowed = os.sched_getaffinity(0)

@@ -22,22 +22,6 @@ from stash.measure.protocol.stamped import StepStage
 _BETWEEN, _FORWARD = int(StepStage.BETWEEN), int(StepStage.FORWARD)
 
 
-class WaitStamps:
-    """Notes what a training thread waits for; this one notes nothing. Moments in seconds."""
-
-    def enter(self, stage: int) -> int:
-        """The thread begins another stage; the value is the one before."""
-        return stage
-
-    def wait_begins(self, now: float) -> float:
-        """A loader is asked for a batch; the value is the thread's delay so far."""
-        return 0.0
-
-    def wait_ends(self, now: float, delay: float, loader: int, stage: int = _FORWARD) -> float:
-        """It gave one, or ended; the value is what of the wait was the thread's own delay, ``delay`` before it."""
-        return 0.0
-
-
 @dataclass(frozen=True)
 class Handed:
     """How far a feed's loops and the step under way have come."""
@@ -65,7 +49,7 @@ class Feed:
     """Wait, and whether some samples were uncounted, at the end of the last step."""
     number = 0
     """Among the loaders of the script."""
-    stamps = WaitStamps()
+    stamps = script.NoStamps()
     """Where its account keeper notes what a step waits for."""
     wait_delay = 0.0
     """Of ``wait``, what the thread that trains was ready to run and had no core."""

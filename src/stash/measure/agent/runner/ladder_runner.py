@@ -27,7 +27,7 @@ from stash.measure.agent.runner.lookups import look_at_lookups
 from stash.measure.agent.runner.loops import PATIENCE, Loops
 from stash.measure.agent.runner.optimizers import Optimizers
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
-from stash.measure.agent.runner.stamps import Clock
+from stash.measure.agent.runner.stamps import Clock, Stamps
 from stash.measure.agent.wraps import opened_files, steps
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Journal
@@ -82,6 +82,7 @@ class LadderRunner(script.Listener):
 
     def __init__(self, rank: OwnRank, shutdown: Shutdown | None = None) -> None:
         self.rank = rank
+        self.stamps: Stamps = rank.stamps
         self.loops: Loops = Loops(rank, over=self.loop_ended)
         self.listens = True
         self.state = State.MEASURING
@@ -100,15 +101,6 @@ class LadderRunner(script.Listener):
 
     def world_formed(self) -> None:
         self.rank.control.join()
-
-    def backward_begins(self) -> None:
-        self.rank.stamps.backward_begins()
-
-    def backward_ended(self) -> None:
-        self.rank.stamps.backward_ended()
-
-    def enter(self, stage: int) -> int:
-        return self.rank.stamps.enter(stage)
 
     def beat(self) -> None:
         self.rank.beat(self._optimizers.counted)
@@ -130,7 +122,7 @@ class LadderRunner(script.Listener):
             return
         rank.stamps.step_ends(rank.clock.ended)
         self._optimizers.count_step()
-        self.beat()
+        rank.beat(self._optimizers.counted)
         rank.count_step()
         self.loops.stepped()
         try:
@@ -179,7 +171,8 @@ class LadderRunner(script.Listener):
             yield
         rank.feeds = self.loops.training()
         rank.phase = self._optimizers.trained()
-        yield from discovery.follow_last_gradient(rank)
+        if rank.place.world_size > 1:  # a hook costs the backward pass of small models a tenth
+            yield from discovery.follow_last_gradient(rank)
         if rank.orders.trial is not None:
             discovery.choose_rungs(rank, step)
             yield from trial.run(rank, self.loops, step)

@@ -223,10 +223,10 @@ class Loops(script.LoopListener):
         What follows may take long, of a rank that sits a block out; after ``step_begins`` time counts again.
         """
         self.stop_waiting()
+        passes, feeds = script.passes(), self._feeds()
         self._steps += 1
-        self._has_passes &= script.passes() > self._passes
-        self._passes = script.passes()
-        feeds = self._feeds()
+        self._has_passes &= passes > self._passes
+        self._passes = passes
         if self._rank.feeds:  # which loaders train is settled
             for feed in feeds:
                 if feed.trial is not None:

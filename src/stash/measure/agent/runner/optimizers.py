@@ -22,8 +22,8 @@ class SeenOptimizer:
         self.steps = 0
         self.at_once = False
         """It took another's place with its first step."""
-        self._first = self._last = now
-        self._optimizer = weakref.ref(optimizer)
+        self._first = self.last = now
+        self.reference = weakref.ref(optimizer)
         groups = getattr(optimizer, "param_groups", [])
         parameters = [parameter for group in groups for parameter in group["params"]]
         self._parameters = [weakref.ref(parameter) for parameter in parameters]
@@ -33,20 +33,17 @@ class SeenOptimizer:
     @property
     def optimizer(self) -> Any:
         """The optimizer itself; ``None`` once the script has let go of it."""
-        return self._optimizer()
+        return self.reference()
 
     @property
     def parameters(self) -> list[Any]:
         """Those that are still there."""
         return [parameter for each in self._parameters if (parameter := each()) is not None]
 
-    def stepped(self, now: int) -> None:
-        self.steps, self._last = self.steps + 1, now
-
     def overdue(self, now: int) -> bool:
         """Whether it has not stepped for twice as long as usual; of a single step: as until that."""
-        usual = self._first if self.steps == 1 else (self._last - self._first) / (self.steps - 1)
-        return now - self._last > 2 * usual
+        usual = self._first if self.steps == 1 else (self.last - self._first) / (self.steps - 1)
+        return now - self.last > 2 * usual
 
     def shares_parameters(self, other: SeenOptimizer) -> bool:
         """Whether both train some of the same parameters."""
@@ -67,7 +64,7 @@ class Optimizers:
         """Note a step; the value says whose it is."""
         self._now += 1
         own = self._latest
-        if own is None or own.optimizer is not optimizer:  # nearly always it is the same one
+        if own is None or own.reference() is not optimizer:  # nearly always it is the same one
             own = next((each for each in self._known if each.optimizer is optimizer), None)
             if own is None:
                 own = SeenOptimizer(optimizer, self._now)
@@ -75,7 +72,7 @@ class Optimizers:
                     self._known = self._current()
                 self._known.append(own)
             self._latest = own
-        own.stepped(self._now)
+        own.steps, own.last = own.steps + 1, self._now
         return own
 
     def _current(self) -> list[SeenOptimizer]:

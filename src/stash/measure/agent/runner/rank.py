@@ -108,7 +108,7 @@ class OwnRank:
 
     def beat(self, steps: int) -> None:
         """Let this node's launcher see that this rank is alive, and how far it got."""
-        self._heart.beat(self.place.rank, steps)
+        self._heart.beat(self.control.place.rank, steps)
 
     def set_scope(self, name: ScopeName) -> None:
         """Switch the exchange; from the first scope below world on, replicas drift apart."""

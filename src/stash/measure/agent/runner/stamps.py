@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
 from typing import Any
 
-from stash.measure.agent.data.feeds import WaitStamps
+from stash.measure.agent.script import NoStamps
 from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue
 from stash.measure.protocol.stamped import (
     BEGAN,
@@ -144,7 +144,7 @@ _MAX_PENDING = 64
 """Steps whose events are not done yet; a host that runs farther ahead loses the oldest."""
 
 
-class Stamps(WaitStamps):
+class Stamps(NoStamps):
     """Stamps the steps of the thread that makes this object, and leaves them in its ring.
 
     A boundary costs two readings of a clock that all share: the moment, and the thread's delay (``RunQueue.at``).
@@ -198,7 +198,7 @@ class Stamps(WaitStamps):
         return self._device is not None
 
     def enter(self, stage: int) -> int:
-        """The thread begins something else; the value is what it did until now. Other threads are not followed."""
+        """As in ``NoStamps``; other threads are not followed."""
         before = self._stage
         if get_ident() == self._thread:
             self._move(stage, self.now())
@@ -235,14 +235,13 @@ class Stamps(WaitStamps):
             if self._device is not None:
                 self._device.put_off()
         self._move(_EXCHANGE, now)
-        self._ready = (self._queue.at(now), self._helpers.exchange())
+        self._ready = (self._queue.at(now), self._helpers.exchange() if self._helpers.exchanging else None)
 
     def backward_begins(self) -> None:
-        """The script calls for gradients."""
-        self.enter(_BACKWARD)
+        if get_ident() == self._thread:
+            self._move(_BACKWARD, self.now())
 
     def backward_ended(self) -> None:
-        """A backward pass returned: what it waited for is over."""
         if get_ident() != self._thread:
             return
         now = self.now()
@@ -251,17 +250,16 @@ class Stamps(WaitStamps):
             delay, helpers = self._ready
             self._ready = None
             self._row[EXCHANGE_DELAY] += self._queue.at(now) - delay
-            self.in_windows += self._helpers.exchange() - helpers
+            if helpers is not None:
+                self.in_windows += self._helpers.exchange() - helpers
 
     def wait_begins(self, now: float) -> float:
-        """A loader is asked for a batch; the value is the delay so far."""
         if get_ident() != self._thread:
             return 0.0
         self._move(_INPUT, now)
         return self._queue.at(now)
 
     def wait_ends(self, now: float, delay: float, loader: int, stage: int = _FORWARD) -> float:
-        """It gave one, or none if ``stage`` says so; the value is what of the wait was the thread's own delay."""
         if get_ident() != self._thread:
             return 0.0
         self._row[INPUTS + min(loader, LOADERS - 1)] += now - self._since

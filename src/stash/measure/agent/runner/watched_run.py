@@ -139,7 +139,9 @@ class WatchedRun(script.Listener):
         self._folder = Path(orders.folder)
         self._optimizers = Optimizers()
         self._counted: SeenOptimizer | None = None
+        self.stamps = script.NoStamps()
         self._stamps: Stamps | None = None
+        """The same, while it notes anything."""
         self._ranks = 1
         self._order: GradientOrder | None = None
         self.each_step: Any = None
@@ -165,22 +167,10 @@ class WatchedRun(script.Listener):
         if self._stamps is not None:
             self._stamps.ring.note(text)
             self._stamps.let_go()
+            self._note_in(None)
         if self._order is not None:
             self._order.end()
         print(text, file=sys.stderr)
-
-    @_quietly
-    def backward_begins(self) -> None:
-        if self._stamps is not None:
-            self._stamps.backward_begins()
-
-    @_quietly
-    def backward_ended(self) -> None:
-        if self._stamps is not None:
-            self._stamps.backward_ended()
-
-    def enter(self, stage: int) -> int:
-        return stage if self._stamps is None else self._stamps.enter(stage)
 
     @_quietly
     def stepped(self, optimizer: Any) -> None:
@@ -204,6 +194,11 @@ class WatchedRun(script.Listener):
         if self.each_step is not None:
             self.each_step()
 
+    def _note_in(self, stamps: Stamps | None) -> None:
+        """From now on what steps do is noted there; nowhere, if it is ``None``."""
+        self._stamps = self.loops.stamps = stamps
+        self.stamps = stamps or script.NoStamps()
+
     def _takes_over(self, own: SeenOptimizer) -> bool:
         """Another optimizer than the counted one stepped: whether steps are counted at it from now on."""
         assert self._counted is not None
@@ -224,7 +219,7 @@ class WatchedRun(script.Listener):
         if device == "cuda":
             stamps.follow_device()
         self._optimizers.count_step()
-        self._stamps = self.loops.stamps = stamps
+        self._note_in(stamps)
         self.loops.name_loaders()
         self._rank, stamps.steps = rank, self.counted_before or 0
         if self.counted_before is None and ranks > 1:
@@ -265,8 +260,9 @@ class WatchedRun(script.Listener):
             self._trace = StepTrace(wanted, self._rank, self._stamps.steps + 1)
             self._trace.start()
         if self._asked.paused or self._trace is not None:
-            self._resting, self._stamps, self.loops.stamps = self._stamps, None, None
+            self._resting = self._stamps
             self._resting.let_go()
+            self._note_in(None)
 
     def _rest(self) -> None:
         """A step ended that is not stamped."""
@@ -282,7 +278,8 @@ class WatchedRun(script.Listener):
                 self._asked = WatchRequest.read(self._folder)
             self._asked = replace(self._asked, number=int(stamps.ring.live[2]))
         if not self._asked.paused:
-            self._resting, self._stamps, self.loops.stamps = None, stamps, stamps
+            self._resting = None
+            self._note_in(stamps)
             if stamps.follows_device:
                 stamps.follow_device()
             if self._last_ready:

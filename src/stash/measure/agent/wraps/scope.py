@@ -162,11 +162,11 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         listener = script.listener()
         listener.loops.acted()
-        before = listener.enter(_COLLECTIVE)
+        before = listener.stamps.enter(_COLLECTIVE)
         try:
             return within_scope(args, kwargs)
         finally:
-            listener.enter(before)
+            listener.stamps.enter(before)
 
     def within_scope(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = signature.bind(*args, **kwargs)

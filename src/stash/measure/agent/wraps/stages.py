@@ -54,12 +54,12 @@ def wrap_collectives(c10d: ModuleType) -> None:
 def _staged(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        listener = script.listener()
-        before = listener.enter(_COLLECTIVE)
+        stamps = script.listener().stamps
+        before = stamps.enter(_COLLECTIVE)
         try:
             return original(*args, **kwargs)
         finally:
-            listener.enter(before)
+            stamps.enter(before)
 
     return call
 

@@ -113,7 +113,7 @@ class OwnUpdate:
             found = run(*args, **kwargs)
         finally:
             self._running = False
-            listener.backward_ended()
+            script.backward_ended(listener)
         self._returned += 1
         if self._returned == _LIKE_CYCLES:
             self.param_groups = [{"params": list(batches.tensors(found))}]
@@ -186,7 +186,7 @@ def wrap_backward(module: ModuleType) -> None:
             backward(tensors, *args, **kwargs)
         else:
             own_update.backward(backward, tensors, *args, **kwargs)
-        listener.backward_ended()
+        script.backward_ended(listener)
 
     module.backward = counted  # type: ignore[attr-defined]
     module.grad = _returning(module.grad)  # type: ignore[attr-defined]

@@ -328,12 +328,12 @@ def wrap_work(c10d: ModuleType) -> None:
 
 def stamped(key: Key, size: int, call: Callable[[], Any]) -> Any:
     """Run a collective or a wait for one, in the stage of a step that is for them."""
-    listener = script.listener()
-    before = listener.enter(_COLLECTIVE)
+    stamps = script.listener().stamps
+    before = stamps.enter(_COLLECTIVE)
     try:
         return ledger.outer(key, size, call)
     finally:
-        listener.enter(before)
+        stamps.enter(before)
 
 
 def wrap_param_group(module: ModuleType) -> None:
