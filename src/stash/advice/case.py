@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from stash.analysis.breakdown import Breakdown, ranks_per_node, slower
+from stash.analysis.breakdown import Breakdown, ranks_per_node
+from stash.analysis.step_figures import slower
 from stash.analysis.step_times import mean_over_rounds, rank_values
 from stash.core.errors import StashError
 from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS

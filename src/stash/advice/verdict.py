@@ -14,9 +14,10 @@ from stash.advice.case import Case, Remedy, reason
 from stash.advice.claims import Claims, Kind, may_claim
 from stash.advice.remedies import REMEDIES
 from stash.advice.stopping import FIRST_ROUNDS, beyond_rounds, budget_to_decide, precision_asked
-from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Figures, Stall, Surfacing, figures
+from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Stall, Surfacing
 from stash.analysis.findings.machine import Finding
 from stash.analysis.stability import other_job
+from stash.analysis.step_figures import Figures, figures
 from stash.core.formatting import listed
 from stash.core.ladder import DATA_STALLS, NOT_ASKED
 from stash.core.records.base import Record

@@ -22,7 +22,6 @@ from stash.analysis.breakdown import (
     SlowRank,
     Stall,
     all_stalls,
-    figures,
     missing_stalls,
     ranks_per_node,
 )
@@ -30,6 +29,7 @@ from stash.analysis.disturbance import Undisturbed, disturbance, own_delays, und
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
 from stash.analysis.seen import seen_stalls, taken_apart
 from stash.analysis.stability import stability
+from stash.analysis.step_figures import figures
 from stash.analysis.step_times import StepTimes, count_samples, rank_times, step_matrix
 from stash.analysis.uncertainty import launch_error, least_possible, whole_stall
 from stash.core.errors import ArtefactError, StashError

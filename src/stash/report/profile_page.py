@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stash.advice.verdict import Advice
-from stash.analysis.breakdown import Breakdown, Missing, Paper, Rates, SampleCounts, Stall, Waits, figures, slower
+from stash.analysis.breakdown import Breakdown, Missing, Paper, Rates, SampleCounts, Stall, Waits
 from stash.analysis.disturbance import STEAL
+from stash.analysis.step_figures import figures, slower
 from stash.core.formatting import listed, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, STALLS

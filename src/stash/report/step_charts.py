@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stash.analysis.breakdown import Breakdown, figures, slower
+from stash.analysis.breakdown import Breakdown
+from stash.analysis.step_figures import figures, slower
 from stash.analysis.step_times import Course, RankTime, RoundTime
 from stash.core.formatting import listed, plus_minus
 from stash.core.ladder import STALLS, stall_names

@@ -9,7 +9,8 @@ from breakdowns import CALM, seconds, unknown
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
-from stash.analysis.breakdown import Breakdown, SlowRank, Stall, figures, slower
+from stash.analysis.breakdown import Breakdown, SlowRank, Stall
+from stash.analysis.step_figures import figures, slower
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
 from stash.core.records.profile import Loader
