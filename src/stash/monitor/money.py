@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from stash.core.errors import UserError
 from stash.monitor.records import MachinePrice, Window
@@ -87,6 +87,6 @@ def bill(price: MachinePrice, elapsed: float, windows: Sequence[Window], taken: 
     steps = np.array([window.last_step - window.first_step + 1 for window in windows])
     parts = zip(np.array_split(seconds, _PARTS), np.array_split(steps, _PARTS), strict=True)
     means = np.array([s.sum() / n.sum() for s, n in parts])
-    reach = float(stats.t.ppf(0.975, _PARTS - 1)) * float(means.std(ddof=1)) / _PARTS**0.5
+    reach = float(stdtrit(_PARTS - 1, 0.975)) * float(means.std(ddof=1)) / _PARTS**0.5
     rest = left * float(seconds.sum() / steps.sum())
     return RunBill(per_second * elapsed, per_second * (elapsed + rest), per_second * left * reach)
