@@ -17,7 +17,7 @@ The job is so many days of the reference instance. Days, not seconds: the honest
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -184,8 +184,3 @@ class _Run:
             elif not math.isnan(self._newest[offer, day + 1]):
                 price = float(self._newest[offer, day + 1])
         return dollars + left / float(self._per_day[offer]) * price * float(self._bills[offer]) * 24
-
-
-def study_table(ladders: Mapping[str, StudyLadder], policies: Sequence[str] = POLICIES[1:]) -> list[list[str]]:
-    """A row for each policy: its cost reduction for each job."""
-    return [[policy, *(f"{found.reduction(policy):.2f}" for found in ladders.values())] for policy in policies]
