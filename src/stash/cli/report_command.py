@@ -254,7 +254,7 @@ def _reader_of(file: str) -> Callable[[str], Page] | None:
 def _page_of_study(files: Sequence[str], probe: Path | None, folder: Path) -> Page:
     if len(files) > 1 or probe is not None:
         raise UserError(f"a report of a study is of nothing else; type `stash report {files[0]}`")
-    from stash.study.command import page
+    from stash.study.study_run import page
 
     return page(Path(files[0]), folder)
 
