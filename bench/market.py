@@ -28,8 +28,7 @@ from bench.machine import ROOT
 from bench.table import report, table
 from stash.market.backtest import Backtest, replay, summaries
 from stash.market.decisions import job_market
-from stash.market.dispa import POLICIES, StudyRate, day_grid, ladder
-from stash.market.dispa_page import CORRECTIONS
+from stash.market.dispa import CORRECTIONS, POLICIES, StudyRate, day_grid, ladder
 from stash.market.fees import FREE, Fees, published_fees
 from stash.market.foresight import foresee
 from stash.market.jobs import InstanceRate, MarketJob

@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from stash.core.fix_records import Fix
-from stash.core.records import Probe, Profile
+from stash.core.records.host import Probe
+from stash.core.records.profile import Profile
 from stash.plan.records import RentalPlan
 from stash.spot.records.fleets import FleetModel, FleetPlan
 from stash.spot.records.risks import SpotSimulation

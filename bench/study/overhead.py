@@ -22,9 +22,9 @@ from bench.machine import DATA, arguments, machine
 from bench.study.runs import STUDY
 from bench.table import table
 from stash.study import study_folder
-from stash.study.command import cells_of
 from stash.study.study_file import read_study
 from stash.study.study_folder import StudyEvent, of_study
+from stash.study.study_run import cells_of
 
 GOAL = 2.0
 """Seconds, of both."""

@@ -26,11 +26,11 @@ from stash.lab.testbed.emulation import Emulation
 from stash.lab.testbed.generate import emulate
 from stash.study import study_folder
 from stash.study.cells import Cell
-from stash.study.command import cells_of
 from stash.study.results import results
 from stash.study.status import standings
 from stash.study.study_file import read_study
 from stash.study.study_folder import StudyEvent, of_study
+from stash.study.study_run import cells_of
 
 STUDY = Path(__file__).parent / "paper.yaml"
 KEPT = Path(__file__).parent / "data"

@@ -8,7 +8,9 @@ waits for all to end, and prints what each said and how it ended. Its status is 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -60,7 +62,7 @@ class Scene:
 
     def interrupt(self, node: str) -> None:
         """Ctrl-C there."""
-        self.nodes[int(node)].popen.send_signal(2)
+        os.kill(self.nodes[int(node)].pid, signal.SIGINT)
 
     def wait(self, seconds: str) -> None:
         """Nothing, for a while."""

@@ -11,9 +11,9 @@ from bench.study.runs import model
 from bench.study.truth import truth
 from stash.analysis.attribution import attribute
 from stash.core.artefact import load
-from stash.study.command import cells_of
 from stash.study.study_file import read_study
 from stash.study.study_folder import of_study
+from stash.study.study_run import cells_of
 
 pytestmark = [pytest.mark.slow, needs_testbed]
 STUDY = """

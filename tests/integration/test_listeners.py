@@ -17,7 +17,7 @@ from characterized import needs_testbed
 from test_probe_links import on_all
 from test_spot_rehearsal import JOB, POOL
 
-from stash.core.listeners import LISTENERS, ListeningSocket, SocketReach
+from bench.docs.listeners import LISTENERS, ListeningSocket, SocketReach
 from stash.lab.testbed.bed import Testbed
 from stash.lab.testbed.topology import MARK
 

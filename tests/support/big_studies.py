@@ -15,11 +15,11 @@ from stash.analysis.attribution import attribute
 from stash.core.records.host import Gpu
 from stash.core.records.profile import Gradient, Profile
 from stash.study.cells import Cell
-from stash.study.command import cells_of
 from stash.study.results import StudyResult, look, results, scales_of
 from stash.study.status import StudyReading, read
 from stash.study.study_file import StudyFile
 from stash.study.study_folder import StudyEvent
+from stash.study.study_run import cells_of
 
 PAPER = (
     "alexnet", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2", "squeezenet1_0", "resnet50", "vgg11",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stash.core.listeners import LISTENERS, table
+from bench.docs.listeners import LISTENERS, table
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
@@ -23,7 +23,7 @@ def _opening() -> set[str]:
     found = set()
     for path in SOURCES.rglob("*.py"):
         name = ".".join(path.relative_to(SOURCES).with_suffix("").parts)
-        if name != "stash.core.listeners" and name not in NO_SOCKETS and OPENS.search(path.read_text()):
+        if name not in NO_SOCKETS and OPENS.search(path.read_text()):
             found.add(name)
     return found
 

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import NAMES, UNTOUCHED, rung, stall_names
 from stash.core.records.base import Record
-from stash.core.records.profile import Block, OtherProgram, Profile
+from stash.core.records.circumstances import OtherProgram
+from stash.core.records.profile import Block, Profile
 
 BlockKey = tuple[int, str]
 """Round and rung."""

@@ -15,7 +15,8 @@ from stash.analysis.breakdown import SampleCounts, Stability, Stall
 from stash.analysis.step_times import StepTimes, differ
 from stash.core.formatting import listed
 from stash.core.ladder import STALLS, stall_names
-from stash.core.records.profile import GpuState, Profile
+from stash.core.records.circumstances import GpuState
+from stash.core.records.profile import Profile
 from stash.core.rounds import drift, increments, spread, two_modes, warming_up
 from stash.core.units import format_seconds
 

@@ -74,8 +74,8 @@ def _fill_in(known: dict[Key, Instance], more: Iterable[Instance], gpus: Mapping
         old = known.get(key)
         if old is None:
             known[key] = (
-                instance.model_copy(update={"gpu": instance.gpu_model}) if _sole(instance, gpus) else instance
-            )
+                instance.model_copy(update={"gpu": instance.gpu_model}) if instance.gpu_model in gpus else instance
+            )  # a model of one variant: the list's name for it is exact
             continue
         new = {name: getattr(instance, name) for name in fields if getattr(old, name) is None}
         new = {name: value for name, value in new.items() if value is not None}
@@ -83,11 +83,6 @@ def _fill_in(known: dict[Key, Instance], more: Iterable[Instance], gpus: Mapping
             known[key] = old.model_copy(
                 update={**new, "source": f"{old.source}; {instance.source}: {', '.join(new)}"}
             )
-
-
-def _sole(instance: Instance, gpus: Mapping[str, GpuFacts]) -> bool:
-    """Whether the model is made in one variant only, so that the price list's name for it is exact."""
-    return instance.gpu_model is not None and instance.gpu_model in gpus
 
 
 def _override(old: Instance | None, mine: Instance) -> Instance:

@@ -20,7 +20,7 @@ from stash.catalog.facts import Instance, PriceKind
 
 CsvRow = dict[str, str]
 Prices = dict[PriceKind, float | None]
-_LONGEST = 2_000
+_MAX_FIELD = 2_000
 """Characters that are read of a field in Python's notation, as one list has it."""
 _GPUHUNT = ("instance_name", "location", "price", "cpu", "memory", "gpu_count", "gpu_name", "gpu_memory", "spot")
 _SKYPILOT = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "Region")
@@ -215,7 +215,7 @@ def _gpu_memory_gib(row: CsvRow) -> float | None:
     if named:
         return float(named[1])
     try:
-        size = float(ast.literal_eval(row.get("GpuInfo", "")[:_LONGEST])["Gpus"][0]["MemoryInfo"]["SizeInMiB"])
+        size = float(ast.literal_eval(row.get("GpuInfo", "")[:_MAX_FIELD])["Gpus"][0]["MemoryInfo"]["SizeInMiB"])
     except (ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError):  # nested too deep
         return None
     return size / 1024 if size >= 1024 else None

@@ -89,7 +89,9 @@ def read(path: Path) -> Snapshot | None:
 
 def write(snapshot: Snapshot, path: Path) -> None:
     """Put ``snapshot`` at ``path``: the file there is replaced at once, or left as it was. Raises StashError."""
-    text = json.dumps(_to_document(snapshot), separators=(",", ":")).encode()
+    parts = [_part_out(part) for part in snapshot.parts]
+    document = {"schema": SCHEMA, "created": snapshot.created, "parts": parts}
+    text = json.dumps(document, separators=(",", ":")).encode()
     _from_document(json.loads(text))  # what cannot be read back is not written
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,10 +100,6 @@ def write(snapshot: Snapshot, path: Path) -> None:
         raise StashError(
             f"cannot write the catalog's snapshot {path}: {error.strerror}; the old one stays"
         ) from error
-
-
-def _to_document(snapshot: Snapshot) -> dict[str, Any]:
-    return {"schema": SCHEMA, "created": snapshot.created, "parts": [_part_out(part) for part in snapshot.parts]}
 
 
 def _part_out(part: Part) -> dict[str, Any]:
@@ -213,7 +211,14 @@ def compare(before: Catalog, after: Catalog) -> Changes:
     old, new = _offers(before), _offers(after)
     prices = [PriceChange(old[key], new[key]) for key in old.keys() & new.keys()]
     changed = [change for change in prices if abs(change.fraction) > _SAME]
-    changed.sort(key=lambda change: (change.after.kind, -abs(change.fraction), *_name(change.after)))
+    changed.sort(
+        key=lambda change: (
+            change.after.kind,
+            -abs(change.fraction),
+            change.after.instance.name,
+            change.after.region or "",
+        )
+    )
     were, are = _types(before), _types(after)
     came, went = (
         {key: types[key] for key in types if key not in others} for types, others in ((are, were), (were, are))
@@ -234,7 +239,3 @@ def _offers(catalog: Catalog) -> dict[tuple[str, str, str | None, str], Offer]:
 
 def _types(catalog: Catalog) -> dict[tuple[str, str], Instance]:
     return {(item.cloud, item.name): item for item in catalog.instances}
-
-
-def _name(offer: Offer) -> tuple[str, str]:
-    return offer.instance.name, offer.region or ""

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from stash.core.errors import UserError
-from stash.store.storing import store_option
+from stash.core.files import write_whole
+from stash.core.printable import printable_line
+from stash.report.output import printed
+from stash.store.storing import profile_of, store_option
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
@@ -69,9 +72,12 @@ def check(options: CheckOptions) -> None:
     of_plan = any(is_plan(file) for file in options.files)
     workload, decisions = _check_plan(options) if of_plan else _check_limits(options)
     if options.junit is not None:
-        from stash.report.output import save_junit
+        from stash.report.junit import render
 
-        save_junit(decisions, workload, options.junit)
+        try:
+            write_whole(options.junit, render(decisions, workload))
+        except OSError as error:
+            raise UserError(f"--junit {options.junit}: {error.strerror or error}; choose another place") from None
     raise typer.Exit({PASSES: 0, FAILS: 1, CANNOT_TELL: 3}[overall(decisions)])
 
 
@@ -84,7 +90,6 @@ def _check_plan(options: CheckOptions) -> _Checked:
     from stash.plan.checked_page import document, page
     from stash.plan.earlier_plans import checked
     from stash.plan.records import is_plan
-    from stash.report.output import printed
 
     if refused := options.given(*_OF_LIMITS):
         raise UserError(f"{refused[0]} is about profiles alone, and a plan has limits of its own; leave one out")
@@ -100,9 +105,9 @@ def _check_plan(options: CheckOptions) -> _Checked:
 
 def _check_limits(options: CheckOptions) -> _Checked:
     """The limits that were given, printed; raises UserError."""
-    from stash.analysis.limits import parse, parse_requirement, parse_slower
-    from stash.report.output import print_decisions
-    from stash.store.storing import profile_of
+    from stash.analysis.limits import overall, parse, parse_requirement, parse_slower
+    from stash.report.comparison_page import decisions as document
+    from stash.ui.terminal import plain_text, screen
 
     if options.instance is not None:
         raise UserError(f"--instance {options.instance} belongs to a plan, like `stash check train.plan.json RUN`")
@@ -118,7 +123,13 @@ def _check_limits(options: CheckOptions) -> _Checked:
     profiles = {name: profile_of(name, options.store)[0] for name in options.files}
     baseline = {name: profile_of(name, options.store)[0] for name in options.against}
     decisions = _decided(profiles, limits, requirements, baseline, tolerances)
-    print_decisions(decisions, options.json)
+    if options.json:
+        printed(document(decisions, overall(decisions)))
+    else:
+        _, colour = screen()
+        for decision in decisions:
+            line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
+            print(line if colour else plain_text(line))
     return next(iter(profiles.values())).workload.name, decisions
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -201,6 +201,7 @@ def read_page(
     files: Sequence[str], probe: Path | None = None, store: str | None = None, folder: Path = Path()
 ) -> Page:
     """The report's page of these files, to be written into ``folder``; raises UserError."""
+    from stash.cli.saved_files import SavedFile, saved_file, saved_fix
     from stash.core.artefact import load_probe
     from stash.core.fix_records import Fix
     from stash.core.records.profile import Profile
@@ -211,21 +212,20 @@ def read_page(
     twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{twice} is given twice; name each file once")
-    found = [None if _reader_of(name) is not None else run_of(name, store).artefact for name in files]
+    found = [saved_file(name, Path(name).name) or run_of(name, store).artefact for name in files]
     links = None if probe is None else load_probe(probe)
-    names = _short_names(files)
+    short = [_short(name) for name in files]
+    names = short if len(set(short)) == len(short) else files  # without folders and endings, if they still differ
     parts, runs = [], []
     for artefact, file, name in zip(found, files, names, strict=True):
         if isinstance(artefact, Profile):
             run = _read_run(artefact, file, name, links, str(probe))
             runs.append(run)
             parts.append(_page_of_profile(run, Path(file).name))
-        elif artefact is None:
-            parts.append((_reader_of(file) or _page_of_plan)(file))
+        elif isinstance(artefact, SavedFile):
+            parts.append(artefact.page())
         elif isinstance(artefact, Fix):  # of a store, by its id
-            from stash.fix.page import page as page_of_fix
-
-            parts.append(page_of_fix(artefact, Path(file).name))
+            parts.append(saved_fix(artefact, Path(file).name).page())
         else:
             parts.append(_page_of_probe(artefact, Path(file).name))
     if links is not None and not runs:
@@ -237,24 +237,10 @@ def read_page(
     return page_of_runs(runs, parts)
 
 
-def _reader_of(file: str) -> Callable[[str], Page] | None:
-    """What makes the page of a file that is no profile and no probe; ``None`` of those."""
-    from stash.core.fix_records import is_fix
-    from stash.monitor.records import is_record
-    from stash.plan.records import is_plan
-    from stash.spot.spot_files import is_spot_log
-
-    readers: tuple[tuple[Callable[[str], bool], Callable[[str], Page]], ...] = (
-        (is_plan, _page_of_plan), (is_spot_log, _page_of_spot_log), (is_fix, _page_of_fix),
-        (is_record, _page_of_watch),
-    )  # fmt: skip
-    return next((page_of for is_one, page_of in readers if is_one(file)), None)
-
-
 def _page_of_study(files: Sequence[str], probe: Path | None, folder: Path) -> Page:
     if len(files) > 1 or probe is not None:
         raise UserError(f"a report of a study is of nothing else; type `stash report {files[0]}`")
-    from stash.study.command import page
+    from stash.study.study_run import page
 
     return page(Path(files[0]), folder)
 
@@ -283,51 +269,12 @@ def _page_of_profile(run: ReadRun, file: str) -> Page:
     return page_of_profile(run, verdict(run.breakdown, run.profile), file, reading)
 
 
-def _page_of_plan(file: str) -> Page:
-    from stash.plan.page import page
-    from stash.plan.records import load_plan
-    from stash.spot.spot_files import is_fleet_plan, read_plan
-
-    if is_fleet_plan(Path(file)):
-        from stash.spot.pages.fleet_plan import page as page_of_plan
-
-        return page_of_plan(read_plan(Path(file)), Path(file).name)
-    return page(load_plan(file))
-
-
-def _page_of_spot_log(file: str) -> Page:
-    from stash.spot.pages.run_report import page
-    from stash.spot.spot_files import load_spot_log
-
-    return page(load_spot_log(file), Path(file).name)
-
-
-def _page_of_fix(file: str) -> Page:
-    from stash.core.fix_records import FILE
-    from stash.fix.page import page
-
-    return page(FILE.load(file), Path(file).name)
-
-
-def _page_of_watch(file: str) -> Page:
-    from stash.monitor.page import page
-    from stash.monitor.records import load
-
-    return page(load(Path(file)), Path(file).name)
-
-
 def _page_of_probe(probe: Probe, file: str) -> Page:
     from stash.analysis.findings.probe_reading import read
     from stash.catalog.layers import load as load_catalog
     from stash.report.pages import page_of_probe
 
     return page_of_probe(probe, read(probe, load_catalog()), file)
-
-
-def _short_names(files: Sequence[str]) -> list[str]:
-    """Names of files without their folders and endings, if that still tells them apart."""
-    short = [_short(name) for name in files]
-    return short if len(set(short)) == len(short) else list(files)
 
 
 def _short(name: str) -> str:

@@ -17,7 +17,6 @@ from stash.store.storing import store_option
 from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
-    from stash.core.fix_records import Fix
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
 
@@ -53,36 +52,32 @@ def show(options: ShowOptions) -> None:
         stash show resnet18.stash.json --redact -o shared.stash.json
     """
     from stash.analysis.disturbance import without_delays
-    from stash.core.fix_records import Fix, is_fix
+    from stash.cli.saved_files import SavedFile, saved_file, saved_fix
+    from stash.core.fix_records import Fix
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
     from stash.monitor.records import is_record
-    from stash.plan.records import is_plan
-    from stash.spot.spot_files import is_spot_log
+    from stash.report.output import printed
     from stash.store.storing import found as run_of
 
-    if is_record(options.file):
-        _print_watched_run(Path(options.file), options.json)
-        return
     file, json, explain, redact, output = options.file, options.json, options.explain, options.redact, options.output
-    kinds = {"a plan": is_plan, "a log of a run": is_spot_log, "a record of a fix": is_fix}
-    made = next((kind for kind, is_one in kinds.items() if is_one(file)), None)
-    if made is not None:
-        if redact or explain or options.as_seen:
-            refused = "--redact" if redact else "--explain" if explain else "--as-seen"
-            raise UserError(f"{refused} is about profiles, and {file} is {made}; leave it out")
-        {"a plan": _print_plan, "a log of a run": _print_spot_log, "a record of a fix": _print_saved_fix}[made](
-            file, json
-        )
+
+    def print_saved(saved: SavedFile) -> None:
+        asked = "--redact" if redact else "--explain" if explain else "--as-seen" if options.as_seen else ""
+        if asked and not is_record(file):
+            raise UserError(f"{asked} is about profiles, and {file} is {saved.what}; leave it out")
+        printed(saved.document() if json else saved.page())
+
+    saved = saved_file(file, file)
+    if saved is not None:
+        print_saved(saved)
         return
     if output is not None and not redact:
         raise UserError(f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on")
     with no_garbage():
         run = run_of(file, options.store)
         if isinstance(run.artefact, Fix):  # of a store, by its id
-            if redact or explain or options.as_seen:
-                raise UserError("--redact, --explain and --as-seen are about profiles; leave them out of a fix")
-            _print_fix(run.artefact, file, json)
+            print_saved(saved_fix(run.artefact, file))
             return
         found = _fit_to_share(run.artefact, run.place, output) if redact else run.artefact
         if explain and (json or isinstance(found, Probe)):
@@ -96,64 +91,6 @@ def show(options: ShowOptions) -> None:
             from stash.catalog.layers import load as load_catalog
 
             print_probe(found, load_catalog(), saved=Path(file), json=json)
-
-
-def _print_plan(file: str, json: bool) -> None:
-    """A saved plan as `stash recommend` printed it."""
-    from stash.plan.page import document, page
-    from stash.plan.records import load_plan
-    from stash.report.output import printed
-    from stash.spot.spot_files import is_fleet_plan
-
-    if is_fleet_plan(Path(file)):
-        _print_fleet_plan(Path(file), json)
-        return
-    plan = load_plan(file)
-    printed(document(plan) if json else page(plan))
-
-
-def _print_watched_run(file: Path, json: bool) -> None:
-    """The record of a watched run, over all of its windows."""
-    from stash.monitor.page import document, page
-    from stash.monitor.records import load
-    from stash.report.output import printed
-
-    record = load(file)
-    printed(document(record) if json else page(record, file.name))
-
-
-def _print_fleet_plan(file: Path, json: bool) -> None:
-    """A saved plan as `stash spot plan` printed it."""
-    from stash.report.output import printed
-    from stash.spot.pages.fleet_plan import document, page
-    from stash.spot.spot_files import read_plan
-
-    plan = read_plan(file)
-    printed(document(plan) if json else page(plan, file.name))
-
-
-def _print_saved_fix(file: str, json: bool) -> None:
-    from stash.core.fix_records import FILE
-
-    _print_fix(FILE.load(file), file, json)
-
-
-def _print_fix(record: Fix, file: str, json: bool) -> None:
-    """A saved record as `stash fix` printed it."""
-    from stash.fix.page import document, page
-    from stash.report.output import printed
-
-    printed(document(record) if json else page(record, file))
-
-
-def _print_spot_log(file: str, json: bool) -> None:
-    """A run's log as `stash spot run` ended."""
-    from stash.report.output import printed
-    from stash.spot.pages.run_report import document, page
-    from stash.spot.spot_files import load_spot_log
-
-    log = load_spot_log(file)
-    printed(document(log) if json else page(log, Path(file).name))
 
 
 def _fit_to_share(artefact: Profile | Probe, place: str, output: Path | None) -> Profile | Probe:

@@ -38,12 +38,8 @@ def _blocks_in_columns(document: Document) -> Document:
     return {**document, "blocks": of_rows(rows)}
 
 
-def _without_new_facts(document: Document) -> Document:
-    """Schema 2 had none of the facts that prediction needs; all of them may be missing."""
-    return document
-
-
-MIGRATIONS: dict[int, Callable[[Document], Document]] = {1: _blocks_in_columns, 2: _without_new_facts}
+# Schema 2 had none of the facts that prediction needs; all of them may be missing.
+MIGRATIONS: dict[int, Callable[[Document], Document]] = {1: _blocks_in_columns, 2: lambda document: document}
 PROFILES = DocumentFile(PROFILE, Profile, SCHEMA, migrations=MIGRATIONS)
 PROBES = DocumentFile(PROBE, Probe, SCHEMA, migrations=MIGRATIONS)
 

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from stash.core import documents
-from stash.core.documents import DocumentFile, is_one
+from stash.core.documents import DocumentFile
 from stash.core.intervals import Interval
 from stash.core.records.base import CommandWords, Count, Number, PlainName, Record, Sentence
 
@@ -138,8 +138,5 @@ class Fix(Record):
 
 
 FILE: DocumentFile[Fix] = DocumentFile(documents.FIX, Fix, schema=SCHEMA, lists=("tried", "launches"))
-
-
-def is_fix(word: str) -> bool:
-    """Whether ``word`` names a record of ``stash fix``."""
-    return is_one(word, documents.FIX)
+is_fix = FILE.is_one
+"""Whether a word names a record of ``stash fix``."""

@@ -117,15 +117,15 @@ _SECONDS = {
     "days": 86400.0,
 }
 _CURRENCIES = ("$", "usd", "dollars", "dollar")
-_LONGEST = 100
+_MAX_CHARACTERS = 100
 """Characters of a quantity."""
 _NUMBER = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(.*?)\s*$", re.IGNORECASE)
 
 
 def _split(text: str, kind: str, example: str) -> tuple[float, str]:
-    match = _NUMBER.match(text) if len(text) <= _LONGEST else None
+    match = _NUMBER.match(text) if len(text) <= _MAX_CHARACTERS else None
     if match is None or not math.isfinite(float(match[1])):
-        raise UnitError(f"cannot read the {kind} {shortened(text, _LONGEST)!r}; write it like {example}")
+        raise UnitError(f"cannot read the {kind} {shortened(text, _MAX_CHARACTERS)!r}; write it like {example}")
     return float(match[1]), match[2]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
 import sys
@@ -12,19 +13,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from stash.core import parsers
 from stash.core.errors import UserError
 from stash.core.interrupts import interrupted_by
-from stash.lab.testbed.topology import MAX_NODES
+from stash.core.printable import printable_line
+from stash.core.units import format_bytes, format_seconds
+from stash.lab.testbed.bed import Started, Testbed, elsewhere, leftovers, sweep
+from stash.lab.testbed.doctor import examine
+from stash.lab.testbed.topology import MAX_NODES, Wish, parse_override
+from stash.lab.zoo.registry import WORKLOADS, workload
+from stash.ui.charts.chart import Grid
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
+from stash.ui.page import Chapter, Page
+from stash.ui.terminal import print_page
 
 if TYPE_CHECKING:
     from stash.catalog.machines import Peak
-    from stash.lab.testbed.bed import Started, Testbed
     from stash.lab.zoo.datasets import Made
-    from stash.ui.charts.chart import Grid
 
 app = App(no_args_is_help=True)
 testbed_app, dataset_app = App(no_args_is_help=True), App(no_args_is_help=True)
@@ -73,9 +82,6 @@ def run(options: TestbedOptions) -> None:
     stash lab testbed run --network 1gbit -- stash profile train.py
     stash lab testbed run --nodes 3 --node 1:network=100mbit -- python work.py {head}
     """
-    from stash.lab.testbed.bed import Testbed
-    from stash.lab.testbed.topology import Wish, parse_override
-
     overrides: dict[int, Mapping[str, Wish]] = dict(map(parse_override, options.node))
     bed = Testbed(
         options.nodes, options.devices, overrides=overrides, disk_path=options.disk_path,
@@ -92,7 +98,8 @@ def run(options: TestbedOptions) -> None:
         return
     try:
         with interrupted_by(signal.SIGTERM, signal.SIGHUP), bed:
-            _describe_links(bed)
+            for link in bed.links:
+                print(link.describe(), file=sys.stderr)
             code = _run_everywhere(bed, command_of)
     except KeyboardInterrupt:
         print("interrupted: the testbed was removed", file=sys.stderr)
@@ -103,11 +110,6 @@ def run(options: TestbedOptions) -> None:
 @testbed_app.command()
 def doctor() -> None:
     """Say what this machine can emulate and what is missing; tries everything, leaves nothing."""
-    from stash.lab.testbed.doctor import examine
-    from stash.ui.charts.chart import Grid
-    from stash.ui.page import Page
-    from stash.ui.terminal import print_page
-
     checks = examine()
     rows = tuple(("yes" if check.ok else "no", check.name, check.detail) for check in checks)
     grid = Grid("", ("what", ""), rows, frozenset({0, 1, 2}), prose=True)
@@ -121,8 +123,6 @@ def doctor() -> None:
 @testbed_app.command()
 def clean() -> None:
     """Remove what testbeds left behind whose process is gone; those in use are not touched."""
-    from stash.lab.testbed.bed import elsewhere, leftovers, sweep
-
     removed = sweep()
     print("\n".join(f"removed {name}" for name in removed) if removed else "nothing was left behind")
     if others := elsewhere():
@@ -185,7 +185,6 @@ def model(options: TestbedModelOptions) -> None:
     from stash.catalog.machines import VALUE_BYTES
     from stash.lab.testbed.emulation import dump
     from stash.lab.testbed.generate import emulate
-    from stash.lab.zoo.registry import workload
 
     peak, efficiency, speed = _peak(options), options.utilization, options.speed
     made = emulate(
@@ -206,9 +205,9 @@ def _peak(options: TestbedModelOptions) -> Peak:
     from stash.catalog.machines import Peak, peak, variants
 
     if options.gpu is not None:
-        from stash import catalog
+        from stash.catalog.layers import load
 
-        return peak(variants(options.gpu, catalog.load()), options.dtype)
+        return peak(variants(options.gpu, load()), options.dtype)
     assert options.tflops is not None, "checked with the options"
     assert options.memory_bandwidth is not None, "as above"
     memory = options.typed.get("memory_bandwidth", options.memory_bandwidth)
@@ -242,11 +241,6 @@ def _ours_at(command: Sequence[str]) -> int | None:
     return None
 
 
-def _describe_links(bed: Testbed) -> None:
-    for link in bed.links:
-        print(link.describe(), file=sys.stderr)
-
-
 def _run_everywhere(bed: Testbed, command: Any) -> int:
     """Show what all nodes print, line by line; the first exit status that is not 0, or 0."""
     started = bed.run_all(command, pipe=True)
@@ -261,8 +255,8 @@ def _run_everywhere(bed: Testbed, command: Any) -> int:
 
 
 def _echo(process: Started, several: bool) -> None:
-    assert process.popen.stdout is not None
-    for line in process.popen.stdout:
+    assert process.stdout is not None
+    for line in process.stdout:
         text = line.decode(errors="replace")
         sys.stdout.write(f"[{process.node}] {text}" if several else text)
         sys.stdout.flush()
@@ -293,11 +287,9 @@ def zoo(options: ZooOptions) -> None:
     stash lab dataset make images DIR               make data it can read
     """
     if options.json:
-        print(_as_json())
+        keys = ("name", "group", "kind", "parameters", "gradient_bytes", "batch", "about", "source")
+        print(json.dumps([{key: getattr(item, key) for key in keys} for item in WORKLOADS.values()], indent=2))
         return
-    from stash.ui.page import Chapter, Page
-    from stash.ui.terminal import print_page
-
     groups = (Chapter(group, title, grids=(_models(group),), brief=True) for group, title in _GROUPS.items())
     footer = "Gradients are in float32; the batch is per device."
     print_page(Page("Workloads that come with Stash", chapters=tuple(groups), footer=footer))
@@ -305,10 +297,6 @@ def zoo(options: ZooOptions) -> None:
 
 def _models(group: str) -> Grid:
     """The workloads of one group; names are filled up to one width, so that the groups line up."""
-    from stash.core.units import format_bytes
-    from stash.lab.zoo.registry import WORKLOADS
-    from stash.ui.charts.chart import Grid
-
     rows = tuple(
         (
             item.name.ljust(18), item.kind, f"{item.parameters / 1e6:.1f} M".rjust(7),
@@ -319,15 +307,6 @@ def _models(group: str) -> Grid:
     )  # fmt: skip
     head = ("data", "params", "grads", "batch", "what it is")
     return Grid("", head, rows, frozenset({0, 1, 5}), first="name", prose=True)
-
-
-def _as_json() -> str:
-    import json
-
-    from stash.lab.zoo.registry import WORKLOADS
-
-    keys = ("name", "group", "kind", "parameters", "gradient_bytes", "batch", "about", "source")
-    return json.dumps([{key: getattr(item, key) for key in keys} for item in WORKLOADS.values()], indent=2)
 
 
 @dataset_app.callback()
@@ -390,12 +369,6 @@ def _make_with_progress(kind: str, path: Path, count: int | None, seed: int | No
 
 
 def _report(made: Made) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from stash.core.printable import printable_line
-    from stash.core.units import format_bytes, format_seconds
-
     how = f"made in {format_seconds(made.seconds)}" if made.new_files else "nothing left to do"
     line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"
     Console().print(Text(printable_line(line)), soft_wrap=True)

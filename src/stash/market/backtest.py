@@ -100,7 +100,9 @@ def replay(
             runs = [play(market, rule, start, deadline) for rule in rules]
             known = _foreseen(market, start, deadline, runs) if hindsight else None
         except UncoveredError as error:
-            left_out[_without_time(str(error))] += 1
+            text = str(error)  # the same sentence for every start
+            unwatched = " is not watched" in text
+            left_out[text.partition(" from ")[0] if unwatched else "the record ends before the job does"] += 1
             continue
         except KeyboardInterrupt:
             interrupted = True
@@ -191,11 +193,6 @@ def _covered(market: JobMarket, moments: Sequence[float], deadline: float | None
 def _unwatched(market: JobMarket, cloud: str, numbers: Integers, start: float) -> str:
     begins = market.trace.of([int(each) for each in numbers]).begin
     return f"{cloud}'s prices begin later" if start < begins else f"{cloud} was not watched then"
-
-
-def _without_time(text: str) -> str:
-    """The same sentence for every start."""
-    return text.partition(" from ")[0] if " is not watched" in text else "the record ends before the job does"
 
 
 def _foreseen(market: JobMarket, start: float, deadline: float | None, runs: Sequence[ReplayedRun]) -> Foreseen:

@@ -8,67 +8,53 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from stash.analysis.attribution import attribute
 from stash.catalog.layers import load as load_catalog
-from stash.core import parsers
-from stash.core.errors import UnitError, UserError
+from stash.core.errors import UserError
 from stash.core.printable import printable_line
-from stash.market.job_collections import GOALS, CollectionGoal
-from stash.market.market_options import BacktestOptions, ReplayOptions
-from stash.market.market_trace import MarketTrace, merged
-from stash.report.output import output_file, printed, write_output
+from stash.market import advising, job_collections
+from stash.market.advising import MarketAdvice, held_offer, move_task, start_command
+from stash.market.answers_page import advice_document, advice_page, assignment_document, assignment_page
+from stash.market.backtest import impossible, replay
+from stash.market.decisions import JobMarket, job_market
+from stash.market.dispa import study_document, study_page
+from stash.market.fees import published_fees
+from stash.market.job_collections import read_jobs, types_of
+from stash.market.jobs import MarketJob, job_of_profile, read_job
+from stash.market.market_importers import (
+    current,
+    import_aws,
+    import_catalog,
+    import_dispa,
+    import_skypilot,
+    refuse_absurd,
+)
+from stash.market.market_options import (
+    AssignOptions,
+    BacktestOptions,
+    MarketImportOptions,
+    MoveOptions,
+    RecordOptions,
+    ReplayOptions,
+    ShowMarketOptions,
+)
+from stash.market.market_rules import policy
+from stash.market.market_table import read_market, write_parquet, written
+from stash.market.market_trace import MarketTrace, chosen, merged
+from stash.market.page import backtest_document, backtest_page, market_document, market_page
+from stash.plan.plan_options import PlanOptions, TrainedJob, work
+from stash.predict.forecasting import base_of
+from stash.predict.passes import Base
+from stash.report.output import file_of, output_file, printed, write_output
+from stash.store.storing import profile_of
+from stash.study.programs import SystemPrograms
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, flag, json_flag, option
-
-if TYPE_CHECKING:
-    from stash.market.advising import MarketAdvice
-    from stash.market.decisions import JobMarket
-    from stash.market.jobs import MarketJob
-    from stash.predict.passes import Base
-
-ImportKind = Literal["dispa", "aws", "skypilot", "catalog"]
-_KINDS = ("dispa", "aws", "skypilot", "catalog")
-
-
-def _priced(text: str) -> tuple[str, float]:
-    name, equals, price = text.partition("=")
-    if not equals or not name.strip():
-        raise UnitError("it is a type and dollars an hour, like p3.2xlarge=0.918")
-    return name.strip(), parsers.price(price if "/" in price else f"{price.strip()}/h")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MarketImportOptions(Options):
-    """One call of ``stash market import``."""
-
-    kind: ImportKind = argument("KIND", "dispa, aws, skypilot or catalog.", parsers.one_of(_KINDS))
-    paths: tuple[Path, ...] = argument(
-        "PATH...", "Files or folders; of the catalog none.", Path, many=True, default=None
-    )
-    output: Path | None = option("FILE", "Where the market goes: .market.csv[.gz] or .market.parquet.", Path,
-        "--output", "-o")  # fmt: skip
-    regions: tuple[str, ...] | None = option("NAMES", "Of dispa's AWS logs; else us-east-1.", parsers.names)
-    inverted: bool = flag("SkyPilot's ticks count what could not be had, as its authors' simulator reads them.")
-    spot_price: tuple[tuple[str, float], ...] = option(
-        "TYPE=DOLLARS", "An hour, of traces without prices; may be given several times.", _priced, many=True
-    )
-    on_demand_price: tuple[tuple[str, float], ...] = option(
-        "TYPE=DOLLARS", "Adds an on-demand offer in each region, always there; may be given several times.", _priced,
-        many=True,
-    )  # fmt: skip
-    json: bool = json_flag()
-
-    def check(self) -> None:
-        if self.kind != "catalog" and not self.paths:
-            raise UserError(f"what is to be imported? Name files or folders: stash market import {self.kind} PATH")
-        if self.kind == "dispa" and len(self.paths) != 1:
-            raise UserError("dispa's logs are one folder: stash market import dispa training_on_a_dime/logs")
 
 
 def import_market(options: MarketImportOptions) -> None:
@@ -79,9 +65,6 @@ def import_market(options: MarketImportOptions) -> None:
 
     stash market import dispa training_on_a_dime/logs -o 2020.market.csv.gz
     """
-    from stash.market.market_importers import import_aws, import_catalog, import_dispa, import_skypilot
-    from stash.market.page import market_document, market_page
-
     target = _target(options.output, options.kind)
     if options.kind == "dispa":
         found = import_dispa(options.paths[0], options.regions or ("us-east-1",))
@@ -108,8 +91,6 @@ def _target(wanted: Path | None, stem: str) -> Path:
 
 
 def _save(trace: MarketTrace, target: Path) -> None:
-    from stash.market.market_table import write_parquet, written
-
     if target.name.endswith(".parquet"):
         write_parquet(trace, target)
     else:
@@ -120,41 +101,16 @@ def _note(text: str, json: bool) -> None:
     print(printable_line(text), file=sys.stderr if json else sys.stdout)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordOptions(Options):
-    """One call of ``stash market record``."""
-
-    market: Path = argument("MARKET", "The file that grows; a new one if there is none.", Path)
-    cloud: tuple[str, ...] | None = option("NAMES", "Like aws,gcp.", parsers.names)
-
-
 def record(options: RecordOptions) -> None:
     """Add today's prices of the catalog to a market file: for cron, after `stash catalog refresh`.
 
     stash catalog refresh && stash market record prices.market.csv.gz
     """
-    from stash.market.market_importers import current
-    from stash.market.market_table import read_market
-
     target = _target(options.market, "prices")
     look = current(load_catalog(None), datetime.now(timezone.utc), options.cloud or ())
     before = [read_market(target)] if target.exists() else []
-    trace = _appended(before, look)
-    _save(trace, target)
+    _save(merged([*before, look]), target)  # the last look so far holds for its ``max_gap`` at most
     print(printable_line(f"{len(look.offers):,} offers added to {target}."))
-
-
-def _appended(before: Sequence[MarketTrace], look: MarketTrace) -> MarketTrace:
-    """The record so far, whose last look holds for its ``max_gap`` at most, and one look more."""
-    return merged([*before, look])
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShowMarketOptions(Options):
-    """One call of ``stash market show``."""
-
-    markets: tuple[Path, ...] = argument("MARKET...", "Market files; several are merged.", Path, many=True)
-    json: bool = json_flag()
 
 
 def show(options: ShowMarketOptions) -> None:
@@ -162,17 +118,12 @@ def show(options: ShowMarketOptions) -> None:
 
     stash market show 2020.market.csv.gz
     """
-    from stash.market.page import market_document, market_page
-
     trace, source = markets(options.markets)
     printed(market_document(trace, source) if options.json else market_page(trace, source))
 
 
 def markets(paths: Sequence[Path]) -> tuple[MarketTrace, str]:
     """The files as one market, and what it is called; raises UserError."""
-    from stash.market.market_importers import refuse_absurd
-    from stash.market.market_table import read_market
-
     found = merged([read_market(path) for path in paths])
     source = ", ".join(path.name for path in paths)
     refuse_absurd(found, load_catalog(None), source)
@@ -187,10 +138,6 @@ def backtest(options: BacktestOptions) -> None:
 
     stash market backtest 2020.market.csv.gz --job resnet50.stash.json --epochs 90 --dataset imagenet --deadline 8d
     """
-    from stash.market.backtest import impossible, replay
-    from stash.market.page import backtest_document, backtest_page
-    from stash.report.output import file_of
-
     target = None if options.output is None else output_file(options.output, "", options.output.suffix)
     trace, source = markets(options.markets)
     trace = _narrowed(trace, options)
@@ -226,8 +173,6 @@ def _progress(json: bool) -> Callable[[int, int], None] | None:
 
 def _narrowed(trace: MarketTrace, options: ReplayOptions) -> MarketTrace:
     """Only the clouds and regions that were asked for; raises UserError if nothing is left."""
-    from stash.market.market_trace import chosen
-
     clouds, regions = options.cloud or (), options.region or ()
     found = chosen(
         trace, lambda offer: (not clouds or offer.cloud in clouds) and (not regions or offer.region in regions)
@@ -240,18 +185,12 @@ def _narrowed(trace: MarketTrace, options: ReplayOptions) -> MarketTrace:
 
 def _job(options: ReplayOptions, trace: MarketTrace) -> tuple[MarketJob, Mapping[str, str], str | None, Base | None]:
     """(job, why an instance has no rate, the instance it was profiled on, what forecasts start with)."""
-    from stash.market.jobs import job_of_profile, read_job
-
     if options.job.suffix in (".yaml", ".yml"):
         if options.given("epochs", "samples", "dataset"):
             raise UserError(
                 f"{options.job} states its own samples; leave out {options.given('epochs', 'samples', 'dataset')[0]}"
             )
         return options.stated(read_job(options.job)), {}, None, None
-    from stash.analysis.attribution import attribute
-    from stash.plan.plan_options import PlanOptions, TrainedJob, work
-    from stash.predict.forecasting import base_of
-    from stash.store.storing import profile_of
 
     profile, _ = profile_of(str(options.job), None)
     catalog = load_catalog(options.instances)
@@ -267,28 +206,10 @@ def _job(options: ReplayOptions, trace: MarketTrace) -> tuple[MarketJob, Mapping
 
 
 def _study(trace: MarketTrace, options: BacktestOptions) -> None:
-    from stash.market.dispa_page import study_document, study_page
-    from stash.market.jobs import read_job
-
     if options.job.suffix not in (".yaml", ".yml"):
         raise UserError("--assume dispa needs a job.yaml whose rates say of_one_gpu and gpus (docs/market.md)")
     job = read_job(options.job)
     printed(study_document(trace, job, options.stay) if options.json else study_page(trace, job, options.stay))
-
-
-@dataclass(frozen=True, kw_only=True)
-class MoveOptions(ReplayOptions):
-    """One call of ``stash market advise``."""
-
-    markets: tuple[Path, ...] = argument(
-        "MARKET...", "What was recorded; today's catalog is added to it.", Path, many=True, default=None
-    )
-    on: str | None = option("PLACE", "What is rented now, like p3.2xlarge@us-east-1a; else nothing is.")
-    policy: str = option("NAME,…", "One policy: break-even, daily, look-ahead:6h …", default="break-even")
-    output: Path | None = option("FILE", "Where a move's SkyPilot task goes; else it is shown.", Path, "--output",
-        "-o")  # fmt: skip
-    apply: bool = flag("Start the move: run the command that is printed.")
-    json: bool = json_flag()
 
 
 def advise(options: MoveOptions) -> None:
@@ -300,14 +221,6 @@ def advise(options: MoveOptions) -> None:
 
     stash market advise --job resnet50.stash.json --epochs 40 --dataset imagenet --on p3.2xlarge@us-east-1a
     """
-    from stash.market.advising import advise as advised
-    from stash.market.advising import held_offer
-    from stash.market.answers_page import advice_document, advice_page
-    from stash.market.decisions import job_market
-    from stash.market.fees import published_fees
-    from stash.market.market_importers import current
-    from stash.market.market_rules import policy
-
     now = datetime.now(timezone.utc)
     catalog = load_catalog(options.instances)
     trace = _narrowed(
@@ -320,7 +233,7 @@ def advise(options: MoveOptions) -> None:
     held, note = (None, None) if options.on is None else held_offer(market.trace, options.on)
     rule = policy(options.policy, market, options.stay or home)
     notes = ["the catalog says prices, not whether machines are to be had"] + ([note] if note else [])
-    found = advised(market, rule, held, now.timestamp(), options.deadline, warnings=notes)
+    found = advising.advise(market, rule, held, now.timestamp(), options.deadline, warnings=notes)
     if found.to is not None:
         found = _with_task(found, market, base, options)
     printed(advice_document(found) if options.json else advice_page(found))
@@ -332,10 +245,6 @@ def advise(options: MoveOptions) -> None:
 
 def _with_task(found: MarketAdvice, market: JobMarket, base: Base | None, options: MoveOptions) -> MarketAdvice:
     """The same with what starts the move; raises UserError where it cannot be written."""
-    from dataclasses import replace
-
-    from stash.market.moving import move_task, start_command
-
     assert found.to is not None
     offer = market.offers[market.trace.number(found.to)]
     target = output_file(options.output, "move", ".sky.yaml") if options.output is not None or options.apply else None
@@ -351,8 +260,6 @@ def _with_task(found: MarketAdvice, market: JobMarket, base: Base | None, option
 
 def _apply(found: MarketAdvice, json: bool) -> None:
     """Run the command of the move; exit code 1 if it fails."""
-    from stash.study.programs import SystemPrograms
-
     if found.command is None:
         _note("--apply: there is nothing to start.", json)
         return
@@ -365,49 +272,19 @@ def _apply(found: MarketAdvice, json: bool) -> None:
         raise typer.Exit(1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AssignOptions(Options):
-    """One call of ``stash market assign``."""
-
-    jobs: Path = argument("JOBS.csv", "job,instance,samples_per_second,samples,machines,deadline,budget.", Path)
-    quota: tuple[tuple[str, int], ...] = option(
-        "TYPE=N", "At most so many of a type, like p3.16xlarge=2; may be given several times.", parsers.amounts,
-        many=True,
-    )  # fmt: skip
-    goal: CollectionGoal = option("GOAL", "cost, makespan or work-per-dollar.", parsers.one_of(GOALS), default="cost")
-    market: Path | None = option("FILE", "Prices: the last of this market; else today's catalog.", Path)
-    spot_price: tuple[tuple[str, float], ...] = option(
-        "TYPE=DOLLARS", "An hour, of traces without prices; may be given several times.", _priced, many=True
-    )
-    json: bool = json_flag()
-
-    def check(self) -> None:
-        if not self.quota:
-            raise UserError(
-                "--quota is missing: say how many of which types may be rented, like --quota p3.2xlarge=4"
-            )
-
-
 def assign(options: AssignOptions) -> None:
     """Share out many jobs over few machines: least cost, soonest end, or most work for a dollar, deadlines kept.
 
     stash market assign jobs.csv --quota p3.2xlarge=4 --quota p2.xlarge=8 --goal cost
     """
-    from stash.market.answers_page import assignment_document, assignment_page
-    from stash.market.job_collections import assign as assigned
-    from stash.market.job_collections import read_jobs, types_of
-
     jobs = read_jobs(options.jobs)
     types = types_of(dict(options.quota), {**_last_prices(options.market), **dict(options.spot_price)})
-    found = assigned(jobs, types, options.goal)
+    found = job_collections.assign(jobs, types, options.goal)
     printed((assignment_document if options.json else assignment_page)(found, jobs, types))
 
 
 def _last_prices(market: Path | None) -> dict[str, float]:
     """The lowest price of each instance: the last of a market, or today's."""
-    from stash.market.market_importers import current
-    from stash.market.market_table import read_market
-
     trace = read_market(market) if market is not None else current(load_catalog(None), datetime.now(timezone.utc))
     found: dict[str, float] = {}
     for offer, price in zip(trace.offers, trace.last_prices.tolist(), strict=True):

@@ -158,20 +158,12 @@ class _Problem:
         self.costs = self.times * self.hourly / HOUR
 
     def _common(self, extra: int) -> tuple[list[Array], list[float]]:
-        """Rows ≤ 0 or a limit of Σ_o x ≤ 1 and of quotas, with room for ``extra`` variables behind."""
+        """Rows and limits of Σ_o x ≤ 1 and of quotas, with room for ``extra`` variables behind."""
         count, width = self.rates.shape
-        rows, limits = [], []
-        for j in range(count):
-            row = np.zeros(count * width + extra)
-            row[j * width : (j + 1) * width] = 1.0
-            rows.append(row)
-            limits.append(1.0)
-        for o in range(width):
-            row = np.zeros(count * width + extra)
-            row[o : count * width : width] = self.machines
-            rows.append(row)
-            limits.append(float(self.types[o].quota))
-        return rows, limits
+        shares = np.kron(np.eye(count), np.ones(width))
+        quotas = np.kron(self.machines, np.eye(width))
+        rows = np.pad(np.vstack([shares, quotas]), ((0, 0), (0, extra)))
+        return list(rows), [1.0] * count + [float(each.quota) for each in self.types]
 
     def _row(self, j: int, values: Array, extra: int) -> Array:
         count, width = self.rates.shape

@@ -135,7 +135,9 @@ def bill_of(market: JobMarket, lease: Lease, ended: float, end: End, saving_from
     saved = progress.worked if whole else progress.saved
     if paid == 0.0:
         return LeaseBill(lease.offer, lease.granted, ended, end, 0.0, 0.0, {}, saved)
-    marks = _marks(lease, progress, working_until, ended)
+    # Where boot, fetch, work with its checkpoints, and the checkpoint before a move begin and end.
+    edges = [lease.granted, lease.boot_ends, lease.ready, working_until, ended]
+    marks = [min(max(each, lease.granted), ended) for each in np.minimum.accumulate(edges[::-1])[::-1]]
     cost = np.diff(trace.paid(lease.offer, np.array(marks))) * job.machines
     boot, fetch, work_and_saves, tail = (float(each) for each in cost)
     saves = _saves(market, lease, progress, working_until)
@@ -154,12 +156,6 @@ def bill_of(market: JobMarket, lease: Lease, ended: float, end: End, saving_from
     parts = {name: dollars for name, dollars in parts.items() if dollars}
     dollars = trace.dollars(lease.offer, lease.granted, ended) * job.machines + (paid - held) * price / HOUR
     return LeaseBill(lease.offer, lease.granted, ended, end, paid, dollars, parts, saved)
-
-
-def _marks(lease: Lease, progress: LeaseProgress, working_until: float, ended: float) -> list[float]:
-    """Where boot, fetch, work with its checkpoints, and the checkpoint before a move begin and end."""
-    marks = [lease.granted, lease.boot_ends, lease.ready, working_until, ended]
-    return [min(max(each, lease.granted), ended) for each in np.minimum.accumulate(marks[::-1])[::-1]]
 
 
 def _saves(market: JobMarket, lease: Lease, progress: LeaseProgress, until: float) -> float:

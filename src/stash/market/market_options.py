@@ -1,4 +1,4 @@
-"""Options of ``stash market backtest`` and ``stash market advise``: the job, the offers, what is wanted."""
+"""The options of every command of ``stash market``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from stash.core import parsers
-from stash.core.errors import UnitError
+from stash.core.errors import UnitError, UserError
 from stash.market.decisions import Objective
+from stash.market.job_collections import GOALS, CollectionGoal
 from stash.market.jobs import Known, MarketJob
 from stash.market.market_rules import DEFAULT
 from stash.ui.options import Options, argument, flag, json_flag, option
 
 _JOB, _MAY, _GOAL, _SHOWN = "The job", "What may be rented", "What is wanted", "What is shown"
-MOST_STARTS = 200
+MAX_STARTS = 200
+ImportKind = Literal["dispa", "aws", "skypilot", "catalog"]
+_KINDS = ("dispa", "aws", "skypilot", "catalog")
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -22,6 +25,57 @@ def _names(text: str) -> tuple[str, ...]:
     if not names:
         raise UnitError("name some, like stay,daily,break-even")
     return names
+
+
+def _priced(text: str) -> tuple[str, float]:
+    name, equals, price = text.partition("=")
+    if not equals or not name.strip():
+        raise UnitError("it is a type and dollars an hour, like p3.2xlarge=0.918")
+    return name.strip(), parsers.price(price if "/" in price else f"{price.strip()}/h")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarketImportOptions(Options):
+    """One call of ``stash market import``."""
+
+    kind: ImportKind = argument("KIND", "dispa, aws, skypilot or catalog.", parsers.one_of(_KINDS))
+    paths: tuple[Path, ...] = argument(
+        "PATH...", "Files or folders; of the catalog none.", Path, many=True, default=None
+    )
+    output: Path | None = option("FILE", "Where the market goes: .market.csv[.gz] or .market.parquet.", Path,
+        "--output", "-o")  # fmt: skip
+    regions: tuple[str, ...] | None = option("NAMES", "Of dispa's AWS logs; else us-east-1.", parsers.names)
+    inverted: bool = flag("SkyPilot's ticks count what could not be had, as its authors' simulator reads them.")
+    spot_price: tuple[tuple[str, float], ...] = option(
+        "TYPE=DOLLARS", "An hour, of traces without prices; may be given several times.", _priced, many=True
+    )
+    on_demand_price: tuple[tuple[str, float], ...] = option(
+        "TYPE=DOLLARS", "Adds an on-demand offer in each region, always there; may be given several times.", _priced,
+        many=True,
+    )  # fmt: skip
+    json: bool = json_flag()
+
+    def check(self) -> None:
+        if self.kind != "catalog" and not self.paths:
+            raise UserError(f"what is to be imported? Name files or folders: stash market import {self.kind} PATH")
+        if self.kind == "dispa" and len(self.paths) != 1:
+            raise UserError("dispa's logs are one folder: stash market import dispa training_on_a_dime/logs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions(Options):
+    """One call of ``stash market record``."""
+
+    market: Path = argument("MARKET", "The file that grows; a new one if there is none.", Path)
+    cloud: tuple[str, ...] | None = option("NAMES", "Like aws,gcp.", parsers.names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowMarketOptions(Options):
+    """One call of ``stash market show``."""
+
+    markets: tuple[Path, ...] = argument("MARKET...", "Market files; several are merged.", Path, many=True)
+    json: bool = json_flag()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +155,7 @@ class BacktestOptions(ReplayOptions):
     )  # fmt: skip
     starts: str = option("HOW", "How often a run begins: daily, hourly, 6h …", default="daily", panel=_GOAL)
     most_starts: int = option(
-        "N", "Runs at most, spread evenly.", parsers.whole(1, 10_000), default=str(MOST_STARTS), panel=_GOAL
+        "N", "Runs at most, spread evenly.", parsers.whole(1, 10_000), default=str(MAX_STARTS), panel=_GOAL
     )
     no_hindsight: bool = flag("Leave out the least that was possible, which takes longest.", panel=_SHOWN)
     assume: Literal["dispa"] | None = option(
@@ -113,3 +167,41 @@ class BacktestOptions(ReplayOptions):
         "FILE", "Write it too: a page (.html), or cost by policy as a picture (.svg, .png, .pdf).", Path, "--output",
         "-o", panel=_SHOWN,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveOptions(ReplayOptions):
+    """One call of ``stash market advise``."""
+
+    markets: tuple[Path, ...] = argument(
+        "MARKET...", "What was recorded; today's catalog is added to it.", Path, many=True, default=None
+    )
+    on: str | None = option("PLACE", "What is rented now, like p3.2xlarge@us-east-1a; else nothing is.")
+    policy: str = option("NAME,…", "One policy: break-even, daily, look-ahead:6h …", default="break-even")
+    output: Path | None = option("FILE", "Where a move's SkyPilot task goes; else it is shown.", Path, "--output",
+        "-o")  # fmt: skip
+    apply: bool = flag("Start the move: run the command that is printed.")
+    json: bool = json_flag()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssignOptions(Options):
+    """One call of ``stash market assign``."""
+
+    jobs: Path = argument("JOBS.csv", "job,instance,samples_per_second,samples,machines,deadline,budget.", Path)
+    quota: tuple[tuple[str, int], ...] = option(
+        "TYPE=N", "At most so many of a type, like p3.16xlarge=2; may be given several times.", parsers.amounts,
+        many=True,
+    )  # fmt: skip
+    goal: CollectionGoal = option("GOAL", "cost, makespan or work-per-dollar.", parsers.one_of(GOALS), default="cost")
+    market: Path | None = option("FILE", "Prices: the last of this market; else today's catalog.", Path)
+    spot_price: tuple[tuple[str, float], ...] = option(
+        "TYPE=DOLLARS", "An hour, of traces without prices; may be given several times.", _priced, many=True
+    )
+    json: bool = json_flag()
+
+    def check(self) -> None:
+        if not self.quota:
+            raise UserError(
+                "--quota is missing: say how many of which types may be rented, like --quota p3.2xlarge=4"
+            )

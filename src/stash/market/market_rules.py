@@ -7,7 +7,7 @@ policy is a pure function with its formula and its source beside it. Those with 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -163,7 +163,8 @@ def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
     base, _, option = name.strip().partition(":")
     if base not in NAMES:
         alike = nearest(base, NAMES, 2)
-        raise UserError(f"--policy {name}: there is no such policy; {_hint(alike)}")
+        hint = f"did you mean {listed(alike)}?" if alike else f"there are {listed(NAMES, len(NAMES))}"
+        raise UserError(f"--policy {name}: there is no such policy; {hint}")
     if base in DEADLINE_NAMES:
         from stash.market.deadline_rules import deadline_policy
 
@@ -176,10 +177,6 @@ def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
         text = option.removeprefix("every=")
         return daily(DAY if not option else 0.0 if text == "change" else _seconds(name, text))
     return break_even() if base == "break-even" else look_ahead(_seconds(name, option or "6h"))
-
-
-def _hint(alike: Sequence[str]) -> str:
-    return f"did you mean {listed(alike)}?" if alike else f"there are {listed(NAMES, len(NAMES))}"
 
 
 def _seconds(name: str, text: str) -> float:

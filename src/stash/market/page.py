@@ -14,6 +14,7 @@ from stash.market.backtest import Backtest, PolicySummary, course_of, summaries
 from stash.market.fees import not_counted
 from stash.market.leases import PARTS
 from stash.market.market_trace import MarketTrace, day, stamp
+from stash.predict.draws import Array
 from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
 from stash.ui.charts.chart import Chart, Grid
 from stash.ui.page import Chapter, Page
@@ -31,8 +32,7 @@ def market_page(trace: MarketTrace, source: str) -> Page:
     """Offers, coverage, holes, prices, availability."""
     rows = tuple(_offer_row(trace, number) for number in range(min(len(trace.offers), _MAX_OFFERS)))
     clouds = sorted({each.cloud for each in trace.offers})
-    covered = _coverage(trace)
-    holes = sum(each[1] for each in covered)
+    holes = sum(_holes(trace, number) for number in range(len(trace.offers)))
     more = len(trace.offers) - len(rows)
     warnings = [
         f"{each.offer.name} at {stamp(each.at)} is said to be {each.dropped} and {each.kept}; the latter is kept"
@@ -62,47 +62,42 @@ def market_page(trace: MarketTrace, source: str) -> Page:
     )  # fmt: skip
 
 
-def _coverage(trace: MarketTrace) -> list[tuple[float, int]]:
-    """Of each offer: seconds with a price, and holes between such."""
-    found = []
-    for number in range(len(trace.offers)):
-        rows = slice(trace.first[number], trace.first[number + 1])
-        known = ~np.isnan(trace.price[rows])
-        lasts = np.minimum(trace.ends[rows], trace.end) - trace.at[rows]
-        edges = np.flatnonzero(np.diff(known.astype(int)) == 1)
-        found.append((float(lasts[known].sum()), max(len(edges) - 1, 0)))
-    return found
+def _pieces(trace: MarketTrace, number: int) -> tuple[Array, Array, Array]:
+    """The offer's prices, how many machines there were, and for how many seconds each of that held."""
+    rows = slice(trace.first[number], trace.first[number + 1])
+    return trace.price[rows], trace.available[rows], np.minimum(trace.ends[rows], trace.end) - trace.at[rows]
+
+
+def _holes(trace: MarketTrace, number: int) -> int:
+    """Stretches without a price between such with one."""
+    known = ~np.isnan(_pieces(trace, number)[0])
+    return max(int((np.diff(known.astype(int)) == 1).sum()) - 1, 0)
 
 
 def _watched(trace: MarketTrace, number: int) -> float:
     """Share of the offer's priced time in which somebody saw how many there were."""
-    rows = slice(trace.first[number], trace.first[number + 1])
-    lasts = np.minimum(trace.ends[rows], trace.end) - trace.at[rows]
-    known = ~np.isnan(trace.available[rows])
-    whole = lasts[~np.isnan(trace.price[rows]) | known].sum()
+    price, available, lasts = _pieces(trace, number)
+    known = ~np.isnan(available)
+    whole = lasts[~np.isnan(price) | known].sum()
     return float(lasts[known].sum() / whole) if whole > 0 else 0.0
 
 
 def _offer_facts(trace: MarketTrace, number: int) -> dict[str, Any]:
-    rows = slice(trace.first[number], trace.first[number + 1])
-    price, available = trace.price[rows], trace.available[rows]
-    known = ~np.isnan(price)
-    lasts = np.minimum(trace.ends[rows], trace.end) - trace.at[rows]
-    covered, holes = _coverage(trace.of([number]))[0]
-    seen = ~np.isnan(available)
-    mean = float((price[known] * lasts[known]).sum() / lasts[known].sum()) if lasts[known].sum() > 0 else None
-    there = float((lasts[seen] * (available[seen] >= 1)).sum() / lasts[seen].sum()) if lasts[seen].sum() > 0 else None
+    price, available, lasts = _pieces(trace, number)
+    known, seen = ~np.isnan(price), ~np.isnan(available)
+    covered, looked = float(lasts[known].sum()), float(lasts[seen].sum())
+    begins = trace.at[trace.first[number] : trace.first[number + 1]]
     return {
         **trace.offers[number]._asdict(),
         "covered_seconds": covered,
-        "begin": stamp(trace.at[rows][known][0]) if known.any() else None,
+        "begin": stamp(begins[known][0]) if known.any() else None,
         "lowest": float(price[known].min()) if known.any() else None,
-        "mean": mean,
+        "mean": float((price[known] * lasts[known]).sum() / covered) if covered > 0 else None,
         "highest": float(price[known].max()) if known.any() else None,
-        "changes": int((np.diff(price[known]) != 0).sum()) if known.any() else 0,
-        "holes": holes,
+        "changes": int((np.diff(price[known]) != 0).sum()),
+        "holes": _holes(trace, number),
         "availability_watched": _watched(trace, number),
-        "available": there,
+        "available": float((lasts[seen] * (available[seen] >= 1)).sum() / looked) if looked > 0 else None,
     }
 
 
@@ -150,7 +145,7 @@ def market_document(trace: MarketTrace, source: str) -> dict[str, Any]:
 def backtest_page(found: Backtest, source: str) -> Page:
     """A line for each policy, hindsight last."""
     lines = summaries(found)
-    job = found.market.job
+    job, unlimited = found.market.job, found.deadline is None and found.foreseen
     return Page(
         title=f"{job.name} on {source}",
         source=_starts(found),
@@ -165,7 +160,7 @@ def backtest_page(found: Backtest, source: str) -> Page:
                 "how", "How it was replayed", facts=tuple(_inputs(found)), points=tuple(_how(found)), brief=False
             ),
         ),
-        footer=_footer(found),
+        footer="Without --deadline, hindsight may take as long as the slowest policy." if unlimited else "",
     )
 
 
@@ -236,7 +231,7 @@ def _line(found: Backtest, line: PolicySummary) -> tuple[str, ...]:
     )
     late = "-" if found.deadline is None else f"{line.late} of {len(runs)}"
     regret = "unknown" if line.regret is None else _percent(line.regret)
-    known = any(_rate_knows_stalls(found))
+    known = any(rate.stalls for rate in found.market.job.rates.values())
     return (
         line.name,
         f"{dollars(line.mean)} {_range(runs)}",
@@ -249,11 +244,6 @@ def _line(found: Backtest, line: PolicySummary) -> tuple[str, ...]:
         _share(parts.get("idle GPUs", 0.0), line.mean),
         _share(parts.get("egress", 0.0) + parts.get("storage", 0.0), line.mean),
     )
-
-
-def _rate_knows_stalls(found: Backtest) -> Iterator[bool]:
-    for rate in found.market.job.rates.values():
-        yield bool(rate.stalls)
 
 
 def _range(values: Any) -> str:
@@ -329,12 +319,6 @@ def _how(found: Backtest) -> Iterator[str]:
     if known:
         exact = sum(each.method == "MILP" for each in known)
         yield f"Hindsight: {counted(exact, 'start')} solved as a MILP, {len(known) - exact} bounded by Lagrange."
-
-
-def _footer(found: Backtest) -> str:
-    if found.deadline is None and found.foreseen:
-        return "Without --deadline, hindsight may take as long as the slowest policy."
-    return ""
 
 
 def backtest_document(found: Backtest, source: str) -> dict[str, Any]:

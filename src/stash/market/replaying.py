@@ -192,12 +192,9 @@ class _Run:
             )
         if self.lease is not None and not self._give_up("moved"):
             return  # revoked while it saved: the policy is asked again
-        if not board.there[answer.to] or not self._still_there(answer.to):
+        if not board.there[answer.to] or not self.market.there[self.market.trace.piece(answer.to, self.now)]:
             return  # gone while the old machine saved
         self._grant(answer.to)
-
-    def _still_there(self, offer: int) -> bool:
-        return bool(self.market.there[self.market.trace.piece(offer, self.now)])
 
     def _give_up(self, end: End) -> bool:
         """Save what is unsaved and release; whether that went well."""

@@ -57,62 +57,71 @@ def options_of(model: type) -> dict[str, str]:
 CHANGES, WISHES = options_of(Alteration), options_of(PlanOptions)
 
 
-def explain(handles: Handles, run: str) -> str:
-    document = _command("show", (), run)
-    return handles.answer(document, keys_of(document))
+class AgentTools:
+    """The tools: an agent is given each method's name, parameters and docstring."""
 
+    def __init__(self) -> None:
+        self._handles = Handles()
 
-def compare(handles: Handles, before: str, after: str) -> str:
-    (document,) = _command("compare", (), before, after)
-    return handles.answer(document, COMPARISON)
+    async def profile(self, command: list[str], seconds: float = 60, output: str | None = None) -> str:
+        """Profile a training command on this machine for at most so many seconds, and explain the result. The command
+        is ["train.py", "--lr", "0.1"], ["-m", "my.training"], or another launcher's words."""
+        refuse_to_rent(command)
+        if not 0 < seconds <= _MAX_SECONDS:
+            raise UserError(f"seconds={seconds:g}: it is more than 0 and at most {_MAX_SECONDS}")
+        target = output_file(None if output is None else Path(output), Path(command[0]).stem or "job", SUFFIX)
+        words = [sys.executable, "-m", "stash", "profile", f"--budget={seconds:g}", f"--output={target}"]
+        words += command if Path(command[0]).suffix == ".py" or command[0] == "-m" else ["--", *command]
+        with tempfile.TemporaryFile() as log:
+            process = await anyio.open_process(words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+            try:
+                code = await process.wait()
+            except BaseException:  # the client gave up: as Ctrl-C does, which puts the job's files back
+                process.send_signal(signal.SIGINT)
+                with anyio.CancelScope(shield=True):
+                    await process.wait()
+                raise
+            log.seek(0)
+            printed = log.read().decode(errors="replace")
+        if code:
+            text = last_of(printed.rpartition("error: ")[2], 1500)
+            raise UserError(text) if code == UserError.exit_code else JobError(text)
+        document = _command("show", (), str(target))
+        return self._handles.answer(document, keys_of(document), file=str(target))
 
+    def explain(self, run: str) -> str:
+        """Say what a saved file tells: of a profile the verdict, each stall, and what to do next."""
+        document = _command("show", (), run)
+        return self._handles.answer(document, keys_of(document))
 
-def check(
-    handles: Handles, run: str, most: Sequence[str], least: Sequence[str], baseline: str | None,
-    slower: Sequence[str], require: Sequence[str],
-) -> str:  # fmt: skip
-    given = {
-        "max": most,
-        "min": least,
-        "slower": slower,
-        "require": require,
-        "against": [baseline] if baseline else [],
-    }
-    words = [f"--{name}={text}" for name, texts in given.items() for text in texts]
-    return handles.answer(_command("check", words, run), DECISIONS)
+    def compare(self, before: str, after: str) -> str:
+        """Say what differs between two profiles of one job, stall by stall, and whether more than chance is shown."""
+        (document,) = _command("compare", (), before, after)
+        return self._handles.answer(document, COMPARISON)
 
+    def check(
+        self, run: str, most: list[str] = [], least: list[str] = [], baseline: str | None = None,  # noqa: B006 - never changed
+        slower: list[str] = [], require: list[str] = [],  # noqa: B006
+    ) -> str:  # fmt: skip
+        """Say whether a profile keeps limits: most ["network=15%", "step=250ms"], least ["samples/s=60"], against a
+        baseline slower ["5%", "fetch=20%"], require ["ranks=8"]. The verdict is passes, fails or cannot tell."""
+        against = [baseline] if baseline else []
+        given = {"max": most, "min": least, "slower": slower, "require": require, "against": against}
+        words = [f"--{name}={text}" for name, texts in given.items() for text in texts]
+        return self._handles.answer(_command("check", words, run), DECISIONS)
 
-def what_if(handles: Handles, run: str, changes: Mapping[str, str]) -> str:
-    return handles.answer(_command("whatif", _words(changes, CHANGES), run), WHATIF)
+    def what_if(self, run: str, changes: dict[str, str]) -> str:
+        """Predict a profiled job's step on other machines or with other settings."""
+        return self._handles.answer(_command("whatif", _words(changes, CHANGES), run), WHATIF)
 
+    def recommend(self, runs: list[str], options: dict[str, str]) -> str:
+        """Say what to rent for a profiled job, by published prices; nothing is rented."""
+        return self._handles.answer(_command("recommend", _words(options, WISHES), *runs), PLAN)
 
-def recommend(handles: Handles, runs: Sequence[str], options: Mapping[str, str]) -> str:
-    return handles.answer(_command("recommend", _words(options, WISHES), *runs), PLAN)
-
-
-async def profile(handles: Handles, command: Sequence[str], seconds: float, output: str | None) -> str:
-    refuse_to_rent(command)
-    if not 0 < seconds <= _MAX_SECONDS:
-        raise UserError(f"seconds={seconds:g}: it is more than 0 and at most {_MAX_SECONDS}")
-    target = output_file(None if output is None else Path(output), Path(command[0]).stem or "job", SUFFIX)
-    words = [sys.executable, "-m", "stash", "profile", f"--budget={seconds:g}", f"--output={target}"]
-    words += command if Path(command[0]).suffix == ".py" or command[0] == "-m" else ["--", *command]
-    with tempfile.TemporaryFile() as log:
-        process = await anyio.open_process(words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            code = await process.wait()
-        except BaseException:  # the client gave up: as Ctrl-C does, which puts the job's files back
-            process.send_signal(signal.SIGINT)
-            with anyio.CancelScope(shield=True):
-                await process.wait()
-            raise
-        log.seek(0)
-        printed = log.read().decode(errors="replace")
-    if code:
-        text = last_of(printed.rpartition("error: ")[2], 1500)
-        raise UserError(text) if code == UserError.exit_code else JobError(text)
-    document = _command("show", (), str(target))
-    return handles.answer(document, keys_of(document), file=str(target))
+    def more(self, handle: str, path: str = "", offset: int = 0) -> str:
+        """The whole of an earlier answer's document, piece by piece: at a path like "choices/0/dollars", from a
+        character on."""
+        return self._handles.piece(handle, path, offset)
 
 
 def refuse_to_rent(command: Sequence[str]) -> None:

@@ -29,7 +29,8 @@ from stash.core.formatting import listed
 from stash.core.printable import printable_line
 from stash.core.units import counted, format_seconds
 from stash.report.profile_page import table_rows
-from stash.ui.terminal import StallTable, each_text, plain_text
+from stash.ui.stall_lines import StallTable
+from stash.ui.terminal import each_text, plain_text
 
 if TYPE_CHECKING:
     from stash.core.records.profile import Profile

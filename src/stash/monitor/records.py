@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from stash.core.errors import ArtefactError, UserError
 from stash.core.files import read_up_to
 from stash.core.records.base import CommandWords, Count, Number, PlainName, Record, Sentence, first_mistake
-from stash.core.records.profile import GpuState
+from stash.core.records.circumstances import GpuState
 
 SUFFIX = ".watch.jsonl"
 SCHEMA = 1

@@ -13,7 +13,7 @@ from typing import Any
 
 from stash.core.errors import UserError
 from stash.monitor.records import Alert, Header, RecordLine, Window
-from stash.report.export.openmetrics import sample
+from stash.report.exports import sample
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 from stash.core import parsers
 from stash.core.errors import StashError, UserError, one_line
-from stash.core.printable import printable_line
-from stash.store.storing import store_option
+from stash.core.files import write_whole
+from stash.core.printable import printable_line, strict_json
+from stash.report.output import printed
+from stash.store.storing import fix_of, profile_of, store_option
 from stash.ui.options import Options, argument, flag, json_flag, option, public_flag
 
 if TYPE_CHECKING:
     from stash.analysis.comparison import DifferingFact
-    from stash.report.export.exported_runs import ExportedRun
+    from stash.report.exports import ExportedRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +49,10 @@ def compare(options: CompareOptions) -> None:
 
         stash compare before-*.stash.json vs after-*.stash.json
     """
-    from stash.analysis.comparison import incomparable
-    from stash.report.output import print_comparisons
-    from stash.store.storing import profile_of
+    from stash.analysis.attribution import attribute
+    from stash.analysis.comparison import changed, incomparable, network_stall
+    from stash.analysis.comparison import compare as compared
+    from stash.report.comparison_page import document, page
 
     pairs = sides(options.files)
     if _compared_fixes(pairs, options):
@@ -59,11 +62,22 @@ def compare(options: CompareOptions) -> None:
     for before, after in pairs:
         _refuse_itself((*before, *after), [runs[word][1] for word in (*before, *after)])
     loaded = [([runs[name][0] for name in before], [runs[name][0] for name in after]) for before, after in pairs]
-    different = [incomparable(before, after) for before, after in loaded]
+    different = [incomparable(*sides) for sides in loaded]
     refused = next((index for index, facts in enumerate(different) if facts), None)
     if refused is not None and not options.force:
         raise UserError(_refusal(pairs[refused], different[refused]), code="different_jobs")
-    print_comparisons(pairs, loaded, different, options.json)
+    documents = []
+    for pair, profiles, facts in zip(pairs, loaded, different, strict=True):
+        first, second = ([attribute(runs[name][0], name) for name in side] for side in pair)
+        names = (profiles[0][0].workload.name, *pair)
+        contents = (compared(first, second), names, changed(*profiles), facts, network_stall(*profiles))
+        if options.json:
+            documents.append(document(*contents))
+        else:
+            printed(page(*contents))
+            print("" if pair == pairs[-1] else "\n", end="")
+    if options.json:
+        print(strict_json(documents))
 
 
 Side = tuple[str, ...]
@@ -71,10 +85,7 @@ Side = tuple[str, ...]
 
 def _compared_fixes(pairs: Sequence[tuple[Side, Side]], options: CompareOptions) -> bool:
     """Compare records of `stash fix`, if the first word is one; raises UserError where others are none."""
-    from stash.core.printable import strict_json
     from stash.report.fix_comparison import document, page
-    from stash.report.output import printed
-    from stash.store.storing import fix_of
 
     found = {word: fix_of(word, options.store) for word in (pairs[0][0][0],)}
     if found[pairs[0][0][0]] is None:
@@ -170,17 +181,22 @@ def export(options: ExportOptions) -> None:
       stash export 3f9a --to openmetrics --public -o /var/lib/node_exporter/stash.prom
     """
     from stash.core.redaction import redacted
-    from stash.report.export.exported_runs import exported
-    from stash.store.storing import profile_of
+    from stash.report.exports import exported, openmetrics
 
-    to = options.to
+    to, output = options.to, options.output
     found = {place: profile for profile, place in (profile_of(word, options.store) for word in options.runs)}
     runs = [exported(redacted(profile) if options.redact else profile) for profile in found.values()]
     if to == "openmetrics":
-        _text(runs, options.output, options.public)
+        if output is None:
+            print(openmetrics(runs), end="")
+            return
+        try:
+            write_whole(output, openmetrics(runs), mode=0o666 if options.public else None)
+        except OSError as error:
+            raise UserError(f"--output {output}: {error.strerror or error}; choose another place") from None
         return
     try:
-        done = _handed_over(runs, to, options.output, options.project, options.url)
+        done = _handed_over(runs, to, output, options.project, options.url)
     except ImportError as error:
         if (error.name or "").partition(".")[0] != to:
             raise
@@ -194,31 +210,13 @@ def export(options: ExportOptions) -> None:
 
 def _handed_over(runs: Sequence[ExportedRun], to: str, output: Path | None, project: str, url: str | None) -> str:
     """What was done, as a sentence."""
-    if to == "tensorboard":
-        from stash.report.export import tensorboard
+    from stash.report import exports
 
+    if to == "tensorboard":
         assert output is not None
-        tensorboard.write(runs, output)
+        exports.to_tensorboard(runs, output)
         return f"Runs in {output}: {len(runs)}; `tensorboard --logdir {output}` shows them"
     if to == "mlflow":
-        from stash.report.export import mlflow
-
-        new = mlflow.write(runs, project, url)
+        new = exports.to_mlflow(runs, project, url)
         return f"New runs in MLflow's experiment {project}: {new}; there already: {len(runs) - new}"
-    from stash.report.export import wandb
-
-    return f"Runs in W&B's project {project}: {wandb.write(runs, project, url)}"
-
-
-def _text(runs: Sequence[ExportedRun], output: Path | None, public: bool) -> None:
-    from stash.core.files import write_whole
-    from stash.report.export.openmetrics import render
-
-    text = render(runs)
-    if output is None:
-        print(text, end="")
-        return
-    try:
-        write_whole(output, text, mode=0o666 if public else None)
-    except OSError as error:
-        raise UserError(f"--output {output}: {error.strerror or error}; choose another place") from None
+    return f"Runs in W&B's project {project}: {exports.to_wandb(runs, project, url)}"

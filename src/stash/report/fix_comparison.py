@@ -6,7 +6,6 @@ Two records are of fresh launches each, so that a change's savings differ by cha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from stash.core.fix_records import Fix, Tried
@@ -26,11 +25,12 @@ def page(before: Fix, after: Fix, names: NAMES) -> Page:
         for name, first, second in _changes(before, after)
     )
     grid = Grid("Changes", ("before", "after", "saves more"), rows, frozenset({0, 1, 2}), first="change", prose=True)
+    other = _other_job(before, after)
     return Page(
         title=before.workload,
         subtitle=(f"before: {names[0]}", f"after: {names[1]}"),
         verdict=(_verdict(before, after),),
-        warnings=tuple(_warnings(before, after)),
+        warnings=(f"these are different jobs, in {listed(other)}",) if other else (),
         chapters=(Chapter("changes", "What changed", grids=(grid,), brief=True),),
     )
 
@@ -102,8 +102,3 @@ def _other_job(before: Fix, after: Fix) -> list[str]:
         ("command", " ".join(before.command), " ".join(after.command)),
     )
     return [f"{name} ({first} and {second})" for name, first, second in facts if first != second]
-
-
-def _warnings(before: Fix, after: Fix) -> Sequence[str]:
-    other = _other_job(before, after)
-    return [f"these are different jobs, in {listed(other)}"] if other else []

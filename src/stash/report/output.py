@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,6 @@ from stash.core.printable import printable_line, strict_json
 from stash.store.storing import keep_copy
 
 if TYPE_CHECKING:
-    from stash.analysis.comparison import DifferingFact
-    from stash.analysis.limits import Decision
     from stash.catalog.offers import Catalog
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
@@ -159,55 +157,6 @@ def print_probe(
     printed(document(found, reading) if json else page(found, reading, name))
 
 
-Side = tuple[str, ...]
-"""Names of one or more files."""
-
-
-def print_comparisons(
-    pairs: Sequence[tuple[Side, Side]],
-    loaded: Sequence[tuple[list[Profile], list[Profile]]],
-    different: Sequence[Sequence[DifferingFact]],
-    json: bool = False,
-) -> None:
-    """Print what lies between the two sides of each pair, as a report or as the JSON of the contract."""
-    from stash.analysis.attribution import attribute
-    from stash.analysis.comparison import changed, compare, network_stall
-    from stash.report.comparison_page import document, page
-
-    documents = []
-    for (before, after), sides, facts in zip(pairs, loaded, different, strict=True):
-        first, second = (
-            [attribute(profile, name) for profile, name in zip(side, names, strict=True)]
-            for side, names in zip(sides, (before, after), strict=True)
-        )
-        names = (sides[0][0].workload.name, before, after)
-        contents = (compare(first, second), names, changed(*sides), facts, network_stall(*sides))
-        if json:
-            documents.append(document(*contents))
-        else:
-            printed(page(*contents))
-            print("" if (before, after) == pairs[-1] else "\n", end="")
-    if json:
-        print(strict_json(documents))
-
-
-def print_decisions(decisions: Sequence[Decision], json: bool = False) -> None:
-    """Print what became of each limit, a line each, or as JSON."""
-    from stash.analysis.limits import overall
-
-    if json:
-        from stash.report.comparison_page import decisions as document
-
-        print(strict_json(document(decisions, overall(decisions))))
-        return
-    from stash.ui.terminal import plain_text, screen
-
-    _, colour = screen()
-    for decision in decisions:
-        line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
-        print(line if colour else plain_text(line))
-
-
 def printed(shown: Page | dict[str, Any]) -> None:
     """Print a page as text for this terminal, or a document as JSON."""
     if isinstance(shown, dict):
@@ -240,14 +189,3 @@ def file_of(page: Page, ending: str) -> str | bytes:
     if isinstance(drawn, Blank):
         raise UserError(f"--output *{ending}: there is nothing to draw, because {drawn.why}")
     return content(drawn, ending.removeprefix("."), WIDTH_MM)
-
-
-def save_junit(decisions: Sequence[Decision], workload: str, target: Path) -> None:
-    """Save what became of each limit as JUnit XML; raises UserError if it cannot be written."""
-    from stash.core.files import write_whole
-    from stash.report.junit import render
-
-    try:
-        write_whole(target, render(decisions, workload))
-    except OSError as error:
-        raise UserError(f"--junit {target}: {error.strerror or error}; choose another place") from None

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stash.core.printable import printable_line
-from stash.core.records.profile import Block, Profile, Rank
+from stash.core.records.profile import Block, Profile
 
 _PLACED = (
     "a step's wait for the loader is drawn first and its wait for the exchange last; only durations are measured"
@@ -42,11 +42,8 @@ def _names(profile: Profile) -> Iterator[Event]:
         name = f"node {node} ({printable_line(named)})" if named else f"node {node}"
         yield {"ph": "M", "name": "process_name", "pid": node, "tid": 0, "args": {"name": name}}
     for rank in profile.ranks:
-        yield {"ph": "M", "name": "thread_name", "pid": rank.node, "tid": rank.rank, "args": {"name": _thread(rank)}}
-
-
-def _thread(rank: Rank) -> str:
-    return printable_line(f"rank {rank.rank} ({rank.device})")
+        name = printable_line(f"rank {rank.rank} ({rank.device})")
+        yield {"ph": "M", "name": "thread_name", "pid": rank.node, "tid": rank.rank, "args": {"name": name}}
 
 
 def _block(block: Block) -> Iterator[Event]:

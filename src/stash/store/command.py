@@ -124,14 +124,14 @@ def verify(options: StoreVerifyOptions) -> None:
 
 
 FORMATS = ("table", "csv", "json", "parquet")
-_LONGEST = 86_400
+_MAX_SECONDS = 86_400
 _MAX_ROWS = 1_000
 """Of a table on a screen."""
 
 
 def _timeout(text: str) -> float:
     seconds = parsers.duration(text)
-    if seconds > _LONGEST:
+    if seconds > _MAX_SECONDS:
         raise UnitError("a query may take up to a day; write it like 10m")
     return seconds
 

@@ -18,7 +18,7 @@ from typing import Any
 
 LENGTH = struct.Struct("<Q")
 """Before each frame: its bytes."""
-_AT_ONCE = 2_000
+_BATCH_SIZE = 2_000
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
         else:
             running = connection.execute(job["sql"])
             _send("columns", [str(column[0]) for column in running.description or ()])
-            while found := running.fetchmany(_AT_ONCE):
+            while found := running.fetchmany(_BATCH_SIZE):
                 _send("rows", _plain(found))
         _send("end", None)
     except (MemoryError, duckdb.OutOfMemoryException):

@@ -202,13 +202,9 @@ def fits(table: str, row: Any) -> bool:
     )
 
 
-def _whole(value: Any) -> bool:
-    return type(value) is int and -(2**63) <= value < 2**63
-
-
 _FITS: dict[str, Callable[[Any], bool]] = {
     "VARCHAR": lambda value: isinstance(value, str),
     "DOUBLE": lambda value: type(value) in (int, float) and math.isfinite(value),
-    "BIGINT": _whole,
+    "BIGINT": lambda value: type(value) is int and -(2**63) <= value < 2**63,
     "BOOLEAN": lambda value: isinstance(value, bool),
 }

@@ -12,11 +12,12 @@ import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from stash.core.files import write_whole
 from stash.core.printable import printable_line
 from stash.core.units import format_bytes
-from stash.study.programs import Called, Programs, exit_code, is_gone
+from stash.study.programs import Called, SystemPrograms, exit_code, is_gone
 from stash.study.status import HOUR
 from stash.study.study_folder import CellFolder, StudyEvent, StudyFolder, append
 
@@ -71,6 +72,11 @@ class Submission:
         commands = [self.command, *self.fetch, *self.release]
         return "\n".join([*parts, *(f"$ {shlex.join(words)}" for words in commands)])
 
+    def document(self) -> dict[str, Any]:
+        """The same for programs."""
+        fetch, release = ([list(words) for words in commands] for commands in (self.fetch, self.release))
+        return {"files": dict(self.files), "command": list(self.command), "fetch": fetch, "release": release}
+
 
 @dataclass(frozen=True)
 class OpenLease:
@@ -121,7 +127,7 @@ class JobBackend:
     """Starts work by name, asks how it is, ends it, and knows what it costs."""
 
     folder: StudyFolder
-    programs: Programs
+    programs: SystemPrograms
     spent: float = 0.0
     """Dollars of leases that are closed, earlier runs' included."""
     left: list[str] = field(default_factory=list)

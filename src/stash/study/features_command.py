@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from stash.core.errors import UserError
+from stash.core.printable import strict_json
+from stash.core.records.profile import Profile
 from stash.core.units import counted
-
-if TYPE_CHECKING:
-    from stash.core.records.profile import Profile
-    from stash.study.feature_study import PlaceFeatures
-    from stash.study.features_page import FittedLine, Supposed
-    from stash.study.regression import Features, Regression
+from stash.lab.zoo.registry import WORKLOADS, feature_study, traits
+from stash.predict.draws import Draws
+from stash.predict.exposure import exchanged
+from stash.report.output import printed
+from stash.store.storing import profile_of
+from stash.study import regression
+from stash.study.feature_study import PlaceFeatures, place_features
+from stash.study.features_page import FittedLine, Supposed, document, document_of_places, page
+from stash.study.regression import LINE, Features, Regression, by_the_line, regress, terms_known
+from stash.study.study_run import measured
 
 
 def features(
@@ -32,7 +38,8 @@ def features(
         return
     found_here = sorted(str(path) for path in Path().glob("*.stash.json"))
     models = _models(files or found_here, store, named=bool(files))
-    _print_line(_line(models, asked), json)
+    line = _line(models, asked)
+    printed(document(line) if json else page(line))
 
 
 class _Asked(NamedTuple):
@@ -51,9 +58,6 @@ class Supposable(NamedTuple):
 
 
 def _model_of(word: str, store: str | None) -> Supposable:
-    from stash.predict.exposure import exchanged
-    from stash.store.storing import profile_of
-
     profile = profile_of(word, store)[0]
     work = exchanged(profile)
     if work is None or not work.gradients:
@@ -63,10 +67,8 @@ def _model_of(word: str, store: str | None) -> Supposable:
 
 def _line(models: Sequence[Features], asked: _Asked, place: str = "") -> FittedLine:
     """The line through ``models``, and what it says of those that were asked for."""
-    from stash.study.features_page import FittedLine, Supposed
-    from stash.study.regression import LINE, by_the_line, regress, terms_known
-
-    found = regress(models, _affordable(terms_known(models), len(models)))
+    terms = terms_known(models)  # beyond the plain line only where models are left to tell how wrong it is
+    found = regress(models, terms if len(models) > len(terms) else LINE)
     supposed = []
     if asked.job is not None:
         seconds = by_the_line(found, asked.job.layers, asked.job.gradient_bytes, None, None)
@@ -78,12 +80,6 @@ def _line(models: Sequence[Features], asked: _Asked, place: str = "") -> FittedL
 
 def _print_places(study: Path, asked: _Asked, json: bool) -> None:
     """A line for every place of the study that has models enough; raises UserError where none has."""
-    from stash.lab.zoo.registry import feature_study, traits
-    from stash.predict.draws import Draws
-    from stash.study.command import measured
-    from stash.study.feature_study import place_features
-    from stash.study.regression import LINE
-
     _, reading, profiles = measured(study)
     found = place_features(profiles, {name: traits(name) for name in feature_study()}, Draws())
     fitting = [each for each in found if len({model.name for model in each.models}) >= len(LINE)]
@@ -93,9 +89,13 @@ def _print_places(study: Path, asked: _Asked, json: bool) -> None:
             f"{study} has no place at which {len(LINE)} models exchanged something ({done} done); run it first, "
             f"like `stash characterize {study}`"
         )
-    _print_lines(
-        study.name.split(".")[0], [(each, _line(each.models, asked, _named(each))) for each in fitting], json
-    )
+    lines = [(each, _line(each.models, asked, _named(each))) for each in fitting]
+    if json:
+        print(strict_json(document_of_places(study.name.split(".")[0], lines)))
+        return
+    for number, (_, line) in enumerate(lines):
+        print("\n" if number else "", end="")
+        printed(page(line))
 
 
 def _named(each: PlaceFeatures) -> str:
@@ -104,11 +104,6 @@ def _named(each: PlaceFeatures) -> str:
 
 
 def _models(names: Sequence[str], store: str | None, named: bool) -> list[Features]:
-    from stash.lab.zoo.registry import traits
-    from stash.predict.draws import Draws
-    from stash.store.storing import profile_of
-    from stash.study.regression import features as seen_from_afar
-
     profiles = {name: profile_of(name, store)[0] for name in names}
     if not named:  # of a folder, those that have an exchange at all
         profiles = {name: profile for name, profile in profiles.items() if profile.world_size > 1}
@@ -119,7 +114,7 @@ def _models(names: Sequence[str], store: str | None, named: bool) -> list[Featur
         )
     _refuse_different_machines(profiles)
     return [
-        seen_from_afar(profile, Draws(), *traits(profile.workload.name), source=name)
+        regression.features(profile, Draws(), *traits(profile.workload.name), source=name)
         for name, profile in profiles.items()
     ]
 
@@ -141,18 +136,7 @@ def _place(profile: Profile) -> str:
     return f"{where} of {' and '.join(devices)}" if devices else f"{where} of CPUs"
 
 
-def _affordable(terms: Sequence[str], models: int) -> tuple[str, ...]:
-    """Terms beyond the plain line only where models are left to tell how wrong it is."""
-    from stash.study.regression import LINE
-
-    return tuple(terms) if models > len(terms) else LINE
-
-
 def _supposed(models: Sequence[Features], found: Regression) -> Iterator[Supposed]:
-    from stash.lab.zoo.registry import WORKLOADS
-    from stash.study.features_page import Supposed
-    from stash.study.regression import by_the_line
-
     profiled = {model.name for model in models}
     for spec in WORKLOADS.values():
         if spec.name in profiled:
@@ -161,24 +145,3 @@ def _supposed(models: Sequence[Features], found: Regression) -> Iterator[Suppose
         seconds = by_the_line(found, layers, spec.gradient_bytes, *spec.traits)
         if seconds is not None:
             yield Supposed(spec.name, layers, spec.gradient_bytes, seconds)
-
-
-def _print_line(line: FittedLine, json: bool) -> None:
-    """The regression of stalls on layers and gradients, as a report or as JSON."""
-    from stash.report.output import printed
-    from stash.study.features_page import document, page
-
-    printed(document(line) if json else page(line))
-
-
-def _print_lines(study: str, lines: Sequence[tuple[PlaceFeatures, FittedLine]], json: bool) -> None:
-    """The same for every place of a study."""
-    from stash.core.printable import strict_json
-    from stash.study.features_page import document_of_places
-
-    if json:
-        print(strict_json(document_of_places(study, lines)))
-        return
-    for number, (_, line) in enumerate(lines):
-        print("\n" if number else "", end="")
-        _print_line(line, json=False)

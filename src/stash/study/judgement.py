@@ -9,9 +9,9 @@ from typing import NamedTuple
 from stash.core.artefact import load, save
 from stash.core.errors import StashError
 from stash.core.printable import printable_line
-from stash.core.records.profile import CellCost
+from stash.core.records.circumstances import CellCost
 from stash.study.backend import Submission
-from stash.study.programs import Programs
+from stash.study.programs import SystemPrograms
 from stash.study.status import HOUR
 from stash.study.study_folder import CellFolder, Ending
 
@@ -35,7 +35,7 @@ _HINTS = (
 )
 _END = 2**16
 """Bytes of what was printed that are looked at."""
-_LONGEST = 300
+_MAX_SENTENCE = 300
 
 
 class CellJudgement(NamedTuple):
@@ -69,7 +69,7 @@ def _unreadable(profile: Path) -> str | None:
     try:
         load(profile)
     except StashError as error:
-        return printable_line(str(error), _LONGEST)
+        return printable_line(str(error), _MAX_SENTENCE)
     return None
 
 
@@ -87,7 +87,7 @@ def _last_error(printed: str) -> str:
     """The last line in which Stash says what went wrong, else the last that tells of an error, else the last."""
     lines = _lines(printed)
     errors = [line for line in lines if _ERROR.match(line)]
-    return printable_line((_own_errors(printed) or errors or lines or [""])[-1], _LONGEST)
+    return printable_line((_own_errors(printed) or errors or lines or [""])[-1], _MAX_SENTENCE)
 
 
 def _own_errors(printed: str) -> list[str]:
@@ -102,10 +102,10 @@ _TRIES = 3
 _FETCH_SECONDS = 60.0
 """For a file of some megabytes. Nothing else is looked at meanwhile, limits neither."""
 _LOOK_SECONDS = 30.0
-_LONGEST_ANSWER = 200
+_MAX_ANSWER = 200
 
 
-def fetch(programs: Programs, submission: Submission) -> str | None:
+def fetch(programs: SystemPrograms, submission: Submission) -> str | None:
     """Bring the profile into the cell's folder; why not, if it cannot be brought."""
     for words in submission.fetch:
         for number in range(_TRIES):
@@ -116,17 +116,17 @@ def fetch(programs: Programs, submission: Submission) -> str | None:
                 break
         else:
             last = (called.output.strip().splitlines() or [f"exit code {called.code}"])[-1]
-            return printable_line(last, _LONGEST_ANSWER)
+            return printable_line(last, _MAX_ANSWER)
     return None
 
 
-def hopeless(programs: Programs, submission: Submission) -> str | None:
+def hopeless(programs: SystemPrograms, submission: Submission) -> str | None:
     """Why what is submitted will never begin, if somebody who knows says so."""
     if not submission.hopeless:
         return None
     called = programs.call(submission.check, _LOOK_SECONDS)
     found = re.search(submission.hopeless, called.output) if called.code == 0 else None
-    return None if found is None else printable_line(found[1], _LONGEST_ANSWER)
+    return None if found is None else printable_line(found[1], _MAX_ANSWER)
 
 
 def write_cost(profile: Path, seconds: float, dollars_per_hour: float, price_source: str) -> None:

@@ -35,6 +35,7 @@ def page(
     ``files``: where profiles lie, seen from the page, by cell's id; those that lie elsewhere are left out.
     """
     shown = sheet(reading, found)
+    facts = dict.fromkeys(f for c in reading.cells if c.emulated is not None for f in c.emulated.facts)
     return Page(
         title=f"Study: {reading.name}",
         source=source,
@@ -54,7 +55,7 @@ def page(
             ),
             _standing(reading),
             Chapter("profiles", "Profiles", text=f"In {results}.", grids=(_profiles(reading),), folded=True),
-            Chapter("facts", "What it rests on", points=_facts(reading), folded=True),
+            Chapter("facts", "What it rests on", points=tuple(facts), folded=True),
         ),
     )
 
@@ -85,10 +86,11 @@ def _figures(shown: StudySheet, found: Sequence[StudyResult]) -> tuple[Chapter, 
 
 def _standing(reading: StudyReading) -> Chapter:
     rows = matrix(reading)
-    grid = Grid("Cells", rows[0][1:], rows[1:], frozenset(range(len(rows[0]))))
-    return Chapter(
-        "standing", "How the study stands", label="Standing", points=tuple(_failures(reading)), grids=(grid,)
+    failures = tuple(
+        f"{cell.title}: {each.why}" for cell in reading.cells if (each := reading.standings[cell.id]).why
     )
+    grid = Grid("Cells", rows[0][1:], rows[1:], frozenset(range(len(rows[0]))))
+    return Chapter("standing", "How the study stands", label="Standing", points=failures, grids=(grid,))
 
 
 def _verdict(found: Sequence[StudyResult]) -> list[str]:
@@ -164,10 +166,6 @@ def _at(found: StudyResult) -> str:
     return f"{where(found.cell)}{batch}"
 
 
-def _failures(reading: StudyReading) -> list[str]:
-    return [f"{cell.title}: {each.why}" for cell in reading.cells if (each := reading.standings[cell.id]).why]
-
-
 def _profiles(reading: StudyReading) -> Grid:
     rows = []
     for cell in reading.cells:
@@ -177,8 +175,3 @@ def _profiles(reading: StudyReading) -> Grid:
             cost = "-" if last.dollars is None else f"${last.dollars:.2f}"
             rows.append((f"{cell.title}, repeat {cell.repeat + 1}", cell.id, kept, cost))
     return Grid("Profiles", ("cell", "artefact", "cost"), tuple(rows), frozenset({0, 1, 2}), first="cell")
-
-
-def _facts(reading: StudyReading) -> tuple[str, ...]:
-    """Of emulated places, what their emulation rests on."""
-    return tuple(dict.fromkeys(f for c in reading.cells if c.emulated is not None for f in c.emulated.facts))

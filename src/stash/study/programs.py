@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from stash.measure.linux.processes import carrying, end_at_once
 from stash.study.study_folder import CellFolder
@@ -38,36 +38,8 @@ class Called(NamedTuple):
     """Both streams."""
 
 
-class Programs(Protocol):
-    """What a controller does to the world, and the clock it does it by."""
-
-    def has(self, program: str) -> bool:
-        """Whether there is such a program."""
-
-    def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
-        """Start a cell's command in the folder ``work``; returns at once. Raises OSError."""
-
-    def alive(self, cell: CellFolder) -> bool:
-        """Whether the cell's command still runs, whoever started it."""
-
-    def interrupt(self, cell: CellFolder) -> None:
-        """Ask it to end in order, as Ctrl-C does: by SIGTERM, for what a shell starts in the background gets no
-        SIGINT."""
-
-    def kill(self, cell: CellFolder) -> None:
-        """End it and all that it has started."""
-
-    def call(self, command: Sequence[str], seconds: float) -> Called:
-        """Run a command to its end, or for so long."""
-
-    def now(self) -> float:
-        """Seconds since 1970."""
-
-    def sleep(self, seconds: float) -> None: ...
-
-
 class SystemPrograms:
-    """The real ones."""
+    """What a controller does to the world, and the clock it does it by."""
 
     def __init__(self) -> None:
         self._own: dict[Path, subprocess.Popen[bytes]] = {}
@@ -75,9 +47,11 @@ class SystemPrograms:
         self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def has(self, program: str) -> bool:
+        """Whether there is such a program."""
         return shutil.which(program) is not None
 
     def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
+        """Start a cell's command in the folder ``work``; returns at once. Raises OSError."""
         kept = {name: value for name, value in os.environ.items() if name != "STASH_STORE"}  # a study has its own
         with cell.log.open("wb") as log:
             process = subprocess.Popen(
@@ -93,22 +67,27 @@ class SystemPrograms:
         cell.process.write_text(str(process.pid))
 
     def alive(self, cell: CellFolder) -> bool:
+        """Whether the cell's command still runs, whoever started it."""
         own = self._own.get(cell.path)
         return own.poll() is None if own is not None else bool(self._members(cell))
 
     def interrupt(self, cell: CellFolder) -> None:
+        """Ask it to end in order, as Ctrl-C does: by SIGTERM, for what a shell starts in the background gets no
+        SIGINT."""
         with suppress(OSError, ValueError):
             leader = int(cell.process.read_text())
             if leader in self._members(cell):  # else its number may be another's by now
                 os.killpg(leader, signal.SIGTERM)
 
     def kill(self, cell: CellFolder) -> None:
+        """End it and all that it has started."""
         end_at_once(lambda: self._members(cell))
         own = self._own.get(cell.path)
         if own is not None:
             own.wait()
 
     def call(self, command: Sequence[str], seconds: float) -> Called:
+        """Run a command to its end, or for so long."""
         try:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
@@ -123,6 +102,7 @@ class SystemPrograms:
         return Called(done.returncode, done.stdout[-_MAX:])
 
     def now(self) -> float:
+        """Seconds since 1970."""
         return self._booted + time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def sleep(self, seconds: float) -> None:

@@ -179,7 +179,9 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown], looks: Sequence[P
         paper=_means({name: [getattr(each.paper, f"{name}_pct") for each in found] for name in _PAPER}),
         samples_per_step=_known_mean(_times(each.samples_per_step, scales.devices) for each in found),
         devices=round(found[0].world_size * scales.devices),
-        busy={} if cells[0].emulated is not None else _means(_by_resource(seen)),
+        busy={}
+        if cells[0].emulated is not None
+        else _means({name: [each.busy.get(name) for each in seen] for look in seen for name in look.busy}),
         layers=cells[0].layers or (seen[0].layers if seen else None),
         gradient_bytes=sizes[0] / scales.bytes if sizes else None,
     )
@@ -202,10 +204,6 @@ def scales_of(cell: Cell) -> EmulatedScales:
         if bed is None
         else EmulatedScales(bed.scale, bed.time_scale, bed.devices / bed.ranks)
     )
-
-
-def _by_resource(looks: Sequence[ProfileLook]) -> dict[Resource, list[float | None]]:
-    return {name: [each.busy.get(name) for each in looks] for look in looks for name in look.busy}
 
 
 def _times(value: float | None, factor: float) -> float | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -63,15 +63,11 @@ def read(path: Path) -> tuple[StudyEvent, ...]:
         return ()
     except OSError as error:
         raise UserError(f"cannot read the study's journal {path}: {error.strerror or error}") from error
-    return tuple(_events(text.splitlines()))
-
-
-def _events(lines: Iterable[str]) -> Iterable[StudyEvent]:
-    for line in lines:
-        try:
-            yield StudyEvent.model_validate_json(line)
-        except ValidationError:
-            continue  # broken off when its writer was killed; what it recorded has happened again or not at all
+    events = []
+    for line in text.splitlines():
+        with suppress(ValidationError):  # broken off when its writer was killed: it has happened again or not at all
+            events.append(StudyEvent.model_validate_json(line))
+    return tuple(events)
 
 
 def append(path: Path, event: StudyEvent) -> None:

@@ -55,7 +55,8 @@ def own_wheel() -> Wheel:
     """Raises UserError where pip knows nothing of this Stash."""
     known, metadata = _known()
     package = Path(stash.__file__).parent
-    files = {f"{package.name}/{path.relative_to(package).as_posix()}": path.read_bytes() for path in _files(package)}
+    own = sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    files = {f"{package.name}/{path.relative_to(package).as_posix()}": path.read_bytes() for path in own}
     content = hashlib.sha256(metadata.encode())
     for name, data in files.items():
         content.update(f"{name}\0{len(data)}\0".encode() + data)
@@ -68,11 +69,6 @@ def own_wheel() -> Wheel:
     }
     facts = {f"{stem}.dist-info/{name}": text.encode() for name, text in texts.items()}
     return Wheel(f"{stem}-py3-none-any.whl", _zipped({**files, **facts}, stem))
-
-
-def _files(package: Path) -> list[Path]:
-    """All but what Python has compiled."""
-    return sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 
 
 def _known() -> tuple[Distribution, str]:

@@ -89,7 +89,7 @@ def strays(found: Split, known: Iterable[str]) -> list[str]:
 
 
 _PROFILE = ".stash.json"
-_MOST_SOURCE = 4 << 20
+_MAX_SOURCE = 4 << 20
 """Bytes that are read: with more than that next to the script, no note is printed."""
 
 
@@ -98,7 +98,7 @@ def _source(found: Split) -> str | None:
     script = Path(found.words[0])
     if found.kind != "script" or script.suffix != ".py":
         return None
-    texts, left = [], _MOST_SOURCE
+    texts, left = [], _MAX_SOURCE
     try:
         for path in (script, *sorted(script.parent.glob("*.py")), *sorted(script.parent.glob("*/*.py"))):
             texts.append(read_up_to(path, left))

@@ -33,7 +33,7 @@ _NIGHT = {
 
 def render(page: Page) -> str:
     """The whole document."""
-    style, script = _style(), _script()
+    style, script = _style(), (_TEMPLATES / "report.js").read_text(encoding="utf-8")
     return _environment().get_template("report.html").render(
         page=page, version=__version__,
         style=Markup(style), style_hash=_hash(style), script=Markup(script), script_hash=_hash(script),
@@ -84,10 +84,6 @@ def _style() -> str:
         + f"@media screen{{:root[data-theme=dark]{{{night}}}}}"
         + "".join(f".s-{name}{{color:var(--{name})}}" for name in LIGHT)
     )
-
-
-def _script() -> str:
-    return (_TEMPLATES / "report.js").read_text(encoding="utf-8")
 
 
 def _variables(colours: Mapping[str, str]) -> str:

@@ -103,7 +103,9 @@ class Options:
             value = getattr(self, name)
             if value != declared.default and (isinstance(value, str) or declared.many):
                 typed[name] = tuple(value) if declared.many else value
-            object.__setattr__(self, name, _value(declared, name, value))
+            many = declared.many
+            read = tuple(_read(declared, name, each) for each in value) if many else _read(declared, name, value)
+            object.__setattr__(self, name, read)
         object.__setattr__(self, "typed", typed)
         self.check()
 
@@ -116,12 +118,6 @@ class Options:
         return [
             known[name].name(name) for name in names if getattr(self, name) not in (None, (), known[name].default)
         ]
-
-
-def _value(declared: Option, name: str, value: Any) -> Any:
-    if declared.many:
-        return tuple(_read(declared, name, each) for each in value)
-    return _read(declared, name, value)
 
 
 def _read(declared: Option, name: str, value: Any) -> Any:

@@ -17,37 +17,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from stash.core.printable import printable_line
 from stash.ui.charts.chart import Blank, Grid
-from stash.ui.page import Chapter, Page, Row
+from stash.ui.page import Chapter, Page
+from stash.ui.stall_lines import GAP, INDENT, MIN_PARAGRAPH, legend, stacked, stall_lines, style_of
 
 NARROWEST, WIDEST = 60, 120
 """Columns: what is asked for beyond them is not."""
-INDENT = 2
-STYLES = {
-    "compute": "color(72)",
-    "transfer": "color(74)",
-    "contention": "color(140)",
-    "bubble": "color(99)",
-    "interconnect": "color(221)",
-    "network": "color(209)",
-    "prep": "color(169)",
-    "fetch": "color(167)",
-}
-LETTERS = {
-    "compute": "#",
-    "transfer": "t",
-    "contention": "x",
-    "bubble": "b",
-    "interconnect": "i",
-    "network": "n",
-    "prep": "p",
-    "fetch": "f",
-}
-_OTHER_STYLE, _OTHER_LETTER = "color(245)", "+"
 _GOOD, _BAD, _FAIR, _WARNING = "color(72)", "color(167)", "color(74)", "color(220)"
 _JUDGING = {
     **dict.fromkeys(("rent", "tie", "faster", "done", "yes"), _GOOD),
@@ -56,7 +35,6 @@ _JUDGING = {
     **dict.fromkeys(("lost", "too large", "no difference shown", "."), "dim"),
 }
 """Styles of words that judge the row they stand in."""
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 _ASCII = str.maketrans({
     "±": "+/-", "·": "|", "×": "x", "µ": "u", "−": "-", "–": "-", "…": "...", "─": "-", "→": "->",
     "ρ": "rho", "π": "pi", "α": "alpha",
@@ -64,9 +42,6 @@ _ASCII = str.maketrans({
 })  # fmt: skip
 _QUANTITY = re.compile(r"(\d) (µs|us|ms|s|min|[kMGT]?B(?:/s)?|[kMGT]?bit/s)\b")
 """A number and its unit, which a line must not part."""
-_GAP = "  "
-_MIN_PARAGRAPH = 20
-"""Characters of a paragraph beside a label that leaves it no room."""
 _MIN_BESIDE, _MAX_LINES_BESIDE = 24, 3
 """Letters and lines of sentences that stand beside their row: with less room, or more lines, they go below it."""
 _MIN_STRIP = 16
@@ -153,7 +128,7 @@ def paragraph(
     room = width - INDENT - len(lead)
     glued = _QUANTITY.sub("\\1\N{NO-BREAK SPACE}\\2", text)
     lines = textwrap.wrap(
-        glued, room if room > 0 else _MIN_PARAGRAPH, break_long_words=False, break_on_hyphens=False
+        glued, room if room > 0 else MIN_PARAGRAPH, break_long_words=False, break_on_hyphens=False
     ) or [""]
     lines = [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
     first = Text(" " * INDENT).append(lead, style=lead_style).append(lines[0], style=style)
@@ -166,13 +141,13 @@ def paragraph(
 def _blocks(page: Page, width: int, plain: bool) -> Iterator[list[Text]]:
     """Lines that belong together; blank ones go between."""
     yield _head(page, width)
-    tone = next((_style(row) for row in page.rows if row.strong), "")
+    tone = next((style_of(row) for row in page.rows if row.strong), "")
     tone = tone if sum(row.strong for row in page.rows) == 1 else ""
     yield [line for sentence in page.verdict for line in paragraph(sentence, width, "", tone, bold=True)]
     if page.bar:
-        yield [*_stacked(page.bar, width, plain), *([] if page.rows else _legend(page.bar, width, plain))]
+        yield [*stacked(page.bar, width, plain), *([] if page.rows else legend(page.bar, width, plain))]
     if page.rows:
-        yield _stalls(page.rows, width, plain)
+        yield stall_lines(page.rows, width, plain)
     for grid in page.grids:
         yield _grid(grid, width, plain)
     yield [line for sentence in page.warnings for line in paragraph(sentence, width, "! ", _WARNING)]
@@ -218,98 +193,6 @@ def labelled(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
     return [line for label, text in pairs for line in paragraph(text, width, label.ljust(column), "dim")]
 
 
-# The bar and the stalls.
-
-
-def _style(row: Row) -> str:
-    return STYLES.get(row.series or row.name, _OTHER_STYLE)
-
-
-def _letter(row: Row) -> str:
-    return LETTERS.get(row.series or row.name, _OTHER_LETTER)
-
-
-def _stacked(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:
-    """One bar for the whole; what was measured as negative has no place in it."""
-    shown = [row for row in rows if row.why is None and row.fraction > 0]
-    whole, reached, drawn = sum(row.fraction for row in shown) or 1.0, 0.0, 0
-    bar = Text(" " * INDENT)
-    for row in shown:
-        reached += row.fraction / whole
-        upto = round(reached * (width - INDENT))
-        bar.append((_letter(row) if plain else "█") * (upto - drawn), style=_style(row))
-        drawn = upto
-    return [bar]
-
-
-def _legend(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:
-    lines = [Text(" " * INDENT)]
-    for row in rows:
-        key = Text(_letter(row) if plain else "■", style=_style(row)).append(f" {row.name} ", style="default")
-        key.append(row.time, style="bold default").append(f" {row.share}", style="dim default")
-        if len(lines[-1].plain) > INDENT and len(lines[-1].plain) + len(key.plain) + 3 > width:
-            lines.append(Text(" " * INDENT))
-        lines[-1].append("" if len(lines[-1].plain) == INDENT else _GAP + " ").append_text(key)
-    return lines
-
-
-class StallTable:
-    """The stacked bar and the table of stalls (the step is the last row), as wide as the console it is printed on."""
-
-    def __init__(self, rows: Sequence[Row], plain: bool = False) -> None:
-        self.rows, self.plain = rows, plain
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = options.max_width
-        yield from _stacked(self.rows[:-1], width, self.plain)
-        yield Text()
-        yield from _stalls(self.rows, width, self.plain)
-
-
-def _stalls(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:
-    """Each measured stall with its interval, its share and a bar or the mark of noise; unknown ones with why."""
-    *stalls, step = rows
-    measured = [row for row in rows if row.why is None]
-    names = max(len(row.name) for row in rows)
-    times = max(len(row.time) for row in measured)
-    intervals = max(len(row.interval) for row in measured)
-    left = INDENT + 2 + names + 2
-    bar = width - (left + times + 1 + intervals + 2 + 6 + 2)
-    lines = []
-    for row in stalls:
-        if row.why is not None:
-            why = textwrap.wrap(f"unknown: {row.why}", max(_MIN_PARAGRAPH, width - left)) or ["unknown"]
-            head = " " * (INDENT + 2) + row.name.ljust(names + 2)
-            lines += [Text(before + each, style="dim") for before, each in zip(_first(head, left), why, strict=False)]
-            continue
-        line = Text(" " * INDENT).append((_letter(row) if plain else "■") + " ", style=_style(row))
-        line.append(row.name.ljust(names + 2), style="bold" if row.strong else "")
-        line.append(row.time.rjust(times), style="" if row.within_noise else "bold")
-        line.append(" " + row.interval.ljust(intervals) + _GAP, style="dim")
-        lines.append(line.append(row.share.rjust(6) + _GAP).append_text(_row_end(row, bar, plain)))
-    total = Text(" " * (INDENT + 2) + step.name.ljust(names + 2)).append(step.time.rjust(times), style="bold")
-    total.append(" " + step.interval.ljust(intervals) + _GAP, style="dim").append(step.share.rjust(6))
-    rule = Text(" " * (INDENT + 2) + "─" * (len(total.plain) - INDENT - 2), style="dim")
-    return [*lines, rule, total]
-
-
-def _first(head: str, left: int) -> Iterator[str]:
-    """``head`` before the first line, and room before all others."""
-    yield head
-    while True:
-        yield " " * left
-
-
-def _row_end(row: Row, bar: int, plain: bool) -> Text:
-    if row.within_noise:
-        return Text("(within noise)", style="dim")
-    length = max(0.0, min(1.0, row.fraction)) * max(0, bar)
-    if plain:
-        return Text(_letter(row) * round(length))
-    whole = math.floor(length)
-    return Text("█" * whole + _EIGHTHS[math.floor((length - whole) * 8)].strip(), style=_style(row))
-
-
 # Tables.
 
 
@@ -327,7 +210,7 @@ def listing(grid: Grid, width: int | None = None) -> Listing:
     heads, columns, left_out = _fitting(grid, math.inf if width is None else width)
     sizes = _sizes((heads, *_cells(grid, columns)))
     lines = _lines(grid, heads, columns, sizes, 0)
-    return Listing(Text("\n").join(lines), sum(sizes) + len(_GAP) * (len(sizes) - 1), left_out)
+    return Listing(Text("\n").join(lines), sum(sizes) + len(GAP) * (len(sizes) - 1), left_out)
 
 
 def _grid(grid: Grid, width: int, plain: bool) -> list[Text]:
@@ -360,11 +243,11 @@ def _without_prose(grid: Grid, width: int, plain: bool) -> list[Text]:
     parts: list[list[int]] = [[]]
     room = width - INDENT - sizes[0]
     for at, size in enumerate(sizes[1:], 1):
-        if parts[-1] and len(_GAP) + size > room:
+        if parts[-1] and len(GAP) + size > room:
             parts.append([])
             room = width - INDENT - sizes[0]
         parts[-1].append(at)
-        room -= len(_GAP) + size
+        room -= len(GAP) + size
     lines: list[Text] = []
     for part in parts:
         of_part = [0, *part]
@@ -372,7 +255,7 @@ def _without_prose(grid: Grid, width: int, plain: bool) -> list[Text]:
         lines += _lines(grid, [heads[at] for at in of_part], [columns[at] for at in of_part],
                         [sizes[at] for at in of_part], INDENT)  # fmt: skip
     if grid.strips and len(parts) == 1:
-        _draw_strips(grid, lines, INDENT + sum(sizes) + len(_GAP) * len(sizes), width, plain)
+        _draw_strips(grid, lines, INDENT + sum(sizes) + len(GAP) * len(sizes), width, plain)
     if left_out:
         lines += paragraph(f"A wider terminal has also: {', '.join(dict.fromkeys(left_out))}.", width, dim=True)
     return lines
@@ -394,11 +277,11 @@ def _with_prose(grid: Grid, width: int) -> list[Text]:
         for row in grid.rows
     ]
     sizes = _sizes((heads, *_cells(rest, columns)))
-    left = INDENT + sum(sizes) + len(_GAP) * len(sizes)
+    left = INDENT + sum(sizes) + len(GAP) * len(sizes)
     room = width - left
     fits = [len(text) <= (_MAX_LINES_BESIDE if room >= _MIN_BESIDE else 2) * room for text in prose]
     mostly = 2 * sum(fits) > len(fits)
-    under = INDENT + sizes[0] + len(_GAP) if sizes[0] <= 3 * INDENT else 3 * INDENT
+    under = INDENT + sizes[0] + len(GAP) if sizes[0] <= 3 * INDENT else 3 * INDENT
     head, *rows = _lines(rest, heads, columns, sizes, INDENT)
     lines = [Text(head.plain.ljust(left) + grid.head[-1], style="dim") if mostly else head]
     for row, text, fit in zip(rows, prose, fits, strict=True):
@@ -422,7 +305,7 @@ def _fitting(grid: Grid, width: float) -> tuple[list[str], list[int], tuple[str,
     left_out = []
     while any(ranks[at] for at in shown):
         sizes = _sizes(([heads[at] for at in shown], *_cells(grid, shown)))
-        if sum(sizes) + len(_GAP) * (len(shown) - 1) <= width:
+        if sum(sizes) + len(GAP) * (len(shown) - 1) <= width:
             break
         last = max(shown, key=lambda at: ranks[at])
         shown.remove(last)
@@ -446,7 +329,7 @@ def _lines(grid: Grid, heads: Sequence[str], columns: Sequence[int], sizes: Sequ
         for place, (text, size, at) in enumerate(zip(cells, sizes, columns, strict=True)):
             left = at in grid.texts or (not at and not grid.texts)
             style = "dim" if not number else _JUDGING.get(text, "")
-            line.append(_GAP if place else "").append(text.ljust(size) if left else text.rjust(size), style=style)
+            line.append(GAP if place else "").append(text.ljust(size) if left else text.rjust(size), style=style)
         line.rstrip()
         lines.append(line)
     if grid.total and not grid.prose:
@@ -455,7 +338,7 @@ def _lines(grid: Grid, heads: Sequence[str], columns: Sequence[int], sizes: Sequ
 
 
 def _rule(sizes: Sequence[int]) -> Text:
-    return Text(" " * INDENT + "─" * (sum(sizes) + len(_GAP) * (len(sizes) - 1)), style="dim")
+    return Text(" " * INDENT + "─" * (sum(sizes) + len(GAP) * (len(sizes) - 1)), style="dim")
 
 
 def _draw_strips(grid: Grid, lines: list[Text], left: int, width: int, plain: bool) -> None:

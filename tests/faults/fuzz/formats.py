@@ -34,8 +34,7 @@ from stash.measure.launcher.gathered import Gathered
 from stash.measure.protocol import orders
 from stash.measure.protocol.journal import Tail
 from stash.report import comparison_page, junit, probe_page, profile_contract, profile_page
-from stash.report.export.exported_runs import exported
-from stash.report.export.openmetrics import render
+from stash.report.exports import exported, openmetrics
 from stash.store.page import artefacts as listed
 from stash.store.store import rows_of, verify
 from stash.store.storing import needed
@@ -190,7 +189,7 @@ def _compared(path: Path) -> list[str]:
         *texts,
         *_profile(redacted(found), path),
         junit.render(decisions, found.workload.name),
-        render([exported(found)]),
+        openmetrics([exported(found)]),
     ]
 
 

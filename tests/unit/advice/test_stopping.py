@@ -16,7 +16,8 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.disturbance import Disturbance
 from stash.core.intervals import Interval
-from stash.core.records.profile import OtherProgram, Profile
+from stash.core.records.circumstances import OtherProgram
+from stash.core.records.profile import Profile
 
 
 def around(rounds: int, noise: float, seed: int = 1, **means: float) -> Profile:

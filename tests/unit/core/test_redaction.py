@@ -18,8 +18,9 @@ from stash.cli.main import main
 from stash.core import redaction
 from stash.core.artefact import load, save, to_bytes
 from stash.core.records.base import Record
+from stash.core.records.circumstances import OtherProgram
 from stash.core.records.host import Host, Probe
-from stash.core.records.profile import OtherProgram, Profile, Skipped
+from stash.core.records.profile import Profile, Skipped
 from stash.core.redaction import redacted
 
 pytestmark = pytest.mark.usefixtures("home")

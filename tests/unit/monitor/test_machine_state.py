@@ -8,7 +8,7 @@ from types import SimpleNamespace as Some
 import pytest
 from watched_rings import Run
 
-from stash.core.records.profile import GpuState
+from stash.core.records.circumstances import GpuState
 from stash.measure.launcher.gpu_looks import GpuLooks
 from stash.measure.linux.counters import Activity
 from stash.monitor.machine_state import MachineLooks, causes, most_telling, seconds_of_heat

@@ -23,7 +23,6 @@ from stash.ui.charts.chart import (
     Blank,
     Chart,
     Dot,
-    Extent,
     Trail,
     Whisker,
     axis,
@@ -289,7 +288,3 @@ def test_names_are_cut_in_the_middle() -> None:
     assert len(long) == 40
     assert (long[0], long[-1]) == ("a", "z")
     assert "\x1b" not in shortened_name(HOSTILE, 100)
-
-
-def test_an_extent_maps_spans_in_order():
-    assert Extent(0, 10, 5).span(8, 2) == (0.2, 0.8)

@@ -22,8 +22,7 @@ from profile_builder import build
 from stash.cli.main import main
 from stash.core.artefact import load, save, to_bytes
 from stash.core.records.profile import Profile
-from stash.report.export.exported_runs import exported
-from stash.report.export.openmetrics import render
+from stash.report.exports import exported, openmetrics
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests/golden"
@@ -69,9 +68,8 @@ def test_what_is_handed_over_adds_up_and_leaves_out_what_is_unknown(profiles: li
 
 def test_openmetrics_text_is_valid_and_keeps_every_value(profiles: list[Profile]) -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    families = {
-        family.name: family for family in parser.text_string_to_metric_families(render([*map(exported, profiles)]))
-    }
+    text = openmetrics([*map(exported, profiles)])
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
     assert {"stash_run_info", "stash_step_seconds", "stash_stall_seconds", "stash_stall_share"} <= set(families)
     assert families["stash_step_seconds"].unit == "seconds"
     steps = {sample.labels["workload"]: sample.value for sample in families["stash_step_seconds"].samples}
@@ -111,7 +109,7 @@ def first_answer(url: str) -> str:
 
 
 def test_types_are_those_of_the_older_text_format_too(profiles: list[Profile]) -> None:
-    text = render([*map(exported, profiles)])
+    text = openmetrics([*map(exported, profiles)])
     types = {line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")}
     assert types == {"gauge"}
     families = pytest.importorskip("prometheus_client.parser").text_string_to_metric_families(text)
@@ -120,7 +118,7 @@ def test_types_are_those_of_the_older_text_format_too(profiles: list[Profile]) -
 
 def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported(profiles: list[Profile]) -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    exported_families = parser.text_string_to_metric_families(render([*map(exported, profiles)]))
+    exported_families = parser.text_string_to_metric_families(openmetrics([*map(exported, profiles)]))
     labels = {family.name: set(family.samples[0].labels) for family in exported_families}
     dashboard = json.loads((ROOT / "docs/how-to/grafana.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
@@ -137,7 +135,7 @@ def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported(profiles
 
 def test_openmetrics_of_one_round_has_no_intervals() -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    text = render([exported(build({name: values[:1] for name, values in CALM.items()}))])
+    text = openmetrics([exported(build({name: values[:1] for name, values in CALM.items()}))])
     names = {family.name for family in parser.text_string_to_metric_families(text)}
     assert "stash_step_seconds" in names
     assert "stash_step_low_seconds" not in names
@@ -188,7 +186,7 @@ def test_a_package_that_is_missing_is_named(files: list[str], monkeypatch: Patch
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(f"stash.report.export.{tool}.import_module", missing)
+    monkeypatch.setattr("stash.report.exports.import_module", missing)
     words = ("-o", "tb") if tool == "tensorboard" else ()
     assert run(monkeypatch, "export", files[0], "--to", tool, *words) == 2
     assert f"pip install 'stash-ddl[{tool}]'" in capsys.readouterr().err
@@ -198,7 +196,7 @@ def test_what_a_tool_raises_is_a_sentence(files: list[str], monkeypatch: Patch, 
     def refuses(*arguments: Any) -> None:
         raise RuntimeError("401: who are you?\nmore")
 
-    monkeypatch.setattr("stash.report.export.mlflow.write", refuses)
+    monkeypatch.setattr("stash.report.exports.to_mlflow", refuses)
     assert run(monkeypatch, "export", files[0], "--to", "mlflow") == 1
     assert capsys.readouterr().err == "error: MLflow did not take the profiles: 401: who are you?\n"
 

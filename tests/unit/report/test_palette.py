@@ -9,7 +9,7 @@ import pytest
 
 from stash.core.ladder import STALLS
 from stash.ui.charts.chart import DARK, INK, LIGHT
-from stash.ui.terminal import STYLES
+from stash.ui.stall_lines import STYLES
 
 # Machado, Oliveira and Fernandes (2009), "A Physiologically-based Model for Simulation of Color Vision Deficiency":
 # what linear sRGB looks like where one kind of cone is missing.

@@ -16,7 +16,8 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.core.artefact import load
 from stash.report.profile_page import page, table_rows
-from stash.ui.terminal import StallTable, render
+from stash.ui.stall_lines import StallTable
+from stash.ui.terminal import render
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -14,9 +14,9 @@ from profile_builder import build
 from stash.core.artefact import save
 from stash.core.records.profile import Gradient
 from stash.study import study_folder
-from stash.study.command import cells_of
 from stash.study.study_file import read_study
 from stash.study.study_folder import StudyEvent, of_study
+from stash.study.study_run import cells_of
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
@@ -68,7 +68,7 @@ def test_the_papers_models_are_a_study_as_any_other(folder: Path, monkeypatch: P
 
 
 def test_the_file_is_written_once_and_then_read(folder: Path, monkeypatch: Patch, capsys: Capture) -> None:
-    monkeypatch.setattr("stash.study.command._run", lambda *_: pytest.skip("the study would begin now"))
+    monkeypatch.setattr("stash.study.study_run._run", lambda *_: pytest.skip("the study would begin now"))
     with pytest.raises(pytest.skip.Exception):
         run(monkeypatch, "characterize", "models.yaml", "--features", "--on", "here")
     written = folder / "models.yaml"

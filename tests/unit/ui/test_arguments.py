@@ -72,7 +72,7 @@ def test_an_option_of_ours_after_the_job_is_told_only_where_the_job_cannot_have_
 def test_who_has_more_beside_the_script_than_is_read_is_not_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stash.ui.arguments._MOST_SOURCE", 40)
+    monkeypatch.setattr("stash.ui.arguments._MAX_SOURCE", 40)
     script = tmp_path / "train.py"
     script.write_text("import torch\n")
     assert strays(split([str(script), "--isolate"], TAKES), TAKES) == ["--isolate"]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from stash.ui.charts.chart import Blank, Grid
 from stash.ui.page import Chapter, Page, Row
-from stash.ui.terminal import StallTable, each_text, listing, paragraph, plain_text, render
+from stash.ui.stall_lines import StallTable
+from stash.ui.terminal import each_text, listing, paragraph, plain_text, render
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 RANKED = Grid(

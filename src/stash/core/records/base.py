@@ -22,9 +22,9 @@ SUFFIX = ".stash.json"
 _LARGEST = 1e18
 _SMALLEST_SECONDS = 1e-12
 """A thousandth of what clocks tell."""
-_LONGEST_TEXT = 2**20
-_LONGEST_SENTENCE = 4_000
-_LONGEST_NAME = 300
+_MAX_TEXT = 2**20
+_MAX_SENTENCE = 4_000
+_MAX_NAME = 300
 
 
 def _by_a_clock(seconds: float) -> float:
@@ -34,13 +34,13 @@ def _by_a_clock(seconds: float) -> float:
 
 
 def _sentence(text: Any) -> Any:
-    return masked_text(shortened(text, _LONGEST_SENTENCE)) if isinstance(text, str) else text
+    return masked_text(shortened(text, _MAX_SENTENCE)) if isinstance(text, str) else text
 
 
 def _name(text: Any) -> Any:
-    if not isinstance(text, str) or len(text) > _LONGEST_TEXT:  # which is refused
+    if not isinstance(text, str) or len(text) > _MAX_TEXT:  # which is refused
         return text
-    return printable_line(text, _LONGEST_NAME)
+    return printable_line(text, _MAX_NAME)
 
 
 def _problem(value: Any) -> Any:
@@ -71,7 +71,7 @@ CommandWords = Annotated[tuple[str, ...], AfterValidator(masked)]
 class Record(BaseModel):
     """Base of all records: immutable; fields of a later minor version are ignored when read."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", str_max_length=_LONGEST_TEXT)
+    model_config = ConfigDict(frozen=True, extra="ignore", str_max_length=_MAX_TEXT)
 
     @model_validator(mode="before")
     @classmethod

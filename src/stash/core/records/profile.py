@@ -6,12 +6,10 @@ A ``Profile`` holds what was measured and what it was measured on, nothing deriv
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
-
-from pydantic import Field
 
 from stash.core import notebooks
 from stash.core.records.base import SCHEMA, CommandWords, Count, Duration, Number, PlainName, Record, Sentence, Whole
+from stash.core.records.circumstances import CellCost, GpuState, OtherProgram
 from stash.core.records.host import Host
 from stash.core.records.parallel import EmbeddingTable, GroupUse, MeshAxis, PipelineSchedule, StagePasses
 
@@ -301,40 +299,6 @@ class Memory(Record):
     """Of the host, by the training process, from its start on (VmHWM): code and replayed batches included."""
     replayed_bytes: Whole | None = None
     """Of the batches that Stash kept in host memory for replays."""
-
-
-class OtherProgram(Record):
-    """A program that was no part of the job and ran on its machine meanwhile, all its processes together."""
-
-    name: PlainName
-    """Of the program, or of the script that an interpreter runs; no arguments."""
-    cores: Number
-    """That it used on average while blocks were measured."""
-
-
-class GpuState(Record):
-    """What held a GPU of the job back while blocks were measured, as NVML reported it about once a second."""
-
-    index: Whole
-    """Of NVML, on the leader's machine."""
-    others: Number | None = None
-    """Of the GPU's time, what processes took that are no part of the job; ``None``: NVML did not tell."""
-    clock: Number | None = None
-    """Of its highest streaming multiprocessors' clock, on average."""
-    held_by: dict[Literal["power", "heat", "hardware"], Number] = Field(default_factory=dict)
-    """Of the looks, the part that saw the clock held down, by the reason."""
-
-
-class CellCost(Record):
-    """What a cell of a study has cost that was measured on machines paid for by time."""
-
-    dollars: Number
-    seconds: Number
-    """From its command to the end of that: the start of machines that were rented for it included, their end not."""
-    dollars_per_hour: Number
-    """Of all nodes together."""
-    price_source: Sentence = ""
-    """Which price, of which date, by whose word."""
 
 
 class Collective(Record):

@@ -21,20 +21,19 @@ from stash.lab.testbed import wiring
 from stash.lab.testbed.execute import Executor, Portal, require_programs, run, undisturbed
 from stash.lab.testbed.topology import MARK, Step, Wish, abandoned, next_owner, out_of_sight, topology
 
-# A command running on a node of a testbed: like ``subprocess.Popen``, its output kept.
-#
-# Knows one process group; where it runs was decided by whoever started it.
 
+class Started(subprocess.Popen[bytes]):
+    """A command running on a node, in a process group of its own; standard output and error go to one unnamed file.
 
-class Started:
-    """A process in a group of its own; standard output and error go to one unnamed file."""
+    Knows that group alone; where it runs was decided by whoever started it.
+    """
 
     def __init__(
         self, argv: Sequence[str], node: int, environment: Mapping[str, str], folder: Path | None, pipe: bool = False
     ) -> None:
         self.node = node
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
-        self.popen = subprocess.Popen(
+        super().__init__(
             argv,
             env=dict(environment),
             cwd=folder,
@@ -45,49 +44,22 @@ class Started:
         )
 
     @property
-    def pid(self) -> int:
-        return self.popen.pid
-
-    @property
-    def returncode(self) -> int | None:
-        return self.popen.returncode
-
-    @property
     def output(self) -> str:
         """All it printed so far, on standard output and standard error; empty if a pipe was asked for."""
         size = os.fstat(self._file.fileno()).st_size
         return os.pread(self._file.fileno(), size, 0).decode(errors="replace")
 
-    def poll(self) -> int | None:
-        """Exit status, or None while it runs."""
-        return self.popen.poll()
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Exit status at its end; raises ``subprocess.TimeoutExpired`` after ``timeout`` seconds."""
-        return self.popen.wait(timeout)
-
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, sig: int) -> None:
         """A signal to the process and to all of its group; nothing if it ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, number)
-
-    def terminate(self) -> None:
-        """Ask the group to end."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End the group by force."""
-        self.send_signal(signal.SIGKILL)
-
-    def __enter__(self) -> Started:
-        return self
+                os.killpg(self.pid, sig)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-        self.popen.wait()
+        super().__exit__(kind, error, trace)
 
 
 # Finds and removes what testbeds left behind whose process is gone: after ``kill -9``, after a crash.
@@ -311,7 +283,7 @@ class Testbed:
         cwd: str | Path | None = None,
         pipe: bool = False,
     ) -> Started:
-        """Start a command on a node; its output is kept, or left in ``popen.stdout`` if ``pipe``."""
+        """Start a command on a node; its output is kept, or left in ``stdout`` if ``pipe``."""
         variables = {**os.environ, **self.environment(node), **(env or {})}
         folder = Path(cwd) if cwd is not None else None
         # Not held against Ctrl-C: the command would inherit the blocked signals. What escapes the list by an

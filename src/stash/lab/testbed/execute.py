@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator
 
@@ -172,8 +171,3 @@ def _explain(step: Step, words: str) -> str:
     if "Read-only file system" in words:
         return f"`{step.describe()}` failed: {words}; run the testbed where it may be written, not in a container"
     return f"`{step.describe()}` failed: {words}; `stash lab testbed doctor` says what this machine can emulate"
-
-
-def python() -> str:
-    """The interpreter that runs us."""
-    return sys.executable

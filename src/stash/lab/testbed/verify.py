@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from stash.core.errors import StashError, UserError
 from stash.core.units import format_bits, format_rate
 from stash.lab.testbed import read_rate, transfer
-from stash.lab.testbed.execute import Executor, python, run
+from stash.lab.testbed.execute import Executor, run
 from stash.lab.testbed.topology import Owner, Topology
 from stash.lab.testbed.wiring import SWITCH_ADDRESS, address, burst_bytes
 
@@ -21,7 +22,7 @@ from stash.lab.testbed.wiring import SWITCH_ADDRESS, address, burst_bytes
 
 TOLERANCE = 0.05
 TRIES = 5
-_SECONDS, _SEGMENTS, _LONGEST = 0.3, 200 * 9000, 10.0
+_SECONDS, _SEGMENTS, _MAX_SECONDS = 0.3, 200 * 9000, 10.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def transfers(
         ):
             if rate is not None:
                 burst = burst_bytes(rate, name == "interconnect")
-                seconds = min(_LONGEST, max(_SECONDS, _SEGMENTS / rate))
+                seconds = min(_MAX_SECONDS, max(_SECONDS, _SEGMENTS / rate))
                 found.append(
                     (ShapedLink(node, name, direction, rate, 0.0, burst), Transfer(*ends, seconds, 2 * burst))
                 )
@@ -110,7 +111,7 @@ def verify_links(topology: Topology, owner: Owner, executor: Executor) -> tuple[
 
 def _measure(executor: Executor, wanted: list[Transfer]) -> list[float]:
     words = json.dumps([asdict(one) for one in wanted])
-    done = executor.command((python(), "-I", "-S", str(Path(transfer.__file__)), words))
+    done = executor.command((sys.executable, "-I", "-S", str(Path(transfer.__file__)), words))
     if done.returncode != 0:
         raise StashError(
             f"the links could not be measured: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}"
@@ -135,7 +136,7 @@ def _sentence(link: ShapedLink) -> str:
 # Each host is measured by itself, inside its own control group. A file just written may still be in a hypervisor's
 # or a storage server's cache: what is proven is that the limit holds, not what lies beneath it.
 
-_READ_SECONDS, _CHUNKS, _LONGEST_READ = 1.0, 40, 10.0
+_READ_SECONDS, _CHUNKS, _MAX_READ_SECONDS = 1.0, 40, 10.0
 
 Command = Callable[[Sequence[str], int], tuple[str, ...]]
 """What runs words on a node, as ``Testbed.command``."""
@@ -149,7 +150,7 @@ def wanted(topology: Topology) -> tuple[ShapedLink, ...]:
 
 def seconds(rate: float) -> float:
     """How long to read: long enough for many requests, as a throttle works in slices of a tenth of a second."""
-    return min(_LONGEST_READ, max(_READ_SECONDS, _CHUNKS * read_rate.chunk_bytes(rate) / rate))
+    return min(_MAX_READ_SECONDS, max(_READ_SECONDS, _CHUNKS * read_rate.chunk_bytes(rate) / rate))
 
 
 def verify_disks(topology: Topology, folder: Path, command: Command) -> tuple[ShapedLink, ...]:
@@ -172,7 +173,7 @@ def verify_disks(topology: Topology, folder: Path, command: Command) -> tuple[Sh
 
 
 def _measure_disk(disk: ShapedLink, folder: Path, command: Command) -> float:
-    words = (python(), "-I", "-S", read_rate.__file__, str(folder), str(disk.asked), str(seconds(disk.asked)))
+    words = (sys.executable, "-I", "-S", read_rate.__file__, str(folder), str(disk.asked), str(seconds(disk.asked)))
     done = run(command(words, disk.node))
     if done.returncode != 0:
         reason = (done.stderr.strip() or "no reason given").splitlines()[-1]

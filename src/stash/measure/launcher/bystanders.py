@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from stash.core.records.profile import OtherProgram
+from stash.core.records.circumstances import OtherProgram
 from stash.measure.launcher.gpu_looks import GpuLooks
 
 _PROC = Path("/proc")

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from stash.core.records.profile import GpuState
+from stash.core.records.circumstances import GpuState
 from stash.measure.host.gpus import nvml
 
 _SM = 1

@@ -265,10 +265,6 @@ class Extent:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
-    def span(self, first: float, second: float) -> tuple[float, float]:
-        """Where a stretch of values begins and ends, the smaller first."""
-        return self.at(min(first, second)), self.at(max(first, second))
-
 
 def extent(values: Iterable[float | None], zero: bool = True) -> Extent:
     """An extent with round ends around all ``values``, and around zero unless it would hide what differs."""
@@ -321,15 +317,6 @@ def plain_axis(shown: Extent, label: str, unit_size: float = 1.0) -> Axis:
 def time_scale(seconds: float) -> Scale:
     """The unit in which durations around ``seconds`` are shown."""
     return scale_for(seconds, SECONDS, 4)
-
-
-def whisker(
-    shown: Extent, low: float | None, high: float | None, y: float, series: str = "", start: float = 0.0
-) -> list[Whisker]:
-    """The mark of an interval around something that begins at ``start``; none where it is unknown."""
-    if low is None or high is None:
-        return []
-    return [Whisker(shown.span(start + low, start + high), (y, y), series)]
 
 
 def _step(width: float) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 from stash.ui.charts.chart import Axis, Chart, Dot, Drawn, Grid, Lane, Legend, Tag, Tile, Trail
 
@@ -54,7 +53,7 @@ def panels(
 ) -> Chart:
     """``units`` write the ends of the horizontal and of the upright axis."""
     across = min(_ACROSS, len(shown))
-    rows = ceil(len(shown) / across)
+    rows = math.ceil(len(shown) / across)
     marks: list[Drawn] = []
     for number, panel in enumerate(shown):
         place = _Place(panel, number % across, number // across, across, rows)

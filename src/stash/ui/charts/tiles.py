@@ -16,10 +16,10 @@ SIZE = 12
 """Pixels of a letter's height."""
 LETTER = 0.56 * SIZE
 """Mean width of a letter of such fonts."""
-_LONGEST_NAME = 40
+_MAX_NAME = 40
 
 
-def shortened_name(text: str, most: int = _LONGEST_NAME) -> str:
+def shortened_name(text: str, most: int = _MAX_NAME) -> str:
     """A name that fits beside a row: its beginning and its end."""
     line = printable_line(text)
     if len(line) <= most:

@@ -9,7 +9,7 @@ from breakdowns import flat
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import GpuState
+from stash.core.records.circumstances import GpuState
 from stash.measure.launcher.gpu_looks import GpuLooks
 
 OURS = {7}

@@ -1,1 +1,0 @@
-"""Profiles as other tools keep them: MLflow, Weights & Biases, TensorBoard, OpenMetrics text."""
