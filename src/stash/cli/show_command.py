@@ -56,7 +56,6 @@ def show(options: ShowOptions) -> None:
     from stash.core.fix_records import Fix
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
-    from stash.monitor.records import is_record
     from stash.report.output import printed
     from stash.store.storing import found as run_of
 
@@ -64,7 +63,7 @@ def show(options: ShowOptions) -> None:
 
     def print_saved(saved: SavedFile) -> None:
         asked = "--redact" if redact else "--explain" if explain else "--as-seen" if options.as_seen else ""
-        if asked and not is_record(file):
+        if asked:
             raise UserError(f"{asked} is about profiles, and {file} is {saved.what}; leave it out")
         printed(saved.document() if json else saved.page())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stash.cli.main import main
 from stash.core.errors import ArtefactError, UserError
 from stash.monitor.page import document, overall, page
 from stash.monitor.records import (
@@ -145,3 +146,13 @@ def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_tha
 def test_of_no_window_there_is_no_sum() -> None:
     assert overall([]) is None
     assert isinstance(EarlierTotals(windows=0, steps=0, seconds=0, stalls={}), EarlierTotals)
+
+
+@pytest.mark.parametrize("option", ["--redact", "--explain", "--as-seen"])
+def test_options_that_are_about_profiles_are_refused_and_not_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    path = tmp_path / "run.watch.jsonl"
+    RecordWriter(path, header()).write(window(1, 100))
+    assert main(["show", str(path), option]) == 2
+    assert f"{option} is about profiles, and {path} is a record of a watched run" in capsys.readouterr().err
