@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from commands import run
 
-from stash.cli.main import main
 from stash.core.errors import ArtefactError, UserError
 from stash.monitor.page import document, overall, page
 from stash.monitor.records import (
@@ -150,9 +150,8 @@ def test_of_no_window_there_is_no_sum() -> None:
 
 @pytest.mark.parametrize("option", ["--redact", "--explain", "--as-seen"])
 def test_options_that_are_about_profiles_are_refused_and_not_passed_over(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
-    path = tmp_path / "run.watch.jsonl"
     RecordWriter(path, header()).write(window(1, 100))
-    assert main(["show", str(path), option]) == 2
+    assert run(monkeypatch, "show", str(path), option) == 2
     assert f"{option} is about profiles, and {path} is a record of a watched run" in capsys.readouterr().err
