@@ -43,6 +43,8 @@ ALIKE = math.log(4)
 """Batches' logarithms that differ by this much say little of each other."""
 _FREE = 10.0
 """Of a job's constant: nothing is known of it."""
+_ROUNDING = 1e-6
+"""Variance of every number beside all others, for the arithmetic."""
 _BATCH = 64
 """Stands for a batch that was not published."""
 
@@ -116,9 +118,10 @@ class Known:
         known = _covariance(asked, self._cells, variances)
         middles = _expected(asked) + known @ weights
         left = _covariance(asked, asked, variances) - known @ inverse @ known.T
-        values, vectors = np.linalg.eigh(left)
-        apart = np.array([DRAWS.normals(f"{job.name}, direction {number}") for number in range(len(setups))])
-        drawn: Array = np.exp(-middles[:, np.newaxis] - vectors * np.sqrt(np.maximum(values, 0.0)) @ apart)
+        normals = np.array([DRAWS.normals(f"{job.name} on {setup.name}") for setup in setups])
+        drawn: Array = np.exp(
+            -middles[:, np.newaxis] - np.linalg.cholesky(left + _ROUNDING * np.eye(len(left))) @ normals
+        )
         return drawn
 
     @cached_property
@@ -135,7 +138,7 @@ class Known:
 
         def solved(logs: Array) -> tuple[Array, Array, Array]:
             variances = np.exp(2 * logs)
-            covariance = constant + np.tensordot(variances, kinds, 1) + 1e-6 * np.eye(len(left))
+            covariance = constant + np.tensordot(variances, kinds, 1) + _ROUNDING * np.eye(len(left))
             inverse = np.asarray(np.linalg.inv(covariance), np.float64)
             return variances, inverse, np.asarray(inverse @ left, np.float64)
 
