@@ -1,42 +1,52 @@
 """A published table of which a part is hidden: the split, and forecasts of what is hidden from what is not.
 
-What a model takes on one set-up over another is worked out as Stash does it for two GPUs
-(``stash.predict.gpu_pairs``): by the model's own pairs at other batches, else by the exchange on links whose data
-sheet is known, else between single GPUs by ``gpu_scale``, else by other models' pairs, else by data sheets. Each has
-the interval of its own errors within the visible part. Only that part is handed to a ``Known``, and what other
-sources published; the hidden numbers are not in its memory.
+A cell is forecast by the exchange on links whose data sheet is known, or by cores that make samples, as the product
+does. All others are on one scale, as GPUs are (``stash.predict.gpu_scale``): ln(rate) of a job on a set-up is the
+job's constant, what data sheets and an even share of work say, and what the set-up, the model's growth with the
+number of GPUs, and the model on that GPU or set-up are off by, at batches like this one. Every unknown is normal; how
+large each kind is, is read from the visible part alone (the most likely, Rasmussen and Williams 2006, chapter 5). One
+job's hidden cells are drawn together, so an error that they share is no reason to prefer one. Only what is visible is
+handed to a ``Known``; the hidden numbers are not in its memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import combinations
+from typing import TypeAlias
 
 import numpy as np
+from scipy.optimize import minimize
 
 from bench.plan.tables import Cells, Job, Setup
 from bench.predict import published as links
-from stash.catalog.facts import GpuFacts
-from stash.catalog.reference import Speed, model_key, speeds
+from stash.catalog.reference import model_key
 from stash.predict import compute_ratios
 from stash.predict.draws import Array, Draws
-from stash.predict.gpu_pairs import Pair, arm, by_model, left_out_errors, near, pairs
-from stash.predict.gpu_scale import GpuCell, GpuScale, peak, sheets
+from stash.predict.gpu_pairs import arm
+from stash.predict.gpu_scale import RULE, rates
 
 Table = Mapping[Job, Cells]
+Cell: TypeAlias = tuple[Job, Setup]
 DRAWS = Draws()
 FEW = 3
-"""Models: with fewer of a pair of set-ups how models differ is unknown, and all pairs' errors are taken."""
+"""Errors: of fewer no spread is taken."""
 PLATEAU = 0.95
 """Of the most that was seen trained, or made: what lies above counts as all of it."""
-GAVEL = "Gavel (OSDI 2020)"
-"""What is published of whole jobs, which all of these tables are."""
 UNKNOWN = math.log(10)
 """Half of an interval where fewer errors than that are visible: a factor of ten either way."""
+SPREAD = 0.1
+"""Of each kind of error before anything is seen, as standard deviation of a logarithm, known to a factor of e."""
+ALIKE = math.log(4)
+"""Batches' logarithms that differ by this much say little of each other."""
+_FREE = 10.0
+"""Of a job's constant: nothing is known of it."""
+_ROUNDING = 1e-6
+"""Variance of every number beside all others, for the arithmetic."""
+_BATCH = 64
+"""Stands for a batch that was not published."""
 
 
 def half_of_cells(table: Table, seed: int) -> Table:
@@ -69,133 +79,79 @@ class Known:
 
     visible: Table
 
-    def seconds_per_sample(self, job: Job, setup: Setup) -> Array | None:
-        """Of a hidden cell, ``[draws]``; ``None`` if nothing visible tells."""
-        ways = (self._by_own_pairs, self._by_cores, self._by_links)
-        for way in (*ways, self._by_scale, self._by_other_models, self._by_sheets):
-            known = way(job, setup)
-            if known is not None:
-                middle, half = known
-                deviations = DRAWS.normals(f"{job.name} on {setup.name}")
-                return np.exp(middle + half / 1.96 * deviations)
-        return None
+    def seconds_per_sample(self, job: Job, setups: Sequence[Setup]) -> dict[Setup, Array]:
+        """Of hidden cells of one job, ``[draws]`` each: errors that they share are the same in each draw."""
+        found = dict(zip(setups, self._on_the_scale(job, setups), strict=True))
+        for setup in setups:
+            for known in (self._by_links(job, setup), self._by_cores(job, setup)):
+                if known is not None:
+                    found[setup] = known
+        return found
 
-    def _by_own_pairs(self, job: Job, setup: Setup) -> tuple[float, float] | None:
-        def own(pair: Pair) -> bool:
-            return pair.model == model_key(job.model) and near(pair.batch, job.batch)
-
-        return self._by_pairs(job, setup, own, lambda found: self._spread_within)
-
-    def _by_other_models(self, job: Job, setup: Setup) -> tuple[float, float] | None:
-        return self._by_pairs(job, setup, lambda pair: pair.model != model_key(job.model), self._spread_between)
-
-    def _by_pairs(
-        self, job: Job, setup: Setup, like: Callable[[Pair], bool], spread: Callable[[Sequence[Pair]], float]
-    ) -> tuple[float, float] | None:
-        """(ln seconds, half of its interval): of every visible cell of the job that has such pairs, the surest's."""
-        known = []
-        for seen, rate in self.visible[job].items():
-            found = [pair for pair in self._pairs(seen, setup, job.precision) if like(pair)]
-            if found:
-                known.append((by_model(found) - math.log(rate), spread(found)))
-        return min(known, key=lambda each: each[1], default=None)
-
-    def _by_cores(self, job: Job, setup: Setup) -> tuple[float, float] | None:
+    def _by_cores(self, job: Job, setup: Setup) -> Array | None:
         """Cores make samples at the rate that they were seen to, up to what the GPU trains."""
         rate = _supplied(self.visible[job], setup)
-        return None if rate is None else (-math.log(rate), self._spread_of_cores)
+        if rate is None:
+            return None
+        deviations = DRAWS.normals(f"{job.name} on {setup.name}")
+        return np.asarray(np.exp(self._spread_of_cores / 1.96 * deviations) / rate, np.float64)
 
-    def _by_links(self, job: Job, setup: Setup) -> tuple[float, float] | None:
+    def _by_links(self, job: Job, setup: Setup) -> Array | None:
         """One GPU of the same machine, and the exchange over its links, as forecasts without a profile do."""
         machine = links.MACHINES.get(setup.machine)
         alone = next((s for s in self.visible[job] if s.machine == setup.machine and s.count == 1), None)
         if machine is None or alone is None or setup.count == 1:
             return None
-        step = 1 / self.visible[job][alone]
-        samples = float(job.batch or 128)
+        step, samples = 1 / self.visible[job][alone], float(job.batch or 128)
         whole = _step_on_links(job, step * samples, setup.machine, setup.nodes, setup.count) / samples / setup.count
         logs = np.log(whole)
-        return float(logs.mean()), 1.96 * float(logs.std())
+        # Each set-up by itself: what one loses to crowding says little of what another does.
+        deviations = DRAWS.normals(f"{job.name} on {setup.name}")
+        return np.asarray(np.exp(logs.mean() + logs.std() * deviations), np.float64)
 
-    def _by_scale(self, job: Job, setup: Setup) -> tuple[float, float] | None:
-        """One GPU from one of another kind, by the product's scale fitted to what is visible and to other sources."""
-        known = []
-        for seen, rate in self.visible[job].items():
-            if seen.count == setup.count == 1 and seen.machine == setup.machine and seen.gpu != setup.gpu:
-                first, second = (
-                    GpuCell(model_key(job.model), each.facts, job.precision, whole=True) for each in (seen, setup)
-                )
-                ratio, deviation = self._scale.ratio(first, second)
-                known.append((ratio - math.log(rate), 1.96 * deviation))
-        return min(known, key=lambda each: each[1], default=None)
+    # One scale of everything visible
 
-    @cached_property
-    def _scale(self) -> GpuScale:
-        sources = {row.source.split(",")[0].split(" (")[0] for row in speeds()}
-        own = {name for name in sources for job in self.visible if name.startswith(job.source.split(",")[0])}
-        others = [row for row in speeds() if row.source.split(",")[0].split(" (")[0] not in own]
-        singles = [
-            Speed(job.model, job.batch, job.precision, setup.gpu, rate, None, GAVEL, f"{job.source} {setup.machine}")
-            for job, cells in self.visible.items()
-            for setup, rate in cells.items()
-            if setup.count == 1
-        ]
-        return GpuScale([*others, *singles], sheets())
-
-    def _by_sheets(self, job: Job, setup: Setup) -> tuple[float, float] | None:
-        """Peak rates of the GPUs, and as many times as fast as there are more of them."""
-        ratios = [
-            ratio - math.log(rate)
-            for seen, rate in self.visible[job].items()
-            if (ratio := _of_sheets(seen, setup, job.precision)) is not None
-        ]
-        return (float(np.mean(ratios)), self._spread_of_sheets) if ratios else None
-
-    @cached_property
-    def _speeds(self) -> tuple[Speed, ...]:
-        return tuple(
-            Speed(job.model, job.batch, job.precision, setup.name, rate, None, job.source, job.source)
-            for job, cells in self.visible.items()
-            for setup, rate in cells.items()
+    def _on_the_scale(self, job: Job, setups: Sequence[Setup]) -> Array:
+        """Seconds for a sample, ``[setups, draws]``."""
+        asked = [(job, setup) for setup in setups]
+        variances, inverse, weights = self._fitted
+        known = _covariance(asked, self._cells, variances)
+        middles = _expected(asked) + known @ weights
+        left = _covariance(asked, asked, variances) - known @ inverse @ known.T
+        normals = np.array([DRAWS.normals(f"{job.name} on {setup.name}") for setup in setups])
+        drawn: Array = np.exp(
+            -middles[:, np.newaxis] - np.linalg.cholesky(left + _ROUNDING * np.eye(len(left))) @ normals
         )
+        return drawn
 
     @cached_property
-    def _every_pair(self) -> dict[tuple[str, str, str], tuple[Pair, ...]]:
-        """Of each two set-ups that are visible together."""
-        setups = sorted({speed.gpu for speed in self._speeds})
-        by_setup: dict[str, list[Speed]] = defaultdict(list)
-        for speed in self._speeds:
-            by_setup[speed.gpu].append(speed)
-        return {
-            (first, second, precision): pairs(first, second, precision, by_setup[first] + by_setup[second])
-            for first, second in combinations(setups, 2)
-            for precision in ("fp32", "amp")
-        }
-
-    def _pairs(self, first: Setup, second: Setup, precision: str) -> tuple[Pair, ...]:
-        ordered = first.name < second.name
-        key = (first.name, second.name) if ordered else (second.name, first.name)
-        found = self._every_pair.get((*key, precision), ())
-        return found if ordered else tuple(pair._replace(log_ratio=-pair.log_ratio) for pair in found)
+    def _cells(self) -> list[Cell]:
+        return [(job, setup) for job, cells in self.visible.items() for setup in cells]
 
     @cached_property
-    def _spread_within(self) -> float:
-        """Of a model's pair against its pairs at other batches, each left out in turn."""
-        errors = []
-        for found in self._every_pair.values():
-            for pair in found:
-                alike = [p for p in found if p != pair and p.model == pair.model and near(p.batch, pair.batch)]
-                errors += [by_model(alike) - pair.log_ratio] if alike else []
-        return _arm(errors)
+    def _fitted(self) -> tuple[Array, Array, Array]:
+        """Variances of the kinds of errors, most likely given the visible rates; the inverse of the rates' covariance
+        then, and that times what is left of their logarithms."""
+        kinds = _kinds(self._cells, self._cells)
+        constant = _FREE**2 * _same_jobs(self._cells, self._cells)
+        left = np.array([math.log(self.visible[job][setup]) for job, setup in self._cells]) - _expected(self._cells)
 
-    def _spread_between(self, found: Sequence[Pair]) -> float:
-        """Never below what pairs anywhere showed: of few models a pair's own errors are small by luck."""
-        own = left_out_errors(found)
-        return max(arm(own) if len(own) >= FEW else 0.0, self._spread_anywhere)
+        def solved(logs: Array) -> tuple[Array, Array, Array]:
+            variances = np.exp(2 * logs)
+            covariance = constant + np.tensordot(variances, kinds, 1) + _ROUNDING * np.eye(len(left))
+            inverse = np.asarray(np.linalg.inv(covariance), np.float64)
+            return variances, inverse, np.asarray(inverse @ left, np.float64)
 
-    @cached_property
-    def _spread_anywhere(self) -> float:
-        return _arm([error for found in self._every_pair.values() for error in left_out_errors(found)])
+        def unlikely(logs: Array) -> tuple[float, Array]:
+            """Minus the logarithm of the likelihood, and its slopes."""
+            variances, inverse, weights = solved(logs)
+            away = logs - math.log(SPREAD)
+            value = (left @ weights - np.linalg.slogdet(inverse)[1] + away @ away) / 2
+            fits = np.einsum("i,kij,j->k", weights, kinds, weights)
+            return float(value), variances * (np.einsum("ij,kij->k", inverse, kinds) - fits) + away
+
+        start = np.full(len(kinds), math.log(SPREAD))
+        return solved(minimize(unlikely, start, jac=True, method="L-BFGS-B", options={"maxiter": 40}).x)
 
     @cached_property
     def _spread_of_cores(self) -> float:
@@ -204,21 +160,48 @@ class Known:
             for setup, rate in cells.items():
                 supplied = _supplied({each: seen for each, seen in cells.items() if each != setup}, setup)
                 errors += [math.log(rate / supplied)] if supplied else []
-        return _arm(errors)
-
-    @cached_property
-    def _spread_of_sheets(self) -> float:
-        return _arm([
-            ratio - math.log(cells[first] / cells[second])
-            for job, cells in self.visible.items()
-            for first, second in combinations(cells, 2)
-            if (ratio := _of_sheets(first, second, job.precision)) is not None
-        ])  # fmt: skip
+        return arm(errors) if len(errors) >= FEW else UNKNOWN
 
 
-def _arm(errors: Sequence[float]) -> float:
-    """Half of the interval of errors; next to nothing is known from few of them."""
-    return arm(errors) if len(errors) >= FEW else UNKNOWN
+def _expected(cells: Sequence[Cell]) -> Array:
+    """ln(rate) by data sheets, each GPU adding its whole, but for the job's constant, ``[cells]``."""
+    found = []
+    for job, setup in cells:
+        sheet = rates(setup.facts, job.precision)
+        assert sheet is not None
+        found.append(float(np.dot(RULE, sheet)) + math.log(setup.count))
+    return np.array(found)
+
+
+def _same(one: Sequence[object], other: Sequence[object]) -> Array:
+    return np.array([[float(first == second) for second in other] for first in one])
+
+
+def _same_jobs(one: Sequence[Cell], other: Sequence[Cell]) -> Array:
+    return _same([job for job, _ in one], [job for job, _ in other])
+
+
+def _kinds(one: Sequence[Cell], other: Sequence[Cell]) -> Array:
+    """How alike two lists of cells are in each way in which both may be off, ``[kinds, one, other]``."""
+
+    def size(cells: Sequence[Cell]) -> Array:
+        return np.array([[math.log(setup.count), math.log(setup.cores or 1)] for _, setup in cells])
+
+    def batch(cells: Sequence[Cell]) -> list[float]:
+        return [math.log(job.batch or _BATCH) for job, _ in cells]
+
+    setups = _same([setup for _, setup in one], [setup for _, setup in other])
+    gpus = _same([setup.gpu for _, setup in one], [setup.gpu for _, setup in other])
+    models = _same([model_key(job.model) for job, _ in one], [model_key(job.model) for job, _ in other])
+    alike = models * np.exp(-((np.subtract.outer(batch(one), batch(other)) / ALIKE) ** 2) / 2)
+    grown = size(one) @ size(other).T
+    own = _same_jobs(one, other) * setups
+    return np.array([setups, grown, alike * grown, alike * gpus, alike * setups, own])
+
+
+def _covariance(one: Sequence[Cell], other: Sequence[Cell], variances: Array) -> Array:
+    shared: Array = _FREE**2 * _same_jobs(one, other) + np.tensordot(variances, _kinds(one, other), 1)
+    return shared
 
 
 def _supplied(seen: Mapping[Setup, float], setup: Setup) -> float | None:
@@ -237,23 +220,6 @@ def _supplied(seen: Mapping[Setup, float], setup: Setup) -> float | None:
     if setup.cores >= min(enough):
         return trained if reached else None
     return min(made * setup.cores, trained) if waiting or not reached else None
-
-
-def _sheet_ratio(first: GpuFacts, second: GpuFacts, precision: str) -> float | None:
-    """The geometric mean of the ratios of peak arithmetic and of memory rate: a job is bound by either at times."""
-    logs = [
-        (peak(first, precision), peak(second, precision)),
-        (first.memory_bytes_per_second, second.memory_bytes_per_second),
-    ]
-    ratios = [math.log(old / new) for old, new in logs if old and new]
-    return math.exp(sum(ratios) / len(ratios)) if ratios else None
-
-
-def _of_sheets(first: Setup, second: Setup, precision: str) -> float | None:
-    """ln(seconds on the second / seconds on the first), each GPU adding its whole."""
-    same = first.gpu == second.gpu
-    ratio = 1.0 if same else _sheet_ratio(first.facts, second.facts, precision)
-    return None if ratio is None else math.log(ratio * first.count / second.count)
 
 
 @lru_cache(maxsize=4096)

@@ -147,13 +147,13 @@ def questions(table: Table, visible: Table) -> Iterator[Question]:
         hidden = [setup for setup in cells if setup not in visible[job]]
         if len(hidden) < 2:
             continue
-        drawn = {setup: known.seconds_per_sample(job, setup) for setup in hidden}
+        drawn = known.seconds_per_sample(job, hidden)
         yield Question(
             job,
             visible[job],
             tuple(hidden),
             {each.name: Truth.at(SAMPLES / cells[each], each.dollars_per_hour) for each in hidden},
-            {setup.name: forecast_of(setup, each) for setup, each in drawn.items() if each is not None},
+            {setup.name: forecast_of(setup, each) for setup, each in drawn.items()},
         )
 
 

@@ -166,7 +166,9 @@ def trained(
             beyond = "one device was profiled: what several cost each other is that of published jobs"
             about = "what several devices cost each other, of a step"
             fact = Used(about=about, unit="fraction", quantity=crowding())
-            seconds = alone * crowded(base.draws.uniforms("crowding"))
+            # Losses of one model on several counts differ more than those of models do, so counts share no draw.
+            crowd = f"crowding of {target.devices} {target.device}"
+            seconds = alone * crowded(base.draws.uniforms(crowd))
             parts.append(Predicted("contention", seconds, "data sheet", (fact,), (beyond,)))
         else:
             missing.append(_unmeasured(base, target, name))

@@ -153,16 +153,20 @@ class Draws:
         """
         return _weights(self.count, self.seed, name, count)
 
-    def of(self, name: str, quantity: Quantity | Interval) -> Array:
+    def of(self, name: str, quantity: Quantity | Interval, along: Array | None = None) -> Array:
         """A number with its interval as draws: normal on each side, with each side's own width.
 
         Between positive ends it is the logarithm that is normal, so that no draw of a rate or a time is negative.
-        Without known ends every draw is the value.
+        Without known ends every draw is the value. With ``along``, ``[draws]``, they are in its order instead of the
+        name's, so that numbers whose errors are shared are off together (Iman and Conover 1982).
         """
         value, low, high = quantity.value, quantity.low, quantity.high
         if low is None or high is None:
             return np.full(self.count, value)
-        deviations = self.normals(name) / _NORMAL
+        normals = self.normals(name)
+        if along is not None:
+            normals = np.sort(normals)[np.argsort(np.argsort(along, kind="stable"), kind="stable")]
+        deviations = normals / _NORMAL
         if low > 0:
             arms = np.where(deviations > 0, np.log(high / value), np.log(value / low))
             return value * np.exp(deviations * arms)

@@ -20,7 +20,7 @@ import numpy as np
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, model_key, speeds
 from stash.catalog.shipped import gpus
-from stash.predict.draws import Array
+from stash.predict.draws import Array, Draws
 
 RULE = (0.55, 0.25, 0.15)
 """Prior exponents of the memory's rate, of the rate of instructions and of the peak of dense products."""
@@ -183,6 +183,13 @@ class GpuScale:
         variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1] + _places([first, second]).noise.sum()
         return float(means[0] - means[1]), math.sqrt(variance)
 
+    def drawn(self, cells: Sequence[GpuCell], draws: Draws) -> Array:
+        """ln(rate) of each cell as a run would show it, ``[cells, draws]``: what two share is off alike in each."""
+        means, covariance = self.places(cells)
+        normals = np.array([draws.normals(f"scale of GPUs, {number}") for number in range(len(cells))])
+        apart: Array = np.linalg.cholesky(covariance + np.diag(_places(cells).noise)) @ normals
+        return means[:, np.newaxis] + apart
+
     def holds(self, model: str, gpu: str) -> bool:
         """Whether a row is of this model on this GPU model."""
         return any(row.key == model and row.gpu == gpu for row in self.rows)
@@ -202,3 +209,16 @@ def published_scale() -> GpuScale:
 
 def cell(model: str, gpu: GpuFacts, precision: str) -> GpuCell:
     return GpuCell(model_key(model), gpu, precision)
+
+
+@lru_cache(maxsize=64)
+def together(model: str, precision: str, draws: Draws) -> Mapping[str, Array]:
+    """By name of every shipped GPU without a hole, ln(rate) of the model on it as draws, ``[draws]``.
+
+    What two of them share is off alike in each draw, so a difference between two is as sure as the scale has it: the
+    GPU that was profiled is the same one for all, and variants of a GPU are hardly told apart by their model.
+    """
+    known = [gpu for gpu in gpus() if rates(gpu, precision) is not None]
+    drawn = published_scale().drawn([cell(model, gpu, precision) for gpu in known], draws)
+    drawn.setflags(write=False)
+    return {gpu.name: one for gpu, one in zip(known, drawn, strict=True)}

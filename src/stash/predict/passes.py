@@ -28,6 +28,7 @@ from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.exposure import shards_itself
 from stash.predict.forecast import Predicted
 from stash.predict.gpu_pairs import LAUNCH_SECONDS, autocast_ratio
+from stash.predict.gpu_scale import together
 from stash.predict.loading import HeldToMeasurement, Loading, lacks
 
 
@@ -176,7 +177,9 @@ def compute_scale(
         if quantity is None:
             raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
         quantity = no_faster_than_launches(quantity, None if before is None else before.launched)
-        factor = factor * draws.of(f"speed of {second.name}", quantity)
+        rate = together(model, precision, draws)
+        shared = rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
+        factor = factor * draws.of(f"speed of {second.name}", quantity, shared)
         facts.append(Used(about=f"seconds on {second.model} per second on {first.model}", unit="count",
                           quantity=quantity))  # fmt: skip
     if target.device_share != measured.device_share:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,8 @@ from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
 from stash.catalog.shipped import gpus
 from stash.predict.compute_ratios import time_ratio
-from stash.predict.gpu_scale import RULE, GpuCell, GpuScale, cell, published_scale, rates, sheets
+from stash.predict.draws import Draws
+from stash.predict.gpu_scale import RULE, GpuCell, GpuScale, cell, published_scale, rates, sheets, together
 
 GPUS = gpus()
 MODELS = (*sorted({row.key for row in speeds()}), "nobodypublishedthis")
@@ -52,6 +54,20 @@ def test_a_gpu_that_is_faster_in_everything_is_never_slower(
     assert log_ratio(model, gpu, gpu.model_copy(update=more), precision) < 0
     wider = gpu.model_copy(update={"memory_bytes_per_second": (gpu.memory_bytes_per_second or 0) * times})
     assert log_ratio(model, gpu, wider, precision) < 0
+
+
+def test_candidates_are_off_together_as_the_scale_has_it_and_each_by_itself_as_before() -> None:
+    draws, facts = Draws(), sheets()
+    profiled, one, other = (facts[name] for name in ("V100-SXM2-16GB", "A100-SXM4-40GB", "A100-SXM4-80GB"))
+    rate, drawn = together("nobodypublishedthis", "amp", draws), []
+    for gpu in (one, other):
+        quantity = time_ratio(profiled, gpu, "nobodypublishedthis", 64, "amp")
+        assert quantity is not None
+        drawn.append(draws.of(gpu.name, quantity, rate[profiled.name] - rate[gpu.name]))
+        assert np.array_equal(np.sort(drawn[-1]), np.sort(draws.of(gpu.name, quantity)))
+    _, spread = published_scale().ratio(*(GpuCell("nobodypublishedthis", gpu, "amp") for gpu in (one, other)))
+    assert float(np.log(drawn[0] / drawn[1]).std()) == pytest.approx(spread, rel=0.2)
+    assert spread < 0.5 * float(np.log(drawn[0]).std())
 
 
 def test_without_any_row_that_tells_it_is_the_data_sheets_by_the_prior_powers() -> None:
