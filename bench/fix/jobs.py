@@ -113,7 +113,7 @@ def _compute() -> list[Job]:
 
 
 _FAULTLESS = {
-    "num_workers": 0, "noise": "", "batch": 2, "ddp": ", gradient_as_bucket_view=True", "optimizer": ", fused=True",
+    "num_workers": 0, "batch": 2, "ddp": ", gradient_as_bucket_view=True", "optimizer": ", fused=True",
 }  # fmt: skip
 
 

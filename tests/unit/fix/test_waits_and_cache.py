@@ -132,7 +132,7 @@ def test_a_folder_of_somebody_else_is_not_read(tmp_path: Path, monkeypatch: pyte
 
 def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
     def tried(**free: int) -> Any:
-        kept = {"samples": 1000, "transform": False, "bytes": 5904.0, "seconds": 0.01, "free": free}
+        kept = {"samples": 1000, "transform": False, "bytes": 5904.0, "free": free}
         return propose(facts(loader={**LOADER, "kept": kept}), ["cache"])
 
     (change,), _ = tried(memory=10_000_000, disk=10**9)  # 1,000 samples of 5,904 bytes in files: 10 MB
