@@ -40,13 +40,13 @@ class Exhaustive(Search):
             with_it = fmean(row[arm] for row in self.stages["combining"] if arm in row)
             if with_it < step:
                 chosen, step = arm, with_it
-        typed = fmean(row[TYPED] for row in self.stages["screening"])
         if chosen:
             self.stand(self.of(chosen), "kept", "")
             for number in range(ROUNDS):
                 for arm in (TYPED, chosen):
                     self.launch("final", number, arm)
-            self.final = Final(chosen, self.saving("final", TYPED, chosen, 0.05), typed, step, ROUNDS)
+            typed, after = (fmean(row[arm] for row in self.stages["final"]) for arm in (TYPED, chosen))
+            self.final = Final(chosen, self.saving("final", TYPED, chosen, 0.05), typed, after, ROUNDS)
         return self.final
 
     def _best(self) -> list[Candidate]:

@@ -63,6 +63,9 @@ def _loaders() -> list[Job]:
     for workers in (8, 16):
         name = f"{workers} workers for samples that cost nothing"
         found.append(Job(name, {"num_workers": workers, "width": 64}, {"num_workers": 0}, ("workers",)))
+    for layers, width in ((4, 256), (2, 1024), (12, 256), (3, 512), (6, 128)):
+        name = f"a worker for samples that cost nothing, {layers} layers of {width}"
+        found.append(Job(name, {"layers": layers, "width": width}, {"num_workers": 0}, ("workers",)))
     for samples in (64, 160):
         name = f"workers start again every {samples // 16} steps"
         fault = {"samples": samples, "num_workers": 1, "sleep": 0.0005}
@@ -109,14 +112,20 @@ def _compute() -> list[Job]:
     return found
 
 
+_FAULTLESS = {
+    "num_workers": 0, "batch": 2, "ddp": ", gradient_as_bucket_view=True", "optimizer": ", fused=True",
+}  # fmt: skip
+
+
 def _sound() -> list[Job]:
-    return [
-        *(
-            Job(f"nothing wrong, {layers} layers of {width}", {"layers": layers, "width": width, "num_workers": 1})
-            for layers, width in ((4, 256), (2, 1024), (12, 256), (3, 512))
-        ),
-        Job("nothing wrong, the loss read in every step", {"wait": "\n        loss.item()", "num_workers": 1}),
-    ]
+    """As well set as two cores allow: samples that cost next to nothing are made between steps, by no worker."""
+    found = []
+    for layers, width in ((12, 512), (6, 512), (4, 1024), (24, 512)):
+        found.append(
+            Job(f"nothing wrong, {layers} layers of {width}", {**_FAULTLESS, "layers": layers, "width": width})
+        )
+    name = "nothing wrong, the loss read in every step"
+    return [*found, Job(name, {**_FAULTLESS, "width": 1024, "wait": "\n        loss.item()"})]
 
 
 JOBS: tuple[Job, ...] = (*_loaders(), *_exchange(), *_compute(), *_sound())

@@ -67,8 +67,7 @@ def test_a_loader_without_workers_gets_some_and_the_patched_script_is_faster(tmp
     assert kept.proof.batches >= 8
     assert record.repeats
     assert record.together is not None
-    assert record.together.low is not None
-    assert record.together.low > 0.25 * record.step_seconds
+    assert record.together.value > 0.25 * record.step_seconds
     after = (tmp_path / "train.py").read_text()
     workers = re.search(r"num_workers=(\d+)\)  # as it came", after)
     assert workers is not None
@@ -110,7 +109,7 @@ def test_a_script_that_resumes_from_its_checkpoint_starts_afresh_each_time(tmp_p
     other.mkdir()
     (work / "train.py").write_text(resuming)
     # WHEN changes are tried, the profile and every trial in a start of its own
-    done = fix(work, "--try", "set_to_none,fused", "--within", "90s", "train.py", TMPDIR=str(other))
+    done = fix(work, "--try", "workers", "--within", "90s", "train.py", TMPDIR=str(other))
     # THEN none found the checkpoint of another, and none is left
     assert done.returncode == 0, done.stderr
     record = FILE.load(work / "train.fix.json")
@@ -149,7 +148,8 @@ def test_run_sets_what_is_set_from_outside_and_nothing_else(tmp_path: Path):
         "    (seen,) = DataLoader(Cores(), None, num_workers=1)\n"
         "    print(sorted(os.sched_getaffinity(0)), seen, os.environ['GLOO_SOCKET_IFNAME'], sys.argv[1:])\n"
     )
-    first, *_, last = sorted(os.sched_getaffinity(0))
+    cores = sorted(os.sched_getaffinity(0))
+    first, last = cores[0], cores[-1]
     kept = Tried(
         name="cores=apart", knob="cores", text="apart", effect="none", standing="kept", written="setting",
         cores={"ranks": [[first]], "workers": [last]}, variables={"GLOO_SOCKET_IFNAME": "lo"},

@@ -10,11 +10,10 @@ known here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from stash.core.fix_records import ChangeStanding, Proof
+from stash.core.fix_records import Proof
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.fix.decision import LOOKS, WORTH, level, promising, proven
@@ -32,6 +31,8 @@ _UNKNOWN = 0.05
 """Of the step: what a change without a forecast is ranked as."""
 _ARMS = 2
 """Of a final comparison, as far as its time is set aside beforehand."""
+_FUTILE = 2
+"""Rounds after which a final comparison ends if they show no saving at all."""
 _FINALS = 2
 """Final comparisons at most: one again with less, where more than one change was not shown."""
 
@@ -179,6 +180,7 @@ class Search(Tries):
             if better:
                 best[each.change.knob] = each
         chosen = sorted(best.values(), key=gained, reverse=True)
+        chosen = self._without_doubtful(chosen)
         most = max(1, int(self.left() / self.each() / LOOKS[0]) - 2)
         self.stand(chosen[most:], "unproven", "no time to prove it: give more with --within")
         chosen = chosen[:most]
@@ -196,11 +198,26 @@ class Search(Tries):
             rest = tuple(name for name in arm if name != each.change.name)
             if self.launch("combining", 0, rest):
                 continue
-            alone = self.stages["combining"][0][rest]
-            if alone - self.stages["combining"][0][arm] < -WORTH / 2 * self.step:
+            part = self.stages["combining"][0][rest] - self.stages["combining"][0][arm]
+            if part < -WORTH / 2 * self.step:
                 self.stand([each], "slower", "beside the others it costs more than it saves")
                 chosen.remove(each)
+            elif (part + _SCREENED * gained(each)) / (1 + _SCREENED) < WORTH * self.step:
+                self.stand([each], "no difference", "too little beside the others")
+                chosen.remove(each)
         return tuple(each.change.name for each in chosen)
+
+    def _without_doubtful(self, chosen: list[Candidate]) -> list[Candidate]:
+        """Only those that screening showed, if there is no time to prove these again should the others not hold."""
+        sure = [each for each in chosen if proven(each.saves)]
+        arms = len(self._arms(tuple(each.change.name for each in chosen)))
+        again = len(self._arms(tuple(each.change.name for each in sure)))
+        enough = self.left() >= (arms + LOOKS[0] * (arms + again)) * self.each()
+        if enough or not sure:
+            return chosen
+        doubtful = [each for each in chosen if each not in sure]
+        self.stand(doubtful, "unproven", "no time to prove it: give more with --within")
+        return sure
 
     # Proving
 
@@ -268,6 +285,8 @@ class Search(Tries):
                     self.stand(out, "failed" if "batch" not in why else "other training", why)
                     return chosen
             number += 1
+            if number == _FUTILE and self._hopeless(chosen):
+                return chosen
             if number not in LOOKS:
                 if number > LOOKS[0] and self.left() < 0:
                     break
@@ -279,6 +298,16 @@ class Search(Tries):
             if not in_time or not any(promising(each.saves, number, self.typed) for each in self.of(unproven)):
                 return unproven
         return self._look(chosen, max(each for each in LOOKS if each <= number))
+
+    def _hopeless(self, chosen: Arm) -> bool:
+        """Whether fresh rounds show no saving at all; to stop for that never keeps anything falsely."""
+        together = self.saving("final", TYPED, chosen, 0.05)
+        if together.value > 0:
+            return False
+        self.final.rounds = _FUTILE
+        if len(chosen) == 1:
+            self.of(chosen)[0].saves = together
+        return True
 
     def _look(self, chosen: Arm, number: int) -> tuple[str, ...]:
         """Judge after so many rounds; the value is what is not shown."""
@@ -330,11 +359,3 @@ class Search(Tries):
 def _following(number: int) -> int:
     """The next look."""
     return next((each for each in LOOKS if each > number), number)
-
-
-def standings(candidates: Sequence[Candidate]) -> Mapping[ChangeStanding, list[Candidate]]:
-    """Candidates by what became of them."""
-    found: dict[ChangeStanding, list[Candidate]] = {}
-    for each in candidates:
-        found.setdefault(each.standing, []).append(each)
-    return found

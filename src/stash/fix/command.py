@@ -185,9 +185,10 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
             evidence["trains"],
             evidence["threads"],
             tuple(evidence["cores"]),
-            tuple(evidence["epochs"]),
+            first.epoch_seconds,
             tuple(map(tuple, evidence["numa"])),
             len(evidence["losses"]) // evidence["batches_per_step"],
+            evidence["update_seconds"],
         )
         changes, left = propose(facts, options.try_only or (), options.allow)
         search = Search(

@@ -89,11 +89,12 @@ def persistent_changes(facts: Facts) -> Proposal:
         return site
     if not site.values["num_workers"] or site.values["persistent_workers"]:
         return "already set" if site.values["persistent_workers"] else "the loader has no workers"
-    if len(facts.epochs) < 2:
+    if facts.epoch_seconds is None:
         return "no epoch ended within a launch: what starting workers costs is spread over a long one"
     return [
         ScriptChange(
             "persistent", "persistent", "persistent_workers False -> True", effect="order", stalls=("prep",),
+            forecast=facts.epoch_seconds,
             settings={"loader": {"persistent_workers": True, "site": site.key}}, site=site,
             writes={"persistent_workers": True},
         )

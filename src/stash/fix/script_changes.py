@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stash.advice.case import Case
-from stash.core.errors import StashError
 from stash.core.fix_records import Effect
-from stash.predict.changes import Alteration
 
 MIB = 2**20
 _NEARLY = 0.8
@@ -71,12 +69,14 @@ class Facts:
     """Of a rank's parallel loops."""
     core_numbers: tuple[int, ...] = ()
     """Of the cores that a rank may use as typed; none: not known."""
-    epochs: tuple[float, ...] = ()
-    """Seconds in which loops over the loader began."""
+    epoch_seconds: float | None = None
+    """Of a step, its share in beginning an epoch; ``None`` where no epoch ended."""
     numa: tuple[tuple[int, ...], ...] = ()
     """Of those cores, by NUMA node."""
     steps: int = 0
     """That the launch took."""
+    update_seconds: float | None = None
+    """Of a step, in its optimizers."""
 
     def every_step(self, kind: str) -> list[Site]:
         """Calls of a kind that the script itself makes in every step, or nearly."""
@@ -125,13 +125,6 @@ class Facts:
         """The same of what a loader's settings can save in a launch, whose files are in memory since the profile."""
         return self.at_most("prep")
 
-    def saves(self, wanted: Alteration) -> float | None:
-        """What ``stash whatif`` says that it saves."""
-        try:
-            return self.case.saves(wanted)
-        except StashError:
-            return None
-
 
 @dataclass(frozen=True)
 class ScriptChange:
@@ -161,7 +154,7 @@ class ScriptChange:
     consent: str = ""
     """What ``--allow`` has to name."""
     joins: bool = False
-    """As of its knob."""
+    """As of its knob, or because it seldom costs anything in this job."""
     fills: bool = False
     """Whether its first launch prepares what later ones use, and is no measurement."""
     samples: float = 1.0

@@ -29,6 +29,7 @@ def _waits(facts: Facts) -> Proposal:
         ScriptChange(
             "no_waits", "waits", f"without {calls}", stalls=("contention", *OF_EXCHANGE), removes=tuple(found),
             settings={"skip": [each.key for each in found]},
+            forecast=sum(each.values["seconds"] for each in found) / facts.steps,
         )
     ]  # fmt: skip
 
@@ -101,6 +102,8 @@ def _cores(facts: Facts) -> Proposal:
                 "cores=apart", "cores", text, stalls=("contention", "prep"), cores={"ranks": front, "workers": behind}
             )
         )
+    if len(found) == 1 and each > workers:  # nobody gets fewer cores than it has use for
+        found = [replace(found[0], joins=True)]
     return found or "nothing competes for cores but what a launch shares out itself"
 
 
@@ -213,7 +216,7 @@ def _fused(facts: Facts) -> Proposal:
         ScriptChange(
             "fused", "fused", f"{site.values['class']}(fused=True)", effect="rounding", stalls=("compute",),
             site=site, settings={"optimizer": {"fused": True}}, writes={"fused": True},
-            forecast=facts.at_most("compute"),
+            forecast=facts.update_seconds if facts.on_cpu else facts.at_most("compute"),
         )
     ]  # fmt: skip
 
@@ -388,5 +391,5 @@ def propose(
         if isinstance(found, str):
             left.append(LeftOut(knob.name, found))
         else:
-            changes += [replace(each, joins=knob.joins) for each in found]
+            changes += [replace(each, joins=knob.joins or each.joins) for each in found]
     return changes, left

@@ -8,8 +8,9 @@ from bench.fix.__main__ import Outcome, summary
 from bench.fix.jobs import JOBS, OPENED
 
 
-def test_forty_jobs_with_names_of_their_own_about_half_of_them_sealed():
-    assert len({job.name for job in JOBS}) == len(JOBS) == 40
+def test_forty_faults_and_five_sound_jobs_with_names_of_their_own_about_half_of_them_sealed():
+    assert len({job.name for job in JOBS}) == len(JOBS) == 45
+    assert sum(bool(job.knobs) for job in JOBS) == 40
     assert 15 <= sum(job.sealed for job in JOBS) <= 25
     assert {job.name for job in JOBS} >= set(OPENED)
 

@@ -105,6 +105,26 @@ def test_changes_together_are_the_settings_of_all():
     assert variables == {"GLOO_SOCKET_IFNAME": "lo"}
 
 
+def test_a_fused_optimizer_saves_no_more_than_optimizers_take_on_cpus():
+    def forecast(of: Facts) -> float | None:
+        return next(each.forecast for each in propose(replace(of, update_seconds=0.003))[0] if each.name == "fused")
+
+    assert forecast(facts()) == 0.003
+    assert (forecast(facts(device="cuda")) or 0) > 0.05  # there steps of optimizers are only queued
+
+
+def test_ranks_on_cores_of_their_own_are_launched_with_others_only_where_workers_have_room():
+    def joins(workers: int) -> bool:
+        return next(
+            each.joins
+            for each in propose(facts(loader={**LOADER, "num_workers": workers}))[0]
+            if each.name == "cores=own"
+        )
+
+    assert joins(0)
+    assert not joins(64)
+
+
 def test_every_knob_has_a_name_of_its_own():
     assert len(set(NAMES)) == len(NAMES)
 

@@ -132,7 +132,7 @@ def test_a_folder_of_somebody_else_is_not_read(tmp_path: Path, monkeypatch: pyte
 
 def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
     def tried(**free: int) -> Any:
-        kept = {"samples": 1000, "transform": False, "bytes": 5904.0, "seconds": 0.01, "free": free}
+        kept = {"samples": 1000, "transform": False, "bytes": 5904.0, "free": free}
         return propose(facts(loader={**LOADER, "kept": kept}), ["cache"])
 
     (change,), _ = tried(memory=10_000_000, disk=10**9)  # 1,000 samples of 5,904 bytes in files: 10 MB
@@ -179,12 +179,13 @@ def test_the_patch_that_keeps_samples_runs(tmp_path: Path, monkeypatch: pytest.M
 
 def test_waits_of_every_step_go_together_and_rare_ones_stay():
     def wait(line: int, calls: int, file: str = "/home/me/train.py") -> Site:
-        return Site("wait", f"w{line}", file, line, line, 0, 9, {"name": "barrier"}, calls)
+        return Site("wait", f"w{line}", file, line, line, 0, 9, {"name": "barrier", "seconds": 0.002 * calls}, calls)
 
     found = with_(facts(), wait(5, 100), wait(9, 99), wait(2, 1), wait(3, 100, "/x/site-packages/lib.py"))
     (change,), _ = propose(found, ["waits"])
     assert change.settings == {"skip": ["w5", "w9"]}
     assert change.text == "without barrier() in line 5 and barrier() in line 9"
+    assert change.forecast == pytest.approx(0.002 * 1.99)  # no more than is waited there
     assert propose(with_(facts(), wait(2, 1)), ["waits"])[1][0].why.startswith("no synchronize()")
 
 

@@ -40,7 +40,7 @@ WRAPS: Mapping[str, str] = {
     "torch.nn.modules.module": "wraps.trial_changes:wrap_modules",
     "torch.autograd": "wraps.steps:wrap_backward wraps.trial_changes:wrap_backward",
     "torch._functorch.eager_transforms": "wraps.steps:wrap_functorch",
-    "torch.optim.optimizer": "runner.ladder_runner:start wraps.trial_changes:seed",
+    "torch.optim.optimizer": "wraps.trial_changes:seed runner.ladder_runner:start",
     "torch.optim.lr_scheduler": "wraps.steps:wrap_schedulers",
     "torch.amp.grad_scaler": "wraps.steps:wrap_scaler",
     "torch.serialization": "wraps.opened_files:guard_torch_save",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,6 +53,29 @@ def test_prints_tell_batches_apart_by_what_they_hold_and_their_order():
     assert printed(batch) != printed((torch.arange(10.0), {"label": torch.tensor([2, 1])}))
     assert printed(torch.tensor([1.0, 2.0])) != printed(torch.tensor([2.0, 1.0]))
     assert printed(["text", 3]) is None
+
+
+def test_updates_are_timed_over_all_optimizers_of_a_step(monkeypatch: pytest.MonkeyPatch):
+    # GIVEN two optimizers that step once each in every step, and a clock that goes on a second whenever it is read
+    clock = count()
+    monkeypatch.setattr(trial_changes, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+    monkeypatch.setattr(trial_changes._Evidence, "updates", {})
+    assert trial_changes._update_seconds() is None
+    optimizers = [torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=0.1) for _ in range(2)]
+    module = import_module("torch.optim.optimizer")
+    handles = [
+        module.register_optimizer_step_pre_hook(trial_changes._update_begins),
+        module.register_optimizer_step_post_hook(trial_changes._update_ends),
+    ]
+    try:
+        for _ in range(3):
+            for each in optimizers:
+                each.step()
+    finally:
+        for handle in handles:
+            handle.remove()
+    # THEN a step spends a second in each of them
+    assert trial_changes._update_seconds() == 2.0
 
 
 def test_outside_a_trial_nothing_is_wrapped():

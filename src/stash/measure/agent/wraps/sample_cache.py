@@ -92,7 +92,7 @@ def sweep(memory: Path = Path(MEMORY)) -> None:
 
 
 def facts_of(dataset: Any, printed: Callable[[Any], int | None]) -> dict[str, Any]:
-    """What is known of keeping samples: ``why`` they must not be kept, else their number, bytes and seconds each.
+    """What is known of keeping samples: ``why`` they must not be kept, else their number and bytes each.
 
     ``transform``: only without that of the data set.
     """
@@ -117,7 +117,6 @@ def _facts_of(dataset: Any, printed: Callable[[Any], int | None]) -> dict[str, A
         if first["prints"] and first["prints"] == again["prints"] and not drawn:
             return {
                 "samples": length, "transform": data is not dataset, "bytes": max(first["bytes"], again["bytes"]),
-                "seconds": min(first["seconds"], again["seconds"]),
                 "free": {"memory": _free(MEMORY), "disk": _free(tempfile.gettempdir())},
             }  # fmt: skip
     return {"why": "the same sample is another one each time it is read, or may be: random numbers are drawn for it"}
@@ -135,7 +134,7 @@ def _without_transform(dataset: Any) -> Any:
 
 
 def _read(data: Any, indices: Sequence[int], seed: int, printed: Callable[[Any], int | None]) -> dict[str, Any]:
-    """Prints, bytes and seconds of samples that were read with a seed, and whether any number was ``drawn`` for them.
+    """Prints and bytes of samples that were read with a seed, and whether any number was ``drawn`` for them.
 
     The script's own random numbers go on as if nothing had been read.
     """
@@ -153,7 +152,6 @@ def _read(data: Any, indices: Sequence[int], seed: int, printed: Callable[[Any],
             samples.append(data[index])
             if time.perf_counter() - began > _LONG:
                 break
-        seconds = (time.perf_counter() - began) / max(1, len(samples))
         drawn = _random_state(torch, numpy) != before
         content = [pickle.dumps(sample, pickle.HIGHEST_PROTOCOL) for sample in samples]
     finally:
@@ -165,7 +163,7 @@ def _read(data: Any, indices: Sequence[int], seed: int, printed: Callable[[Any],
     if None in prints:  # pictures, say: what they are as bytes
         prints = [zlib.crc32(each) for each in content]
     size = sum(map(len, content)) / max(1, len(content))
-    return {"prints": prints, "bytes": size, "seconds": seconds, "drawn": drawn}
+    return {"prints": prints, "bytes": size, "drawn": drawn}
 
 
 def _random_state(torch: Any, numpy: Any) -> tuple[Any, ...]:

@@ -42,6 +42,8 @@ class _Evidence:
     batches: ClassVar[list[int | None]] = []
     epochs: ClassVar[list[float]] = []
     """Seconds from a loop's asking for an iterator until it had its first batch."""
+    updates: ClassVar[dict[int, list[float]]] = {}
+    """Of each optimizer: when the step under way began, seconds in steps, and steps."""
     fetched = 0
     forwards = 0
     """Of DDP, since the last optimizer step."""
@@ -354,6 +356,18 @@ def _wrap_optimizers(module: ModuleType) -> None:
         clear(self, bool(clears.get("set_to_none", set_to_none)))
 
     cls.__init__, cls.zero_grad = made, cleared
+    module.register_optimizer_step_pre_hook(_update_begins)
+    module.register_optimizer_step_post_hook(_update_ends)  # before the ladder's, which may wait
+
+
+def _update_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
+    _Evidence.updates.setdefault(id(optimizer), [0.0, 0.0, 0])[0] = time.perf_counter()
+
+
+def _update_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
+    own = _Evidence.updates[id(optimizer)]
+    own[1] += time.perf_counter() - own[0]
+    own[2] += 1
 
 
 def wrap_backward(module: ModuleType) -> None:
@@ -370,6 +384,12 @@ def wrap_backward(module: ModuleType) -> None:
         backward(tensors, *args, **kwargs)
 
     module.backward = recorded  # type: ignore[attr-defined]
+
+
+def _update_seconds() -> float | None:
+    """Of a step, in its optimizers: on GPUs only until the work is queued."""
+    most = max((steps for _, _, steps in _Evidence.updates.values()), default=0)
+    return sum(seconds for _, seconds, _ in _Evidence.updates.values()) / most if most else None
 
 
 def write(
@@ -389,6 +409,7 @@ def write(
         "losses": [float(loss.item()).hex() for loss in _Evidence.losses],
         "batches": _Evidence.batches,
         "epochs": _Evidence.epochs,
+        "update_seconds": _update_seconds(),
         "sites": SITES,
         "trains": getattr(trained_by, "__dict__", {}).get(_SITE),
         "length": length,

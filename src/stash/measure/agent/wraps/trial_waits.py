@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -46,8 +47,14 @@ def _left_out(name: str, wait: Any) -> Any:
         if sys._getframe(1).f_code.co_filename.startswith(HERE):
             return wait(*args, **kwargs)
         key = site_of("wait")
-        SITES[key]["values"] = {"name": name}
-        return None if key in (_asked("skip") or ()) else wait(*args, **kwargs)
+        values = SITES[key]["values"] = SITES[key]["values"] or {"name": name, "seconds": 0.0}
+        if key in (_asked("skip") or ()):
+            return None
+        began = time.perf_counter()
+        try:
+            return wait(*args, **kwargs)
+        finally:
+            values["seconds"] += time.perf_counter() - began
 
     return waited
 
