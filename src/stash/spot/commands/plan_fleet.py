@@ -123,10 +123,11 @@ def plan(options: FleetPlanOptions) -> None:
 
 def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
     from stash.core.records.base import now
+    from stash.core.units import format_bytes
     from stash.core.version import __version__
     from stash.spot.choose.fleet_costs import FleetWish, rented_on_demand
     from stash.spot.choose.provision import provision
-    from stash.spot.model.pool import server_bytes, too_small
+    from stash.spot.model.pool import server_bytes
     from stash.spot.planning import as_timed
     from stash.spot.spot_files import load_curve, read_model, read_pool
 
@@ -136,8 +137,12 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
     if learned is not None and offers.server.needs_bytes is None:
         needs = server_bytes(learned, offers.server.count)
         offers = offers.model_copy(update={"server": offers.server.model_copy(update={"needs_bytes": needs})})
-    if (why := too_small(offers.server)) is not None:
-        raise UserError(f"{pool}: {why}; give it more memory (memory_bytes), or more servers (count)")
+    if offers.server.too_small:
+        has = format_bytes(offers.server.memory_bytes or 0.0)
+        raise UserError(
+            f"{pool}: a server has {has}, and each of {offers.server.needed}; "
+            "give it more memory (memory_bytes), or more servers (count)"
+        )
     if options.model == "queue":
         offers = as_timed(offers, None if options.fleet is None else read_model(options.fleet))
     wish = FleetWish(offers, options.model, options.loss, options.deadline, options.confidence, options.max_dollars)
