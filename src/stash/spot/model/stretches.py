@@ -85,7 +85,7 @@ def outages(events: Sequence[SpotEvent], end: float) -> list[tuple[float, float]
 def takeovers(events: Sequence[SpotEvent], updates: SpotUpdates) -> tuple[SpotTakeover, ...]:
     """Find, for each that had notice or was found missing, who replaced it, and how long everything took."""
     when = {(event.what, event.who): event.at for event in events if event.at is not None}
-    heirs = {event.instead_of: event for event in events if event.what == "wanted"}
+    successors = {event.instead_of: event for event in events if event.what == "wanted"}
     life = _lives(updates)
     found = []
     for event in events:
@@ -93,10 +93,10 @@ def takeovers(events: Sequence[SpotEvent], updates: SpotUpdates) -> tuple[SpotTa
         missing = event.what in ("lost", "server lost") and ("notice", event.who) not in when
         if not (with_notice or missing) or event.at is None:
             continue
-        heir = heirs.get(event.who)
-        name = None if heir is None else heir.who
+        successor = successors.get(event.who)
+        name = None if successor is None else successor.who
         joined = when.get(("joined", name)) or when.get(("server joined", name)) if name else None
-        decided = None if heir is None else heir.at
+        decided = None if successor is None else successor.at
         found.append(
             SpotTakeover(
                 gone=event.who,
