@@ -20,7 +20,6 @@ from stash.spot.choose.branching import SECONDS, CheapestFleet, cheapest, likely
 from stash.spot.choose.fleet_costs import (
     HOUR,
     MAX_FLEETS,
-    AllFleets,
     FleetWish,
     WeighedFleets,
     all_fleets,
@@ -74,12 +73,12 @@ def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
     return found.model_copy(update={"search_seconds": time.perf_counter() - began})
 
 
-def _best_fleet(wish: FleetWish, seconds: float = SECONDS) -> tuple[CheapestFleet, AllFleets | None]:
+def _best_fleet(wish: FleetWish, seconds: float = SECONDS) -> tuple[CheapestFleet, WeighedFleets | None]:
     """The best fleet, and all fleets where they were weighed."""
     number = wish.fleet_count
     if number <= MAX_FLEETS:
         known = all_fleets(wish)
-        dollars = np.where(known.weighed.feasible, known.weighed.dollars, math.inf)
+        dollars = np.where(known.feasible, known.dollars, math.inf)
         at = int(np.argmin(dollars))
         counts = known.counts[at] if math.isfinite(dollars[at]) else None
         return CheapestFleet(counts, float(dollars[at]), 0.0, number, 0), known
@@ -101,9 +100,13 @@ def _on_demand(wish: FleetWish) -> Baseline:
     return judged("on-demand", text, dearer, _best_fleet(dearer, _EXTRA_SECONDS)[0].counts)
 
 
-def _runners_up(wish: FleetWish, best: Array, known: AllFleets | None) -> Iterator[RunnerUp]:
-    """The next best fleets, and the fastest of those that would be cheaper and do not do."""
-    counts, found = compared(wish, best, known)
+def _runners_up(wish: FleetWish, best: Array, known: WeighedFleets | None) -> Iterator[RunnerUp]:
+    """The next best fleets, and the fastest of those that would be cheaper and do not do.
+
+    Among all where they are known, else among those one machine away.
+    """
+    found = weigh(wish, neighbours(wish, best)) if known is None else known
+    counts = found.counts
     least = costed(wish, best).dollars
     other = (counts != best).any(axis=1) & np.isfinite(found.dollars)
     dearer = np.where(other & found.feasible, found.dollars, math.inf)
@@ -120,15 +123,7 @@ def _runners_up(wish: FleetWish, best: Array, known: AllFleets | None) -> Iterat
         yield RunnerUp(fleet=fleet, why=too_much(wish, fleet))
 
 
-def compared(wish: FleetWish, best: Array, known: AllFleets | None) -> tuple[Array, WeighedFleets]:
-    """What the best fleet is compared with: all others where they are ``known``, else those one machine away."""
-    if known is not None:
-        return known.counts, known.weighed
-    near = neighbours(wish, best)
-    return near, weigh(wish, near)
-
-
-def _looser(wish: FleetWish, known: AllFleets | None) -> tuple[LooserWish, ...]:
+def _looser(wish: FleetWish, known: WeighedFleets | None) -> tuple[LooserWish, ...]:
     """What would do; without the budget too, if with it nothing does."""
     found = tuple(_nearest(wish, known))
     if found or wish.budget_dollars is None:
@@ -137,7 +132,7 @@ def _looser(wish: FleetWish, known: AllFleets | None) -> tuple[LooserWish, ...]:
     return tuple(each.model_copy(update={"text": f"{each.text}; without --max-dollars"}) for each in free)
 
 
-def _nearest(wish: FleetWish, known: AllFleets | None) -> Iterator[LooserWish]:
+def _nearest(wish: FleetWish, known: WeighedFleets | None) -> Iterator[LooserWish]:
     """The nearest budget, deadline, loss and quota with which something is feasible; those that were found."""
     if wish.budget_dollars is not None:
         free = replace(wish, budget_dollars=None)
@@ -165,7 +160,7 @@ def _nearest(wish: FleetWish, known: AllFleets | None) -> Iterator[LooserWish]:
         yield from _more_machines(wish)
 
 
-def _soonest(wish: FleetWish, known: AllFleets | None) -> CostedFleet | None:
+def _soonest(wish: FleetWish, known: WeighedFleets | None) -> CostedFleet | None:
     """The fastest fleet that budget and quotas allow: the cheapest one where only time costs."""
     if known is None:
         free = tuple(kind.model_copy(update={"dollars_per_hour": 0.0}) for kind in wish.pool.types)
@@ -175,20 +170,20 @@ def _soonest(wish: FleetWish, known: AllFleets | None) -> CostedFleet | None:
             replace(wish, pool=timed, deadline_seconds=1e9, budget_dollars=None, confidence=None), _EXTRA_SECONDS
         ).counts
         return None if counts is None else costed(wish, counts)
-    allowed = np.isfinite(known.weighed.seconds) & wish.within_vcpus(known.counts)
+    allowed = np.isfinite(known.seconds) & wish.within_vcpus(known.counts)
     if wish.budget_dollars is not None:
-        allowed &= known.weighed.dollars <= wish.budget_dollars
+        allowed &= known.dollars <= wish.budget_dollars
     if not allowed.any():
         return None
-    return costed(wish, known.counts[int(np.argmin(np.where(allowed, known.weighed.seconds, math.inf)))])
+    return costed(wish, known.counts[int(np.argmin(np.where(allowed, known.seconds, math.inf)))])
 
 
-def _least_loss(wish: FleetWish, known: AllFleets | None) -> float:
+def _least_loss(wish: FleetWish, known: WeighedFleets | None) -> float:
     """The least loss in time, rounded up to three digits, of all fleets or of likely ones; infinite if unknown."""
     if wish.training_seconds <= 0:
         return math.inf
-    counts = likely(wish) if known is None else known.counts
-    progress = (weigh(wish, counts) if known is None else known.weighed).progress
+    found = weigh(wish, likely(wish)) if known is None else known
+    counts, progress = found.counts, found.progress
     updates = progress.updates_per_second * wish.training_seconds
     losses = loss_after(wish.pool.loss, updates, progress.mean_batch, progress.imbalance, counts.sum(axis=1))
     meaningful = losses > (wish.pool.loss.levels[-1].loss if wish.pool.loss.levels else wish.pool.loss.gamma5)

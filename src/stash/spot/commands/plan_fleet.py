@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from stash.spot.commands.spot_options import MODEL_HELP, MODELS, RevocationOptio
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
-    from stash.catalog.offers import Catalog
     from stash.spot.records.fleets import FleetPlan, FleetPool, SpeedModel
 
 _JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
@@ -152,6 +150,8 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
 def _of_profile(options: FleetPlanOptions) -> FleetPlan:
     from stash.catalog.layers import load as load_catalog
     from stash.catalog.offers import OfferFilter
+    from stash.plan.candidates import check_names
+    from stash.plan.records import Constraints
     from stash.spot.planning import plan as planned
     from stash.spot.spot_files import load_curve, read_model
     from stash.store.storing import profile_of
@@ -165,7 +165,8 @@ def _of_profile(options: FleetPlanOptions) -> FleetPlan:
     if options.cloud is None:
         raise UserError("--cloud is missing: workers and servers are rented in one, like --cloud aws")
     known = load_catalog(options.instances)
-    _check_place(known, options.cloud, options.region, options.quotas)
+    regions = () if options.region is None else (options.region,)
+    check_names(known, Constraints(clouds=(options.cloud,), regions=regions, quotas=options.quotas))
     kinds = OfferFilter(cloud=options.cloud, region=options.region, kinds=("spot", "on-demand"))
     return planned(
         profile_of(options.profile, None)[0],
@@ -185,15 +186,6 @@ def _of_profile(options: FleetPlanOptions) -> FleetPlan:
         source=options.profile,
         catalog=lambda: known,
     )
-
-
-def _check_place(known: Catalog, cloud: str, region: str | None, quotas: Mapping[str, int]) -> None:
-    """Raise UserError for a cloud or region that the catalog does not have."""
-    from stash.plan.candidates import check_names
-    from stash.plan.records import Constraints
-
-    regions = () if region is None else (region,)
-    check_names(known, Constraints(clouds=(cloud,), regions=regions, quotas=dict(quotas)))
 
 
 def _limited(pool: FleetPool, asked: dict[str, int], vcpus: float | None) -> FleetPool:
