@@ -26,10 +26,9 @@ from stash.spot.model.queueing import (
     asynchronous,
     compute_seconds,
     exact,
-    fleet_seconds,
-    iteration_seconds,
     lattice,
     of_pool,
+    seconds_of,
     states,
 )
 from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, FleetPool, SpeedModel, WorkerType
@@ -158,11 +157,8 @@ class WeighedFleets:
 def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> WeighedFleets:
     """Time, cost and feasibility of fleets, ``counts`` [fleet, type]; ``seconds`` of iterations as long if known."""
     pool, size = wish.pool, counts.sum(axis=1)
-    if seconds is None and wish.model == "paper":
-        seconds = iteration_seconds(pool, size)
-    elif seconds is None:
-        net = of_pool(pool)
-        seconds = np.stack([fleet_seconds(row.astype(int), net) for row in counts])
+    if seconds is None:
+        seconds = seconds_of(pool, wish.model, counts)
     progress = asynchronous(counts, seconds, wish.samples)
     updates = updates_to(pool.loss, wish.loss, progress.mean_batch, progress.imbalance, size)
     training = updates / progress.updates_per_second

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from stash.core.errors import UserError
 from stash.predict.draws import Array
-from stash.spot.records.fleets import Contention, FleetPool
+from stash.spot.records.fleets import Contention, FleetPool, SpeedModel
 
 MAX_STATES = 2_000_000
 """Fleets that exact analysis holds at once: 300 MB with seven types."""
@@ -187,6 +187,14 @@ def fleet_seconds(counts: npt.NDArray[np.int_], network: ClosedNetwork) -> Array
         return here
     found: Array = schweitzer(counts[None, :].astype(float), network)[0]
     return found
+
+
+def seconds_of(pool: FleetPool, model: SpeedModel, counts: Array) -> Array:
+    """T by either model of fleets of the pool, each for itself, ``counts`` and what is returned [fleet, type]."""
+    if model == "paper":
+        return iteration_seconds(pool, counts.sum(axis=1))
+    network = of_pool(pool)
+    return np.stack([fleet_seconds(row.astype(int), network) for row in counts])
 
 
 # The paper's contention: equations (6) to (10) of spotDNN (Shang et al., IWQoS 2023). Where the original slips,

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stash.spot.model.queueing import asynchronous, fleet_seconds, iteration_seconds, of_pool
+from stash.spot.model.queueing import seconds_of
 from stash.spot.records.fleets import FleetPool, SpeedModel
 from stash.spot.records.runs import SpotEvent, SpotStretch, SpotTakeover, SpotUpdates
 
@@ -22,17 +22,13 @@ MIN_UPDATES = 10
 
 def predicted_speed(pool: FleetPool, model: SpeedModel, workers: Mapping[str, int], bounded: bool = False) -> float:
     """Updates per second of a fleet of the pool's types; 0 of no workers. Bounded: all as fast as the slowest."""
-    counts = np.array([workers.get(kind.name, 0) for kind in pool.types])
+    counts = np.array([[float(workers.get(kind.name, 0)) for kind in pool.types]])
     if not counts.any():
         return 0.0
-    if model == "paper":
-        seconds = iteration_seconds(pool, np.array([float(counts.sum())]))
-    else:
-        seconds = fleet_seconds(counts, of_pool(pool))[None, :]
+    seconds = seconds_of(pool, model, counts)
     if bounded:
-        return float(counts.sum() / seconds[0, counts > 0].max())
-    samples = np.array([kind.samples for kind in pool.types])
-    return float(asynchronous(counts[None, :].astype(float), seconds, samples).updates_per_second[0])
+        return float(counts.sum() / seconds[counts > 0].max())
+    return float((counts / seconds).sum())
 
 
 def stretches(
