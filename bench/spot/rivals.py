@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from stash.predict.draws import Array
-from stash.spot.choose.fleet_costs import HOUR, AllFleets, FleetWish, judged, weigh
+from stash.spot.choose.fleet_costs import HOUR, FleetWish, WeighedFleets, judged, weigh
 from stash.spot.model.queueing import bandwidth, compute_seconds
 from stash.spot.records.fleets import Baseline, Contention, FleetPool
 
@@ -25,12 +25,14 @@ Search = Callable[[FleetWish], Array | None]
 _EVALUATIONS = 1_000
 
 
-def baselines(wish: FleetWish, best: Array | None, known: AllFleets | None, search: Search) -> tuple[Baseline, ...]:
+def baselines(
+    wish: FleetWish, best: Array | None, known: WeighedFleets | None, search: Search
+) -> tuple[Baseline, ...]:
     """All of them; ``known`` are all fleets where those were weighed anyway."""
     return tuple(_each(wish, best, known, search))
 
 
-def _each(wish: FleetWish, best: Array | None, known: AllFleets | None, search: Search) -> Iterator[Baseline]:
+def _each(wish: FleetWish, best: Array | None, known: WeighedFleets | None, search: Search) -> Iterator[Baseline]:
     for name, algorithm in (("spotdnn printed", printed), ("spotdnn shipped", shipped)):
         text = f"Algorithm 1 of spotDNN, as {'the paper prints it' if algorithm is printed else 'its code does it'}"
         if wish.pool.contention is None:
@@ -69,12 +71,12 @@ def _homogeneous(name: str, kind: int, wish: FleetWish) -> Baseline:
     return judged(name, text, wish, counts[at], len(counts))
 
 
-def _black_box(wish: FleetWish, known: AllFleets | None) -> Baseline:
+def _black_box(wish: FleetWish, known: WeighedFleets | None) -> Baseline:
     chosen, course = anneal(wish.quotas, cost_of(wish, known), _EVALUATIONS)
     return judged("black box", "simulated annealing, without the model's structure", wish, chosen, len(course))
 
 
-def cost_of(wish: FleetWish, known: AllFleets | None) -> Callable[[Array], float]:
+def cost_of(wish: FleetWish, known: WeighedFleets | None) -> Callable[[Array], float]:
     """Dollars of one fleet, infinite if it will not do: looked up where all are known, weighed otherwise."""
     if known is None:
 
@@ -87,7 +89,7 @@ def cost_of(wish: FleetWish, known: AllFleets | None) -> Callable[[Array], float
 
     def looked_up(counts: Array) -> float:
         at = int(np.ravel_multi_index(tuple(int(n) for n in counts), shape)) - 1
-        return float(known.weighed.dollars[at]) if known.weighed.feasible[at] else math.inf
+        return float(known.dollars[at]) if known.feasible[at] else math.inf
 
     return looked_up
 

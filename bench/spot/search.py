@@ -89,7 +89,7 @@ def published() -> Iterator[list[object]]:
     for loss, seconds in ROWS:
         wish = FleetWish(read_pool(POOL), "paper", loss, seconds)
         every, took = timed(all_fleets, wish)
-        dollars = np.where(every.weighed.feasible, every.weighed.dollars, math.inf)
+        dollars = np.where(every.feasible, every.dollars, math.inf)
         best = int(np.argmin(dollars))
         found, branched = timed(cheapest, wish)
         tries, boxed = black_box(wish, float(dollars[best]))
@@ -106,7 +106,7 @@ def against_force(pools: int) -> str:
     alike = 0
     for seed in range(pools):
         wish = wished(seed, 4, 5)
-        weighed = all_fleets(wish).weighed
+        weighed = all_fleets(wish)
         best = float(np.where(weighed.feasible, weighed.dollars, math.inf).min())
         alike += math.isclose(cheapest(wish).dollars, best, rel_tol=2e-6)
     return f"{alike} of {pools} random pools (4 types × 5): branching finds what brute force finds."

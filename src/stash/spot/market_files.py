@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BeforeValidator, Field, ValidationError
 
 from stash.core.errors import UnitError, UserError
@@ -20,7 +21,8 @@ from stash.core.printable import shortened
 from stash.core.records.base import Record, first_mistake
 from stash.core.units import parse_interruptions
 from stash.core.user_files import load_rows, text_of
-from stash.spot.records.risks import InterruptionBand, Obtainable, SpotPrices, WatchedLives
+from stash.spot.records.risks import InterruptionBand, Obtainable, SpotPrices
+from stash.spot.risk.lifetimes import ObservedLives
 from stash.spot.spot_files import DESCRIBED
 
 AGAIN = "get it with: curl -O https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
@@ -102,10 +104,10 @@ class _Life(Record):
     revoked: Annotated[bool, Field(examples=["1 (it was) or 0 (it was still there when last seen)"])]
 
 
-def read_lives(path: Path) -> WatchedLives:
+def read_lives(path: Path) -> ObservedLives:
     """Machines that were watched, of a CSV with the columns seconds and revoked; raises UserError."""
     rows = [row for _, row in load_rows(path, _Life, "the lives", DESCRIBED)]
-    return WatchedLives(seconds=tuple(row.seconds for row in rows), revoked=tuple(row.revoked for row in rows))
+    return ObservedLives(np.array([row.seconds for row in rows]), np.array([row.revoked for row in rows]))
 
 
 def _time(text: str) -> float:

@@ -28,11 +28,13 @@ from stash.spot.choose.fleet_costs import (
     all_fleets,
     checked,
     costed,
+    neighbours,
     on_demand,
     on_spot,
     rented_on_demand,
+    weigh,
 )
-from stash.spot.choose.provision import compared, provision
+from stash.spot.choose.provision import provision
 from stash.spot.model.market import market_of
 from stash.spot.model.pool import MAX_SPREAD, pools_of, server_bytes
 from stash.spot.records.fleets import FleetModel, FleetPlan, FleetPool, RunnerUp
@@ -117,7 +119,7 @@ def _best_served(wishes: Sequence[FleetWish]) -> FleetWish:
     fastest = max(wishes, key=lambda each: each.pool.server.bytes_per_second)
     if len(wishes) * fastest.fleet_count > _MAX_WEIGHED:
         return fastest
-    weighed = [all_fleets(checked(each)).weighed for each in wishes]
+    weighed = [all_fleets(checked(each)) for each in wishes]
     costs = [float(np.min(each.dollars, where=each.feasible, initial=np.inf)) for each in weighed]
     return wishes[int(np.argmin(costs))] if min(costs) < np.inf else fastest
 
@@ -222,7 +224,8 @@ def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator
     assert plan.chosen is not None
     plain = FleetWish.of(plan)
     own = np.array([plan.chosen.workers.get(kind.name, 0) for kind in plan.pool.types], dtype=float)
-    counts, weighed = compared(plain, own, all_fleets(plain) if plain.fleet_count <= MAX_FLEETS else None)
+    weighed = all_fleets(plain) if plain.fleet_count <= MAX_FLEETS else weigh(plain, neighbours(plain, own))
+    counts = weighed.counts
     found: list[tuple[float, int, FleetPlan]] = []
     for names in choices:
         other = plan.model_copy(update={"pool": rented_on_demand(plan.pool, names)})

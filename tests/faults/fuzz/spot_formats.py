@@ -12,7 +12,7 @@ from stash.spot.pages import fleet_plan, run_report, simulated_policies
 from stash.spot.policies.simulating import simulate
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.risks import Obtainable
-from stash.spot.risk.lifetimes import Gang, ObservedLives, law_of
+from stash.spot.risk.lifetimes import Gang, law_of
 from stash.spot.spot_files import load_spot_log, read_plan
 from stash.ui import html, markdown, terminal
 from stash.ui.charts.svg import svg
@@ -38,8 +38,7 @@ def trace(path: Path) -> list[str]:
 
 def lives(path: Path) -> list[str]:
     """Machines that were watched, and their law."""
-    found = read_lives(path)
-    chosen = law_of(ObservedLives(np.array(found.seconds), np.array(found.revoked)))
+    chosen = law_of(read_lives(path))
     return [chosen.why, f"{chosen.law.mean:g} {Gang(((chosen.law, 3),)).survival(np.array([600.0]))[0]:g}"]
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from stash.core.errors import JobError
+from stash.spot.records.runs import LeaseBooks
 from stash.spot.train import head as module
-from stash.spot.train.coordinator import LedgerStats, NotFinite, UpdateDone
+from stash.spot.train.coordinator import NotFinite, UpdateDone
 from stash.spot.train.head import TrainingHead
 from stash.spot.train.ledger import DataLease
 from stash.spot.train.proof import SavedLoss
@@ -62,7 +63,8 @@ class _Fleet:
         elif what == "not_finite":
             verdicts, self.verdicts = self.verdicts, []
             return verdicts
-        return {"seconds": 0.0, "books": LedgerStats(8, 8, 0, 0, 0, 0, None), "resume": 0, "reconcile": 0}.get(what)
+        books = LeaseBooks(issued=8, done=8, out=0, waiting=0, reissued=0, repeated=0, wrong=None)
+        return {"seconds": 0.0, "books": books, "resume": 0, "reconcile": 0}.get(what)
 
     def start_server(self, name: str, number: int) -> None: ...
 

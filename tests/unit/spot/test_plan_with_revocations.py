@@ -57,7 +57,7 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
     assert found.risk is not None
     wish = FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds)
     every = all_fleets(wish)
-    cheaper = every.counts[every.weighed.feasible & (every.weighed.dollars < found.risk.dollars.value)]
+    cheaper = every.counts[every.feasible & (every.dollars < found.risk.dollars.value)]
     assert len(cheaper) >= found.risk.weighed - 1
     for counts in cheaper:
         fleet = costed(wish, counts)

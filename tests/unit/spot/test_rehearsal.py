@@ -15,7 +15,7 @@ from spot_fleets import plan
 from stash.core.errors import JobError, UserError
 from stash.lab.testbed.revoke import Revocation, moments
 from stash.spot.emulate import run_rehearsal as module
-from stash.spot.emulate.build_rehearsal import Cast, EmulatedFleet, emulated, emulated_links, least_slower
+from stash.spot.emulate.build_rehearsal import EmulatedFleet, RehearsedFleet, emulated, emulated_links, least_slower
 from stash.spot.emulate.run_rehearsal import Account, Rehearsal, spot_log
 from stash.spot.records.fleets import FleetPlan, FleetPool
 from stash.spot.records.runs import SpotEvent, SpotLog
@@ -160,7 +160,7 @@ def test_an_interrupted_run_lets_the_head_save_and_keeps_the_account(tmp_path: P
 
 def _log(of: FleetPlan, slower: float | None, loss: float | None) -> SpotLog:
     fleet = None if slower is None else EmulatedFleet(slower, 1e6, 1e6, 0.0, {})
-    chosen = Cast(servers=("server1",), workers=(), emulated=fleet, exchange_bytes=1e6, at_once=1)
+    chosen = RehearsedFleet(servers=("server1",), workers=(), emulated=fleet, exchange_bytes=1e6, at_once=1)
     orders = TrainingOrders(job="job.py:job", checkpoints="kept", servers=("server1",), workers=(), loss=loss)
     rehearsal: Any = SimpleNamespace(account=Account(loss=float("nan")), types={})
     on = "local" if slower is None else "testbed"

@@ -47,13 +47,13 @@ def test_the_papers_exhaustive_row_is_found_by_both_searches(
 
 def test_fifteen_machines_reach_what_the_papers_upper_bound_of_13_rules_out() -> None:
     all_of_them = all_fleets(wished(0.8, 1e9))
-    size, seconds = all_of_them.counts.sum(axis=1), all_of_them.weighed.seconds
+    size, seconds = all_of_them.counts.sum(axis=1), all_of_them.seconds
     assert round(float(seconds[size == 15].min())) == 1921
     assert round(float(seconds[size <= 13].min())) == 1926
 
 
 def by_force(wish: FleetWish) -> float:
-    found = all_fleets(wish).weighed
+    found = all_fleets(wish)
     return float(np.where(found.feasible, found.dollars, math.inf).min())
 
 
@@ -87,7 +87,7 @@ def test_branching_finds_what_brute_force_finds_where_large_batches_take_more_up
     )
     loss = pool.loss.model_copy(update={"gamma2": 20.0, "gamma4": None})
     pool = pool.model_copy(update={"types": types, "most_vcpus": None, "start_seconds": 0.0, "loss": loss})
-    seconds = all_fleets(FleetWish(pool, "paper", 0.8, 1e8)).weighed.seconds
+    seconds = all_fleets(FleetWish(pool, "paper", 0.8, 1e8)).seconds
     wish = FleetWish(pool, "paper", 0.8, float(np.quantile(seconds[np.isfinite(seconds)], 0.002)))
     assert cheapest(wish).dollars == pytest.approx(by_force(wish), rel=2 * TOLERANCE)
 

@@ -26,9 +26,9 @@ from stash.spot.model.queueing import (
     asynchronous,
     compute_seconds,
     exact,
-    fleet_seconds,
-    iteration_seconds,
+    lattice,
     of_pool,
+    seconds_of,
     states,
 )
 from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, FleetPool, SpeedModel, WorkerType
@@ -144,6 +144,8 @@ def checked(wish: FleetWish) -> FleetWish:
 class WeighedFleets:
     """Fleets, one entry each; infinite seconds and dollars where the loss model says nothing."""
 
+    counts: Array
+    """[fleet, type]."""
     progress: FleetPace
     updates: Array
     seconds: Array
@@ -155,11 +157,8 @@ class WeighedFleets:
 def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> WeighedFleets:
     """Time, cost and feasibility of fleets, ``counts`` [fleet, type]; ``seconds`` of iterations as long if known."""
     pool, size = wish.pool, counts.sum(axis=1)
-    if seconds is None and wish.model == "paper":
-        seconds = iteration_seconds(pool, size)
-    elif seconds is None:
-        net = of_pool(pool)
-        seconds = np.stack([fleet_seconds(row.astype(int), net) for row in counts])
+    if seconds is None:
+        seconds = seconds_of(pool, wish.model, counts)
     progress = asynchronous(counts, seconds, wish.samples)
     updates = updates_to(pool.loss, wish.loss, progress.mean_batch, progress.imbalance, size)
     training = updates / progress.updates_per_second
@@ -170,7 +169,7 @@ def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weigh
     if wish.budget_dollars is not None:
         feasible &= dollars <= wish.budget_dollars * (1 + _SAME)
     feasible &= wish.within_vcpus(counts) & (counts <= np.array(wish.quotas)).all(axis=1)
-    return WeighedFleets(progress, updates, whole, dollars, feasible)
+    return WeighedFleets(counts, progress, updates, whole, dollars, feasible)
 
 
 def in_time(wish: FleetWish, seconds: float) -> float | None:
@@ -261,22 +260,12 @@ MAX_FLEETS = 300_000
 """Weighed in less than a second, in less than 200 MB."""
 
 
-@dataclass(frozen=True)
-class AllFleets:
-    """All fleets of a pool but the empty one, and what each takes."""
-
-    counts: Array
-    weighed: WeighedFleets
-
-
-def all_fleets(wish: FleetWish) -> AllFleets:
-    """Every fleet within the quotas, weighed; the caller has checked that ``fleet_count`` is 1 to ``MAX_FLEETS``."""
+def all_fleets(wish: FleetWish) -> WeighedFleets:
+    """All within the quotas but the empty one; the caller has checked that ``fleet_count`` is 1 to ``MAX_FLEETS``."""
     if wish.model == "queue":
         found = exact(wish.quotas, of_pool(wish.pool))
-        return AllFleets(found.counts[1:], weigh(wish, found.counts[1:], found.seconds[1:]))
-    shape = tuple(quota + 1 for quota in wish.quotas)
-    counts = np.stack(np.unravel_index(np.arange(1, states(wish.quotas)), shape), axis=1).astype(float)
-    return AllFleets(counts, weigh(wish, counts))
+        return weigh(wish, found.counts[1:], found.seconds[1:])
+    return weigh(wish, lattice(wish.quotas)[1:])
 
 
 def neighbours(wish: FleetWish, counts: Array) -> Array:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from stash.core.errors import UserError
 from stash.core.units import counted
 from stash.predict.draws import Array
-from stash.spot.choose.branching import SECONDS, cheapest, likely
+from stash.spot.choose.branching import SECONDS, CheapestFleet, cheapest, likely
 from stash.spot.choose.fleet_costs import (
     HOUR,
     MAX_FLEETS,
-    AllFleets,
     FleetWish,
     WeighedFleets,
     all_fleets,
@@ -44,21 +43,13 @@ _EXTRA_SECONDS = 1.0
 """Of a processor, for each comparison with the best fleet of a large pool: the best found by then, unproven."""
 
 
-@dataclass(frozen=True)
-class _Answer:
-    counts: Array | None
-    gap: float
-    evaluations: int
-    known: AllFleets | None
-
-
 def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
     """The plan for ``wish``; raises UserError where its numbers contradict each other, or are too many."""
     checked(wish)
     if not sum(wish.quotas):
         raise UserError("every quota is 0; allow one machine at least, like --quota TYPE=1")
     began = time.perf_counter()
-    answer = _best_fleet(wish)
+    answer, known = _best_fleet(wish)
     chosen = None if answer.counts is None else costed(wish, answer.counts)
     found = FleetPlan(
         stash_version=version,
@@ -74,28 +65,29 @@ def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
         gap=None if chosen is None else min(answer.gap, 1.0),
         evaluations=answer.evaluations,
         search_seconds=0.0,
-        runners_up=() if answer.counts is None else tuple(_runners_up(wish, answer.counts, answer.known)),
+        runners_up=() if answer.counts is None else tuple(_runners_up(wish, answer.counts, known)),
         baselines=(_on_demand(wish),),
-        looser=_looser(wish, answer.known) if chosen is None else (),
+        looser=_looser(wish, known) if chosen is None else (),
         beyond=() if chosen is None else tuple(_beyond(wish, chosen)),
     )
     return found.model_copy(update={"search_seconds": time.perf_counter() - began})
 
 
-def _best_fleet(wish: FleetWish, seconds: float = SECONDS) -> _Answer:
+def _best_fleet(wish: FleetWish, seconds: float = SECONDS) -> tuple[CheapestFleet, WeighedFleets | None]:
+    """The best fleet, and all fleets where they were weighed."""
     number = wish.fleet_count
     if number <= MAX_FLEETS:
         known = all_fleets(wish)
-        dollars = np.where(known.weighed.feasible, known.weighed.dollars, math.inf)
+        dollars = np.where(known.feasible, known.dollars, math.inf)
         at = int(np.argmin(dollars))
-        return _Answer(known.counts[at] if math.isfinite(dollars[at]) else None, 0.0, number, known)
+        counts = known.counts[at] if math.isfinite(dollars[at]) else None
+        return CheapestFleet(counts, float(dollars[at]), 0.0, number, 0), known
     if wish.model == "queue":
         raise UserError(
             f"the quotas allow {number:,} fleets, and the queueing model is searched exactly among {MAX_FLEETS:,} "
             "at most; lower quotas with --quota TYPE=N, or use --model paper"
         )
-    found = cheapest(wish, seconds)
-    return _Answer(found.counts, found.gap, found.evaluations, None)
+    return cheapest(wish, seconds), None
 
 
 def _on_demand(wish: FleetWish) -> Baseline:
@@ -105,12 +97,16 @@ def _on_demand(wish: FleetWish) -> Baseline:
         why = "no on-demand price is known; add on_demand_dollars_per_hour to the pool's types"
         return Baseline(name="on-demand", text=text, fleet=None, why=why)
     dearer = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
-    return judged("on-demand", text, dearer, _best_fleet(dearer, _EXTRA_SECONDS).counts)
+    return judged("on-demand", text, dearer, _best_fleet(dearer, _EXTRA_SECONDS)[0].counts)
 
 
-def _runners_up(wish: FleetWish, best: Array, known: AllFleets | None) -> Iterator[RunnerUp]:
-    """The next best fleets, and the fastest of those that would be cheaper and do not do."""
-    counts, found = compared(wish, best, known)
+def _runners_up(wish: FleetWish, best: Array, known: WeighedFleets | None) -> Iterator[RunnerUp]:
+    """The next best fleets, and the fastest of those that would be cheaper and do not do.
+
+    Among all where they are known, else among those one machine away.
+    """
+    found = weigh(wish, neighbours(wish, best)) if known is None else known
+    counts = found.counts
     least = costed(wish, best).dollars
     other = (counts != best).any(axis=1) & np.isfinite(found.dollars)
     dearer = np.where(other & found.feasible, found.dollars, math.inf)
@@ -127,15 +123,7 @@ def _runners_up(wish: FleetWish, best: Array, known: AllFleets | None) -> Iterat
         yield RunnerUp(fleet=fleet, why=too_much(wish, fleet))
 
 
-def compared(wish: FleetWish, best: Array, known: AllFleets | None) -> tuple[Array, WeighedFleets]:
-    """What the best fleet is compared with: all others where they are ``known``, else those one machine away."""
-    if known is not None:
-        return known.counts, known.weighed
-    near = neighbours(wish, best)
-    return near, weigh(wish, near)
-
-
-def _looser(wish: FleetWish, known: AllFleets | None) -> tuple[LooserWish, ...]:
+def _looser(wish: FleetWish, known: WeighedFleets | None) -> tuple[LooserWish, ...]:
     """What would do; without the budget too, if with it nothing does."""
     found = tuple(_nearest(wish, known))
     if found or wish.budget_dollars is None:
@@ -144,11 +132,11 @@ def _looser(wish: FleetWish, known: AllFleets | None) -> tuple[LooserWish, ...]:
     return tuple(each.model_copy(update={"text": f"{each.text}; without --max-dollars"}) for each in free)
 
 
-def _nearest(wish: FleetWish, known: AllFleets | None) -> Iterator[LooserWish]:
+def _nearest(wish: FleetWish, known: WeighedFleets | None) -> Iterator[LooserWish]:
     """The nearest budget, deadline, loss and quota with which something is feasible; those that were found."""
     if wish.budget_dollars is not None:
         free = replace(wish, budget_dollars=None)
-        cheapest_in_time = _best_fleet(free, _EXTRA_SECONDS).counts
+        cheapest_in_time = _best_fleet(free, _EXTRA_SECONDS)[0].counts
         if cheapest_in_time is not None:
             dollars = math.ceil(costed(free, cheapest_in_time).dollars * 100) / 100
             yield LooserWish(
@@ -172,7 +160,7 @@ def _nearest(wish: FleetWish, known: AllFleets | None) -> Iterator[LooserWish]:
         yield from _more_machines(wish)
 
 
-def _soonest(wish: FleetWish, known: AllFleets | None) -> CostedFleet | None:
+def _soonest(wish: FleetWish, known: WeighedFleets | None) -> CostedFleet | None:
     """The fastest fleet that budget and quotas allow: the cheapest one where only time costs."""
     if known is None:
         free = tuple(kind.model_copy(update={"dollars_per_hour": 0.0}) for kind in wish.pool.types)
@@ -182,20 +170,20 @@ def _soonest(wish: FleetWish, known: AllFleets | None) -> CostedFleet | None:
             replace(wish, pool=timed, deadline_seconds=1e9, budget_dollars=None, confidence=None), _EXTRA_SECONDS
         ).counts
         return None if counts is None else costed(wish, counts)
-    allowed = np.isfinite(known.weighed.seconds) & wish.within_vcpus(known.counts)
+    allowed = np.isfinite(known.seconds) & wish.within_vcpus(known.counts)
     if wish.budget_dollars is not None:
-        allowed &= known.weighed.dollars <= wish.budget_dollars
+        allowed &= known.dollars <= wish.budget_dollars
     if not allowed.any():
         return None
-    return costed(wish, known.counts[int(np.argmin(np.where(allowed, known.weighed.seconds, math.inf)))])
+    return costed(wish, known.counts[int(np.argmin(np.where(allowed, known.seconds, math.inf)))])
 
 
-def _least_loss(wish: FleetWish, known: AllFleets | None) -> float:
+def _least_loss(wish: FleetWish, known: WeighedFleets | None) -> float:
     """The least loss in time, rounded up to three digits, of all fleets or of likely ones; infinite if unknown."""
     if wish.training_seconds <= 0:
         return math.inf
-    counts = likely(wish) if known is None else known.counts
-    progress = (weigh(wish, counts) if known is None else known.weighed).progress
+    found = weigh(wish, likely(wish)) if known is None else known
+    counts, progress = found.counts, found.progress
     updates = progress.updates_per_second * wish.training_seconds
     losses = loss_after(wish.pool.loss, updates, progress.mean_batch, progress.imbalance, counts.sum(axis=1))
     meaningful = losses > (wish.pool.loss.levels[-1].loss if wish.pool.loss.levels else wish.pool.loss.gamma5)
@@ -215,7 +203,7 @@ def _more_machines(wish: FleetWish) -> Iterator[LooserWish]:
             larger = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
             if larger.fleet_count > MAX_FLEETS:
                 return
-            if _best_fleet(larger).counts is not None:
+            if _best_fleet(larger)[0].counts is not None:
                 to = f"--quota {kind.name}={kind.quota + more}"
                 yield LooserWish(
                     option="quota", to=to, text=f"{counted(more, 'machine')} more of {kind.name} would do"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from stash.spot.commands.spot_options import MODEL_HELP, MODELS, RevocationOptio
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
-    from stash.catalog.offers import Catalog
     from stash.spot.records.fleets import FleetPlan, FleetPool, SpeedModel
 
 _JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
@@ -123,10 +121,11 @@ def plan(options: FleetPlanOptions) -> None:
 
 def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
     from stash.core.records.base import now
+    from stash.core.units import format_bytes
     from stash.core.version import __version__
     from stash.spot.choose.fleet_costs import FleetWish, rented_on_demand
     from stash.spot.choose.provision import provision
-    from stash.spot.model.pool import server_bytes, too_small
+    from stash.spot.model.pool import server_bytes
     from stash.spot.planning import as_timed
     from stash.spot.spot_files import load_curve, read_model, read_pool
 
@@ -136,8 +135,12 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
     if learned is not None and offers.server.needs_bytes is None:
         needs = server_bytes(learned, offers.server.count)
         offers = offers.model_copy(update={"server": offers.server.model_copy(update={"needs_bytes": needs})})
-    if (why := too_small(offers.server)) is not None:
-        raise UserError(f"{pool}: {why}; give it more memory (memory_bytes), or more servers (count)")
+    if offers.server.too_small:
+        has = format_bytes(offers.server.memory_bytes or 0.0)
+        raise UserError(
+            f"{pool}: a server has {has}, and each of {offers.server.needed}; "
+            "give it more memory (memory_bytes), or more servers (count)"
+        )
     if options.model == "queue":
         offers = as_timed(offers, None if options.fleet is None else read_model(options.fleet))
     wish = FleetWish(offers, options.model, options.loss, options.deadline, options.confidence, options.max_dollars)
@@ -147,6 +150,8 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
 def _of_profile(options: FleetPlanOptions) -> FleetPlan:
     from stash.catalog.layers import load as load_catalog
     from stash.catalog.offers import OfferFilter
+    from stash.plan.candidates import check_names
+    from stash.plan.records import Constraints
     from stash.spot.planning import plan as planned
     from stash.spot.spot_files import load_curve, read_model
     from stash.store.storing import profile_of
@@ -160,7 +165,8 @@ def _of_profile(options: FleetPlanOptions) -> FleetPlan:
     if options.cloud is None:
         raise UserError("--cloud is missing: workers and servers are rented in one, like --cloud aws")
     known = load_catalog(options.instances)
-    _check_place(known, options.cloud, options.region, options.quotas)
+    regions = () if options.region is None else (options.region,)
+    check_names(known, Constraints(clouds=(options.cloud,), regions=regions, quotas=options.quotas))
     kinds = OfferFilter(cloud=options.cloud, region=options.region, kinds=("spot", "on-demand"))
     return planned(
         profile_of(options.profile, None)[0],
@@ -180,15 +186,6 @@ def _of_profile(options: FleetPlanOptions) -> FleetPlan:
         source=options.profile,
         catalog=lambda: known,
     )
-
-
-def _check_place(known: Catalog, cloud: str, region: str | None, quotas: Mapping[str, int]) -> None:
-    """Raise UserError for a cloud or region that the catalog does not have."""
-    from stash.plan.candidates import check_names
-    from stash.plan.records import Constraints
-
-    regions = () if region is None else (region,)
-    check_names(known, Constraints(clouds=(cloud,), regions=regions, quotas=dict(quotas)))
 
 
 def _limited(pool: FleetPool, asked: dict[str, int], vcpus: float | None) -> FleetPool:

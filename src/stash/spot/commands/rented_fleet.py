@@ -1,12 +1,9 @@
-"""``stash spot run`` on rented machines, and for synchronous scripts: prints what it would do unless told to do
-it.
-"""
+"""``stash spot run`` on rented machines, for a job or a script: prints what it would do unless told to do it."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -19,21 +16,15 @@ from stash.core import parsers
 from stash.core.errors import StashError, UserError
 from stash.core.printable import printable, printable_line
 from stash.core.secrets import masked_text
-from stash.spot.commands.spot_options import checkpoint_interval, print_note
+from stash.spot.commands.spot_options import checkpoint_interval
 from stash.ui.arguments import Split, note_strays, value_takers
 from stash.ui.commands import OneCommand
 from stash.ui.options import Options, argument, declarations, flag, json_flag, option
 
 if TYPE_CHECKING:
-    from stash.lab.testbed.revoke import Revocation
-    from stash.spot.emulate.build_rehearsal import EmulatedLinks
-    from stash.spot.records.fleets import FleetPlan
-    from stash.spot.records.runs import SpotEvent, SyncLog
     from stash.spot.rented.rent_controller import FleetOutcome, RentPolicy
     from stash.spot.rented.replace_machines import TrainingProgress
     from stash.spot.rented.tasks import RentRequest
-    from stash.spot.sync.agents import SyncOrders
-    from stash.spot.sync.rehearse_sync import Listeners, SyncRehearsal
 
 _SYNC = "--sync"
 
@@ -57,8 +48,6 @@ class RunCommand(OneCommand):
 
 RunPlace = Literal["cloud", "testbed", "local"]
 RUN_PLACES: Mapping[str, RunPlace] = {"cloud": "cloud", "testbed": "testbed", "local": "local"}
-SECONDS = 60.0
-"""How long a rehearsal trains, unless that is given."""
 _RENTED, _REHEARSED = "On rented machines (--on cloud)", "In a rehearsal (--on testbed, --on local)"
 _TOGETHER = "Of a synchronous script"
 
@@ -269,136 +258,6 @@ def judged(outcome: FleetOutcome, otherwise: str) -> None:
     if not outcome.reached:
         print(f"{otherwise}; the sentences above say why.", file=sys.stderr)
         raise typer.Exit(1)
-
-
-def run_sync(options: RunOptions, script: Sequence[str]) -> None:
-    """Rehearse, print what happens, and show what it cost; raises JobError if the script fails."""
-    from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
-    from stash.lab.testbed.revoke import moments, parse_revocation
-    from stash.spot.emulate.build_rehearsal import emulated_links, machines
-    from stash.spot.emulate.hosts import EmulatedHosts, ThisMachine
-    from stash.spot.spot_files import read_plan
-    from stash.spot.sync.agents import SyncOrders, TorchrunAgents
-    from stash.spot.sync.rehearse_sync import SyncRehearsal
-
-    require_linux("stash spot run --sync")
-    plan, on, least, kept, json = (
-        options.plan, options.on, options.min_nodes, options.checkpoint_dir, options.json,
-    )  # fmt: skip
-    revocations = [parse_revocation(text) for text in options.revoke]
-    if not Path(script[0]).is_file():
-        raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
-    chosen = read_plan(plan)
-    types = {f"worker{number}": each.name for number, each in enumerate(machines(chosen), start=1)}
-    spares = _taken(types, revocations)
-    _check(types, least, revocations, 0 if on == "local" else 1 + spares)
-    links = None if on == "local" else emulated_links(chosen.pool, len(types), options.time_scale)
-    interval, why = checkpoint_interval(chosen, options.checkpoint_every)
-    with tempfile.TemporaryDirectory(prefix="stash-sync-") as folder, interrupted_by(*REQUESTS):
-        place = (kept or Path(folder) / "checkpoints").resolve()
-        place.mkdir(parents=True, exist_ok=True)
-        # Each loss may break the script of those that stay, and break it once more while it starts again.
-        orders = SyncOrders(tuple(script), tuple(types), least, 2 * spares, place, interval)
-        _print_plan(orders, why, links, chosen, json)
-        hosts: ThisMachine | EmulatedHosts = ThisMachine(Path(folder))
-        if links is not None:
-            hosts = EmulatedHosts(orders.nodes, spares, links.node_rate, links.head_rate)
-        agents = TorchrunAgents(orders, Path(folder), hosts)
-        rehearsal = SyncRehearsal(orders, agents, types, moments(revocations), _listeners(json))
-        try:
-            rehearsal.run(options.seconds or SECONDS)
-        finally:
-            _show(rehearsal, orders, (plan, on), why, json)
-    if kept is not None:
-        print_note(f"The checkpoints are in {shlex.quote(str(kept))}; run it again to train on.", json)
-
-
-def _check(types: Mapping[str, str], least: int, revocations: Sequence[Revocation], others: int) -> None:
-    """``others``: hosts besides those of the nodes."""
-    from stash.lab.testbed.topology import MAX_NODES
-
-    most = MAX_NODES - others
-    if len(types) > most:
-        raise UserError(f"the plan has {len(types)} workers; this machine plays {most} at most")
-    if least > len(types):
-        raise UserError(f"--min-nodes {least}: the plan has {len(types)} workers; ask for no more than that")
-    known = [*types, *sorted(set(types.values()))]
-    for each in revocations:
-        if each.who not in known:
-            raise UserError(f"--revoke {each.who}: the plan's fleet has no such one; it has {', '.join(known)}")
-
-
-def _taken(types: Mapping[str, str], revocations: Sequence[Revocation]) -> int:
-    """Nodes that are taken away, as many as there are successors."""
-    return sum(each.who in (name, kind) for each in revocations for name, kind in types.items())
-
-
-def _print_plan(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: FleetPlan, json: bool) -> None:
-    from stash.core.units import format_bytes, format_seconds
-    from stash.spot.sync.agents import SETTINGS, torchrun
-
-    variables = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
-    words = shlex.join(torchrun(orders, "HEAD:PORT", "ID"))
-    print_note(f"Each node: {variables} stash spot guard CHECKPOINTS -- torchrun {words}", json)
-    print_note(
-        f"A checkpoint every {format_seconds(orders.every)}, {why}; one more at a notice, if there is time.", json
-    )
-    if links is None:
-        print_note("Every node is one process here; links are not shaped, so no speed is predicted.", json)
-        return
-    rate, planned = format_bytes(links.node_rate), format_bytes(plan.pool.worker_bytes_per_second)
-    slow = f", {links.slower:g} times slower than the plan's {planned}/s" if links.slower != 1 else ", as planned"
-    print_note(f"Every node is an emulated host, its link {rate}/s each way{slow}.", json)
-    print_note("The script computes as fast as this machine does, so no speed is predicted.", json)
-
-
-def _listeners(json: bool) -> Listeners:
-    from stash.spot.pages.run_report import line
-    from stash.spot.sync.rehearse_sync import Listeners
-
-    def event(found: SpotEvent) -> None:
-        text = line(found, 0.0)
-        if text is not None:
-            print_note(text, json)
-
-    def output(name: str, text: str) -> None:
-        print(printable_line(f"{name} | {text}"), file=sys.stderr if json else sys.stdout, flush=True)
-
-    return Listeners(event, output)
-
-
-def _show(rehearsal: SyncRehearsal, orders: SyncOrders, of: tuple[Path, str], why: str, json: bool) -> None:
-    """Also of a rehearsal that was interrupted."""
-    from stash.report.output import printed
-    from stash.spot.pages.run_report import document_of_setbacks, page_of_setbacks
-
-    log = _log(rehearsal, orders, of, why)
-    if not json:
-        print()
-    printed(document_of_setbacks(log) if json else page_of_setbacks(log))
-
-
-def _log(rehearsal: SyncRehearsal, orders: SyncOrders, of: tuple[Path, str], why: str) -> SyncLog:
-    """``of``: the plan, and where it was rehearsed."""
-    from stash.core.version import __version__
-    from stash.spot.records.runs import SyncLog
-
-    began, ended = rehearsal.began, rehearsal.ended
-    return SyncLog(
-        stash_version=__version__,
-        plan=str(of[0]),
-        script=orders.script,
-        on=of[1],
-        nodes=len(orders.nodes),
-        least=orders.least,
-        checkpoint_seconds=orders.every,
-        checkpoint_why=why,
-        reason=rehearsal.reason,
-        seconds=None if began is None or ended is None else ended - began,
-        restarts=rehearsal.restarts,
-        setbacks=rehearsal.setbacks,
-        events=tuple(rehearsal.events),
-    )
 
 
 def run_rented_sync(options: RunOptions, script: Sequence[str]) -> None:

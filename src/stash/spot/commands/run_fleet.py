@@ -15,27 +15,25 @@ import typer
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
 from stash.core.printable import printable_line
-from stash.spot.commands.rented_fleet import (
-    SECONDS,
-    RunOptions,
-    run_rented,
-    run_rented_sync,
-    run_sync,
-)
-from stash.spot.commands.spot_options import print_note
+from stash.spot.commands.rented_fleet import RunOptions, run_rented, run_rented_sync
+from stash.spot.commands.spot_options import checkpoint_interval, print_note
 from stash.ui.options import Options, argument, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from stash.lab.testbed.revoke import Revocation
     from stash.measure.host.notices import NoticeWatch
-    from stash.spot.emulate.build_rehearsal import Cast
+    from stash.spot.emulate.build_rehearsal import EmulatedLinks, RehearsedFleet
     from stash.spot.emulate.run_rehearsal import Rehearsal
     from stash.spot.records.fleets import FleetPlan
     from stash.spot.records.runs import SpotEvent
+    from stash.spot.sync.agents import SyncOrders
+    from stash.spot.sync.rehearse_sync import SyncRehearsal
     from stash.spot.train.run_orders import TrainingOrders
 
+_SECONDS = 60.0
+"""How long a rehearsal trains, unless that is given."""
 _EVERY = 20.0
 """Seconds between checkpoints of a rehearsal, unless they are given."""
 
@@ -54,7 +52,7 @@ def run(options: RunOptions, context: typer.Context) -> None:
     rented = options.on == "cloud"
     if options.sync:
         script = context.obj
-        run_rented_sync(options, script) if rented else run_sync(options, script)
+        run_rented_sync(options, script) if rented else _rehearse_script(options, script)
     elif rented:
         run_rented(options)
     else:
@@ -63,31 +61,41 @@ def run(options: RunOptions, context: typer.Context) -> None:
 
 def _rehearse(options: RunOptions) -> None:
     from stash.core.interrupts import REQUESTS, interrupted_by
-    from stash.lab.testbed.revoke import parse_revocation
+    from stash.lab.testbed.revoke import moments, parse_revocation
     from stash.report.output import output_file
-    from stash.spot.emulate.build_rehearsal import cast, orders_of
+    from stash.spot.emulate.backends import TrainingBackend
+    from stash.spot.emulate.build_rehearsal import orders_of, rehearsed_fleet
+    from stash.spot.emulate.run_rehearsal import Rehearsal
     from stash.spot.records.runs import SPOT_LOG_SUFFIX
     from stash.spot.spot_files import read_plan
     from stash.spot.train.actors import require_ray
 
-    plan, job, kept, json = options.plan, options.job, options.checkpoint_dir, options.json
-    limit, gap = options.seconds or SECONDS, options.checkpoint_every or _EVERY
+    job, kept, json = options.job, options.checkpoint_dir, options.json
+    limit, gap = options.seconds or _SECONDS, options.checkpoint_every or _EVERY
     revocations = [parse_revocation(text) for text in options.revoke]
-    chosen_by = read_plan(plan)
+    chosen_by = read_plan(options.plan)
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem or "job", SPOT_LOG_SUFFIX)
     require_ray()
-    chosen = cast(chosen_by, job, options.on == "testbed", options.time_scale)
-    _check_revocations(revocations, chosen, limit)
+    chosen = rehearsed_fleet(chosen_by, job, options.on == "testbed", options.time_scale)
+    names = {each.name: each.type for each in chosen.workers}
+    _check_names(revocations, [*names, *chosen.servers, *sorted(set(names.values()))])
+    for each in revocations:
+        if each.notice is not None and each.who in chosen.servers:
+            raise UserError(f"--revoke {each.who}: servers are on-demand and get no notice; leave notice= out")
+        if each.at >= limit:
+            raise UserError(f"--revoke {each.who}@{each.at:g}s: training ends after {limit:g} s; raise --seconds")
     with tempfile.TemporaryDirectory(prefix="stash-spot-") as folder, interrupted_by(*REQUESTS):
         place = kept or Path(folder) / "checkpoints"
         place.mkdir(parents=True, exist_ok=True)
         orders = orders_of(chosen, job, place, options.staleness, limit, options.loss, gap)
         _print_plan(chosen_by, chosen, options.staleness, json)
-        rehearsal = _rehearsal(chosen, orders, revocations, Path(folder), json)
+        taken = [_taken(names, [each]) or 1 for each in revocations]
+        backend = TrainingBackend(orders, Path(folder), chosen.emulated, sum(taken))
+        rehearsal = Rehearsal(orders, backend, Path(folder), moments(revocations), _event_printer(json))
         try:
             rehearsal.run()
         finally:
-            _keep(rehearsal, (plan, job, options.on), chosen_by, chosen, orders, target, json)
+            _keep(rehearsal, options, chosen_by, chosen, orders, target)
     if rehearsal.account.died:
         raise JobError(f"{rehearsal.account.reason}; {_resume(options)}")
     if rehearsal.account.error is not None:
@@ -110,22 +118,13 @@ def _resume(options: RunOptions) -> str:
     return f"resume from its last checkpoint with `{shlex.join(again)}`"
 
 
-def _check_revocations(revocations: list[Revocation], chosen: Cast, limit: float) -> None:
-    known = [
-        *(each.name for each in chosen.workers),
-        *chosen.servers,
-        *sorted({each.type for each in chosen.workers}),
-    ]
+def _check_names(revocations: Sequence[Revocation], known: Sequence[str]) -> None:
     for each in revocations:
         if each.who not in known:
             raise UserError(f"--revoke {each.who}: the plan's fleet has no such one; it has {', '.join(known)}")
-        if each.notice is not None and each.who in chosen.servers:
-            raise UserError(f"--revoke {each.who}: servers are on-demand and get no notice; leave notice= out")
-        if each.at >= limit:
-            raise UserError(f"--revoke {each.who}@{each.at:g}s: training ends after {limit:g} s; raise --seconds")
 
 
-def _print_plan(plan: FleetPlan, chosen: Cast, bound: int | None, json: bool) -> None:
+def _print_plan(plan: FleetPlan, chosen: RehearsedFleet, bound: int | None, json: bool) -> None:
     from stash.core.units import counted, format_bytes
     from stash.spot.pages.fleet_plan import fleet
 
@@ -141,27 +140,16 @@ def _print_plan(plan: FleetPlan, chosen: Cast, bound: int | None, json: bool) ->
         print_note(f"Predicted: {speed * slow:.3g} updates/s{played}.", json)
 
 
-def _rehearsal(
-    chosen: Cast, orders: TrainingOrders, revocations: list[Revocation], folder: Path, json: bool
-) -> Rehearsal:
-    from stash.lab.testbed.revoke import moments
-    from stash.spot.emulate.backends import TrainingBackend
-    from stash.spot.emulate.run_rehearsal import Rehearsal
-
-    taken = [sum(name.who in (each.name, each.type) for each in chosen.workers) or 1 for name in revocations]
-    backend = TrainingBackend(orders, folder, chosen.emulated, sum(taken))
-    return Rehearsal(orders, backend, folder, moments(revocations), _event_printer(json))
-
-
-def _event_printer(json: bool) -> Callable[[SpotEvent], None]:
+def _event_printer(json: bool, began: float | None = None) -> Callable[[SpotEvent], None]:
+    """Prints events as they happen, timed from the one that says that training ``began`` unless that is known."""
     from stash.spot.pages.run_report import line
 
-    began: list[float] = []
+    zero = [] if began is None else [began]
 
     def print_event(event: SpotEvent) -> None:
         if event.what == "began" and event.at is not None:
-            began.append(event.at)
-        text = line(event, began[0] if began else None)
+            zero.append(event.at)
+        text = line(event, zero[0] if zero else None)
         if text is not None:
             print_note(text, json)
 
@@ -169,9 +157,13 @@ def _event_printer(json: bool) -> Callable[[SpotEvent], None]:
 
 
 def _keep(
-    rehearsal: Rehearsal, named: tuple[Path, str, str], plan: FleetPlan, chosen: Cast, orders: TrainingOrders,
-    target: Path, json: bool,
-) -> None:  # fmt: skip
+    rehearsal: Rehearsal,
+    options: RunOptions,
+    plan: FleetPlan,
+    chosen: RehearsedFleet,
+    orders: TrainingOrders,
+    target: Path,
+) -> None:
     """Save the log, and show what there is; also of a run that was interrupted."""
     from stash.core.interrupts import postponed
     from stash.report.output import printed
@@ -179,6 +171,7 @@ def _keep(
     from stash.spot.pages.run_report import document, page
     from stash.spot.spot_files import save_spot_log
 
+    json, named = options.json, (options.plan, options.job, options.on)
     log = spot_log(rehearsal, named, plan, chosen, orders)
     with postponed():
         save_spot_log(log, target)
@@ -187,6 +180,115 @@ def _keep(
     if log.updates.seconds:
         printed(document(log) if json else page(log))
     print_note(f"Saved {target}; draw it with `stash report {shlex.quote(str(target))}`.", json)
+
+
+def _rehearse_script(options: RunOptions, script: Sequence[str]) -> None:
+    """Rehearse, print what happens, and show what it cost; raises JobError if the script fails."""
+    from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
+    from stash.lab.testbed.revoke import moments, parse_revocation
+    from stash.spot.emulate.build_rehearsal import emulated_links, machines
+    from stash.spot.emulate.hosts import EmulatedHosts, ThisMachine
+    from stash.spot.spot_files import read_plan
+    from stash.spot.sync.agents import SyncOrders, TorchrunAgents
+    from stash.spot.sync.rehearse_sync import Listeners, SyncRehearsal
+
+    require_linux("stash spot run --sync")
+    on, least, kept, json = options.on, options.min_nodes, options.checkpoint_dir, options.json
+    revocations = [parse_revocation(text) for text in options.revoke]
+    if not Path(script[0]).is_file():
+        raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
+    chosen = read_plan(options.plan)
+    types = {f"worker{number}": each.name for number, each in enumerate(machines(chosen), start=1)}
+    spares = _taken(types, revocations)
+    _check_nodes(len(types), least, 0 if on == "local" else 1 + spares)
+    _check_names(revocations, [*types, *sorted(set(types.values()))])
+    links = None if on == "local" else emulated_links(chosen.pool, len(types), options.time_scale)
+    interval, why = checkpoint_interval(chosen, options.checkpoint_every)
+
+    def print_line(name: str, text: str) -> None:
+        print(printable_line(f"{name} | {text}"), file=sys.stderr if json else sys.stdout, flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="stash-sync-") as folder, interrupted_by(*REQUESTS):
+        place = (kept or Path(folder) / "checkpoints").resolve()
+        place.mkdir(parents=True, exist_ok=True)
+        # Each loss may break the script of those that stay, and break it once more while it starts again.
+        orders = SyncOrders(tuple(script), tuple(types), least, 2 * spares, place, interval)
+        _print_script(orders, why, links, chosen, json)
+        hosts: ThisMachine | EmulatedHosts = ThisMachine(Path(folder))
+        if links is not None:
+            hosts = EmulatedHosts(orders.nodes, spares, links.node_rate, links.head_rate)
+        agents = TorchrunAgents(orders, Path(folder), hosts)
+        listeners = Listeners(_event_printer(json, 0.0), print_line)
+        rehearsal = SyncRehearsal(orders, agents, types, moments(revocations), listeners)
+        try:
+            rehearsal.run(options.seconds or _SECONDS)
+        finally:
+            _show(rehearsal, orders, options, why)
+    if kept is not None:
+        print_note(f"The checkpoints are in {shlex.quote(str(kept))}; run it again to train on.", json)
+
+
+def _check_nodes(nodes: int, least: int, others: int) -> None:
+    """``others``: hosts besides those of the nodes."""
+    from stash.lab.testbed.topology import MAX_NODES
+
+    most = MAX_NODES - others
+    if nodes > most:
+        raise UserError(f"the plan has {nodes} workers; this machine plays {most} at most")
+    if least > nodes:
+        raise UserError(f"--min-nodes {least}: the plan has {nodes} workers; ask for no more than that")
+
+
+def _taken(types: Mapping[str, str], revocations: Sequence[Revocation]) -> int:
+    """Nodes that are taken away, as many as there are successors; ``types`` by their names."""
+    return sum(each.who in (name, kind) for each in revocations for name, kind in types.items())
+
+
+def _print_script(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: FleetPlan, json: bool) -> None:
+    from stash.core.units import format_bytes, format_seconds
+    from stash.spot.sync.agents import SETTINGS, torchrun
+
+    variables = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
+    words = shlex.join(torchrun(orders, "HEAD:PORT", "ID"))
+    print_note(f"Each node: {variables} stash spot guard CHECKPOINTS -- torchrun {words}", json)
+    print_note(
+        f"A checkpoint every {format_seconds(orders.every)}, {why}; one more at a notice, if there is time.", json
+    )
+    if links is None:
+        print_note("Every node is one process here; links are not shaped, so no speed is predicted.", json)
+        return
+    rate, planned = format_bytes(links.node_rate), format_bytes(plan.pool.worker_bytes_per_second)
+    slow = f", {links.slower:g} times slower than the plan's {planned}/s" if links.slower != 1 else ", as planned"
+    print_note(f"Every node is an emulated host, its link {rate}/s each way{slow}.", json)
+    print_note("The script computes as fast as this machine does, so no speed is predicted.", json)
+
+
+def _show(rehearsal: SyncRehearsal, orders: SyncOrders, options: RunOptions, why: str) -> None:
+    """Also of a rehearsal that was interrupted."""
+    from stash.core.version import __version__
+    from stash.report.output import printed
+    from stash.spot.pages.run_report import document_of_setbacks, page_of_setbacks
+    from stash.spot.records.runs import SyncLog
+
+    began, ended = rehearsal.began, rehearsal.ended
+    log = SyncLog(
+        stash_version=__version__,
+        plan=str(options.plan),
+        script=orders.script,
+        on=options.on,
+        nodes=len(orders.nodes),
+        least=orders.least,
+        checkpoint_seconds=orders.every,
+        checkpoint_why=why,
+        reason=rehearsal.reason,
+        seconds=None if began is None or ended is None else ended - began,
+        restarts=rehearsal.restarts,
+        setbacks=rehearsal.setbacks,
+        events=tuple(rehearsal.events),
+    )
+    if not options.json:
+        print()
+    printed(document_of_setbacks(log) if options.json else page_of_setbacks(log))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,14 +67,23 @@ def dangers_of(plan: FleetPlan, options: RevocationOptions) -> RiskOptionsOf | N
     """What is known of revocations, to be asked for any fleet of the plan's pool; ``None`` if nothing is. Raises
     UserError; so does what it returns, where it is unstated how long a type of the fleet lives.
     """
+    from stash.spot.market_files import read_obtainable
+    from stash.spot.risk.lifetimes import law_of_band
+
     known = [kind.name for kind in plan.pool.types]
     listed, own = _advised(plan, options.interruptions)
     bands = {**listed, **_by_type("--interruptions", own, known, _band)}
     lives = _by_type("--lifetimes", options.lifetimes, known, _watched)
-    traces = _by_type("--trace", options.trace, known, _trace)
-    _one_source(known, {"--interruptions": bands, "--lifetimes": lives, "--trace": traces})
+    traces = _by_type("--trace", options.trace, known, lambda _, text: read_obtainable(Path(text)))
+    sources: Mapping[str, Collection[str]] = {"--interruptions": bands, "--lifetimes": lives, "--trace": traces}
+    for name in known:
+        given = [option for option, found in sources.items() if name in found]
+        if len(given) > 1:
+            raise UserError(f"{given[0]} and {given[1]} both say how long {name} lives; give one of them")
     together = len(options.trace) == 1 and options.trace[0].partition("=")[0] not in known
-    stated = {**_of_pool(plan), **bands, **lives}
+    kinds = plan.pool.types
+    pooled = {kind.name: law_of_band(kind.interruptions) for kind in kinds if kind.interruptions is not None}
+    stated = {**pooled, **bands, **lives}
     if not (stated or traces):
         if options.checkpoint_time is not None:
             raise UserError(
@@ -118,13 +127,6 @@ def _advised(plan: FleetPlan, words: Sequence[str]) -> tuple[dict[str, ChosenLaw
     return {name: law for name, law in found.items() if name in known}, [each for each in words if each not in files]
 
 
-def _of_pool(plan: FleetPlan) -> dict[str, ChosenLaw]:
-    from stash.spot.risk.lifetimes import law_of_band
-
-    kinds = plan.pool.types
-    return {kind.name: law_of_band(kind.interruptions) for kind in kinds if kind.interruptions is not None}
-
-
 def _by_type(name: str, words: Sequence[str], known: Sequence[str], read: Callable[[str, str], T]) -> dict[str, T]:
     """What each type is given: TYPE=… its own, one without for all others."""
     own: dict[str, T] = {}
@@ -157,19 +159,10 @@ def _band(name: str, text: str) -> ChosenLaw:
 
 
 def _watched(name: str, text: str) -> ChosenLaw:
-    import numpy as np
-
     from stash.spot.market_files import read_lives
-    from stash.spot.risk.lifetimes import ObservedLives, law_of
+    from stash.spot.risk.lifetimes import law_of
 
-    found = read_lives(Path(text))
-    return law_of(ObservedLives(np.array(found.seconds), np.array(found.revoked)))
-
-
-def _trace(name: str, text: str) -> Obtainable:
-    from stash.spot.market_files import read_obtainable
-
-    return read_obtainable(Path(text))
+    return law_of(read_lives(Path(text)))
 
 
 def _shared(workers: Mapping[str, int], traces: dict[str, Obtainable]) -> dict[str, Obtainable]:
@@ -189,13 +182,6 @@ def _law_of_record(name: str, record: Obtainable, count: int) -> ChosenLaw:
     if not len(lives.seconds):
         raise UserError(f"the trace never has a machine for {name}; give another, or rent on demand")
     return law_of(lives)
-
-
-def _one_source(known: Sequence[str], sources: Mapping[str, Collection[str]]) -> None:
-    for name in known:
-        given = [option for option, found in sources.items() if name in found]
-        if len(given) > 1:
-            raise UserError(f"{given[0]} and {given[1]} both say how long {name} lives; give one of them")
 
 
 _EVERY = 20.0

@@ -143,7 +143,7 @@ def emulated_links(pool: FleetPool, nodes: int, slower: float | None) -> Emulate
 
 
 @dataclass(frozen=True)
-class Cast:
+class RehearsedFleet:
     """Who plays, and what is emulated: nothing where links cannot be shaped."""
 
     servers: tuple[str, ...]
@@ -159,7 +159,7 @@ class Cast:
         return predicted_speed(plan.pool, plan.model, workers, bound is not None) / self.emulated.slower
 
 
-def cast(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) -> Cast:
+def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) -> RehearsedFleet:
     """Everybody that a plan needs to train the job at ``where``; raises UserError, JobError if the job fails."""
     kinds = machines(plan)
     assert plan.chosen is not None
@@ -185,7 +185,7 @@ def cast(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) ->
     if on_testbed and 1 + len(servers) + len(workers) > MAX_NODES:
         raise UserError(f"the plan has {len(workers)} workers; a testbed has {MAX_NODES} hosts at most")
     server = plan.pool.server.bytes_per_second
-    return Cast(servers, workers, fleet, size, math.ceil(server / plan.pool.worker_bytes_per_second))
+    return RehearsedFleet(servers, workers, fleet, size, math.ceil(server / plan.pool.worker_bytes_per_second))
 
 
 def machines(plan: FleetPlan) -> list[WorkerType]:
@@ -196,7 +196,13 @@ def machines(plan: FleetPlan) -> list[WorkerType]:
 
 
 def orders_of(
-    chosen: Cast, where: str, checkpoints: Path, bound: int | None, seconds: float, loss: float | None, every: float
+    chosen: RehearsedFleet,
+    where: str,
+    checkpoints: Path,
+    bound: int | None,
+    seconds: float,
+    loss: float | None,
+    every: float,
 ) -> TrainingOrders:
     """What the head is asked to do; the model is kept with the checkpoints."""
     path, _, name = where.rpartition(":")

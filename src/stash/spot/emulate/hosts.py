@@ -9,7 +9,6 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from stash.core.errors import StashError
 from stash.core.interrupts import postponed
@@ -36,28 +35,6 @@ def started(folder: Path) -> Iterator[tuple[int, dict[str, str]]]:
 def leftovers(folder: Path) -> list[int]:
     """Find all processes of the rehearsal that still run."""
     return [number for number in carrying(MARK, str(folder)) if number != os.getpid()]
-
-
-class Hosts(Protocol):
-    """What a rehearsal asks of its machines."""
-
-    def start(self) -> None:
-        """Get ready; raises StashError."""
-
-    def address(self, name: str) -> str:
-        """The address of a member's host, the same as before if it had one; raises StashError if none is left."""
-
-    def enter(self, name: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        """What stands before a command that is to run there, and its variables."""
-
-    def run(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> Started:
-        """Start a command there; its output is kept."""
-
-    def lose(self, name: str) -> None:
-        """Take the machine away without a word, and whatever runs on it where that is its own."""
-
-    def close(self) -> None:
-        """End everything; harmless when done already."""
 
 
 class ThisMachine:
@@ -104,6 +81,7 @@ class EmulatedHosts:
         self.bed = Testbed(len(self._hosts) + spares, network=rate, overrides=head, verify=False)
 
     def start(self) -> None:
+        """Get ready; raises StashError."""
         self.bed.start()
 
     def number(self, name: str) -> int:
@@ -115,6 +93,7 @@ class EmulatedHosts:
         return self._hosts[name]
 
     def address(self, name: str) -> str:
+        """The address of a member's host, the same as before if it had one; raises StashError if none is left."""
         return self.bed.address(self.number(name))
 
     def shape(self, name: str, rate: float) -> None:
@@ -122,12 +101,15 @@ class EmulatedHosts:
         self.bed.set_network(self.number(name), rate)
 
     def enter(self, name: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """What stands before a command that is to run there, and its variables."""
         return self.bed.command((), self.number(name)), self.bed.environment(self.number(name))
 
     def run(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> Started:
+        """Start a command there; its output is kept."""
         return self.bed.run(command, self.number(name), variables)
 
     def lose(self, name: str) -> None:
+        """Take the machine away without a word, and whatever runs on it."""
         self.bed.kill(self.number(name))
 
     def close(self) -> None:

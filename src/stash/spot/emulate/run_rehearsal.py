@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from typing import cast as typed
+from typing import Any, cast
 
 from stash.core.errors import JobError, StashError, UserError
 from stash.core.interrupts import follow_requests
@@ -21,7 +20,7 @@ from stash.core.records.base import now
 from stash.core.version import __version__
 from stash.lab.testbed.revoke import RevocationMoment
 from stash.spot.emulate.backends import TrainingBackend
-from stash.spot.emulate.build_rehearsal import Cast
+from stash.spot.emulate.build_rehearsal import RehearsedFleet
 from stash.spot.members import FleetMember, Members
 from stash.spot.model.stretches import outages, stretches, takeovers
 from stash.spot.records.fleets import FleetPlan
@@ -187,7 +186,11 @@ class Rehearsal:
 
 
 def spot_log(
-    rehearsal: Rehearsal, named: tuple[Path, str, str], plan: FleetPlan, chosen: Cast, orders: TrainingOrders
+    rehearsal: Rehearsal,
+    named: tuple[Path, str, str],
+    plan: FleetPlan,
+    chosen: RehearsedFleet,
+    orders: TrainingOrders,
 ) -> SpotLog:
     """The account of a run as the log that is kept of it, with what its plan predicts of each fleet that it had.
 
@@ -200,7 +203,7 @@ def spot_log(
         created=now(),
         plan=str(path),
         job=job,
-        on=typed(SpotGround, on),
+        on=cast(SpotGround, on),
         model=plan.model,
         slower=1.0 if chosen.emulated is None else chosen.emulated.slower,
         bound=orders.bound,
@@ -225,7 +228,7 @@ def spot_log(
     )
 
 
-def _goal_seconds(plan: FleetPlan, chosen: Cast, orders: TrainingOrders) -> float | None:
+def _goal_seconds(plan: FleetPlan, chosen: RehearsedFleet, orders: TrainingOrders) -> float | None:
     """Of the plan's fleet, undisturbed; ``None`` where nothing is predicted, or another loss is wanted."""
     if plan.chosen is None or orders.loss not in (None, plan.loss):
         return None

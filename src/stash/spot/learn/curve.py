@@ -12,7 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch.utils.data import Dataset
 
 from stash.core.errors import UserError
 from stash.core.units import counted, format_seconds
@@ -22,10 +25,6 @@ from stash.spot.model.learning import fitted_forms
 from stash.spot.records.runs import LOSS_WINDOW, FittedLoss, LearnedCurve, LossReplay
 from stash.spot.train.elastic_job import ElasticJob
 from stash.spot.train.worker import SampleOrder, samples_of
-
-if TYPE_CHECKING:
-    import torch
-    from torch.utils.data import Dataset
 
 T = TypeVar("T")
 Ended = Literal["done", "budget", "interrupted"]
@@ -88,8 +87,6 @@ def learn(
     clock: Callable[[], float] = time.monotonic,
 ) -> LearnedCurve:
     """The curve of ``job``, whose file and name are ``name``; raises UserError if too little could be replayed."""
-    import torch
-
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = _described(name, "its data set cannot be made", job.data)
     bench = _Bench(job, name, data, samples_of(data, name), device)
@@ -130,8 +127,6 @@ def learn(
 
 def parameters_of(job: ElasticJob, name: str) -> int:
     """How many the job trains; raises UserError if its model cannot be made."""
-    import torch
-
     server = _described(name, "its model cannot be made", lambda: Server(job, torch.device("cpu")))
     return sum(each.numel() for each in server.parameters)
 
@@ -252,8 +247,6 @@ def _update_seconds(bench: _Bench, batch: int) -> float:
 
 def _apply_seconds(server: Server) -> float:
     """Of one update on one core: the median of several, of gradients that are 0."""
-    import torch
-
     threads, took = torch.get_num_threads(), []
     torch.set_num_threads(1)
     try:

@@ -13,18 +13,17 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch.utils.data import Dataset
 
 from stash.spot.model.queueing import asynchronous
 from stash.spot.records.runs import LOSS_WINDOW, LossReplay, VirtualWorker, mean_loss
 from stash.spot.train.elastic_job import ElasticJob, build_optimizer
+from stash.spot.train.server import build_model
 from stash.spot.train.worker import SampleOrder, batch_of, samples_of
-
-if TYPE_CHECKING:
-    import torch
-    from torch.utils.data import Dataset
 
 _LARGEST_LOSS = 1e12
 """What is more is no loss of anything that still trains."""
@@ -55,8 +54,6 @@ class Server:
     """The job's model and its optimizer, as they would be on the parameter servers."""
 
     def __init__(self, job: ElasticJob, device: torch.device) -> None:
-        from stash.spot.train.server import build_model
-
         self._job, self._device = job, device
         self.model = build_model(job).to(device).train()
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
@@ -65,8 +62,6 @@ class Server:
 
     def gradient(self, data: Dataset[Any], order: Iterator[int], samples: int) -> WorkerGradient:
         """Compute the gradient of the parameters as they are now, on the next samples."""
-        import torch
-
         loss = self._job.loss(self.model, batch_of(self._job, data, islice(order, samples), self._device))
         found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         return WorkerGradient(list(found), float(loss.detach()), samples, self.updates)
@@ -74,15 +69,11 @@ class Server:
     @property
     def optimizer_bytes(self) -> int:
         """Bytes of its optimizer's state, which most optimizers make in their first update."""
-        import torch
-
         kept = (value for state in self._optimizer.state.values() for value in state.values())
         return sum(each.numel() * each.element_size() for each in kept if isinstance(each, torch.Tensor))
 
     def nothing(self) -> WorkerGradient:
         """A gradient that is 0."""
-        import torch
-
         return WorkerGradient([torch.zeros_like(each) for each in self.parameters], 0.0, 0, self.updates)
 
     def apply(self, gradient: WorkerGradient) -> None:
@@ -108,8 +99,6 @@ def replay(
     worker begins an iteration when it has made so many more than the slowest (stale-synchronous parallel, Ho et al.
     2013). Raises DivergedError.
     """
-    import torch
-
     began = time.perf_counter()
     server, order = Server(job, device), iter(SampleOrder(samples_of(data, "the job"), seed))
     torch.manual_seed(seed)

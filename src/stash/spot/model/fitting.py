@@ -149,7 +149,7 @@ def queue_speeds(queue: FittedQueue, singles: SingleSpeeds, runs: Sequence[Fleet
         if states(limits) > _MAX_LATTICE:
             seconds = np.stack([fleet_seconds(row, net) for row in counts])
         else:
-            seconds = exact(limits, net).seconds[np.ravel_multi_index(tuple(counts.T), [most + 1 for most in limits])]
+            seconds = exact(limits, net).of(counts)
         speeds[at] = (counts / seconds).sum(axis=1)
     return speeds
 

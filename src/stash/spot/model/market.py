@@ -15,6 +15,7 @@ from stash.core.formatting import listed
 from stash.core.units import counted, format_bytes, nearest
 from stash.predict.cluster_sources import network_rate
 from stash.predict.draws import given
+from stash.spot.records.fleets import ParameterServers
 
 
 @dataclass(frozen=True)
@@ -28,30 +29,15 @@ class Priced:
 
 
 @dataclass(frozen=True)
-class ServerOffer:
-    """A machine that could keep parameters, on demand."""
-
-    name: str
-    dollars_per_hour: float
-    bytes_per_second: float
-    """That sockets are taken to reach."""
-    cores: int
-    memory_bytes: float | None
-
-
-@dataclass(frozen=True)
 class FleetMarket:
     """Where and of what a fleet can be rented."""
 
     region: str | None
     workers: tuple[Priced, ...]
-    servers: tuple[ServerOffer, ...]
-    """The cheapest first, each faster than all that are cheaper."""
-    server_count: int
+    servers: tuple[ParameterServers, ...]
+    """The cheapest first, each faster than all that are cheaper; no work of updates is in them."""
     start_seconds: float
-    needs_bytes: float | None = None
-    """Memory that a server needs; ``None`` if unknown."""
-    too_small: tuple[ServerOffer, ...] = ()
+    too_small: tuple[ParameterServers, ...] = ()
     """Left out as servers for want of memory, the cheapest first."""
 
 
@@ -121,33 +107,29 @@ def _in_region(
         for name, quota in quotas.items()
         if name in spot
     )
-    large: list[ServerOffer] = []
-    small: list[ServerOffer] = []
+    large: list[ParameterServers] = []
+    small: list[ParameterServers] = []
     for name, offer in fixed.items():
         if name == server if server is not None else offer.instance.gpu_count == 0:
-            found = _server_offer(offer)
+            found = _server_offer(offer, servers, needs_bytes)
             if found is None:
                 continue
-            if needs_bytes is not None and found.memory_bytes is not None and found.memory_bytes < needs_bytes:
+            if found.too_small:
                 small.append(found)
             elif not large or found.bytes_per_second > large[-1].bytes_per_second:
                 large.append(found)
-    return FleetMarket(region, workers, tuple(large), servers, start_seconds, needs_bytes, tuple(small))
+    return FleetMarket(region, workers, tuple(large), start_seconds, tuple(small))
 
 
 def left_out(market: FleetMarket) -> str:
     """Which servers are too small, and by what; of a market that has such."""
-    assert market.needs_bytes is not None
     first = market.too_small[0]
     others = f" and {counted(len(market.too_small) - 1, 'other type')}" if len(market.too_small) > 1 else ""
-    return (
-        f"{first.name} ({format_bytes(first.memory_bytes or 0.0)} of memory){others} cannot be the server: each of "
-        f"{counted(market.server_count, 'server')} needs {format_bytes(market.needs_bytes)} for parameters, "
-        "optimizer, exchange and checkpoint"
-    )
+    has = format_bytes(first.memory_bytes or 0.0)
+    return f"{first.instance} ({has} of memory){others} cannot be the server: each of {first.needed}"
 
 
-def _server_offer(offer: Offer) -> ServerOffer | None:
+def _server_offer(offer: Offer, servers: int, needs_bytes: float | None) -> ParameterServers | None:
     """``None`` where its network or its cores are unknown."""
     instance = offer.instance
     if not instance.network_bytes_per_second or not instance.vcpus:
@@ -155,8 +137,15 @@ def _server_offer(offer: Offer) -> ServerOffer | None:
     rate = network_rate(given(instance.network_bytes_per_second, instance.source), "tcp")
     if rate is None:
         return None
-    cores = max(1, int(instance.vcpus))
-    return ServerOffer(instance.name, offer.dollars_per_hour, rate.value, cores, instance.memory_bytes)
+    return ParameterServers(
+        count=servers,
+        bytes_per_second=rate.value,
+        dollars_per_hour=offer.dollars_per_hour,
+        cores=max(1, int(instance.vcpus)),
+        instance=instance.name,
+        memory_bytes=instance.memory_bytes,
+        needs_bytes=needs_bytes,
+    )
 
 
 def _unpriced(found: Sequence[FleetMarket], quotas: Mapping[str, int]) -> str:

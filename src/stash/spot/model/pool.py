@@ -18,7 +18,7 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.ladder import EXCHANGE_STALLS
 from stash.core.records.profile import Profile
-from stash.core.units import counted, format_bits, format_bytes
+from stash.core.units import format_bits
 from stash.predict import cluster
 from stash.predict.changes import Alteration
 from stash.predict.draws import Array
@@ -26,7 +26,7 @@ from stash.predict.forecasting import stall_draws
 from stash.predict.memory import job_footprint
 from stash.predict.passes import Base
 from stash.spot.model.convergence import spread_at
-from stash.spot.model.market import FleetMarket, Priced, ServerOffer, left_out, old
+from stash.spot.model.market import FleetMarket, Priced, left_out, old
 from stash.spot.model.queueing import largest_batch
 from stash.spot.records.fleets import FleetPool, ParameterServers, Uncertainty, WorkerType
 from stash.spot.records.runs import LearnedCurve
@@ -93,23 +93,14 @@ def pools_of(
     reached, uncertainty = max(each.network for each in singles), _uncertainty(singles, curve, loss)
     notes = tuple(_notes(base, curve, market, singles, today))
 
-    def with_server(offer: ServerOffer) -> FleetPool:
-        count = "" if market.server_count == 1 else f"{market.server_count} x "
+    def with_server(offer: ParameterServers) -> FleetPool:
+        count = "" if offer.count == 1 else f"{offer.count} x "
         where = "" if market.region is None else f" in {market.region}"
         note = (
-            f"the server is {count}{offer.name} on demand{where}, ${offer.dollars_per_hour:g}/h each, of which "
+            f"the server is {count}{offer.instance} on demand{where}, ${offer.dollars_per_hour:g}/h each, of which "
             f"{format_bits(offer.bytes_per_second)} are taken to be reached"
         )
-        server = ParameterServers(
-            count=market.server_count,
-            bytes_per_second=offer.bytes_per_second,
-            dollars_per_hour=offer.dollars_per_hour,
-            apply_seconds=curve.apply_seconds,
-            cores=offer.cores,
-            instance=offer.name,
-            memory_bytes=offer.memory_bytes,
-            needs_bytes=market.needs_bytes,
-        )
+        server = offer.model_copy(update={"apply_seconds": curve.apply_seconds})
         return FleetPool(
             as_of=min(dates, default="an unknown date"),
             source=f"{source}, {curve.job} and the catalog",
@@ -212,7 +203,7 @@ def _notes(
         )
     if market.too_small:
         yield left_out(market)
-    if market.needs_bytes is None:
+    if market.servers[0].needs_bytes is None:
         yield "what memory a server needs is not known: the curve is of an earlier Stash; learn it again"
     if market.start_seconds == 0:
         yield "starting up takes no time in this plan; say how long with --start 3min"
@@ -261,13 +252,3 @@ def server_bytes(curve: LearnedCurve, servers: int) -> float | None:
     starting = whole + buffers + kept
     ending = kept + exchange + share + buffers + _ASSEMBLED * (whole + buffers)
     return BASE_BYTES + HEAD_BYTES + max(training, starting, ending)
-
-
-def too_small(server: ParameterServers) -> str | None:
-    """Why a server of a pool cannot hold what it has to; ``None`` if it can, or that is unknown."""
-    if server.memory_bytes is None or server.needs_bytes is None or server.needs_bytes <= server.memory_bytes:
-        return None
-    return (
-        f"a server has {format_bytes(server.memory_bytes)}, and each of {counted(server.count, 'server')} needs "
-        f"{format_bytes(server.needs_bytes)} for parameters, optimizer, exchange and checkpoint"
-    )

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from stash.core.errors import UserError
 from stash.predict.draws import Array
-from stash.spot.records.fleets import Contention, FleetPool
+from stash.spot.records.fleets import Contention, FleetPool, SpeedModel
 
 MAX_STATES = 2_000_000
 """Fleets that exact analysis holds at once: 300 MB with seven types."""
@@ -84,6 +84,13 @@ def states(limits: Sequence[int]) -> int:
     return math.prod(limit + 1 for limit in limits)
 
 
+def lattice(limits: Sequence[int]) -> Array:
+    """Every fleet within ``limits``, the empty one first: [fleet, type]."""
+    shape = tuple(limit + 1 for limit in limits)
+    found: Array = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1).astype(float)
+    return found
+
+
 @dataclass(frozen=True)
 class Fleets:
     """Every fleet within given counts, and the iteration time of each type in it."""
@@ -93,20 +100,24 @@ class Fleets:
     seconds: Array
     """T, [fleet, type]; of a type that the fleet lacks, what it would take alone."""
 
+    def of(self, counts: Array) -> Array:
+        """T of some of these fleets, ``counts`` [fleet, type]."""
+        shape = tuple(int(most) + 1 for most in self.counts[-1])
+        found: Array = self.seconds[np.ravel_multi_index(tuple(counts.astype(int).T), shape)]
+        return found
+
 
 def exact(limits: Sequence[int], network: ClosedNetwork) -> Fleets:
     """All fleets of at most ``limits`` workers of each type, by exact mean-value analysis, smaller ones first used.
 
     As sub-fleets are needed anyway, the whole lattice costs no more than its largest fleet.
     """
-    shape = tuple(limit + 1 for limit in limits)
-    total = math.prod(shape)
-    counts: Array = np.stack(np.unravel_index(np.arange(total), shape), axis=1).astype(float)
+    counts, shape = lattice(limits), tuple(limit + 1 for limit in limits)
     strides = np.array([math.prod(shape[kind + 1 :]) for kind in range(len(shape))])
     sizes = counts.sum(axis=1)
-    queue = np.zeros((total, len(network.demands)))
+    queue = np.zeros((len(counts), len(network.demands)))
     busy = np.zeros_like(queue)
-    seconds = np.tile(network.think + network.service, (total, 1))
+    seconds = np.tile(network.think + network.service, (len(counts), 1))
     order = np.argsort(sizes, kind="stable")
     starts = np.searchsorted(sizes[order], np.arange(int(sizes.max()) + 2))
     for size in range(1, len(starts) - 1):
@@ -176,6 +187,14 @@ def fleet_seconds(counts: npt.NDArray[np.int_], network: ClosedNetwork) -> Array
         return here
     found: Array = schweitzer(counts[None, :].astype(float), network)[0]
     return found
+
+
+def seconds_of(pool: FleetPool, model: SpeedModel, counts: Array) -> Array:
+    """T by either model of fleets of the pool, each for itself, ``counts`` and what is returned [fleet, type]."""
+    if model == "paper":
+        return iteration_seconds(pool, counts.sum(axis=1))
+    network = of_pool(pool)
+    return np.stack([fleet_seconds(row.astype(int), network) for row in counts])
 
 
 # The paper's contention: equations (6) to (10) of spotDNN (Shang et al., IWQoS 2023). Where the original slips,

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stash.spot.model.queueing import asynchronous, fleet_seconds, iteration_seconds, of_pool
+from stash.spot.model.queueing import seconds_of
 from stash.spot.records.fleets import FleetPool, SpeedModel
 from stash.spot.records.runs import SpotEvent, SpotStretch, SpotTakeover, SpotUpdates
 
@@ -22,17 +22,13 @@ MIN_UPDATES = 10
 
 def predicted_speed(pool: FleetPool, model: SpeedModel, workers: Mapping[str, int], bounded: bool = False) -> float:
     """Updates per second of a fleet of the pool's types; 0 of no workers. Bounded: all as fast as the slowest."""
-    counts = np.array([workers.get(kind.name, 0) for kind in pool.types])
+    counts = np.array([[float(workers.get(kind.name, 0)) for kind in pool.types]])
     if not counts.any():
         return 0.0
-    if model == "paper":
-        seconds = iteration_seconds(pool, np.array([float(counts.sum())]))
-    else:
-        seconds = fleet_seconds(counts, of_pool(pool))[None, :]
+    seconds = seconds_of(pool, model, counts)
     if bounded:
-        return float(counts.sum() / seconds[0, counts > 0].max())
-    samples = np.array([kind.samples for kind in pool.types])
-    return float(asynchronous(counts[None, :].astype(float), seconds, samples).updates_per_second[0])
+        return float(counts.sum() / seconds[counts > 0].max())
+    return float((counts / seconds).sum())
 
 
 def stretches(
@@ -85,7 +81,7 @@ def outages(events: Sequence[SpotEvent], end: float) -> list[tuple[float, float]
 def takeovers(events: Sequence[SpotEvent], updates: SpotUpdates) -> tuple[SpotTakeover, ...]:
     """Find, for each that had notice or was found missing, who replaced it, and how long everything took."""
     when = {(event.what, event.who): event.at for event in events if event.at is not None}
-    heirs = {event.instead_of: event for event in events if event.what == "wanted"}
+    successors = {event.instead_of: event for event in events if event.what == "wanted"}
     life = _lives(updates)
     found = []
     for event in events:
@@ -93,10 +89,10 @@ def takeovers(events: Sequence[SpotEvent], updates: SpotUpdates) -> tuple[SpotTa
         missing = event.what in ("lost", "server lost") and ("notice", event.who) not in when
         if not (with_notice or missing) or event.at is None:
             continue
-        heir = heirs.get(event.who)
-        name = None if heir is None else heir.who
+        successor = successors.get(event.who)
+        name = None if successor is None else successor.who
         joined = when.get(("joined", name)) or when.get(("server joined", name)) if name else None
-        decided = None if heir is None else heir.at
+        decided = None if successor is None else successor.at
         found.append(
             SpotTakeover(
                 gone=event.who,

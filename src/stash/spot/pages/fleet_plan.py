@@ -9,7 +9,7 @@ from stash.core.formatting import chance, dollars, dollars_interval, span
 from stash.core.intervals import Interval
 from stash.core.units import format_bytes, format_seconds
 from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, ParameterServers
-from stash.spot.records.risks import CheckpointInterval, FleetRisk, TrainingMode
+from stash.spot.records.risks import FleetRisk, TrainingMode
 from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
 from stash.ui.charts.chart import Blank, Chart, Grid
 from stash.ui.page import Chapter, Page
@@ -23,6 +23,10 @@ _MODES: dict[TrainingMode, str] = {
     "asynchronous": "each costs its worker until another has joined, the servers keep the rest",
     "synchronous": "each costs all work since the last checkpoint, and a start",
 }
+_UNKNOWN_RISK = (
+    ("", "with them unknown: how often they come is not known"),
+    ("revoked", "unknown; give --interruptions 10%/month, --lifetimes FILE or --trace FILE"),
+)
 
 
 def fleet(workers: Mapping[str, int], on_demand: Collection[str] = ()) -> str:
@@ -35,7 +39,11 @@ def fleet(workers: Mapping[str, int], on_demand: Collection[str] = ()) -> str:
 def page(plan: FleetPlan, source: str) -> Page:
     """What to rent, what it costs against other ways to choose, and what revocations do."""
     chosen, risk = plan.chosen, plan.risk
-    facts = tuple(_nothing(plan) if chosen is None else _chosen(plan, chosen))
+    within = "" if plan.budget_dollars is None else f" for ${plan.budget_dollars:g}"
+    sure = "" if plan.confidence is None else f" with probability {plan.confidence:g}"
+    facts: tuple[tuple[str, str], ...] = (("rent", f"nothing: no fleet does it{within}{sure}"),)
+    if chosen is not None:
+        facts = _chosen(plan, chosen)
     verdict = f"Rent {facts[0][1]}." if chosen is None else f"Rent {facts[0][1]}: {dict(facts)['cost']}."
     advice = "" if risk is None or not risk.advice else f"{risk.advice[0].upper()}{risk.advice[1:]}."
     rows = tuple(_other(plan, chosen))
@@ -87,12 +95,10 @@ def _other(plan: FleetPlan, chosen: CostedFleet | None) -> Iterator[tuple[str, .
 
 
 def _same(other: Baseline, chosen: CostedFleet | None) -> bool:
-    return chosen is not None and other.fleet is not None and _machines(other.fleet) == _machines(chosen)
-
-
-def _machines(fleet: CostedFleet) -> tuple[dict[str, int], str]:
-    """An on-demand machine is another one than the same type as spot."""
-    return fleet.workers, f"{fleet.dollars:.6g}"
+    """Whether they are the same machines; one on demand is another than one of its type on spot, which costs less."""
+    if chosen is None or other.fleet is None:
+        return False
+    return other.fleet.workers == chosen.workers and f"{other.fleet.dollars:.6g}" == f"{chosen.dollars:.6g}"
 
 
 def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]:
@@ -112,7 +118,7 @@ def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]
             f"{_time(chosen.seconds)}: {chosen.updates:,.0f} updates, {chosen.updates_per_second:.3g} a second",
         ),
         ("in time", f"without revocations {likely}" if plan.risk is not None or _revocable(chosen) else likely),
-        *(_risky(plan.risk) if plan.risk is not None else _unreckoned(chosen)),
+        *(_risky(plan.risk) if plan.risk is not None else _UNKNOWN_RISK if _revocable(chosen) else ()),
     )
 
 
@@ -123,12 +129,6 @@ def _memory(server: ParameterServers) -> tuple[tuple[str, str], ...]:
     return (("memory", f"a server needs {format_bytes(server.needs_bytes)}{of}, the head included"),)
 
 
-def _unreckoned(chosen: CostedFleet) -> Iterator[tuple[str, str]]:
-    if _revocable(chosen):
-        yield "", "with them unknown: how often they come is not known"
-        yield "revoked", "unknown; give --interruptions 10%/month, --lifetimes FILE or --trace FILE"
-
-
 def _risky(risk: FleetRisk) -> Iterator[tuple[str, str]]:
     """What revocations do, as labelled lines."""
     how = {
@@ -136,28 +136,23 @@ def _risky(risk: FleetRisk) -> Iterator[tuple[str, str]]:
         "Monte Carlo": f"in {risk.runs:,} runs",
         "replay": f"in {risk.runs:,} runs through the trace",
     }[risk.how]
-    yield "", f"{_chance(risk.p_deadline)} with them, {how}; ${_spread(risk.dollars)} in the mean"
+    sure, cost, arm = risk.p_deadline, risk.dollars, risk.dollars.half_width
+    ends = "" if sure.low is None or sure.high is None else f" (95 %: {_share(sure.low)} to {_share(sure.high)})"
+    spread = "" if arm is None else f" ± {max(arm, _MILL):.3f}"
+    yield "", f"{_share(sure.value)}{ends} with them, {how}; ${cost.value:.3f}{spread} in the mean"
     yield "revoked", f"{risk.revocations:.2g} machines a run; {_MODES[risk.mode]}"
     for life in risk.lives:
         mean = "unknown" if life.mean_seconds is None else _time(life.mean_seconds)
         yield "", f"{life.type} lives {mean} in the mean: {life.why}"
-    if risk.checkpoint is not None:
-        yield from _checkpointed(risk.checkpoint)
-
-
-def _checkpointed(found: CheckpointInterval) -> Iterator[tuple[str, str]]:
+    found = risk.checkpoint
+    if found is None:
+        return
     others = f"{found.how}; Young {format_seconds(found.young)}, Daly {format_seconds(found.daly)}"
     if found.just_in_time:
         yield "save", f"after the notice: {format_seconds(found.write_seconds)} fit, so nothing is lost with one"
         yield "", f"every {format_seconds(found.best)} where machines vanish without ({others})"
-        return
-    yield "save", f"every {format_seconds(found.best)} of work ({others})"
-
-
-def _chance(found: Interval) -> str:
-    if found.low is None or found.high is None:
-        return _share(found.value)
-    return f"{_share(found.value)} (95 %: {_share(found.low)} to {_share(found.high)})"
+    else:
+        yield "save", f"every {format_seconds(found.best)} of work ({others})"
 
 
 def _share(value: float) -> str:
@@ -165,17 +160,6 @@ def _share(value: float) -> str:
     if 1 - _HARDLY < value < 1:
         return "over 99.9%"
     return "below 0.1%" if 0 < value < _HARDLY else f"{value:.1%}"
-
-
-def _spread(found: Interval) -> str:
-    arm = found.half_width
-    return f"{found.value:.3f}" + ("" if arm is None else f" ± {max(arm, _MILL):.3f}")
-
-
-def _nothing(plan: FleetPlan) -> tuple[tuple[str, str], ...]:
-    within = "" if plan.budget_dollars is None else f" for ${plan.budget_dollars:g}"
-    sure = "" if plan.confidence is None else f" with probability {plan.confidence:g}"
-    return (("rent", f"nothing: no fleet does it{within}{sure}"),)
 
 
 def _proof(plan: FleetPlan) -> str:

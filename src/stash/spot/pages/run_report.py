@@ -12,16 +12,7 @@ from stash.core.formatting import span
 from stash.core.units import counted, format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.pages.run_timeline import iterations, losses, presence
-from stash.spot.records.runs import (
-    LeaseBooks,
-    NoticeCheckpoint,
-    SpotEvent,
-    SpotLog,
-    SpotStretch,
-    SpotTakeover,
-    SyncLog,
-    SyncSetback,
-)
+from stash.spot.records.runs import SpotEvent, SpotLog, SpotStretch, SpotTakeover, SyncLog, SyncSetback
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -32,16 +23,26 @@ _PLACES = {"testbed": "an emulated cluster"}
 
 def page(log: SpotLog, source: str = "") -> Page:
     """Who was there, how fast it went and how far, against what was predicted; and everything that happened."""
-    rates, began = _rates(log), log.updates.seconds[0] if log.updates.seconds else None
+    rates, began, books = _rates(log), log.updates.seconds[0] if log.updates.seconds else None, log.books
     slower = f", {log.slower:g} times slower than planned" if log.slower != 1 else ""
-    observed = rates["updates_per_second"]
+    observed, predicted = rates["updates_per_second"], rates["predicted_updates_per_second"]
     speed = "updates/s unknown" if observed is None else f"{observed:.3g} updates/s"
+    expected = "nothing was predicted of it"
+    if observed is not None and predicted:
+        expected = f"predicted {predicted:.3g} ({(observed / predicted - 1) * 100:+.1f} %)"
+    booked = "how the leases stand is unknown: it ended too suddenly"
+    if books is not None:
+        kept = "no lease lost, none trained on twice" if books.wrong is None else "see below"
+        booked = f"{books.done:,} samples trained on, {counted(books.reissued, 'lease')} given out again: {kept}"
     sums = (
-        f"{speed}; {_predicted(observed, rates['predicted_updates_per_second'])}",
+        f"{speed}; {expected}",
         f"loss {_number(log.loss)} (mean of the last {log.loss_window} updates); {_stale(log)}",
-        _booked(log.books),
+        booked,
         *([log.saved.said] if log.saved is not None and log.saved.wrong is None else []),
     )
+    wrong = [f"the books are wrong: {books.wrong}"] if books is not None and books.wrong is not None else []
+    if log.saved is not None and log.saved.wrong is not None:
+        wrong.append(log.saved.wrong)
     texts = filter(None, (line(event, began) for event in log.events))
     place = _PLACES.get(log.on, "this machine")
     return Page(
@@ -49,9 +50,14 @@ def page(log: SpotLog, source: str = "") -> Page:
         source=source,
         subtitle=(f"{log.job}, by {log.plan}",),
         verdict=tuple(f"{text[0].upper()}{text[1:]}." for text in sums),
-        numbers=tuple(_lived(log)),
+        numbers=(
+            ("updates", f"{len(log.updates.seconds):,}"),
+            ("training", _UNKNOWN if log.seconds is None else span(log.seconds)),
+            ("loss", _number(log.loss)),
+            ("gone", counted(len(log.takeovers), "machine")),
+        ),
         grids=tuple(_grids(log)),
-        warnings=tuple(_warnings(log)),
+        warnings=tuple(wrong),
         chapters=(
             Chapter("presence", "Who was there", label="Machines", charts=(presence(log),)),
             Chapter("speed", "How fast each fleet was", label="Speed", charts=(iterations(log),)),
@@ -60,13 +66,6 @@ def page(log: SpotLog, source: str = "") -> Page:
         ),
         made=f"{log.created.replace('T', ' ')[:16]} UTC, Stash {log.stash_version}",
     )
-
-
-def _lived(log: SpotLog) -> Iterator[tuple[str, str]]:
-    yield "updates", f"{len(log.updates.seconds):,}"
-    yield "training", _UNKNOWN if log.seconds is None else span(log.seconds)
-    yield "loss", _number(log.loss)
-    yield "gone", counted(len(log.takeovers), "machine")
 
 
 def _grids(log: SpotLog) -> Iterator[Grid]:
@@ -82,19 +81,6 @@ def _grids(log: SpotLog) -> Iterator[Grid]:
         yield Grid("", head_of_takeovers, rows, frozenset({0, 5}), first="gone")
 
 
-def _warnings(log: SpotLog) -> Iterator[str]:
-    if log.books is not None and log.books.wrong is not None:
-        yield f"the books are wrong: {log.books.wrong}"
-    if log.saved is not None and log.saved.wrong is not None:
-        yield log.saved.wrong
-
-
-def _predicted(observed: float | None, predicted: float | None) -> str:
-    if observed is None or not predicted:
-        return "nothing was predicted of it"
-    return f"predicted {predicted:.3g} ({(observed / predicted - 1) * 100:+.1f} %)"
-
-
 def _number(value: float | None) -> str:
     return _UNKNOWN if value is None else f"{value:.4g}"
 
@@ -105,13 +91,6 @@ def _stale(log: SpotLog) -> str:
         return "staleness unknown"
     bound = "no bound" if log.bound is None else f"bound {log.bound}"
     return f"staleness {sum(found) / len(found):.2g} on average, {max(found)} at most ({bound})"
-
-
-def _booked(books: LeaseBooks | None) -> str:
-    if books is None:
-        return "how the leases stand is unknown: it ended too suddenly"
-    kept = "no lease lost, none trained on twice" if books.wrong is None else "see below"
-    return f"{books.done:,} samples trained on, {counted(books.reissued, 'lease')} given out again: {kept}"
 
 
 def _stretch(found: SpotStretch, began: float) -> tuple[str, ...]:
@@ -176,17 +155,13 @@ def document(log: SpotLog) -> dict[str, Any]:
 
 def _rates(log: SpotLog) -> dict[str, float | None]:
     """Of the whole run: updates per second, as observed, and as predicted of the fleets that it had."""
-    made, seconds = sum(each.updates for each in log.stretches), sum(_length(each) for each in log.stretches)
-    known = [each.predicted * _length(each) for each in log.stretches if each.predicted is not None]
+    made, seconds = sum(each.updates for each in log.stretches), sum(each.stop - each.start for each in log.stretches)
+    known = [each.predicted * (each.stop - each.start) for each in log.stretches if each.predicted is not None]
     whole = seconds > 0 and len(known) == len(log.stretches)
     return {
         "updates_per_second": made / seconds if seconds > 0 else None,
         "predicted_updates_per_second": sum(known) / seconds if whole else None,
     }
-
-
-def _length(stretch: SpotStretch) -> float:
-    return stretch.stop - stretch.start
 
 
 # A synchronous rehearsal: who was taken away, and what that cost the group.
@@ -217,21 +192,16 @@ def page_of_setbacks(log: SyncLog) -> Page:
 
 
 def _setback(found: SyncSetback) -> tuple[str, ...]:
-    notice = "none" if found.notice is None else format_seconds(found.notice)
+    notice, saved, checkpoint = "none" if found.notice is None else format_seconds(found.notice), found.checkpoint, ""
+    if saved is not None:
+        took = saved.seconds
+        checkpoint = f"no checkpoint: {saved.why}" if took is None else f"a checkpoint in {format_seconds(took)}"
     again, whole = ("not yet" if each is None else format_seconds(each)
                     for each in (found.again_seconds, found.whole_seconds))  # fmt: skip
     return (
         found.gone, format_seconds(found.at), notice, format_seconds(found.lost_seconds), again, whole,
-        found.successor or "none", _checkpoint(found.checkpoint),
+        found.successor or "none", checkpoint,
     )  # fmt: skip
-
-
-def _checkpoint(found: NoticeCheckpoint | None) -> str:
-    if found is None:
-        return ""
-    if found.seconds is None:
-        return f"no checkpoint: {found.why}"
-    return f"a checkpoint in {format_seconds(found.seconds)}"
 
 
 def document_of_setbacks(log: SyncLog) -> dict[str, Any]:

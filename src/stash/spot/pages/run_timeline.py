@@ -118,7 +118,9 @@ def losses(log: SpotLog) -> Chart | Blank:
     if len(points) < 2:
         return Blank(name, title, f"fewer than two means of {log.loss_window} losses are known")
     end, goal = points[-1][0], log.goal_loss
-    reached = _predicted_to_be_reached(log, end)
+    reached = None if log.goal_seconds is None else log.updates.seconds[0] + log.goal_seconds
+    if reached is not None and reached > _FAR * end:
+        reached = None
     scale = span_scale(max(end, reached or 0.0))
     curves, keys = [], [Legend("contention", "observed")]
     if goal is not None:
@@ -143,14 +145,6 @@ def losses(log: SpotLog) -> Chart | Blank:
         caption="The goal was predicted for long after the end of this run." if late else "",
         keys=keys,
     )
-
-
-def _predicted_to_be_reached(log: SpotLog, end: float) -> float | None:
-    """When, in seconds as updates count them; ``None`` where that is unknown, or too far beyond the ``end``."""
-    if log.goal_seconds is None:
-        return None
-    reached = log.updates.seconds[0] + log.goal_seconds
-    return reached if reached <= _FAR * end else None
 
 
 def _running(log: SpotLog) -> list[tuple[float, float]]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stash.core.formatting import dollars, span_scale
-from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.records.risks import PolicyOutcome, SpotSimulation
@@ -45,6 +44,12 @@ def page(found: SpotSimulation, source: str) -> Page:
         "deadline."
     )
     notes = tuple(f"{note[0].upper()}{note[1:]}." for note in found.notes)
+    few = (
+        f"The traces hold {found.independent:.1f} independent runs: this is one stretch of time, and how another one "
+        "goes is unknown."
+        if found.independent is not None and found.independent < MIN_INDEPENDENT
+        else ""
+    )
     head = ("cost, mean", "on-demand", "late", "revoked", "how")
     grid = Grid("", head, tuple(map(_row, found.policies)), frozenset({0, 5}), first="policy", prose=True)
     return Page(
@@ -54,9 +59,7 @@ def page(found: SpotSimulation, source: str) -> Page:
         verdict=(f"{found.advice[0].upper()}{found.advice[1:]}.",),
         numbers=tuple(_numbers(found)),
         grids=(grid,),
-        warnings=()
-        if found.independent is None or found.independent >= MIN_INDEPENDENT
-        else (_few(found.independent),),
+        warnings=(few,) if few else (),
         chapters=(
             Chapter("policies", "What each policy costs", label="Policies", charts=(costs_of_policies(found),)),
             Chapter("run", "One run", label="One run", charts=(timeline(found), progress(found))),
@@ -72,13 +75,6 @@ def _numbers(found: SpotSimulation) -> Iterator[tuple[str, str]]:
         yield "independent runs", f"{found.independent:.1f}"
 
 
-def _few(independent: float) -> str:
-    return (
-        f"The traces hold {independent:.1f} independent runs: this is one stretch of time, and how another one "
-        "goes is unknown."
-    )
-
-
 def _mode(found: SpotSimulation) -> str:
     kept = found.checkpoint
     if kept is None:
@@ -92,21 +88,13 @@ def _mode(found: SpotSimulation) -> str:
 def _row(each: PolicyOutcome) -> tuple[str, ...]:
     hours = "unknown" if each.on_demand_hours is None else f"{each.on_demand_hours.value:.2f} h"
     gone = "" if each.revocations is None else f"{each.revocations:.1f}"
-    return each.name, _cost(each.dollars), hours, _late(each), gone, each.text
-
-
-def _late(each: PolicyOutcome) -> str:
-    found = each.late_interval
-    if found is None or found.low is None or found.high is None:
-        return f"{each.late:.1%}"
-    return f"{each.late:.1%} ({found.low:.0%}-{found.high:.0%})"
-
-
-def _cost(dollars: Interval | None) -> str:
-    if dollars is None:
-        return "unknown"
-    arm = dollars.half_width
-    return f"${dollars.value:.2f}" + ("" if arm is None else f" ± {arm:.2f}")
+    late, share = f"{each.late:.1%}", each.late_interval
+    if share is not None and share.low is not None and share.high is not None:
+        late += f" ({share.low:.0%}-{share.high:.0%})"
+    cost = "unknown" if each.dollars is None else f"${each.dollars.value:.2f}"
+    if each.dollars is not None and each.dollars.half_width is not None:
+        cost += f" ± {each.dollars.half_width:.2f}"
+    return each.name, cost, hours, late, gone, each.text
 
 
 def costs_of_policies(found: SpotSimulation) -> Chart | Blank:

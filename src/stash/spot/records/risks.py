@@ -31,13 +31,6 @@ class Obtainable(Record):
         return self
 
 
-class WatchedLives(Record):
-    """Machines, each with the seconds it was seen, and whether a revocation ended them."""
-
-    seconds: tuple[Number, ...] = Field(min_length=1)
-    revoked: tuple[bool, ...]
-
-
 class SpotPrices(Record):
     """What one type cost; each price holds until the next one."""
 

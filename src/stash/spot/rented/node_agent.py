@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from signal import SIGHUP, SIGQUIT
-from typing import Any, Protocol
 
 from stash.core.errors import StashError
 from stash.core.interrupts import interrupted_by
@@ -27,22 +26,13 @@ from stash.spot.rented.notice_guard import LOOK_SECONDS, NoticeResponse, end, st
 from stash.spot.sync import checkpoint_request
 from stash.spot.sync.agents import RUN_ID, complaint, meeting, script_failed
 from stash.spot.sync.group_monitor import GangOrders
+from stash.spot.sync.rendezvous import Noticeboard
 
 _BEAT_SECONDS = 1.0
 _CONNECT_SECONDS = 600.0
 """For the head to be reached."""
 _KEPT_BYTES = 2**16
 """Of what was written to standard error last."""
-
-
-class HeadLine(Protocol):
-    """What a node asks of the head; every call may raise RuntimeError when that is gone."""
-
-    def post(self, what: str, who: str, **facts: Any) -> None: ...
-
-    def beat(self, who: str) -> None: ...
-
-    def orders(self) -> GangOrders: ...
 
 
 class RentedNode:
@@ -69,7 +59,7 @@ class RentedNode:
         self._saved: checkpoint_request.SavedNote | None = None
         self._before = GangOrders()
 
-    def run(self, watch: NoticeWatch, connect: Callable[[], HeadLine]) -> int:
+    def run(self, watch: NoticeWatch, connect: Callable[[], Noticeboard]) -> int:
         """Run until it is over, or the machine's time is; raises StashError where the head is not there."""
         with sigterm_as_notice(watch.receive, self._grace), interrupted_by(SIGHUP, SIGQUIT), watch:
             head = _reached(connect)
@@ -82,7 +72,7 @@ class RentedNode:
                     end(self._process)
                 end_at_once(lambda: leftovers(self._notes))
 
-    def _live(self, watch: NoticeWatch, head: HeadLine) -> int:
+    def _live(self, watch: NoticeWatch, head: Noticeboard) -> int:
         head.post("up", self._name)
         beaten = 0.0
         while True:
@@ -104,7 +94,7 @@ class RentedNode:
                 self._relay(orders, head)
                 self._follow(orders, head)
 
-    def _take(self, notice: Notice, head: HeadLine) -> None:
+    def _take(self, notice: Notice, head: Noticeboard) -> None:
         self._response.take(notice)
         if notice.kind == "withdrawn":
             head.post("withdrawn", self._name)
@@ -112,7 +102,7 @@ class RentedNode:
             left = max(0.0, self._response.left(notice))
             head.post("notice", self._name, seconds=left, word=self._response.wanted.word)
 
-    def _follow(self, orders: GangOrders, head: HeadLine) -> None:
+    def _follow(self, orders: GangOrders, head: Noticeboard) -> None:
         """Be in the round that is called, and report in which group."""
         if orders.round != self._round and not self._response.ending:
             if self._process is not None:
@@ -133,7 +123,7 @@ class RentedNode:
                 self._group = group
                 head.post("started", self._name, round=group[0], meeting=only.port, size=group[2])
 
-    def _see_end(self, head: HeadLine) -> None:
+    def _see_end(self, head: Noticeboard) -> None:
         if self._process is None or self._process.poll() is None:
             return
         self._code, self._process = status(self._process), None
@@ -143,7 +133,7 @@ class RentedNode:
             facts = {"code": self._code, "script": script_failed(printed), "why": complaint(printed)[:300]}
             head.post("ended", self._name, round=self._round, **facts)
 
-    def _relay(self, orders: GangOrders, head: HeadLine) -> None:
+    def _relay(self, orders: GangOrders, head: Noticeboard) -> None:
         """Keep the two files on this disk alike with those on all others."""
         if checkpoint_request.listened(self._notes):
             if not orders.listens:
@@ -187,7 +177,7 @@ class _Errors:
         return self._last.decode(errors="replace")
 
 
-def _reached(connect: Callable[[], HeadLine]) -> HeadLine:
+def _reached(connect: Callable[[], Noticeboard]) -> Noticeboard:
     patience = time.monotonic() + _CONNECT_SECONDS
     while True:
         try:

@@ -23,7 +23,16 @@ from scipy.special import ndtri
 from stash.predict.draws import Array
 from stash.spot.choose.fleet_costs import HOUR, FleetWish
 from stash.spot.model.convergence import updates_to
-from stash.spot.model.queueing import FleetPace, asynchronous, exact, iteration_seconds, of_pool, schweitzer, states
+from stash.spot.model.queueing import (
+    FleetPace,
+    asynchronous,
+    exact,
+    iteration_seconds,
+    lattice,
+    of_pool,
+    schweitzer,
+    states,
+)
 from stash.spot.records.fleets import FleetPlan, FleetPool
 
 Bools = npt.NDArray[np.bool_]
@@ -83,8 +92,7 @@ def candidates(pool: FleetPool, offers: MachineOffers) -> tuple[Integers, Array]
     limits = room[few].astype(int)
     while states(limits.tolist()) > MAX_CANDIDATES:
         limits = np.minimum(limits, limits.max() - max(1, limits.max() // 8))
-    shape = tuple(int(limit) + 1 for limit in limits)
-    return few, np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1).astype(float)
+    return few, lattice(limits.tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,9 +332,7 @@ def _iterations(wish: FleetWish, counts: Array) -> Array:
     if states(most[here].tolist()) > _MAX_STATES:
         found[:, here] = schweitzer(counts[:, here], network)
     else:
-        lattice = exact(most[here].tolist(), network)
-        rows = np.ravel_multi_index(tuple(counts[:, here].astype(int).T), tuple(most[here] + 1))
-        found[:, here] = lattice.seconds[rows]
+        found[:, here] = exact(most[here].tolist(), network).of(counts[:, here])
     return found
 
 

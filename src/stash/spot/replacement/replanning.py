@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -22,7 +22,6 @@ import numpy as np
 from stash.core.units import counted
 from stash.spot.records.fleets import FleetPlan, WorkerType
 from stash.spot.replacement.outlook import (
-    Additions,
     Bools,
     FleetAnswers,
     FleetOutlook,
@@ -81,13 +80,20 @@ def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
     }
     answers = FleetAnswers(**columns)
     at = _best(answers)
-    chosen = _named([plan.pool.types[number].name for number in few], ways[at // len(extra)], at % len(extra))
+    had, types = ways[at // len(extra)], [plan.pool.types[number].name for number in few]
+    row = had.extra[at % len(extra)]
+
+    def those(which: Bools) -> dict[str, int]:
+        return {name: int(more) for name, more, wanted in zip(types, row, which, strict=True) if more > 0 and wanted}
+
+    waits = had.waits > 0
+    spot, dear, later = those(~had.on_demand & ~waits), those(had.on_demand), those(waits)
     finite = bool(np.isfinite(answers.training[at]))
     in_time, affordable = bool(answers.in_time[at]), bool(answers.affordable[at])
     cooling = [left for each in (seen.cooling, seen.refused) for left in each.values() if left > 0]
     return Replanning(
-        add=chosen.spot,
-        why=_why(chosen, in_time, affordable, finite, bool(answers.dearer[at])),
+        add=spot,
+        why=_why(_rented(spot, dear), later, in_time, affordable, finite, bool(answers.dearer[at])),
         in_time=in_time,
         affordable=affordable,
         seconds=float(answers.training[at]) if finite else None,
@@ -95,8 +101,8 @@ def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
         look_again_seconds=min(cooling, default=None),
         candidates=len(extra),
         decided_seconds=time.perf_counter() - began,
-        add_on_demand=chosen.on_demand,
-        later=chosen.later,
+        add_on_demand=dear,
+        later=later,
         last_moment_seconds=last,
     )
 
@@ -112,37 +118,13 @@ def _best(of: FleetAnswers) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """Machines to add, by type."""
-
-    spot: dict[str, int]
-    on_demand: dict[str, int]
-    later: dict[str, int]
-    """On spot, once they have cooled down."""
-
-
-def _named(types: Sequence[str], had: Additions, at: int) -> _Chosen:
-    def those(which: Bools) -> dict[str, int]:
-        row = zip(types, had.extra[at], which, strict=True)
-        return {name: int(more) for name, more, wanted in row if more > 0 and wanted}
-
-    later = had.waits > 0
-    return _Chosen(those(~had.on_demand & ~later), those(had.on_demand), those(later))
-
-
-def _why(chosen: _Chosen, in_time: bool, affordable: bool, finite: bool, dearer: bool) -> str:
+def _why(now: str, later: Mapping[str, int], in_time: bool, affordable: bool, finite: bool, dearer: bool) -> str:
     if not finite:
         return "no worker is left, and no machine can be had now"
-    parts = [
-        _machines(chosen.spot, " on spot" if chosen.on_demand else ""),
-        _machines(chosen.on_demand, " on demand"),
-    ]
-    now = " and ".join(part for part in parts if part) or "nothing"
     if not affordable:
         return f"rent {now}: the money that is left does not last until the loss is reached"
-    if chosen.later:
-        return f"rent {now} now, and {_machines(chosen.later)} after the cooldown: the cheapest that is in time"
+    if later:
+        return f"rent {now} now, and {_machines(later)} after the cooldown: the cheapest that is in time"
     if not in_time:
         return f"rent {now}: nothing that can be had now is in time, this is the soonest"
     if dearer:
@@ -152,6 +134,11 @@ def _why(chosen: _Chosen, in_time: bool, affordable: bool, finite: bool, dearer:
 
 def _machines(added: Mapping[str, int], how: str = "") -> str:
     return " and ".join(f"{counted(n, 'machine')} of {name}{how}" for name, n in added.items())
+
+
+def _rented(spot: Mapping[str, int], dear: Mapping[str, int]) -> str:
+    parts = [_machines(spot, " on spot" if dear else ""), _machines(dear, " on demand")]
+    return " and ".join(part for part in parts if part) or "nothing"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,11 +177,15 @@ def succeed(plan: FleetPlan, seen: GangSituation) -> Successors:
         had = [kind for kind in able if not kind.fixed and kind.on_demand_price and not seen.refused.get(kind.name)]
         dear = _placed(wanted, sorted(had, key=lambda kind: (kind.on_demand_price or 0.0, kind.name)), room)
     missing = len(rest) - sum(dear.values())
+    rest_of_gang = "no spot machines would be in time" if dear else "the gang is whole again with that"
+    if missing:
+        how = "cannot be had" if waits is None else "more once a type has cooled down"
+        rest_of_gang = f"{counted(missing, 'node')} {how}"
     return Successors(
         add=spot,
         add_on_demand=dear,
         missing=missing,
-        why=_why_successors(spot, dear, missing, waits),
+        why=f"rent {_rented(spot, dear)}: {rest_of_gang}",
         look_again_seconds=waits if missing else None,
         last_moment_seconds=in_time,
     )
@@ -236,15 +227,3 @@ def _now(present: int, planned: int, waits: float | None, slack: float, seen: Ga
         return slack >= 0 or present < seen.least
     after = slack - waits * (1.0 - training)
     return after < 0 and (slack >= 0 or present < seen.least)
-
-
-def _why_successors(spot: Mapping[str, int], dear: Mapping[str, int], missing: int, waits: float | None) -> str:
-    parts = [_machines(spot, " on spot" if dear else ""), _machines(dear, " on demand")]
-    now = " and ".join(part for part in parts if part) or "nothing"
-    if missing and waits is not None:
-        rest = f"{counted(missing, 'node')} more once a type has cooled down"
-    elif missing:
-        rest = f"{counted(missing, 'node')} cannot be had"
-    else:
-        rest = "no spot machines would be in time" if dear else "the gang is whole again with that"
-    return f"rent {now}: {rest}"

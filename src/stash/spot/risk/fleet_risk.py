@@ -59,7 +59,7 @@ class RiskOptions:
         return self.laws[name].law if name in self.laws else NEVER
 
 
-def with_risk(plan: FleetPlan, options: RiskOptions, runs: int = RUNS, seed: int = SEED) -> FleetPlan:
+def with_risk(plan: FleetPlan, options: RiskOptions, runs: int = RUNS) -> FleetPlan:
     """``plan`` with its risk; as it is where it rents nothing. Raises UserError where a record is too short."""
     if plan.chosen is None:
         return plan
@@ -69,13 +69,13 @@ def with_risk(plan: FleetPlan, options: RiskOptions, runs: int = RUNS, seed: int
     )
     exactly, checkpoint, independent = None, None, None
     if sync and gang.rate != 0:
-        checkpoint, found, exactly = _synchronous(plan, options, gang, runs, seed)
+        checkpoint, found, exactly = _synchronous(plan, options, gang, runs)
         how = "Monte Carlo" if exactly is None else "closed form"
     elif options.records:
         found, independent = _replayed(plan, options)
         how = "replay"
     else:
-        found, how = _asynchronous(plan, options, runs, seed), "Monte Carlo"
+        found, how = _asynchronous(plan, options, runs), "Monte Carlo"
     independent = len(found.seconds) if independent is None else independent
     prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
     hourly = sum(count * prices[name] for name, count in workers.items())
@@ -122,11 +122,11 @@ def _speeds(plan: FleetPlan) -> FleetSpeeds:
     return speeds(FleetWish.of(plan), [(names.index(name), count) for name, count in plan.chosen.workers.items()])
 
 
-def _asynchronous(plan: FleetPlan, options: RiskOptions, runs: int, seed: int) -> FleetRuns:
+def _asynchronous(plan: FleetPlan, options: RiskOptions, runs: int) -> FleetRuns:
     """Runs of a fleet whose workers are replaced one by one, by the laws of their lives."""
     assert plan.chosen is not None
     fleet, laws = _speeds(plan), [options.law(name) for name in plan.chosen.workers]
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     runs = affordable(laws, fleet, plan.deadline_seconds, runs)
     works = factors(plan, runs)
     works = generator.permutation(works if len(works) > 1 else np.broadcast_to(works, (runs,)))
@@ -159,14 +159,14 @@ def _replayed(plan: FleetPlan, options: RiskOptions) -> tuple[FleetRuns, float]:
 
 
 def _synchronous(
-    plan: FleetPlan, options: RiskOptions, gang: Gang, runs: int, seed: int
+    plan: FleetPlan, options: RiskOptions, gang: Gang, runs: int
 ) -> tuple[CheckpointInterval, FleetRuns, float | None]:
     """(interval, runs, P(deadline) where there is a closed form)."""
     assert plan.chosen is not None
     assert options.write_seconds is not None
     restart = plan.pool.start_seconds
     checkpoint = interval(options.write_seconds, gang, restart, options.notice_seconds)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     jobs = [_job((plan.chosen.seconds - restart) * factor, checkpoint, restart) for factor in factors(plan)]
     each = max(runs // len(jobs), 2)
     found = FleetRuns.joined(

@@ -54,7 +54,7 @@ def speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
     whole = tuple(count for _, count in workers)
     single = np.array([1 / kind.single_seconds for kind in kinds])
     if states(part.quotas) <= MAX_FLEETS:
-        found = all_fleets(part).weighed
+        found = all_fleets(part)
         training = found.updates / found.progress.updates_per_second
         rates = np.where(np.isfinite(found.seconds), 1 / training, 0.0)
         table = np.concatenate([[0.0], rates]).reshape([count + 1 for count in whole])

@@ -23,7 +23,7 @@ import time
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from stash.core.files import write_whole
 from stash.core.membership import TOKEN, signature
@@ -56,20 +56,10 @@ def meeting_store(address: str, port: int) -> TCPStore:
     return TCPStore(address, bound, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
 
 
-class _Store(Protocol):
-    def add(self, key: str, amount: int) -> int: ...
-
-    def set(self, key: str, value: str) -> None: ...
-
-    def get(self, key: str) -> bytes: ...
-
-    def check(self, keys: list[str]) -> bool: ...
-
-
 class Noticeboard:
     """Either end of it; every call may raise RuntimeError, when the store is gone."""
 
-    def __init__(self, store: _Store, token: str) -> None:
+    def __init__(self, store: TCPStore, token: str) -> None:
         self._store, self._secret = store, token.encode()
         self._taken = self._ordered = 0
         self._orders = GangOrders()

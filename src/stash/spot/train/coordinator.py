@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from stash.spot.records.runs import LeaseBooks
 from stash.spot.train.ledger import DataLease, LeaseLedger, Range, Spans, SspGate, lease_tag
 from stash.spot.train.worker import Address, UpdateReport
 
@@ -47,20 +48,6 @@ class _WorkerState:
 
 
 @dataclass(frozen=True)
-class LedgerStats:
-    """What the ledger knows, in numbers."""
-
-    issued: int
-    done: int
-    out: int
-    waiting: int
-    reissued: int
-    repeated: int
-    wrong: str | None
-    """What the audit found."""
-
-
-@dataclass(frozen=True)
 class NotFinite:
     """A worker computed a loss or a gradient that is infinite or no number, and no server applied it."""
 
@@ -93,7 +80,7 @@ class Coordinator:
         self._batch = batch
         self._gate, self._ledger = SspGate(bound), LeaseLedger()
         self._addresses: list[Address | None] = [None] * servers
-        self._trainees: dict[str, _WorkerState] = {}
+        self._workers: dict[str, _WorkerState] = {}
         self._rows: list[UpdateDone] = []
         self._refused = self._stopped = False
         self._changed = threading.Condition()
@@ -101,7 +88,7 @@ class Coordinator:
     def join(self, worker: str, samples: int) -> None:
         """A worker that will take leases of so many samples."""
         with self._changed:
-            self._trainees[worker] = _WorkerState(samples)
+            self._workers[worker] = _WorkerState(samples)
             self._gate.join(worker)
 
     def servers(self) -> tuple[Address, ...]:
@@ -124,16 +111,16 @@ class Coordinator:
             if self._ends(worker):
                 self._part(worker)
                 return None
-            trainee = self._trainees[worker]
-            trainee.asked = self._clock()
-            lease = self._ledger.take(worker, trainee.samples)
+            state = self._workers[worker]
+            state.asked = self._clock()
+            lease = self._ledger.take(worker, state.samples)
             return replace(lease, tag=lease_tag(self._key, worker, lease))
 
     def _book(self, worker: str, report: UpdateReport) -> None:
         now = self._clock()
-        trainee = self._trainees.get(worker)
-        if trainee is not None and trainee.asked is not None:
-            trainee.took = now - trainee.asked
+        state = self._workers.get(worker)
+        if state is not None and state.asked is not None:
+            state.took = now - state.asked
         if not report.applied:
             self._ledger.returned(worker, report.lease)
             self._refused |= report.refused
@@ -167,16 +154,16 @@ class Coordinator:
 
     def _held(self, worker: str) -> bool:
         suspected = {who for workers in self._suspects.values() for who in workers}
-        return worker in suspected and not suspected >= self._trainees.keys()
+        return worker in suspected and not suspected >= self._workers.keys()
 
     def _ends(self, worker: str) -> bool:
-        trainee = self._trainees.get(worker)
-        if self._stopped or trainee is None or worker in self._dismissed:
+        state = self._workers.get(worker)
+        if self._stopped or state is None or worker in self._dismissed:
             return True
-        return trainee.leaves is not None and self._clock() + _MARGIN * trainee.took > trainee.leaves
+        return state.leaves is not None and self._clock() + _MARGIN * state.took > state.leaves
 
     def _part(self, worker: str) -> tuple[DataLease, ...]:
-        self._trainees.pop(worker, None)
+        self._workers.pop(worker, None)
         self._gate.leave(worker)
         lost = self._ledger.lost(worker)
         self._changed.notify_all()
@@ -191,15 +178,15 @@ class Coordinator:
     def leaving(self, worker: str, seconds: float) -> None:
         """A worker will be gone in so many seconds: it gets no lease that it could not finish."""
         with self._changed:
-            if worker in self._trainees:
-                self._trainees[worker].leaves = self._clock() + seconds
+            if worker in self._workers:
+                self._workers[worker].leaves = self._clock() + seconds
                 self._changed.notify_all()
 
     def staying(self, worker: str) -> None:
         """Record that it does not leave after all."""
         with self._changed:
-            if worker in self._trainees:
-                self._trainees[worker].leaves = None
+            if worker in self._workers:
+                self._workers[worker].leaves = None
                 self._changed.notify_all()
 
     def gone(self, worker: str) -> int:
@@ -239,13 +226,13 @@ class Coordinator:
             found, self._failures = self._failures, []
             return found
 
-    def books(self) -> LedgerStats:
+    def books(self) -> LeaseBooks:
         """The ledger, audited."""
         with self._changed:
             found = self._ledger
-            return LedgerStats(
-                found.issued, found.done_samples, len(found.out), len(found.waiting), found.reissued, found.repeated,
-                found.audit(),
+            return LeaseBooks(
+                issued=found.issued, done=found.done_samples, out=len(found.out), waiting=len(found.waiting),
+                reissued=found.reissued, repeated=found.repeated, wrong=found.audit(),
             )  # fmt: skip
 
     def seconds(self) -> float:

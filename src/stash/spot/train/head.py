@@ -290,7 +290,7 @@ class TrainingHead:
     def _audited(self) -> dict[str, Any]:
         """The books, held against what the servers themselves say that they applied."""
         applied = self._fleet.applied(self._servers) if len(self._addresses) == len(self._servers) else None
-        books = dict(vars(self._fleet.ask("books")))
+        books: dict[str, Any] = self._fleet.ask("books").model_dump()
         if applied is None:
             return books | {
                 "wrong": books["wrong"] or "a server was missing at the end, so they could not be checked"

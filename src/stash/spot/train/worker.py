@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch.utils.data import default_collate
 
 from stash.core.errors import UserError
 from stash.core.membership import join
@@ -59,8 +60,6 @@ class SampleOrder:
     """
 
     def __init__(self, count: int, seed: int) -> None:
-        import torch
-
         self._count, self._shuffle = count, torch.Generator().manual_seed(seed)
         self._states = [self._shuffle.get_state()]
         """Of the generator before each epoch that was drawn, and before the next one."""
@@ -76,8 +75,6 @@ class SampleOrder:
         return map(self.__getitem__, itertools.count())
 
     def _drawn(self, epoch: int) -> list[int]:
-        import torch
-
         for begun in range(min(epoch, len(self._states) - 1), epoch + 1):
             self._shuffle.set_state(self._states[begun])
             places = torch.randperm(self._count, generator=self._shuffle)
@@ -88,16 +85,12 @@ class SampleOrder:
 
 def batch_of(job: ElasticJob, data: Dataset[Any], samples: Iterable[int], device: torch.device) -> Any:
     """Collate those samples of ``data`` as the job does, on ``device``."""
-    from torch.utils.data import default_collate
-
     collate = job.collate or default_collate
     return moved(collate([data[each] for each in samples]), device)
 
 
 def moved(batch: Any, device: torch.device) -> Any:
     """``batch`` with all its tensors on ``device``, through dictionaries, lists and tuples."""
-    import torch
-
     if isinstance(batch, torch.Tensor):
         return batch.to(device)
     if isinstance(batch, dict):
