@@ -3,10 +3,10 @@
     python -m bench.predict.sharded
 
 Each pair of rows that are alike but for the number of GPUs: what a step took on the fewer is kept, and what of the
-exchange shows grows by the timeline that `stash whatif --sharding zero3` has (gathered twice, scattered once, a block
-of layers each). Nothing is fitted to these rows: what links reach of their claims, and what of the hidden exchange
-shows, come from other sources. Parameters travel in 16 bits, gradients in 32 with mixed precision. Backward passes take
-twice the forward ones, three times where activations are computed again.
+exchange shows grows by the timeline that `stash whatif --sharding zero3` has: each layer is gathered twice, and
+scattered once. Nothing is fitted to these rows: what links reach of their claims, and what of the hidden exchange
+shows, come from other sources. Parameters travel in 16 bits, gradients in 32 with mixed precision. Backward passes
+take twice as long as forward ones, three times where activations are computed again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MACHINES = {
     "H100": Machine("nvswitch", 450 * GB, "infiniband", 3200 * GBIT),
     "H200": Machine("nvswitch", 450 * GB, "infiniband", 3200 * GBIT),
 }
-"""Nodes of eight. What H100 of llm-foundry are connected by is not published: as those of torchtitan, 400 Gbit/s each."""
+"""Nodes of eight. What connects llm-foundry's H100 is not published: taken as torchtitan's, 400 Gbit/s each."""
 _DEVICES = 8
 Row = dict[str, str]
 
@@ -118,9 +118,9 @@ def section() -> str:
         for name in found[0].baselines
     )
     split = (
-        f"{len(found)} pairs of llm-foundry's and torchtitan's tables, 8 to 512 GPUs, each from the fewer. *Split*: by "
-        f"source: nothing is fitted to them. Over all: median / 90th {median_90((e.error for e in found), ' / ')}, in "
-        f"the interval {coverage(found):.0%}; {rules}"
+        f"{len(found)} pairs of llm-foundry's and torchtitan's tables, 8 to 512 GPUs, each from the fewer. *Split*: "
+        "by source: nothing is fitted to them. Over all: median / 90th "
+        f"{median_90((each.error for each in found), ' / ')}, in the interval {coverage(found):.0%}; {rules}"
     )
     return evidence("Published throughput of sharded language models", f"{split}.", found)
 

@@ -19,6 +19,7 @@ parser.add_argument(
 parser.add_argument("--slow", type=int, help="rank that takes half as long again")
 parser.add_argument("--tensor", type=int, default=2, help="ranks that share a layer")
 parser.add_argument("--width", type=int, default=64)
+parser.add_argument("--hidden", type=int, default=512, help="features between a layer's products")
 parser.add_argument("--samples", type=int, default=32, help="of all replicas together")
 args = parser.parse_args()
 
@@ -39,7 +40,7 @@ class Sleep(torch.autograd.Function):
 class Layer(torch.nn.Module):
     def __init__(self, seconds: float) -> None:
         super().__init__()
-        self.up, self.down = torch.nn.Linear(args.width, 512), torch.nn.Linear(512, args.width)
+        self.up, self.down = torch.nn.Linear(args.width, args.hidden), torch.nn.Linear(args.hidden, args.width)
         self.seconds = seconds
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:

@@ -65,6 +65,7 @@ def timed(
     found = usage.until_now() | _stamped(stamps)
     if ledger.seen.uses:
         found["group_waits"] = {name: _digits(seconds) for name, seconds in ledger.waited().items()}
+        found["group_under_way"] = {name: _digits(seconds) for name, seconds in ledger.under_way().items()}
     if rows := ledger.received():
         found["received_rows"] = rows
     if phases := ledger.phases():
