@@ -69,7 +69,7 @@ def measure(cluster: Cluster, tensors: Sequence[int], budget: float, folder: Pat
             def command(node: int, tensor: int = tensor, job: tuple = job, output: Path = output) -> list[str]:
                 own = output if node == 0 else folder / f"other-{node}.stash.json"
                 meeting = ("--nnodes", cluster.nodes, "--node-rank", node, "--nproc-per-node", cluster.devices)
-                meeting += ("--rdzv-endpoint", f"{bed.address(0)}:{29570 + tensor}", "--rungs", "cluster")
+                meeting += ("--rdzv-endpoint", f"{bed.address(0)}:{29570 + tensor}")
                 typed = (sys.executable, "-m", "stash", "profile", *meeting, "--budget", budget, "-o", own, *job)
                 return [str(word) for word in typed]
 

@@ -1,4 +1,4 @@
-"""A job in three meshes on two emulated nodes: what of a step is exchange, bytes, and which mesh a forecast prefers."""
+"""A job in three meshes on two emulated nodes: what of a step is exchange, bytes, and which mesh is forecast."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def test_a_step_s_exchange_is_what_its_layers_do_not_sleep_and_the_fastest_mesh_
         assert compute.seconds == pytest.approx(SLEEPS, abs=0.02 * breakdown.step_seconds), MESHES[tensor]
         # AND bytes are exact
         sent = payloads(tensor)
-        kinds = {use.kind: next(kind for kind in sent if use.kind.startswith(kind)) for use in profile.workload.groups}
+        kinds = {
+            use.kind: next(kind for kind in sent if use.kind.startswith(kind)) for use in profile.workload.groups
+        }
         assert {kinds[use.kind]: use.bytes for use in profile.workload.groups} == sent
     # AND of the two other meshes the one that is forecast to be faster is
     assert sorted((1, 4), key=lambda each: forecast(cluster, found[2], each)) == sorted((1, 4), key=steps.__getitem__)

@@ -1,4 +1,4 @@
-"""Data parallelism whose optimizer state is divided: PyTorch's ZeroRedundancyOptimizer, or a stage of DeepSpeed."""
+"""Data parallelism of ranks that divide a model's state: ZeRO's stages as PyTorch has them; layers sleep."""
 
 import argparse
 import time
@@ -6,9 +6,11 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--stage", type=int, help="of DeepSpeed")
+parser.add_argument("--stage", type=int, choices=[1, 2, 3], required=True)
 args = parser.parse_args()
 
 
@@ -33,26 +35,18 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 dist.init_process_group("gloo")
 model = nn.Sequential(*(Layer(256, 256, bias=False) for _ in range(2)))
-inputs = torch.randn(4, 256)
-if args.stage is None:
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
+if args.stage == 1:
     model = nn.parallel.DistributedDataParallel(model)
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=1e-3)
-    for _ in range(100_000):
-        optimizer.zero_grad()
-        model(inputs).square().mean().backward()
-        optimizer.step()
 else:
-    import deepspeed
+    from torch.distributed.device_mesh import init_device_mesh
 
-    settings = {
-        "train_micro_batch_size_per_gpu": 4,
-        "optimizer": {"type": "Adam", "params": {"lr": 1e-3, "torch_adam": True}},
-        "zero_optimization": {"stage": args.stage, "stage3_param_persistence_threshold": 0},
-    }
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
-    for _ in range(100_000):
-        loss = engine(inputs).square().mean()
-        engine.backward(loss)
-        engine.step()
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for part in (*model, model):
+        fully_shard(part, mesh=mesh, reshard_after_forward=args.stage == 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+inputs = torch.randn(4, 256)
+for _ in range(100_000):
+    optimizer.zero_grad()
+    model(inputs).square().mean().backward()
+    optimizer.step()

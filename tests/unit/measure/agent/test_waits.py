@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from stash.measure.agent import script
+from stash.measure.agent.runner import timed_steps
 from stash.measure.agent.wraps import waits
 from stash.measure.agent.wraps.functional import wrap_functional
 from stash.measure.agent.wraps.waits import GroupCalls, Ledger, begun, steps_of, wrap_stages
@@ -117,6 +118,27 @@ def test_a_call_on_another_stream_is_under_way_there(ledger: Ledger) -> None:
     ledger.end(steps=1)
     assert ledger.waited() == {"group/all_gather": 1.0}
     assert ledger.under_way() == {"group/all_gather": 2.0}
+
+
+def test_groups_whose_collectives_are_all_issued_out_of_sight_are_named(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    rank: Any = SimpleNamespace(note=notes.append)
+    monkeypatch.setattr(timed_steps, "ledger", ledger)
+    monkeypatch.setattr(timed_steps.replicas, "groups", lambda: [SimpleNamespace(group_name="2")])
+    monkeypatch.setattr(timed_steps.private, "sequence_numbers", lambda: {"0": 9, "1": 9, "2": 9, "3": 9, "4": 9})
+    ledger.begin(on_device=False)
+    ledger.outer(("1", "all_reduce"), 4, lambda: None)
+    ledger.end(steps=1)
+    ledger.names = {"3": "tp"}
+    # of group 0 nothing was issued, of 1 it was seen, 2 is a reducer's, 4 is new: only 3 is out of sight
+    timed_steps.note_blind_groups(rank, {"0": 9, "1": 7, "2": 7, "3": 7})
+    assert [each.partition(" (")[0] for each in notes] == [
+        "collectives of tp are issued where Stash does not see them"
+    ]
+    timed_steps.note_blind_groups(rank, {"0": 9, "1": 7, "2": 7, "3": 9})
+    assert len(notes) == 1
 
 
 def test_a_pass_lasts_until_the_next_and_the_rest_of_a_step_is_told_apart() -> None:

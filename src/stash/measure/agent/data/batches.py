@@ -305,7 +305,7 @@ def tokens(batch: Any) -> tuple[int, int | None] | None:
         mask: Any = batch.get("attention_mask")
         if not _is_sequences(found):
             return None
-        tells = is_tensor(mask) and mask.shape == found.shape and not bool((mask != mask).any())  # NaN says nothing
+        tells = is_tensor(mask) and mask.shape == found.shape and not bool(mask.isnan().any())
         return int(found.numel()), int((mask != 0).sum()) if tells else None
     if type(batch) not in (list, tuple) or len(batch) != 2 or not all(map(_is_sequences, batch)):
         return None
