@@ -15,6 +15,7 @@ from bench.predict import (
     loader_queue,
     memory,
     published,
+    sharded,
     slowest,
     speed,
     testbed,
@@ -24,7 +25,15 @@ from bench.predict.errors import HELD, verdicts
 from bench.table import deliver, page_path
 
 SECTIONS = (
-    *(published.section, published.more, published.paper, gavel.section, links.section, slowest.section),
+    *(
+        published.section,
+        published.more,
+        published.paper,
+        sharded.section,
+        gavel.section,
+        links.section,
+        slowest.section,
+    ),
     *(testbed.section, this_machine.section, gpus.section, cpu_sensitivity.section, loader_queue.section),
     *(memory.section, speed.section),
 )
@@ -32,7 +41,13 @@ SECTIONS = (
 
 def beside_rules() -> str:
     """The table that leads the page: of every published set the best one-line rule, Stash, and who wins."""
-    found = [*gpus.predictions(), *published.throughputs(), *published.grown(), *gavel.batches()]
+    found = [
+        *gpus.predictions(),
+        *published.throughputs(),
+        *published.grown(),
+        *sharded.predictions(),
+        *gavel.batches(),
+    ]
     text = (
         "Median and 90th percentile of errors; the rule is whichever one-line rule has the least median on the very "
         f"set. Of sets of 20 cases and more, 95 % intervals should hold {HELD[0]:.0%} to {HELD[1]:.0%}; that all are "

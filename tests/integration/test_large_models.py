@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from profiled import RunProfile, measured
 
@@ -73,3 +76,26 @@ def test_phases_that_a_script_names_have_their_time(run_profile: RunProfile) -> 
     found = phases(profile, breakdown.rungs[-1])
     assert found == {"rollout": pytest.approx(0.03, abs=0.002), "train": pytest.approx(0.02, abs=0.002)}
     assert breakdown.step_seconds - sum(found.values()) == pytest.approx(0.01, abs=0.002)
+
+
+PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+PARAMETERS = 2 * 256 * 256 * 4.0
+"""Bytes of what ``zero.py`` trains; gradients are as large."""
+
+
+@pytest.mark.parametrize(
+    ("stage", "bytes_"),
+    [
+        (1, {"broadcast": PARAMETERS}),  # beside gradients, which DistributedDataParallel exchanges
+        (2, {"all_gather": PARAMETERS, "reduce_scatter": PARAMETERS}),
+        (3, {"all_gather": 2 * PARAMETERS, "reduce_scatter": PARAMETERS}),
+    ],
+)
+def test_what_the_stages_of_zero_exchange_is_counted_to_the_byte(
+    run_profile: RunProfile, stage: int, bytes_: dict[str, float]
+) -> None:
+    command = ("--", "torchrun", "--nproc-per-node", 2, "zero.py", "--stage", stage)
+    work = measured(run_profile("--budget", 5, *command, as_typed=True, PATH=PATH)).workload
+    assert {next(kind for kind in bytes_ if use.kind.startswith(kind)): use.bytes for use in work.groups} == bytes_
+    assert sum(work.bucket_bytes) == (PARAMETERS if stage == 1 else 0)
+    assert work.exchanged_bytes == sum(bytes_.values()) + sum(work.bucket_bytes)

@@ -17,6 +17,7 @@ from bench.predict import (
     loader_queue,
     memory,
     published,
+    sharded,
     testbed,
     this_machine,
 )
@@ -81,6 +82,15 @@ def test_every_row_of_a_known_machine_is_predicted() -> None:
     table = [row for row in recorded.published("throughputs") if row["hardware"] in published.MACHINES]
     several = [row for row in table if row["metric"].endswith("/s") and row["n_gpus"] != "1"]
     assert len(list(published.throughputs())) == len(several)
+
+
+def test_sharded_models_on_more_gpus_are_predicted_beside_both_rules() -> None:
+    found = list(sharded.predictions())
+    assert len(found) == len(sharded.pairs()) == 79
+    assert np.median([abs(each.error) for each in found]) < 0.08
+    # AND what is predicted is of more GPUs, and of the same job
+    assert all(int(few["gpus"]) < int(many["gpus"]) for few, many in sharded.pairs())
+    assert {tuple(each.baselines) for each in found} == {("perfect scaling from there", "payload over NIC")}
 
 
 def test_intervals_hold_what_they_were_not_fitted_to() -> None:

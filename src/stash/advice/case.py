@@ -163,7 +163,8 @@ def reason(case: Case, name: str) -> str | None:
     if name in EXCHANGE_STALLS and seen is not None:
         waits = [wait for wait in seen.waits if wait.stall == name]
         most = max(waits, key=lambda wait: wait.least, default=None)
-        return None if most is None else f"most is {most.kind} of the group {most.name}"
+        share = "" if most is None or most.hidden is None else f", {most.hidden:.0%} hidden"
+        return None if most is None else f"most is {most.kind} of the group {most.name}{share}"
     if name in EXCHANGE_STALLS and exchange.bytes:
         text = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
         total, latency, hidden = exchange.total_seconds, exchange.latency_seconds, exchange.hidden_seconds

@@ -64,6 +64,8 @@ class GroupWait(Record):
     seconds: float
     least: float
     """Of each group's rank that waits least: what the exchange itself takes."""
+    hidden: float | None = None
+    """Of the time that these calls were under way, the share in which their rank did not wait; None if unknown."""
 
 
 class ExpertLoad(Record):
@@ -89,6 +91,9 @@ class Seen(Record):
     stalls: tuple[str, ...]
     """Their names."""
     waits: tuple[GroupWait, ...]
+    slower: float = 0.0
+    """Of what they wait for slower ranks, for the one that waits least in all groups together, seconds of a step: it
+    is slow however ranks are grouped. The rest they wait for each other in turn, as exchanges end."""
     bubble: Bubble | None = None
     """None without a pipeline whose passes were timed."""
 

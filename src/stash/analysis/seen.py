@@ -11,7 +11,7 @@ the step. Of ranks that are late in turn within one block, the exchange holds wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +53,7 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
     keys = sorted({key for block in profile.blocks if block.rung == lowest for key in block.group_waits})
     if profile.workload.bucket_bytes:
         keys.append(f"{axis_of_data(profile)}/{BUCKETS}")
-    rows = {key: _per_set(profile, kept, key) for key in keys}
+    rows = {key: _per_set(profile, kept, key.rpartition("/")[0], [key]) for key in keys}
     waits: list[GroupWait] = []
     parts: dict[str, Matrix] = defaultdict(lambda: np.zeros(len(kept.sets)))
     handed = np.zeros(len(kept.sets))
@@ -68,6 +68,7 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
             parts["contention"] += mean - least
         waits.append(GroupWait(
             name=name, kind=kind, stall=stall, seconds=float(mean.mean()), least=float(least.mean()),
+            hidden=_hidden(profile, lowest, key),
         ))  # fmt: skip
     found = bubble(profile, lowest, float(handed.mean())) if profile.workload.pipeline is not None else None
     if found is not None:
@@ -77,25 +78,37 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
     names = tuple(name for name in STALLS if name in parts)
     if not names:
         return None
-    seen = Seen(stalls=names, waits=tuple(waits), bubble=found)
+    exchanged = [key for key in rows if key.rpartition("/")[2] not in HANDED_ON]
+    slower = [mean - least for mean, least in _per_set(profile, kept, "", exchanged)]
+    seen = Seen(stalls=names, waits=tuple(waits), slower=float(np.mean(slower)), bubble=found)
     return SeenStalls(names, np.array([parts[name] for name in names]).T, seen)
 
 
-def _per_set(profile: Profile, kept: StepTimes, key: str) -> list[tuple[float, float]]:
+def _per_set(profile: Profile, kept: StepTimes, axis: str, keys: Sequence[str]) -> list[tuple[float, float]]:
     """(mean, least) over ranks of each set's waits: the mean over all ranks, the least in each group of them."""
-    name, _, kind = key.rpartition("/")
 
-    def measure(block: Block) -> float:
-        return block.stage_seconds.get("exchange", 0.0) if kind == BUCKETS else block.group_waits.get(key, 0.0)
+    def waited(block: Block, key: str) -> float:
+        exchange = key.endswith(f"/{BUCKETS}")
+        return block.stage_seconds.get("exchange", 0.0) if exchange else block.group_waits.get(key, 0.0)
 
-    values = rank_values(profile, measure)
-    groups = groups_of(profile.workload.mesh, name, [rank.rank for rank in profile.ranks])
+    values = rank_values(profile, lambda block: sum(waited(block, key) for key in keys))
+    groups = groups_of(profile.workload.mesh, axis, [rank.rank for rank in profile.ranks])
     found = []
     for numbers in kept.sets:
         ranks = _mean(values[number, kept.rungs[0]] for number in numbers)
         least = {rank: min(ranks.get(each, 0.0) for each in group) for group in groups for rank in group}
         found.append((sum(ranks.values()) / len(ranks), sum(least.values()) / len(ranks)))
     return found
+
+
+def _hidden(profile: Profile, lowest: str, key: str) -> float | None:
+    """Of the time that a group's calls were under way, the share in which their rank did not wait."""
+    blocks = [block for block in profile.blocks if block.rung == lowest and key in block.group_waits]
+    known = [block for block in blocks if key in block.group_under_way]
+    under_way = sum(block.group_under_way[key] for block in known)
+    if not under_way or len(known) < len(blocks):
+        return None
+    return 1 - sum(block.group_waits[key] for block in known) / under_way
 
 
 ROWS = "all_to_all_single"

@@ -9,6 +9,7 @@ again (``analysis/pipeline_changes``). Axes along which the profiled job had one
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -140,7 +141,7 @@ def _bubble(base: Base, parts: dict[str, Predicted], now: Mesh, mesh: Mesh, seen
 def _exchange(
     base: Base, parts: dict[str, Predicted], known: Divided, mesh: Mesh, target: Target, seen: Seen
 ) -> None:
-    """Put what groups wait into ``parts``: the exchange by where they lie, and no slower ranks of groups that go."""
+    """Put what groups wait into ``parts``, by where they lie then."""
     error = np.exp(MODEL_SPREAD * base.draws.normals("error of the exchange model"))
     error = error / error.mean()
     added: dict[str, Array | float] = {"interconnect": 0.0, "network": 0.0, "contention": 0.0}
@@ -151,22 +152,35 @@ def _exchange(
         took = seen.bubble.late
         waits.append(late[0].model_copy(update={"name": "pipeline", "kind": "send", "stall": stall, "seconds": took,
                                                 "least": took}))  # fmt: skip
+    in_turn = _in_turn(waits, seen.slower)
     for wait in waits:
         axis = _axis_of(base, known, wait)
         if axis is None:
             continue  # of all ranks, whatever their mesh
         if getattr(mesh, axis) == 1:
             added[wait.stall] -= wait.least
-            added["contention"] -= wait.seconds - wait.least
+            added["contention"] -= in_turn * wait.least
             continue
         times, place = _times(base, known, mesh, target, axis, wait)
         if (times, place) != (1.0, wait.stall):
             added[wait.stall] -= wait.least
-            added[place] += wait.least * times * error
+            added["contention"] -= in_turn * wait.least
+            added[place] += (1 + in_turn) * wait.least * times * error
     for name, change in added.items():
         if not isinstance(change, float) or change:
             part = parts.get(name, Predicted(name, np.zeros(base.draws.count), "scaled"))
             parts[name] = replace(part, seconds=part.seconds + change, origin="scaled", beyond=(_SAME_SHARE,))
+
+
+def _in_turn(waits: Sequence[GroupWait], slower: float) -> float:
+    """What ranks wait for each other beyond one that is ``slower``, for each second of exchange.
+
+    It comes of exchanges that do not end together (groups side by side share a link unevenly), and may be waited for
+    in groups that exchange little: so it grows and goes with the exchange.
+    """
+    exchange = sum(wait.least for wait in waits)
+    late = sum(wait.seconds - wait.least for wait in waits)
+    return (late - min(slower, late)) / exchange if exchange else 0.0
 
 
 def _axis_of(base: Base, known: Divided, wait: GroupWait) -> str | None:

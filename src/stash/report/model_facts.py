@@ -137,10 +137,11 @@ def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
     for wait in sorted(breakdown.seen.waits, key=lambda each: -each.seconds):
         facts = used.get((wait.name, wait.kind))
         size = f", {format_bytes(facts.bytes)} in {facts.calls:g} calls" if facts else ""
+        hidden = "" if wait.hidden is None else f", {wait.hidden:.0%} hidden"
         slower = f", {format_seconds(wait.seconds - wait.least)} of it for a slower rank"
         yield (
             f"{_WORDS.get(wait.name.lower(), wait.name)} {wait.kind}: {format_seconds(wait.seconds)} waited a step"
-            f"{slower if wait.seconds > wait.least and wait.kind not in HANDED_ON else ''}{size}"
+            f"{slower if wait.seconds > wait.least and wait.kind not in HANDED_ON else ''}{hidden}{size}"
         )
 
 

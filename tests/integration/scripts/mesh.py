@@ -1,4 +1,7 @@
-"""FSDP2 and tensor parallelism over a mesh of two axes; layers sleep, so that only waits take the rest of a step."""
+"""FSDP2 and tensor parallelism over a mesh of two axes; layers sleep, so that only waits take the rest of a step.
+
+A step has as many samples whatever the mesh, and each rank sleeps as long: its part of the work is the same.
+"""
 
 import argparse
 import time
@@ -14,6 +17,10 @@ parser.add_argument(
     "--seconds", type=float, default=0.02, help="of each layer's forward pass; backward takes twice that"
 )
 parser.add_argument("--slow", type=int, help="rank that takes half as long again")
+parser.add_argument("--tensor", type=int, default=2, help="ranks that share a layer")
+parser.add_argument("--width", type=int, default=64)
+parser.add_argument("--hidden", type=int, default=512, help="features between a layer's products")
+parser.add_argument("--samples", type=int, default=32, help="of all replicas together")
 args = parser.parse_args()
 
 
@@ -33,7 +40,7 @@ class Sleep(torch.autograd.Function):
 class Layer(torch.nn.Module):
     def __init__(self, seconds: float) -> None:
         super().__init__()
-        self.up, self.down = torch.nn.Linear(64, 512), torch.nn.Linear(512, 64)
+        self.up, self.down = torch.nn.Linear(args.width, args.hidden), torch.nn.Linear(args.hidden, args.width)
         self.seconds = seconds
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -43,7 +50,7 @@ class Layer(torch.nn.Module):
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
-mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("dp", "tp"))
+mesh = init_device_mesh("cpu", (world // args.tensor, args.tensor), mesh_dim_names=("dp", "tp"))
 torch.manual_seed(0)
 model = torch.nn.Sequential(*(Layer(args.seconds * (1.5 if rank == args.slow else 1)) for _ in range(2)))
 for layer in model:
@@ -51,7 +58,7 @@ for layer in model:
     fully_shard(layer, mesh=mesh["dp"])
 fully_shard(model, mesh=mesh["dp"])
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-inputs = torch.randn(16, 64)
+inputs = torch.randn(args.samples * args.tensor // world, args.width)
 
 for _ in range(100_000):
     optimizer.zero_grad()

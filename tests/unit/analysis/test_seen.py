@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from profile_builder import build
 
-from stash.advice.case import Case
+from stash.advice.case import Case, reason
 from stash.advice.remedies import REMEDIES
 from stash.analysis.attribution import attribute
 from stash.analysis.seen import expert_loads, groups_of, phases, taken_apart
@@ -46,6 +46,27 @@ def test_what_all_ranks_of_a_group_wait_is_its_exchange_and_the_rest_a_slower_ra
     assert seconds(whole(waits)) == {
         "compute": 0.069, "contention": 0.003, "interconnect": 0.008, "network": 0.020,
     }  # fmt: skip
+
+
+def test_what_hides_is_what_was_under_way_and_not_waited_for() -> None:
+    profile = whole([{"tp/all_reduce": 0.010, "dp/all_gather": 0.020}] * 4)
+    assert [wait.hidden for wait in attribute(profile).seen.waits] == [None, None]  # of older profiles
+    for missing in (None, 3):
+        blocks = [
+            replace(b, group_under_way={"tp/all_reduce": 0.025 * b.steps} if b.rank != missing else {})
+            for b in profile.blocks
+        ]
+        found = attribute(profile.model_copy(update={"blocks": tuple(blocks)}))
+        hidden = {wait.name: wait.hidden for wait in found.seen.waits}
+        assert hidden == {"dp": None, "tp": pytest.approx(0.6) if missing is None else None}
+    # AND it is in the stall's line and in the table of groups
+    blocks = [replace(b, group_under_way={"tp/all_reduce": 0.025 * b.steps}) for b in profile.blocks]
+    profile = profile.model_copy(update={"blocks": tuple(blocks)})
+    case = Case(attribute(profile), profile)
+    assert reason(case, "interconnect") == "most is all_reduce of the group tp, 60% hidden"
+    assert reason(case, "network") == "most is all_gather of the group dp"
+    assert ", 60% hidden" in str(model_facts.facts(case.breakdown, profile))
+    assert [each["hidden"] for each in model_facts.document(case.breakdown, profile)["waits"]] == [None, 0.6]
 
 
 def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_wait() -> None:

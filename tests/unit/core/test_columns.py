@@ -29,6 +29,7 @@ STAGES = st.dictionaries(st.sampled_from(["input", "forward", "backward"]), st.f
 KINDS = {name: st.from_type(kind) for name, kind in get_type_hints(Block).items()} | {
     "stage_seconds": STAGES,
     "group_waits": STAGES,
+    "group_under_way": STAGES,
     "received_rows": STAGES,
     "phase_seconds": STAGES,
 }

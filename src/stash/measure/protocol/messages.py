@@ -180,6 +180,7 @@ class BlockDone(Message, kind="block"):
     stage_seconds: dict[str, float] = field(default_factory=dict)
     switches: int | None = None
     group_waits: dict[str, float] = field(default_factory=dict)
+    group_under_way: dict[str, float] = field(default_factory=dict)
     received_rows: dict[str, int] = field(default_factory=dict)
     phase_seconds: dict[str, float] = field(default_factory=dict)
 

@@ -130,6 +130,7 @@ def test_tokens_are_known_by_their_key_and_their_mask_by_its_shape() -> None:
     assert batches.tokens({"input_ids": ids, "attention_mask": mask}) == (16, 12)
     assert batches.tokens({"input_ids": ids, "attention_mask": torch.ones(2, 1, 8, 8)}) == (16, None)
     assert batches.tokens({"tokens": ids}) == (16, None)
+    assert batches.tokens({"input_ids": ids, "attention_mask": mask / 0 * 0}) == (16, None)  # NaN tells nothing
 
 
 def test_a_pair_of_equal_matrices_of_whole_numbers_is_inputs_and_targets() -> None:

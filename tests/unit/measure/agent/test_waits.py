@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from stash.measure.agent import script
+from stash.measure.agent.runner import timed_steps
 from stash.measure.agent.wraps import waits
 from stash.measure.agent.wraps.functional import wrap_functional
 from stash.measure.agent.wraps.waits import GroupCalls, Ledger, begun, steps_of, wrap_stages
@@ -63,8 +64,81 @@ def test_waits_for_works_belong_to_what_was_called(ledger: Ledger) -> None:
     handed = [SimpleNamespace(op=SimpleNamespace(__name__=name)) for name in ("isend", "irecv")]
     works = [object(), object()]
     begun(works, ("0", "send"), handed)
-    assert [ledger.waited_for(id(work)) for work in works] == [("0", "send"), ("0", "recv")]
+    found = [ledger.waited_for(id(work)) for work in works]
+    assert [each.key for each in found if each] == [("0", "send"), ("0", "recv")]
     assert ledger.waited_for(id(works[0])) is None  # only once
+
+
+class Soon:
+    """A work that is over when it is asked to be."""
+
+    def get_future(self) -> Any:
+        return self
+
+    def add_done_callback(self, call: Any) -> None:
+        self.over = call
+
+
+def test_what_was_under_way_is_told_from_what_was_waited(ledger: Ledger) -> None:
+    ledger.begin(on_device=False)  # 0
+    early, late = Soon(), Soon()
+    key = ("0", "all_reduce")
+    ledger.outer(key, 4, lambda: None)  # 1 to 2: nothing of it hides
+    ledger.goes_on(id(early), key, early)  # 3
+    early.over(None)  # 4: a second hides
+    ledger.goes_on(id(late), key, late)  # 5
+    waits.waiting(ledger.waited_for(id(early)), lambda: None)  # 6 to 7, when it was over
+    waits.waiting(ledger.waited_for(id(late)), lambda: late.over(None))  # 8 to 10, over at 9: 3 of 4 seconds hide
+    ledger.end(steps=1)
+    assert ledger.waited() == {"group/all_reduce": 1.0 + 1.0 + 2.0}
+    assert ledger.under_way() == {"group/all_reduce": 1.0 + 1.0 + 4.0}
+
+
+def test_what_was_there_before_anybody_waited_is_unknown_where_nothing_says_when(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "_WAITED", 1.0)  # a second of waiting is none
+    ledger.begin(on_device=False)  # 0
+    for handle, name in enumerate(("all_gather", "all_reduce")):
+        for _ in range(20 * handle):
+            ledger.outer(("0", name), 4, lambda: None)  # a second each
+        ledger.goes_on(handle, ("0", name))
+        waits.waiting(ledger.waited_for(handle), lambda: None)  # a second later
+    ledger.end(steps=1)
+    assert set(ledger.waited()) == {"group/all_gather", "group/all_reduce"}
+    assert ledger.under_way() == {"group/all_reduce": 21.0}  # and at most one more: less than a tenth
+
+
+def test_a_call_on_another_stream_is_under_way_there(ledger: Ledger) -> None:
+    ledger.begin(on_device=False)
+    ledger._marks.here = False
+    ledger.outer(("0", "all_gather"), 4, ledger._marks.now)  # 1 to 3
+    ledger._marks.here = True
+    ledger.outer(("0", "all_gather"), -1, lambda: None)  # the step's stream waits for half of it
+    ledger.end(steps=1)
+    assert ledger.waited() == {"group/all_gather": 1.0}
+    assert ledger.under_way() == {"group/all_gather": 2.0}
+
+
+def test_groups_whose_collectives_are_all_issued_out_of_sight_are_named(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    rank: Any = SimpleNamespace(note=notes.append)
+    monkeypatch.setattr(timed_steps, "ledger", ledger)
+    monkeypatch.setattr(timed_steps.replicas, "groups", lambda: [SimpleNamespace(group_name="2")])
+    monkeypatch.setattr(timed_steps.private, "sequence_numbers", lambda: {"0": 9, "1": 9, "2": 9, "3": 9, "4": 9})
+    ledger.begin(on_device=False)
+    ledger.outer(("1", "all_reduce"), 4, lambda: None)
+    ledger.end(steps=1)
+    ledger.names = {"3": "tp"}
+    # of group 0 nothing was issued, of 1 it was seen, 2 is a reducer's, 4 is new: only 3 is out of sight
+    timed_steps.note_blind_groups(rank, {"0": 9, "1": 7, "2": 7, "3": 7})
+    assert [each.partition(" (")[0] for each in notes] == [
+        "collectives of tp are issued where Stash does not see them"
+    ]
+    timed_steps.note_blind_groups(rank, {"0": 9, "1": 7, "2": 7, "3": 9})
+    assert len(notes) == 1
 
 
 def test_a_pass_lasts_until_the_next_and_the_rest_of_a_step_is_told_apart() -> None:

@@ -305,8 +305,8 @@ def tokens(batch: Any) -> tuple[int, int | None] | None:
         mask: Any = batch.get("attention_mask")
         if not _is_sequences(found):
             return None
-        same = is_tensor(mask) and mask.shape == found.shape
-        return int(found.numel()), int((mask != 0).sum()) if same else None
+        tells = is_tensor(mask) and mask.shape == found.shape and not bool(mask.isnan().any())
+        return int(found.numel()), int((mask != 0).sum()) if tells else None
     if type(batch) not in (list, tuple) or len(batch) != 2 or not all(map(_is_sequences, batch)):
         return None
     return (int(batch[0].numel()), None) if batch[0].shape == batch[1].shape else None

@@ -22,8 +22,9 @@ from stash.measure.agent.data.tally import Tally, own_seconds, own_tally
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.agent.wraps.waits import ledger
+from stash.measure.agent.wraps.waits import UNNAMED, ledger
 from stash.measure.linux import counters, run_queue
 from stash.measure.protocol.messages import BlockDone, MemorySeen
 from stash.measure.protocol.stamped import StepStage
@@ -45,6 +46,7 @@ def timed(
     lasts = not rank.clock.runs_ahead  # handing out batches costs a step time, unless a device runs ahead
     waited, counting, handing_out, served = ([total] for total in _totals(feeds, tally))
     stamps.begin()
+    issued = private.sequence_numbers() if rank.place.world_size > 1 else {}
     ledger.begin(rank.device.type == "cuda")
     usage = Usage(feeds)
     clock = loops.begin_block()
@@ -65,10 +67,13 @@ def timed(
     found = usage.until_now() | _stamped(stamps)
     if ledger.seen.uses:
         found["group_waits"] = {name: _digits(seconds) for name, seconds in ledger.waited().items()}
+        found["group_under_way"] = {name: _digits(seconds) for name, seconds in ledger.under_way().items()}
     if rows := ledger.received():
         found["received_rows"] = rows
     if phases := ledger.phases():
         found["phase_seconds"] = {name: _digits(seconds) for name, seconds in phases.items()}
+    if issued and scope.name == "world":
+        note_blind_groups(rank, issued)
     if ledger.lost:
         rank.note("steps have more collectives than Stash keeps: what the last of a block are waited for is not seen")
     if feeds:
@@ -84,6 +89,20 @@ def timed(
         step_seconds=tuple(clock.steps), interrupted_seconds=clock.interrupted, started=clock.started - began,
         launch=rank.orders.launch, gpu=gpu, **found,
     )  # fmt: skip
+
+
+def note_blind_groups(rank: OwnRank, before: dict[str, int]) -> None:
+    """Say of which groups collectives were issued since ``before`` and none was seen: by compiled code, or C++.
+
+    Those of DistributedDataParallel's reducer are known by other means.
+    """
+    known = {group for group, _ in ledger.seen.uses} | {group.group_name for group in replicas.groups()}
+    moved = {name for name, count in private.sequence_numbers().items() if count != before.get(name, count)}
+    if blind := sorted({ledger.names.get(name, UNNAMED) for name in moved - known}):
+        rank.note(
+            f"collectives of {' and '.join(blind)} are issued where Stash does not see them (a compiled graph, C++): "
+            "what ranks wait for them is in compute; profile without torch.compile to see it"
+        )
 
 
 def _totals(feeds: Sequence[Feed], tally: Tally | None) -> tuple[float, float, float, int]:

@@ -57,7 +57,7 @@ def _growth(name: str, arguments: tuple[Any, ...]) -> int:
 def _wait_tensor(call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
     if not waits.ledger.counts or not _real(arguments[0]):
         return call()
-    return waits.stamped(waits.ledger.waited_for(arguments[0].data_ptr()) or ("", "wait"), -1, call)
+    return waits.waiting(waits.ledger.waited_for(arguments[0].data_ptr()), call)
 
 
 def _real(value: Any) -> bool:

@@ -8,6 +8,7 @@ in C++ is not here; a step's stage ``exchange`` is (``runner/stamps``).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import sys
@@ -22,12 +23,17 @@ from stash.measure.agent import private, script
 from stash.measure.protocol.stamped import StepStage
 
 _COLLECTIVE = int(StepStage.COLLECTIVE)
+_WAITED = 20e-6
+"""Seconds; who waits longer got what it waited for at the end of that, and not before."""
+_UNSURE = 0.1
+"""Of the time that a group's calls were under way, what may be unknown of it."""
 _MAX_UNWAITED = 10_000
 """Calls that went on beside and were never waited for, of which the group is remembered."""
 _MAX_MARKS = 50_000
 """Of a block; a step with many thousand collectives leaves the rest of them uncounted, and says so."""
 UNNAMED = "group"
 """Of a process group that belongs to no mesh, and of waits of which it is unknown what they wait for."""
+HANDED_ON = ("send", "recv")
 PHASE = "phase:"
 """In the place of a group's name: time in what the script itself names, which is no wait."""
 Key = tuple[str, str]
@@ -43,6 +49,11 @@ class GroupCalls:
     calls: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    """Waited."""
+    under_way: float = 0.0
+    """From each call until what it asked for was there, waited for or not."""
+    unsure: float = 0.0
+    """Beyond that at most, of those that were there some time before anybody waited for them."""
 
 
 @dataclass
@@ -55,6 +66,14 @@ class BlockWaits:
     passes: list[list[tuple[Pass | None, float]]] = field(default_factory=list)
     """Of each step, in order: each pass and its seconds less what it waited for other stages; at last ``None``
     and the seconds of the step outside of passes."""
+
+
+class Flight:
+    """A call that goes on beside: what it is, when it began, and when it was over, where that is seen."""
+
+    def __init__(self, key: Key, began: Any) -> None:
+        self.key, self.began = key, began
+        self.over: Any = None
 
 
 class _HostMarks:
@@ -109,9 +128,10 @@ class Ledger:
         """There were more calls than a block keeps."""
         self._marks: Any = _HostMarks()
         self._inside = False
-        self._log: deque[tuple[Any, Any, Any, int]] = deque()
-        """(what, mark of its begin, of its end, bytes): a key; without an end a pass, or what ``steps_of`` reads."""
-        self._begun: dict[int, Key] = {}
+        self._log: deque[tuple[Any, Any, Any, int, Any]] = deque()
+        """(what, mark of its begin, of its end, bytes, what it waits for): a key; without an end a pass, or what
+        ``steps_of`` reads. What it waits for is a ``Flight``; of calls on other streams the mark of their end."""
+        self._begun: dict[int, Flight] = {}
         """Of works and results of functional collectives that nobody waited for yet."""
         self.seen = BlockWaits()
         """In the last block."""
@@ -136,7 +156,7 @@ class Ledger:
         self._dispatched = None
         if self._phase is not None:
             self._phase = self._phase[0], self._marks.now()
-        self._log.append(("cut", self._marks.now(), None, 0))
+        self._log.append(("cut", self._marks.now(), None, 0, None))
 
     def end(self, steps: int) -> None:
         """They are over, and the device's queue is empty; ``steps`` in which everything was exchanged, or none."""
@@ -197,10 +217,10 @@ class Ledger:
         name, began = self._phase
         self._phase = None
         if self.counts and began is not None and len(self._log) <= _MAX_MARKS:
-            self._log.append(((PHASE, name), began, self._marks.now(), -1))
+            self._log.append(((PHASE, name), began, self._marks.now(), -1, None))
 
-    def outer(self, key: Key, size: int, call: Callable[[], Any]) -> Any:
-        """Run a collective, or a wait for one."""
+    def outer(self, key: Key, size: int, call: Callable[[], Any], flight: Flight | None = None) -> Any:
+        """Run a collective, or a wait for that in ``flight``."""
         if not self.counts or self._inside or len(self._log) > _MAX_MARKS:
             self.lost = self.lost or (self.counts and not self._inside)
             return call()
@@ -209,7 +229,8 @@ class Ledger:
         try:
             return call()
         finally:
-            self._log.append((key, began, self._marks.now() if here else began, size))
+            ended = self._marks.now()
+            self._log.append((key, began, ended if here else began, size, flight if here else ended))
             self._inside = False
 
     @property
@@ -221,37 +242,47 @@ class Ledger:
         """A call that makes nobody wait by itself."""
         if self.counts and not self._inside and len(self._log) <= _MAX_MARKS:
             now = self._marks.now()
-            self._log.append((key, now, now, size))
+            self._log.append((key, now, now, size, None))
 
-    def goes_on(self, handle: Any, key: Key) -> None:
-        """What ``key`` names goes on beside until ``handle`` (a work, or a result's address) is waited for."""
+    def goes_on(self, handle: Any, key: Key, work: Any = None) -> None:
+        """What ``key`` names goes on beside until ``handle`` (a work, or a result's address) is waited for.
+
+        A ``work`` on the host says when it is over.
+        """
         if len(self._begun) > _MAX_UNWAITED:
             self._begun.clear()
-        self._begun[handle] = key
+        flight = Flight(key, self._marks.now())
+        self._begun[handle] = flight
+        if work is None or self.on_device or key[1] in HANDED_ON:
+            return
+        marks = self._marks
+        with contextlib.suppress(RuntimeError, AttributeError):  # works without futures
+            work.get_future().add_done_callback(lambda _: setattr(flight, "over", marks.now()))
 
-    def waited_for(self, handle: Any) -> Key | None:
+    def waited_for(self, handle: Any) -> Flight | None:
         """Which collective's end is waited for now."""
         return self._begun.pop(handle, None)
 
     def pass_begins(self, which: Pass) -> None:
         """A stage of a pipeline begins with a microbatch."""
         if self.counts and len(self._log) <= _MAX_MARKS:
-            self._log.append((which, self._marks.now(), None, 0))
+            self._log.append((which, self._marks.now(), None, 0, None))
 
     def pass_ends(self) -> None:
         if self.counts and len(self._log) <= _MAX_MARKS:
-            self._log.append(("end", self._marks.now(), None, 0))
+            self._log.append(("end", self._marks.now(), None, 0, None))
 
     def step_ended(self) -> None:
         """Add up what is done, between steps."""
-        self._log.append(("cut", self._marks.now(), None, 0))
+        self._log.append(("cut", self._marks.now(), None, 0, None))
         self._settle()
 
     def _settle(self) -> None:
         seconds, done = self._marks.seconds, self._marks.done
         while self._log:
-            what, began, ended, size = self._log[0]
-            if not done(began if ended is None else ended):
+            what, began, ended, size, other = self._log[0]
+            last = began if ended is None else ended if other is None or isinstance(other, Flight) else other
+            if not done(last):
                 return
             self._log.popleft()
             if ended is None:
@@ -262,8 +293,35 @@ class Ledger:
             use.calls += size >= 0
             use.bytes += max(size, 0)
             use.seconds += took
-            if what[1] in ("send", "recv"):
+            if isinstance(other, Flight):
+                self._landed(use, other, seconds(began), seconds(ended))
+            elif size >= 0:  # else a wait for what was called elsewhere
+                use.under_way += seconds(last) - seconds(began)
+            if what[1] in HANDED_ON:
                 self._others_seconds += took
+
+    def _landed(self, use: GroupCalls, flight: Flight, began: float, ended: float) -> None:
+        """What was in ``flight`` is there, and was waited for from ``began`` to ``ended``.
+
+        The call that sent it off is counted already.
+        """
+        seconds, waited = self._marks.seconds, ended - began > _WAITED
+        if flight.over is not None or waited:
+            over = ended if flight.over is None else min(ended, seconds(flight.over))
+            use.under_way += over - seconds(flight.began)
+        else:
+            use.under_way += ended - began
+            use.unsure += began - seconds(flight.began)
+
+    def under_way(self) -> dict[str, float]:
+        """Seconds in which calls of the last block were under way, named as ``waited``; without what is unknown."""
+        found: dict[str, tuple[float, float]] = {}
+        for (group, kind), use in self.seen.uses.items():
+            if group != PHASE:
+                name = f"{self.names.get(group, UNNAMED)}/{kind}"
+                known, unsure = found.get(name, (0.0, 0.0))
+                found[name] = known + use.under_way, unsure + use.unsure
+        return {name: known for name, (known, unsure) in found.items() if unsure <= _UNSURE * (known + unsure)}
 
 
 def steps_of(readings: Iterable[tuple[Pass | str, float]]) -> list[list[tuple[Pass | None, float]]]:
@@ -308,7 +366,7 @@ def begun(result: Any, key: Key, operations: Any = None) -> None:
     if operations is not None and len(works) == len(operations):
         kinds = [kind_of(each.op.__name__) for each in operations]
     for work, kind in zip(works, kinds, strict=True):
-        ledger.goes_on(id(work), (key[0], kind))
+        ledger.goes_on(id(work), (key[0], kind), work)
 
 
 def wrap_work(c10d: ModuleType) -> None:
@@ -320,18 +378,22 @@ def wrap_work(c10d: ModuleType) -> None:
 
     @functools.wraps(original)
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        key = ledger.waited_for(id(self))
-        return stamped(key or ("", "wait"), -1, functools.partial(original, self, *args, **kwargs))
+        return waiting(ledger.waited_for(id(self)), functools.partial(original, self, *args, **kwargs))
 
     work.wait = wait
 
 
-def stamped(key: Key, size: int, call: Callable[[], Any]) -> Any:
+def waiting(flight: Flight | None, call: Callable[[], Any]) -> Any:
+    """Wait for that in ``flight``; ``None`` is something unknown."""
+    return stamped(("", "wait") if flight is None else flight.key, -1, call, flight)
+
+
+def stamped(key: Key, size: int, call: Callable[[], Any], flight: Flight | None = None) -> Any:
     """Run a collective or a wait for one, in the stage of a step that is for them."""
     stamps = script.listener().stamps
     before = stamps.enter(_COLLECTIVE)
     try:
-        return ledger.outer(key, size, call)
+        return ledger.outer(key, size, call, flight)
     finally:
         stamps.enter(before)
 

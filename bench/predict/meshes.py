@@ -1,0 +1,127 @@
+"""Steps of a job in other meshes than the profiled one, forecast and then measured, on an emulated cluster.
+
+    python -m bench.predict.meshes        root; 8 minutes of a quiet machine
+
+FSDP2 and tensor parallelism of four ranks whose layers sleep (``tests/integration/scripts/mesh.py``): profiled as
+2 x 2, forecast as `stash whatif --mesh` does for four shards and for four tensor ranks, and both profiled, too. Ranks
+lie on four nodes, or on two nodes of two with a slower network between them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.machine import ROOT, arguments
+from bench.table import report, show
+from stash.analysis.attribution import attribute
+from stash.core.artefact import load
+from stash.core.records.profile import Profile
+from stash.core.units import parse_rate
+from stash.lab.testbed.bed import Testbed
+from stash.predict.changes import changes
+from stash.predict.cluster import Network, NodeLinks
+from stash.predict.draws import Quantity
+from stash.predict.forecasting import base_of, what_if
+
+SCRIPT = ROOT / "tests/integration/scripts/mesh.py"
+SECONDS, WIDTH, SAMPLES, LAYERS, HIDDEN = 0.1, 1024, 256, 2, 128
+"""Of a layer's forward pass, features, samples of a step, layers, and features between a layer's products."""
+SLEEPS = SECONDS * (LAYERS + 2 * (LAYERS - 1))
+"""Of a step and rank: forward passes, and backward ones of all layers but the first, whose input has no gradient."""
+MESHES = {2: "shard=2,tensor=2", 1: "shard=4", 4: "tensor=4"}
+"""By tensor ranks; the first is profiled, the others are forecast."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Four ranks on shaped links."""
+
+    nodes: int
+    network: str = "20mbit"
+    interconnect: str = "100mbit"
+
+    @property
+    def devices(self) -> int:
+        return 4 // self.nodes
+
+    def __str__(self) -> str:
+        inside = f" of {self.devices} at {self.interconnect}" if self.devices > 1 else ""
+        return f"{self.nodes} nodes{inside}, {self.network} between"
+
+
+CLUSTERS = (Cluster(4), Cluster(2))
+
+
+def measure(cluster: Cluster, tensors: Sequence[int], budget: float, folder: Path) -> dict[int, Profile]:
+    """Profiles by the number of tensor ranks; needs root. Raises RuntimeError with what was printed."""
+    found = {}
+    inside = cluster.interconnect if cluster.devices > 1 else None
+    with Testbed(cluster.nodes, cluster.devices, network=cluster.network, interconnect=inside) as bed:
+        for tensor in tensors:
+            job = (SCRIPT, "--tensor", tensor, "--seconds", SECONDS, "--width", WIDTH, "--samples", SAMPLES)
+            job += ("--hidden", HIDDEN)
+            output = folder / f"{cluster.nodes}-{tensor}.stash.json"
+
+            def command(node: int, tensor: int = tensor, job: tuple = job, output: Path = output) -> list[str]:
+                own = output if node == 0 else folder / f"other-{node}.stash.json"
+                meeting = ("--nnodes", cluster.nodes, "--node-rank", node, "--nproc-per-node", cluster.devices)
+                meeting += ("--rdzv-endpoint", f"{bed.address(0)}:{29570 + tensor}")
+                typed = (sys.executable, "-m", "stash", "profile", *meeting, "--budget", budget, "-o", own, *job)
+                return [str(word) for word in typed]
+
+            nodes = bed.run_all(command, env={"NO_COLOR": "1", "OMP_NUM_THREADS": "1"})
+            codes = [node.wait(budget + 240) for node in nodes]
+            if any(codes):
+                raise RuntimeError(f"{cluster}, {tensor}: exit codes {codes}\n" + "\n".join(n.output for n in nodes))
+            found[tensor] = load(output)
+    return found
+
+
+def payloads(tensor: int) -> dict[str, float]:
+    """Bytes of a step as rank 0 hands them over: gathered parameters, scattered gradients, reduced activations."""
+    parameters = LAYERS * (2 * WIDTH * HIDDEN + HIDDEN) // tensor + LAYERS * WIDTH
+    activations = SAMPLES * tensor // 4 * WIDTH
+    found = {} if tensor == 4 else {"all_gather": 4.0 * 2 * parameters, "reduce_scatter": 4.0 * parameters}
+    # of every layer's output, and of the gradient of every input but the first, which needs none
+    return found if tensor == 1 else found | {"all_reduce": 4.0 * activations * (2 * LAYERS - 1)}
+
+
+def forecast(cluster: Cluster, profile: Profile, tensor: int) -> float:
+    """Seconds of a step in that mesh, between machines of which links are known as they are shaped.
+
+    Each of a node's two ranks has half of the medium that they share.
+    """
+    base = base_of(profile)
+    inside, between = (_known(parse_rate(each)) for each in (cluster.interconnect, cluster.network))
+    half = inside.model_copy(update={"value": inside.value / 2})
+    links = {"inside": NodeLinks(bytes_per_second=half), "network": Network(bytes_per_second=between)}
+    base = replace(base, target=base.target.model_copy(update=links))
+    return what_if(base, changes({"mesh": MESHES[tensor]})).breakdown.step_seconds
+
+
+def _known(rate: float) -> Quantity:
+    return Quantity(value=rate, origin="given", source="the testbed")
+
+
+def rows(budget: float) -> Iterator[list[object]]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for cluster in CLUSTERS:
+            found = measure(cluster, tuple(MESHES), budget, folder)
+            steps = {tensor: attribute(profile).step_seconds for tensor, profile in found.items()}
+            for tensor in (1, 4):
+                expected = forecast(cluster, found[2], tensor)
+                errors = [f"{each / steps[tensor] - 1:+.1%}" for each in (expected, steps[2])]
+                took = [f"{each:.3f}" for each in (steps[2], expected, steps[tensor])]
+                yield [cluster, MESHES[tensor], *took, *errors]
+
+
+if __name__ == "__main__":
+    taken = arguments(__doc__, budget=(24.0, "seconds of each profile"))
+    report()
+    heads = ("cluster", "mesh", "2 x 2", "forecast", "measured", "error", "error of 2 x 2 as it was")
+    show(heads, rows(taken.budget))
