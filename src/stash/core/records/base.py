@@ -76,7 +76,14 @@ class Record(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _in_words(cls, fields: Any) -> Any:
-        return {name: _problem(value) for name, value in fields.items()} if isinstance(fields, dict) else fields
+        if not isinstance(fields, dict):
+            return fields
+        texts = {
+            name: _problem(value)
+            for name, value in fields.items()
+            if isinstance(value, (str, tuple, list)) and not (isinstance(value, str) and value.isascii())
+        }
+        return fields | texts if texts else fields
 
 
 def now() -> str:
