@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -308,6 +308,7 @@ def not_counted(facts: BillFacts, rentals: Sequence[Rental], first_epoch: bool) 
     return tuple(left)
 
 
+@lru_cache(maxsize=1024)
 def plan_fact(used: Used) -> PlanFact:
     """A forecast's fact as a plan keeps it."""
     fact = used.quantity

@@ -120,7 +120,7 @@ class Floors:
         for number, ranks in enumerate(shape.ranks.tolist()):
             passes = self._trains(shape, ranks > 1)
             drawn[number] = passes.least + self._slower(shape, number) * passes.scale
-            off[number] = np.minimum(0.0, doubt(shape, number)) * passes.scale
+            off[number] = np.minimum(0.0, shape.doubts[number]) * passes.scale
         return (drawn * price).mean(axis=1), quantile_at((drawn + off) * price, self._confidence)
 
     def linked(self, shape: Shape, price: Array, target: Target) -> Least:
@@ -171,7 +171,7 @@ class Floors:
         key = id(shape), several
         if key not in self._shortest:
             late = [
-                self._slower(shape, each) + np.minimum(0.0, doubt(shape, each))
+                self._slower(shape, each) + np.minimum(0.0, shape.doubts[each])
                 for each in np.flatnonzero(which).tolist()
             ]
             self._shortest[key] = np.minimum(0.0, np.min(late, axis=0))
@@ -211,12 +211,6 @@ def _trains(shape: Shape, several: bool) -> _LeastStep:
     return _LeastStep(seconds, fresh(shape), float(np.mean(factor)))
 
 
-def doubt(shape: Shape, number: int) -> Array:
-    """What a step on this node count is off by, of as much compute as profiled: seconds, ``[draws]``."""
-    base, ranks = shape.base, int(shape.ranks[number])
-    return base.exchange.doubt(base.target.devices if shape.nodes[number] == 1 else base.target.ranks, ranks)
-
-
 def fresh(shape: Shape) -> Array:
     """What no queue tells of fresh batches, and measured noise below zero: seconds of a step, ``[draws]``."""
     held = shape.base.held
@@ -241,10 +235,9 @@ def raised(
         # Nearer node counts are less in doubt: each goes by the next of some that are ever farther apart.
         farther = number + 2 ** np.arange(max(1, last - number).bit_length() + 1)
         ends = np.unique(np.minimum(farther, last))
-        here = doubt(shape, number)
-        off = np.array([np.minimum(0.0, onward * (doubt(shape, end) - here)) for end in [number, *ends.tolist()]])
-        rows = np.arange(number, last + 1)
-        which, steps = np.searchsorted([number, *ends.tolist()], rows), step + off
+        ends, rows = np.concatenate([rows, ends]), np.arange(number, last + 1)
+        off = np.minimum(0.0, onward * (shape.doubts[ends] - shape.doubts[number]))
+        which, steps = np.searchsorted(ends, rows), step + off
     _raise(least, rows, steps, shape, price, confidence, which)
 
 

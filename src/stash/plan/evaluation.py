@@ -221,7 +221,7 @@ class Evaluator:
         self.unknown[chain.rentable.key] = Unranked(instance=instance.name, cloud=instance.cloud, why=why)
 
     def _drawn(self, chain: CandidateChain, nodes: int, workers: int | None, share: float | None) -> StallDraws:
-        key = (chain.rentable.key, chain.shape.key, nodes, workers, share)
+        key = (chain.rentable.key, chain.shape, nodes, workers, share)
         if key not in self._forecasts:
             update: dict[str, object] = {"workers": workers, "cache": share}
             if not (chain.own and nodes == chain.shape.base.target.nodes):  # what was measured stays so
@@ -245,7 +245,8 @@ def _supply(rentable: Rentable, shape: Shape, workers: int | None) -> Array | No
         return None
     each = loading.pipeline.workers if workers is None else workers
     pipeline = replace(
-        loading.pipeline.in_memory,
+        loading.pipeline,
+        store=None,
         ranks=rentable.devices,
         workers=each,
         samples=shape.key.batch,

@@ -154,6 +154,14 @@ class Shape:
         return self.nodes * self.key.devices
 
     @cached_property
+    def doubts(self) -> Array:
+        """What a step of as much compute as profiled is off by: seconds, ``[node counts, draws]``."""
+        base, measured = self.base, self.base.target
+        before = np.where(self.nodes == 1, measured.devices, measured.ranks)
+        pairs = zip(before.tolist(), self.ranks.tolist(), strict=True)
+        return np.array([base.exchange.doubt(*pair) for pair in pairs])
+
+    @cached_property
     def altered(self) -> Alteration:
         """Its batch and passes, as far as they are not as profiled."""
         before = self.base.passes

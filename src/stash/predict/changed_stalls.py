@@ -55,10 +55,9 @@ def read(
     # On CPUs it is passes that take cores, elsewhere launching them.
     busier = more_passes(base, after) * (scale.factor if target.device is None else 1.0)
     pipeline = pipeline_of(base, loading, target, wanted, after, storage, busier)
-    if (pipeline.workers, pipeline.cores is loading.pipeline.cores) != (loading.pipeline.workers, True):
-        assert base.work_elsewhere is not None
-        loading = replace(loading, work=base.work_elsewhere)
-    prep, fetch = predicted(pipeline, loading, base.held, trained_in)
+    same_cores = (pipeline.workers, pipeline.cores is loading.pipeline.cores) == (loading.pipeline.workers, True)
+    work = loading.work if same_cores or base.work_elsewhere is None else base.work_elsewhere
+    prep, fetch = predicted(pipeline, work, base.held, trained_in)
     other_cores = target.cores is not None and base.target.cores is not None and target.cores.origin == "data sheet"
     beyond: tuple[str, ...] = ("cores are taken to be as fast as those measured",) if other_cores else ()
     if target.cores is None and target != base.target:

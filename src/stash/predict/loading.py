@@ -322,7 +322,7 @@ def held_to(loading: Loading, breakdown: Breakdown, draws: Draws, trained_in: Ar
     samples = loading.pipeline.batches * loading.pipeline.samples
     prep, fetch = breakdown.stall("prep"), breakdown.stall("fetch")
     assert prep is not None, "loading() needs it"
-    making, reading = modelled(loading.pipeline.reading(0.0), loading, trained_in)
+    making, reading = modelled(loading.pipeline.reading(0.0), loading.work, trained_in)
     held = _held(draws.around("measured prep", prep.time), making, samples)
     if fetch is None:
         return HeldToMeasurement(held, None)
@@ -336,20 +336,20 @@ def _held(seen: Array, modelled: Array, samples: float) -> Held:
     return Held(less, more, np.minimum(0.0, seen))
 
 
-def modelled(pipeline: Pipeline, loading: Loading, trained_in: Array) -> tuple[Array, Array]:
+def modelled(pipeline: Pipeline, work: Work, trained_in: Array) -> tuple[Array, Array]:
     """Seconds a step waits for batches to be made, and more for what is not in memory, by the model alone."""
-    in_memory = step_seconds(pipeline.in_memory, loading.work, trained_in)
-    return in_memory - trained_in, step_seconds(pipeline, loading.work, trained_in) - in_memory
+    in_memory = step_seconds(pipeline.in_memory, work, trained_in)
+    return in_memory - trained_in, step_seconds(pipeline, work, trained_in) - in_memory
 
 
 def predicted(
-    pipeline: Pipeline, loading: Loading, held: HeldToMeasurement, trained_in: Array
+    pipeline: Pipeline, work: Work, held: HeldToMeasurement, trained_in: Array
 ) -> tuple[Array, Array | None]:
     """Prep and fetch of a step on ``pipeline``, in seconds, ``[draws]``; fetch is ``None`` where it was not measured.
 
     What the model does not know of fetch is of the reads, so it shrinks with their share.
     """
     samples = pipeline.batches * pipeline.samples
-    making, reading = modelled(pipeline, loading, trained_in)
+    making, reading = modelled(pipeline, work, trained_in)
     prep = held.prep.applied(making, samples)
     return prep, None if held.fetch is None else held.fetch.applied(reading, samples, pipeline.misses)

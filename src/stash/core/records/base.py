@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -40,7 +41,13 @@ def _sentence(text: Any) -> Any:
 def _name(text: Any) -> Any:
     if not isinstance(text, str) or len(text) > _LONGEST_TEXT:  # which is refused
         return text
-    return printable_line(text, _LONGEST_NAME)
+    return _line(text) if len(text) <= _LONGEST_NAME else printable_line(text, _LONGEST_NAME)
+
+
+@lru_cache(maxsize=1024)
+def _line(name: str) -> str:
+    """Of a name, and many records have the same."""
+    return printable_line(name, _LONGEST_NAME)
 
 
 def _problem(value: Any) -> Any:
