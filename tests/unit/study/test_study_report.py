@@ -25,7 +25,7 @@ from stash.study.results import ProfileLook, StudyResult, front, results, twins
 from stash.study.sheet import StudySheet, downloads, sheet, table, whole_table
 from stash.study.status import StudyReading
 from stash.study.study_charts import cost_against_time, line_grids, models, slow_down, stalls
-from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Tile
+from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Tile, Trail
 from stash.ui.charts.svg import svg
 from stash.ui.html import render
 
@@ -245,6 +245,12 @@ targets: [{engine: emulated, instance: p3.8xlarge}, {engine: emulated, instance:
     assert row[:3] == ("p3.8xlarge", "32", "5")
     assert row[5].startswith("50.")  # µs for a megabyte
     assert line_grids(every[:6]) == ()
+    off = f"off {one.line.error:.0%}"
+    _, by_bytes = models(every)
+    assert f"p3.8xlarge, {off}" in words_in(by_bytes)
+    (trail,) = [mark for mark in drawn(by_bytes).marks if isinstance(mark, Trail)]
+    assert len(trail.points) > 5
+    assert not [mark for mark in drawn(models(every[:6])[1]).marks if isinstance(mark, Trail)]
 
 
 def test_the_verdict_names_the_stall_that_costs_most(tmp_path: Path) -> None:
