@@ -161,6 +161,18 @@ def test_missing_cells_are_hatched_with_their_reason_in_every_matrix(whole) -> N
         assert not any(tile.bars or tile.level is not None for tile in missing.values())
 
 
+def test_utilisation_stands_beside_stalls_and_emulated_gpus_are_busy_while_layers_compute(tmp_path: Path) -> None:
+    text = "workloads: [{zoo: vgg11}]\nbatches: 32\ntargets: [{engine: emulated, instance: p3.8xlarge}]\n"
+    reading, every, _ = many(text, tmp_path)
+    (chart,) = utilisation(sheet(reading, every))
+    (tile,) = tiles(chart).values()
+    computes = every[0].seconds["compute"] / every[0].step.value
+    assert 0.01 < computes < 0.99
+    assert tile.texts[0] == f"GPU {computes:.0%} · stalled {1 - computes:.0%}"
+    assert [bar.length for bar in tile.bars] == pytest.approx([computes, 1 - computes])
+    assert {key.text for key in drawn(chart).keys} == {"GPUs", "stalled"}
+
+
 def test_a_stall_is_told_by_the_papers_formula_and_in_seconds(whole) -> None:
     reading, every = whole
     one = result_of(every, "resnet50", 32, "p3.8xlarge")

@@ -99,7 +99,10 @@ class _Place:
     def marks(self, across: Callable[[float], str], upright: Callable[[float], str]) -> list[Drawn]:
         ground = Tile((self.x(0), self.x(1)), (self.y(0), self.y(1)), level=0.0)
         found: list[Drawn] = [ground]
-        line = [(x, y) for x, y in self.panel.line if self.ys[0] <= y <= self.ys[1]]
+        low, high = self.ys
+        line = [
+            (x, y) for x, y in self.panel.line if low <= y <= high or math.isclose(y, low) or math.isclose(y, high)
+        ]
         if len(line) > 1:
             found.append(Trail(tuple(self.at(*point) for point in line), "shade"))
         for point in self.panel.points:
