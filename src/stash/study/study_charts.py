@@ -247,8 +247,8 @@ def _along(own: Sequence[StudyResult], line: Regression, term: str) -> Iterator[
     first, times = min(values), max(values) / min(values)
     for number in range(_ON_A_LINE):
         value = first * times ** (number / (_ON_A_LINE - 1))
-        others = (value, fmean(sizes)) if term == "layers" else (fmean(layers), value)
-        stall = by_the_line(line, *others, residual=None, batch_norm=None)
+        many, size = (value, fmean(sizes)) if term == "layers" else (fmean(layers), value)
+        stall = by_the_line(line, many, size, residual=None, batch_norm=None)
         if stall is not None:
             yield value, stall
 
