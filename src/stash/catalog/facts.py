@@ -214,6 +214,7 @@ class Age(NamedTuple):
         return self.least if self.least == self.most else None
 
 
+@lru_cache(maxsize=1024)
 def age(as_of: str | None, today: date) -> Age | None:
     """The age of a price of the ISO date ``as_of``, which may be a month or a year; ``None`` if it is undated.
 

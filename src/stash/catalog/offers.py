@@ -213,7 +213,9 @@ class Catalog:
 
         Raises UserError with the nearest names, or with the variants when a model has several.
         """
-        alike = found_by_name(name, self.gpus)
+        if name not in self._gpus_called:
+            self._gpus_called[name] = found_by_name(name, self.gpus)
+        alike = self._gpus_called[name]
         if len(alike) == 1:
             return alike[0]
         if alike:
@@ -239,6 +241,10 @@ class Catalog:
     def regions(self) -> tuple[str, ...]:
         """All regions that some offer is in."""
         return tuple(each for each in dict.fromkeys(self.columns.region.tolist()) if each is not None)
+
+    @cached_property
+    def _gpus_called(self) -> dict[str, list[GpuFacts]]:
+        return {}
 
     @cached_property
     def _by_name(self) -> dict[str, Instance]:

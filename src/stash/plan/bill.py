@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -105,39 +105,38 @@ class Bill:
 
     @property
     def seconds_interval(self) -> Interval:
-        return _interval(self.seconds, self.seconds_known)
+        return _intervals([(self.seconds, self.seconds_known)])[0]
 
     @property
     def dollars_interval(self) -> Interval:
-        return _interval(self.dollars, self.dollars_known)
+        return _intervals([(self.dollars, self.dollars_known)])[0]
 
     @cached_property
     def items(self) -> tuple[BillItem, ...]:
         """The items in the order of the formula; one that is not counted is left out."""
+        seconds = _intervals([(part.seconds, part.seconds_known) for part in self.parts])
+        dollars = _intervals([(part.dollars, part.dollars_known) for part in self.parts])
         return tuple(
-            BillItem(
-                name=part.name,
-                seconds=_interval(part.seconds, part.seconds_known),
-                dollars=_interval(part.dollars, part.dollars_known),
-                text=part.text,
-            )
-            for part in self.parts
+            BillItem(name=part.name, seconds=lasts, dollars=costs, text=part.text)
+            for part, lasts, costs in zip(self.parts, seconds, dollars, strict=True)
         )
 
     @cached_property
     def stalls(self) -> tuple[StallShare, ...]:
         """Each stall's share, in the forecast's order."""
-        step = float(self.step.mean())
+        step, known = float(self.step.mean()), [part.spread_known for part in self.predicted]
+        seconds = _intervals(list(zip([part.seconds for part in self.predicted], known, strict=True)))
+        dollars = _intervals(list(zip(self.stall_dollars, known, strict=True)))
         return tuple(
             StallShare(
                 name=part.name,
-                seconds=_interval(part.seconds, part.spread_known),
-                share=float(part.seconds.mean()) / step,
-                dollars=_interval(dollars, part.spread_known),
+                seconds=lasts,
+                share=lasts.value / step,
+                dollars=costs,
                 origin=part.origin,
                 facts=tuple(map(plan_fact, part.facts)),
             )
-            for part, dollars in zip(self.predicted, self.stall_dollars, strict=True)
+            for part, lasts, costs in zip(self.predicted, seconds, dollars, strict=True)
         )
 
 
@@ -179,14 +178,16 @@ def bill(
 
 
 def hourly(asked: HourlyPrice, of: str, draws: Draws) -> Array:
-    """Dollars of one instance for an hour, ``[draws]``: the same however many are rented. ``of`` names the type.
+    """Dollars of one instance for an hour, ``[draws]``, or ``[1]`` where all draws are one; ``of`` names the type.
+
+    The same however many are rented.
 
     A list price holds or it has changed; it does not drift. So the draws beyond the ends of its interval are at the
     ends, and all others at the price. Where nothing says how it moves, the bill is that at the listed price.
     """
     price = asked.dollars_per_hour
     if price.low is None or price.high is None or price.low == price.high:
-        return np.full(draws.count, price.value)
+        return np.array([price.value])
     drawn = draws.uniforms(f"price of {of}")
     # One draw more than lies outside, so that the interval of the draws has these ends again.
     outside = (int(OUTSIDE * draws.count) + 1) / draws.count
@@ -307,6 +308,7 @@ def not_counted(facts: BillFacts, rentals: Sequence[Rental], first_epoch: bool) 
     return tuple(left)
 
 
+@lru_cache(maxsize=1024)
 def plan_fact(used: Used) -> PlanFact:
     """A forecast's fact as a plan keeps it."""
     fact = used.quantity
@@ -322,6 +324,7 @@ def plan_fact(used: Used) -> PlanFact:
     )
 
 
-def _interval(drawn: Array, known: bool) -> Interval:
-    interval = intervals(drawn[np.newaxis])[0]
-    return interval if known else Interval(value=interval.value)
+def _intervals(drawn: Sequence[tuple[Array, bool]]) -> tuple[Interval, ...]:
+    """Of each that is drawn, ``[draws]``; without ends where its spread is not known."""
+    found = intervals(np.array([each for each, _ in drawn]))
+    return tuple(each if known else Interval(value=each.value) for each, (_, known) in zip(found, drawn, strict=True))

@@ -30,21 +30,18 @@ is no less than steady in any draw, as reading from storage takes no less than r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.catalog.offers import Catalog
 from stash.core.ladder import EXCHANGE_STALLS
 from stash.plan.bill import HOUR
 from stash.plan.hourly_prices import quantile_at
 from stash.plan.settings import Shape
-from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.cluster import Target
 from stash.predict.draws import Array
-from stash.predict.passes import Base, Passes, compute_scale
+from stash.predict.passes import Passes
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,17 +67,6 @@ def unbounded(shape: Shape) -> Least:
     return Least(*(np.zeros(len(shape.nodes)) for _ in range(4)))
 
 
-def altered(shape: Shape) -> Alteration:
-    """The shape's batch and passes, as far as they are not as profiled."""
-    before = shape.base.passes
-    assert before is not None, "a step's samples are counted"
-    batch, accumulate = shape.key.batch, shape.key.accumulate
-    return AS_IT_IS.changed(
-        batch=None if batch == before.batch else batch,
-        accumulate=None if accumulate == before.accumulated else accumulate,
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class _LeastStep:
     """What a step cannot do without, ``[draws]``."""
@@ -100,22 +86,22 @@ class _LeastStep:
 class Floors:
     """What no forecast of a shape goes below; asks each question once."""
 
-    def __init__(self, bases: Sequence[Base], catalog: Catalog, confidence: float) -> None:
-        self._catalog, self._confidence = catalog, confidence
+    def __init__(self, confidence: float) -> None:
+        self._confidence = confidence
         self._late: dict[tuple[int, int, int], Array] = {}
         self._passes: dict[tuple[int, str | None, int, int, bool], _LeastStep] = {}
         self._rows: dict[int, tuple[Array, Array]] = {}
         self._shortest: dict[tuple[int, bool], Array] = {}
 
     def row(self, shape: Shape, price: Array, supply: Array | None = None) -> Least:
-        """Bound a node at these dollars an hour, ``[draws]``; raises UserError where the device's speed is unknown.
+        """Bound a node at these dollars an hour, as of ``bill.hourly``; raises UserError for unknown devices.
 
         ``supply`` is what the node's loaders need for a step's batches, ``[draws]``.
         """
         per_hour = shape.nodes / HOUR * shape.steps
         mean, sure = self._usual(shape)
-        if price.min() == price.max():
-            money, sure_money = mean * price[0], sure * price[0]
+        if len(price) == 1:
+            money, sure_money = mean * price, sure * price
         else:
             money, sure_money = self._per_step(shape, price)
         if supply is not None:
@@ -134,7 +120,7 @@ class Floors:
         for number, ranks in enumerate(shape.ranks.tolist()):
             passes = self._trains(shape, ranks > 1)
             drawn[number] = passes.least + self._slower(shape, number) * passes.scale
-            off[number] = np.minimum(0.0, doubt(shape, number)) * passes.scale
+            off[number] = np.minimum(0.0, shape.doubts[number]) * passes.scale
         return (drawn * price).mean(axis=1), quantile_at((drawn + off) * price, self._confidence)
 
     def linked(self, shape: Shape, price: Array, target: Target) -> Least:
@@ -160,13 +146,12 @@ class Floors:
             passes = self._trains(shape, several)
             trains = passes.seconds + self._least_slower(shape, which, several) * passes.scale
             drawn = trains + held.prep.less * np.maximum(0.0, supply - trains) + passes.fresh
-            paid = drawn * price
-            ends = (
-                drawn.mean(),
-                quantile_at(drawn, self._confidence),
-                paid.mean(),
-                quantile_at(paid, self._confidence),
-            )
+            ends = [drawn.mean(), quantile_at(drawn, self._confidence)]
+            if len(price) == 1:
+                ends += [each * price[0] for each in ends]
+            else:
+                paid = drawn * price
+                ends += [paid.mean(), quantile_at(paid, self._confidence)]
             for row, least in zip(rows, ends, strict=True):
                 row[which] = np.maximum(row[which], least)
         return tuple(rows)
@@ -178,7 +163,7 @@ class Floors:
     def _trains(self, shape: Shape, several: bool) -> _LeastStep:
         key = (shape.key.base, shape.key.device, shape.key.batch, shape.key.accumulate, several)
         if key not in self._passes:
-            self._passes[key] = _trains(shape, self._catalog, several)
+            self._passes[key] = _trains(shape, several)
         return self._passes[key]
 
     def _least_slower(self, shape: Shape, which: NDArray[np.bool_], several: bool) -> Array:
@@ -186,7 +171,7 @@ class Floors:
         key = id(shape), several
         if key not in self._shortest:
             late = [
-                self._slower(shape, each) + np.minimum(0.0, doubt(shape, each))
+                self._slower(shape, each) + np.minimum(0.0, shape.doubts[each])
                 for each in np.flatnonzero(which).tolist()
             ]
             self._shortest[key] = np.minimum(0.0, np.min(late, axis=0))
@@ -204,16 +189,14 @@ class Floors:
         return self._late[key]
 
 
-def _trains(shape: Shape, catalog: Catalog, several: bool) -> _LeastStep:
-    base, wanted = shape.base, altered(shape)
+def _trains(shape: Shape, several: bool) -> _LeastStep:
+    base, wanted = shape.base, shape.altered
     assert base.passes is not None, "a step's samples are counted"
     after = Passes(shape.key.batch, shape.key.accumulate)
     factor: Array = np.ones(base.draws.count)
     if shape.key.device != base.target.device or wanted.batch is not None:
         target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=shape.key.device)
-        factor = compute_scale(
-            base.profile, base.target, target, wanted, base.passes, after, base.draws, catalog
-        ).factor  # fmt: skip
+        factor = base.compute_scale(target, wanted, after).factor
     passes = after.accumulated / base.passes.accumulated
     samples = after.samples / base.passes.samples
     seconds = np.zeros(base.draws.count)
@@ -226,12 +209,6 @@ def _trains(shape: Shape, catalog: Catalog, several: bool) -> _LeastStep:
         exchanges = [drawn for name in EXCHANGE_STALLS if (drawn := base.stall(name)) is not None]
         seconds = seconds + float(sum(min(0.0, drawn.min()) for drawn in exchanges))
     return _LeastStep(seconds, fresh(shape), float(np.mean(factor)))
-
-
-def doubt(shape: Shape, number: int) -> Array:
-    """What a step on this node count is off by, of as much compute as profiled: seconds, ``[draws]``."""
-    base, ranks = shape.base, int(shape.ranks[number])
-    return base.exchange.doubt(base.target.devices if shape.nodes[number] == 1 else base.target.ranks, ranks)
 
 
 def fresh(shape: Shape) -> Array:
@@ -249,19 +226,19 @@ def raised(
 ) -> None:
     """Raise the bounds of node count ``number``, and of those beyond it, by a forecast of its step.
 
-    ``step`` and ``price`` (dollars an hour) are ``[draws]``. ``onward`` is compute in times of the profiled one;
+    ``step`` is ``[draws]``, ``price`` as of ``bill.hourly``. ``onward`` is compute in times of the profiled one;
     ``None``: nothing follows for others. See the top.
     """
-    _raise(least, np.array([number]), step[None, :], shape, price, confidence)
     last = len(shape.nodes) - 1
+    rows, which, steps = np.array([number]), np.zeros(1, np.int64), step[None, :]
     if onward is not None and number < last:
         # Nearer node counts are less in doubt: each goes by the next of some that are ever farther apart.
         farther = number + 2 ** np.arange(max(1, last - number).bit_length() + 1)
         ends = np.unique(np.minimum(farther, last))
-        here = doubt(shape, number)
-        off = np.array([np.minimum(0.0, onward * (doubt(shape, end) - here)) for end in ends.tolist()])
-        rows = np.arange(number + 1, last + 1)
-        _raise(least, rows, step + off, shape, price, confidence, np.searchsorted(ends, rows))
+        ends, rows = np.concatenate([rows, ends]), np.arange(number, last + 1)
+        off = np.minimum(0.0, onward * (shape.doubts[ends] - shape.doubts[number]))
+        which, steps = np.searchsorted(ends, rows), step + off
+    _raise(least, rows, steps, shape, price, confidence, which)
 
 
 def _raise(
@@ -271,12 +248,12 @@ def _raise(
     shape: Shape,
     price: Array,
     confidence: float,
-    which: NDArray[np.int64] | int = 0,
+    which: NDArray[np.int64],
 ) -> None:
     """Raise the bounds of these node counts by steps, ``[several, draws]``; each goes by the one at ``which``."""
     mean, sure = steps_of.mean(axis=1), quantile_at(steps_of, confidence)
-    if price.min() == price.max():
-        money, sure_money = mean * price[0], sure * price[0]
+    if len(price) == 1:
+        money, sure_money = mean * price, sure * price
     else:
         money, sure_money = (steps_of * price).mean(axis=1), quantile_at(steps_of * price, confidence)
     steps, per_second = shape.steps[rows], shape.nodes[rows] / HOUR

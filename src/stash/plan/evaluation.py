@@ -15,7 +15,7 @@ import numpy as np
 
 from stash.core.ladder import DATA_STALLS
 from stash.plan.bill import Bill, BillFacts, bill, hourly
-from stash.plan.bounds import Floors, Least, altered, fresh, raised, unbounded
+from stash.plan.bounds import Floors, Least, fresh, raised, unbounded
 from stash.plan.candidates import Rentable
 from stash.plan.hourly_prices import kept, quantile_at
 from stash.plan.records import Goal, Rental, Setting, Unranked
@@ -27,7 +27,7 @@ from stash.predict.forecast import StallDraws
 from stash.predict.forecasting import lost, stall_draws
 from stash.predict.loading import cores_worth, dataset_bytes
 from stash.predict.passes import Base
-from stash.predict.pipeline import cached_share, less_sure, supply_seconds
+from stash.predict.pipeline import cached_share, supply_seconds
 
 Calibration = Callable[[StallDraws, Draws], StallDraws]
 """What earlier plans' residuals make of a forecast. No bound of the model's holds of what it returns."""
@@ -90,7 +90,7 @@ class CandidateChain:
     rentable: Rentable
     shape: Shape
     price: Array
-    """Dollars an hour of one node, ``[draws]``."""
+    """Dollars an hour of one node, as ``hourly`` gives them."""
     least: Least
     stage: Array
     """``[node counts]``."""
@@ -198,7 +198,7 @@ class Evaluator:
                 self._raise(chain, number, drawn.step + epochs.min() * longer)
         rental = chain.rentable.rental(nodes)
         billed = bill(drawn, float(shape.steps[number]), rental, self._facts, first, base.draws)
-        wanted = altered(shape)
+        wanted = shape.altered
         setting = Setting(batch=wanted.batch, accumulate=wanted.accumulate, workers=workers)
         evaluation = Evaluation(chain.rentable, shape, number, rental, setting, drawn, billed, self.goal.confidence)
         self._evaluated[id(chain), number] = evaluation
@@ -221,14 +221,14 @@ class Evaluator:
         self.unknown[chain.rentable.key] = Unranked(instance=instance.name, cloud=instance.cloud, why=why)
 
     def _drawn(self, chain: CandidateChain, nodes: int, workers: int | None, share: float | None) -> StallDraws:
-        key = (chain.rentable.key, chain.shape.key, nodes, workers, share)
+        key = (chain.rentable.key, chain.shape, nodes, workers, share)
         if key not in self._forecasts:
             update: dict[str, object] = {"workers": workers, "cache": share}
             if not (chain.own and nodes == chain.shape.base.target.nodes):  # what was measured stays so
                 kind = "instance" if chain.rentable.machine is None else "cluster"
                 update |= {"nodes": nodes, kind: chain.rentable.key, "transport": self._transport}
             base = chain.shape.base
-            drawn = stall_draws(base, altered(chain.shape).changed(**update))
+            drawn = stall_draws(base, chain.shape.altered.changed(**update))
             self._forecasts[key] = drawn if self._calibrate is None else self._calibrate(drawn, base.draws)
         return self._forecasts[key]
 
@@ -241,18 +241,19 @@ class Evaluator:
 def _supply(rentable: Rentable, shape: Shape, workers: int | None) -> Array | None:
     """Seconds that a node's loaders need for a step's batches; ``workers`` is ``None`` for as many as now."""
     base, loading = shape.base, shape.base.loading
-    if loading is None or rentable.machine is not None or rentable.threads is None:
+    if loading is None or base.work_elsewhere is None or rentable.machine is not None or rentable.threads is None:
         return None
     each = loading.pipeline.workers if workers is None else workers
     pipeline = replace(
-        loading.pipeline.reading(1.0),
+        loading.pipeline,
+        store=None,
         ranks=rentable.devices,
         workers=each,
         samples=shape.key.batch,
         batches=shape.key.accumulate,
         cores=cores_worth(True, rentable.threads, rentable.devices * (each + 1), base.draws),
     )
-    return shape.key.accumulate * supply_seconds(pipeline, less_sure(loading.work, base.draws))
+    return shape.key.accumulate * supply_seconds(pipeline, base.work_elsewhere)
 
 
 def _most_workers(rentable: Rentable, base: Base) -> int | None:

@@ -228,7 +228,8 @@ def _choices(goal: Goal, standings: Standings) -> Iterator[Choice]:
 def _choice(
     goal: Goal, evaluation: Evaluation, standing: ChoiceStanding, why: str, best: float | None = None
 ) -> Choice:
-    parts = evaluation.drawn.parts
+    parts, billed = evaluation.drawn.parts, evaluation.billed
+    median_seconds, median_dollars = np.median([billed.seconds, billed.dollars], axis=1).tolist()
     (step,) = intervals(evaluation.drawn.step[np.newaxis])
     revocable = evaluation.rental.price.paid_as == "spot"  # how often it is interrupted, no source of a plan says
     return Choice(
@@ -239,15 +240,15 @@ def _choice(
         samples_per_step=evaluation.samples,
         steps=evaluation.steps,
         step=step if all(part.spread_known for part in parts) else Interval(value=step.value),
-        stalls=evaluation.billed.stalls,
-        items=evaluation.billed.items,
-        seconds=evaluation.billed.seconds_interval,
-        dollars=evaluation.billed.dollars_interval,
+        stalls=billed.stalls,
+        items=billed.items,
+        seconds=billed.seconds_interval,
+        dollars=billed.dollars_interval,
         on_time=None if revocable else evaluation.on_time(goal),
         within_budget=None if revocable else evaluation.within_budget(goal),
         best=best,
-        median_seconds=float(np.median(evaluation.billed.seconds)),
-        median_dollars=float(np.median(evaluation.billed.dollars)),
+        median_seconds=median_seconds,
+        median_dollars=median_dollars,
         transport=evaluation.drawn.target.talks_over,
         origin=worst(part.origin for part in parts),
         beyond=tuple(dict.fromkeys(sentence for part in parts for sentence in part.beyond)),

@@ -80,7 +80,7 @@ class PlanProblem:
         self._catalog = catalog
         self._nearest = Nearest(self.bases, catalog)
         self._shapes = Shapes(self.bases, plan)
-        floors = Floors(self.bases, catalog, plan.goal.confidence)
+        floors = Floors(plan.goal.confidence)
         self.evaluator = Evaluator(plan.goal, facts, floors, self.bases, calibrate, transport)
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +21,12 @@ from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.plan.candidates import Rentable
 from stash.plan.records import Goal
-from stash.predict.changes import AS_IT_IS
+from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.cluster import NodeTransport, Target, transport_used
 from stash.predict.cluster_sources import of_instance
 from stash.predict.draws import Array
 from stash.predict.memory import RESERVE, job_footprint
-from stash.predict.passes import Base, compute_scale, records
+from stash.predict.passes import Base, records
 
 _SMALLER = 0.01
 """Of a device's samples: less than this is a rounding of the profiled batch, and no other one."""
@@ -148,9 +149,27 @@ class Shape:
     samples: Array
     """Of a step."""
 
-    @property
+    @cached_property
     def ranks(self) -> NDArray[np.int64]:
         return self.nodes * self.key.devices
+
+    @cached_property
+    def doubts(self) -> Array:
+        """What a step of as much compute as profiled is off by: seconds, ``[node counts, draws]``."""
+        base, measured = self.base, self.base.target
+        before = np.where(self.nodes == 1, measured.devices, measured.ranks)
+        pairs = zip(before.tolist(), self.ranks.tolist(), strict=True)
+        return np.array([base.exchange.doubt(*pair) for pair in pairs])
+
+    @cached_property
+    def altered(self) -> Alteration:
+        """Its batch and passes, as far as they are not as profiled."""
+        before = self.base.passes
+        assert before is not None, "a step's samples are counted"
+        return AS_IT_IS.changed(
+            batch=None if self.key.batch == before.batch else self.key.batch,
+            accumulate=None if self.key.accumulate == before.accumulated else self.key.accumulate,
+        )
 
 
 @dataclass(frozen=True)
@@ -247,12 +266,9 @@ class Nearest:
             return 0.0
         if (number, device) not in self._doubts:
             target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=device)
-            passes, draws = base.passes, base.draws
             try:
-                factor = compute_scale(
-                    base.profile, base.target, target, AS_IT_IS, passes, passes, draws, self._catalog
-                ).factor
-                self._doubts[number, device] = float(np.std(factor) / np.mean(factor))
+                scale = base.compute_scale(target, AS_IT_IS, base.passes)
+                self._doubts[number, device] = float(np.std(scale.factor) / scale.mean)
             except UserError:
                 self._doubts[number, device] = math.inf
         return self._doubts[number, device]

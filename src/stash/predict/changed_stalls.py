@@ -13,7 +13,7 @@ import numpy as np
 from stash.analysis.breakdown import Missing
 from stash.core.errors import UserError
 from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
-from stash.predict.changes import Alteration, named_gpu, stage_of
+from stash.predict.changes import AS_IT_IS, Alteration, named_gpu, stage_of
 from stash.predict.cluster import Storage, Target
 from stash.predict.compute_ratios import crowded, crowding
 from stash.predict.draws import Array, Draws, Origin, Used
@@ -21,7 +21,7 @@ from stash.predict.exposure import AS_MEASURED, ExchangeChanges
 from stash.predict.forecast import Predicted, PredictedStalls
 from stash.predict.loading import Loading, cores_worth, lacks, predicted, rented
 from stash.predict.passes import Base, ComputeScale, Passes, as_measured, more_passes, records
-from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, less_sure, served
+from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, served
 from stash.predict.timeline import copies
 
 # What waits for data
@@ -51,25 +51,22 @@ def read(
         )
         lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
         return PredictedStalls((), (*missing, *(Missing(name=name, why=why, possible=True) for name in lost)))
-    pipeline = pipeline_of(base, base.loading, target, wanted, after)
+    loading, storage = base.loading, storage_of(base, target, wanted)
     # On CPUs it is passes that take cores, elsewhere launching them.
     busier = more_passes(base, after) * (scale.factor if target.device is None else 1.0)
-    pipeline = replace(pipeline, training=busier)
-    loading = base.loading
-    if (pipeline.workers, pipeline.cores is loading.pipeline.cores) != (loading.pipeline.workers, True):
-        loading = replace(loading, work=less_sure(loading.work, base.draws))
-    prep, fetch = predicted(pipeline, loading, base.held, trained_in)
-    makes = Used(about="one worker's seconds per sample", unit="seconds", quantity=base.loading.make)
+    pipeline = pipeline_of(base, loading, target, wanted, after, storage, busier)
+    same_cores = (pipeline.workers, pipeline.cores is loading.pipeline.cores) == (loading.pipeline.workers, True)
+    work = loading.work if same_cores or base.work_elsewhere is None else base.work_elsewhere
+    prep, fetch = predicted(pipeline, work, base.held, trained_in)
     other_cores = target.cores is not None and base.target.cores is not None and target.cores.origin == "data sheet"
     beyond: tuple[str, ...] = ("cores are taken to be as fast as those measured",) if other_cores else ()
     if target.cores is None and target != base.target:
         beyond = ("how many cores a node has is unknown: they are taken to be enough for every worker",)
-    same = wanted == Alteration()
+    same = wanted == AS_IT_IS
     origin: Origin = "measured" if same else "scaled"
-    parts = [Predicted("prep", prep, origin, (makes,), beyond)]
+    parts = [Predicted("prep", prep, origin, (base.loading.fact,), beyond)]
     if fetch is None:
         return PredictedStalls(tuple(parts), tuple(missing))
-    storage = _storage(base, target, wanted)
     if storage is None:
         facts: tuple[Used, ...] = ()
         beyond = () if same else ("storage kept up with the workers, so what it can do is not known",)
@@ -84,8 +81,16 @@ def read(
     return PredictedStalls(tuple(parts), tuple(missing))
 
 
-def pipeline_of(base: Base, loading: Loading, target: Target, wanted: Alteration, after: Passes | None) -> Pipeline:
-    """The data pipeline that the changes ask for."""
+def pipeline_of(
+    base: Base,
+    loading: Loading,
+    target: Target,
+    wanted: Alteration,
+    after: Passes | None,
+    storage: NodeStorage | None,
+    training: Array | float = 1.0,
+) -> Pipeline:
+    """The data pipeline that the changes ask for; ``storage`` and ``training`` are those of its node."""
     old = loading.pipeline
     workers = old.workers if wanted.workers is None else wanted.workers
     host = base.profile.hosts[0] if base.profile.hosts else None
@@ -100,7 +105,6 @@ def pipeline_of(base: Base, loading: Loading, target: Target, wanted: Alteration
         cached = cached_share(wanted.memory, loading.dataset_bytes)
     else:  # as under cold
         cached = 0.0
-    storage = _storage(base, target, wanted)
     return replace(
         old,
         ranks=target.devices,
@@ -111,10 +115,11 @@ def pipeline_of(base: Base, loading: Loading, target: Target, wanted: Alteration
         store=None if storage is None else storage.store,
         cached=cached,
         keeps=base.draws.uniforms("page cache"),
+        training=training,
     )
 
 
-def _storage(base: Base, target: Target, wanted: Alteration) -> NodeStorage | None:
+def storage_of(base: Base, target: Target, wanted: Alteration) -> NodeStorage | None:
     """What a node's storage delivers: as asked for, or of another machine's data sheet, else as it did."""
     as_it_did = None if base.loading is None else base.loading.rate
     if wanted.disk_times is not None and as_it_did is not None:
@@ -232,7 +237,7 @@ def _exchange_changes(
         bucket_cap=wanted.bucket,
         compress=1.0 if wanted.compress is None else 1 / wanted.compress,
         times=None if wanted.accumulate is None or once_already else 1.0,
-        compute=float(np.mean(scale.factor)),
+        compute=scale.mean,
         copy_seconds=copied,
         algorithm=wanted.algorithm,
         sharding=stage,

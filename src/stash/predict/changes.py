@@ -172,8 +172,7 @@ class Alteration(Options):
                 object.__setattr__(self, name, None)
         if self.cache is not None and self.memory is not None:
             raise UserError("--cache and --memory both say how much of the data is in memory; leave one of them out")
-        others = [name for name in self.facts if name not in _WITH_MESH]
-        if self.mesh is not None and others:
+        if self.mesh is not None and (others := [name for name in self.facts if name not in _WITH_MESH]):
             raise UserError(
                 "--mesh shares the profiled job's model otherwise, on its own machines; only --network and --cluster "
                 f"go with it: ask about --{option_name(others[0])} by itself"
@@ -300,7 +299,7 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
                 f"--instance {wanted.instance} has no GPU, and the job was profiled on {measured.device}; a step on "
                 "its CPUs can only be measured: run `stash profile` there"
             )
-    if wanted.gpu is None and one_gpu(target, measured, known):
+    if wanted.gpu is None and target.device != measured.device and one_gpu(target, measured, known):
         target = target.model_copy(update={"device": measured.device})
     if wanted.gpu is not None or target.device != measured.device:
         target = _with_gpu(target, wanted, measured, known)

@@ -85,6 +85,10 @@ class ExchangeModel:
             self._looks = draws.weights("steps whose readiness was recorded", self.work.looks)
         self._steps = stragglers.single_steps(profile)
         self._slower: dict[tuple[int, int], Array] = {}
+        self._doubts: dict[tuple[int, int], Array] = {}
+        self._errors: dict[float, Array] = {}
+        self._one_node: dict[tuple[object, ...], Fabric] = {}
+        self._of_a_node: dict[tuple[object, ...], Array] = {}
         self._last: dict[tuple[str, int], tuple[Target, ExchangeChanges, PredictedStalls]] = {}
         self._seen = {
             (name, apart): self._calibration(name, apart)
@@ -201,8 +205,25 @@ class ExchangeModel:
 
     def _reach(self, name: str, target: Target, apart: bool) -> _Reach:
         """Raises UnknownFactError."""
-        whole = fabric_of(target, self._draws, only_inside=name == "interconnect")
-        return _Reach(whole, fabric_of(target, self._draws, only_inside=True) if apart else None)
+        whole = self._inside(target) if name == "interconnect" else fabric_of(target, self._draws)
+        return _Reach(whole, self._inside(target) if apart else None)
+
+    def _inside(self, target: Target) -> Fabric:
+        """Of one node; many targets share it."""
+        latency = None if target.network is None else target.network.latency_seconds
+        key = (target.devices, target.inside, latency)
+        if key not in self._one_node:
+            self._one_node[key] = fabric_of(target, self._draws, only_inside=True)
+        return self._one_node[key]
+
+    def _exposed(self, fabric: Fabric, backend: Backend, changes: ExchangeChanges, hidden: Array | float) -> Array:
+        """Of the job's exchange; of a node it is kept where what is hidden has no part in it."""
+        work, key = self._job(), (fabric, backend, changes)
+        if fabric.nodes > 1 or not work.ready:
+            return exposed(fabric, work, backend, changes, hidden, self._looks)
+        if key not in self._of_a_node:
+            self._of_a_node[key] = exposed(fabric, work, backend, changes, hidden, self._looks)
+        return self._of_a_node[key]
 
     def _later(self, name: str, target: Target, changes: ExchangeChanges) -> Array | float:
         """Seconds that the ranks of this stall's scope wait longer for their slowest, and copy more, ``[draws]``."""
@@ -216,9 +237,11 @@ class ExchangeModel:
 
     def doubt(self, before: int, after: int) -> Array:
         """Seconds that a step of NCCL's on more ranks than measured is off by, ``[draws]``; their mean is 0."""
-        doublings = np.log2(after / before) if 1 < before < after else 0.0
-        off: Array = GROWN_SPREAD * np.sqrt(doublings) * self._draws.normals("step of more ranks") * self._step
-        return off
+        if (before, after) not in self._doubts:
+            doublings = np.log2(after / before) if 1 < before < after else 0.0
+            off = GROWN_SPREAD * np.sqrt(doublings) * self._draws.normals("step of more ranks") * self._step
+            self._doubts[before, after] = off
+        return self._doubts[before, after]
 
     def least_network(self, target: Target, ranks: Array) -> Array:
         """What the network stall is at least on machines like ``target``'s, ``[ranks, draws]`` in seconds.
@@ -228,7 +251,9 @@ class ExchangeModel:
         (``_with_payload``), of one exchange a step at least, and the other half not below zero; else nothing is said.
         """
         least = np.zeros((len(ranks), self._draws.count))
-        seen = [self._calibrating("network", apart) for apart in (False, True)]
+        # Without a measured interconnect stall the two are one.
+        apart = (False, True) if self._stalls["interconnect"] else (False,)
+        seen = [self._calibrating("network", each) for each in apart]
         if target.backend != "nccl" or self.work is None or any(each is None for each in seen):
             return least
         try:
@@ -270,11 +295,10 @@ class ExchangeModel:
 
         Never below zero: an exchange of all ranks holds that of each node's, whatever the two are thought to hide.
         """
-        work = self._job()
-        found = exposed(reach.whole, work, backend, changes, hidden, self._looks)
+        found = self._exposed(reach.whole, backend, changes, hidden)
         if reach.within is None:
             return found
-        return np.maximum(0.0, found - exposed(reach.within, work, backend, changes, hidden_within, self._looks))
+        return np.maximum(0.0, found - self._exposed(reach.within, backend, changes, hidden_within))
 
     def _unheld(self, reach: _Reach, backend: Backend, changes: ExchangeChanges) -> Array:
         """As ``_modelled``, where no measurement holds it: with NCCL most of what could hide shows (``SHOWN``)."""
@@ -285,9 +309,9 @@ class ExchangeModel:
 
     def _shown(self, fabric: Fabric, backend: Backend, changes: ExchangeChanges) -> Array:
         """Of a job that does not tell when gradients are ready, all but its last bucket could hide."""
-        work, uniforms = self._job(), self._draws.uniforms("share of the hidden exchange that shows")
-        whole = alone(fabric, work, backend, changes)
-        return shown(exposed(fabric, work, backend, changes, whole, self._looks), whole, uniforms)
+        whole = alone(fabric, self._job(), backend, changes)
+        uniforms = self._draws.uniforms("share of the hidden exchange that shows")
+        return shown(self._exposed(fabric, backend, changes, whole), whole, uniforms)
 
     def _with_payload(self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges) -> Array:
         """The mean of the held model and of the plain rule; of what the payload takes inside a node nothing is taken
@@ -313,8 +337,10 @@ class ExchangeModel:
 
     def _error(self, spread: float) -> Array:
         """Of the exchange model, as factors whose mean is 1, ``[draws]``."""
-        error = np.exp(spread * self._draws.normals("error of the exchange model"))
-        return np.asarray(error / error.mean(), np.float64)
+        if spread not in self._errors:
+            error = np.exp(spread * self._draws.normals("error of the exchange model"))
+            self._errors[spread] = error / error.mean()
+        return self._errors[spread]
 
     def _job(self, changes: ExchangeChanges = AS_MEASURED) -> Exchanged:
         if self.work is None:
@@ -384,9 +410,9 @@ class ExchangeModel:
 
 def _by_rule(seen: _Seen, payload: Array) -> Array:
     """What was waited, and what the payload takes more of; or less, but no more than in proportion."""
-    more, share = payload - seen.payload, np.minimum(1.0, payload / seen.payload)
-    less = np.maximum(seen.waited + np.minimum(0.0, more), seen.waited * share)
-    waits: Array = np.where(seen.waited > 0, less, seen.waited) + np.maximum(0.0, more)
+    # Noise below zero is in no proportion to anything.
+    in_proportion = np.minimum(seen.waited, seen.waited * (payload / seen.payload))
+    waits: Array = np.maximum(seen.waited + (payload - seen.payload), in_proportion)
     return waits
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -49,6 +50,11 @@ class Exchanged:
     def ready(self) -> bool:
         """Whether it is known when gradients are ready."""
         return bool(self.gradients_ready)
+
+    @cached_property
+    def moments(self) -> Array:
+        """When each bucket is ready in each step that was looked at, ``[steps, buckets]`` in seconds."""
+        return _moments(self, self.buckets) if not self.buckets_ready else np.array(self.buckets_ready)
 
     @property
     def looks(self) -> int:
@@ -147,6 +153,7 @@ class ExchangeChanges:
 AS_MEASURED = ExchangeChanges()
 
 
+@lru_cache(maxsize=8)
 def bucket_times(fabric: Fabric, work: Exchanged, backend: Backend, changes: ExchangeChanges) -> Array:
     """Seconds that each bucket's exchange takes by itself, ``[draws, buckets]``."""
     sizes = np.array(buckets_of(work, changes)) * changes.compress
@@ -218,9 +225,10 @@ def payload(fabric: Fabric, work: Exchanged, changes: ExchangeChanges) -> Array:
 
 def moments_of(work: Exchanged, changes: ExchangeChanges) -> Array:
     """When each bucket is ready in each step that was looked at, ``[steps, buckets]`` in seconds."""
-    if changes.bucket_cap is None and work.buckets_ready:
-        return np.array(work.buckets_ready)
-    buckets = buckets_of(work, changes)
+    return work.moments if changes.bucket_cap is None else _moments(work, buckets_of(work, changes))
+
+
+def _moments(work: Exchanged, buckets: Sequence[float]) -> Array:
     return np.array([timeline.bucket_readiness(work.gradients, each, buckets) for each in work.gradients_ready])
 
 

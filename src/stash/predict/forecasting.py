@@ -28,7 +28,7 @@ from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.forecast import Forecast, Predicted, PredictedStalls, StallDraws, forecast
 from stash.predict.loading import held_to, loading
 from stash.predict.mesh import mesh_stalls
-from stash.predict.passes import Base, ComputeScale, as_measured, compute_scale, passes, refuse_unanswerable
+from stash.predict.passes import Base, ComputeScale, as_measured, passes, refuse_unanswerable
 from stash.predict.pipelining import bubble_change
 
 _OF_MACHINES = (
@@ -108,9 +108,7 @@ def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, fl
     scale = no_change(base.draws)
     moved = (target.device, target.device_share) != (base.target.device, base.target.device_share)
     if moved or wanted.batch is not None or wanted.dtype is not None:
-        scale = compute_scale(
-            base.profile, base.target, target, wanted, base.passes, after, base.draws, base.catalog()
-        )
+        scale = base.compute_scale(target, wanted, after)
     outcome = trained(base, target, wanted, after, scale)
     if wanted.microbatches is not None or wanted.split is not None:
         outcome = _pipelined(base, outcome, wanted, scale)
@@ -138,7 +136,7 @@ def _pipelined(base: Base, outcome: PredictedStalls, wanted: Alteration, scale: 
 
 
 def _lessened(parts: Sequence[Predicted], less: Mapping[str, float] | None) -> list[Predicted]:
-    return [replace(part, seconds=part.seconds - (less or {}).get(part.name, 0.0)) for part in parts]
+    return [replace(part, seconds=part.seconds - less.get(part.name, 0.0)) for part in parts] if less else list(parts)
 
 
 def lost(base: Base, forecast: Forecast | StallDraws) -> tuple[Missing, ...]:

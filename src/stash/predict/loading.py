@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from stash.analysis.step_times import rank_values
 from stash.core.intervals import Interval, median_interval
 from stash.core.records.host import Host
 from stash.core.records.profile import Block, Profile
-from stash.predict.draws import Array, Draws, Quantity, measured
+from stash.predict.draws import Array, Draws, Quantity, Used, measured
 from stash.predict.pipeline import (
     MAX_VARIATION,
     SMT_GAIN,
@@ -27,7 +28,6 @@ from stash.predict.pipeline import (
     SampleStore,
     Work,
     core_capacity,
-    misses,
     step_seconds,
 )
 
@@ -47,6 +47,11 @@ class Loading:
     rate: Quantity | None
     """Bytes per second that a node's storage delivered to this job; ``None``: never read from storage, or hidden."""
     dataset_bytes: float | None
+
+    @cached_property
+    def fact(self) -> Used:
+        """What its forecasts rest on."""
+        return Used(about="one worker's seconds per sample", unit="seconds", quantity=self.make)
 
 
 def lacks(profile: Profile, breakdown: Breakdown) -> str | None:
@@ -317,12 +322,11 @@ def held_to(loading: Loading, breakdown: Breakdown, draws: Draws, trained_in: Ar
     samples = loading.pipeline.batches * loading.pipeline.samples
     prep, fetch = breakdown.stall("prep"), breakdown.stall("fetch")
     assert prep is not None, "loading() needs it"
-    modelled = prep_seconds(loading.pipeline, loading, trained_in)
-    held = _held(draws.around("measured prep", prep.time), modelled, samples)
+    making, reading = modelled(loading.pipeline.reading(0.0), loading.work, trained_in)
+    held = _held(draws.around("measured prep", prep.time), making, samples)
     if fetch is None:
         return HeldToMeasurement(held, None)
-    modelled = fetch_seconds(loading.pipeline.reading(0.0), loading, trained_in)
-    return HeldToMeasurement(held, _held(draws.around("measured fetch", fetch.time), modelled, samples))
+    return HeldToMeasurement(held, _held(draws.around("measured fetch", fetch.time), reading, samples))
 
 
 def _held(seen: Array, modelled: Array, samples: float) -> Held:
@@ -332,27 +336,20 @@ def _held(seen: Array, modelled: Array, samples: float) -> Held:
     return Held(less, more, np.minimum(0.0, seen))
 
 
-def prep_seconds(pipeline: Pipeline, loading: Loading, trained_in: Array) -> Array:
-    """Seconds a step waits for batches to be made, files in memory, by the model alone."""
-    return step_seconds(pipeline.reading(1.0), loading.work, trained_in) - trained_in
-
-
-def fetch_seconds(pipeline: Pipeline, loading: Loading, trained_in: Array) -> Array:
-    """Seconds more that it waits as what is not in memory comes from storage, by the model alone."""
-    in_memory = step_seconds(pipeline.reading(1.0), loading.work, trained_in)
-    return step_seconds(pipeline, loading.work, trained_in) - in_memory
+def modelled(pipeline: Pipeline, work: Work, trained_in: Array) -> tuple[Array, Array]:
+    """Seconds a step waits for batches to be made, and more for what is not in memory, by the model alone."""
+    in_memory = step_seconds(pipeline.in_memory, work, trained_in)
+    return in_memory - trained_in, step_seconds(pipeline, work, trained_in) - in_memory
 
 
 def predicted(
-    pipeline: Pipeline, loading: Loading, held: HeldToMeasurement, trained_in: Array
+    pipeline: Pipeline, work: Work, held: HeldToMeasurement, trained_in: Array
 ) -> tuple[Array, Array | None]:
     """Prep and fetch of a step on ``pipeline``, in seconds, ``[draws]``; fetch is ``None`` where it was not measured.
 
     What the model does not know of fetch is of the reads, so it shrinks with their share.
     """
     samples = pipeline.batches * pipeline.samples
-    prep = held.prep.applied(prep_seconds(pipeline, loading, trained_in), samples)
-    if held.fetch is None:
-        return prep, None
-    fetch = fetch_seconds(pipeline, loading, trained_in)
-    return prep, held.fetch.applied(fetch, samples, misses(pipeline))
+    making, reading = modelled(pipeline, work, trained_in)
+    prep = held.prep.applied(making, samples)
+    return prep, None if held.fetch is None else held.fetch.applied(reading, samples, pipeline.misses)

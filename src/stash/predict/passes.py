@@ -30,6 +30,7 @@ from stash.predict.forecast import Predicted
 from stash.predict.gpu_pairs import LAUNCH_SECONDS, autocast_ratio
 from stash.predict.gpu_scale import together
 from stash.predict.loading import HeldToMeasurement, Loading, lacks
+from stash.predict.pipeline import Work, less_sure
 
 
 def refuse_unanswerable(
@@ -103,6 +104,10 @@ class ComputeScale:
     beyond: tuple[str, ...] = ()
     changed: bool = False
 
+    @cached_property
+    def mean(self) -> float:
+        return float(np.mean(self.factor))
+
 
 @dataclass(frozen=True)
 class Passes:
@@ -138,17 +143,9 @@ def _launched(profile: Profile, breakdown: Breakdown) -> float | None:
     return calls * LAUNCH_SECONDS / compute.seconds
 
 
-def compute_scale(
-    profile: Profile,
-    measured: Target,
-    target: Target,
-    wanted: Alteration,
-    before: Passes | None,
-    after: Passes | None,
-    draws: Draws,
-    known: Catalog,
-) -> ComputeScale:
-    """Of one pass on the target over one as measured; raises UserError where nothing is known to tell it from."""
+def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes | None) -> ComputeScale:
+    profile, measured, before = base.profile, base.target, base.passes
+    draws, known = base.draws, base.catalog()
     factor, facts, beyond = np.ones(draws.count), [], []
     precision = "amp" if profile.workload.precision in ("float16", "bfloat16") else "fp32"
     model, name = model_key(profile.workload.name), profile.workload.name
@@ -260,6 +257,26 @@ class Base:
     def stall(self, name: str) -> Array | None:
         """A measured stall, ``[draws]``, not to be written to."""
         return self._stalls.get(name)
+
+    @cached_property
+    def work_elsewhere(self) -> Work | None:
+        """What samples cost with other workers or cores than those measured; ``None`` if it is unknown."""
+        return None if self.loading is None else less_sure(self.loading.work, self.draws)
+
+    @cached_property
+    def _scales(self) -> dict[tuple[object, ...], ComputeScale]:
+        return {}
+
+    def compute_scale(self, target: Target, wanted: Alteration, after: Passes | None) -> ComputeScale:
+        """Of one pass on the target over one as measured; raises UserError where nothing is known to tell it from.
+
+        Asked of each device, batch and precision once.
+        """
+        batch = None if after is None else after.batch
+        key = (target.device, target.device_share, wanted.gpu, wanted.dtype, batch)
+        if key not in self._scales:
+            self._scales[key] = _compute_scale(self, target, wanted, after)
+        return self._scales[key]
 
 
 def as_measured(base: Base, names: Iterable[str]) -> list[Predicted]:

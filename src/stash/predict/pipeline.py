@@ -9,7 +9,7 @@ nothing of profiles or of how facts were measured.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -207,11 +207,16 @@ class Pipeline:
         """The same with another part of the data in memory."""
         return replace(self, cached=cached, store=store or self.store)
 
+    @property
+    def in_memory(self) -> Pipeline:
+        """The same with all data in memory: nothing is read from storage."""
+        return replace(self, store=None)
 
-def misses(pipeline: Pipeline) -> Array:
-    """Share of samples that are fetched from storage."""
-    cached = np.asarray(pipeline.cached, np.float64)
-    return 1.0 - page_cache_hits(cached, np.asarray(pipeline.keeps, np.float64))
+    @cached_property
+    def misses(self) -> Array:
+        """Share of samples that are fetched from storage."""
+        cached = np.asarray(self.cached, np.float64)
+        return 1.0 - page_cache_hits(cached, np.asarray(self.keeps, np.float64))
 
 
 def supply_seconds(pipeline: Pipeline, work: Work) -> Array:
@@ -222,16 +227,15 @@ def supply_seconds(pipeline: Pipeline, work: Work) -> Array:
     Whichever is longest holds: the asymptotic bounds of a closed queueing network (Denning and Buzen 1978), which it
     nears from below. Of an object store r is more than d: every request has its latency and a stream's rate.
     """
-    made_in, missed = pipeline.samples * work.make_seconds, misses(pipeline) * pipeline.samples
-    alone, shared = made_in / max(1, pipeline.workers), np.zeros_like(made_in)
+    made_in = pipeline.samples * work.make_seconds
+    supplied = np.maximum(0.0, made_in / max(1, pipeline.workers))
     if pipeline.store is not None and work.disk_bytes is not None:
-        size, reads = work.disk_bytes, work.reads or 1.0
+        size, reads, missed = work.disk_bytes, work.reads or 1.0, pipeline.misses * pipeline.samples
         alone = (made_in + missed * pipeline.store.seconds_of_one(size, reads)) / max(1, pipeline.workers)
-        shared = pipeline.ranks * missed * pipeline.store.seconds(size, reads)
-    shared = np.maximum(alone, shared)
+        supplied = np.maximum(alone, pipeline.ranks * missed * pipeline.store.seconds(size, reads))
     if pipeline.cores is None:
-        return shared
-    return np.maximum(shared, pipeline.ranks * pipeline.samples * work.core_seconds / pipeline.cores)
+        return supplied
+    return np.maximum(supplied, pipeline.ranks * pipeline.samples * work.core_seconds / pipeline.cores)
 
 
 def step_seconds(pipeline: Pipeline, work: Work, trained_in: Array) -> Array:
@@ -295,6 +299,7 @@ class NodeStorage:
     beyond: tuple[str, ...] = ()
 
 
+@lru_cache(maxsize=256)
 def served(storage: Storage, lasting: float | None, draws: Draws) -> NodeStorage | None:
     """What ``storage`` serves to a training of so many seconds; ``None`` where no rate of it is known."""
     rate, beyond = _rate(storage, lasting)

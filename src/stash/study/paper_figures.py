@@ -136,22 +136,27 @@ def _read_from(result: StudyResult) -> str:
 
 
 def utilisation(shown: StudySheet) -> Charts:
-    """How busy GPUs and cores are under the highest rung."""
+    """How busy GPUs and cores are under the highest rung, beside what of a step is stalled."""
 
     def read(result: StudyResult) -> TileText | Unknown:
         gpu, cpu = result.busy.get("gpu"), result.busy.get("cpu")
         if gpu is None and cpu is None:
-            emulated = result.cell.emulated is not None
-            return Unknown(
-                "its devices and cores are emulated" if emulated else "no block recorded how busy its host was"
-            )
-        shares = [f"{name} {share:.0%}" for name, share in (("GPU", gpu), ("CPU", cpu)) if share is not None]
-        bars = (*_busy_bar(gpu, "compute", 1), *_busy_bar(cpu, "contention", 0))
+            return Unknown("no block recorded how busy its host was")
+        known = (("GPU", gpu), ("CPU", cpu), ("stalled", result.stalled))
+        shares = [f"{name} {share:.0%}" for name, share in known if share is not None]
+        bars = (
+            *_busy_bar(gpu, "compute", 2), *_busy_bar(cpu, "contention", 1), *_busy_bar(result.stalled, "shade", 0),
+        )  # fmt: skip
         return TileText((" · ".join(shares), " · ".join(each.split()[1] for each in shares)), bars=bars)
 
     keys = [Legend("compute", "GPUs")] if any("gpu" in each.busy for each in shown.results.values()) else []
-    how = f"Busy share of GPUs (upper bar) and of the hosts' cores (lower) while the job trains. {_SIGNS}"
-    return _drawn(shown, read, "utilisation", "Utilisation", how, (*keys, Legend("contention", "cores")))
+    cores = [Legend("contention", "cores")] if any("cpu" in each.busy for each in shown.results.values()) else []
+    how = (
+        "Busy share of GPUs (upper bar) and of the hosts' cores (middle) while the job trains, and what of a step "
+        f"is stalled (lower). Emulated GPUs are busy while layers compute; emulated cores are unknown. {_SIGNS}"
+    )
+    keys += [*cores, Legend("shade", "stalled")]
+    return _drawn(shown, read, "utilisation", "Utilisation beside stalls", how, keys)
 
 
 def _busy_bar(share: float | None, series: str, line: int) -> tuple[TileBar, ...]:

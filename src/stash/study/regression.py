@@ -164,7 +164,7 @@ def regress(models: Sequence[Features], terms: Sequence[str] = LINE) -> Regressi
 
 
 def by_the_line(
-    found: Regression, layers: int, gradient_bytes: float, residual: bool | None, batch_norm: bool | None
+    found: Regression, layers: float, gradient_bytes: float, residual: bool | None, batch_norm: bool | None
 ) -> float | None:
     """Seconds of stall of a model that was not profiled; ``None`` where a term of the line is not known of it."""
     known = {

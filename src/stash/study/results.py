@@ -85,7 +85,7 @@ class StudyResult:
     devices: int = 1
     """Of all nodes: ranks."""
     busy: Mapping[Resource, float] = field(default_factory=dict)
-    """Fractions of the time; empty of an emulated place, whose devices and cores are no such things."""
+    """Fractions of the time; of an emulated place its devices' alone, which are busy while their layers compute."""
     layers: int | None = None
     gradient_bytes: float | None = None
     """Of the model itself, unscaled."""
@@ -163,7 +163,7 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown], looks: Sequence[P
     stalls = {name: [each.stall(name) for each in found] for name in STALLS}
     known = {name: [stall for stall in of if stall is not None] for name, of in stalls.items() if None not in of}
     sizes = [size for each in seen if (size := each.gradient_bytes) is not None]
-    scales = scales_of(cells[0])
+    scales, shares = scales_of(cells[0]), {name: fmean(stall.share for stall in of) for name, of in known.items()}
     return StudyResult(
         cell=cells[0],
         repeats=len(cells),
@@ -171,7 +171,7 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown], looks: Sequence[P
         samples_per_second=_known_mean(
             _times(each.samples_per_second, scales.seconds * scales.devices) for each in found
         ),
-        shares={name: fmean(stall.share for stall in of) for name, of in known.items()},
+        shares=shares,
         dollars_per_hour=None if price is None else price * cells[0].nodes,
         cells=tuple(cells),
         seconds={name: fmean(stall.seconds for stall in of) / scales.seconds for name, of in known.items()},
@@ -179,9 +179,7 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown], looks: Sequence[P
         paper=_means({name: [getattr(each.paper, f"{name}_pct") for each in found] for name in _PAPER}),
         samples_per_step=_known_mean(_times(each.samples_per_step, scales.devices) for each in found),
         devices=round(found[0].world_size * scales.devices),
-        busy={}
-        if cells[0].emulated is not None
-        else _means({name: [each.busy.get(name) for each in seen] for look in seen for name in look.busy}),
+        busy=_means(_by_resource(seen)) if cells[0].emulated is None else _busy_layers(shares),
         layers=cells[0].layers or (seen[0].layers if seen else None),
         gradient_bytes=sizes[0] / scales.bytes if sizes else None,
     )
@@ -204,6 +202,14 @@ def scales_of(cell: Cell) -> EmulatedScales:
         if bed is None
         else EmulatedScales(bed.scale, bed.time_scale, bed.devices / bed.ranks)
     )
+
+
+def _busy_layers(shares: Mapping[str, float]) -> dict[Resource, float]:
+    return {"gpu": shares["compute"]} if "compute" in shares else {}
+
+
+def _by_resource(looks: Sequence[ProfileLook]) -> dict[Resource, list[float | None]]:
+    return {name: [each.busy.get(name) for each in looks] for look in looks for name in look.busy}
 
 
 def _times(value: float | None, factor: float) -> float | None:

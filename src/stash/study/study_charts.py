@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import log2
+from statistics import fmean
 from typing import NamedTuple
 
 from stash.core.ladder import STALLS
@@ -12,6 +13,7 @@ from stash.study.feature_study import lines
 from stash.study.features_page import cost
 from stash.study.overview import what, where
 from stash.study.paper_figures import Charts, dollars_in_words, hours_in_words
+from stash.study.regression import Regression, by_the_line
 from stash.study.results import StudyResult, front
 from stash.study.sheet import UNKNOWN, Stretch, StudySheet, anchor, matrix_charts, table
 from stash.study.status import HOUR
@@ -192,9 +194,13 @@ def _curve(
 # The stall of exchanging against what models exchange: layers, and bytes of gradients; a panel a place.
 
 _HOW = (
-    "Interconnect and network stall of a step against {}: a dot a workload. Each place has axes of its own, whose "
-    "ends are written; where they are ten times apart, by logarithms."
+    "Interconnect and network stall of a step against {}: a dot a workload. The line is the paper's, with the other "
+    "of layers and gradients at its mean over the place's models; beside the place, by how much it is off where all "
+    "other models predict one (the median). Each place has axes of its own, whose ends are written; where they are "
+    "ten times apart, by logarithms."
 )
+_ON_A_LINE = 24
+"""Points, as a line is bent where axes are by logarithms."""
 _NOTHING = "no cell on several devices says what its model exchanges"
 
 
@@ -203,9 +209,9 @@ def models(found: Sequence[StudyResult]) -> tuple[Chart | Blank, Chart | Blank]:
     known = [each for each in found if each.exchange_seconds is not None and each.devices > 1]
     return (
         _against(known, "layers", "Stall against layers", "layers: trained tensors, each with a gradient",
-                 lambda each: each.layers, lambda layers: f"{layers:.0f}"),
+                 lambda each: each.layers, lambda layers: f"{layers:.0f}", "layers"),
         _against(known, "gradient-bytes", "Stall against gradient bytes", "bytes of gradients",
-                 lambda each: each.gradient_bytes, format_bytes),
+                 lambda each: each.gradient_bytes, format_bytes, "gradients"),
     )  # fmt: skip
 
 
@@ -216,15 +222,35 @@ def _against(
     of: str,
     read: Callable[[StudyResult], float | None],
     write: Callable[[float], str],
+    term: str,
 ) -> Chart | Blank:
-    shown = []
+    shown, fitted = [], {where(first.cell): (first, line) for first, line in reversed(lines(found))}
     for place in dict.fromkeys(where(each.cell) for each in found):
         own = [(value, each) for each in found if where(each.cell) == place and (value := read(each)) is not None]
-        if own:
+        if own and place in fitted:
+            first, line = fitted[place]
+            off = "" if line.error is None else f", off {line.error:.0%}"
+            alike = [each for _, each in own if each.cell.batch == first.cell.batch]
+            fits = [each for each in alike if each.layers and each.gradient_bytes]
+            shown.append(Panel(f"{place}{off}", tuple(_points(own, write)), tuple(_along(fits, line, term))))
+        elif own:
             shown.append(Panel(place, tuple(_points(own, write))))
     if not shown:
         return Blank(name, title, _NOTHING)
     return panels(shown, name, title, _HOW.format(of), (write, format_seconds), _table(found, title))
+
+
+def _along(own: Sequence[StudyResult], line: Regression, term: str) -> Iterator[tuple[float, float]]:
+    """The line against one of its terms, the other at the mean of these models."""
+    layers, sizes = [float(each.layers or 0) for each in own], [each.gradient_bytes or 0.0 for each in own]
+    values = layers if term == "layers" else sizes
+    first, times = min(values), max(values) / min(values)
+    for number in range(_ON_A_LINE):
+        value = first * times ** (number / (_ON_A_LINE - 1))
+        many, size = (value, fmean(sizes)) if term == "layers" else (fmean(layers), value)
+        stall = by_the_line(line, many, size, residual=None, batch_norm=None)
+        if stall is not None:
+            yield value, stall
 
 
 def _points(own: Sequence[tuple[float, StudyResult]], write: Callable[[float], str]) -> Iterator[PanelPoint]:

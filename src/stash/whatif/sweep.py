@@ -11,14 +11,14 @@ import numpy as np
 
 from stash.core.errors import UserError
 from stash.core.ladder import DATA_STALLS
-from stash.predict.changed_stalls import pipeline_of
+from stash.predict.changed_stalls import pipeline_of, storage_of
 from stash.predict.changes import AS_IT_IS, Alteration, field_of, named_gpu, option_name, parse
 from stash.predict.forecast import Forecast
 from stash.predict.forecasting import lost, what_if
 from stash.predict.loading import Loading
 from stash.predict.mesh_shapes import divided, shapes
 from stash.predict.passes import Base, passes
-from stash.predict.pipeline import Pipeline, misses
+from stash.predict.pipeline import Pipeline
 
 # What suffices for data not to be waited for: cores, workers, cache and disk, as DS-Analyzer asks.
 #
@@ -66,7 +66,8 @@ def suffices(base: Base, wanted: Alteration = AS_IT_IS) -> Suffices | None:
         return None
     forecast = what_if(base, wanted)
     after = passes(base.profile, base.breakdown, wanted)
-    pipeline = pipeline_of(base, base.loading, forecast.target, wanted, after)
+    storage = storage_of(base, forecast.target, wanted)
+    pipeline = pipeline_of(base, base.loading, forecast.target, wanted, after, storage)
     trains = forecast.breakdown.step_seconds - forecast.breakdown.seconds(*DATA_STALLS)
     return what_suffices(pipeline, base.loading, trains, forecast.target.nodes)
 
@@ -94,7 +95,7 @@ def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, nodes
         alone = max((make + alone_in) / max(1, pipeline.workers), ranks * read, limit)
         fetch_rate = everyone / alone
         shares = np.linspace(0, 1, _SHARES)
-        missing = misses(pipeline.reading(shares[:, None], pipeline.store)).mean(axis=1)
+        missing = pipeline.reading(shares[:, None], pipeline.store).misses.mean(axis=1)
         supplied = np.maximum((make + alone_in * missing) / max(1, pipeline.workers), ranks * read * missing)
         enough = shares[supplied <= slower * ENOUGH]
         cached = float(enough[0]) if len(enough) else None

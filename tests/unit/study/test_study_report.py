@@ -25,7 +25,7 @@ from stash.study.results import ProfileLook, StudyResult, front, results, twins
 from stash.study.sheet import StudySheet, downloads, sheet, table, whole_table
 from stash.study.status import StudyReading
 from stash.study.study_charts import cost_against_time, line_grids, models, slow_down, stalls
-from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Tile
+from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Tile, Trail
 from stash.ui.charts.svg import svg
 from stash.ui.html import render
 
@@ -161,6 +161,18 @@ def test_missing_cells_are_hatched_with_their_reason_in_every_matrix(whole) -> N
         assert not any(tile.bars or tile.level is not None for tile in missing.values())
 
 
+def test_utilisation_stands_beside_stalls_and_emulated_gpus_are_busy_while_layers_compute(tmp_path: Path) -> None:
+    text = "workloads: [{zoo: vgg11}]\nbatches: 32\ntargets: [{engine: emulated, instance: p3.8xlarge}]\n"
+    reading, every, _ = many(text, tmp_path)
+    (chart,) = utilisation(sheet(reading, every))
+    (tile,) = tiles(chart).values()
+    computes = every[0].seconds["compute"] / every[0].step.value
+    assert 0.01 < computes < 0.99
+    assert tile.texts[0] == f"GPU {computes:.0%} · stalled {1 - computes:.0%}"
+    assert [bar.length for bar in tile.bars] == pytest.approx([computes, 1 - computes])
+    assert {key.text for key in drawn(chart).keys} == {"GPUs", "stalled"}
+
+
 def test_a_stall_is_told_by_the_papers_formula_and_in_seconds(whole) -> None:
     reading, every = whole
     one = result_of(every, "resnet50", 32, "p3.8xlarge")
@@ -245,6 +257,12 @@ targets: [{engine: emulated, instance: p3.8xlarge}, {engine: emulated, instance:
     assert row[:3] == ("p3.8xlarge", "32", "5")
     assert row[5].startswith("50.")  # µs for a megabyte
     assert line_grids(every[:6]) == ()
+    off = f"off {one.line.error:.0%}"
+    _, by_bytes = models(every)
+    assert f"p3.8xlarge, {off}" in words_in(by_bytes)
+    (trail,) = [mark for mark in drawn(by_bytes).marks if isinstance(mark, Trail)]
+    assert len(trail.points) > 5
+    assert not [mark for mark in drawn(models(every[:6])[1]).marks if isinstance(mark, Trail)]
 
 
 def test_the_verdict_names_the_stall_that_costs_most(tmp_path: Path) -> None:

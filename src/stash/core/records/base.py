@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -40,7 +41,13 @@ def _sentence(text: Any) -> Any:
 def _name(text: Any) -> Any:
     if not isinstance(text, str) or len(text) > _MAX_TEXT:  # which is refused
         return text
-    return printable_line(text, _MAX_NAME)
+    return _line(text) if len(text) <= _MAX_NAME else printable_line(text, _MAX_NAME)
+
+
+@lru_cache(maxsize=1024)
+def _line(name: str) -> str:
+    """Of a name, and many records have the same."""
+    return printable_line(name, _MAX_NAME)
 
 
 def _problem(value: Any) -> Any:
@@ -76,7 +83,14 @@ class Record(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _in_words(cls, fields: Any) -> Any:
-        return {name: _problem(value) for name, value in fields.items()} if isinstance(fields, dict) else fields
+        if not isinstance(fields, dict):
+            return fields
+        texts = {
+            name: _problem(value)
+            for name, value in fields.items()
+            if isinstance(value, (str, tuple, list)) and not (isinstance(value, str) and value.isascii())
+        }
+        return fields | texts if texts else fields
 
 
 def now() -> str:

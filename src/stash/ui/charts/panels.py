@@ -39,7 +39,7 @@ class Panel:
     title: str
     points: tuple[PanelPoint, ...]
     line: tuple[tuple[float, float], ...] = ()
-    """Through values, in their order."""
+    """Through values, in their order; where it leaves the points' range it is not drawn."""
 
 
 def panels(
@@ -98,8 +98,12 @@ class _Place:
     def marks(self, across: Callable[[float], str], upright: Callable[[float], str]) -> list[Drawn]:
         ground = Tile((self.x(0), self.x(1)), (self.y(0), self.y(1)), level=0.0)
         found: list[Drawn] = [ground]
-        if len(self.panel.line) > 1:
-            found.append(Trail(tuple(self.at(*point) for point in self.panel.line), "shade"))
+        low, high = self.ys
+        line = [
+            (x, y) for x, y in self.panel.line if low <= y <= high or math.isclose(y, low) or math.isclose(y, high)
+        ]
+        if len(line) > 1:
+            found.append(Trail(tuple(self.at(*point) for point in line), "shade"))
         for point in self.panel.points:
             found.append(Dot(*self.at(point.x, point.y), "shade", point.tip, point.hollow))
         found.append(_words(self.x(0.02), self.x(0.98), self.y(0.88), self.y(1.0), self.panel.title))
