@@ -168,8 +168,9 @@ def _by_prices(
     kind_of = [cluster.types.index(node.gpu) for node in cluster.nodes]
     asked = hadar.HadarRound(
         jobs=np.arange(len(here)), work=np.array([job.steps for job in here]) / demand.best, left=demand.left,
-        elapsed=demand.elapsed, gpus=demand.gpus, running=[()] * len(here), pause=np.full(len(here), RESTART),
-        started=demand.running >= 0, up=[node.gpus for node in cluster.nodes], kind_of=kind_of, down=set(),
+        elapsed=demand.elapsed, gpus=demand.gpus, running=[()] * len(here),
+        pause=np.where(demand.running >= 0, RESTART, 0.0),
+        up=[node.gpus for node in cluster.nodes], kind_of=kind_of, down=set(),
     )  # fmt: skip
     found = hadar.place(asked, table)
     answers = []

@@ -26,6 +26,14 @@ class _Quiet(highspy.Highs):
         pass
 
 
+def quiet_solver(**options: Any) -> Any:
+    """HiGHS on one thread and without presolve, which costs more than such programs."""
+    solver: Any = _Quiet()  # type: ignore[no-untyped-call]
+    for name, value in {"output_flag": False, "threads": 1, "presolve": "off", "random_seed": 0, **options}.items():
+        solver.setOptionValue(name, value)
+    return solver
+
+
 class Infeasible(Exception):  # noqa: N818  # what a program is, not what went wrong
     """No shares of time satisfy all rows."""
 
@@ -89,10 +97,7 @@ class ShareProgram:
         self.count = groups.count
         self.shape = self.rates.shape
         self._extra, self._rows, self._added = extra, 0, 0
-        self._solver: Any = _Quiet()  # type: ignore[no-untyped-call]
-        for name, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("random_seed", 0),
-                            ("simplex_strategy", 4 if primal else 1)):  # fmt: skip
-            self._solver.setOptionValue(name, value)
+        self._solver = quiet_solver(simplex_strategy=4 if primal else 1)
         self._build(demand.counts.astype(float), scaled)
 
     @property

@@ -110,6 +110,9 @@ class RateTable:
                 self._spread[-1].append(self._rates(model, gpus, gpu, few, own))
         self.of_kind = packed
         self.packed: Floats = packed[self.kind]
+        known = np.array([[max(each.values(), default=0.0) for each in spread] for spread in self._spread])
+        self.over: Floats = np.where(np.array(self.fewest) > 1, np.maximum(known, packed), known)[self.kind]
+        """The best rate of each job over several nodes of a type, 0 where none is known."""
         self.restart: Floats = np.array([matrix.restart.get(job.model, RESTART) for job in jobs])
 
     def _cores(self, gpu: str) -> float | None:

@@ -80,7 +80,8 @@ def allox(demand: JobDemand) -> ShareAllocation:
         raise UserError(f"allox matches jobs of one GPU, and {several} here have more; choose another policy")
     x, free = _holding(demand)
     waiting = np.flatnonzero(demand.running < 0)
-    slots = np.repeat(np.arange(len(free)), np.maximum(free, 0))
+    # More GPUs of a type than jobs that wait are of no use.
+    slots = np.repeat(np.arange(len(free)), np.clip(free, 0, len(waiting)))
     if not len(waiting) or not len(slots):
         return ShareAllocation(x, float("nan"))
     with np.errstate(divide="ignore"):
@@ -104,10 +105,9 @@ def allox(demand: JobDemand) -> ShareAllocation:
 
 def _holding(demand: JobDemand) -> tuple[Floats, WholeNumbers]:
     """What is running keeps its type: x, and the GPUs that are left."""
-    x, free = np.zeros(demand.rates.shape), demand.counts.copy()
-    for job in np.flatnonzero(demand.running >= 0):
-        _take(x, free, demand, int(job), int(demand.running[job]))
-    return x, free
+    x, runs = np.zeros(demand.rates.shape), np.flatnonzero(demand.running >= 0)
+    x[runs, demand.running[runs]] = 1.0
+    return x, demand.counts - (x.T @ demand.gpus).astype(np.int64)
 
 
 def _take(x: Floats, free: WholeNumbers, demand: JobDemand, job: int, kind: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,13 +143,6 @@ class JobDemand:
         return np.asarray(self.rates.max(axis=1), dtype=float)
 
 
-class Binding(NamedTuple):
-    """A constraint that holds an objective down, and how much one more unit of it would bring."""
-
-    what: str
-    price: float
-
-
 @dataclass(frozen=True)
 class ShareAllocation:
     """What a policy decided: ``x[j, t]`` is the share of time that job j has on type t."""
@@ -162,6 +154,5 @@ class ShareAllocation:
     """Of the objective, per GPU of each type: the dual values of Σ s·x ≤ N. ``None`` without a linear program."""
     levels: Floats | None = None
     """Of max-min: what each job reached, in multiples of its equal share."""
-    binding: tuple[Binding, ...] = ()
     order: WholeNumbers | None = None
     """Of a queue: its jobs, the next one first."""

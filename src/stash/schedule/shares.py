@@ -14,7 +14,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from stash.schedule.linear import Groups, Infeasible, ShareProgram, Solved, merged
-from stash.schedule.records import Binding, Floats, JobDemand, ShareAllocation, WholeNumbers
+from stash.schedule.records import Floats, JobDemand, ShareAllocation, WholeNumbers
+from stash.schedule.type_prices import CommonLevel, PricedJobs
 
 PRECISION = 1e-6
 """Of ρ, relative."""
@@ -133,20 +134,16 @@ def max_min_blind(demand: JobDemand, fill: bool = True) -> ShareAllocation:
 def makespan(demand: JobDemand) -> ShareAllocation:
     """max z with thr_j ≥ z·left_j: all are finished after T = 1/z, and no schedule of these jobs ends earlier.
 
-    The objective is T in seconds. One linear program; Gavel's code bisects T to 5 %.
+    The objective is T in seconds, exactly; Gavel's code bisects it to 5 %.
     """
-    best = demand.best
-    seconds = demand.left / best
+    seconds = demand.left / demand.best
     unit = max(float((demand.gpus * seconds).sum() / demand.counts.sum()), float(seconds.max()), 1e-9)
-    groups = merged(demand, demand.left)
-    program = ShareProgram(demand, groups)
-    of_group = seconds[groups.first] / unit
-    program.add_throughputs(1 / best[groups.first], -of_group, np.zeros(groups.size))
-    objective = np.zeros(program.columns)
-    objective[program.column(0)] = 1.0
-    program.set_objective(objective)
-    solved = program.solve()
-    return _allocation(demand, groups, solved, solved.x[groups.member], unit / float(solved.extra[0]))
+    found = _priced(demand).highest(seconds / unit)
+    return _at_level(found, found.x, unit / found.level)
+
+
+def _priced(demand: JobDemand) -> PricedJobs:
+    return PricedJobs(demand.rates / demand.best[:, None], demand.gpus, demand.counts)
 
 
 def as_fastest(demand: JobDemand) -> JobDemand:
@@ -157,51 +154,37 @@ def as_fastest(demand: JobDemand) -> JobDemand:
 def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
     """min ρ with elapsed_j + left_j/thr_j ≤ ρ·T_iso,j (Themis, NSDI 2020); the objective is ρ.
 
-    T_iso is the time that the whole job takes alone on 1/m of the cluster. For a fixed ρ that is linear: the largest
-    λ with thr_j ≥ λ·need_j(ρ), need_j = left_j/(ρ·T_iso − elapsed), is at least 1 if and only if ρ can be reached.
-    The dual values y_j of these rows bound it at any other ρ' by λ/Σ y_j·need_j(ρ'), so no ρ' below the root of
-    Σ y_j·need_j(ρ') = λ can be reached. That root is the next ρ: Newton's method, from below. The x of each ρ has
-    a worst ratio of its own, and ends the search from above.
+    T_iso is the time that the whole job takes alone on 1/m of the cluster. For a fixed ρ jobs need thr_j at least
+    left_j/(ρ·T_iso − elapsed), and all can have it if and only if the highest level for these needs is 1. The prices
+    of types at that level bound ρ: what cannot be paid for at any prices cannot be reached, and the ρ at which these
+    ask for all that N is worth is the next one: Newton's method, from below. The x of each ρ has a worst ratio of
+    its own, and ends the search from above.
     """
-    alone = demand.left / isolated_rates(demand)
-    isolated, best = demand.isolated + alone, demand.best
-    groups = merged(demand, demand.left, demand.elapsed, isolated)
-    at = groups.first
-    work, elapsed, isolated = demand.left[at] / best[at], demand.elapsed[at], isolated[at]
-    program = ShareProgram(demand, groups)
-    program.add_throughputs(1 / best[at], -np.ones(groups.size), np.zeros(groups.size))
-    objective = np.zeros(program.columns)
-    objective[program.column(0)] = 1.0
-    program.set_objective(objective)
-    high = rho = float(((elapsed + alone[at]) / isolated).max())  # what x_iso reaches
-    low = pole = float((elapsed / isolated).max())  # nobody ends before now
-    found = None
+    alone, work = demand.left / isolated_rates(demand), demand.left / demand.best
+    elapsed, isolated, jobs = demand.elapsed, demand.isolated + alone, _priced(demand)
+
+    def needs(rho: float) -> Floats:
+        return np.minimum(work / (rho * isolated - elapsed), 1.0)
+
+    high = float(((elapsed + alone) / isolated).max())  # what x_iso reaches
+    low = rho = float(((elapsed + work) / isolated).max())  # nobody is faster than on its fastest type
+    found, best = None, np.zeros_like(demand.rates)
     while True:
-        for row, need in enumerate(work / (rho * isolated - elapsed)):
-            program.set_coefficient(row, program.column(0), -float(need))
-        solved, before = program.solve(), (low, high)
-        rates = (program.rates * solved.x).sum(axis=1) / best[at]
+        found, before = jobs.highest(needs(rho)), (low, high)
+        rates = (demand.rates * found.x).sum(axis=1) / demand.best
         own = float(((elapsed + work / np.maximum(rates, 1e-300)) / isolated).max())
-        if found is None or own < high:
-            high, found = min(own, high), solved
-        low = max(low, _unreachable(solved.row_prices, float(solved.extra[0]), work, elapsed, isolated, low, high))
+        if own < high or not best.any():
+            high, best = min(own, high), found.x
+        worth = float(found.prices @ demand.counts)
+
+        def over(rho: float, prices: Floats = found.prices, worth: float = worth) -> float:
+            return jobs.cost(prices, needs(rho)) - worth
+
+        if over(low) > 0:
+            low = high if over(high) >= 0 else float(brentq(over, low, high, rtol=1e-12))
         if high - low <= PRECISION * high or (low, high) == before:
-            return _allocation(demand, groups, found, found.x[groups.member], high)
-        rho = max(low, pole + 0.01 * (high - pole))  # nearer to the pole numbers lose their meaning
-
-
-def _unreachable(
-    prices: Floats, level: float, work: Floats, elapsed: Floats, isolated: Floats, low: float, high: float
-) -> float:
-    """The ρ between these below which no shares reach, by the dual values of one optimum."""
-    tight = prices > _PRICED * prices.max()
-    prices, work, elapsed, isolated = (each[tight] for each in (prices, work, elapsed, isolated))
-
-    def over(rho: float) -> float:
-        return float((prices * work / (rho * isolated - elapsed)).sum()) - level
-
-    least = low + 1e-9 * (high - low)
-    return high if over(high) >= 0 else low if over(least) <= 0 else float(brentq(over, least, high, rtol=1e-12))
+            return _at_level(found, best, high)
+        rho = low
 
 
 def cheapest(demand: JobDemand) -> ShareAllocation:
@@ -252,13 +235,7 @@ def relaxation(demand: JobDemand) -> float:
         )
     if not (needs > 0).any():
         return 1.0
-    groups = merged(demand, needs)
-    program = ShareProgram(demand, groups)
-    program.add_throughputs(1 / demand.best[groups.first], -needs[groups.first], np.zeros(groups.size))
-    objective = np.zeros(program.columns)
-    objective[program.column(0)] = 1.0
-    program.set_objective(objective)
-    return max(1.0, 1.0 / float(program.solve().extra[0]))
+    return max(1.0, 1.0 / _priced(demand).highest(needs).level)
 
 
 def _needs(demand: JobDemand) -> Floats:
@@ -293,6 +270,8 @@ def _keep_deadlines(program: ShareProgram, groups: Groups, needs: Floats, tau: F
 def _allocation(
     demand: JobDemand, groups: Groups, solved: Solved, x: Floats, objective: float, levels: Floats | None = None
 ) -> ShareAllocation:
-    full = [Binding(f"type {number}", float(price)) for number, price in enumerate(solved.type_prices)
-            if price > _PRICED]  # fmt: skip
-    return ShareAllocation(np.minimum(x, 1.0), objective, solved.type_prices, levels, tuple(full))
+    return ShareAllocation(np.minimum(x, 1.0), objective, solved.type_prices, levels)
+
+
+def _at_level(found: CommonLevel, x: Floats, objective: float) -> ShareAllocation:
+    return ShareAllocation(np.minimum(x, 1.0), objective, found.prices)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -216,9 +217,10 @@ class _Run(RunState):
         if not self.waiting or max(self.free.left) == 0 or self.policy.rule is None:
             return
         if self.policy.name == "allox":
-            self.allocate(np.array(list(self.active), dtype=np.int64))
-            for job in [each for each in self.waiting if self.x[each].any()]:
-                self.settle_in(job, int(self.x[job].argmax()))
+            jobs = np.array(list(self.waiting), dtype=np.int64)
+            x = self.policy.allocate(replace(self.demand(jobs), counts=np.array(self.free.left))).x
+            for at in np.flatnonzero(x.any(axis=1)):
+                self.settle_in(int(jobs[at]), int(x[at].argmax()))
         elif self.policy.fills:
             for kind in range(len(self.order)):
                 self.fill_type(kind)
@@ -274,8 +276,7 @@ class _Run(RunState):
             elapsed=self.now - self.submit[jobs],
             gpus=self.gpus[jobs],
             running=[self.place[job] for job in jobs],
-            pause=self.table.restart[jobs] * (1.0 if self.settings.restarts else 0.0),
-            started=~np.isnan(self.first[jobs]),
+            pause=self.table.restart[jobs] * (self.settings.restarts & ~np.isnan(self.first[jobs])),
             up=[node.gpus for node in self.cluster.nodes],
             kind_of=self.free.kind_of,
             down={node for _, _, place in self.down for node, _ in place},
