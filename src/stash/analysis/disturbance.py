@@ -232,6 +232,8 @@ class _Cost(NamedTuple):
     """Of making batches, all workers together."""
     doubt: float
     """Half-width for a step."""
+    for_others: float
+    """Of ``seconds``, what this rank waited for ranks that were kept from running, less what it was kept itself."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +283,7 @@ class _Delays:
         total = local.sum(axis=1)
         local *= np.minimum(1.0, np.divide(spare, total, out=np.ones_like(total), where=total > 0))[:, None]
         of_window = in_window[:, None] * self.within
-        delay, unsure = self.delays.sum(axis=1), 0.0
+        own, delay, unsure = local.sum(axis=1), self.delays.sum(axis=1), 0.0
         if _RUNGS[self.blocks[0].rung].exchanges and len(self.blocks) > 1:
             late = np.full_like(late, late.max())  # ranks wait for each other
             if self.windows.any(axis=1).all():
@@ -291,7 +293,9 @@ class _Delays:
         costs = np.minimum(local + of_window + late[:, None] / steps, _MOST * self.seconds)
         waits = in_local[:, None] * self.waiting + late[:, None] / steps
         doubts = np.hypot(DOUBT * np.maximum(costs.sum(axis=1), np.minimum(delay, wall)), unsure) / steps
-        return [_Cost(*each) for each in zip(costs, waits, worker_lost.tolist(), doubts.tolist(), strict=True)]
+        for_others = (costs.sum(axis=1) - own - late).tolist()
+        rows = zip(costs, waits, worker_lost.tolist(), doubts.tolist(), for_others, strict=True)
+        return [_Cost(*each) for each in rows]
 
     def _in_loops(self) -> StepArray:
         """What each step waited for threads of parallel loops that were delayed while the training thread was not.
@@ -422,4 +426,15 @@ def _without(block: Block, cost: _Cost) -> Block:
         changes |= {"step_waits": tuple(left.tolist()), "wait_seconds": float(left.sum())}
     if block.fetch_seconds is not None and cost.making:
         changes["fetch_seconds"] = max(block.fetch_seconds - cost.making, block.fetch_cpu_seconds or 0.0)
+    if (waited := sum(block.group_waits.values()) + block.stage_seconds.get("exchange", 0.0)) and block.group_waits:
+        # What is left of the step is then its own work, less what it was kept from that itself.
+        left_of_waits = max(0.0, 1 - cost.for_others / waited)
+        changes["group_waits"] = {name: seconds * left_of_waits for name, seconds in block.group_waits.items()}
+        changes["group_under_way"] = {
+            name: seconds - (1 - left_of_waits) * block.group_waits.get(name, 0.0)
+            for name, seconds in block.group_under_way.items()
+        }
+        if "exchange" in block.stage_seconds:
+            exchange = block.stage_seconds["exchange"] * left_of_waits
+            changes["stage_seconds"] = {**block.stage_seconds, "exchange": exchange}
     return replace(block, **changes)  # type: ignore[arg-type]

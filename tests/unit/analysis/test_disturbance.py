@@ -96,6 +96,17 @@ def test_a_rank_that_would_have_waited_gains_nothing() -> None:
     assert seconds(found, "node", 0) == pytest.approx(0.1)
 
 
+def test_what_ranks_wait_for_one_that_is_delayed_is_no_part_of_their_exchange() -> None:
+    """Rank 0 waits 50 ms in collectives, 40 of them for rank 1: without strangers both wait 10, and compute for 50."""
+    waits = [{"tp/all_reduce": STEPS * 0.05}, {"tp/all_reduce": STEPS * 0.01}]
+    pair = exchanging(0, 0.05, 0.0, 0.05), exchanging(1, 0.01, 0.04, 0.05)
+    blocks = [replace(b, group_waits=w, group_under_way=w) for b, w in zip(pair, waits, strict=True)]
+    for calm in undisturbed(profile(*blocks, ranks=2)).profile.blocks:
+        assert calm.seconds / STEPS == pytest.approx(0.06)
+        assert calm.group_waits["tp/all_reduce"] / STEPS == pytest.approx(0.01)
+        assert calm.group_under_way == pytest.approx(calm.group_waits)
+
+
 def test_samples_that_sleep_come_no_earlier() -> None:
     """A worker sleeps 95 ms for every batch: of a step of 100 ms no more than 5 can be lost to others."""
     sleeping = block("warm", step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2, wait_seconds=STEPS * 0.05,
