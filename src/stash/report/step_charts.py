@@ -11,6 +11,7 @@ from stash.analysis.seen import HANDED_ON
 from stash.analysis.step_figures import figures, slower
 from stash.analysis.step_times import Course, RankTime, RoundTime
 from stash.core.formatting import listed, plus_minus
+from stash.core.intervals import Interval
 from stash.core.ladder import BUBBLE, STALLS, stall_names
 from stash.core.records.profile import Profile
 from stash.core.units import Scale, counted
@@ -341,12 +342,15 @@ def _stages_in_words(step: PlayedStep, late: float, breakdown: Breakdown, scale:
     idle = drawn - sum(each.ends - each.begins for own in step.ranks.values() for each in own) / len(step.ranks)
     lost = 0.0 if breakdown.disturbed is None else breakdown.disturbed.time.value
     beside = f", and {scale.number(lost)} lost to other work" if lost >= WORTH_SAYING * breakdown.step_seconds else ""
+
+    def measured(seconds: float, time: Interval) -> str:
+        return f"measured: {scale.number(seconds)} {plus_minus(time, scale)}".strip()
+
     text = (
         "Reconstructed from how long passes take (the step of median length): each begins as early as its order and "
         f"messages that take no time allow. It takes {scale.number(drawn + max(0.0, late))} {scale.unit} "
-        f"(measured: {scale.number(breakdown.step_seconds)} {plus_minus(breakdown.step, scale)}{beside}), "
-        f"{scale.number(idle)} of them bubble, mean over ranks (measured: {scale.number(stall.seconds)} "
-        f"{plus_minus(stall.time, scale)})."
+        f"({measured(breakdown.step_seconds, breakdown.step)}{beside}), {scale.number(idle)} of them bubble, mean "
+        f"over ranks ({measured(stall.seconds, stall.time)})."
     )
     if late > 0:
         text += " When messages came late is unknown: all of it stands at the end."

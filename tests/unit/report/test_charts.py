@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profile_builder import build
-from reported import HOSTILE, ROUNDS, hostile, page_of, probed_whole, whole
+from reported import HOSTILE, ROUNDS, hostile, page_of, piped, probed_whole, whole
 
 from stash.analysis.attribution import attribute
-from stash.analysis.pipeline_schedule import order_of
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
 from stash.analysis.usage import readiness, usage
-from stash.core.records.parallel import PipelineSchedule, StagePasses
 from stash.core.records.profile import Profile
 from stash.report import machine_charts, step_charts
 from stash.report.step_charts import ladder, steps_side_by_side
@@ -235,22 +232,6 @@ def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():
     assert [lane.name for lane in chart.lanes] == ["a", "b"]
     assert chart.table.rows[1][:3] == ("b", "200.0", "± 2.0")
     assert chart.table.rows[1][chart.table.head.index("fetch") + 1] == "unknown"
-
-
-def piped(late: float = 0.0, first: int = 0, unequal: float = 1.0) -> Profile:
-    """GPipe of two stages and three microbatches, passes of 10 and 20 ms: each idles 30 of 121 ms. Ranks before
-    ``first`` were not seen."""
-    schedule = PipelineSchedule(name="ScheduleGPipe", stages=2, ranks=2, microbatches=3)
-    rows = tuple(
-        StagePasses(rank=rank, round=0, rung="node", passes=(*order_of("ScheduleGPipe", rank, 2, 3).split(), "rest"),
-                    seconds=(*[0.01 * unequal**rank] * 3, *[0.02 * unequal**rank] * 3, 0.001) * 3)
-        for rank in range(first, 2)
-    )  # fmt: skip
-    why = dict.fromkeys(("solo", "crowd"), "the model is divided among ranks")
-    found = build({"node": [0.121 + late] * 3}, ranks=2, skipped=why, workload={"pipeline": schedule})
-    waits = {"pipeline/recv": 0.030 + late, "tp/all_reduce": 0.0}
-    blocks = tuple(replace(b, group_waits={k: v * b.steps for k, v in waits.items()}) for b in found.blocks)
-    return found.model_copy(update={"blocks": blocks, "passes": rows})
 
 
 def stages(profile: Profile) -> Chart:
