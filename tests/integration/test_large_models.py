@@ -9,6 +9,7 @@ import pytest
 from profiled import RunProfile, measured
 
 from stash.analysis.attribution import attribute
+from stash.analysis.bubble import typical_step
 from stash.analysis.pipeline_changes import layers_of
 from stash.analysis.seen import expert_loads, phases
 from stash.core.records.profile import Profile
@@ -36,6 +37,19 @@ def test_another_number_of_microbatches_takes_what_was_forecast(run_profile: Run
     took = attribute(eight).step_seconds
     assert took > 0.135
     assert forecast(four, microbatches=8) == pytest.approx(took, rel=0.05)
+
+
+def test_the_step_that_a_report_draws_is_as_long_as_the_measured_one_and_idles_as_long(
+    run_profile: RunProfile,
+) -> None:
+    profile = pipeline(run_profile, "--microbatches", 4, "--seconds", 0.010, "--slow", 1)
+    breakdown = attribute(profile)
+    drawn, found = typical_step(profile, breakdown.rungs[0]), breakdown.seen.bubble
+    lost = 0.0 if breakdown.disturbed is None else breakdown.disturbed.time.value  # passes contain it
+    took = breakdown.step_seconds
+    assert drawn.seconds + found.late == pytest.approx(took + lost, rel=0.03)
+    worked = [sum(each.ends - each.begins for each in own) for own in drawn.ranks.values()]
+    assert drawn.seconds - sum(worked) / len(worked) == pytest.approx(found.seconds, abs=0.02 * took)
 
 
 def test_a_balanced_split_takes_what_was_forecast(run_profile: RunProfile) -> None:

@@ -51,6 +51,29 @@ class _Steps(NamedTuple):
     orders: list[Action]
     seconds: list[float]
     per_step: int
+    batches: int
+    """Of a step."""
+
+
+class PlayedPass(NamedTuple):
+    """A pass of a rank in a step that is played; seconds since the step's beginning."""
+
+    stage: int
+    """-1 of what the step does outside of passes."""
+    kind: str
+    batch: int
+    begins: float
+    ends: float
+
+
+class PlayedStep(NamedTuple):
+    """One step of one pipeline, from where the rank of its first stage begins to where that begins the next."""
+
+    seconds: float
+    ranks: dict[int, list[PlayedPass]]
+    """Of each rank what it does in that time, one after the other; between them it idles."""
+    pipelines: int
+    """That the job has; this is the one of the lowest ranks."""
 
 
 class GroupWait(Record):
@@ -110,14 +133,35 @@ def idle_of(rows: Sequence[StagePasses]) -> tuple[float, float] | None:
     """
     found = []
     for pipeline in pipelines(_joined(rows)):
-        single = len(pipeline[0].seconds) == len(pipeline[0].passes)  # a step that goes before itself
-        ranks = [_steps(each.model_copy(update={"seconds": (1 + single) * each.seconds})) for each in pipeline]
+        ranks = _ranks(pipeline)
         even, real = _idle(_evened(ranks)), _idle(ranks)
         if even is not None and real is not None:
             found.append((even, real))
     if not found:
         return None
     return sum(even for even, _ in found) / len(found), sum(real for _, real in found) / len(found)
+
+
+def typical_step(profile: Profile, rung: str) -> PlayedStep | None:
+    """The step of median length under ``rung``, as played with the measured passes; ``None`` if it cannot be."""
+    found = pipelines(_joined([each for each in profile.passes if each.rung == rung]))
+    ranks = _ranks(found[0]) if found else []
+    ends = end_times([rank.orders for rank in ranks], [rank.seconds for rank in ranks])
+    if not ends:
+        return None
+    first = next(number for number, rank in enumerate(ranks) if any(stage == 0 for stage, _, _ in rank.orders))
+    lasts = ends[first][ranks[first].per_step - 1 :: ranks[first].per_step]
+    steps = sorted(itertools.pairwise(lasts), key=lambda step: step[1] - step[0])
+    begin, end = steps[len(steps) // 2]
+    drawn = {
+        row.rank: [
+            PlayedPass(stage, kind, batch % rank.batches, max(0.0, ended - took - begin), min(ended, end) - begin)
+            for (stage, kind, batch), took, ended in zip(rank.orders, rank.seconds, own, strict=True)
+            if took > 0 and ended > begin and ended - took < end
+        ]
+        for row, rank, own in zip(found[0], ranks, ends, strict=True)
+    }
+    return PlayedStep(end - begin, dict(sorted(drawn.items())), len(found))
 
 
 def _joined(rows: Sequence[StagePasses]) -> list[StagePasses]:
@@ -183,6 +227,12 @@ def bubble(profile: Profile, rung: str, waited: float) -> Bubble | None:
     )
 
 
+def _ranks(pipeline: Sequence[StagePasses]) -> list[_Steps]:
+    """Two steps at least: a single one goes before itself."""
+    single = len(pipeline[0].seconds) == len(pipeline[0].passes)
+    return [_steps(each.model_copy(update={"seconds": (1 + single) * each.seconds})) for each in pipeline]
+
+
 def _steps(row: StagePasses) -> _Steps:
     """Microbatches of later steps are numbered on."""
     passes = actions(" ".join(row.passes))
@@ -193,7 +243,7 @@ def _steps(row: StagePasses) -> _Steps:
         for step in range(steps)
         for action in [*((stage, kind, batch + step * count) for stage, kind, batch in passes), (-1, _REST, step)]
     ]
-    return _Steps(orders, list(row.seconds[: steps * len(row.passes)]), len(row.passes))
+    return _Steps(orders, list(row.seconds[: steps * len(row.passes)]), len(row.passes), count)
 
 
 def _evened(ranks: Sequence[_Steps]) -> list[_Steps]:

@@ -114,7 +114,10 @@ def _measured(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
         Chapter("rounds", "How steady it was", label="Rounds", charts=(step_charts.rounds(course(profile), rungs),)),
         Chapter(
             "ranks", "Rank by rank", label="Ranks",
-            charts=(step_charts.ranks(breakdown, ranks_side_by_side(profile, kept), profile),),
+            charts=(
+                step_charts.ranks(breakdown, ranks_side_by_side(profile, kept), profile),
+                *((step_charts.stages(breakdown, profile),) if profile.workload.pipeline is not None else ()),
+            ),
         ),
         Chapter(
             "exchange", "The gradient exchange", label="Exchange",

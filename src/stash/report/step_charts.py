@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from stash.analysis.breakdown import Breakdown
+from stash.analysis.bubble import PlayedPass, PlayedStep, typical_step
+from stash.analysis.seen import HANDED_ON
 from stash.analysis.step_figures import figures, slower
 from stash.analysis.step_times import Course, RankTime, RoundTime
 from stash.core.formatting import listed, plus_minus
-from stash.core.ladder import STALLS, stall_names
+from stash.core.intervals import Interval
+from stash.core.ladder import BUBBLE, STALLS, stall_names
 from stash.core.records.profile import Profile
 from stash.core.units import Scale, counted
-from stash.report.profile_page import UNKNOWN, table_rows
+from stash.report.profile_page import UNKNOWN, WORTH_SAYING, table_rows
 from stash.ui.charts.builders import (
     BarPiece,
     LaneRow,
@@ -253,3 +257,101 @@ def _ranks_table(found: Sequence[RankTime], names: Mapping[int, str], shared: Se
         for rank, name in names.items()
     )  # fmt: skip
     return Grid(f"Steps of each rank, {scale.unit}", tuple(shared), rows, frozenset({0}), first="rank")
+
+
+# One step of a pipeline, a row for each rank: its passes where the schedule lets them begin.
+
+_SHADES = {"F": 0.3, "B": 0.9, "I": 0.9, "W": 0.6}
+_PASSES = {"F": "forward pass", "B": "backward pass", "I": "gradients of inputs", "W": "gradients of weights"}
+_REST = "outside of passes"
+_MAX_BOXES = 3000
+
+
+def stages(breakdown: Breakdown, profile: Profile) -> Chart | Blank:
+    """Passes of every microbatch in a typical step, the bubble between them, and at the end what came late.
+
+    Stamps say how long passes take, not when they begin by a clock of all ranks, so each begins as early as it can.
+    """
+    title, found = "A step of the pipeline", None if breakdown.seen is None else breakdown.seen.bubble
+    step = typical_step(profile, breakdown.rungs[0])
+    if breakdown.seen is None or found is None or step is None:
+        return Blank("stages", title, "no round has the same passes, step after step, of every stage")
+    boxes = sum(map(len, step.ranks.values()))
+    if boxes > _MAX_BOXES:
+        return Blank("stages", title, f"it has {boxes:,} passes, and a drawing shows at most {_MAX_BOXES:,}")
+    scale = time_scale(breakdown.step_seconds)
+    late = next((each.stall for each in breakdown.seen.waits if each.kind in HANDED_ON), "interconnect")
+    rows, table = [], []
+    for rank, passes in step.ranks.items():
+        held = sorted({each.stage for each in passes if each.stage >= 0})
+        name = f"rank {rank}, {'stage' if len(held) == 1 else 'stages'} {', '.join(map(str, held))}"
+        pieces = [*_lane(passes, step.seconds, len(held) > 1)]
+        if found.late > 0:
+            words = "messages that came late, all of the step"
+            pieces.append(BarPiece(step.seconds, step.seconds + found.late, late, words))
+        for piece in pieces:
+            begins, ends = scale.number(piece.start), scale.number(piece.end)
+            table.append((name, piece.tip, begins, ends, scale.number(piece.end - piece.start)))
+        pieces = [replace(each, tip=f"{name}, {each.tip}: {scale.number(each.end - each.start)} {scale.unit} from "
+                                    f"{scale.number(each.start)}") for each in pieces]  # fmt: skip
+        rows.append(LaneRow(name, pieces=tuple(pieces)))
+    keys = [(BUBBLE, "bubble"), ("plain", _REST), (late, f"{late}: messages that came late")]
+    used = {piece.series for row in rows for piece in row.pieces if piece.level is None}
+    return lane_chart(
+        "stages",
+        title,
+        rows,
+        lanes_ruler(rows, f"{scale.unit} of a step", scale.size),
+        Grid(
+            title="What each rank does in the step",
+            first="rank",
+            head=("what", f"begins, {scale.unit}", "ends", "takes"),
+            rows=tuple(table),
+            texts=frozenset({0, 1}),
+            filters=(0,),
+        ),
+        how="Faint boxes are forward passes (F), strong ones backward passes (B; in halves, I for inputs and W for "
+        "weights), with the numbers of their microbatches, and of stages where a rank has several.",
+        caption=_stages_in_words(step, found.late, breakdown, scale),
+        keys=[Legend(name, text) for name, text in keys if name in used],
+    )
+
+
+def _lane(passes: Sequence[PlayedPass], seconds: float, several: bool) -> Iterator[BarPiece]:
+    """A rank's passes, and the bubble before, between and after them."""
+    reached = 0.0
+    for each in passes:
+        if each.begins > reached + 1e-9:
+            yield BarPiece(reached, each.begins, BUBBLE, "bubble")
+        if each.stage < 0:
+            yield BarPiece(each.begins, each.ends, "plain", _REST)
+        else:
+            tip = f"{_PASSES[each.kind]} of microbatch {each.batch} through stage {each.stage}"
+            short = f"{each.kind}{each.batch}"
+            texts = (f"{each.stage}{short}" if several else short, short, str(each.batch))
+            yield BarPiece(each.begins, each.ends, "shade", tip, level=_SHADES[each.kind], texts=texts)
+        reached = each.ends
+    if seconds > reached + 1e-9:
+        yield BarPiece(reached, seconds, BUBBLE, "bubble")
+
+
+def _stages_in_words(step: PlayedStep, late: float, breakdown: Breakdown, scale: Scale) -> str:
+    """How it was drawn, and that what is drawn is about what was measured."""
+    drawn, stall = step.seconds, breakdown.stall(BUBBLE)
+    assert stall is not None, "where it is known it is a row of the ladder"
+    idle = drawn - sum(each.ends - each.begins for own in step.ranks.values() for each in own) / len(step.ranks)
+    lost = 0.0 if breakdown.disturbed is None else breakdown.disturbed.time.value
+    beside = f", and {scale.number(lost)} lost to other work" if lost >= WORTH_SAYING * breakdown.step_seconds else ""
+
+    def measured(seconds: float, time: Interval) -> str:
+        return f"measured: {scale.number(seconds)} {plus_minus(time, scale)}".strip()
+
+    text = (
+        "Reconstructed from how long passes take (the step of median length): each begins as early as its order and "
+        f"messages that take no time allow. It takes {scale.number(drawn + max(0.0, late))} {scale.unit} "
+        f"({measured(breakdown.step_seconds, breakdown.step)}{beside}), {scale.number(idle)} of them bubble, mean "
+        f"over ranks ({measured(stall.seconds, stall.time)})."
+    )
+    if late > 0:
+        text += " When messages came late is unknown: all of it stands at the end."
+    return text if step.pipelines == 1 else f"{text} One pipeline of {step.pipelines}."

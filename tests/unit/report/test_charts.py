@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profile_builder import build
-from reported import HOSTILE, ROUNDS, hostile, page_of, probed_whole, whole
+from reported import HOSTILE, ROUNDS, hostile, page_of, piped, probed_whole, whole
 
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
 from stash.analysis.usage import readiness, usage
+from stash.core.records.profile import Profile
 from stash.report import machine_charts, step_charts
 from stash.report.step_charts import ladder, steps_side_by_side
 from stash.ui.charts.chart import (
@@ -23,6 +24,7 @@ from stash.ui.charts.chart import (
     Blank,
     Chart,
     Dot,
+    Tile,
     Trail,
     Whisker,
     axis,
@@ -232,18 +234,64 @@ def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():
     assert chart.table.rows[1][chart.table.head.index("fetch") + 1] == "unknown"
 
 
+def stages(profile: Profile) -> Chart:
+    chart = step_charts.stages(attribute(profile), profile)
+    assert isinstance(chart, Chart)
+    return chart
+
+
+def test_a_pipelines_step_has_a_lane_for_each_rank_with_its_passes_and_the_bubble_between() -> None:
+    chart = stages(piped())
+    assert [lane.name for lane in chart.lanes] == ["rank 0, stage 0", "rank 1, stage 1"]
+    boxes = [mark for mark in chart.marks if isinstance(mark, Tile)]
+    assert [box.texts[0] for box in boxes] == ["F0", "F1", "F2", "B0", "B1", "B2"] * 2
+    assert boxes[3].tip == ("rank 0, stage 0, backward pass of microbatch 0 through stage 0: 20.0 ms from 60.0")
+    assert {bar.series for bar in bars(chart)} == {"bubble", "plain"}
+    rows = [row for row in chart.table.rows if row[0].startswith("rank 0")]
+    assert [row[1:] for row in rows if row[1] in ("bubble", "outside of passes")] == [
+        ("bubble", "30.0", "60.0", "30.0"), ("outside of passes", "120.0", "121.0", "1.0")
+    ]  # fmt: skip
+    assert "It takes 121.0 ms (measured: 121.0 " in chart.caption
+    assert ", 30.0 of them bubble, mean over ranks (measured: 30.0 " in chart.caption
+
+
+def test_messages_that_came_late_stand_at_the_end_of_the_step_in_their_own_colour() -> None:
+    chart = stages(piped(late=0.012))
+    late = [bar for bar in bars(chart) if bar.series == "interconnect"]
+    assert len(late) == 2
+    assert "It takes 133.0 ms (measured: 133.0 " in chart.caption
+    assert "all of it stands at the end" in chart.caption
+    assert {key.series for key in chart.keys} == {"bubble", "plain", "interconnect"}
+    assert "stands at the end" not in stages(piped()).caption
+
+
+def test_a_drawn_step_that_is_not_the_measured_one_says_both() -> None:
+    # the passes of stage 1 take 1.5 times as long as the blocks know of: 10 + 3 * 15 + 3 * 30 + 20 + 1 ms
+    assert "It takes 166.0 ms (measured: 121.0 " in stages(piped(unequal=1.5)).caption
+
+
+def test_a_pipeline_that_cannot_be_played_says_why_and_no_other_job_has_the_chart(tmp_path: Path) -> None:
+    blank = step_charts.stages(attribute(piped(first=1)), piped(first=1))
+    assert blank == Blank("stages", "A step of the pipeline", "no round has the same passes, step after step, of "
+                          "every stage")  # fmt: skip
+    page = page_of(piped(first=1), folder=tmp_path)
+    unknown = dict(next(chapter for chapter in page.chapters if chapter.name == "unknown").facts)
+    assert unknown["a step of the pipeline"] == blank.why
+    assert "stages" not in {chart.name for chart in page_of(whole(), folder=tmp_path).charts}
+
+
 @pytest.fixture(scope="module")
 def charts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Chart, ...]:
     folder: Path = tmp_path_factory.mktemp("pages")
     pages = [page_of(probed_whole(), folder=folder), page_of(hostile(), folder=folder)]
-    pages.append(page_of(whole(), probed_whole(), folder=folder))
+    pages += [page_of(whole(), probed_whole(), folder=folder), page_of(piped(late=0.01), folder=folder)]
     return tuple(chart for page in pages for chart in page.charts)
 
 
 def test_all_kinds_of_charts_are_there(charts: tuple[Chart, ...]) -> None:
     assert {chart.name for chart in charts} == {
         "ladder", "rounds", "ranks", "exchange", "gradients", "rates", "residency", "busy", "network", "disk",
-        "links", "all-reduce", "runs", "changes-1",
+        "links", "all-reduce", "runs", "changes-1", "stages",
     }  # fmt: skip
 
 
@@ -259,7 +307,7 @@ def test_every_chart_has_a_table_and_units_on_its_axes(charts: tuple[Chart, ...]
 def test_every_mark_stands_on_the_plane(charts: tuple[Chart, ...]) -> None:
     for chart in charts:
         for mark in chart.marks:
-            if isinstance(mark, Bar | Whisker):
+            if isinstance(mark, Bar | Tile | Whisker):
                 places_of = (*mark.x, *mark.y)
                 assert mark.x[0] <= mark.x[1], chart.name
             elif isinstance(mark, Dot):

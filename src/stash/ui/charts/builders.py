@@ -21,6 +21,7 @@ from stash.ui.charts.chart import (
     Ribbon,
     Rule,
     Tag,
+    Tile,
     Trail,
     Whisker,
     axis,
@@ -35,6 +36,8 @@ CURVES = ("contention", "network", "compute", "prep", "interconnect", "fetch", "
 """Colours that curves take in turn."""
 _MAX_TIPS = 1000
 """Dots that have a tooltip: among more, no single one can be pointed at."""
+_BOX = 0.8
+"""Of a row's height: words fit in it."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,16 @@ def worded_ruler(
 
 @dataclass(frozen=True)
 class BarPiece:
-    """One bar, from a value to another."""
+    """One bar, from a value to another; or with a ``level`` a box of this shade, 0 to 1, and of any series."""
 
     start: float
     end: float
     series: str
     tip: str = ""
     faint: bool = False
+    level: float | None = None
+    texts: tuple[str, ...] = ()
+    """Of a box, the same in ever fewer letters."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,11 @@ def lane_chart(
         y = centre(number, len(rows))
         for piece in row.pieces:
             place = x.span(piece.start, piece.end)
-            marks.append(Bar(place, band(number, len(rows)), piece.series, piece.tip, piece.faint))
+            if piece.level is None:
+                marks.append(Bar(place, band(number, len(rows)), piece.series, piece.tip, piece.faint))
+            else:
+                boxed = band(number, len(rows), _BOX)
+                marks.append(Tile(place, boxed, piece.texts, piece.tip, piece.level))
         if row.low is not None and row.high is not None:
             marks.append(Whisker(x.span(row.low, row.high), (y, y)))
         for each in row.values:
