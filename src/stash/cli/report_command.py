@@ -91,6 +91,13 @@ class ReportOptions(Options):
                 f"--output {self.output}: every chart is a picture of its own; say `--format "
                 f"{ending.removeprefix('.')} -o FOLDER`"
             )
+        if ending in (".json", ".jsonl") and self.formats != (_TRACE,) and not self.in_folder:
+            raise UserError(
+                f"--output {self.output}: a page is no JSON, and what was measured ends so; name a file that ends in "
+                ".html or .md"
+            )
+        if self.output is not None and not self.in_folder and any(_is_same(self.output, each) for each in self.files):
+            raise UserError(f"--output {self.output} is what the report is made of; choose another file")
         if self.in_folder and ending in (".html", ".md"):
             raise UserError(f"--output {self.output}: several files are written; name a folder, like -o {_FOLDER}")
         if _TRACE in self.formats and (len(self.formats) > 1 or len(self.files) > 1 or self.probe is not None):
@@ -116,6 +123,13 @@ class ReportOptions(Options):
     def in_folder(self) -> bool:
         """Whether several files may be written."""
         return bool(self.drawn) or len(self.formats) > 1
+
+
+def _is_same(output: Path, file: str) -> bool:
+    try:
+        return output.samefile(file)
+    except (OSError, ValueError):  # one of them is not there: a new file, an address
+        return False
 
 
 def report(options: ReportOptions) -> None:

@@ -154,7 +154,7 @@ def job_of_profile(
         first = next(iter(missing.items()), ("the market", "it has no offers"))
         raise UserError(
             f"{base.profile.workload.name} cannot be forecast on any instance of this market ({first[0]}: "
-            f"{first[1]}); profile it with a Stash that counts samples, or state rates in a job.yaml"
+            f"{first[1]}); or state rates in a job.yaml"
         )
     work = base.profile.workload
     size = work.parameter_bytes

@@ -18,6 +18,8 @@ from stash.ui.page import Chapter, Page, Row
 
 SCHEMA = 1
 _DAY_FORMAT = "%Y-%m-%d %H:%M:%S UTC"
+_MIN_SHARE = 0.05
+"""Of the step: what is worth a sentence."""
 _SERIES = {"exchange": "interconnect", "input": "prep", "other": "other"}
 """Whose colour a stall has, of those that the ladder calls otherwise."""
 
@@ -42,7 +44,7 @@ def overall(windows: Sequence[Window]) -> Window | None:
             "first_step": windows[0].first_step,
             "steps": sum(window.steps for window in windows),
             "step_seconds": sum(w.step_seconds * n for w, n in zip(windows, weights, strict=True)) / steps,
-            "stalls": {name: mean([window.stalls.get(name) for window in windows]) for name in names},
+            "stalls": {name: mean([window.stalls.get(name, 0.0) for window in windows]) for name in names},
             "stragglers": _late(windows, weights, steps),
             "ambiguous": any(window.ambiguous for window in windows),
         }
@@ -72,6 +74,7 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
         taken = shown.last_step - shown.first_step + 1
         span = f"last {shown.seconds:.0f} s" if live else f"{shown.seconds:.0f} s"
         title = f"{header.job} | {ranks}{nodes} | step {shown.last_step:,} | {span}: {taken:,} steps"
+    events = tuple(_events(record))
     return Page(
         title=title,
         source=source,
@@ -83,7 +86,7 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
         warnings=tuple(_warnings(record, shown)),
         chapters=(
             *([Chapter("money", "Money", facts=money, brief=True)] if (money := tuple(_money(record))) else []),
-            Chapter("events", "What happened", points=tuple(_events(record)), folded=True, brief=True, most=8),
+            *([Chapter("events", "What happened", points=events, folded=True, brief=True, most=8)] if events else []),
         ),
         made=f"since {_date(header.began)}, Stash {header.stash_version}",
     )
@@ -100,7 +103,21 @@ def _verdict(record: RunRecord, shown: Window | None) -> Iterator[str]:
             now = shown.step_seconds - (shown.stalls.get("other") or 0.0)
             yield f"A step takes {now / known:.0%} of the profile's{against}; no change is open."
         else:
-            yield "No change is open."
+            yield f"{_largest(shown)} No change is open."
+
+
+def _largest(shown: Window) -> str:
+    """What most of a step is lost to, and what says more about it."""
+    lost = {name: value or 0.0 for name, value in shown.stalls.items() if name not in ("compute", "other")}
+    name = max(lost, key=lambda each: lost[each], default="")
+    share = lost[name] / shown.step_seconds if name and shown.step_seconds else 0.0
+    if share < _MIN_SHARE:
+        return f"No stall takes {_MIN_SHARE:.0%} of the step."
+    if name == "disturbed":
+        return f"Other work on the machine costs {share:.0%} of every step."
+    return (
+        f"{name.capitalize()} takes {share:.0%} of every step: `stash profile` says why, `stash fix` tries changes."
+    )
 
 
 def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
@@ -110,6 +127,9 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
         if name not in shown.stalls:
             continue
         value = shown.stalls[name]
+        if record.header.ranks == 1 and name in ("contention", "exchange"):
+            rows.append(Row(name, why="one rank"))
+            continue
         if value is None:
             rows.append(Row(name, why="on a CPU, copies cannot be told from compute"))
             continue

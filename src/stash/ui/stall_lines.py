@@ -34,6 +34,7 @@ LETTERS = {
     "network": "n",
     "prep": "p",
     "fetch": "f",
+    "disturbed": "~",
 }
 _OTHER_STYLE, _OTHER_LETTER = "color(245)", "+"
 _EIGHTHS = " ▏▎▍▌▋▊▉"

@@ -97,7 +97,7 @@ def test_a_rank_that_would_have_waited_gains_nothing() -> None:
 
 
 def test_what_ranks_wait_for_one_that_is_delayed_is_no_part_of_their_exchange() -> None:
-    """Rank 0 waits 50 ms in collectives, 40 of them for rank 1: without strangers both wait 10, and compute for 50."""
+    """Rank 0 waits 50 ms in collectives, 40 of them for rank 1: without strangers both wait 10 of a step of 60."""
     waits = [{"tp/all_reduce": STEPS * 0.05}, {"tp/all_reduce": STEPS * 0.01}]
     pair = exchanging(0, 0.05, 0.0, 0.05), exchanging(1, 0.01, 0.04, 0.05)
     blocks = [replace(b, group_waits=w, group_under_way=w) for b, w in zip(pair, waits, strict=True)]

@@ -200,6 +200,8 @@ def test_without_vl_convert_a_drawing_is_still_there(monkeypatch: Patch, capsys:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (("-o", "train.stash.json"), "a page is no JSON"),
+        (("--format", "html", "-o", "new.json"), "name a file that ends in .html or .md"),
         (("--format", "jpeg"), "the formats are html, md, png, svg, pdf"),
         (("--format", ","), "it names nothing"),
         (("--format", "svg", "--width", "5"), "a figure is 60 to 1000 mm wide"),

@@ -155,3 +155,26 @@ def test_options_that_are_about_profiles_are_refused_and_not_passed_over(
     RecordWriter(path, header()).write(window(1, 100))
     assert run(monkeypatch, "show", str(path), option) == 2
     assert f"{option} is about profiles, and {path} is a record of a watched run" in capsys.readouterr().err
+
+
+def test_a_window_that_knows_of_no_other_work_counts_in_the_sum(path: Path) -> None:
+    """The first window has no *disturbed*; the table of both adds up all the same."""
+    first, second = window(1, 100), window(101, 200)
+    second = second.model_copy(update={"stalls": {**second.stalls, "input": 0.01, "disturbed": 0.02}})
+    found = overall([first, second])
+    assert found is not None
+    assert sum(value or 0.0 for value in found.stalls.values()) == pytest.approx(found.step_seconds)
+    assert found.stalls["disturbed"] == pytest.approx(0.01)
+
+
+def test_the_largest_stall_and_what_to_do_about_it_stand_on_top(path: Path) -> None:
+    RecordWriter(path, header()).write(window(1, 100, 0.2))
+    shown = page(load(path))
+    assert shown.verdict[0].startswith("Input takes 65% of every step: `stash profile` says why, `stash fix`")
+    assert [chapter.title for chapter in shown.chapters] == []
+
+
+def test_of_one_rank_nobody_waits_for_another(path: Path) -> None:
+    RecordWriter(path, header(ranks=1)).write(window(1, 100))
+    why = {row.name: row.why for row in page(load(path)).rows}
+    assert why["contention"] == why["exchange"] == "one rank"
