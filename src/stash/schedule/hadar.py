@@ -12,6 +12,7 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,14 +89,13 @@ def place(asked: HadarRound, table: RateTable, spreading: bool = True) -> HadarC
     several = len(asked.jobs) <= _BEAM_JOBS
     while at < len(queue):
         if several:
-            states, chosen = _both_ways(states, at, chooser)
+            states, changed = _both_ways(states, at, chooser)
         else:
-            option = chooser.best(at, states[0])
-            chosen = option is not None and states[0].payoff + option.payoff > states[0].payoff
-            if option is not None and chosen:
-                levels.take(states[0], queue[at], option)
+            option, changed = chooser.best(at, states[0]), False
+            if option is not None and states[0].payoff + option.payoff > states[0].payoff:
+                changed = levels.take(states[0], queue[at], option)
         at += 1
-        if chosen and chooser.dearer(states):
+        if changed and chooser.dearer(states):
             queue, at = chooser.able(np.array(queue[at:], dtype=np.int64)), 0
     places, rates, link = {}, {}, states[0].chosen
     while link is not None:
@@ -165,14 +165,17 @@ class _Levels:
             nodes[levels[taken[node]]] |= 1 << node
         return _State(0.0, taken, nodes, None)
 
-    def take(self, state: _State, job: int, option: _Option) -> None:
-        taken, nodes = state.taken, state.nodes
+    def take(self, state: _State, job: int, option: _Option) -> bool:
+        """Whether a level has become empty."""
+        taken, nodes, emptied = state.taken, state.nodes, False
         for node, gpus in option.place:
             levels, bit = self.of_node[node], 1 << node
             nodes[levels[taken[node]]] ^= bit
+            emptied |= not nodes[levels[taken[node]]]
             taken[node] += gpus
             nodes[levels[taken[node]]] |= bit
         state.payoff, state.chosen = state.payoff + option.payoff, (job, option, state.chosen)
+        return emptied
 
     def floors(self, nodes: Sequence[int]) -> tuple[list[float], list[int]]:
         """The least price of a free GPU of each type, infinite where there is none, and the levels of these."""
@@ -212,7 +215,7 @@ class _Chooser:
         several = (asked.gpus > 1)[:, None] & spreading
         packed, over = table.packed[asked.jobs], table.over[asked.jobs]
         self._fastest = np.where(several, np.maximum(packed, over), packed), np.where(several, over, 0.0)
-        self._as_fast = packed[:, None, :] >= packed[:, :, None]
+        self._as_fast = table.of_kind[:, None, :] >= table.of_kind[:, :, None]
         self._floors: list[float] = []
         self._least: list[int] = []
         self._runs = np.array([bool(each) for each in asked.running])
@@ -244,16 +247,19 @@ class _Chooser:
 
     def able(self, jobs: WholeNumbers) -> list[int]:
         """Those that can still win something, and what each can at the least prices, on other nodes than its own."""
-        floors, as_fast = np.array(self._floors), self._as_fast[jobs]
+        floors = np.array(self._floors)
+        cheapest = np.where(self._as_fast, floors, np.inf).min(axis=2)
         alone = self._most(jobs, self._fastest[0][jobs], floors)
-        mixed = self._most(jobs, self._fastest[1][jobs], np.where(as_fast, floors, np.inf).min(axis=2))
-        kept = self._runs[jobs] | (alone > 0).any(axis=1) | (mixed > 0).any(axis=1)
+        mixed = self._most(jobs, self._fastest[1][jobs], cheapest[self.table.kind[self.asked.jobs[jobs]]])
+        elsewhere = reduce(np.maximum, [*alone.T, *mixed.T])
+        kept = self._runs[jobs] | (elsewhere > 0)
         alone = alone[kept]
         self.queue: list[int] = jobs[kept].tolist()
-        self._kinds, self._alone, self._mixed = (
-            each.ravel().tolist() for each in (np.argsort(-alone, axis=1, kind="stable"), alone, mixed[kept])
+        self._kinds, self._alone, self._mixed, self._elsewhere = (
+            each.ravel().tolist()
+            for each in (np.argsort(-alone, axis=1, kind="stable"), alone, mixed[kept], elsewhere[kept])
         )
-        """By place in the queue: types, the best first; and by type, on it alone, and with it as the slowest."""
+        """By place in the queue: types, the best first; by type, on it alone, and with it as the slowest; and the most."""
         return self.queue
 
     def _most(self, jobs: WholeNumbers, rates: Floats, floors: Floats) -> Floats:
@@ -275,6 +281,8 @@ class _Chooser:
         first, last = at * self._types, (at + 1) * self._types
         found = self._staying(job, taken) if self.asked.running[job] else None
         highest, rank = (0.0 if found is None else found.payoff), 1
+        if self._elsewhere[at] < highest:
+            return found
         for kind in self._kinds[first:last]:
             if self._alone[first + kind] < highest:
                 break
