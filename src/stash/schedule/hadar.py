@@ -214,7 +214,9 @@ class _Chooser:
         self.asked, self.table, self.levels, self.spreading = asked, table, levels, spreading
         several = (asked.gpus > 1)[:, None] & spreading
         packed, over = table.packed[asked.jobs], table.over[asked.jobs]
-        self._fastest = np.where(several, np.maximum(packed, over), packed), np.where(several, over, 0.0)
+        self._fastest = [
+            self._most(rates) for rates in (np.where(several, np.maximum(packed, over), packed), several * over)
+        ]
         self._as_fast = table.of_kind[:, None, :] >= table.of_kind[:, :, None]
         self._floors: list[float] = []
         self._least: list[int] = []
@@ -229,6 +231,13 @@ class _Chooser:
             each.ravel().tolist() for each in (packed, stays, kept, moves, worth)
         )
         """By job and type, on one node: rate; seconds until its end and utility, if it stays, and if it moves."""
+
+    def _most(self, rates: Floats) -> tuple[Floats, Floats]:
+        """By job and type, at these rates: utility, −∞ where it does not run, and GPU-seconds."""
+        asked, runs = self.asked, rates > 0
+        takes = asked.left[:, None] / np.where(runs, rates, 1.0) + asked.pause[:, None]
+        worth = utility(asked.work[:, None], takes, asked.elapsed[:, None]) * (1 + 1e-9)
+        return np.where(runs, worth, -math.inf), asked.gpus[:, None] * takes
 
     def dearer(self, states: Sequence[_State]) -> bool:
         """Whether the least price of a type has risen: then what a job can win at most is computed again."""
@@ -249,8 +258,9 @@ class _Chooser:
         """Those that can still win something, and what each can at the least prices, on other nodes than its own."""
         floors = np.array(self._floors)
         cheapest = np.where(self._as_fast, floors, np.inf).min(axis=2)
-        alone = self._most(jobs, self._fastest[0][jobs], floors)
-        mixed = self._most(jobs, self._fastest[1][jobs], cheapest[self.table.kind[self.asked.jobs[jobs]]])
+        (worth, area), (worth_mixed, area_mixed) = self._fastest
+        alone = worth[jobs] - floors * area[jobs]
+        mixed = worth_mixed[jobs] - cheapest[self.table.kind[self.asked.jobs[jobs]]] * area_mixed[jobs]
         elsewhere = reduce(np.maximum, [*alone.T, *mixed.T])
         kept = self._runs[jobs] | (elsewhere > 0)
         alone = alone[kept]
@@ -262,27 +272,20 @@ class _Chooser:
         """By place in the queue: types, the best first; by type, on it alone, and with it as the slowest; and the most."""
         return self.queue
 
-    def _most(self, jobs: WholeNumbers, rates: Floats, floors: Floats) -> Floats:
-        asked = self.asked
-        runs = (rates > 0) & (floors < math.inf)
-        takes = asked.left[jobs, None] / np.where(runs, rates, 1.0) + asked.pause[jobs, None]
-        price = np.where(floors < math.inf, floors, 0.0) * asked.gpus[jobs, None]
-        worth = utility(asked.work[jobs, None], takes, asked.elapsed[jobs, None])
-        return np.where(runs, worth * (1 + 1e-9) - price * takes, -math.inf)
-
     def best(self, at: int, state: _State) -> _Option | None:
         """The option of highest payoff for a place in the queue, if above 0; of equals the first of the places below.
 
         Where it is; of each type the fewest nodes; and with each type as the slowest, the cheapest GPUs. Types that
         cannot win more than what was found are not looked at.
         """
-        job, nodes, taken = self.queue[at], state.nodes, state.taken
-        gpus, own = self._gpus[job], job * self._types
+        job, taken = self.queue[at], state.taken
+        found, highest, rank = self._staying(job, taken), 0.0, 1
+        if found is not None:
+            highest = found.payoff
+            if self._elsewhere[at] < highest:
+                return found
+        gpus, own, nodes = self._gpus[job], job * self._types, state.nodes
         first, last = at * self._types, (at + 1) * self._types
-        found = self._staying(job, taken) if self.asked.running[job] else None
-        highest, rank = (0.0 if found is None else found.payoff), 1
-        if self._elsewhere[at] < highest:
-            return found
         for kind in self._kinds[first:last]:
             if self._alone[first + kind] < highest:
                 break
@@ -312,19 +315,20 @@ class _Chooser:
         return found
 
     def _staying(self, job: int, taken: Sequence[int]) -> _Option | None:
-        """Where it is, if its GPUs are still free and worth their price."""
-        asked, place = self.asked, self.asked.running[job]
-        for node, part in place:
-            if taken[node] + part > asked.up[node]:
+        """Where it runs, if its GPUs are still free and worth their price."""
+        place, up = self.asked.running[job], self.asked.up
+        if len(place) == 1:
+            node, part = place[0]
+            before = taken[node]
+            if before + part > up[node]:
                 return None
-        if len(place) > 1:
-            option = self._weighed(job, place, taken)
-            return option if option is not None and option.payoff > 0 else None
-        node, part = place[0]
-        at = job * self._types + asked.kind_of[node]
-        price, takes = self.levels.prices[node][taken[node]] * part, self._stays[at]
-        payoff = self._kept[at] - price * takes
-        return _Option(payoff, place, self._rates[at]) if payoff > 0 else None
+            at = job * self._types + self.asked.kind_of[node]
+            payoff = self._kept[at] - self.levels.prices[node][before] * part * self._stays[at]
+            return _Option(payoff, place, self._rates[at]) if payoff > 0 else None
+        if not place or any(taken[node] + part > up[node] for node, part in place):
+            return None
+        option = self._weighed(job, place, taken)
+        return option if option is not None and option.payoff > 0 else None
 
     def _weighed(self, job: int, place: GangPlace, taken: Sequence[int]) -> _Option | None:
         """Its payoff on several nodes; ``None`` where its rate is unknown."""
