@@ -220,6 +220,7 @@ class _Chooser:
         self._as_fast = table.of_kind[:, None, :] >= table.of_kind[:, :, None]
         self._floors: list[float] = []
         self._least: list[int] = []
+        self.queue: list[int] = []
         self._runs = np.array([bool(each) for each in asked.running])
         with np.errstate(divide="ignore"):
             stays = asked.left[:, None] / packed
@@ -264,12 +265,12 @@ class _Chooser:
         elsewhere = reduce(np.maximum, [*alone.T, *mixed.T])
         kept = self._runs[jobs] | (elsewhere > 0)
         alone = alone[kept]
-        self.queue: list[int] = jobs[kept].tolist()
+        self.queue = jobs[kept].tolist()
         self._kinds, self._alone, self._mixed, self._elsewhere = (
             each.ravel().tolist()
             for each in (np.argsort(-alone, axis=1, kind="stable"), alone, mixed[kept], elsewhere[kept])
         )
-        """By place in the queue: types, the best first; by type, on it alone, and with it as the slowest; and the most."""
+        """By place in the queue: types, the best first; by type, on it alone and with it as the slowest; the most."""
         return self.queue
 
     def best(self, at: int, state: _State) -> _Option | None:
@@ -334,8 +335,10 @@ class _Chooser:
         """Its payoff on several nodes; ``None`` where its rate is unknown."""
         asked, own = self.asked, job * self._types
         kinds, number = {asked.kind_of[node] for node, _ in place}, int(asked.jobs[job])
-        slowest = min((self.table.spread(number, kind, len(place)) or 0.0) if self.spreading else self._rates[own + kind]
-                      for kind in kinds)  # fmt: skip
+        if self.spreading:
+            slowest = min(self.table.spread(number, kind, len(place)) or 0.0 for kind in kinds)
+        else:
+            slowest = min(self._rates[own + kind] for kind in kinds)
         if slowest <= 0:
             return None
         price = sum(self.levels.prices[node][taken[node]] * gpus for node, gpus in place)

@@ -61,8 +61,8 @@ class PricedJobs:
             tried.append(prices)
         else:
             raise StashError(
-                f"prices of GPU types did not settle: after {_MOST} programs {len(needs)} jobs reach {level:.6g}, and "
-                f"{bound:.6g} is not excluded; this is an error of Stash's: report it with the jobs, cluster and rates"
+                f"prices of GPU types did not settle: after {_MOST} programs {len(needs)} jobs reach {level:.6g}, "
+                f"not proven the most ({bound:.6g}); report it with the jobs, cluster and rates"
             )
         parts = master.parts()
         self._prices = [prices for prices, part in zip(tried, parts, strict=False) if part > 0]
