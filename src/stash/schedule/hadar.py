@@ -12,6 +12,7 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,7 +61,8 @@ class _Option(NamedTuple):
     rate: float
 
 
-class _State(NamedTuple):
+@dataclass
+class _State:
     """A partial choice over the queue."""
 
     payoff: float
@@ -71,6 +73,9 @@ class _State(NamedTuple):
     chosen: tuple[int, _Option, Any] | None
     """The last job that runs, its place, and the same of those before it."""
 
+    def copy(self) -> _State:
+        return _State(self.payoff, self.taken[:], self.nodes[:], self.chosen)
+
 
 def place(asked: HadarRound, table: RateTable, spreading: bool = True) -> HadarChoice:
     """The choice of highest payoff over the queue, as far as the beam reaches."""
@@ -78,29 +83,41 @@ def place(asked: HadarRound, table: RateTable, spreading: bool = True) -> HadarC
     alpha = max([1.0, *(math.log(top / bottom) for top, bottom in zip(high, low, strict=True) if bottom > 0 < top)])
     levels = _Levels(asked, low, high)
     chooser = _Chooser(asked, table, levels, spreading)
-    beam = BEAM if len(asked.jobs) <= _BEAM_JOBS else 1
-    states = [levels.start()]
+    states, order = [levels.start()], np.argsort(-density, kind="stable")
     chooser.dearer(states)
-    order = np.argsort(-density, kind="stable")
-    queue, at = order[density[order] > 0], 0
+    queue, at = chooser.able(order[density[order] > 0]), 0
+    several = len(asked.jobs) <= _BEAM_JOBS
     while at < len(queue):
-        job, following, refused = int(queue[at]), dict[bytes, _State](), True
+        if several:
+            states, changed = _both_ways(states, at, chooser)
+        else:
+            option, changed = chooser.best(at, states[0]), False
+            if option is not None and states[0].payoff + option.payoff > states[0].payoff:
+                changed = levels.take(states[0], queue[at], option)
         at += 1
-        for state in states:
-            option = chooser.best(job, state)
-            refused &= option is None
-            for each in (state,) if option is None else (state, levels.after(state, job, option)):
-                known = following.get(key := each.taken.tobytes())
-                if known is None or each.payoff > known.payoff:
-                    following[key] = each
-        states = sorted(following.values(), key=lambda state: -state.payoff)[:beam]
-        if not refused and chooser.dearer(states):
-            queue, at = chooser.able(queue[at:]), 0
+        if changed and chooser.dearer(states):
+            queue, at = chooser.able(np.array(queue[at:], dtype=np.int64)), 0
     places, rates, link = {}, {}, states[0].chosen
     while link is not None:
-        at, option, link = link
-        places[int(asked.jobs[at])], rates[int(asked.jobs[at])] = option.place, option.rate
+        job, option, link = link
+        places[int(asked.jobs[job])], rates[int(asked.jobs[job])] = option.place, option.rate
     return HadarChoice(dict(reversed(places.items())), rates, alpha)
+
+
+def _both_ways(states: Sequence[_State], at: int, chooser: _Chooser) -> tuple[list[_State], bool]:
+    """The best states with this job of the queue and without it, and whether it can run in any."""
+    following, chosen = dict[bytes, _State](), False
+    for state in states:
+        found = [state]
+        if (option := chooser.best(at, state)) is not None:
+            found.append(state.copy())
+            chooser.levels.take(found[1], chooser.queue[at], option)
+            chosen = True
+        for each in found:
+            known = following.get(key := each.taken.tobytes())
+            if known is None or each.payoff > known.payoff:
+                following[key] = each
+    return sorted(following.values(), key=lambda state: -state.payoff)[:BEAM], chosen
 
 
 def _bounds(asked: HadarRound, table: RateTable) -> tuple[list[float], list[float], Floats]:
@@ -136,7 +153,7 @@ class _Levels:
         self._count = len(number)
         self._of_kind = [[(price, level) for price, _, its, level in self.known if its == kind]
                          for kind in range(len(low))]  # fmt: skip
-        self._roomy: dict[tuple[int, int], list[int]] = {}
+        self._roomy: dict[tuple[int, int], list[tuple[int, float]]] = {}
         self._cheap: dict[tuple[int, ...], list[tuple[int, list[int]]]] = {}
         self._emptiest: dict[int, list[tuple[int, list[int]]]] = {}
 
@@ -148,28 +165,30 @@ class _Levels:
             nodes[levels[taken[node]]] |= 1 << node
         return _State(0.0, taken, nodes, None)
 
-    def after(self, state: _State, job: int, option: _Option) -> _State:
-        taken, nodes = state.taken[:], state.nodes[:]
+    def take(self, state: _State, job: int, option: _Option) -> bool:
+        """Whether a level has become empty."""
+        taken, nodes, emptied = state.taken, state.nodes, False
         for node, gpus in option.place:
             levels, bit = self.of_node[node], 1 << node
             nodes[levels[taken[node]]] ^= bit
+            emptied |= not nodes[levels[taken[node]]]
             taken[node] += gpus
             nodes[levels[taken[node]]] |= bit
-        return _State(state.payoff + option.payoff, taken, nodes, (job, option, state.chosen))
+        state.payoff, state.chosen = state.payoff + option.payoff, (job, option, state.chosen)
+        return emptied
 
     def floors(self, nodes: Sequence[int]) -> tuple[list[float], list[int]]:
         """The least price of a free GPU of each type, infinite where there is none, and the levels of these."""
         some = [next((each for each in levels if nodes[each[1]]), None) for levels in self._of_kind]
         return [each[0] if each else math.inf for each in some], [each[1] for each in some if each]
 
-    def node(self, kind: int, gpus: int, nodes: Sequence[int]) -> int | None:
-        """The cheapest node with room for a gang, of those the fullest, of those the first."""
+    def roomy(self, kind: int, gpus: int) -> list[tuple[int, float]]:
+        """Levels with room for a gang, the cheapest first, of those the fullest, and what the gang costs there."""
         if (kind, gpus) not in self._roomy:
-            self._roomy[kind, gpus] = [level for _, free, its, level in self.known if its == kind and free >= gpus]
-        for level in self._roomy[kind, gpus]:
-            if nodes[level]:
-                return (nodes[level] & -nodes[level]).bit_length() - 1
-        return None
+            self._roomy[kind, gpus] = [
+                (level, price * gpus) for price, free, its, level in self.known if its == kind and free >= gpus
+            ]
+        return self._roomy[kind, gpus]
 
     def emptiest(self, kind: int, gpus: int, nodes: Sequence[int]) -> GangPlace | None:
         """A gang over the nodes of a type with most free GPUs."""
@@ -195,90 +214,137 @@ class _Chooser:
         self.asked, self.table, self.levels, self.spreading = asked, table, levels, spreading
         several = (asked.gpus > 1)[:, None] & spreading
         packed, over = table.packed[asked.jobs], table.over[asked.jobs]
-        self._fastest = np.where(several, np.maximum(packed, over), packed), np.where(several, over, 0.0).max(axis=1)
+        self._fastest = [
+            self._most(rates) for rates in (np.where(several, np.maximum(packed, over), packed), several * over)
+        ]
+        self._as_fast = table.of_kind[:, None, :] >= table.of_kind[:, :, None]
         self._floors: list[float] = []
         self._least: list[int] = []
-        columns = (asked.jobs, asked.gpus, asked.left, asked.work, asked.elapsed, asked.pause)
-        self._facts = list(zip(*(column.tolist() for column in columns), packed.tolist(), strict=True))
+        self.queue: list[int] = []
         self._runs = np.array([bool(each) for each in asked.running])
+        with np.errstate(divide="ignore"):
+            stays = asked.left[:, None] / packed
+        moves = stays + asked.pause[:, None]
+        # One list each: lists of lists would be thousands of objects a round.
+        kept, worth = (utility(asked.work[:, None], takes, asked.elapsed[:, None]) for takes in (stays, moves))
+        self._types, self._gpus = packed.shape[1], asked.gpus.tolist()
+        self._rates, self._stays, self._kept, self._moves, self._worth = (
+            each.ravel().tolist() for each in (packed, stays, kept, moves, worth)
+        )
+        """By job and type, on one node: rate; seconds until its end and utility, if it stays, and if it moves."""
+
+    def _most(self, rates: Floats) -> tuple[Floats, Floats]:
+        """By job and type, at these rates: utility, −∞ where it does not run, and GPU-seconds."""
+        asked, runs = self.asked, rates > 0
+        takes = asked.left[:, None] / np.where(runs, rates, 1.0) + asked.pause[:, None]
+        worth = utility(asked.work[:, None], takes, asked.elapsed[:, None]) * (1 + 1e-9)
+        return np.where(runs, worth, -math.inf), asked.gpus[:, None] * takes
 
     def dearer(self, states: Sequence[_State]) -> bool:
         """Whether the least price of a type has risen: then what a job can win at most is computed again."""
-        if self._floors and len(states) == 1 and all(states[0].nodes[level] for level in self._least):
-            return False
-        floors, self._least = self.levels.floors(states[0].nodes)
+        nodes = states[0].nodes
+        if self._floors and len(states) == 1:
+            for level in self._least:
+                if not nodes[level]:
+                    break
+            else:
+                return False
+        floors, self._least = self.levels.floors(nodes)
         for state in states[1:]:
             floors = list(map(min, floors, self.levels.floors(state.nodes)[0]))
-        if floors == self._floors:
-            return False
-        self._floors, (alone, mixed) = floors, self._fastest
-        self.alone = self._most(alone, np.array(floors))
-        """Of each job and type, on nodes of that type, unless it stays where it is."""
-        self.mixed = self._most(mixed[:, None], np.array([min(floors)]))[:, 0]
-        """Of each job on nodes of several types."""
-        return True
+        self._floors, before = floors, self._floors
+        return floors != before
 
-    def _most(self, rates: Floats, floors: Floats) -> Floats:
-        asked = self.asked
-        runs = (rates > 0) & (floors < math.inf)
-        takes = asked.left[:, None] / np.where(runs, rates, 1.0) + asked.pause[:, None]
-        price = np.where(floors < math.inf, floors, 0.0) * asked.gpus[:, None]
-        worth = utility(asked.work[:, None], takes, asked.elapsed[:, None])
-        return np.where(runs, worth * (1 + 1e-9) - price * takes, -math.inf)
-
-    def able(self, queue: WholeNumbers) -> WholeNumbers:
-        """Those that can still win something."""
-        return queue[self._runs[queue] | (self.alone[queue] > 0).any(axis=1) | (self.mixed[queue] > 0)]
+    def able(self, jobs: WholeNumbers) -> list[int]:
+        """Those that can still win something, and what each can at the least prices, on other nodes than its own."""
+        floors = np.array(self._floors)
+        cheapest = np.where(self._as_fast, floors, np.inf).min(axis=2)
+        (worth, area), (worth_mixed, area_mixed) = self._fastest
+        alone = worth[jobs] - floors * area[jobs]
+        mixed = worth_mixed[jobs] - cheapest[self.table.kind[self.asked.jobs[jobs]]] * area_mixed[jobs]
+        elsewhere = reduce(np.maximum, [*alone.T, *mixed.T])
+        kept = self._runs[jobs] | (elsewhere > 0)
+        alone = alone[kept]
+        self.queue = jobs[kept].tolist()
+        self._kinds, self._alone, self._mixed, self._elsewhere = (
+            each.ravel().tolist()
+            for each in (np.argsort(-alone, axis=1, kind="stable"), alone, mixed[kept], elsewhere[kept])
+        )
+        """By place in the queue: types, the best first; by type, on it alone and with it as the slowest; the most."""
+        return self.queue
 
     def best(self, at: int, state: _State) -> _Option | None:
-        """The option of highest payoff, if that is above 0; of equals the first in the order of places below.
+        """The option of highest payoff for a place in the queue, if above 0; of equals the first of the places below.
 
         Where it is; of each type the fewest nodes; and with each type as the slowest, the cheapest GPUs. Types that
         cannot win more than what was found are not looked at.
         """
-        _, gpus, *_, rates = self._facts[at]
-        nodes, taken, up = state.nodes, state.taken, self.asked.up
-        found, highest = None, (0.0, 1)
-        own = self.asked.running[at]
-        if own and all(up[node] - taken[node] >= part for node, part in own):
-            option = self.weighed(at, own, taken)
-            if option is not None and option.payoff > 0:
-                found, highest = option, (option.payoff, 1)
-        most = self.alone[at].tolist()
-        for kind in sorted(range(len(most)), key=most.__getitem__, reverse=True):
-            if most[kind] < highest[0]:
+        job, taken = self.queue[at], state.taken
+        found, highest, rank = self._staying(job, taken), 0.0, 1
+        if found is not None:
+            highest = found.payoff
+            if self._elsewhere[at] < highest:
+                return found
+        gpus, own, nodes = self._gpus[job], job * self._types, state.nodes
+        first, last = at * self._types, (at + 1) * self._types
+        for kind in self._kinds[first:last]:
+            if self._alone[first + kind] < highest:
                 break
-            one = self.levels.node(kind, gpus, nodes)
-            candidate = ((one, gpus),) if one is not None else self.levels.emptiest(kind, gpus, nodes)
-            option = self.weighed(at, candidate, taken) if candidate else None
-            if option is not None and (option.payoff, -2 * kind) > highest:
-                found, highest = option, (option.payoff, -2 * kind)
-        if gpus > 1 and self.spreading and self.mixed[at] >= highest[0]:
-            for kind in (kind for kind, rate in enumerate(rates) if rate > 0):
+            for level, price in self.levels.roomy(kind, gpus):
+                if bits := nodes[level]:
+                    payoff = self._worth[own + kind] - price * self._moves[own + kind]
+                    if payoff > highest or (payoff == highest and -2 * kind > rank):
+                        node = (bits & -bits).bit_length() - 1
+                        found = _Option(payoff, ((node, gpus),), self._rates[own + kind])
+                        highest, rank = payoff, -2 * kind
+                    break
+            else:
+                candidate = self.levels.emptiest(kind, gpus, nodes)
+                option = self._weighed(job, candidate, taken) if candidate else None
+                if option is not None and (option.payoff, -2 * kind) > (highest, rank):
+                    found, highest, rank = option, option.payoff, -2 * kind
+        if gpus > 1 and self.spreading:
+            rates = self._rates[own : own + self._types]
+            for kind, bound in enumerate(self._mixed[first:last]):
+                if bound < highest or bound == -math.inf:
+                    continue
                 faster = tuple(other for other, rate in enumerate(rates) if rate >= rates[kind])
                 candidate = self.levels.cheapest(faster, gpus, nodes)
-                option = self.weighed(at, candidate, taken) if candidate and len(candidate) > 1 else None
-                if option is not None and (option.payoff, -2 * kind - 1) > highest:
-                    found, highest = option, (option.payoff, -2 * kind - 1)
+                option = self._weighed(job, candidate, taken) if candidate and len(candidate) > 1 else None
+                if option is not None and (option.payoff, -2 * kind - 1) > (highest, rank):
+                    found, highest, rank = option, option.payoff, -2 * kind - 1
         return found
 
-    def weighed(self, at: int, candidate: GangPlace, taken: Sequence[int]) -> _Option | None:
-        """Its payoff; ``None`` where its rate is unknown."""
-        job, _, left, work, elapsed, pause, rates = self._facts[at]
-        if len(candidate) == 1:
-            node, gpus = candidate[0]
-            slowest = rates[self.asked.kind_of[node]]
-            price = self.levels.prices[node][taken[node]] * gpus
+    def _staying(self, job: int, taken: Sequence[int]) -> _Option | None:
+        """Where it runs, if its GPUs are still free and worth their price."""
+        place, up = self.asked.running[job], self.asked.up
+        if len(place) == 1:
+            node, part = place[0]
+            before = taken[node]
+            if before + part > up[node]:
+                return None
+            at = job * self._types + self.asked.kind_of[node]
+            payoff = self._kept[at] - self.levels.prices[node][before] * part * self._stays[at]
+            return _Option(payoff, place, self._rates[at]) if payoff > 0 else None
+        if not place or any(taken[node] + part > up[node] for node, part in place):
+            return None
+        option = self._weighed(job, place, taken)
+        return option if option is not None and option.payoff > 0 else None
+
+    def _weighed(self, job: int, place: GangPlace, taken: Sequence[int]) -> _Option | None:
+        """Its payoff on several nodes; ``None`` where its rate is unknown."""
+        asked, own = self.asked, job * self._types
+        kinds, number = {asked.kind_of[node] for node, _ in place}, int(asked.jobs[job])
+        if self.spreading:
+            slowest = min(self.table.spread(number, kind, len(place)) or 0.0 for kind in kinds)
         else:
-            kinds = {self.asked.kind_of[node] for node, _ in candidate}
-            count = len(candidate)
-            slowest = min((self.table.spread(job, kind, count) or 0.0) if self.spreading else rates[kind]
-                          for kind in kinds)  # fmt: skip
-            price = sum(self.levels.prices[node][taken[node]] * gpus for node, gpus in candidate)
+            slowest = min(self._rates[own + kind] for kind in kinds)
         if slowest <= 0:
             return None
-        takes = left / slowest + (pause if candidate != self.asked.running[at] else 0.0)
-        return _Option(work / (elapsed + takes) - price * takes, candidate, slowest)
+        price = sum(self.levels.prices[node][taken[node]] * gpus for node, gpus in place)
+        takes = asked.left[job] / slowest + (asked.pause[job] if place != asked.running[job] else 0.0)
+        payoff = utility(asked.work[job], takes, asked.elapsed[job]) - price * takes
+        return _Option(float(payoff), place, slowest)
 
 
 def utility(work: Any, finish_after: Any, elapsed: Any) -> Any:

@@ -201,11 +201,12 @@ class RunState:
             self.restarts[job] += 1
         self.kind[job], self.place[job], self.rate[job] = kind, place, rate
         self.began[job] = self.counted[job] = self.now
-        self.since[job] = self.now + pause
+        self.since[job] = since = self.now + pause
         for node, gpus in place:
             self.unused[self.free.kind_of[node]] -= gpus
         self.version[job] += 1
-        heapq.heappush(self.heap, (self.since[job] + self.left[job] / rate, job, self.version[job]))
+        # A plain number: the clock takes it over, and arithmetic on numpy's scalars is several times slower.
+        heapq.heappush(self.heap, (since + float(self.left[job]) / rate, job, self.version[job]))
 
     def end_work(self, job: int, lost_steps: float = 0.0) -> None:
         """Account for the time since it began; its GPUs are unused from now on."""

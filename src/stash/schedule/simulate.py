@@ -275,7 +275,7 @@ class _Run(RunState):
             left=self.left_now(jobs),
             elapsed=self.now - self.submit[jobs],
             gpus=self.gpus[jobs],
-            running=[self.place[job] for job in jobs],
+            running=[self.place[job] for job in jobs.tolist()],
             pause=self.table.restart[jobs] * (self.settings.restarts & ~np.isnan(self.first[jobs])),
             up=[node.gpus for node in self.cluster.nodes],
             kind_of=self.free.kind_of,
@@ -283,12 +283,13 @@ class _Run(RunState):
         )
         found = hadar.place(asked, self.table, self.settings.spreading)
         self.alpha = max(self.alpha or 1.0, found.alpha)
-        for job in jobs[self.kind[jobs] >= 0]:
-            if found.places.get(int(job)) != self.place[job]:
-                self.stop(int(job))
+        for job in jobs[self.kind[jobs] >= 0].tolist():
+            if found.places.get(job) != self.place[job]:
+                self.stop(job)
         for job, place in found.places.items():
-            if self.kind[job] < 0:
-                slowest = min((self.free.kind_of[node] for node, _ in place), key=lambda kind: self.packed[job, kind])
+            if place != self.place[job]:
+                kinds = {self.free.kind_of[node]: None for node, _ in place}
+                slowest = min(kinds, key=self.packed[job].__getitem__)
                 self.start(job, slowest, place, found.rates[job])
         self.changed = False
 

@@ -15,6 +15,7 @@ from typing import Any
 import highspy
 import numpy as np
 
+from stash.core.errors import StashError
 from stash.schedule.linear import quiet_solver
 from stash.schedule.records import Floats, WholeNumbers
 
@@ -45,7 +46,7 @@ class PricedJobs:
         """What the last optimum mixes was taken at."""
 
     def highest(self, needs: Floats) -> CommonLevel:
-        """The level for these needs; those of 0 ask for nothing."""
+        """The level for these needs; those of 0 ask for nothing. Raises StashError where prices do not settle."""
         cap = 1.0 / float(needs.max())
         master, bound, tried = _Mixture(self._counts), np.inf, [self._prices[0] * 1e-9, *self._prices]
         for prices in tried:
@@ -58,6 +59,11 @@ class PricedJobs:
                 break
             master.add(*found)
             tried.append(prices)
+        else:
+            raise StashError(
+                f"prices of GPU types did not settle: after {_MOST} programs {len(needs)} jobs reach {level:.6g}, "
+                f"not proven the most ({bound:.6g}); report it with the jobs, cluster and rates"
+            )
         parts = master.parts()
         self._prices = [prices for prices, part in zip(tried, parts, strict=False) if part > 0]
         x = sum(part * x for part, x in zip(parts, master.x, strict=False) if part > 0)
