@@ -123,16 +123,20 @@ class Seen(Record):
 
 def idle(profile: Profile, rung: str) -> tuple[float, float] | None:
     """(as scheduled, as played with the measured passes) seconds a step that ranks idle under ``rung``."""
-    return idle_of([each for each in profile.passes if each.rung == rung])
+    return idle_of([each for each in profile.passes if each.rung == rung], _stages(profile))
 
 
-def idle_of(rows: Sequence[StagePasses]) -> tuple[float, float] | None:
+def _stages(profile: Profile) -> int | None:
+    return None if profile.workload.pipeline is None else profile.workload.pipeline.stages
+
+
+def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[float, float] | None:
     """The same of these rows: means over ranks and the rounds whose passes are known.
 
     ``None`` if no round's are, of all stages.
     """
     found = []
-    for pipeline in pipelines(_joined(rows)):
+    for pipeline in pipelines(_joined(rows), stages):
         ranks = _ranks(pipeline)
         even, real = _idle(_evened(ranks)), _idle(ranks)
         if even is not None and real is not None:
@@ -144,7 +148,7 @@ def idle_of(rows: Sequence[StagePasses]) -> tuple[float, float] | None:
 
 def typical_step(profile: Profile, rung: str) -> PlayedStep | None:
     """The step of median length under ``rung``, as played with the measured passes; ``None`` if it cannot be."""
-    found = pipelines(_joined([each for each in profile.passes if each.rung == rung]))
+    found = pipelines(_joined([each for each in profile.passes if each.rung == rung]), _stages(profile))
     ranks = _ranks(found[0]) if found else []
     ends = end_times([rank.orders for rank in ranks], [rank.seconds for rank in ranks])
     if not ends:
@@ -182,13 +186,16 @@ def _joined(rows: Sequence[StagePasses]) -> list[StagePasses]:
     return list(joined.values())
 
 
-def pipelines(rows: Sequence[StagePasses]) -> list[list[StagePasses]]:
-    """Ranks that hold one pipeline together: of those with the same stages each belongs to one, in their order."""
+def pipelines(rows: Sequence[StagePasses], stages: int | None = None) -> list[list[StagePasses]]:
+    """Ranks that hold one pipeline together: of those with the same stages each belongs to one, in their order.
+
+    None if rows of a stage are missing; ``stages`` is how many there are, if that is known.
+    """
     by_stages: dict[tuple[int, ...], list[StagePasses]] = defaultdict(list)
     for row in sorted(rows, key=lambda each: each.rank):
         by_stages[tuple(sorted({stage for stage, _, _ in actions(" ".join(row.passes))}))].append(row)
     held = sorted(stage for stages in by_stages for stage in stages)
-    if held != list(range(len(held))):  # some rank's stages are missing
+    if held != list(range(len(held) if stages is None else stages)):
         return []
     return [list(each) for each in zip(*by_stages.values(), strict=False)]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stash.analysis.bubble import bubble, pipelines, typical_step
-from stash.core.records.parallel import StagePasses
+from stash.core.records.parallel import PipelineSchedule, StagePasses
 
 FORWARD, BACKWARD = 0.01, 0.02
 STEPS = 3
@@ -73,8 +74,10 @@ class Simulated:
 class Holder:
     """As much of a profile as the bubble needs."""
 
-    def __init__(self, passes: tuple[StagePasses, ...]) -> None:
+    def __init__(self, passes: tuple[StagePasses, ...], stages: int | None = None) -> None:
         self.passes = passes
+        schedule = None if stages is None else PipelineSchedule(name="S", stages=stages, ranks=stages, microbatches=1)
+        self.workload = SimpleNamespace(pipeline=schedule)
 
 
 def bubble_of(job: Simulated):
@@ -187,7 +190,13 @@ def test_ranks_with_the_same_stages_are_of_different_pipelines() -> None:
         for r in range(4)
     ]
     assert [[row.rank for row in found] for found in pipelines(rows)] == [[0, 2], [1, 3]]
-    assert pipelines(rows[2:]) == []  # a stage is missing
+    assert pipelines(rows[2:]) == []  # the first stage is missing
+    assert pipelines(rows[:2], stages=2) == []  # the last
+
+
+def test_a_pipeline_whose_last_stage_was_not_seen_has_no_bubble_of_nothing() -> None:
+    first = StagePasses(rank=0, round=0, rung="node", passes=("0F0", "0B0", "rest"), seconds=(1, 2, 0))
+    assert bubble(Holder((first,), stages=2), "node", 1.0) is None  # type: ignore[arg-type]
 
 
 def test_without_passes_nothing_is_known() -> None:
