@@ -56,7 +56,7 @@ def _fairness_blind(demand: JobDemand) -> ShareAllocation:
     return shares.blind(demand, shares.finish_time_fairness(shares.as_fastest(demand)))
 
 
-_LEVEL, _T, _RHO = "equal shares of the worst-off job", "seconds until all are finished", "worst ρ"
+_LEVEL, _T, _RHO = "times its equal share for the worst-off job", "seconds until all are finished", "worst ρ"
 _AS_FASTEST = "the same, taking all types for each job's fastest"
 POLICIES: Mapping[str, JobPolicy] = {
     each.name: each

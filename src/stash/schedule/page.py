@@ -39,7 +39,10 @@ def page(found: PolicyComparison) -> Page:
     )
     how = f"rounds of {settings.round_seconds / 60:g} min | {restart} | {spreading}"
     several = max(len(runs) for runs in found.runs.values())
-    below = "JCT, its 99th percentile and queued time in hours; moves and spread: GPU time lost to them."
+    below = (
+        "JCT, its 99th percentile and queued time in hours; ρ: JCT over the time alone on the job's share of the "
+        "cluster, unfair above 1; moves and spread: GPU time lost to them."
+    )
     if several > 1:
         below += f" Means of {several} runs where something is drawn; JCT with its 95 % interval."
     table = Grid("", _HEAD, tuple(_row(found, name) for name in found.runs), frozenset({0}), below, first="policy",
@@ -120,7 +123,7 @@ def _bounds(found: PolicyComparison) -> list[str]:
     for name, runs in found.runs.items():
         text = POLICIES[name].objective
         if text and not math.isnan(runs[0].objective):
-            points.append(f"{name}: the first allocation reaches {runs[0].objective:.6g} {text}.")
+            points.append(f"{name}: the first allocation reaches {runs[0].objective:.4g} {text}.")
         if runs[0].alpha is not None:
             points.append(
                 f"{name}: α is {runs[0].alpha:.2f} at most; this family is 2α-competitive in total utility."
