@@ -23,10 +23,11 @@ from stash.core.units import (
 from stash.predict.changes import document_name
 from stash.predict.draws import Used, without_interval
 from stash.predict.forecast import Forecast, Grounds
+from stash.predict.sufficiency import Suffices
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 from stash.whatif.answers import Diminishing, WhatIf
-from stash.whatif.sweep import Point, Suffices, SweptOption
+from stash.whatif.sweep import Point, SweptOption
 
 UNKNOWN = "unknown"
 _MAX_SOURCE = 90
