@@ -94,6 +94,8 @@ def _forecast(answer: WhatIf, scale: Scale) -> Grid:
         before, after = answer.measured.stall(name), answer.forecast.breakdown.stall(name)
         if before is not None or after is not None or name in lost:
             origin = parts[name].origin if name in parts else reasons.get(name, "")
+            if name in lost:  # why is below
+                origin = UNKNOWN
             if after is not None and after.time.low is None and name in parts:
                 origin = "; ".join(filter(None, (origin, _blind(parts[name]))))
             rows.append(_row(name, before.time if before else None, after.time if after else None, origin, scale))
