@@ -101,7 +101,7 @@ def changed_by(
     """
     found = change(_repeatable(name, before).scaled(factor), _repeatable(name, after))
     errors = factor * _common(name, before), _common(name, after)
-    one_way = len({run.by_waits for run in (*before, *after)}) == 1
+    one_way = len({(run.by_waits, run.seen is None) for run in (*before, *after)}) == 1
     return found.widened(abs(errors[1] - errors[0]) if alike and one_way else math.hypot(*errors))
 
 
