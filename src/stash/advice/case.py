@@ -12,7 +12,6 @@ from functools import cached_property
 
 from stash.analysis.breakdown import Breakdown, ranks_per_node
 from stash.analysis.step_figures import slower
-from stash.analysis.step_times import mean_over_rounds, rank_values
 from stash.core.errors import StashError
 from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
 from stash.core.records.profile import Loader, Profile
@@ -20,6 +19,7 @@ from stash.core.units import format_bits, format_bytes, format_seconds, pace
 from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.forecasting import base_of, lost, what_if
 from stash.predict.passes import Base
+from stash.predict.sufficiency import Suffices, suffices
 
 
 def gain(
@@ -73,6 +73,8 @@ class Remedy:
     """Steps become longer, of more samples: ``saves`` is for as many samples as a step has now."""
     name: str = ""
     """What programs know it by, where one has to (``bench/remedies.py``); texts change."""
+    first: bool = False
+    """To be tried before others, even of those that save more."""
     asks: Alteration | None = None
     """The question to ``stash whatif`` whose answer ``saves`` is; ``None`` where it is no such question."""
 
@@ -95,20 +97,19 @@ class Case:
 
     def saves(self, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> float | None:
         """Seconds that a remedy saves, see ``gain``."""
-        gone = {} if self.removed is None else {self.removed: self.seconds(self.removed)}
-        return gain(self.base, wanted, {**gone, **(less or {})}, self.done)
+        return gain(self.base, wanted, {**self._gone, **(less or {})}, self.done)
 
     @property
-    def busy_seconds(self) -> float:
-        """What the devices need for a step, exchange included, if no data were waited for."""
-        idle = {*DATA_STALLS, self.removed}
-        return sum(stall.seconds for stall in self.breakdown.stalls if stall.name not in idle)
+    def _gone(self) -> dict[str, float]:
+        return {} if self.removed is None else {self.removed: self.seconds(self.removed)}
 
-    @property
-    def loader_seconds(self) -> float | None:
-        """What the loaders alone need for a step's batches, files in the page cache."""
-        samples, rate = self.breakdown.samples_per_step, self.breakdown.rates.prep
-        return samples / rate if samples and rate else None
+    @cached_property
+    def supply(self) -> Suffices | None:
+        """What suffices for data not to be waited for, as ``stash whatif`` says it; ``None`` if unknown."""
+        try:
+            return suffices(self.base, self.done, self._gone)
+        except StashError:
+            return None
 
     def seconds(self, *stalls: str) -> float:
         return self.breakdown.seconds(*stalls)
@@ -131,12 +132,6 @@ class Case:
             if host.cores and counts.get(node)
         ]
         return min(shares, default=None)
-
-    def block_mean(self, field: str, rung: str) -> float | None:
-        """Mean per step of a block's field under ``rung``, of the rank with most; ``None`` if unknown."""
-        values = rank_values(self.profile, lambda block: getattr(block, field))
-        rounds = sorted({number for number, name in values if name == rung})
-        return mean_over_rounds(values, rung, rounds)
 
 
 def reason(case: Case, name: str) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy
 from stash.analysis.breakdown import SMALL_SHARE
@@ -20,11 +21,10 @@ from stash.core.formatting import listed
 from stash.core.units import format_bits, format_bytes, format_rate, format_seconds
 from stash.predict.changes import BALANCED, Alteration
 from stash.predict.mesh_shapes import divided, shapes
+from stash.predict.sufficiency import Suffices
 
 # Prep and fetch
 
-HEADROOM = 1.1
-"""Workers are asked for with this margin, since their pace varies."""
 SMALL_FILE = 256e3
 _WORTH_A_MESH = 0.05
 """Of a step, that another mesh has to save."""
@@ -52,50 +52,50 @@ def for_prep(case: Case) -> list[Remedy]:
 
 
 def _workers(case: Case) -> list[Remedy]:
-    """How many workers hide preparation: work per step and device over the step without data stalls.
-
-    A device that trains for t seconds per step needs w/t workers if preparing its batch takes one worker w
-    seconds. Where w was not measured, the rate P tells it: workers · (samples of a step) / P.
-    """
-    workers = case.loader.workers if case.loader is not None else None
-    if case.loader is None or workers is None:
+    """How many workers hide preparation, and the cores that they need, as ``stash whatif`` says what suffices."""
+    loader, supply = case.loader, case.supply
+    workers = loader.workers if loader is not None else None
+    if loader is None or workers is None or supply is None or supply.trained_seconds <= 0:
         return []
-    busy, alone, cores = case.busy_seconds, case.loader_seconds, case.cores_per_rank
-    # without workers a step waits for all of the work, and that was timed step by step
-    work = case.breakdown.waits.warm if workers == 0 else case.block_mean("fetch_seconds", "warm")
-    if work is None and alone is not None:
-        work = max(1, workers) * alone
-    if work is None or busy <= 0:
-        return []
-    needed = math.ceil(HEADROOM * work / busy)
-    room = None if cores is None else max(1, int(cores) - 1)
-    why = f"preparing a step takes {format_seconds(work)} of one worker, training it {format_seconds(busy)}"
-    if case.loader.kind == "iterable" and workers < 2:
+    needed, use = supply.workers, supply.workers_to_use
+    made, trained = format_seconds(supply.made_seconds), format_seconds(supply.trained_seconds)
+    why = f"preparing a step takes {made} of one worker, training it {trained}"
+    if loader.kind == "iterable" and workers < 2 and use is not None:
         shard = (
             "First let the stream give each worker a share of its own, by `torch.utils.data.get_worker_info()`: "
             "otherwise every worker reads all of it, and the data come several times over; then use "
-            f"num_workers={min(needed, room or needed)} ({why})"
+            f"num_workers={use} ({why})"
         )
         return [Remedy(shard, name="shard")]
-    if needed <= workers:
+    if needed is not None and needed <= workers:
         keep = (
             f"Keep num_workers={workers}, which would suffice ({why}), but give workers and training "
             "cores of their own, or raise prefetch_factor"
         )
         return [Remedy(keep)]
-    if room is None or needed <= room:
-        use = f"Use num_workers={needed} instead of {workers} ({why})"
-        return [_asking(case, use, Alteration(workers=needed), "workers")]
-    found = []  # all cores there are, and more of them
-    if room > workers:
-        use = f"Use num_workers={room} instead of {workers}, all that {cores:g} cores per device allow"
-        found.append(_asking(case, use, Alteration(workers=room), "workers"))
+    found = []
+    if use is not None and use > workers:
+        cores = case.cores_per_rank
+        limit = f", all that {cores:g} cores per device allow" if use != needed and cores else f" ({why})"
+        more = _asking(case, f"Use num_workers={use} instead of {workers}{limit}", Alteration(workers=use), "workers")
+        # the setting is tried in a minute; cheaper samples are work, and nothing can save more than samples for free
+        first = workers == 0 and (more.saves or 0.0) > case.seconds("prep") / 2
+        found.append(replace(more, first=first))
+    return [*found, *_more_cores(case, supply)]
+
+
+def _more_cores(case: Case, supply: Suffices) -> list[Remedy]:
+    """As many as train and make samples in the time that training takes."""
+    cores, needed = case.cores_per_rank, supply.workers
+    if cores is None or needed is None or supply.cores_seconds is None or not supply.lacks_cores:
+        return []
+    wanted = math.ceil(round(cores * supply.cores_seconds / supply.trained_seconds, 6))
     more = (
-        f"Rent {needed + 1} cores per device instead of {cores:g}, for num_workers={needed} "
-        f"(preparing a step takes {format_seconds(work)} of one worker)"
+        f"Rent {wanted} cores per device instead of {cores:g}, for num_workers={needed} "
+        f"(preparing a step takes {format_seconds(supply.made_seconds)} of one worker)"
     )
-    wanted = Alteration(cpus=(needed + 1) * case.base.target.devices, workers=needed)
-    return [*found, _asking(case, more, wanted, "cores")]
+    asked = Alteration(cpus=wanted * case.base.target.devices, workers=needed)
+    return [_asking(case, more, asked, "cores")]
 
 
 def _asking(case: Case, text: str, wanted: Alteration, name: str, cost: str | None = None) -> Remedy:

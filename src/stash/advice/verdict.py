@@ -130,10 +130,13 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
 
 
 def _best(case: Case, name: str) -> list[Remedy]:
-    """By what they save; unknown gains keep their order, and what is known to save nothing is not advised."""
+    """What is to be tried first, then by what they save; unknown gains keep their order.
+
+    What is known to save nothing is not advised.
+    """
     worth = _WORTH_SAYING * case.breakdown.step_seconds
     useful = [each for each in REMEDIES[name](case) if each.saves is None or each.saves >= worth]
-    return sorted(useful, key=lambda remedy: -(remedy.saves or 0.0))
+    return sorted(useful, key=lambda remedy: (not remedy.first, -(remedy.saves or 0.0)))
 
 
 def _sentence(case: Case, remedy: Remedy) -> str:

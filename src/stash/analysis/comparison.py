@@ -62,8 +62,11 @@ class RunComparison(Record):
         return found
 
 
-def compare(before: Sequence[Breakdown], after: Sequence[Breakdown]) -> RunComparison:
-    """The lines in ladder order, then the step, then the rate where it is known on both sides."""
+def compare(before: Sequence[Breakdown], after: Sequence[Breakdown], alike: bool = True) -> RunComparison:
+    """The lines in ladder order, then the step, then the rate where it is known on both sides.
+
+    ``alike``: whether the sides are of one job, set up in one way, see ``set_up_alike``.
+    """
     sides = (before, after)
     has = [[name for name in STALLS if all(run.stall(name) is not None for run in side)] for side in sides]
     both = [name for name in has[0] if name in has[1]]
@@ -71,7 +74,9 @@ def compare(before: Sequence[Breakdown], after: Sequence[Breakdown]) -> RunCompa
     lines = []
     for name in (*both, STEP, *rates):
         first, second = measured(name, before), measured(name, after)
-        lines.append(Difference(name=name, before=first, after=second, change=changed_by(name, before, after)))
+        lines.append(
+            Difference(name=name, before=first, after=second, change=changed_by(name, before, after, alike=alike))
+        )
     return RunComparison(
         lines=tuple(lines),
         only_before=tuple(name for name in has[0] if name not in both),
@@ -86,13 +91,18 @@ def measured(name: str, runs: Sequence[Breakdown]) -> Interval:
     return _repeatable(name, runs).widened(_common(name, runs))
 
 
-def changed_by(name: str, before: Sequence[Breakdown], after: Sequence[Breakdown], factor: float = 1.0) -> Interval:
+def changed_by(
+    name: str, before: Sequence[Breakdown], after: Sequence[Breakdown], factor: float = 1.0, alike: bool = True
+) -> Interval:
     """What ``after`` has more than ``factor`` times ``before``.
 
-    What the method adds to a stall it adds on both sides: only the difference of its errors is left in a change.
+    What the method adds to a stall it adds on both sides, where these are ``alike`` and were estimated in one way:
+    only the difference of its errors is left in a change. Otherwise neither error tells anything of the other.
     """
     found = change(_repeatable(name, before).scaled(factor), _repeatable(name, after))
-    return found.widened(abs(_common(name, after) - factor * _common(name, before)))
+    errors = factor * _common(name, before), _common(name, after)
+    one_way = len({(run.by_waits, run.seen is None) for run in (*before, *after)}) == 1
+    return found.widened(abs(errors[1] - errors[0]) if alike and one_way else math.hypot(*errors))
 
 
 def _repeatable(name: str, runs: Sequence[Breakdown]) -> Interval:
@@ -159,6 +169,11 @@ def changed(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[Differ
     return _differing(_circumstances, before, after)
 
 
+def set_up_alike(before: Sequence[Profile], after: Sequence[Profile]) -> bool:
+    """Whether the sides are one job with the same loaders and exchange, measured in the same way."""
+    return not incomparable(before, after) and not _differing(_set_up, before, after)
+
+
 def _differing(
     facts_of: Callable[[Profile], Mapping[str, str]], before: Sequence[Profile], after: Sequence[Profile]
 ) -> tuple[DifferingFact, ...]:
@@ -190,19 +205,10 @@ def _circumstances(profile: Profile) -> dict[str, str]:
         "arguments": " ".join(workload.command[1:]),
         # with uncommitted changes, two of the same commit may still differ
         "commit": NOT_RECORDED,
-        "parameters": _text(workload.parameters),
-        "gradient buckets": _text(len(workload.bucket_bytes) or None),
-        "communication hook": "none" if workload.exchange_hook == "" else _text(workload.exchange_hook),
+        **_set_up(profile),
     }
     if workload.git_commit is not None:
         facts["commit"] = workload.git_commit[:12] + (" with changes" if workload.git_dirty else "")
-    for number, loader in enumerate(workload.loaders, 1):
-        which = f" of loader {number}" if len(workload.loaders) > 1 else ""
-        facts[f"workers{which}"] = _text(loader.workers)
-        facts[f"prefetch factor{which}"] = _text(loader.prefetch_factor)
-        facts[f"samples in the data set{which}"] = _text(loader.samples)
-        facts[f"batches per step{which}"] = str(loader.batches_per_step)
-    facts["launches"] = "one for each rung" if profile.settings.isolated else "one"
     facts["nodes"] = str(profile.nodes)
     machines: dict[str, list[str]] = {"host": [], "CPU": [], "cores": [], "GPUs": [], "kernel": []}
     for host in profile.hosts:
@@ -213,6 +219,24 @@ def _circumstances(profile: Profile) -> dict[str, str]:
             values.append(value)
     facts |= {name: listed(list(dict.fromkeys(values)) or [NOT_RECORDED]) for name, values in machines.items()}
     return {**facts, "Stash": profile.stash_version, **dict(sorted(profile.software.items()))}
+
+
+def _set_up(profile: Profile) -> dict[str, str]:
+    """What steps do besides the model itself, and how they were measured: on it depends by how much Stash errs."""
+    workload = profile.workload
+    facts = {
+        "parameters": _text(workload.parameters),
+        "gradient buckets": _text(len(workload.bucket_bytes) or None),
+        "communication hook": "none" if workload.exchange_hook == "" else _text(workload.exchange_hook),
+    }
+    for number, loader in enumerate(workload.loaders, 1):
+        which = f" of loader {number}" if len(workload.loaders) > 1 else ""
+        facts[f"workers{which}"] = _text(loader.workers)
+        facts[f"prefetch factor{which}"] = _text(loader.prefetch_factor)
+        facts[f"samples in the data set{which}"] = _text(loader.samples)
+        facts[f"batches per step{which}"] = str(loader.batches_per_step)
+    facts["launches"] = "one for each rung" if profile.settings.isolated else "one"
+    return facts
 
 
 def _text(value: object) -> str:

@@ -142,10 +142,11 @@ def _decided(
 ) -> list[Decision]:
     """What becomes of every limit, in the order of the options; raises UserError if the baseline is another job."""
     from stash.analysis.attribution import attribute
-    from stash.analysis.comparison import incomparable
+    from stash.analysis.comparison import incomparable, set_up_alike
     from stash.analysis.limits import held, not_slower, required
 
-    facts = incomparable(list(baseline.values()), list(profiles.values())) if baseline else ()
+    sides = list(baseline.values()), list(profiles.values())
+    facts = incomparable(*sides) if baseline else ()
     if facts:
         differing = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
         raise UserError(f"--against {next(iter(baseline))}: it is another job, in {differing}", code="different_jobs")
@@ -153,5 +154,5 @@ def _decided(
     return [
         *(required(requirement, profiles) for requirement in requirements),
         *(held(limit, after) for limit in limits),
-        *(not_slower(tolerance, before, after) for tolerance in tolerances),
+        *(not_slower(tolerance, before, after, set_up_alike(*sides)) for tolerance in tolerances),
     ]

@@ -192,8 +192,8 @@ def rate_inside(target: Target) -> Quantity:
     """The bus bandwidth inside a node; raises UnknownFactError."""
     if target.inside is None or target.inside.bytes_per_second is None:
         raise UnknownFactError(
-            f"the links between the {target.devices} devices of a node of {target.name} are unknown; measure them "
-            "with `stash probe`, or describe them in a file"
+            f"the links between the {target.devices} devices of a node are unknown (machines {target.name}); measure "
+            "them with `stash probe`, or describe them in a file"
         )
     return target.inside.bytes_per_second
 
@@ -202,8 +202,8 @@ def rate_between(target: Target) -> Quantity:
     """What one interface of a node carries; raises UnknownFactError."""
     if target.network is None or target.network.bytes_per_second is None:
         raise UnknownFactError(
-            f"the network between nodes of {target.name} is unknown; say it with --network, or measure it with "
-            "`stash probe` on two of them"
+            f"the network between nodes is unknown (machines {target.name}); say it with --network, or measure it "
+            "with `stash probe` on two of them"
         )
     return target.network.bytes_per_second
 

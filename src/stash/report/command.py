@@ -50,7 +50,7 @@ def compare(options: CompareOptions) -> None:
         stash compare before-*.stash.json vs after-*.stash.json
     """
     from stash.analysis.attribution import attribute
-    from stash.analysis.comparison import changed, incomparable, network_stall
+    from stash.analysis.comparison import changed, incomparable, network_stall, set_up_alike
     from stash.analysis.comparison import compare as compared
     from stash.report.comparison_page import document, page
 
@@ -70,7 +70,8 @@ def compare(options: CompareOptions) -> None:
     for pair, profiles, facts in zip(pairs, loaded, different, strict=True):
         first, second = ([attribute(runs[name][0], name) for name in side] for side in pair)
         names = (profiles[0][0].workload.name, *pair)
-        contents = (compared(first, second), names, changed(*profiles), facts, network_stall(*profiles))
+        found = compared(first, second, set_up_alike(*profiles))
+        contents = (found, names, changed(*profiles), facts, network_stall(*profiles))
         if options.json:
             documents.append(document(*contents))
         else:

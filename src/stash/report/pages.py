@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from stash.advice.verdict import Advice
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.comparison import changed, compare, incomparable, network_stall
+from stash.analysis.comparison import changed, compare, incomparable, network_stall, set_up_alike
 from stash.analysis.disturbance import undisturbed
 from stash.analysis.findings.probe_reading import Reading
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
@@ -247,7 +247,8 @@ def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, tuple[Chap
         facts = listed([f"{fact.name} ({fact.before} and {fact.after})" for fact in different])
         why = f"another job than {first.name}, in {facts}; a difference of their times would say nothing"
         return f"{why}.", (Chapter(name, title, charts=(Blank(name, "What changed", why),)),)
-    comparison = compare([first.breakdown], [run.breakdown])
+    alike = set_up_alike([first.profile], [run.profile])
+    comparison = compare([first.breakdown], [run.breakdown], alike)
     facts_apart = changed([first.profile], [run.profile])
     network = network_stall([first.profile], [run.profile])
     sentence = comparison_page.verdict(comparison)

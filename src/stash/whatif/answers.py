@@ -17,7 +17,7 @@ from stash.predict.forecast import Forecast
 from stash.predict.forecasting import lost, what_if
 from stash.predict.memory import Fit, memory_fit
 from stash.predict.passes import Base, command
-from stash.whatif.sweep import Suffices, suffices
+from stash.predict.sufficiency import Suffices, suffices
 
 # What a forecast means for whoever asked: what limits the step next, and where more of the same stops to pay.
 #

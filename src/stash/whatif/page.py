@@ -23,10 +23,11 @@ from stash.core.units import (
 from stash.predict.changes import document_name
 from stash.predict.draws import Used, without_interval
 from stash.predict.forecast import Forecast, Grounds
+from stash.predict.sufficiency import Suffices
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 from stash.whatif.answers import Diminishing, WhatIf
-from stash.whatif.sweep import Point, Suffices, SweptOption
+from stash.whatif.sweep import Point, SweptOption
 
 UNKNOWN = "unknown"
 _MAX_SOURCE = 90
@@ -93,6 +94,8 @@ def _forecast(answer: WhatIf, scale: Scale) -> Grid:
         before, after = answer.measured.stall(name), answer.forecast.breakdown.stall(name)
         if before is not None or after is not None or name in lost:
             origin = parts[name].origin if name in parts else reasons.get(name, "")
+            if name in lost:  # why is below
+                origin = UNKNOWN
             if after is not None and after.time.low is None and name in parts:
                 origin = "; ".join(filter(None, (origin, _blind(parts[name]))))
             rows.append(_row(name, before.time if before else None, after.time if after else None, origin, scale))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 from breakdowns import CALM
 from profile_builder import build
 
@@ -17,8 +20,9 @@ from stash.analysis.comparison import (
     compare,
     incomparable,
     network_stall,
+    set_up_alike,
 )
-from stash.core.records.profile import Profile
+from stash.core.records.profile import Loader, Profile
 
 
 def sides(before: Profile, after: Profile) -> RunComparison:
@@ -50,6 +54,30 @@ def test_the_same_the_other_way_round_is_faster() -> None:
 
 def test_a_difference_that_another_launch_may_make_is_not_shown() -> None:
     assert sides(build(CALM), build(scaled(1.005))).step.verdict == NOT_SHOWN
+
+
+def test_of_jobs_set_up_otherwise_both_errors_of_the_method_stay_in_a_change() -> None:
+    one = build(CALM, workload={"loaders": (Loader(kind="map", workers=0),)})
+    other = build(scaled(0.97), workload={"loaders": (Loader(kind="map", workers=8),)})
+    assert set_up_alike([one], [one])
+    assert not set_up_alike([one], [other])  # --force or not: nothing tells by how much Stash errs on both alike
+    first, second = attribute(one), attribute(other)
+    for line in compare([first], [second], alike=False).lines[:5]:
+        arms = [side.stall(line.name).parts for side in (first, second)]
+        both = math.hypot(*(math.hypot(part.noise, part.besides_noise) for part in arms))
+        assert line.change.half_width >= both * (1 - 1e-9)
+    # of 100 and 97 ms the method errs by 1.209 and 1.185 ms: as (a - b)² of one job, as a² + b² of two
+    alike, apart = (compare([first], [second], how).line("compute").change.half_width for how in (True, False))
+    assert apart**2 - alike**2 == pytest.approx(2 * 1.209e-3 * 1.185e-3, rel=0.01)
+
+
+def test_what_steps_waited_and_how_rungs_differ_err_in_their_own_ways() -> None:
+    rungs = attribute(build(CALM))
+    waits = rungs.model_copy(update={"by_waits": True})
+    same, other = (compare([rungs], [each]).line("prep").change for each in (rungs, waits))
+    assert other.half_width == pytest.approx(
+        math.hypot(same.half_width, math.sqrt(2) * rungs.stall("prep").parts.common)
+    )
 
 
 def test_a_single_round_on_a_side_leaves_everything_unknown() -> None:

@@ -7,6 +7,8 @@ from breakdowns import FETCH, PREP, advice_for, flat, steps_for
 from profile_builder import build
 
 from stash.core.records.profile import Loader, Rate
+from stash.predict.forecasting import base_of
+from stash.predict.sufficiency import suffices
 
 
 def _prep(work_per_step: float, workers: int, cores: int):
@@ -27,16 +29,48 @@ def test_prep_asks_for_the_workers_that_would_hide_it():
 
 
 def test_prep_asks_for_cores_where_workers_have_none():
-    # one worker is busy all the 200 ms; 60 ms of training would hide 3.3 of it; 3 cores per rank have room for 2
+    # one worker is busy all the 200 ms, and training a core for 60: on 3 cores both take 86.7 ms, which 2.3 workers
+    # fill, and 4.3 cores do both in 60 ms
     profile = build(
         flat(solo=0.06, crowd=0.06, node=0.06, warm=0.2),
-        block_extra={"warm": {"fetch_seconds": 2.0}},
+        block_extra={"node": {"cpu_seconds": 0.6}, "warm": {"fetch_seconds": 2.0}},
         workload={"loaders": (Loader(kind="map", workers=1),)},
         host={"cores": 6},
     )
     text = " ".join(advice_for(profile).next_steps)
     assert "Rent 5 cores per device instead of 3, for num_workers=4" in text
-    assert "Use num_workers=2 instead of 1, all that 3 cores per device allow; saves about 99.3 ms" in text
+    assert "Use num_workers=3 instead of 1, all that 3 cores per device allow; saves about 113 ms" in text
+
+
+def _without_workers(core_seconds: float):
+    """One rank on 2 cores: 4 ms of training on one of them, after 40 ms of samples, so many of them on a core."""
+    return build(
+        flat(solo=0.004, warm=0.044),
+        ranks=1,
+        block_extra={
+            "solo": {"cpu_seconds": 0.04},
+            "warm": {"wait_seconds": 0.4, "fetch_cpu_seconds": 10 * core_seconds},
+        },
+        workload={"loaders": (Loader(kind="map", workers=0),)},
+        host={"cores": 2},
+    )
+
+
+def test_samples_that_sleep_need_workers_and_not_cores():
+    # 40 ms behind 4 ms, with 5 % more: 11 workers; their 0.8 ms and the 4 of training fit onto two cores in 2.4 ms
+    profile = _without_workers(0.0008)
+    first, *others = advice_for(profile).next_steps
+    assert first.startswith("Use num_workers=11 instead of 0 (preparing a step takes 40.0 ms of one worker, training")
+    assert others[0].startswith("Make samples cheaper")
+    assert not any("cores per device" in step for step in (first, *others))
+    assert suffices(base_of(profile)).workers == 11  # what `stash whatif` prints
+
+
+def test_samples_that_burn_processor_time_get_the_workers_that_cores_can_run():
+    # two cores need 22 ms for 40 ms of samples and 4 of training, which two workers fill: that saves 22 of the 40 ms
+    first, *others = advice_for(_without_workers(0.04)).next_steps
+    assert first.startswith("Use num_workers=2 instead of 0, all that 2 cores per device allow; saves about 22.0 ms")
+    assert any("Rent 11 cores per device instead of 2, for num_workers=11" in step for step in others)
 
 
 def test_prep_with_workers_enough_asks_for_cores_of_their_own():
@@ -65,12 +99,12 @@ def test_without_workers_a_step_waits_for_all_the_work_and_workers_take_over_no_
 
 
 def _loading(kind: str, workers: int):
-    """Preparing 16 samples takes one worker 160 s, training on them 0.1 s."""
+    """One core a rank, which preparing samples keeps busy all the 200 ms of a step."""
     return build(
         flat(**PREP),
         block_extra={"warm": {"fetch_seconds": 1600.0}} if workers else {"warm": {"wait_seconds": 1.0}},
         workload={"loaders": (Loader(kind=kind, workers=workers),)},
-        host={"cores": 8},
+        host={"cores": 2},
     )
 
 

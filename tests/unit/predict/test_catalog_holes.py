@@ -35,7 +35,7 @@ def holes(instance: Instance, target: Target) -> list[str]:
     if target.cores is None:
         found.append("how many cores a node has is unknown")
     if target.nodes > 1 and (target.network is None or target.network.bytes_per_second is None):
-        found.append("the network between nodes of")
+        found.append("the network between nodes")
     if target.devices > 1 and (target.inside is None or target.inside.bytes_per_second is None):
         found.append("the links between the")
     return found

@@ -32,7 +32,7 @@ def test_the_example_is_read_in_base_units() -> None:
 def test_what_is_left_out_stays_unknown() -> None:
     found = target_of_text("nodes: 2\n", "bare.yaml")
     assert (found.devices, found.backend, found.network, found.inside, found.cores) == (1, "gloo", None, None, None)
-    with pytest.raises(UnknownFactError, match="the network between nodes of described is unknown"):
+    with pytest.raises(UnknownFactError, match=r"the network between nodes is unknown \(machines described\)"):
         fabric_of(found, Draws())
 
 

@@ -16,8 +16,9 @@ from stash.core.records.profile import Memory
 from stash.predict.changes import Alteration, changes
 from stash.predict.forecasting import base_of, lost, what_if
 from stash.predict.memory import memory_fit
+from stash.predict.sufficiency import suffices
 from stash.whatif.answers import diminishing, effects_on_training, next_bottleneck
-from stash.whatif.sweep import axes, suffices, sweep
+from stash.whatif.sweep import axes, sweep
 
 GPU, CPU = base_of(gpu_job()), base_of(cpu_job())
 

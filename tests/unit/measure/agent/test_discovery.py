@@ -121,6 +121,18 @@ def test_where_parameters_are_divided_among_ranks_only_the_whole_job_is_measured
     assert JobFacts(replicas=4) in published
 
 
+@pytest.mark.parametrize(("first_round", "noted"), [(0, True), (2, False)])
+def test_what_runs_before_the_forward_pass_is_noted_by_the_first_launch_that_measures(
+    tmp_path: Path, first_round: int, noted: bool
+) -> None:
+    rank = leader(tmp_path, first_round=first_round)
+    published: list[object] = []
+    rank.publish = lambda *messages: published.extend(messages)  # type: ignore[method-assign]
+    discovery._note_unseen_input(rank, (0.01, 0.02))
+    assert JobFacts(before_forward=0.5) in published
+    assert any("10 ms pass from the end of a step" in m.text for m in published if isinstance(m, Noted)) is noted
+
+
 def test_no_rung_takes_the_place_of_the_whole_job(tmp_path: Path) -> None:
     ladder, _, _ = chosen(leader(tmp_path, rungs=("solo", "node")), introduced(handed_on=("send",)))
     assert ladder.rungs == ()

@@ -134,6 +134,17 @@ def test_what_runs_before_the_first_forward_pass_of_a_step_is_timed():
     assert step >= seconds + 0.05
 
 
+def test_waiting_for_a_core_is_not_taken_for_making_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    delayed = iter((1.0, 1.015, 1.025))  # 15 ms before the first forward pass, 10 ms after
+    monkeypatch.setattr(survey, "RunQueue", lambda: SimpleNamespace(delay=lambda: next(delayed)))
+    seconds = iter((5.0, 5.020, 5.100))  # 20 ms and 80 ms by the clock
+    monkeypatch.setattr(survey.time, "perf_counter", lambda: next(seconds))
+    clock = survey.InputClock()
+    clock.begin()
+    nn.Linear(2, 2)(torch.zeros(1, 2))
+    assert clock.end() == pytest.approx((0.005, 0.075))
+
+
 def test_a_step_that_calls_no_module_has_no_known_input():
     clock = survey.InputClock()
     clock.begin()

@@ -302,7 +302,7 @@ def _note_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> None
         return
     seconds, step = times
     rank.publish(JobFacts(before_forward=round(seconds / step, 4)))
-    if seconds < _UNSEEN_INPUT * step:
+    if seconds < _UNSEEN_INPUT * step or rank.orders.first_round > 0:  # an earlier launch's note is there
         return
     seen = "beside the loader that Stash sees" if rank.feeds else "which Stash sees no loader for"
     rank.note(

@@ -21,6 +21,7 @@ from stash.measure.agent.runner.operators import OperatorCounter
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.sharding import sharded
+from stash.measure.linux.run_queue import RunQueue
 from stash.measure.protocol.messages import JobFacts
 
 _SHARE = 0.05
@@ -104,31 +105,36 @@ def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
 class InputClock:
     """Notes when the first module of a step begins its forward pass: what makes batches unseen runs before that.
 
+    Time in which the training thread was ready to run and had no core counts nowhere: that is other programs'.
     … and which modules a step calls: their parameters are those of the whole model, whatever part of it trains.
     """
 
     def __init__(self) -> None:
         self.parameters: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         """Of every module that was called."""
+        self._queue = RunQueue()
         self._began = 0.0
         self._first: float | None = None
         self._handle: Any = None
 
+    def _now(self) -> float:
+        return time.perf_counter() - self._queue.delay()
+
     def begin(self) -> None:
         from torch.nn.modules.module import register_module_forward_pre_hook
 
-        self._began = time.perf_counter()
+        self._began = self._now()
         self._handle = register_module_forward_pre_hook(_not_compiled(self._forward))
 
     def _forward(self, module: Any, inputs: Any) -> None:
         if self._first is None:
-            self._first = time.perf_counter()
+            self._first = self._now()
         self.parameters.update((id(parameter), parameter) for parameter in module.parameters(recurse=False))
 
     def end(self) -> tuple[float, float] | None:
         """Seconds from the end of the step before, and of the whole step; ``None`` if no module was called."""
         self._handle.remove()
-        return None if self._first is None else (self._first - self._began, time.perf_counter() - self._began)
+        return None if self._first is None else (self._first - self._began, self._now() - self._began)
 
 
 class ForwardExchange:
