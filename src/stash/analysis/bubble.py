@@ -157,11 +157,12 @@ def typical_step(profile: Profile, rung: str) -> PlayedStep | None:
     lasts = ends[first][ranks[first].per_step - 1 :: ranks[first].per_step]
     steps = sorted(itertools.pairwise(lasts), key=lambda step: step[1] - step[0])
     begin, end = steps[len(steps) // 2]
+    hair = 1e-9 * (end - begin)  # what ends as the step begins is no part of it, however sums were rounded
     drawn = {
         row.rank: [
             PlayedPass(stage, kind, batch % rank.batches, max(0.0, ended - took - begin), min(ended, end) - begin)
             for (stage, kind, batch), took, ended in zip(rank.orders, rank.seconds, own, strict=True)
-            if took > 0 and ended > begin and ended - took < end
+            if took > 0 and ended > begin + hair and ended - took < end - hair
         ]
         for row, rank, own in zip(found[0], ranks, ends, strict=True)
     }

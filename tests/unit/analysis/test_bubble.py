@@ -157,6 +157,7 @@ def test_the_step_of_gpipe_with_two_stages_and_three_microbatches_is_the_one_dra
 )  # fmt: skip
 @example("1f1b", 4, 4, 1.0, 0.0, 0)
 @example("1f1b", 4, 4, 2.0, 0.01, 2)
+@example("1f1b", 5, 4, 1.25, 0.0, 1)
 def test_the_drawn_step_is_as_long_as_the_measured_one_and_its_gaps_are_the_bubble(
     kind, ranks, count, slow, late, which
 ) -> None:
