@@ -165,10 +165,8 @@ class FileBackup:
     def _renames(self, source: str, target: str) -> None:
         """What goes from a folder of the job's goes under its new name too, whichever process made it."""
         made = [kept.path for kept in entries_of(Path(self._file)) or () if kept.how == "made"]
-        inside = [path for path in made if path.startswith(source + os.sep)]
-        parts = ([""] if source in made and not os.path.lexists(target) else []) + [
-            path.removeprefix(source) for path in inside
-        ]
+        parts = [""] if source in made and not os.path.lexists(target) else []
+        parts += [path.removeprefix(source) for path in made if path.startswith(source + os.sep)]
         if parts:
             with self._ledger() as ledger:
                 for part in parts:

@@ -54,12 +54,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     restored: list[str] = []
     unprotected: list[str] = []
     undone: list[Kept] = []
-    last_of_users = {kept.path: number for number, kept in enumerate(entries) if kept.how not in ("made", "new")}
-    changed = [
-        kept
-        for number, kept in reversed(list(enumerate(entries)))
-        if is_to_undo(kept) and (kept.how != "made" or number > last_of_users.get(kept.path, -1))
-    ]  # a name of the job's that a file of the user's has taken since is no more the job's
+    changed = [kept for kept in reversed(_once_made(entries)) if is_to_undo(kept)]
     changed_since = {kept.path for kept in changed if _changed_after(last, kept.path)}  # before we change them
     for kept in changed:
         try:
@@ -79,6 +74,12 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     unprotected += [f"{kept.path} (too large to keep)" for kept in entries if kept.how == "left"]
     new = [kept.path for kept in entries if kept.how == "new" and not _removed_empty(kept.path)]
     return RestoreReport(_distinct(restored), _distinct(unprotected), _distinct(new))
+
+
+def _once_made(entries: list[Kept]) -> list[Kept]:
+    """Without what is made at a name that a file of the user's had too, or that another process noted first."""
+    users = {kept.path for kept in entries if kept.how not in ("made", "new")}
+    return list(dict.fromkeys(kept for kept in entries if kept.how != "made" or kept.path not in users))
 
 
 def is_to_undo(kept: Kept) -> bool:

@@ -404,15 +404,18 @@ def test_a_folder_that_is_saved_under_another_name_and_then_renamed_goes_with_wh
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
     keepers = [FileBackup(run, began=time.time() - 60, passing=lambda: True) for _ in range(2)]
     draft, saved = tmp_path / "draft", tmp_path / "epoch-1"
-    keepers[0].before_making(str(draft))
+    for keeps in keepers:  # at the same time
+        keeps.before_making(str(draft))
     draft.mkdir()
     for rank, keeps in enumerate(keepers):
         keeps.before_writing(str(draft / f"{rank}.pt"), truncates=True)
         (draft / f"{rank}.pt").write_bytes(b"of the job")
     keepers[0].before_moving(str(draft), str(saved))
     draft.rename(saved)
-    put_back(run.kept)
+    # WHEN the job has ended, THEN nothing of it is left, under either name
+    assert put_back(run.kept) == RestoreReport()
     assert not saved.exists()
+    assert not run.kept.exists()
 
 
 def test_a_folder_made_before_training_goes_if_it_is_left_empty(
