@@ -54,7 +54,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     restored: list[str] = []
     unprotected: list[str] = []
     undone: list[Kept] = []
-    changed = [kept for kept in reversed(_once_made(entries)) if is_to_undo(kept)]
+    changed = [kept for kept in reversed(_made_first(entries)) if is_to_undo(kept)]
     changed_since = {kept.path for kept in changed if _changed_after(last, kept.path)}  # before we change them
     for kept in changed:
         try:
@@ -76,10 +76,15 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     return RestoreReport(_distinct(restored), _distinct(unprotected), _distinct(new))
 
 
-def _once_made(entries: list[Kept]) -> list[Kept]:
-    """Without what is made at a name that a file of the user's had too, or that another process noted first."""
-    users = {kept.path for kept in entries if kept.how not in ("made", "new")}
-    return list(dict.fromkeys(kept for kept in entries if kept.how != "made" or kept.path not in users))
+def _made_first(entries: list[Kept]) -> list[Kept]:
+    """What is made, folders before what is in them, then the rest, as it was done.
+
+    Without what is made at a name that a file of the user's had too, or that another process noted as well.
+    """
+    rest = [kept for kept in entries if kept.how != "made"]
+    users = {kept.path for kept in rest if kept.how != "new"}
+    made = {kept.path: kept for kept in entries if kept.how == "made" and kept.path not in users}
+    return [made[path] for path in sorted(made)] + rest
 
 
 def is_to_undo(kept: Kept) -> bool:

@@ -404,9 +404,10 @@ def test_a_folder_that_is_saved_under_another_name_and_then_renamed_goes_with_wh
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
     keepers = [FileBackup(run, began=time.time() - 60, passing=lambda: True) for _ in range(2)]
     draft, saved = tmp_path / "draft", tmp_path / "epoch-1"
+    keepers[0].before_making(str(draft / "part"))  # as Path.mkdir(parents=True) does, before what is above it
     for keeps in keepers:  # at the same time
         keeps.before_making(str(draft))
-    draft.mkdir()
+    (draft / "part").mkdir(parents=True)
     for rank, keeps in enumerate(keepers):
         keeps.before_writing(str(draft / f"{rank}.pt"), truncates=True)
         (draft / f"{rank}.pt").write_bytes(b"of the job")
