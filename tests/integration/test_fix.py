@@ -99,17 +99,16 @@ def test_a_script_that_cannot_start_again_is_told_and_left_as_it_is(tmp_path: Pa
 def test_a_script_that_resumes_from_its_checkpoint_starts_afresh_each_time(tmp_path: Path):
     # GIVEN a script that saves after some steps, and trains no more where it finds that
     resuming = SCRIPT.replace(
-        "model = nn", "import os\nassert not os.path.exists('last.pt'), 'resumed'\nmodel = nn", 1
+        "model = nn", "import os\nassert not os.path.exists('runs'), 'resumed'\nos.mkdir('runs')\nmodel = nn", 1
     )
     resuming = resuming.replace(
-        "optimizer.zero_grad()", "optimizer.zero_grad()\n        torch.save(model.state_dict(), 'last.pt')"
+        "optimizer.zero_grad()", "optimizer.zero_grad()\n        torch.save(model.state_dict(), 'runs/last.pt')"
     )
-    work, other = tmp_path / "work", tmp_path / "tmp"
+    work = tmp_path / "work"
     work.mkdir()
-    other.mkdir()
     (work / "train.py").write_text(resuming)
-    # WHEN changes are tried, the profile and every trial in a start of its own
-    done = fix(work, "--try", "workers", "--within", "90s", "train.py", TMPDIR=str(other))
+    # WHEN changes are tried, the profile and every trial in a start of its own, in a folder among temporary ones
+    done = fix(work, "--try", "workers", "--within", "90s", "train.py", TMPDIR=str(tmp_path))
     # THEN none found the checkpoint of another, and none is left
     assert done.returncode == 0, done.stderr
     record = FILE.load(work / "train.fix.json")

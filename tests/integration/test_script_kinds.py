@@ -12,7 +12,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from profiled import COMMUNICATION, FILES, FULL, RunProfile, Start, blocks_of, ladder_of, read_from_disk, skipped
+from profiled import (
+    COMMUNICATION,
+    FILES,
+    FULL,
+    RunProfile,
+    Start,
+    blocks_of,
+    ladder_of,
+    measured,
+    read_from_disk,
+    skipped,
+)
 from runs import PATIENCE
 
 
@@ -233,3 +244,31 @@ def test_loop_too_short_for_a_round_says_so(run_profile: RunProfile, data: Path,
     assert outcome.profile is None
     assert outcome.error.startswith("error: the training loop of stops_early.py ended after 10 steps")
     assert not outcome.survivors
+
+
+def test_checkpoints_of_the_warm_up_are_gone_afterwards(run_profile: RunProfile, tmp_path: Path) -> None:
+    # GIVEN a script that saves after each short epoch, by a library and by itself, and resumes from what it finds
+    resuming = (
+        "import os, pickle, torch\n"
+        "os.makedirs('runs', exist_ok=True)\n"
+        "data = torch.utils.data.TensorDataset(torch.randn(80, 8))\n"
+        "model = torch.nn.Linear(8, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)\n"
+        "assert not os.path.exists('runs/last.pt'), 'resumed'\n"
+        "for epoch in range(10_000):\n"
+        "    for (batch,) in torch.utils.data.DataLoader(data, batch_size=16):\n"
+        "        model(batch).mean().backward()\n"
+        "        optimizer.step()\n"
+        "    torch.save(model.state_dict(), 'runs/draft.pt')\n"
+        "    os.replace('runs/draft.pt', 'runs/last.pt')\n"
+        "    with open('metrics.pkl', 'wb') as file:\n"
+        "        pickle.dump(epoch, file)\n"
+    )
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "resume.py").write_text(resuming)
+    profile = measured(run_profile("resume.py", folder=work, as_typed=True))
+    # THEN what the library saved is gone, the rest is named, and both are said
+    assert sorted(path.name for path in work.iterdir()) == ["metrics.pkl", "resume.py"]
+    assert any(note.startswith("no checkpoint is kept") for note in profile.notes)
+    assert any(note.endswith("remove what you do not need: metrics.pkl") for note in profile.notes)

@@ -245,7 +245,20 @@ class Search(Tries):
                     "not shown in time",
                 )
                 self.final.kept, self.final.together = (), None
+            if not left and number + 1 < _FINALS and self.left() >= LOOKS[0] * _ARMS * self.each():
+                left = self._runner_up(chosen)
             chosen = left
+
+    def _runner_up(self, failed: Arm) -> Arm:
+        """Of the knobs that were not shown, the other value that looked best before, if that was sure by then."""
+        knobs = {each.change.knob for each in self.of(failed)}
+        others = [each for each in self.candidates if each.change.knob in knobs and each.standing == "no difference"]
+        sure = [each for each in others if proven(each.saves) and gained(each) >= WORTH * self.step]
+        best = max(sure, key=gained, default=None)
+        if best is None:
+            return ()
+        self.stand([best], "left out", "")
+        return (best.change.name,)
 
     def _train_on(self) -> None:
         """Train as typed and with all that is kept for ``PROVEN_STEPS``, if there is time, and compare the losses.

@@ -47,8 +47,7 @@ def workers_changes(facts: Facts) -> Proposal:
     wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}
     if now and not site.values["persistent_workers"]:
         wanted.add(0)
-    first = (min(needed, most_workers), room)  # what the advice says, and what there are cores for
-    near = sorted(wanted - {now}, key=lambda n: (n != first[0], n != first[1], abs(math.log2((n + 0.5) / first[0]))))
+    near = in_order(wanted - {now}, min(needed, most_workers), room)
     most = facts.prep
     return [
         ScriptChange(
@@ -57,6 +56,17 @@ def workers_changes(facts: Facts) -> Proposal:
         )
         for n in near[:_VALUES]
     ]  # fmt: skip
+
+
+def in_order(values: set[int], needed: int, room: int) -> list[int]:
+    """First what lies half way from the cores to the advice, far from neither; then these two, and what is near."""
+    inside = [n for n in values if min(needed, room) < n < max(needed, room)]
+    first = [needed, room]
+    if inside:
+        first.insert(0, min(inside, key=lambda n: (abs(math.log2(n / math.sqrt(needed * room))), -n)))
+    return sorted(
+        values, key=lambda n: (first.index(n) if n in first else len(first), abs(math.log2((n + 0.5) / needed)))
+    )
 
 
 def _made_by_cores(facts: Facts) -> bool:

@@ -17,6 +17,8 @@ from stash.ui.page import Chapter, Page, Row
 _DAY = 10
 _LEAST = 0.05
 """Milliseconds: a difference that is shown as none."""
+_UNDECIDED = ("no difference", "unproven")
+"""What was measured, and may be faster for all that is known."""
 
 
 def page(fix: Fix, record: str = "", patch: str = "") -> Page:
@@ -75,7 +77,19 @@ def _verdict(fix: Fix) -> str:
         )
     if fix.interrupted:
         return "Interrupted before anything was proven: nothing is kept."
-    return "Nothing that was tried makes this script faster, as far as could be shown: leave it as it is."
+    nothing = "Nothing that was tried makes this script faster, as far as could be shown"
+    sure = [
+        each.text for each in fix.tried if each.why and each.standing in _UNDECIDED and _looked_faster(each.saves)
+    ]
+    if sure:
+        return f"{nothing}, but {listed(sure)} looked faster at first: give more time with --within."
+    if any(each.standing == "left out" and each.why.startswith("no time") for each in fix.tried):
+        return f"{nothing}, and not all was tried: give more time with --within."
+    return f"{nothing}: leave it as it is."
+
+
+def _looked_faster(saves: Interval | None) -> bool:
+    return saves is not None and saves.low is not None and saves.low > 0
 
 
 def _trained(fix: Fix) -> str:

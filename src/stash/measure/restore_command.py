@@ -77,7 +77,8 @@ def restore_what_is_left() -> None:
 
 def _list(folder: Path, what: str) -> None:
     from stash.measure.protocol import put_back
-    from stash.measure.protocol.put_back import entries_of, is_to_undo
+    from stash.measure.protocol.file_backup import entries_of
+    from stash.measure.protocol.put_back import is_to_undo
 
     for ledger in put_back.ledgers(folder):
         for kept in filter(is_to_undo, entries_of(ledger) or ()):

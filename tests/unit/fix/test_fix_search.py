@@ -211,6 +211,20 @@ def test_a_final_comparison_that_shows_no_saving_at_all_ends_after_two_rounds():
     assert sum(each.stage == "final" for each in search.launches) == 4
 
 
+def test_where_the_best_value_is_not_shown_in_the_end_the_one_that_was_sure_next_to_it_is_tried():
+    # GIVEN two values of one knob, of which the better holds only until it is to be proven
+    def step(names: frozenset[str]) -> float:
+        first = len(job.launched) < 7
+        return 0.1 - (0.04 if first else -0.02) * ("workers=4" in names) - 0.03 * ("workers=2" in names)
+
+    job = Job(step, noise=0.002)
+    search = searched(job, change("workers=4"), change("workers=2"))
+    assert standing(search) == {"workers=4": "unproven", "workers=2": "kept"}
+    assert search.final.kept == ("workers=2",)
+    # AND no more finals than the error rate is shared by, and none that there is no time for
+    assert sum(each.stage == "final" and each.round == 0 and not each.changes for each in search.launches) == 2
+
+
 def test_in_a_hurry_what_looked_good_once_is_proven_all_the_same():
     # GIVEN time for one round of screening and the final comparison, and no more
     job = Job(lambda names: 0.1 - 0.05 * ("good" in names))

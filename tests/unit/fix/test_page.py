@@ -71,6 +71,22 @@ def test_a_search_that_found_nothing_says_so():
     assert "git apply" not in text
 
 
+def test_what_looked_faster_at_first_is_not_left_without_a_word():
+    sure = Interval(value=0.0203, low=0.0114, high=0.0292)
+    other = Tried(
+        name="workers=2", knob="workers", text="num_workers 0 -> 2", effect="none", standing="no difference",
+        why="num_workers 0 -> 4 was chosen of these", saves=sure,
+    )  # fmt: skip
+    nothing = {"together": None, "after_seconds": None, "patch": ""}
+    text = " ".join(render(page(fix(tried=(other,), **nothing)), width=80, colour=False).split())
+    assert "but num_workers 0 -> 2 looked faster at first: give more time with --within." in text
+    # AND what there was no time for is no reason to leave a script as it is
+    late = other.model_copy(update={"standing": "left out", "why": "no time for it: give more", "saves": None})
+    text = " ".join(render(page(fix(tried=(late,), **nothing)), width=80, colour=False).split())
+    assert "and not all was tried: give more time with --within." in text
+    assert "leave it as it is" not in text
+
+
 def test_savings_are_shown_as_what_happens_to_the_step():
     assert saved(Interval(value=0.02)) == "-20.0 ms"
     assert saved(Interval(value=-0.001, low=-0.002, high=0.0)) == "+1.0 ± 1.0 ms"

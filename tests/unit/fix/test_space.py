@@ -56,6 +56,16 @@ def test_workers_are_tried_in_powers_of_two_and_bounded_by_what_prep_takes():
     assert changes[0].settings == {"loader": {"num_workers": changes[0].writes["num_workers"], "site": "mine"}}
 
 
+@pytest.mark.parametrize(
+    ("needed", "room", "order"),
+    [(32, 2, [8, 32, 2, 16, 4, 1]), (16, 4, [8, 16, 4, 2, 1]), (4, 2, [4, 2, 1]), (8, 8, [8, 4, 2, 1])],
+)
+def test_of_few_numbers_of_workers_the_first_is_far_from_neither_advice_nor_cores(
+    needed: int, room: int, order: list[int]
+):
+    assert loader_changes.in_order({n for n in (1, 2, 4, 8, 16, 32) if n <= needed}, needed, room) == order
+
+
 def test_streams_and_jobs_without_a_loader_have_no_workers_to_set():
     assert why(facts(loader={**LOADER, "iterable": True}), "workers").startswith(
         "a stream gives each worker all of it"

@@ -6,10 +6,11 @@ opens by itself passes unnoticed but for what ``wraps/opened_files`` names. How 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from stash.measure.agent import script
@@ -32,6 +33,8 @@ class _Own:
 
     keeper: FileBackup | None = None
     busy = _Busy()
+    saving = 0
+    """Checkpoints that are being saved now."""
 
 
 def _unless_busy(act: Callable[..., None], *arguments: Any) -> None:
@@ -47,14 +50,15 @@ def _unless_busy(act: Callable[..., None], *arguments: Any) -> None:
 def protect_files(orders: Orders) -> None:
     """From now on this process changes no file that is older than the run."""
     keeper = _Own.keeper = FileBackup(
-        orders.files, orders.began, passing=lambda: orders.passing and script.passes() > 0
+        orders.files, orders.began, passing=lambda: (orders.passing or _Own.saving > 0) and script.passes() > 0
     )
     actions: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
         "os.mkdir": lambda path, mode, folder: keeper.before_making(_place(path, folder)),
         "os.remove": lambda path, folder: keeper.before_removing(_place(path, folder)),
         "os.rename": lambda path, to, folder, other: _moves(keeper, _place(path, folder), _place(to, other)),
-        "os.link": lambda path, to, folder, other: _appears(keeper, _place(to, other)),
+        "os.link": lambda path, to, folder, other: _links(keeper, _place(to, other)),
+        "os.symlink": lambda path, to, folder: _links(keeper, _place(to, folder)),
         "os.truncate": lambda path, length: _opens(keeper, path, os.O_WRONLY),
         "sqlite3.connect": lambda path: _opens(keeper, path, os.O_RDWR),
     }
@@ -73,6 +77,19 @@ def about_to_write(path: str, truncates: bool) -> None:
         _unless_busy(_opens, _Own.keeper, path, os.O_WRONLY | (os.O_TRUNC if truncates else 0))
 
 
+@contextlib.contextmanager
+def saving(file: Any = None) -> Iterator[None]:
+    """A checkpoint is saved meanwhile, perhaps to an open ``file``: if it is new, it goes again when the job ends."""
+    _Own.saving += 1
+    try:
+        name = getattr(file, "name", None)
+        if _Own.keeper is not None and isinstance(name, str) and os.path.lexists(name):
+            _unless_busy(_Own.keeper.before_making, name)
+        yield
+    finally:
+        _Own.saving -= 1
+
+
 def _opens(keeper: FileBackup, path: Any, flags: int) -> None:
     if not flags & _WRITES or isinstance(path, int):
         return
@@ -86,8 +103,15 @@ def _moves(keeper: FileBackup, path: str, target: str) -> None:
     _appears(keeper, target)
 
 
+def _links(keeper: FileBackup, path: str) -> None:
+    if not os.path.lexists(path):
+        keeper.before_making(path)
+        _appears(keeper, path)
+
+
 def _appears(keeper: FileBackup, path: str) -> None:
-    if script.drifted() and not path.startswith(("/dev/", "/proc/", "/sys/")) and not path.endswith(_BY_THEMSELVES):
+    trains = script.drifted() or (script.active() and script.passes() > 0)
+    if trains and not path.startswith(("/dev/", "/proc/", "/sys/")) and not path.endswith(_BY_THEMSELVES):
         keeper.writes_new_file(path)
 
 

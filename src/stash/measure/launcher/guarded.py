@@ -79,7 +79,7 @@ def sentences(report: RestoreReport) -> list[str]:
         found.append(f"look at files that could not be kept from the job: {_names(report.unprotected)}")
     if report.new:
         found.append(
-            "new from replicas that had trained apart, and of no use but to the job, "
+            "new from what trained for the profile only, and of no use but to the job, "
             f"{counted(len(report.new), 'file')}; remove what you do not need: {_names(report.new)}"
         )
     return found

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import stat
 import tempfile
 import time
@@ -28,6 +29,8 @@ _FICLONE = 0x40049409
 _ATTIC = ".kept-by-stash-"
 MAX_REMEMBERED = 1 << 16
 """Paths of what a process made itself, the last ones."""
+_CACHES = re.compile(r"tmp[a-z0-9_]{8}|torchinductor_|pymp-")
+"""Beginnings of names in the temporary folder: what Python and libraries put there for themselves."""
 _AHEAD = 2.0
 """Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
 
@@ -57,8 +60,9 @@ class FileBackup:
     the job has can have given it that age. But a file server's may be ahead, so such a file is kept once, and what
     this process itself makes is known by its name, whatever the time on it.
 
-    While ``passing`` says so, what the job makes is noted too, to go again: a script that is started many times, and
-    resumes from a checkpoint if there is one, does not find that of the start before.
+    While ``passing`` says so, what the job made in this launch and writes is noted too, to go again, as are folders
+    it leaves empty: a script that is started many times, and resumes from a checkpoint if there is one, does not find
+    that of the start before.
     """
 
     def __init__(self, folder: RunFolder, began: float, passing: Callable[[], bool] = bool) -> None:
@@ -70,11 +74,13 @@ class FileBackup:
         self._file = os.path.join(self._ledgers, ledger.name)
         self._home = os.getcwd()
         # Found now: asked from within an event, where tempfile may hold its lock, it would wait for itself.
-        temporary, caches = tempfile.gettempdir(), os.path.expanduser("~/.cache")
-        self._staying = tuple(place + os.sep for place in (self._run, temporary, caches, "/dev", "/proc", "/sys"))
+        self._temporary = os.path.realpath(tempfile.gettempdir()) + os.sep
+        caches = (os.path.expanduser(place) for place in ("~/.cache", "~/.triton"))
+        self._staying = tuple(place + os.sep for place in (self._run, *caches, "/dev", "/proc", "/sys"))
         self._sized: set[str] = set()
         self._once: set[str] = set()
         self._own: dict[str, None] = {}
+        self._passed: set[str] = set()
         self._new: set[str] = set()
 
     def before_making(self, path: str) -> None:
@@ -83,13 +89,31 @@ class FileBackup:
         if not os.path.lexists(real):
             self._note_made(real)
             self._makes(real)
+        elif real in self._own and not os.path.isdir(real):  # made before it passed
+            self._note_made(real)
 
     def _note_made(self, path: str) -> None:
-        """Of what stays for the next start (caches, what is in temporary folders) nothing is noted."""
-        stays = f"{path}{os.sep}".startswith(self._staying) or "__pycache__" in path
-        if self._passing() and not stays and path not in self._own:
+        if path not in self._passed and self._passing() and not self._stays(path):
             with self._ledger() as ledger:
-                ledger.write(Kept(path, "made"))
+                self._passes(path, ledger)
+
+    def _passes(self, path: str, ledger: _Ledger) -> None:
+        """Note that it goes again; so do folders above it that this process made, if nothing is left in them."""
+        folder = os.path.dirname(path)
+        if folder in self._own:
+            self._passes(folder, ledger)
+        if path not in self._passed:
+            ledger.write(Kept(path, "made"))
+            self._passed.add(path)
+
+    def _stays(self, path: str) -> bool:
+        """Whether the next start is to find it: caches, and what a library keeps in the temporary folder."""
+        if f"{path}{os.sep}".startswith(self._staying) or "__pycache__" in path:
+            return True
+        if not path.startswith(self._temporary):
+            return False
+        at_work = self._home.startswith(self._temporary) and path.startswith(self._home + os.sep)
+        return not at_work and _CACHES.match(path, len(self._temporary)) is not None
 
     def before_writing(self, path: str, truncates: bool, appends: bool = False) -> None:
         """Back up a file whose content is about to change: in place, or all of it if it ``truncates``."""
@@ -122,20 +146,35 @@ class FileBackup:
 
     def before_moving(self, path: str, target: str) -> None:
         """Back up a file that is about to be renamed."""
-        own = _named(path) in self._own
+        source, named = _named(path), _named(target)
+        own, replaces, passes = source in self._own, named in self._own, source in self._passed
         if not os.path.isdir(path) or os.path.islink(path):
             self.before_removing(path)
             self.before_removing(target)
-            if not os.path.lexists(target):
-                self._note_made(_named(target))
+            if (passes or self._passing()) and (replaces or not os.path.lexists(target)) and not self._stays(named):
+                with self._ledger() as ledger:
+                    self._passes(named, ledger)
         elif self._is_old(_named(path), os.stat(path)):
             with self._ledger() as ledger:
                 ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target)))
+        else:
+            self._renames(source, named)
         if own:
-            self._makes(_named(target))
+            self._makes(named)
+
+    def _renames(self, source: str, target: str) -> None:
+        """What goes from a folder of the job's goes under its new name too, whichever process made it."""
+        made = [kept.path for kept in entries_of(Path(self._file)) or () if kept.how == "made"]
+        parts = [""] if source in made and not os.path.lexists(target) else []
+        parts += [path.removeprefix(source) for path in made if path.startswith(source + os.sep)]
+        if parts:
+            with self._ledger() as ledger:
+                for part in parts:
+                    self._makes(target + part)
+                    self._passes(target + part, ledger)
 
     def writes_new_file(self, path: str) -> None:
-        """It is about to be written by replicas that have trained apart, if it is not there yet."""
+        """It is about to be written by a job that has begun to train, if it is not there yet."""
         path = os.path.abspath(path)
         if path in self._new or path.startswith(f"{self._run}{os.sep}") or os.path.lexists(path):
             return
@@ -235,6 +274,23 @@ class _Ledger:
         if os.write(self._descriptor, line) < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(self._descriptor)  # it outlives a machine that fails
+
+
+def entries_of(ledger: Path) -> list[Kept] | None:
+    """The lines of a ledger, in the order of what was done; ``None`` if there is none."""
+    try:
+        lines = ledger.read_text().splitlines()
+    except OSError:
+        return None
+    return [kept for kept in map(_entry, lines) if kept is not None]
+
+
+def _entry(line: str) -> Kept | None:
+    """``None`` of a line that was cut short: then what it records was not done."""
+    try:
+        return Kept(**json.loads(line))
+    except (ValueError, TypeError):
+        return None
 
 
 def _named(path: str) -> str:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stash.measure.protocol.file_backup import Kept
+from stash.measure.protocol.file_backup import Kept, entries_of
 from stash.measure.protocol.folder import claim, is_run, lock, owned
 
 SHUTDOWN_SECONDS = 2.0
@@ -34,7 +34,7 @@ class RestoreReport:
     unprotected: tuple[str, ...] = ()
     """Too large to be kept, or not put back for another reason, with that reason."""
     new: tuple[str, ...] = ()
-    """Written by replicas that had trained apart, where there was nothing before; empty ones are removed."""
+    """Written by a job that trained by then, where there was nothing before; empty ones are removed."""
 
     def __add__(self, other: RestoreReport) -> RestoreReport:
         return RestoreReport(
@@ -54,7 +54,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     restored: list[str] = []
     unprotected: list[str] = []
     undone: list[Kept] = []
-    changed = [kept for kept in reversed(entries) if is_to_undo(kept)]
+    changed = [kept for kept in reversed(_made_first(entries)) if is_to_undo(kept)]
     changed_since = {kept.path for kept in changed if _changed_after(last, kept.path)}  # before we change them
     for kept in changed:
         try:
@@ -76,13 +76,15 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     return RestoreReport(_distinct(restored), _distinct(unprotected), _distinct(new))
 
 
-def entries_of(ledger: Path) -> list[Kept] | None:
-    """The lines of a ledger, in the order of what was done; ``None`` if there is none."""
-    try:
-        lines = ledger.read_text().splitlines()
-    except OSError:
-        return None
-    return [kept for kept in map(_entry, lines) if kept is not None]
+def _made_first(entries: list[Kept]) -> list[Kept]:
+    """What is made, folders before what is in them, then the rest, as it was done.
+
+    Without what is made at a name that a file of the user's had too, or that another process noted as well.
+    """
+    rest = [kept for kept in entries if kept.how != "made"]
+    users = {kept.path for kept in rest if kept.how != "new"}
+    made = {kept.path: kept for kept in entries if kept.how == "made" and kept.path not in users}
+    return [made[path] for path in sorted(made)] + rest
 
 
 def is_to_undo(kept: Kept) -> bool:
@@ -94,14 +96,6 @@ def is_to_undo(kept: Kept) -> bool:
     if kept.how == "made":
         return os.path.lexists(kept.path)
     return kept.how in ("aside", "copied") and os.path.lexists(kept.other)
-
-
-def _entry(line: str) -> Kept | None:
-    """``None`` of a line that was cut short: then what it records was not done."""
-    try:
-        return Kept(**json.loads(line))
-    except (ValueError, TypeError):
-        return None
 
 
 def _changed_after(moment: float, path: str) -> bool:

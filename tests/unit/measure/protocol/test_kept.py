@@ -397,6 +397,101 @@ def test_what_a_trial_makes_goes_again_and_the_rest_stays(
     assert mine.read_text() == "mine"
 
 
+def test_a_folder_that_is_saved_under_another_name_and_then_renamed_goes_with_what_is_in_it(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a checkpoint of two processes, in a folder that gets its name when it is whole
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    keepers = [FileBackup(run, began=time.time() - 60, passing=lambda: True) for _ in range(2)]
+    draft, saved = tmp_path / "draft", tmp_path / "epoch-1"
+    keepers[0].before_making(str(draft / "part"))  # as Path.mkdir(parents=True) does, before what is above it
+    for keeps in keepers:  # at the same time
+        keeps.before_making(str(draft))
+    (draft / "part").mkdir(parents=True)
+    for rank, keeps in enumerate(keepers):
+        keeps.before_writing(str(draft / f"{rank}.pt"), truncates=True)
+        (draft / f"{rank}.pt").write_bytes(b"of the job")
+    keepers[0].before_moving(str(draft), str(saved))
+    draft.rename(saved)
+    # WHEN the job has ended, THEN nothing of it is left, under either name
+    assert put_back(run.kept) == RestoreReport()
+    assert not saved.exists()
+    assert not run.kept.exists()
+
+
+def test_a_folder_made_before_training_goes_if_it_is_left_empty(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does a file that was there at the first step, of this launch, and is written again."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    trains: list[int] = []
+    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: bool(trains))
+    data, runs = tmp_path / "data", tmp_path / "runs"
+    for folder in (data, runs):
+        keeps.before_making(str(folder))
+        folder.mkdir()
+    for file in (data / "samples.npy", runs / "last.pt"):
+        keeps.before_writing(str(file), truncates=True)
+        file.write_bytes(b"untrained")
+    trains.append(1)
+    keeps.before_writing(str(runs / "last.pt"), truncates=True)
+    put_back(run.kept)
+    assert not runs.exists()
+    assert (data / "samples.npy").exists()
+
+
+@pytest.mark.parametrize(("home", "goes"), [("work", True), (".", True), ("elsewhere", True), ("tmpabcd_123", False)])
+def test_in_the_temporary_folder_only_what_libraries_keep_there_stays(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str, goes: bool
+) -> None:
+    # GIVEN a script that somebody tries out in the temporary folder, or in one of a library's
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("work", "elsewhere"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path / (home if goes else "."))
+    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: True)
+    made = tmp_path / ("work" if goes else home) / "last.pt"
+    made.parent.mkdir(exist_ok=True)
+    keeps.before_writing(str(made), truncates=True)
+    made.write_bytes(b"of the job")
+    put_back(run.kept)
+    assert made.exists() is not goes
+
+
+def test_a_script_at_work_in_a_folder_that_python_named_has_its_new_files_removed(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    work = tmp_path / "tmpabcd_123"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: True)
+    keeps.before_writing("last.pt", truncates=True)
+    (work / "last.pt").write_bytes(b"of the job")
+    put_back(run.kept)
+    assert work.is_dir()
+    assert not (work / "last.pt").exists()
+
+
+@pytest.mark.parametrize("truncates", [True, False])
+def test_a_file_of_the_users_at_a_name_that_the_job_gave_up_is_never_removed(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, truncates: bool
+) -> None:
+    # GIVEN a file that the job made and removed, and an old one of the user's, moved there since
+    monkeypatch.setattr("tempfile.tempdir", str(file.parent / "elsewhere"))
+    keeps, name = FileBackup(run, began=time.time() - 60, passing=lambda: True), file.parent / "next.pt"
+    keeps.before_writing(str(name), truncates=True)
+    name.write_bytes(b"of the job")
+    keeps.before_removing(str(name))
+    name.unlink()
+    file.rename(name)
+    # WHEN the job writes there again
+    keeps.before_writing(str(name), truncates=truncates)
+    name.write_bytes(b"of the job")
+    put_back(run.kept)
+    assert name.read_bytes() == OLD
+
+
 def test_outside_a_trial_what_a_job_makes_is_its_own(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
     new = tmp_path / "new.pt"

@@ -1,9 +1,10 @@
 """Files that C code opens by itself, noticed where libraries take their names; drifted checkpoints are refused.
 
 ``guard`` learns what is about to be written, ``data/reads`` what is read, of libraries that save models or tables, or
-read samples. A checkpoint of drifted replicas is not written; a new path gets an empty placeholder, so that a script
-which saves beside its checkpoint and then renames, links or copies goes on. It is removed when the profile ends,
-under whatever name (``protocol/file_backup``). Files that Python opens are noticed there anyway.
+read samples. A new checkpoint goes again when the job ends, so that no start resumes from that of another; one of
+drifted replicas is not even written: a new path gets an empty placeholder, so that a script which saves beside its
+checkpoint and then renames, links or copies goes on. It is removed when the profile ends, under whatever name
+(``protocol/file_backup``). Files that Python opens are noticed there anyway.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
@@ -82,7 +83,7 @@ def _telling(
     return telling
 
 
-_NOT_WRITTEN = "a checkpoint was not written: what trains during a profile is not a model to keep"
+_NOT_KEPT = "no checkpoint is kept: what trains during a profile is not a model to keep"
 _placeholders: set[str] = set()
 
 
@@ -108,13 +109,22 @@ def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any
     @functools.wraps(save)
     def refusing(*args: Any, **kwargs: Any) -> Any:
         if not script.saves_drifted():
-            return save(*args, **kwargs)
-        script.note(_NOT_WRITTEN)
+            with _saving():
+                return save(*args, **kwargs)
+        script.note(_NOT_KEPT)
         done: Future[None] = Future()
         done.set_result(None)
         return done if asynchronous else None
 
     return refusing
+
+
+@contextlib.contextmanager
+def _saving() -> Iterator[None]:
+    if script.passes() > 0:
+        script.note(_NOT_KEPT)
+    with guard.saving():
+        yield
 
 
 def sweep() -> None:
@@ -129,11 +139,13 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
     def guarded(*args: Any, **kwargs: Any) -> Any:
         target = kwargs.get(name, args[position] if len(args) > position else None)
         if not isinstance(target, (str, os.PathLike)):
-            return save(*args, **kwargs)  # a file that is open already, or a buffer: what it replaces is kept
+            with guard.saving(target):
+                return save(*args, **kwargs)  # a file that is open already, or a buffer: what it replaces is kept
         if not script.saves_drifted():
-            guard.about_to_write(os.fspath(target), truncates=True)
-            return save(*args, **kwargs)
-        script.note(_NOT_WRITTEN)
+            with _saving():
+                guard.about_to_write(os.fspath(target), truncates=True)
+                return save(*args, **kwargs)
+        script.note(_NOT_KEPT)
         if not os.path.exists(target):
             path = os.path.abspath(os.fspath(target))
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
