@@ -150,6 +150,8 @@ def judged(faults: tuple[Fault, ...], record: RunRecord) -> Judged:
     raised = {(alert.stall, alert.rank) for alert in alerts}
     truth = {(_STALL[fault.what], None if fault.rank < 0 else fault.rank) for fault in large}
     everything = {(_STALL[fault.what], None if fault.rank < 0 else fault.rank) for fault in faults}
+    if wanted["compute"] > before["compute"]:  # what slows both ranks is no one's contention
+        everything.add(("compute", None))
     noticed = min((alert.began or alert.when for alert in alerts), default=None)
     return Judged(
         faults, now["step"], errors, truth <= raised <= everything,

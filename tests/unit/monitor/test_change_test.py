@@ -71,6 +71,14 @@ def test_less_than_a_twentieth_of_the_step_is_no_change() -> None:
     assert changes_of([*steady(20, 0.0), *(part(n, input=0.0045) for n in range(20, 40))]) == []
 
 
+def test_compute_that_grows_is_that_of_all_ranks_and_only_the_rest_is_one_ranks() -> None:
+    """Rank 1's forward pass takes 20 ms longer, the backward passes of the others 8: all compute for 8 more."""
+    late = {0: {"backward": 0.008}, 1: {"forward": 0.02}, 2: {"backward": 0.008}}
+    slow = [part(n, compute=0.008, contention=0.012, late=late) for n in range(20, 24)]
+    changes = changes_of([*steady(20), *slow])
+    assert {(c.stall, c.rank, c.stage) for c in changes} == {("compute", None, None), ("contention", 1, "forward")}
+
+
 def test_what_lies_between_steps_is_no_change() -> None:
     assert changes_of([*steady(20), *(part(n, other=0.5) for n in range(20, 30))]) == []
 
