@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch.multiprocessing import spawn
 
-STEPS, SKIPPED = 40, 2
+STEPS, SKIPPED = 16, 2
 
 
 def train(rank: int, folder: str, note: str = "") -> None:
