@@ -33,9 +33,24 @@ if tool == "traceml":
     traceml_ai.init(mode="auto")
     traced = traceml_ai.trace_step
 torch.set_num_threads(1)
+def layer(wide, out, size, by):
+    return torch.nn.Conv2d(wide, out, size, by, size // 2, bias=False), torch.nn.BatchNorm2d(out)
+class Block(torch.nn.Module):
+    def __init__(self, wide, out):
+        super().__init__()
+        by = out // wide
+        self.main = torch.nn.Sequential(*layer(wide, out, 3, by), torch.nn.ReLU(), *layer(out, out, 3, 1))
+        self.beside = torch.nn.Sequential(*layer(wide, out, 1, by)) if by > 1 else torch.nn.Identity()
+    def forward(self, x):
+        return torch.relu(self.main(x) + self.beside(x))
 if kind == "resnet":
-    import torchvision
-    model, data = torchvision.models.resnet18(num_classes=10), torch.randn(8, 3, 64, 64)
+    widths = [64, 64, 64, 128, 128, 256, 256, 512, 512]
+    model = torch.nn.Sequential(
+        *layer(3, 64, 7, 2), torch.nn.ReLU(), torch.nn.MaxPool2d(3, 2, 1),
+        *(Block(wide, out) for wide, out in zip(widths, widths[1:])),
+        torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(512, 10),
+    )
+    data = torch.randn(8, 3, 64, 64)
 else:
     model, data = torch.nn.Linear(8, 8), torch.randn(4, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)

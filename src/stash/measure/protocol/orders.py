@@ -76,10 +76,10 @@ class Orders:
         return RunFolder(Path(self.folder))
 
     def write(self) -> Path:
-        """Put the orders into the launch's folder; the value is their file."""
-        path = self.files.orders
-        path.write_text(json.dumps(asdict(self)))
-        return path
+        """Put the orders into the launch's folder; the value is their file, never seen half written."""
+        draft = self.files.orders.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(asdict(self)))
+        return draft.rename(self.files.orders)
 
 
 @lru_cache(maxsize=1)

@@ -11,8 +11,7 @@ import functools
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -64,14 +63,15 @@ class Scope:
         """Of those collectives, the ones that ran over such groups."""
         self._untouched = 0
 
-    @contextmanager
-    def untouched(self) -> Iterator[None]:
-        """Collectives called inside are real and not counted: Stash's own, and those that a collective calls."""
+    def untouched(self) -> Scope:
+        """Collectives called ``with`` it are real and not counted: Stash's own, and those that a collective calls."""
+        return self
+
+    def __enter__(self) -> None:
         self._untouched += 1
-        try:
-            yield
-        finally:
-            self._untouched -= 1
+
+    def __exit__(self, *error: object) -> None:
+        self._untouched -= 1
 
     @property
     def passes(self) -> bool:
@@ -154,7 +154,13 @@ def _ending(destroy: Callable[..., None]) -> Callable[..., None]:
 
 
 def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    signature = inspect.signature(original)
+    signature, kind = inspect.signature(original), kind_of(name)
+    places = {each: place for place, each in enumerate(signature.parameters)}
+
+    def given(each: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One argument, sought by itself: binding all of them would take a third of what seeing a call costs."""
+        place = places.get(each, len(args))
+        return args[place] if place < len(args) else kwargs.get(each)
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -162,43 +168,38 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         listener = script.listener()
         listener.loops.acted()
-        before = listener.stamps.enter(_COLLECTIVE)
+        stamps = listener.stamps
+        before = stamps.enter(_COLLECTIVE)
         try:
             return within_scope(args, kwargs)
         finally:
-            listener.stamps.enter(before)
+            stamps.enter(before)
 
     def within_scope(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = signature.bind(*args, **kwargs)
-        group = _group_of(given.arguments)
+        operations = given("p2p_op_list", args, kwargs)
+        group = operations[0].group if operations else given("group", args, kwargs)
+        group = default_group() if group is None else group
         if not hasattr(group, "rank"):
             return original(*args, **kwargs)  # not a member: PyTorch's own warning
-        if scope.name == "world":
-            key = (group.group_name, kind_of(name))
-            size = 0 if "object" in name else payload(given.arguments.values())
-            scope.count(name, group, size)
-            operations = given.arguments.get("p2p_op_list")
-            for each in operations or ():
-                ledger.handed((key[0], kind_of(each.op.__name__)), payload([each]))
-            given_rows, taken_rows = (given.arguments.get(f"{side}_split_sizes") for side in ("input", "output"))
-            if given_rows and taken_rows:
-                ledger.dispatches(group.group_name, list(given_rows), list(taken_rows))
-            with scope.untouched():  # object collectives call tensor ones: count and map only the outer call
-                call = functools.partial(original, *args, **kwargs)
-                result = ledger.outer(key, -1 if operations else size, call)
-            if name in ALWAYS_WORK or given.arguments.get("async_op") or operations:
-                begun(result, key, operations)
-            return result
-        given.apply_defaults()
-        return _confined(name, original, given.arguments, group)
+        if scope.name != "world":
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return _confined(name, original, bound.arguments, group)
+        key = (group.group_name, kind)
+        size = 0 if "object" in name else payload((*args, *kwargs.values()))
+        scope.count(name, group, size)
+        for each in operations or ():
+            ledger.handed((key[0], kind_of(each.op.__name__)), payload([each]))
+        given_rows, taken_rows = (given(f"{side}_split_sizes", args, kwargs) for side in ("input", "output"))
+        if given_rows and taken_rows:
+            ledger.dispatches(group.group_name, list(given_rows), list(taken_rows))
+        with scope.untouched():  # object collectives call tensor ones: count and map only the outer call
+            result = ledger.outer(key, -1 if operations else size, functools.partial(original, *args, **kwargs))
+        if name in ALWAYS_WORK or operations or given("async_op", args, kwargs):
+            begun(result, key, operations)
+        return result
 
     return call
-
-
-def _group_of(arguments: dict[str, Any]) -> Any:
-    operations = arguments.get("p2p_op_list")
-    group = operations[0].group if operations else arguments.get("group")
-    return default_group() if group is None else group
 
 
 def _confined(name: str, original: Callable[..., Any], arguments: dict[str, Any], group: Any) -> Any:
@@ -225,10 +226,8 @@ def payload(arguments: Iterable[Any]) -> int:
 
 def _bytes(value: Any) -> int:
     """Of a tensor, of lists of them, and of the operations of ``batch_isend_irecv``."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
+    if isinstance(value, sys.modules["torch"].Tensor):
+        return int(value.numel() * value.element_size())
     if isinstance(value, (list, tuple)):
         return sum(map(_bytes, value))
     return _bytes(getattr(value, "tensor", ()))
