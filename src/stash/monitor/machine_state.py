@@ -33,7 +33,10 @@ def seconds_of_heat(cpus: Path = _CPUS) -> dict[str, float]:
 
 
 class MachineLooks:
-    """Looks at this machine now and then; ``gpus``, ``throttled`` and ``hot`` stand in for what it is asked."""
+    """Looks at this machine now and then; ``gpus``, ``throttled`` and ``hot`` stand in for what it is asked.
+
+    The quota is that of the watcher's own control group: the job's, unless it was entered while it ran elsewhere.
+    """
 
     def __init__(
         self,

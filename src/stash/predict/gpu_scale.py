@@ -216,7 +216,7 @@ def together(model: str, precision: str, draws: Draws) -> Mapping[str, Array]:
     """By name of every shipped GPU without a hole, ln(rate) of the model on it as draws, ``[draws]``.
 
     What two of them share is off alike in each draw, so a difference between two is as sure as the scale has it: the
-    GPU that was profiled is the same one for all, and variants of a GPU are hardly told apart by their model.
+    GPU that was profiled is the same one for all, and variants of a GPU can hardly be distinguished by their model.
     """
     known = [gpu for gpu in gpus() if rates(gpu, precision) is not None]
     drawn = published_scale().drawn([cell(model, gpu, precision) for gpu in known], draws)
