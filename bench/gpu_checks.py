@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,9 +100,11 @@ def plain(ground: Ground, words: Sequence[str], ranks: int = 1, steps: int = 40)
 def profiled(ground: Ground, words: Sequence[str], ranks: int = 1, rungs: str = "") -> Breakdown:
     """What Stash finds of the same job."""
     out = ground.folder / "gpu.stash.json"
-    options = ["--budget", str(ground.budget), "--precision", "1", "--nproc-per-node", str(ranks), "-o", str(out)]
+    options = ["--budget", str(ground.budget), "--precision", "1", "-o", str(out)]
     options += ["--rungs", rungs] if rungs else []
-    _run([*_STASH, "profile", *options, str(JOB), "--device", ground.device, *words])
+    shared = ranks > ground.devices  # Stash starts no more ranks than there are GPUs: then the launcher is ours
+    start = [*(("--", *_TORCHRUN) if shared else ()), f"--nproc-per-node={ranks}"]
+    _run([*_STASH, "profile", *options, *start, str(JOB), "--device", ground.device, *words])
     return attribute(load(out))
 
 
@@ -114,23 +116,34 @@ def both(
     return Truth(before, plain(ground, words, ranks, steps)), found
 
 
+def each(ground: Ground, jobs: Mapping[str, Sequence[str]], rungs: str) -> Iterator[tuple[str, Truth, Breakdown]]:
+    """Each of these jobs of one rank: without Stash, twice in turns in one process, then under it."""
+    words = [["--device", ground.device, *job, "--plain", "25"] for job in jobs.values()]
+    done = _run([sys.executable, str(JOB), "--several"], json.dumps(words))
+    lines = [json.loads(line) for line in done.splitlines() if line.startswith("{")]
+    for number, (name, job) in enumerate(jobs.items()):
+        truth = Truth(*(line for line in lines if line["job"] == number))
+        yield name, truth, profiled(ground, job, rungs=rungs)
+
+
 _TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 _STASH = [sys.executable, "-m", "stash"]
 
 
-def _run(command: Sequence[str]) -> str:
-    done = _finished(command)
+def _run(command: Sequence[str], text: str | None = None) -> str:
+    done = _finished(command, text)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command[1:6])} … ended with {done.returncode}: {done.stderr.strip()[-300:]}")
     return done.stdout
 
 
-def _finished(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _finished(command: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=MAX_SECONDS, env=environment, cwd=ROOT
-    )
+        command, check=False, capture_output=True, text=True, timeout=MAX_SECONDS, env=environment, cwd=ROOT,
+        input=text,
+    )  # fmt: skip
 
 
 def stall_row(found: Breakdown, name: str, truth: float, spread: float, what: str = "", share: float = 0.02) -> Row:
@@ -147,40 +160,50 @@ def step_row(found: Breakdown, truth: Truth, what: str) -> Row:
     return Row(what, "ms", 1e3 * seconds, 1e3 * found.step_seconds, 1e3 * (0.03 * seconds + truth.spread("step")))
 
 
+COMPUTE = {f"{1e3 * seconds:g} ms": ["--compute", str(seconds)] for seconds in (0.005, 0.02, 0.05)}
+_COPIED = ["--compute", "0.02", "--bytes", str(64 << 20)]
+TRANSFER = {"pageable": _COPIED, "pinned": [*_COPIED, "--pinned"]}
+_MADE = ["--compute", "0.02", "--prep", "0.015"]
+PREP = {"hidden by a device that runs ahead": _MADE, "in a loop that waits": [*_MADE, "--synchronise"]}
+
+
 def compute(ground: Ground) -> list[Row]:
     """Kernels that spin for a known time, in loops that never wait for the device."""
     rows = []
-    for seconds in (0.005, 0.02, 0.05):
-        truth, found = both(ground, ["--compute", str(seconds)], rungs="resident,solo,warm")
-        what = f"compute, {1e3 * seconds:g} ms a step"
+    for name, truth, found in each(ground, COMPUTE, "resident,solo,warm"):
+        what = f"compute, {name} a step"
         rows.append(stall_row(found, "compute", truth.of("resident"), truth.spread("resident"), what))
     return rows
 
 
 def transfer(ground: Ground) -> list[Row]:
     """Copies of known size from pageable and from pinned memory; unknown, not zero, on a CPU."""
+    if ground.on_gpu:
+        return [
+            stall_row(
+                found, "transfer", truth.of("copy"), truth.spread("copy"), f"transfer, 67 MB from {kind} memory"
+            )
+            for kind, truth, found in each(ground, TRANSFER, "resident,solo,warm")
+        ]
     rows = []
-    for kind, flags in (("pageable", []), ("pinned", ["--pinned"])):
-        words = ["--compute", "0.02", "--bytes", str(64 << 20), *flags]
-        if not ground.on_gpu:
-            skipped = profiled(ground, words, rungs="resident,solo,warm").skipped
-            known = float(any(each.name == "transfer" for each in skipped))
-            rows.append(Row(f"transfer from {kind} memory is unknown", "", 1.0, known))
-            continue
-        truth, found = both(ground, words, rungs="resident,solo,warm")
-        what = f"transfer, 67 MB from {kind} memory"
-        rows.append(stall_row(found, "transfer", truth.of("copy"), truth.spread("copy"), what))
+    for kind, words in TRANSFER.items():
+        skipped = profiled(ground, words, rungs="resident,solo,warm").skipped
+        known = float(any(stall.name == "transfer" for stall in skipped))
+        rows.append(Row(f"transfer from {kind} memory is unknown", "", 1.0, known))
     return rows
 
 
 def prep(ground: Ground) -> list[Row]:
-    """Batches that take a known time to make, without workers."""
-    truth, found = both(ground, ["--compute", "0.02", "--prep", "0.015"], rungs="solo,warm")
-    return [stall_row(found, "prep", truth.of("making"), truth.spread("making"))]
+    """Batches that take a known time to make, without workers: the device works meanwhile, unless the loop waits."""
+    rows = []
+    for name, truth, found in each(ground, PREP, "solo,warm"):
+        spread = truth.spread("step") + truth.spread("resident")
+        rows.append(stall_row(found, "prep", truth.of("step") - truth.of("resident"), spread, f"prep, {name}"))
+    return rows
 
 
 def fetch(ground: Ground) -> list[Row]:
-    """Files that are not in the page cache: what a plain loop takes longer to read them."""
+    """Files that are not in the page cache, in a loop that waits: what a plain loop takes longer to read them."""
     folder, batch, size = ground.folder / "files", 8, 1 << 20
     folder.mkdir(exist_ok=True)
     for number in range(256):
@@ -188,7 +211,7 @@ def fetch(ground: Ground) -> list[Row]:
             (folder / f"{number:04}").write_bytes(os.urandom(size))
     os.sync()
     before = _fetching(folder, batch)
-    words = ["--compute", "0.02", "--files", str(folder), "--batch", str(batch)]
+    words = ["--compute", "0.02", "--synchronise", "--files", str(folder), "--batch", str(batch)]
     found = profiled(ground, words, rungs="solo,warm,cold")
     truth = Truth(before, _fetching(folder, batch))
     return [stall_row(found, "fetch", truth.of("fetch"), truth.spread("fetch"), share=0.05)]
@@ -211,8 +234,8 @@ def _reading(folder: Path, cold: bool) -> float:
     return (time.perf_counter() - began) / len(files)
 
 
-def loops(ground: Ground) -> list[Row]:
-    """The step under Stash against the untouched loop's: asynchronous, synchronised, AMP, channels-last, graphs."""
+def loop_kinds(ground: Ground) -> dict[str, list[str]]:
+    """Loops that use the device in different ways, as the job's words."""
     small = ["--conv", "--bytes", str(8 * 3 * 64 * 64)]
     kinds: dict[str, list[str]] = {
         "asynchronous": [],
@@ -223,11 +246,16 @@ def loops(ground: Ground) -> list[Row]:
     }
     if ground.on_gpu:
         kinds["CUDA graph of both passes"] = ["--graph"]
+    return kinds
+
+
+def loops(ground: Ground) -> list[Row]:
+    """The step under Stash against the untouched loop's: asynchronous, synchronised, AMP, channels-last, graphs."""
     rows = []
-    for name, words in kinds.items():
-        truth, found = both(ground, words, rungs="solo,warm")
+    kinds = loop_kinds(ground)
+    for name, truth, found in each(ground, kinds, "solo,warm"):
         row = step_row(found, truth, f"step, {name}")
-        comparable = ground.on_gpu or "--conv" not in words  # on CPUs Stash chooses a rank's threads
+        comparable = ground.on_gpu or "--conv" not in kinds[name]  # on CPUs Stash chooses a rank's threads
         rows.append(row if comparable else Row(row.what, row.unit, None, row.found))
     return rows
 

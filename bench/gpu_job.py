@@ -208,15 +208,29 @@ def _settle(job: Job) -> None:
         torch.cuda.synchronize()
 
 
+def loader_of(options: argparse.Namespace) -> DataLoader[Tensor]:
+    data = Samples(options.bytes // options.batch, options.prep / options.batch, options.files)
+    return DataLoader(data, options.batch, shuffle=True, pin_memory=options.pinned, drop_last=True)
+
+
+def several(jobs: list[list[str]]) -> None:
+    """Print the truths of each job twice, in turns, a line each; starting up takes longer than any of them."""
+    for turn in range(2):
+        for number, words in enumerate(jobs):
+            options = parser().parse_args(words)
+            print(json.dumps({"job": number, "turn": turn, **truths(Job(options), loader_of(options))}), flush=True)
+
+
 def main() -> int:
     options = parser().parse_args()
+    if options.several:
+        several(json.loads(sys.stdin.read()))
+        return 0
     if options.exchange and "WORLD_SIZE" in os.environ:
         dist.init_process_group(options.exchange)
     if options.device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    job = Job(options)
-    data = Samples(options.bytes // options.batch, options.prep / options.batch, options.files)
-    loader = DataLoader(data, options.batch, shuffle=True, pin_memory=options.pinned, drop_last=True)
+    job, loader = Job(options), loader_of(options)
     if options.plain:
         found = truths(job, loader)
         if int(os.environ.get("RANK", "0")) == 0:
@@ -239,7 +253,7 @@ def parser() -> argparse.ArgumentParser:
     add("--files", type=Path, metavar="DIR", help="read a file for each sample")
     add("--exchange", choices=("gloo", "nccl"), help="exchange gradients, if there are several ranks")
     add("--plain", type=int, metavar="STEPS", help="time so many steps, print the seconds and end")
-    for flag in ("pinned", "conv", "amp", "compile", "graph", "channels-last", "synchronise"):
+    for flag in ("pinned", "conv", "amp", "compile", "graph", "channels-last", "synchronise", "several"):
         add(f"--{flag}", action="store_true")
     return made
 

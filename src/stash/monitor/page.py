@@ -131,21 +131,23 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
             rows.append(Row(name, why="one rank"))
             continue
         if value is None:
-            rows.append(Row(name, why="on a CPU, copies cannot be told from compute"))
+            rows.append(Row(name, why="a watch does not tell copies from compute"))
             continue
         value = round(value, 9) + 0.0  # clocks tell nanoseconds; what is less is neither late nor early
         share = value / shown.step_seconds if shown.step_seconds else 0.0
         rows.append(
             Row(
-                name, time=scale.text(value), interval=_remark(shown, name), share=f"{share:.1%}",
+                name, time=scale.text(value), interval=_remark(record, shown, name), share=f"{share:.1%}",
                 fraction=share, series=_SERIES.get(name, ""),
             )
         )  # fmt: skip
     return (*rows, Row("step", time=scale.text(shown.step_seconds), share="100%", fraction=1.0))
 
 
-def _remark(shown: Window, name: str) -> str:
+def _remark(record: RunRecord, shown: Window, name: str) -> str:
     """What stands beside a stall: the rank that is late in it."""
+    if name == "other" and not record.header.loaders:
+        return "with the forward pass: no loader is seen"
     if name == "disturbed":
         cores = [each.others_cores for each in shown.machines if each.others_cores is not None]
         return f"others use {max(cores):.1f} cores" if cores else ""

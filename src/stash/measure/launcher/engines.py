@@ -16,6 +16,7 @@ from typing import Protocol
 
 from stash.core.errors import UserError
 from stash.core.membership import LOOPBACK
+from stash.core.units import counted
 from stash.measure.launcher.job import Job
 
 CommandLine = tuple[str, ...]
@@ -111,7 +112,8 @@ def ranks_here(asked: Asked, machine: Machine, environment: Mapping[str, str]) -
     if nproc < 1:
         raise UserError(f"--nproc-per-node {nproc}: at least one process is needed")
     if devices and nproc > devices:
-        raise UserError(f"--nproc-per-node {nproc}: this machine has {devices} GPUs; use {devices} or fewer")
+        has = f"this machine has {counted(devices, 'GPU')}"
+        raise UserError(f"--nproc-per-node {nproc}: {has}; use {devices} or fewer")
     # Emulated accelerators sleep, so on a testbed ranks may share a core.
     if devices or "STASH_TESTBED" in environment:
         return nproc

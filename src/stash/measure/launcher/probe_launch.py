@@ -128,7 +128,7 @@ def _request(cluster: Cluster, path: Path, wait: float) -> Request:
     """torchrun starting the workers, as it starts a profiled job, but without the agent in them."""
     job = replace(module("stash.measure.probe.probe_worker", (str(path),)), name="the probe")
     threads = None if count_gpus() else max(1, len(os.sched_getaffinity(0)) // cluster.nproc)
-    launch = request(job, cluster, path, threads)
+    launch = request(job, cluster if cluster.inherited else replace(cluster, engine="torchrun"), path, threads)
     variables = {name: value for name, value in launch.variables.items() if name != "PYTHONPATH"}
     # torchrun reads its options from the environment too; its own limit is ten minutes.
     limits = f"timeout={wait:.0f},join_timeout={wait:.0f}"

@@ -176,7 +176,7 @@ class FileBackup:
     def writes_new_file(self, path: str) -> None:
         """It is about to be written by a job that has begun to train, if it is not there yet."""
         path = os.path.abspath(path)
-        if path in self._new or path.startswith(f"{self._run}{os.sep}") or os.path.lexists(path):
+        if path in self._new or self._stays(path) or os.path.lexists(path):
             return
         self._new.add(path)
         with self._ledger() as ledger:

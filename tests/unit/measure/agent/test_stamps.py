@@ -112,15 +112,23 @@ class Event:
         return 1e3 * (other.at - self.at)
 
 
-def test_on_a_device_a_step_is_told_once_its_last_event_is_done() -> None:
-    stages = DeviceStages.__new__(DeviceStages)
-    made: list[Event] = []
+@pytest.fixture
+def made() -> list[Event]:
+    return []
 
+
+@pytest.fixture
+def stages(made: list[Event]) -> DeviceStages:
     def event(enable_timing: bool) -> Event:
         made.append(Event())
         return made[-1]
 
-    stages._event, stages._pool, stages._marks, stages._pending = event, [], [], deque()
+    stages = DeviceStages.__new__(DeviceStages)
+    stages._event, stages._captures, stages._pool, stages._marks, stages._pending = event, bool, [], [], deque()
+    return stages
+
+
+def test_on_a_device_a_step_is_told_once_its_last_event_is_done(stages: DeviceStages, made: list[Event]) -> None:
     stages.mark(StepStage.BETWEEN)
     stages.mark(StepStage.FORWARD)
     stages.mark(StepStage.EXCHANGE)
@@ -134,3 +142,55 @@ def test_on_a_device_a_step_is_told_once_its_last_event_is_done() -> None:
     assert row[StepStage.BETWEEN : DELAY] == [1, 0, 0, 2, 0, 1, 0, 0]
     stages.mark(StepStage.FORWARD)
     assert len(made) == 4  # events are used again; the last one begins the next step
+
+
+def test_what_a_device_waits_for_between_two_steps_belongs_to_none(stages: DeviceStages, made: list[Event]) -> None:
+    for _ in range(3):
+        stages.begin()  # a moment after the last step's end
+        stages.mark(StepStage.FORWARD)
+        stages.mark(StepStage.BETWEEN)
+        stages.close([9.0] * FIELDS)
+        for event in made:
+            event.come = True
+        (row,) = stages.done()
+        assert sum(row[StepStage.BETWEEN : DELAY]) == 2
+    assert len(made) == 3  # events are used again
+
+
+def test_no_event_is_put_into_a_graph_that_is_captured(stages: DeviceStages, made: list[Event]) -> None:
+    stages.mark(StepStage.BETWEEN)
+    stages._captures = lambda: True
+    stages.mark(StepStage.BACKWARD)
+    stages._captures = bool
+    stages.mark(StepStage.BETWEEN)
+    stages.close([9.0] * FIELDS)
+    made[-1].come = True
+    (row,) = stages.done()
+    assert row[StepStage.BETWEEN : DELAY] == [1, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(clock: Moments, stamps: Stamps) -> None:
+    """A batch takes 15 s to make and 20 s to train on: but for the first, all are made while the device trains."""
+    queue = 0.0
+
+    class Queued(Event):
+        def record(self) -> None:
+            self.at = max(clock.now, queue)
+
+        def query(self) -> bool:
+            return clock.now >= self.at
+
+    stamps.follow_device()
+    device = stamps._device
+    assert device is not None
+    device._event, device._captures = lambda enable_timing: Queued(), bool
+    for number in range(7):
+        if number == 1:
+            stamps.begin()
+        clock.now += 15.0
+        queue = max(clock.now, queue) + 20.0
+        stamps.step_ends(clock.now)
+        clock.now += 1.0  # what Stash does between steps
+        stamps.step_begins()
+    clock.now = queue
+    assert [sum(step.stages) for step in stamps.of_block()] == [20.0] * 6

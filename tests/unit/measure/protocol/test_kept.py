@@ -246,9 +246,10 @@ def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
     rewrite(keeps, mine)
     gone = tmp_path / "gone.pt"
     keeps.writes_new_file(str(gone))
-    stashs = run.crash("0")
-    keeps.writes_new_file(str(stashs))
-    stashs.touch()
+    cached = Path(tempfile.gettempdir()) / "torchinductor_me" / "kernel.so"
+    for others in (run.crash("0"), cached):  # Stash's, and what a compiler keeps for the next start
+        keeps.writes_new_file(str(others))
+    run.crash("0").touch()
     outcome = put_back(run.kept)
     assert (outcome.restored, outcome.new) == ((), (str(mine),))
     assert mine.read_text() == "of the job"

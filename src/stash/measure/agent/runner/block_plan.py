@@ -27,7 +27,7 @@ _WORTH = 10
 _ACCELERATORS_SETTLE = 2
 """Steps until an accelerator's queue is as full as it usually is."""
 _ACCELERATORS_SECONDS = 0.5
-"""Its shortest block: the queue is empty when the clock starts, and filling it is charged to the block's steps."""
+"""Its shortest block: where no events tell of its queue, filling that is charged to the block's steps."""
 _BURST = 8
 _FEWEST_ROUNDS = 3
 """As many as an interval needs."""

@@ -87,8 +87,9 @@ class Loops(script.LoopListener):
         return feed in self._read_last or (feed.loops > 0 and 2 * feed.steps > self._steps)
 
     def begin_block(self) -> BlockClock:
-        """The clock of a block that begins now."""
-        self.clock = BlockClock(self._rank.clock.settled())
+        """The clock of a block that begins now; a queue whose events are read stays full."""
+        clock = self._rank.clock
+        self.clock = BlockClock(clock.now() if self._rank.stamps.follows_device else clock.settled())
         if self.between:  # the step just ended was the last of an epoch, of a framework that reads ahead
             self.clock.pause(self.clock.started)
         return self.clock

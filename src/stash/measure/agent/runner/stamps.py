@@ -97,6 +97,8 @@ class BlockClock:
     def __init__(self, started: float) -> None:
         self.started = self._last = started
         self.steps: list[float] = []
+        self.pauses: list[float] = []
+        """Of each step: what within it was not training."""
         self.interrupted = 0.0
         self._in_step = 0.0
         self._since: float | None = None
@@ -119,6 +121,7 @@ class BlockClock:
     def step(self, now: float, over: bool = False, own: float = 0.0) -> None:
         """A step ended; ``over`` if the loop may be, for all that is known; ``own`` of it was Stash's own work."""
         self.steps.append(now - self._last - self._in_step - own)
+        self.pauses.append(self._in_step)
         self.interrupted += self._in_step
         self._in_step, self._last = 0.0, now
         self._since = now if over else None
@@ -140,7 +143,7 @@ _BACKWARD, _EXCHANGE, _OPTIMIZER = map(int, (StepStage.BACKWARD, StepStage.EXCHA
 _NOTHING = [0.0] * FIELDS
 _SWITCHES_SECONDS = 0.1
 """The kernel is asked for the thread's context switches no more often than that."""
-_MAX_PENDING = 64
+_MAX_PENDING = 512
 """Steps whose events are not done yet; a host that runs farther ahead loses the oldest."""
 
 
@@ -167,7 +170,7 @@ class Stamps(NoStamps):
         self._switches = 0
         self._asked = 0.0
         self.steps = 0
-        self._block = 0
+        self._block = self._before = 0
         self._loops: dict[int, float] = {}
         self._exchanged = self.in_windows = NOTHING
         """Of the threads that exchange, in all windows of exchange since ``begin``."""
@@ -296,12 +299,14 @@ class Stamps(NoStamps):
         """The script goes on."""
         self._since = self._began = now = self.now()
         self._delayed = self._queue.at(now)
+        if self._device is not None:
+            self._device.begin()
 
     def begin(self) -> None:
         """Forget the steps so far: a block begins."""
         self._helpers.look()
         self.flush()
-        self._block, self.in_windows = self.ring.written, NOTHING
+        self._block, self._before, self.in_windows = self.ring.written, self.steps, NOTHING
         self._loops, self._exchanged = self._helpers.loop_delays(), self._helpers.exchange()
 
     def flush(self) -> None:
@@ -311,9 +316,9 @@ class Stamps(NoStamps):
                 self.ring.write(finished)
 
     def of_block(self) -> list[StampedStep]:
-        """The steps since ``begin``."""
+        """The steps since ``begin``; on a device all of them once its queue is empty."""
         self.flush()
-        return self.ring.rows(self._block)
+        return [step for step in self.ring.rows(self._block) if step.number > self._before]
 
     def loop_delays(self) -> tuple[float, ...]:
         """Since ``begin``, of each thread that shares the training thread's parallel loops."""
@@ -329,16 +334,26 @@ class DeviceStages:
     """The same boundaries as events in a CUDA device's queue: what they tell takes the place of the host's clock."""
 
     def __init__(self) -> None:
-        self._event = sys.modules["torch"].cuda.Event
+        cuda = sys.modules["torch"].cuda
+        self._event, self._captures = cuda.Event, cuda.is_current_stream_capturing
         self._pool: list[Any] = []
         self._marks: list[tuple[int, Any]] = []
         self._pending: deque[tuple[list[float], list[tuple[int, Any]]]] = deque()
 
     def mark(self, stage: int) -> None:
-        """A stage begins where the queue of the calling thread's stream is now."""
+        """A stage begins where the calling thread's stream is now; while a graph is captured, none does."""
+        if self._captures():  # an event of a graph tells nothing
+            return
         event = self._pool.pop() if self._pool else self._event(enable_timing=True)
         event.record()
         self._marks.append((stage, event))
+
+    def begin(self) -> None:
+        """The next step begins here: what the queue waited for since the last one's end belongs to none."""
+        if not self._pending:  # else it is that step's last, and used again with it
+            self._pool += [event for _, event in self._marks]
+        self._marks = []
+        self.mark(_BETWEEN)
 
     def put_off(self) -> None:
         """The stage that began last had not begun yet."""
@@ -363,5 +378,7 @@ class DeviceStages:
             yield row
 
     def _reuse(self, marks: list[tuple[int, Any]]) -> None:
-        """The last one is the next step's first."""
-        self._pool += [event for _, event in marks[:-1]]
+        """Of a step that is over, the oldest there was; its last event may be the next one's first."""
+        following = self._pending[0][1] if self._pending else self._marks
+        shared = bool(following) and following[0] is marks[-1]
+        self._pool += [event for _, event in (marks[:-1] if shared else marks)]

@@ -21,7 +21,7 @@ from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.tally import Tally, own_seconds, own_tally
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
-from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.runner.stamps import BlockClock, Stamps
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.waits import UNNAMED, ledger
@@ -41,7 +41,12 @@ _GROWTH = 1.01
 def timed(
     rank: OwnRank, loops: Loops, rung: str, number: int, steps: int, began: float
 ) -> Generator[None, None, BlockDone]:
-    """Time the next ``steps`` of the script, with the devices' queues empty at both ends; ``began``: the run."""
+    """Time the next ``steps`` of the script; ``began``: the run.
+
+    A CUDA device tells by events in its queue what they took, from the end of the step before to the end of the last:
+    a host that runs ahead goes on doing so, and hides in a block what it hides in the job. Queues of other devices
+    are empty at both ends.
+    """
     tally, feeds, stamps, record = own_tally(), rank.feeds, rank.stamps, rank.clock.end_of_step
     lasts = not rank.clock.runs_ahead  # handing out batches costs a step time, unless a device runs ahead
     waited, counting, handing_out, served = ([total] for total in _totals(feeds, tally))
@@ -74,6 +79,7 @@ def timed(
         found["phase_seconds"] = {name: _digits(seconds) for name, seconds in phases.items()}
     if issued and scope.name == "world":
         note_blind_groups(rank, issued)
+    lengths = _lengths(rank, clock)
     if ledger.lost:
         rank.note("steps have more collectives than Stash keeps: what the last of a block are waited for is not seen")
     if feeds:
@@ -85,10 +91,23 @@ def timed(
         each = _differences(served)
         found |= {"samples": sum(each) or None, "step_samples": each}
     return BlockDone(
-        round=number, rung=rung, rank=rank.place.rank, steps=steps, seconds=sum(clock.steps),
-        step_seconds=tuple(clock.steps), interrupted_seconds=clock.interrupted, started=clock.started - began,
+        round=number, rung=rung, rank=rank.place.rank, steps=steps, seconds=sum(lengths),
+        step_seconds=tuple(lengths), interrupted_seconds=clock.interrupted, started=clock.started - began,
         launch=rank.orders.launch, gpu=gpu, **found,
     )  # fmt: skip
+
+
+def _lengths(rank: OwnRank, clock: BlockClock) -> list[float]:
+    """Seconds of each step; of a device by its own clock, less what was not training."""
+    if not rank.stamps.follows_device:
+        return clock.steps
+    rows = rank.stamps.of_block()
+    if len(rows) != len(clock.pauses):
+        rank.note(
+            "the device's own times of some steps were lost: the host's stand for them, with the queue's filling"
+        )
+        return clock.steps
+    return [sum(row.stages) - paused for row, paused in zip(rows, clock.pauses, strict=True)]
 
 
 def note_blind_groups(rank: OwnRank, before: dict[str, int]) -> None:
@@ -149,6 +168,7 @@ def untouched(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[Non
     seconds = min(_UNTOUCHED_SECONDS, _UNTOUCHED_SHARE * rank.orders.budget)
     spare = seconds / step_seconds if step_seconds > 0 else most
     ahead = max((feed.depth // feed.per_step for feed in rank.feeds), default=0)
+    ahead = max(ahead, int(rank.stamps.follows_device))  # the step before was waited for: its queue is empty
     steps, settle = rank.agree(
         (min(most, int(spare)), min(most, ahead)),
         lambda reports: (min(steps for steps, _ in reports), max(settle for _, settle in reports)),
