@@ -98,6 +98,18 @@ def test_sharded_models_are_measured_in_one_launch(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("api", [1, 2])
+def test_a_model_sharded_among_one_rank_has_the_rungs_of_any_other(
+    run_profile: RunProfile, data: Path, api: int
+) -> None:
+    # GIVEN a script that shards its model, tried on one device first: it gathers from nobody
+    launcher = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 1)
+    profile = measured(run_profile("--rungs", "solo,warm", *launcher, "sharded.py", data, "--api", api))
+    # THEN its stalls are known like those of a model that is whole
+    assert {"compute", "prep"} <= {stall.name for stall in attribute(profile).stalls}
+
+
+@pytest.mark.slow
 def test_sharded_model_whose_batch_is_divided_by_the_ranks_is_not_compared_with_itself_alone(
     run_profile: RunProfile, data: Path
 ) -> None:

@@ -283,7 +283,7 @@ def _undecided_text(case: Case, claims: Claims) -> str:
         names = [missing.name for missing in claims.hidden]
         parts.append(
             f"Cannot tell what limits the devices: compute ({written.share('compute')} of the step) contains "
-            f"{listed(names)}, which were not measured."
+            f"{listed(names)}, which {'was' if len(names) == 1 else 'were'} not measured."
         )
     return " ".join(parts)
 

@@ -225,17 +225,20 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     All ranks take part, so a collective that is not wrapped still completes, and is noticed by the process
     groups' sequence numbers before any rank is left to step alone. In ``steps`` of them gradients are looked at.
     """
-    if not rank.switches or sharded:
+    alone = bool(sharded) and rank.place.world_size == 1  # it gathers from nobody: there is nothing to switch
+    if not rank.switches or (sharded and not alone):
         # of a job whose exchange cannot be switched off: what its operators do, exchange and all
         whole = (yield from survey.count_operators(rank)) if steps > 1 else survey.TOO_LONG
         rank.publish(survey.combine_facts(rank, whole, survey.EXCHANGING))
     rank.drifted = True  # from here on batches are replayed and gradients not always exchanged
     if not rank.switches:
         return None
-    if sharded:
+    if sharded and not alone:
         rank.inseparable = f"the parts that {' and '.join(sharded)} gathers belong to every step of the whole job"
         return f"{' and '.join(sharded)} shards the model: gathering its parts cannot be switched off"
-    rank.set_scope("self")
+    rank.switches = not alone
+    if rank.switches:
+        rank.set_scope("self")
     for feed in rank.feeds:
         feed.begin("replay", 0)
     yield  # the first step may still finish what was under way
@@ -258,12 +261,13 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     rank.publish(survey.combine_facts(rank, operators, survey.combine_gradients(ready)))
 
     def judge(reports: list[tuple[bool, bool]]) -> tuple[str | None, str | None]:
-        if any(in_forward for _, in_forward in reports):
+        if any(in_forward for _, in_forward in reports) and not alone:
             return _NOT_INTERCEPTED, rank.inseparable or _ONE_MODEL
-        return _NOT_INTERCEPTED if any(moved for moved, _ in reports) else None, rank.inseparable
+        return _NOT_INTERCEPTED if any(moved for moved, _ in reports) and not alone else None, rank.inseparable
 
     verdict, rank.inseparable = rank.agree((bool(moved), together), judge)
-    rank.set_scope("world")
+    if rank.switches:
+        rank.set_scope("world")
     return verdict
 
 
