@@ -44,8 +44,8 @@ def timed(
     """Time the next ``steps`` of the script; ``began``: the run.
 
     A CUDA device tells by events in its queue what they took, from the end of the step before to the end of the last:
-    a host that runs ahead goes on doing so, and hides in a block what it hides in the job. Queues of other devices
-    are empty at both ends.
+    a host that runs ahead goes on doing so, and hides in a block what it hides in the job; the caller has let a step
+    go by since the queue was last waited for. Queues of other devices are empty at both ends.
     """
     tally, feeds, stamps, record = own_tally(), rank.feeds, rank.stamps, rank.clock.end_of_step
     lasts = not rank.clock.runs_ahead  # handing out batches costs a step time, unless a device runs ahead

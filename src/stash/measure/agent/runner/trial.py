@@ -52,6 +52,8 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
     memory.begin()
     number = done = 0
     while True:
+        if rank.stamps.follows_device:  # its queue was waited for, and fills again
+            yield
         block = yield from timed(rank, loops, UNTOUCHED.name, number, size, began)
         rank.agree(block, lambda blocks: rank.publish(*blocks))
         if rank.leads:
