@@ -252,7 +252,8 @@ class _Delays:
     """Of ``delays``, those while it waited for its loader, or loaded itself."""
     on_cpu: StepArray
     """1 of ranks that train on CPUs, else 0: a delay of a host that runs ahead of its device costs a step nothing
-    until that has run dry, so of accelerators only waits for the loader count. ``[rank, 1]``"""
+    until that has run dry, so of accelerators only waits for the loader count, as far as their queue felt them.
+    ``[rank, 1]``"""
 
     @classmethod
     def of(cls, blocks: Sequence[Block], job: _Job) -> _Delays:
@@ -265,6 +266,8 @@ class _Delays:
             steps, ("step_seconds", "step_delays", "step_exchanges", "step_exchange_delays", "step_wait_delays")
         )
         on_cpu = np.array([[float(block.rank in job.on_cpu)] for block in blocks])
+        felt = np.array([1.0 if block.rank in job.on_cpu else _felt(block) for block in blocks])
+        waiting = felt[:, None] * waiting
         delays = np.minimum(np.where(on_cpu > 0, delays, waiting), seconds)
         within, waiting = np.minimum(on_cpu * within, delays), np.minimum(waiting, delays)
         return cls(blocks, job, seconds, delays, on_cpu * windows, within, waiting, on_cpu)
@@ -407,6 +410,12 @@ def strangers_shares(
     """
     ranks = frozenset(block.rank for block in blocks)
     return _Delays.of(blocks, _Job(machines, cores, ranks if on_cpu else frozenset(), 0))._shares()
+
+
+def _felt(block: Block) -> float:
+    """Share of the delays in waits for the loader that an accelerator's queue can have felt: what it ran dry for."""
+    delayed, dry = sum(block.step_wait_delays), block.stage_seconds.get("input", 0.0)
+    return min(1.0, dry / delayed) if block.stage_seconds and delayed > 0 else 1.0
 
 
 def _over(part: RankArray, whole: RankArray) -> RankArray:

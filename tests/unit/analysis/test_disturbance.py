@@ -138,6 +138,15 @@ def test_an_accelerators_host_may_be_delayed_at_no_cost() -> None:
     assert seconds(profile(block(step=0.1, delay=0.04, **busy), device="cuda")) == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(("input_seconds", "expected"), [(STEPS * 0.04, 0.06), (STEPS * 0.01, 0.09), (0.0, 0.1)])
+def test_of_a_delayed_wait_an_accelerator_loses_what_its_queue_ran_dry_for(
+    input_seconds: float, expected: float
+) -> None:
+    late = block(step=0.1, delay=0.04, step_wait_delays=(0.04,) * STEPS, machine_cpu_seconds=STEPS * 0.2)
+    seen = replace(late, stage_seconds={"input": input_seconds, "forward": STEPS * 0.06})
+    assert seconds(profile(seen, device="cuda")) == pytest.approx(expected)
+
+
 def test_a_thread_loses_what_its_machines_own_host_takes() -> None:
     """A tenth of all time was stolen while two tenths were used: a third of what the thread seemed to run."""
     stolen = block(step=0.09, steal=0.1, cpu=0.2)
