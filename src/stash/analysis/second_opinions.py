@@ -110,8 +110,17 @@ def exchanged_bytes(profile: Profile) -> int | None:
 
 
 def waits(profile: Profile, kept: StepTimes) -> Waits:
-    """Seconds per step that the slowest rank waited for its loader; ``None`` where it was not recorded."""
-    values = rank_values(profile, lambda block: block.wait_seconds)
+    """Seconds per step that the slowest rank waited for its loader; ``None`` where it was not recorded.
+
+    Of an accelerator what its queue ran dry for, where that was seen: its host may wait while it works.
+    """
+    ahead = {rank.rank for rank in profile.ranks if rank.device != "cpu"}
+
+    def waited(block: Block) -> float | None:
+        known = block.rank in ahead and block.stage_seconds and block.wait_seconds is not None
+        return block.stage_seconds.get("input", 0.0) if known else block.wait_seconds
+
+    values = rank_values(profile, waited)
     return Waits(
         **{
             each.feed: mean_over_rounds(values, each.name, kept.rounds)

@@ -201,6 +201,16 @@ def test_without_workers_on_a_cpu_the_stall_is_what_steps_waited():
     assert explanation(profile)[0] == "stall"
 
 
+def test_an_accelerator_waits_for_its_loader_when_its_queue_runs_dry():
+    # GIVEN a host that waits 80 ms for each batch, three quarters of which the device does not feel
+    profile = alone((0.08,) * 3, device="cuda")
+    stages = {"input": 10 * 0.02, "forward": 10 * 0.18}
+    felt = tuple(replace(b, stage_seconds=stages) if b.rung == "warm" else b for b in profile.blocks)
+    # THEN it is the rest that agrees with the difference of rungs
+    assert attribute(profile.model_copy(update={"blocks": felt})).waits.warm == pytest.approx(0.02)
+    assert attribute(profile).waits.warm == pytest.approx(0.08)
+
+
 def test_a_note_says_which_estimator_was_used():
     def by_waits(profile: Profile) -> str:
         breakdown = attribute(profile)
