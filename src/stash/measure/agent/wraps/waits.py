@@ -82,6 +82,8 @@ class _HostMarks:
     now = staticmethod(time.perf_counter)
     here = True
     """Whether what is called now keeps the work that the step is made of waiting."""
+    captures = False
+    """Whether it goes into a graph, of which an event tells nothing."""
 
     @staticmethod
     def done(mark: float) -> bool:
@@ -105,6 +107,10 @@ class _DeviceMarks:
     def here(self) -> bool:
         """Of calls on other streams (FSDP2's) only what the step's own stream waits for them counts."""
         return bool(self._cuda.current_stream() == self._stream)
+
+    @property
+    def captures(self) -> bool:
+        return bool(self._cuda.is_current_stream_capturing())
 
     def now(self) -> Any:
         event = self._event()
@@ -223,6 +229,8 @@ class Ledger:
         """Run a collective, or a wait for that in ``flight``."""
         if not self.counts or self._inside or len(self._log) > _MAX_MARKS:
             self.lost = self.lost or (self.counts and not self._inside)
+            return call()
+        if self._marks.captures:
             return call()
         self._inside = True
         here, began = self._marks.here, self._marks.now()
