@@ -24,7 +24,7 @@ class Ticks:
 
     def __init__(self) -> None:
         self._next = itertools.count()
-        self.here = True
+        self.here, self.captures = True, False
 
     def now(self) -> float:
         return float(next(self._next))
@@ -255,6 +255,14 @@ def test_calls_on_other_streams_are_counted_and_keep_nobody_waiting(ledger: Ledg
     ledger.end(steps=1)
     use = ledger.seen.uses["0", "all_gather"]
     assert (use.calls, use.bytes, use.seconds) == (1, 8, 0.0)
+
+
+def test_what_goes_into_a_captured_graph_is_not_counted(ledger: Ledger) -> None:
+    ledger.begin(on_device=False)
+    ledger._marks.captures = True
+    assert ledger.outer(("0", "all_reduce"), 8, lambda: "result") == "result"
+    ledger.end(steps=1)
+    assert not ledger.seen.uses
 
 
 def test_rows_of_experts_are_counted_where_they_are_computed_and_not_where_they_return(ledger: Ledger) -> None:
