@@ -379,7 +379,8 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...], seen: Seen | None =
         elif possible:
             above = zip(present, rungs, strict=True)
             container = next((s for s, higher in above if NAMES.index(higher) >= NAMES.index(adding)), None)
-        most = profile.workload.before_forward if unseen else None
+        copied = name == "transfer" and possible and not situation.loader and profile.workload.inputs_placed
+        most = profile.workload.before_forward if unseen or copied else None
         if most is not None and most < SIGNIFICANT_SHARE:
             why = f"no data loader was seen; {most:.1%} of a step passes before its first forward pass"
         if container is not None:

@@ -55,6 +55,16 @@ def test_without_a_loader_the_time_before_the_forward_pass_bounds_what_batches_t
         assert breakdown.skipped[-1].why == "no data loader was seen; wrap yours; contained in compute"
 
 
+@pytest.mark.parametrize(("placed", "kind"), [(True, "compute"), (False, "cannot tell"), (None, "cannot tell")])
+def test_copies_before_the_forward_pass_are_within_what_passes_until_then(placed, kind):
+    why = "no data loader to replay batches from"
+    profile = build(
+        flat(solo=0.1), device="cuda", skipped=dict.fromkeys(("resident", "warm", "cold"), why),
+        workload={"loaders": (), "before_forward": 0.004, "inputs_placed": placed},
+    )  # fmt: skip
+    assert advice_for(profile).kind == kind
+
+
 def test_rungs_left_out_that_compute_contains_are_to_be_measured():
     advice = advice_for(build(flat(node=0.1, warm=0.101, cold=0.101)))
     assert advice.next_steps == ("Profile again without --rungs, which left out contention and interconnect.",)

@@ -115,8 +115,10 @@ class Workload(Record):
     buckets: tuple[Bucket, ...] = ()
     """In the order in which they are reduced."""
     before_forward: Number | None = None
-    """Of a step on batches from memory, the share until its first forward pass begins, on the host's clock: what
-    batches take at most that no loader makes; ``None`` if no module was called."""
+    """Of a step on batches from memory, the share until its first forward pass begins, on the device's clock if it is
+    CUDA's: what batches take at most that no loader makes; ``None`` if no module was called."""
+    inputs_placed: bool | None = None
+    """Whether that pass got them on the device, so that copying them is part of that share; ``None`` if unknown."""
     mesh: tuple[MeshAxis, ...] = ()
     """How ranks share the work; empty where the job keeps no mesh that says so."""
     pipeline: PipelineSchedule | None = None

@@ -59,6 +59,7 @@ class JobFacts(Message, kind="workload"):
     unrecorded: dict[str, str] = field(default_factory=dict)
     bucket_view: bool | None = None
     before_forward: float | None = None
+    inputs_placed: bool | None = None
     mesh: list[dict[str, Any]] = field(default_factory=list)
     pipeline: dict[str, Any] | None = None
     tokens_per_sample: float | None = None

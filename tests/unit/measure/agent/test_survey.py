@@ -145,6 +145,24 @@ def test_waiting_for_a_core_is_not_taken_for_making_batches(monkeypatch: pytest.
     assert clock.end() == pytest.approx((0.005, 0.075))
 
 
+def test_where_the_model_got_its_inputs_is_seen_of_the_first_tensors_that_a_part_of_it_takes():
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    for device, placed in ((torch.device("cpu"), True), (torch.device("meta"), False)):
+        clock = survey.InputClock(device)
+        clock.begin()
+        nn.Identity()(torch.zeros(1, device="meta"))  # an augmentation, no part of the model
+        Named()(x=torch.zeros(1, 2))
+        clock.end()
+        assert clock.placed is placed
+
+
 def test_a_step_that_calls_no_module_has_no_known_input():
     clock = survey.InputClock()
     clock.begin()

@@ -244,12 +244,12 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     yield  # the first step may still finish what was under way
     before = private.sequence_numbers()
     operators = yield from survey.count_operators(rank)
-    inputs, exchange = survey.InputClock(), survey.ForwardExchange()
+    inputs, exchange = survey.InputClock(rank.device), survey.ForwardExchange()
     inputs.begin()
     exchange.begin()
     ready = [(yield from survey.time_gradients(rank))]
     together = exchange.end()
-    _note_unseen_input(rank, inputs.end())
+    _note_unseen_input(rank, inputs.end(), inputs.placed)
     whole_model = sum(parameter.numel() for parameter in inputs.parameters.values())
     if rank.phase is not None and rank.phase < whole_model:  # first or only: it may train another part later
         rank.note(f"measured: a phase of training in which {rank.phase:,} of {whole_model:,} parameters train")
@@ -300,12 +300,12 @@ def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tup
     return left
 
 
-def _note_unseen_input(rank: OwnRank, times: tuple[float, float] | None) -> None:
+def _note_unseen_input(rank: OwnRank, times: tuple[float, float] | None, placed: bool | None) -> None:
     """Batches come from memory in this step, so what still runs before its forward pass makes them elsewhere."""
     if times is None:
         return
     seconds, step = times
-    rank.publish(JobFacts(before_forward=round(seconds / step, 4)))
+    rank.publish(JobFacts(before_forward=round(seconds / step, 4), inputs_placed=placed))
     if seconds < _UNSEEN_INPUT * step or rank.orders.first_round > 0:  # an earlier launch's note is there
         return
     seen = "beside the loader that Stash sees" if rank.feeds else "which Stash sees no loader for"

@@ -103,21 +103,27 @@ def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
 
 
 class InputClock:
-    """Notes when the first module of a step begins its forward pass: what makes batches unseen runs before that.
+    """Notes when a step's model begins its forward pass: what makes batches unseen, and copies them, runs before.
 
-    Time in which the training thread was ready to run and had no core counts nowhere: that is other programs'.
-    … and which modules a step calls: their parameters are those of the whole model, whatever part of it trains.
+    On a CUDA device by events in its queue, which knows what it waited for. Elsewhere time in which the training
+    thread was ready to run and had no core counts nowhere: that is other programs'. … and which modules a step
+    calls: their parameters are those of the whole model, whatever part of it trains.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: Any = None) -> None:
         self.parameters: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         """Of every module that was called."""
+        self.placed: bool | None = None
+        """Whether the model got its inputs on the device; ``None`` if that was not seen."""
+        self._device = device
         self._queue = RunQueue()
-        self._began = 0.0
-        self._first: float | None = None
+        self._began: Any = None
+        self._first: Any = None
         self._handle: Any = None
 
-    def _now(self) -> float:
+    def _now(self) -> Any:
+        if self._device is not None and self._device.type == "cuda":
+            return Instant(self._device)
         return time.perf_counter() - self._queue.delay()
 
     def begin(self) -> None:
@@ -127,14 +133,26 @@ class InputClock:
         self._handle = register_module_forward_pre_hook(_not_compiled(self._forward))
 
     def _forward(self, module: Any, inputs: Any) -> None:
-        if self._first is None:
-            self._first = self._now()
-        self.parameters.update((id(parameter), parameter) for parameter in module.parameters(recurse=False))
+        """What is given by name is not seen here: then it is the first module within that takes a tensor."""
+        own = {id(parameter): parameter for parameter in module.parameters(recurse=False)}
+        self.parameters.update(own)
+        if self.placed is None and (own or next(module.parameters(), None) is not None):
+            devices = {each.device for each in inputs if hasattr(each, "device")}
+            if self._first is None or devices:
+                self._first = self._now()
+            if devices:
+                self.placed = devices == {self._device}
 
     def end(self) -> tuple[float, float] | None:
         """Seconds from the end of the step before, and of the whole step; ``None`` if no module was called."""
         self._handle.remove()
-        return None if self._first is None else (self._first - self._began, self._now() - self._began)
+        if self._first is None:
+            return None
+        ended = self._now()
+        if isinstance(ended, Instant):
+            before, step = self._began.until(self._first), self._began.until(ended)
+            return None if before is None or step is None else (before, step)
+        return self._first - self._began, ended - self._began
 
 
 class ForwardExchange:
