@@ -98,7 +98,7 @@ HOST = torch.ones(2)
         (lambda: HOST.to("cuda"), 4),
         (lambda: HOST.to("cuda:0", non_blocking=True), 4),
         (lambda: HOST.to(device=torch.device("cuda")), 4),
-        (lambda: HOST.cuda(), 4),
+        (lambda: [HOST.cuda()], 4),
         (lambda: HOST.to("cuda:1"), 0),
         (lambda: HOST.to(torch.float64), 0),
         (lambda: HOST.to(dtype=torch.float64), 0),
@@ -182,9 +182,9 @@ class Slow(nn.Module):
 
 
 @pytest.fixture
-def model(clock: Seconds) -> Iterator[Slow]:
-    yield Slow(clock)
-    vars(Slow).get("__call__") and delattr(Slow, "__call__")
+def model(clock: Seconds) -> Slow:
+    """Of a class of its own, which a test may follow."""
+    return type("Model", (Slow,), {})(clock)
 
 
 def trains(clock: Seconds, stamps: Stamps, model: Any, micro_batches: int = 1) -> Callable[[], None]:
@@ -218,7 +218,7 @@ def test_what_makes_batches_is_told_from_the_forward_pass_once_its_module_is_kno
 
 
 def test_of_an_accumulated_step_every_micro_batch_is(clock: Seconds, stamps: Stamps, step: Step, model: Slow) -> None:
-    follow_calls(Slow)
+    follow_calls(type(model))
     found = step(trains(clock, stamps, model, micro_batches=3))
     stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
     assert [found.of(stage) for stage in stages] == [6, 9, 3, 5]
@@ -227,7 +227,7 @@ def test_of_an_accumulated_step_every_micro_batch_is(clock: Seconds, stamps: Sta
 def test_the_update_of_another_optimizer_makes_no_batch(
     clock: Seconds, stamps: Stamps, step: Step, model: Slow
 ) -> None:
-    follow_calls(Slow)
+    follow_calls(type(model))
 
     def act() -> None:
         trains(clock, stamps, model)()
@@ -266,7 +266,11 @@ def test_compiled_models_are_compiled_no_more_often(stamps: Stamps, how: str) ->
         model = torch.compile(inner, **options)
     elif how == "in place":
         inner.compile(**options)
-    called = torch.compile(lambda inputs: model(inputs), **options) if how == "function" else model
+
+    def forward(inputs: torch.Tensor) -> Any:
+        return model(inputs)
+
+    called = torch.compile(forward, **options) if how == "function" else model
     called(torch.ones(1, 2))
     look = FirstModule()
     called(torch.ones(1, 2))

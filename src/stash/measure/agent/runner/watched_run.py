@@ -238,7 +238,7 @@ class WatchedRun(script.Listener):
         ring.name_device(device)
         if device == "cuda":
             stamps.follow_device()
-            self._copies = BatchCopies()
+            self._copies = BatchCopies.of_process()
         self._optimizers.count_step()
         self._note_in(stamps)
         self.loops.name_loaders()

@@ -1,9 +1,10 @@
 """Where a forward pass begins, of a run that is watched: copies of its batch to the device, and its first module.
 
 Copies go through ``Tensor.to``, ``Tensor.cuda`` or ``Tensor.copy_``, whichever framework asks for them; those are
-wrapped once the job is known to train on CUDA, after its first step, and every call of another kind costs one look
-at the tensor. The first module is looked for in one step, and only where no loader was seen: from then on calls of its
-class say that the batch is made. Classes are wrapped, never objects: models are pickled and copied, hooks with them.
+wrapped once the job is known to train on CUDA, after its first step (by then libraries have made their tables of
+tensors' methods), and every call of another kind costs one look at the tensor. The first module is looked for in one
+step, and only where no loader was seen: from then on calls of its class say that the batch is made. Classes are
+wrapped, never objects: models are pickled and copied, hooks with them.
 
 Not seen: copies inside compiled code, and those in another stream than the one that steps end in, which the device
 need not wait for; their time, where there is any, is in the stage around.
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
+from weakref import WeakSet
 
 from stash.measure.agent import script
 from stash.measure.protocol.stamped import StepStage
@@ -23,10 +25,20 @@ from stash.measure.protocol.stamped import StepStage
 _TRANSFER, _FORWARD = int(StepStage.TRANSFER), int(StepStage.FORWARD)
 _MAX_CALLS = 4
 """Of one class in the first forward pass of a step: one that is called more often is a layer, and no model."""
+_followed: WeakSet[type[Any]] = WeakSet()
+"""Classes whose calls are told of."""
 
 
 class BatchCopies:
     """Tells of copies of host tensors to the current CUDA device, in the stream that steps end in."""
+
+    _only: BatchCopies | None = None
+
+    @classmethod
+    def of_process(cls) -> BatchCopies:
+        """The one of this process, which stays when a watch ends."""
+        cls._only = cls._only or cls()
+        return cls._only
 
     def __init__(self) -> None:
         torch = sys.modules["torch"]
@@ -118,6 +130,9 @@ class FirstModule:
 
 def follow_calls(model: Any) -> None:
     """Tell of every call of a module of this class, outside compiled code and with gradients."""
+    if model in _followed:
+        return
+    _followed.add(model)
     own = vars(model).get("__call__")
     compiling, grad, listener = _compiling(), sys.modules["torch"].is_grad_enabled, script.listener
 
