@@ -74,7 +74,7 @@ def streams(clock: Seconds, stamps: Stamps, monkeypatch: pytest.MonkeyPatch) -> 
 
     def fake(original: Any) -> Any:
         @functools.wraps(original)  # Dynamo goes by the name
-        def copy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        def copy(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
             if not (args or kwargs) or "cuda" in str((args, kwargs)):
                 clock.now += 4.0
                 return tensor
@@ -98,11 +98,13 @@ HOST = torch.ones(2)
         (lambda: HOST.to("cuda"), 4),
         (lambda: HOST.to("cuda:0", non_blocking=True), 4),
         (lambda: HOST.to(device=torch.device("cuda")), 4),
+        (lambda: HOST.to("cuda", copy=True), 4),
         (lambda: [HOST.cuda()], 4),
         (lambda: HOST.to("cuda:1"), 0),
         (lambda: HOST.to(torch.float64), 0),
         (lambda: HOST.to(dtype=torch.float64), 0),
         (lambda: HOST.to(HOST), 0),
+        (lambda: HOST.to(tensor=HOST), 0),
         (lambda: nn.Linear(1, 1).to("cuda"), 0),  # no batch: a module moves its parameters without gradients
         (lambda: [HOST.to("cuda"), HOST.to("cuda")], 8),
     ],
@@ -123,6 +125,7 @@ def test_a_tensor_that_is_there_already_takes_a_copy_of_a_host_tensor(step: Step
         return step(lambda: torch.Tensor.copy_(There(), tensor, "cuda"))
 
     assert filled(HOST).of(StepStage.TRANSFER) == 4
+    assert step(lambda: torch.Tensor.copy_(There(), src=HOST, non_blocking="cuda")).of(StepStage.TRANSFER) == 4
     assert filled(There()).of(StepStage.TRANSFER) == 0
 
 

@@ -48,24 +48,25 @@ class BatchCopies:
         to, cuda, copy = torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_
 
         @functools.wraps(to)
-        def moved(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        def moved(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
             if type(tensor) is not self._tensor or tensor.is_cuda:
                 return to(tensor, *args, **kwargs)
-            place = args[0] if args else kwargs.get("device", kwargs.get("other"))
+            place = args[0] if args else kwargs.get("device", kwargs.get("tensor"))
             return self._copied(self._comes_here(place), to, tensor, *args, **kwargs)
 
         @functools.wraps(cuda)
-        def moved_to_cuda(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        def moved_to_cuda(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
             if type(tensor) is not self._tensor or tensor.is_cuda:
                 return cuda(tensor, *args, **kwargs)
             place = args[0] if args else kwargs.get("device")
             return self._copied(place is None or self._comes_here(place), cuda, tensor, *args, **kwargs)
 
         @functools.wraps(copy)
-        def copied(tensor: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+        def copied(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
+            source = args[0] if args else kwargs.get("src")
             if type(source) is not self._tensor or source.is_cuda or not tensor.is_cuda:
-                return copy(tensor, source, *args, **kwargs)
-            return self._copied(self._comes_here(tensor.device), copy, tensor, source, *args, **kwargs)
+                return copy(tensor, *args, **kwargs)
+            return self._copied(self._comes_here(tensor.device), copy, tensor, *args, **kwargs)
 
         torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_ = moved, moved_to_cuda, copied
 
@@ -81,7 +82,7 @@ class BatchCopies:
             place = place.device
         return getattr(place, "type", "") == "cuda" and place.index in (None, self._own.device_index)
 
-    def _copied(self, here: bool, copy: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _copied(self, here: bool, copy: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         if not here or not self._with_gradients() or self._stream() != self._own:
             return copy(*args, **kwargs)
         stamps = script.listener().stamps
@@ -104,7 +105,7 @@ class FirstModule:
         call, compiling, grad = self._module.__call__, _compiling(), sys.modules["torch"].is_grad_enabled
 
         @functools.wraps(call)
-        def noted(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def noted(module: Any, /, *args: Any, **kwargs: Any) -> Any:
             if not compiling() and get_ident() == self._thread and grad():
                 self._note(module)
             return call(module, *args, **kwargs)
@@ -136,7 +137,7 @@ def follow_calls(model: Any) -> None:
     own = vars(model).get("__call__")
     compiling, grad, listener = _compiling(), sys.modules["torch"].is_grad_enabled, script.listener
 
-    def begins(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def begins(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if not compiling() and grad():
             listener().stamps.batch_made(_FORWARD)
         # what is inherited is looked up at each call: others (torch.fx) replace it for a while
