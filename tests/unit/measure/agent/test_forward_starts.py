@@ -63,20 +63,23 @@ class Stream:
 class Streams:
     """Of the fake device; ``current`` is the calling thread's."""
 
-    def __init__(self) -> None:
-        self.current = Stream()
+    def __init__(self, clock: Seconds) -> None:
+        self.current, self._clock = Stream(), clock
+
+    def copying(self) -> None:
+        self._clock.now += 4.0
 
 
 @pytest.fixture
 def streams(clock: Seconds, stamps: Stamps, monkeypatch: pytest.MonkeyPatch) -> Streams:
-    """A device where each copy from the host takes 4 s; tensors on it are the host's."""
-    streams = Streams()
+    """A device where a copy from the host takes 4 s, for which the host waits; tensors on it are the host's."""
+    streams = Streams(clock)
 
     def fake(original: Any) -> Any:
         @functools.wraps(original)  # Dynamo goes by the name
         def copy(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
             if not (args or kwargs) or "cuda" in str((args, kwargs)):
-                clock.now += 4.0
+                streams.copying()
                 return tensor
             return original(tensor, *args, **kwargs)
 
@@ -144,6 +147,46 @@ def test_a_copy_goes_back_to_the_stage_that_it_was_in(step: Step, stamps: Stamps
 
     found = step(act)
     assert (found.of(StepStage.TRANSFER), found.of(StepStage.FORWARD)) == (4, 2)
+
+
+def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(
+    clock: Seconds, stamps: Stamps, streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device copies for 4 s and computes for 10; the host, which asks for that in no time, makes a batch in 6."""
+    queue = 0.0
+
+    class Queued:
+        at = 0.0
+
+        def record(self) -> None:
+            self.at = max(clock.now, queue)
+
+        def query(self) -> bool:
+            return clock.now >= self.at
+
+        def elapsed_time(self, other: Queued) -> float:
+            return 1e3 * (other.at - self.at)
+
+    def takes(seconds: float) -> None:
+        nonlocal queue
+        queue = max(clock.now, queue) + seconds
+
+    stamps.follow_device()
+    device = stamps._device
+    assert device is not None
+    device._event, device._captures = lambda enable_timing: Queued(), bool
+    monkeypatch.setattr(streams, "copying", lambda: takes(4.0))
+    for _ in range(5):
+        delay = stamps.wait_begins(clock.now)
+        clock.now += 6.0
+        stamps.wait_ends(clock.now, delay, 0)
+        HOST.to("cuda", non_blocking=True)
+        takes(10.0)
+        stamps.step_ends(clock.now)
+    clock.now = queue
+    stamps.flush()
+    last = stamps.ring.rows(0)[-1]
+    assert [last.of(stage) for stage in (StepStage.INPUT, StepStage.TRANSFER, StepStage.FORWARD)] == [0, 4, 10]
 
 
 @pytest.mark.usefixtures("streams")

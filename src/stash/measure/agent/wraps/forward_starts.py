@@ -63,7 +63,7 @@ class BatchCopies:
 
         @functools.wraps(copy)
         def copied(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
-            source = args[0] if args else kwargs.get("src")
+            source: Any = args[0] if args else kwargs.get("src")
             if type(source) is not self._tensor or source.is_cuda or not tensor.is_cuda:
                 return copy(tensor, *args, **kwargs)
             return self._copied(self._comes_here(tensor.device), copy, tensor, *args, **kwargs)
