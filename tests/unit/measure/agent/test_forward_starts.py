@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 
 from stash.measure.agent import script
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.runner.watched_run import WatchedRun
 from stash.measure.agent.wraps.forward_starts import BatchCopies, FirstModule, follow_calls
 from stash.measure.protocol.stamped import StampedStep, StepStage
 
@@ -90,6 +92,16 @@ def streams(clock: Seconds, stamps: Stamps, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: streams.current)
     BatchCopies()
     return streams
+
+
+@pytest.fixture
+def compiled() -> Iterator[Any]:
+    """What Dynamo counts; afterwards nothing, for Stash asks it whether a job is compiled."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield torch._dynamo.utils.counters
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
 
 
 HOST = torch.ones(2)
@@ -204,15 +216,13 @@ def test_copies_in_waits_validation_and_other_threads_are_no_transfer(step: Step
 
 
 @pytest.mark.usefixtures("streams")
-def test_compiled_code_is_compiled_as_before() -> None:
+def test_compiled_code_is_compiled_as_before(compiled: Any) -> None:
     def doubled(tensor: torch.Tensor) -> torch.Tensor:
         return (tensor.to(torch.float64) * 2).to("cpu").to(torch.float32)
 
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    compiled = torch.compile(doubled, backend="eager", fullgraph=True)
-    assert compiled(HOST).tolist() == compiled(HOST).tolist() == [2, 2]
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    act = torch.compile(doubled, backend="eager", fullgraph=True)
+    assert act(HOST).tolist() == act(HOST).tolist() == [2, 2]
+    assert compiled["stats"]["unique_graphs"] == 1
 
 
 class Slow(nn.Module):
@@ -246,6 +256,19 @@ def trains(clock: Seconds, stamps: Stamps, model: Any, micro_batches: int = 1) -
         clock.now += 5.0
 
     return act
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_copies_are_followed_where_the_parameters_are_on_cuda(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(BatchCopies, "of_process", lambda: made.append("copies"))
+    monkeypatch.setattr(Stamps, "follow_device", lambda stamps: made.append("device"))
+    parameter = SimpleNamespace(device=SimpleNamespace(type=kind))
+    run = WatchedRun(SimpleNamespace(folder=str(tmp_path)))  # type: ignore[arg-type]
+    run._begin(SimpleNamespace(param_groups=[{"params": [parameter]}]))
+    assert made == (["device", "copies"] if kind == "cuda" else [])
 
 
 def test_what_makes_batches_is_told_from_the_forward_pass_once_its_module_is_known(
@@ -298,14 +321,11 @@ def test_modules_without_gradients_and_layers_that_are_called_by_hand_are_not_fo
 
 
 @pytest.mark.parametrize("how", ["module", "in place", "function"])
-def test_compiled_models_are_compiled_no_more_often(stamps: Stamps, how: str) -> None:
+def test_compiled_models_are_compiled_no_more_often(compiled: Any, stamps: Stamps, how: str) -> None:
     class Model(nn.Linear):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return super().forward(inputs)
 
-    counted = torch._dynamo.utils.counters
-    torch._dynamo.reset()
-    counted.clear()
     options: dict[str, Any] = {"backend": "eager", "fullgraph": True, "dynamic": False}
     model = inner = Model(2, 1)
     if how == "module":
@@ -330,5 +350,5 @@ def test_compiled_models_are_compiled_no_more_often(stamps: Stamps, how: str) ->
     finally:
         if how == "module":
             type(model).__call__ = own
-    assert counted["stats"]["unique_graphs"] == 2
-    assert not counted["graph_break"]
+    assert compiled["stats"]["unique_graphs"] == 2
+    assert not compiled["graph_break"]
