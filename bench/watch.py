@@ -24,7 +24,7 @@ import yaml
 
 from bench.machine import ROOT, arguments, machine
 from bench.table import table
-from bench.watch_cost import cost, merge, watcher_cost
+from bench.watch_cost import calls, cost, merge, watcher_cost
 from bench.watch_replay import forecasts, replayed
 from stash.analysis.attribution import attribute
 from stash.core.artefact import load as load_profile
@@ -236,6 +236,7 @@ _TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
     "cost": lambda options: cost(options.pairs, options.traceml),
     "watcher": lambda options: watcher_cost(),
     "merge": lambda options: merge(),
+    "calls": lambda options: calls(),
 }
 
 
