@@ -32,7 +32,7 @@ def accounted(*ranks: dict[str, float]) -> StepAccount:
     """Of ranks that do the same in every step."""
     rows = {rank: [step(number, **seconds) for number in (1, 2, 3)] for rank, seconds in enumerate(ranks)}
     _, seconds, delays = cycles(rows)
-    return account(sorted(rows), seconds, delays)
+    return account(sorted(rows), seconds, delays[:, :, 0])
 
 
 def test_a_rank_that_waits_for_input_is_named_and_the_others_wait_is_no_exchange() -> None:
