@@ -26,6 +26,7 @@ from stash.core.records.host import Gpu
 from stash.measure.host.describe import describe
 from stash.measure.host.gpus import gpus, nvml
 from stash.measure.probe import copies
+from stash.monitor.records import load as load_watch
 
 JOB = Path(__file__).with_name("gpu_job.py")
 ROOT = JOB.parents[1]
@@ -190,6 +191,23 @@ def transfer(ground: Ground) -> list[Row]:
         skipped = profiled(ground, words, rungs="resident,solo,warm").skipped
         known = float(any(stall.name == "transfer" for stall in skipped))
         rows.append(Row(f"transfer from {kind} memory is unknown", "", 1.0, known))
+    return rows
+
+
+def watch(ground: Ground) -> list[Row]:
+    """What a watch says of the same copies; unknown, not zero, on a CPU."""
+    rows = []
+    for kind, words in TRANSFER.items():
+        record, job = ground.folder / f"{kind}.watch.jsonl", [str(JOB), "--device", ground.device, *words]
+        _run([*_STASH, "watch", "-o", str(record), *job, "--steps", "100"])
+        window = load_watch(record).windows[-1]
+        found = window.stalls["transfer"]
+        if not ground.on_gpu:
+            rows.append(Row(f"a watch's transfer from {kind} memory is unknown", "", 1.0, float(found is None)))
+            continue
+        truth, within = plain(ground, words), 1e3 * 0.02 * window.step_seconds
+        shown = None if found is None else 1e3 * found
+        rows.append(Row(f"a watch's transfer, 67 MB from {kind} memory", "ms", 1e3 * truth["copy"], shown, within))
     return rows
 
 
@@ -387,6 +405,7 @@ def suite(ground: Ground) -> list[Row]:
 CHECKS: dict[str, Callable[[Ground], list[Row]]] = {
     "compute": compute,
     "transfer": transfer,
+    "watch": watch,
     "prep": prep,
     "fetch": fetch,
     "loops": loops,

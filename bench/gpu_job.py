@@ -8,6 +8,7 @@ and prints that: the truth that Stash's figures are held against.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -236,7 +237,7 @@ def main() -> int:
         if int(os.environ.get("RANK", "0")) == 0:
             print(json.dumps(found), flush=True)
         return 0
-    for batch in batches(loader):
+    for batch in itertools.islice(batches(loader), options.steps):
         job.step(batch)
     return 0
 
@@ -252,6 +253,7 @@ def parser() -> argparse.ArgumentParser:
     add("--prep", type=float, default=0.0, metavar="SECONDS", help="to make a batch")
     add("--files", type=Path, metavar="DIR", help="read a file for each sample")
     add("--exchange", choices=("gloo", "nccl"), help="exchange gradients, if there are several ranks")
+    add("--steps", type=int, help="and end after so many")
     add("--plain", type=int, metavar="STEPS", help="time so many steps, print the seconds and end")
     for flag in ("pinned", "conv", "amp", "compile", "graph", "channels-last", "synchronise", "several"):
         add(f"--{flag}", action="store_true")

@@ -24,7 +24,7 @@ import yaml
 
 from bench.machine import ROOT, arguments, machine
 from bench.table import table
-from bench.watch_cost import cost, merge, watcher_cost
+from bench.watch_cost import calls, cost, merge, watcher_cost
 from bench.watch_replay import forecasts, replayed
 from stash.analysis.attribution import attribute
 from stash.core.artefact import load as load_profile
@@ -43,7 +43,7 @@ _STALL = {
     "optimizer": "contention",
     "exchange": "exchange",
 }
-_STAGE = {"prep": "input"}
+_OF_RANKS = ["compute", "contention"]
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STASH_TESTBED": "1"}
 _WEEK_WINDOWS = 60_480
 _WINDOWS = 180_000
@@ -214,11 +214,14 @@ def against_ladder(faults: Sequence[Fault], record: RunRecord, folder: Path) -> 
     known = attribute(load_profile(profile))
     split = {stall.name: stall.seconds for stall in known.stalls}
     now = mean([w for w in record.windows if w.first_step >= _FIRST and w.last_step < _LAST])
-    parts = {name: [each for each in names if each in split] for name, names in GROUPS.items()}
+    leads = any(fault.rank == 0 and _STALL[fault.what] == "contention" for fault in faults)
+    pairs = [([name], [each for each in names if each in split]) for name, names in GROUPS.items()]
+    if leads:  # the ladder's compute is that of its one rank, which is slow
+        pairs = [each for each in pairs if each[0][0] not in _OF_RANKS] + [(_OF_RANKS, _OF_RANKS)]
     return [
-        (now[name] - sum(split[each] for each in names)) / known.step_seconds
-        for name, names in parts.items()
-        if names and name in now
+        (sum(now[name] for name in names) - sum(split[each] for each in parts)) / known.step_seconds
+        for names, parts in pairs
+        if parts and set(names) <= now.keys()
     ]
 
 
@@ -233,6 +236,7 @@ _TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
     "cost": lambda options: cost(options.pairs, options.traceml),
     "watcher": lambda options: watcher_cost(),
     "merge": lambda options: merge(),
+    "calls": lambda options: calls(),
 }
 
 

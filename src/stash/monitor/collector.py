@@ -203,8 +203,8 @@ def device_of(states: dict[int, RankState]) -> tuple[str | None, tuple[str, ...]
 
 
 def knows_transfer(found: StepAccount, device: str | None) -> bool:
-    """Whether copies to a device have a time of their own, beside the forward pass."""
-    return device == "cuda" and found.seconds["transfer"] > 0
+    """Whether copies to a device were seen, exposed or not."""
+    return device == "cuda" and any(stages["transfer"] > 0 for stages in found.ranks.values())
 
 
 def monotonic_to_unix() -> float:

@@ -131,7 +131,7 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
             rows.append(Row(name, why="one rank"))
             continue
         if value is None:
-            rows.append(Row(name, why="a watch does not tell copies from compute"))
+            rows.append(Row(name, why="no copy to a device was seen"))
             continue
         value = round(value, 9) + 0.0  # clocks tell nanoseconds; what is less is neither late nor early
         share = value / shown.step_seconds if shown.step_seconds else 0.0
@@ -147,7 +147,8 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
 def _remark(record: RunRecord, shown: Window, name: str) -> str:
     """What stands beside a stall: the rank that is late in it."""
     if name == "other" and not record.header.loaders:
-        return "with the forward pass: no loader is seen"
+        forward = any(stages.get("forward") for stages in shown.ranks.values())
+        return f"with {'what makes batches' if forward else 'the forward pass'}: no loader is seen"
     if name == "disturbed":
         cores = [each.others_cores for each in shown.machines if each.others_cores is not None]
         return f"others use {max(cores):.1f} cores" if cores else ""

@@ -19,6 +19,8 @@ from stash.monitor.accounting import (
     stragglers,
     undisturbed,
 )
+from stash.monitor.change_test import Slice
+from stash.monitor.window_lines import window_of
 
 
 def step(number: int, **seconds: float) -> StampedStep:
@@ -30,7 +32,7 @@ def accounted(*ranks: dict[str, float]) -> StepAccount:
     """Of ranks that do the same in every step."""
     rows = {rank: [step(number, **seconds) for number in (1, 2, 3)] for rank, seconds in enumerate(ranks)}
     _, seconds, delays = cycles(rows)
-    return account(sorted(rows), seconds, delays)
+    return account(sorted(rows), seconds, delays[:, :, 0])
 
 
 def test_a_rank_that_waits_for_input_is_named_and_the_others_wait_is_no_exchange() -> None:
@@ -43,6 +45,14 @@ def test_a_rank_that_waits_for_input_is_named_and_the_others_wait_is_no_exchange
     assert found.set_by["input"] == 2
     assert found.others_wait["input"] == pytest.approx(0.1)
     assert [(each.rank, each.stage) for each in stragglers(found)] == [(2, "input")]
+
+
+def test_copies_that_are_hidden_by_another_rank_were_seen_all_the_same() -> None:
+    found = accounted({"input": 0.5, "forward": 1.0}, {"transfer": 0.2, "forward": 1.0})
+    part = Slice(2, 3, found, 0.0)
+    assert window_of(part, "cuda").stalls["transfer"] == 0.0
+    assert window_of(part, "cpu").stalls["transfer"] is None
+    assert window_of(Slice(2, 3, accounted({"forward": 1.0}), 0.0), "cuda").stalls["transfer"] is None
 
 
 def test_a_slow_backward_pass_is_contention_though_all_backward_passes_last_as_long() -> None:

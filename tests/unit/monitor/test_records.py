@@ -139,7 +139,7 @@ def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_tha
     assert "130.0 ms" in live
     assert "A step takes 130% of the profile's (b.stash.json)" in live
     assert "101.5 ms" in whole
-    assert "unknown: a watch does not tell copies from compute" in whole
+    assert "unknown: no copy to a device was seen" in whole
     assert "$2.03 at $36.00 an hour (a list)" in whole
 
 

@@ -53,6 +53,13 @@ class NoStamps:
         """The calling thread begins another stage; the value is the one before."""
         return stage
 
+    def batch_made(self, stage: int) -> int | None:
+        """A batch is there: its copy to a device (``TRANSFER``) or the pass over it (``FORWARD``) begins.
+
+        The value is the stage to go back to; ``None`` if no stage began: it is a part of a wait or a backward pass.
+        """
+        return None
+
     def backward_begins(self) -> None:
         """The script calls for gradients."""
 

@@ -194,3 +194,19 @@ def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(clock: Momen
         stamps.step_begins()
     clock.now = queue
     assert [sum(step.stages) for step in stamps.of_block()] == [20.0] * 6
+
+
+def test_what_is_renamed_of_a_step_is_no_event_of_the_one_before(stages: DeviceStages, made: list[Event]) -> None:
+    """The last event of a step that is under way is the next one's first, and stays so."""
+    for _ in range(2):
+        stages.mark(StepStage.OPTIMIZER)
+        stages.rename(StepStage.OPTIMIZER, StepStage.BETWEEN)
+        stages.mark(StepStage.FORWARD)
+        stages.mark(StepStage.BETWEEN)
+        stages.close([9.0] * FIELDS)
+    for event in made:
+        event.come = True
+    first, second = stages.done()
+    assert first[StepStage.BETWEEN : DELAY] == [1, 0, 0, 1, 0, 0, 0, 0]
+    assert second[StepStage.BETWEEN : DELAY] == [2, 0, 0, 1, 0, 0, 0, 0]
+    assert len(stages._pool) == len(made) - 1

@@ -140,6 +140,7 @@ class BlockClock:
 
 _BETWEEN, _INPUT, _FORWARD = map(int, (StepStage.BETWEEN, StepStage.INPUT, StepStage.FORWARD))
 _BACKWARD, _EXCHANGE, _OPTIMIZER = map(int, (StepStage.BACKWARD, StepStage.EXCHANGE, StepStage.OPTIMIZER))
+_BEFORE_PASSES = (_BETWEEN, _FORWARD, _OPTIMIZER)
 _NOTHING = [0.0] * FIELDS
 _SWITCHES_SECONDS = 0.1
 """The kernel is asked for the thread's context switches no more often than that."""
@@ -167,6 +168,8 @@ class Stamps(NoStamps):
         self._handles: list[Any] = []
         self._follows = 0.0
         self._device: DeviceStages | None = None
+        self.updated = False
+        """In the step under way another optimizer stepped than the one that steps are counted at."""
         self._switches = 0
         self._asked = 0.0
         self.steps = 0
@@ -205,6 +208,20 @@ class Stamps(NoStamps):
         before = self._stage
         if get_ident() == self._thread:
             self._move(stage, self.now())
+        return before
+
+    def batch_made(self, stage: int) -> int | None:
+        """As in ``NoStamps``; what came before a forward pass of the step was no optimizer's, unless one stepped."""
+        before = self._stage
+        if before == stage or before not in _BEFORE_PASSES or get_ident() != self._thread:
+            return None
+        if before == _OPTIMIZER and stage == _FORWARD and not self.updated:
+            self._row[_BETWEEN] += self._row[_OPTIMIZER]
+            self._row[_OPTIMIZER] = 0.0
+            self._stage = _BETWEEN
+            if self._device is not None:
+                self._device.rename(_OPTIMIZER, _BETWEEN)
+        self._move(stage, self.now())
         return before
 
     def _move(self, stage: int, now: float) -> None:
@@ -277,6 +294,7 @@ class Stamps(NoStamps):
         row[self._stage] += now - self._since
         self._stage, self._since = _BETWEEN, now
         self._live[0] = _BETWEEN
+        self.updated = False
         if now - self._asked > _SWITCHES_SECONDS:
             self._asked = now
             self._switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
@@ -359,6 +377,10 @@ class DeviceStages:
         """The stage that began last had not begun yet."""
         if self._marks:
             self._pool.append(self._marks.pop()[1])
+
+    def rename(self, before: int, after: int) -> None:
+        """What the step under way has of the one stage is of the other."""
+        self._marks = [(after, mark[1]) if mark[0] == before else mark for mark in self._marks]
 
     def close(self, row: list[float]) -> None:
         """A step with this ``row`` ended with the last mark."""

@@ -24,6 +24,7 @@ from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watch_duties import StepTrace, WatchersMeeting
 from stash.measure.agent.runner.watch_samples import EVERY, StepSample
 from stash.measure.agent.wraps import steps
+from stash.measure.agent.wraps.forward_starts import BatchCopies, FirstModule
 from stash.measure.protocol.orders import Orders, attach_file, current, read
 from stash.measure.protocol.stamped import LOADERS, StepRing, StepStage
 from stash.measure.protocol.watch_requests import WatchRequest
@@ -34,6 +35,8 @@ _FOLLOWED = 3
 _LEARNS_AT = (2, 20)
 """Steps of which the order of gradients is learned: DDP makes its buckets again after the first."""
 _LEARNS_EVERY = 2000
+_LOOKS_AT = (5, 20)
+"""Steps in which the first module is looked for: by then a script that compiles its model has mostly done so."""
 _BETWEEN = int(StepStage.BETWEEN)
 
 
@@ -119,6 +122,11 @@ class WatchedLoops(script.LoopListener):
         stamps.wait_ends(time.perf_counter(), delay, number)
         return batch
 
+    @property
+    def seen(self) -> bool:
+        """Whether there was any wait."""
+        return bool(self._names)
+
     def _number(self, source: Any) -> int:
         number = self._numbers[id(source)] = len(self._names)
         self._names.append(f"{type(source).__name__}{f' {number + 1}' if number else ''}")
@@ -158,6 +166,10 @@ class WatchedRun(script.Listener):
         self.counted_before: int | None = 0
         """Steps that were taken before this object listened; ``None``: to be found, alike on all ranks."""
         self._groups_at = 0
+        self._copies: BatchCopies | None = None
+        """Where the job trains on CUDA."""
+        self._look_at = _LOOKS_AT[0]
+        self._look: FirstModule | None = None
 
     def give_up(self, error: Exception) -> None:
         """Stamp nothing any more, and say why, once."""
@@ -170,6 +182,8 @@ class WatchedRun(script.Listener):
             self._note_in(None)
         if self._order is not None:
             self._order.end()
+        if self._look is not None:
+            self._look.end()
         print(text, file=sys.stderr)
 
     @_quietly
@@ -181,12 +195,18 @@ class WatchedRun(script.Listener):
             self._begin(optimizer)
             return
         if own is not self._counted and not self._takes_over(own):
+            if self._stamps is not None:
+                self._stamps.updated = True
             return
         self._optimizers.count_step()
         if self._stamps is None:
             self._rest()
             return
         self._stamps.step_ends(now)
+        if self._copies is not None:
+            self._copies.step_ends()
+        if self._look_at and self._stamps.steps >= self._look_at:
+            self._look_for_module(self._stamps.steps)
         if self._ranks > 1:
             self._among_ranks(now)
         if self._stamps.ring.live[2] != self._asked.number:
@@ -218,6 +238,7 @@ class WatchedRun(script.Listener):
         ring.name_device(device)
         if device == "cuda":
             stamps.follow_device()
+            self._copies = BatchCopies.of_process()
         self._optimizers.count_step()
         self._note_in(stamps)
         self.loops.name_loaders()
@@ -225,10 +246,20 @@ class WatchedRun(script.Listener):
         if self.counted_before is None and ranks > 1:
             self._groups_at = sum(private.sequence_numbers().values())
         self._learn_at += stamps.steps
+        self._look_at += stamps.steps
         if ranks > 1:
             self._sample = StepSample(stamps)
             if local == 0 and ranks > _number("LOCAL_WORLD_SIZE", ranks):
                 self._meeting = WatchersMeeting(self._folder, node)
+
+    def _look_for_module(self, step: int) -> None:
+        """Where no loader is seen, learn in one step what its forward pass begins with."""
+        if self._look is None:
+            self._look = None if self.loops.seen else FirstModule()
+            self._look_at = self._look_at if self._look else 0
+            return
+        found, self._look = self._look.end(), None
+        self._look_at = 0 if found else next((at for at in _LOOKS_AT if at > step), 0)
 
     def _among_ranks(self, now: float) -> None:
         """What only ranks do that have others beside them, after a step."""

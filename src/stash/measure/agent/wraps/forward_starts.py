@@ -1,0 +1,152 @@
+"""Where a forward pass begins, of a run that is watched: copies of its batch to the device, and its first module.
+
+Copies go through ``Tensor.to``, ``Tensor.cuda`` or ``Tensor.copy_``, whichever framework asks for them; those are
+wrapped once the job is known to train on CUDA, after its first step (by then libraries have made their tables of
+tensors' methods), and every call of another kind costs one look at the tensor. The first module is looked for in one
+step, and only where no loader was seen: from then on calls of its class say that the batch is made. Classes are
+wrapped, never objects: models are pickled and copied, hooks with them.
+
+Not seen: copies inside compiled code, and those in another stream than the one that steps end in, which the device
+need not wait for; their time, where there is any, is in the stage around.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+from weakref import WeakSet
+
+from stash.measure.agent import script
+from stash.measure.protocol.stamped import StepStage
+
+_TRANSFER, _FORWARD = int(StepStage.TRANSFER), int(StepStage.FORWARD)
+_MAX_CALLS = 4
+"""Of one class in the first forward pass of a step: one that is called more often is a layer, and no model."""
+_followed: WeakSet[type[Any]] = WeakSet()
+"""Classes whose calls are told of."""
+
+
+class BatchCopies:
+    """Tells of copies of host tensors to the current CUDA device, in the stream that steps end in."""
+
+    _only: BatchCopies | None = None
+
+    @classmethod
+    def of_process(cls) -> BatchCopies:
+        """The one of this process, which stays when a watch ends."""
+        cls._only = cls._only or cls()
+        return cls._only
+
+    def __init__(self) -> None:
+        torch = sys.modules["torch"]
+        self._tensor, self._device, self._stream = torch.Tensor, torch.device, torch.cuda.current_stream
+        self._with_gradients = torch.is_grad_enabled
+        self.step_ends()
+        to, cuda, copy = torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_
+
+        @functools.wraps(to)
+        def moved(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if type(tensor) is not self._tensor or tensor.is_cuda:
+                return to(tensor, *args, **kwargs)
+            place = args[0] if args else kwargs.get("device", kwargs.get("tensor"))
+            return self._copied(self._comes_here(place), to, tensor, *args, **kwargs)
+
+        @functools.wraps(cuda)
+        def moved_to_cuda(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if type(tensor) is not self._tensor or tensor.is_cuda:
+                return cuda(tensor, *args, **kwargs)
+            place = args[0] if args else kwargs.get("device")
+            return self._copied(place is None or self._comes_here(place), cuda, tensor, *args, **kwargs)
+
+        @functools.wraps(copy)
+        def copied(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
+            source: Any = args[0] if args else kwargs.get("src")
+            if type(source) is not self._tensor or source.is_cuda or not tensor.is_cuda:
+                return copy(tensor, *args, **kwargs)
+            return self._copied(self._comes_here(tensor.device), copy, tensor, *args, **kwargs)
+
+        torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_ = moved, moved_to_cuda, copied
+
+    def step_ends(self) -> None:
+        """A step ended in the calling thread's stream."""
+        self._own = self._stream()
+
+    def _comes_here(self, place: Any) -> bool:
+        """Whether that, in whichever of PyTorch's ways it is written, is the device whose queue is followed."""
+        if isinstance(place, (str, int)):
+            place = self._device(place)
+        elif isinstance(place, self._tensor):
+            place = place.device
+        return getattr(place, "type", "") == "cuda" and place.index in (None, self._own.device_index)
+
+    def _copied(self, here: bool, copy: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if not here or not self._with_gradients() or self._stream() != self._own:
+            return copy(*args, **kwargs)
+        stamps = script.listener().stamps
+        before = stamps.batch_made(_TRANSFER)
+        if before is None:
+            return copy(*args, **kwargs)
+        try:
+            return copy(*args, **kwargs)
+        finally:
+            stamps.enter(before)
+
+
+class FirstModule:
+    """Finds the class of the module that a step's forward pass begins with, and tells of its calls."""
+
+    def __init__(self) -> None:
+        self._thread, self._passes, self._calls = get_ident(), script.passes(), 0
+        self._module = sys.modules["torch.nn.modules.module"].Module
+        self._found: Any = None
+        call, compiling, grad = self._module.__call__, _compiling(), sys.modules["torch"].is_grad_enabled
+
+        @functools.wraps(call)
+        def noted(module: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if not compiling() and get_ident() == self._thread and grad():
+                self._note(module)
+            return call(module, *args, **kwargs)
+
+        self._call = call
+        self._module.__call__ = noted
+
+    def _note(self, module: Any) -> None:
+        if script.passes() != self._passes:
+            return
+        if self._found is None and any(parameter.requires_grad for parameter in module.parameters()):
+            self._found = type(module)
+        self._calls += type(module) is self._found
+
+    def end(self) -> bool:
+        """The step is over: follow what was found, if anything."""
+        self._module.__call__ = self._call
+        if self._found is None or self._calls > _MAX_CALLS:
+            return False
+        follow_calls(self._found)
+        return True
+
+
+def follow_calls(model: Any) -> None:
+    """Tell of every call of a module of this class, outside compiled code and with gradients."""
+    if model in _followed:
+        return
+    _followed.add(model)
+    own = vars(model).get("__call__")
+    compiling, grad, listener = _compiling(), sys.modules["torch"].is_grad_enabled, script.listener
+
+    def begins(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not compiling() and grad():
+            listener().stamps.batch_made(_FORWARD)
+        # what is inherited is looked up at each call: others (torch.fx) replace it for a while
+        return own(self, *args, **kwargs) if own is not None else super(model, self).__call__(*args, **kwargs)
+
+    model.__call__ = begins
+
+
+def _compiling() -> Callable[[], bool]:
+    from torch.compiler import is_compiling
+
+    return is_compiling
