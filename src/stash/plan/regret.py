@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stash.core.formatting import dollars, span
 from stash.core.ladder import EXCHANGE_STALLS
@@ -99,7 +100,7 @@ def worth(goal: Goal, evaluations: Sequence[Evaluation], outcome: Array) -> floa
     return max(0.0, float(means.min() - expected.min(axis=0).mean()))
 
 
-def saved(chosen: Array, other: Array, keeps: Array) -> float:
+def saved(chosen: Array, other: Array, keeps: NDArray[np.bool_]) -> float:
     """What knowing whether another candidate keeps the limits is expected to save, by ``[draws]`` of what is to be
     least: it is then chosen where it does, and is less."""
     return float(np.where(keeps, np.maximum(0.0, chosen - other), 0.0).mean())
@@ -129,12 +130,11 @@ def experiment(
     return None if best is None or best.gain(goal) <= 0 else _proposed(goal, best)
 
 
-def _keeps(goal: Goal, evaluation: Evaluation) -> Array:
+def _keeps(goal: Goal, evaluation: Evaluation) -> NDArray[np.bool_]:
     """In which draws it is in time and within the budget."""
     billed, most = evaluation.billed, (goal.deadline_seconds, goal.budget_dollars)
     limits = [np.inf if each is None else each for each in most]
-    found: Array = (billed.seconds <= limits[0]) & (billed.dollars <= limits[1])
-    return found
+    return np.logical_and(billed.seconds <= limits[0], billed.dollars <= limits[1])
 
 
 def _proposed(goal: Goal, trial: _Trial) -> Experiment:
