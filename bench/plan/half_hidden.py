@@ -4,22 +4,22 @@ A cell is forecast by the exchange on links whose data sheet is known, or by cor
 does. All others are on one scale, as GPUs are (``stash.predict.gpu_scale``): ln(rate) of a job on a set-up is the
 model's constant, what data sheets and an even share of work say, and what exponents of data sheets (all models' and
 this one's), the batch, the set-up, the model's growth with the number of GPUs, and the model on that GPU or set-up
-are off by, at batches like this one. Every unknown is normal; how large each kind is, is drawn, too, given what is
-visible (elliptical slices: Murray, Adams and MacKay 2010), as a few models leave it uncertain. One job's hidden
-cells are drawn together, so an error that they share is no reason to prefer one. Only what is visible is handed to a
-``Known``; the hidden numbers are not in its memory.
+are off by, at batches like this one. Every unknown is normal; how large each kind is, is read from the visible part
+alone (the most likely, Rasmussen and Williams 2006, chapter 5). One job's hidden cells are drawn together, so an
+error that they share is no reason to prefer one. Only what is visible is handed to a ``Known``; the hidden numbers
+are not in its memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri
 
 from bench.plan.tables import Cells, Job, Setup
@@ -45,8 +45,6 @@ ALIKE = math.log(4)
 """Batches' logarithms that differ by this much say little of each other."""
 _FREE = 10.0
 """Of a model's constant: nothing is known of it."""
-SIZES, APART, IGNORED = 32, 4, 40
-"""Draws of how large each kind is, steps from one to the next, and those before the first."""
 _ROUNDING = 1e-6
 """Variance of every number beside all others, for the arithmetic."""
 _BATCH = 64
@@ -127,15 +125,14 @@ class Known:
     def _on_the_scale(self, job: Job, setups: Sequence[Setup]) -> Array:
         """Seconds for a sample, ``[setups, draws]``."""
         asked = [(job, setup) for setup in setups]
-        beside, among, expected = _Alike.of(asked, self._cells), _Alike.of(asked, asked), _expected(asked)
+        variances, inverse, weights = self._fitted
+        known = _Alike.of(asked, self._cells).covariance(variances)
+        middles = _expected(asked) + known @ weights
+        left = _Alike.of(asked, asked).covariance(variances) - known @ inverse @ known.T
         normals = np.array([DRAWS.normals(f"{job.name} on {setup.name}") for setup in setups])
-        drawn = np.empty_like(normals)
-        for number, (variances, inverse, weights) in enumerate(self._sizes):
-            known = beside.covariance(variances)
-            left = among.covariance(variances) - known @ inverse @ known.T
-            factor = np.linalg.cholesky(left + _ROUNDING * np.eye(len(left)))
-            these = slice(number, None, SIZES)
-            drawn[:, these] = np.exp(-(expected + known @ weights)[:, np.newaxis] - factor @ normals[:, these])
+        drawn: Array = np.exp(
+            -middles[:, np.newaxis] - np.linalg.cholesky(left + _ROUNDING * np.eye(len(left))) @ normals
+        )
         return drawn
 
     @cached_property
@@ -143,26 +140,28 @@ class Known:
         return [(job, setup) for job, cells in self.visible.items() for setup in cells]
 
     @cached_property
-    def _sizes(self) -> list[tuple[Array, Array, Array]]:
-        """Draws of the variances of the kinds of errors, given the visible rates: with each the inverse of the rates'
-        covariance, and that times what is left of their logarithms."""
-        alike, random = _Alike.of(self._cells, self._cells), np.random.default_rng(DRAWS.seed)
+    def _fitted(self) -> tuple[Array, Array, Array]:
+        """Variances of the kinds of errors, most likely given the visible rates; the inverse of the rates' covariance
+        then, and that times what is left of their logarithms."""
+        alike = _Alike.of(self._cells, self._cells)
         left = np.array([math.log(self.visible[job][setup]) for job, setup in self._cells]) - _expected(self._cells)
-        rounding = _ROUNDING * np.eye(len(left))
 
-        def likely(logs: Array) -> float:
-            factor = np.linalg.cholesky(alike.covariance(SPREAD**2 * np.exp(2 * logs)) + rounding)
-            apart = solve_triangular(factor, left, lower=True)
-            return float(-(apart @ apart) / 2 - np.log(np.diag(factor)).sum())
+        def solved(logs: Array) -> tuple[Array, Array, Array]:
+            variances = np.exp(2 * logs)
+            covariance = alike.covariance(variances) + _ROUNDING * np.eye(len(left))
+            inverse = np.asarray(np.linalg.inv(covariance), np.float64)
+            return variances, inverse, np.asarray(inverse @ left, np.float64)
 
-        logs, found = np.zeros(len(alike.kinds)), []
-        for step in range(1, IGNORED + SIZES * APART + 1):
-            logs = _next_slice(logs, likely, random)
-            if step > IGNORED and (step - IGNORED) % APART == 0:
-                variances = SPREAD**2 * np.exp(2 * logs)
-                inverse = np.asarray(np.linalg.inv(alike.covariance(variances) + rounding), np.float64)
-                found.append((variances, inverse, inverse @ left))
-        return found
+        def unlikely(logs: Array) -> tuple[float, Array]:
+            """Minus the logarithm of the likelihood, and its slopes."""
+            variances, inverse, weights = solved(logs)
+            away = logs - math.log(SPREAD)
+            value = (left @ weights - np.linalg.slogdet(inverse)[1] + away @ away) / 2
+            fits = np.einsum("i,kij,j->k", weights, alike.kinds, weights)
+            return float(value), variances * (np.einsum("ij,kij->k", inverse, alike.kinds) - fits) + away
+
+        start = np.full(len(alike.kinds), math.log(SPREAD))
+        return solved(minimize(unlikely, start, jac=True, method="L-BFGS-B", options={"maxiter": 40}).x)
 
     @cached_property
     def _spread_of_cores(self) -> float:
@@ -182,19 +181,6 @@ def _expected(cells: Sequence[Cell]) -> Array:
         assert sheet is not None
         found.append(float(np.dot(RULE, sheet)) + math.log(setup.count))
     return np.array(found)
-
-
-def _next_slice(at: Array, likely: Callable[[Array], float], random: np.random.Generator) -> Array:
-    """The next draw of a standard normal vector weighed by a likelihood, whose logarithm ``likely`` is."""
-    other, least = random.standard_normal(len(at)), likely(at) + math.log(random.random())
-    angle = random.uniform(0, 2 * math.pi)
-    low, high = angle - 2 * math.pi, angle
-    while True:
-        found: Array = at * math.cos(angle) + other * math.sin(angle)
-        if likely(found) > least:
-            return found
-        low, high = (angle, high) if angle < 0 else (low, angle)
-        angle = random.uniform(low, high)
 
 
 def _same(one: Sequence[object], other: Sequence[object]) -> Array:
