@@ -45,7 +45,7 @@ DEADLINES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
 """Times what the job's cheapest visible set-up takes; eight V100 are up to 60 times as fast as a K80."""
 BUDGETS = (4.0, 2.0, 1.0, 1 / 2, 1 / 4)
 """Times what it costs there."""
-WORTH = (0.0, 0.01, 0.03, 0.1, np.inf)
+WORTH = (0.0, 0.03, 0.1, np.inf)
 """Of what the choice takes: bins of what a profile is worth."""
 SPLITS: Mapping[str, Callable[[Table, int], Table]] = {
     "half of each job's cells are hidden": half_of_cells,
