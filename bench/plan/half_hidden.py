@@ -2,11 +2,12 @@
 
 A cell is forecast by the exchange on links whose data sheet is known, or by cores that make samples, as the product
 does. All others are on one scale, as GPUs are (``stash.predict.gpu_scale``): ln(rate) of a job on a set-up is the
-job's constant, what data sheets and an even share of work say, and what the set-up, the model's growth with the
-number of GPUs, and the model on that GPU or set-up are off by, at batches like this one. Every unknown is normal; how
-large each kind is, is read from the visible part alone (the most likely, Rasmussen and Williams 2006, chapter 5). One
-job's hidden cells are drawn together, so an error that they share is no reason to prefer one. Only what is visible is
-handed to a ``Known``; the hidden numbers are not in its memory.
+model's constant, what data sheets and an even share of work say, and what exponents of data sheets (all models' and
+this one's), the batch, the set-up, the model's growth with the number of GPUs, and the model on that GPU or set-up
+are off by, at batches like this one. Every unknown is normal; how large each kind is, is read from the visible part
+alone (the most likely, Rasmussen and Williams 2006, chapter 5). One job's hidden cells are drawn together, so an
+error that they share is no reason to prefer one. Only what is visible is handed to a ``Known``; the hidden numbers
+are not in its memory.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import ndtr, ndtri
 
 from bench.plan.tables import Cells, Job, Setup
 from bench.predict import published as links
@@ -42,7 +44,7 @@ SPREAD = 0.1
 ALIKE = math.log(4)
 """Batches' logarithms that differ by this much say little of each other."""
 _FREE = 10.0
-"""Of a job's constant: nothing is known of it."""
+"""Of a model's constant: nothing is known of it."""
 _ROUNDING = 1e-6
 """Variance of every number beside all others, for the arithmetic."""
 _BATCH = 64
@@ -89,12 +91,20 @@ class Known:
         return found
 
     def _by_cores(self, job: Job, setup: Setup) -> Array | None:
-        """Cores make samples at the rate that they were seen to, up to what the GPU trains."""
-        rate = _supplied(self.visible[job], setup)
-        if rate is None:
+        """Cores make samples at the rate that they were seen to, up to what the GPU trains.
+
+        No faster than with more cores, nor slower than with fewer: of what is drawn, only that between is possible.
+        """
+        seen = self.visible[job]
+        rate = _supplied(seen, setup)
+        if rate is None or setup.cores is None:
             return None
-        deviations = DRAWS.normals(f"{job.name} on {setup.name}")
-        return np.asarray(np.exp(self._spread_of_cores / 1.96 * deviations) / rate, np.float64)
+        least = max((each for of, each in seen.items() if (of.cores or 0) <= setup.cores), default=0.0)
+        most = min((each for of, each in seen.items() if (of.cores or 0) >= setup.cores), default=math.inf)
+        spread = self._spread_of_cores / 1.96
+        low, high = (ndtr(np.log(max(each, 1e-300) / rate) / spread) for each in (least, max(least, most)))
+        places = low + (high - low) * DRAWS.uniforms(f"{job.name} on {setup.name}")
+        return np.asarray(np.exp(-spread * ndtri(places)) / rate, np.float64)
 
     def _by_links(self, job: Job, setup: Setup) -> Array | None:
         """One GPU of the same machine, and the exchange over its links, as forecasts without a profile do."""
@@ -102,12 +112,13 @@ class Known:
         alone = next((s for s in self.visible[job] if s.machine == setup.machine and s.count == 1), None)
         if machine is None or alone is None or setup.count == 1:
             return None
-        step, samples = 1 / self.visible[job][alone], float(job.batch or 128)
-        whole = _step_on_links(job, step * samples, setup.machine, setup.nodes, setup.count) / samples / setup.count
-        logs = np.log(whole)
+        samples = float(job.batch or 128)
+        step = samples / self.visible[job][alone]
         # Each set-up by itself: what one loses to crowding says little of what another does.
-        deviations = DRAWS.normals(f"{job.name} on {setup.name}")
-        return np.asarray(np.exp(logs.mean() + logs.std() * deviations), np.float64)
+        lost = compute_ratios.crowded(DRAWS.uniforms(f"{job.name} on {setup.name}"))
+        fabric = links.fabric(machine, setup.nodes, setup.count // setup.nodes)
+        whole = step * (1 + lost) + links.exposed(links.model(job.model), step, fabric)
+        return np.asarray(whole / samples / setup.count, np.float64)
 
     # One scale of everything visible
 
@@ -115,9 +126,9 @@ class Known:
         """Seconds for a sample, ``[setups, draws]``."""
         asked = [(job, setup) for setup in setups]
         variances, inverse, weights = self._fitted
-        known = _covariance(asked, self._cells, variances)
+        known = _Alike.of(asked, self._cells).covariance(variances)
         middles = _expected(asked) + known @ weights
-        left = _covariance(asked, asked, variances) - known @ inverse @ known.T
+        left = _Alike.of(asked, asked).covariance(variances) - known @ inverse @ known.T
         normals = np.array([DRAWS.normals(f"{job.name} on {setup.name}") for setup in setups])
         drawn: Array = np.exp(
             -middles[:, np.newaxis] - np.linalg.cholesky(left + _ROUNDING * np.eye(len(left))) @ normals
@@ -132,13 +143,12 @@ class Known:
     def _fitted(self) -> tuple[Array, Array, Array]:
         """Variances of the kinds of errors, most likely given the visible rates; the inverse of the rates' covariance
         then, and that times what is left of their logarithms."""
-        kinds = _kinds(self._cells, self._cells)
-        constant = _FREE**2 * _same_jobs(self._cells, self._cells)
+        alike = _Alike.of(self._cells, self._cells)
         left = np.array([math.log(self.visible[job][setup]) for job, setup in self._cells]) - _expected(self._cells)
 
         def solved(logs: Array) -> tuple[Array, Array, Array]:
             variances = np.exp(2 * logs)
-            covariance = constant + np.tensordot(variances, kinds, 1) + _ROUNDING * np.eye(len(left))
+            covariance = alike.covariance(variances) + _ROUNDING * np.eye(len(left))
             inverse = np.asarray(np.linalg.inv(covariance), np.float64)
             return variances, inverse, np.asarray(inverse @ left, np.float64)
 
@@ -147,10 +157,10 @@ class Known:
             variances, inverse, weights = solved(logs)
             away = logs - math.log(SPREAD)
             value = (left @ weights - np.linalg.slogdet(inverse)[1] + away @ away) / 2
-            fits = np.einsum("i,kij,j->k", weights, kinds, weights)
-            return float(value), variances * (np.einsum("ij,kij->k", inverse, kinds) - fits) + away
+            fits = np.einsum("i,kij,j->k", weights, alike.kinds, weights)
+            return float(value), variances * (np.einsum("ij,kij->k", inverse, alike.kinds) - fits) + away
 
-        start = np.full(len(kinds), math.log(SPREAD))
+        start = np.full(len(alike.kinds), math.log(SPREAD))
         return solved(minimize(unlikely, start, jac=True, method="L-BFGS-B", options={"maxiter": 40}).x)
 
     @cached_property
@@ -177,31 +187,42 @@ def _same(one: Sequence[object], other: Sequence[object]) -> Array:
     return np.array([[float(first == second) for second in other] for first in one])
 
 
-def _same_jobs(one: Sequence[Cell], other: Sequence[Cell]) -> Array:
-    return _same([job for job, _ in one], [job for job, _ in other])
+@dataclass(frozen=True, eq=False)
+class _Alike:
+    """How alike two lists of cells are in each way in which both may be off."""
 
+    kinds: Array
+    """``[kinds, one, other]``."""
+    constant: Array
+    """``[one, other]``."""
 
-def _kinds(one: Sequence[Cell], other: Sequence[Cell]) -> Array:
-    """How alike two lists of cells are in each way in which both may be off, ``[kinds, one, other]``."""
+    @classmethod
+    def of(cls, one: Sequence[Cell], other: Sequence[Cell]) -> _Alike:
+        def size(cells: Sequence[Cell]) -> Array:
+            return np.array([[math.log(setup.count), math.log(setup.cores or 1)] for _, setup in cells])
 
-    def size(cells: Sequence[Cell]) -> Array:
-        return np.array([[math.log(setup.count), math.log(setup.cores or 1)] for _, setup in cells])
+        def batch(cells: Sequence[Cell]) -> Array:
+            return np.array([math.log((job.batch or _BATCH) / _BATCH) for job, _ in cells])
 
-    def batch(cells: Sequence[Cell]) -> list[float]:
-        return [math.log(job.batch or _BATCH) for job, _ in cells]
+        def sheet(cells: Sequence[Cell]) -> Array:
+            return np.array([rates(setup.facts, job.precision) for job, setup in cells], np.float64)
 
-    setups = _same([setup for _, setup in one], [setup for _, setup in other])
-    gpus = _same([setup.gpu for _, setup in one], [setup.gpu for _, setup in other])
-    models = _same([model_key(job.model) for job, _ in one], [model_key(job.model) for job, _ in other])
-    alike = models * np.exp(-((np.subtract.outer(batch(one), batch(other)) / ALIKE) ** 2) / 2)
-    grown = size(one) @ size(other).T
-    own = _same_jobs(one, other) * setups
-    return np.array([setups, grown, alike * grown, alike * gpus, alike * setups, own])
+        def series(cells: Sequence[Cell]) -> list[tuple[str, str, str]]:
+            return [(job.source, model_key(job.model), job.precision) for job, _ in cells]
 
+        setups = _same([setup for _, setup in one], [setup for _, setup in other])
+        gpus = _same([setup.gpu for _, setup in one], [setup.gpu for _, setup in other])
+        models = _same([model_key(job.model) for job, _ in one], [model_key(job.model) for job, _ in other])
+        jobs, same = _same([job for job, _ in one], [job for job, _ in other]), _same(series(one), series(other))
+        alike = models * np.exp(-((np.subtract.outer(batch(one), batch(other)) / ALIKE) ** 2) / 2)
+        grown, along = size(one) @ size(other).T, sheet(one) @ sheet(other).T
+        batches = same * np.outer(batch(one), batch(other))
+        of_setups = (setups, grown, alike * grown, alike * gpus, alike * setups, jobs * setups)
+        return cls(np.array([*of_setups, batches, jobs, models * along, along]), _FREE**2 * same)
 
-def _covariance(one: Sequence[Cell], other: Sequence[Cell], variances: Array) -> Array:
-    shared: Array = _FREE**2 * _same_jobs(one, other) + np.tensordot(variances, _kinds(one, other), 1)
-    return shared
+    def covariance(self, variances: Array) -> Array:
+        found: Array = self.constant + np.tensordot(variances, self.kinds, 1)
+        return found
 
 
 def _supplied(seen: Mapping[Setup, float], setup: Setup) -> float | None:
@@ -220,11 +241,3 @@ def _supplied(seen: Mapping[Setup, float], setup: Setup) -> float | None:
     if setup.cores >= min(enough):
         return trained if reached else None
     return min(made * setup.cores, trained) if waiting or not reached else None
-
-
-@lru_cache(maxsize=4096)
-def _step_on_links(job: Job, step: float, machine: str, nodes: int, count: int) -> Array:
-    """Seconds of a step on several GPUs of a known machine, from one's, ``[draws]`` (``bench.predict.published``)."""
-    crowded = step * (1 + DRAWS.around("crowding", compute_ratios.crowding().interval))
-    fabric = links.fabric(links.MACHINES[machine], nodes, count // nodes)
-    return crowded + links.exposed(links.model(job.model), step, fabric)

@@ -5,7 +5,8 @@
 
 A chooser is shown the visible part (``half_hidden``), and names one of a job's hidden set-ups for each goal: some
 deadlines, some budgets. The hidden numbers then say what it would have taken and cost. Beside Stash's choice stand
-the rules that people go by (``stash.plan.rules``), with the same facts before them.
+the rules that people go by (``stash.plan.rules``), with the same facts before them. Choices are parted by what
+``stash recommend`` would say that a profile of one other set-up is worth (``stash.plan.regret.saved``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -31,8 +33,10 @@ from bench.plan.judged import (
     verdict_table,
 )
 from bench.plan.tables import Job, Setup, gavel, others, prices, synergy
+from bench.table import table
 from stash.plan.hourly_prices import kept, quantile_at
 from stash.plan.records import Goal, TrainingWork
+from stash.plan.regret import saved
 from stash.plan.rules import RuleFacts
 from stash.predict.draws import Array
 
@@ -41,6 +45,8 @@ DEADLINES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
 """Times what the job's cheapest visible set-up takes; eight V100 are up to 60 times as fast as a K80."""
 BUDGETS = (4.0, 2.0, 1.0, 1 / 2, 1 / 4)
 """Times what it costs there."""
+WORTH = (0.0, 0.03, 0.1, np.inf)
+"""Of what the choice takes: bins of what a profile is worth."""
 SPLITS: Mapping[str, Callable[[Table, int], Table]] = {
     "half of each job's cells are hidden": half_of_cells,
     "of half of the models all is hidden but one cell a job": half_of_models,
@@ -54,14 +60,30 @@ class Forecast:
     seconds: Array
     dollars: Array
 
+    def drawn(self, goal: Goal) -> Array:
+        """What is to be least."""
+        return self.seconds if by_time(goal) else self.dollars
+
     def of(self, goal: Goal) -> float:
-        return float((self.seconds if by_time(goal) else self.dollars).mean())
+        return float(self.drawn(goal).mean())
 
     def keeps(self, goal: Goal) -> bool:
         """With the confidence that the goal asks for, as ``stash.plan`` does."""
         late, dear = goal.deadline_seconds, goal.budget_dollars
         on_time = late is None or quantile_at(self.seconds, goal.confidence) <= late
         return on_time and (dear is None or quantile_at(self.dollars, goal.confidence) <= dear)
+
+
+def worth_of_profile(forecasts: Mapping[str, Forecast], goal: Goal, chosen: str) -> float:
+    """What knowing one other set-up before choosing is expected to save, as a fraction of the choice's mean."""
+    mine = forecasts[chosen].drawn(goal)
+    most = [np.inf if each is None else each for each in (goal.deadline_seconds, goal.budget_dollars)]
+    worth = (
+        saved(mine, each.drawn(goal), (each.seconds <= most[0]) & (each.dollars <= most[1]))
+        for name, each in forecasts.items()
+        if name != chosen
+    )
+    return max(worth, default=0.0) / float(mine.mean())
 
 
 def goals(seconds: float, dollars: float) -> list[Goal]:
@@ -122,6 +144,14 @@ class Question:
         )
         return rules_choose(offers, facts, lambda picked: picked.offer.instance.name)
 
+    def worths(self) -> Iterator[tuple[float, float]]:
+        """Of every choice that kept its goal: what a profile is said to be worth, and what the choice cost more."""
+        for goal in self.goals:
+            chosen = stash(self.forecasts, goal.model_copy(update={"confidence": SURELY}))
+            verdict = judge(goal, self.truths, chosen)
+            if chosen is not None and verdict.more is not None:
+                yield worth_of_profile(self.forecasts, goal, chosen), verdict.more
+
     def probabilities(self) -> Iterator[tuple[float, bool]]:
         for goal in self.goals:
             for name, each in self.forecasts.items():
@@ -140,10 +170,10 @@ class Question:
             )
 
 
-def questions(table: Table, visible: Table) -> Iterator[Question]:
+def questions(whole: Table, visible: Table) -> Iterator[Question]:
     """Of every job with two hidden set-ups or more; the forecasts are made of what is visible alone."""
     known = Known(visible)
-    for job, cells in table.items():
+    for job, cells in whole.items():
         hidden = [setup for setup in cells if setup not in visible[job]]
         if len(hidden) < 2:
             continue
@@ -183,7 +213,7 @@ def section(name: str, found: Mapping[str, list[Question]]) -> list[str]:
         lines += [f"*{source}*: {jobs} jobs; {np.mean(known):.0%} of the hidden cells could be forecast.", ""]
         # The original's table holds what was measured, and that is not hidden: it never has a choice here.
         choosing = {name: each for name, each in verdicts.items() if any(one.chosen for one in each)}
-        lines += [verdict_table(choosing), ""]
+        lines += [verdict_table(choosing), "", worth_table([pair for each in asked for pair in each.worths()]), ""]
     every = [question for asked in found.values() for question in asked]
     for what, chances in (
         ("deadlines", [pair for question in every for pair in question.probabilities()]),
@@ -193,13 +223,24 @@ def section(name: str, found: Mapping[str, list[Question]]) -> list[str]:
     return lines
 
 
+def worth_table(worths: list[tuple[float, float]]) -> str:
+    """Of (what a profile is worth, what the choice cost more than the best), by the first."""
+    rows = []
+    for low, high in pairwise(WORTH):
+        more = [regret for worth, regret in worths if low <= worth < high]
+        if more:
+            name = f"{low:.0%} and more" if high == np.inf else f"{low:.0%} to {high:.0%}"
+            rows.append([name, len(more), f"{np.mean(more):.1%}", f"{np.median(more):.1%}"])
+    return table(["a profile is worth", "goals kept, 90% sure", "more than the best: mean", "median"], rows)
+
+
 def lines(seeds: int) -> list[str]:
     """Every split, in Markdown."""
     found: list[str] = []
     for name, split in SPLITS.items():
         asked = {
-            source: [each for seed in range(seeds) for each in questions(table, split(table, seed))]
-            for source, table in sources().items()
+            source: [each for seed in range(seeds) for each in questions(cells, split(cells, seed))]
+            for source, cells in sources().items()
         }
         found += section(name, asked)
     return found

@@ -127,20 +127,30 @@ def test_more_cores_make_more_up_to_what_the_gpu_was_seen_to_train() -> None:
 
     job = Job("Synergy", "one", 32, "fp32")
     known = Known({job: {with_cores(2): 2.0, with_cores(8): 5.0}})
-    for cores, rate in ((3, 3.0), (6, 5.0), (24, 5.0)):
-        drawn = known.seconds_per_sample(job, [with_cores(cores)])[with_cores(cores)]
-        assert float(np.median(drawn)) == pytest.approx(1 / rate, rel=1e-3)
+    for cores, least, most in ((3, 2.0, 5.0), (6, 2.0, 5.0), (24, 5.0, np.inf)):
+        rates = 1 / known.seconds_per_sample(job, [with_cores(cores)])[with_cores(cores)]
+        assert least <= rates.min() <= rates.max() <= most * (1 + 1e-9)
     drawn = Known({job: {with_cores(2): 2.0}}).seconds_per_sample(job, [with_cores(4)])[with_cores(4)]
-    assert float(np.median(drawn)) == pytest.approx(
-        1 / 2.0, rel=1e-3
-    )  # what the GPU can do was not measured: it is the same one
+    # What the GPU can do was not measured: it is the same one.
+    assert float(np.median(drawn)) == pytest.approx(1 / 2.0, rel=1e-2)
+
+
+def test_what_a_profile_is_worth_is_what_a_choice_too_unsure_would_save() -> None:
+    sure, unsure = np.full(64, 90.0), np.tile([50.0, 150.0], 32)
+    known = {"sure": published.Forecast(sure, np.full(64, 10.0)), "unsure": published.Forecast(unsure, unsure / 10)}
+    goal = Goal(work=WORK, deadline_seconds=100)
+    assert published.stash(known, goal) == "sure"
+    assert published.worth_of_profile(known, goal, "sure") == pytest.approx(0.25)  # $5 of $10, in half of the draws
+    assert (
+        published.worth_table([(0.25, 1.0), (0.3, 3.0)]).splitlines()[-1] == "| 10% and more | 2 | 200.0% | 200.0% |"
+    )
 
 
 def test_where_no_pair_is_visible_data_sheets_tell() -> None:
     two, four = _setup("V100", 2), _setup("V100", 4)
     asked = Job("s", "other", 32, "fp32")
     drawn = Known({asked: {two: 10.0}}).seconds_per_sample(asked, [four])[four]
-    assert float(np.median(drawn)) == pytest.approx(1 / 20, rel=1e-3)
+    assert float(np.median(drawn)) == pytest.approx(1 / 20, rel=1e-2)
     assert drawn.max() > 4 * drawn.min()  # how far that is off, nothing visible says
 
 

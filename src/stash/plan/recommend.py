@@ -196,7 +196,7 @@ def recommend(
         risk=None if standings.chosen is None else regret.risk(goal, standings.chosen, standings.feasible),
         experiment=None
         if standings.chosen is None
-        else regret.experiment(goal, standings.chosen, standings.feasible),
+        else regret.experiment(goal, standings.chosen, standings.feasible, standings.infeasible),
         relaxations=() if standings.chosen else relaxations(problem, candidates, goal, constraints),
         assumptions=(*taken, *_assumed(problem, candidates, bill, files, standings.unlisted)),
         warnings=(*warned, *(() if old is None else (old,))),

@@ -3,9 +3,9 @@
 All candidates are compared in the same draws, so that an error that several share (the speed of one model of GPU, the
 links, the exchange's model) counts once. The chance to be best is the share of draws in which nothing ranked does
 better; regret is what the choice costs beyond the best of each draw. A measurement is worth what choosing after it is
-expected to save: the value of partial information by regression (Strong, Oakley, Brennan 2014), a candidate's
-bill on what the measurement tells. Of each type the best setting and node count stands for all. What a forecast does
-not draw (interruptions, queues) is in none of it.
+expected to save: the value of partial information by regression (Strong, Oakley, Brennan 2014), a candidate's bill on
+what the measurement tells; and, of what is not sure enough to keep the limits, whether it does. Of each type the best
+setting and node count stands for all. What a forecast does not draw (interruptions, queues) is in none of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stash.core.formatting import dollars, span
 from stash.core.ladder import EXCHANGE_STALLS
@@ -74,6 +75,8 @@ class _Trial:
     on: Evaluation
     worth: float
     """Seconds or dollars, as ``_unit`` says."""
+    chance: float | None = None
+    """That it keeps the limits, where that is what would be known; ``None``: it does, surely enough."""
 
     @property
     def price(self) -> float:
@@ -97,8 +100,19 @@ def worth(goal: Goal, evaluations: Sequence[Evaluation], outcome: Array) -> floa
     return max(0.0, float(means.min() - expected.min(axis=0).mean()))
 
 
-def experiment(goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation]) -> Experiment | None:
-    """What to measure before renting: whatever saves most beyond its price; ``None`` where guessing is cheaper."""
+def saved(chosen: Array, other: Array, keeps: NDArray[np.bool_]) -> float:
+    """What knowing whether another candidate keeps the limits is expected to save, by ``[draws]`` of what is to be
+    least: it is then chosen where it does, and is less."""
+    return float(np.where(keeps, np.maximum(0.0, chosen - other), 0.0).mean())
+
+
+def experiment(
+    goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation], unsure: Sequence[Evaluation] = ()
+) -> Experiment | None:
+    """What to measure before renting: whatever saves most beyond its price; ``None`` where guessing is cheaper.
+
+    ``evaluations`` keep the limits of the goal as surely as it asks for, ``unsure`` do not.
+    """
     probable = np.argsort(-chances(goal, evaluations), kind="stable")[:_TRIED]
     tried = dict.fromkeys((chosen, *(evaluations[int(each)] for each in probable)))
     trials = [
@@ -106,20 +120,36 @@ def experiment(goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation]
         for on in tried
         for words, outcome in _experiments(goal, on)
     ]
+    for on in unsure:
+        keeps = _keeps(goal, on)
+        words = tuple(shlex.split(command(on.shape.base.profile)))
+        trials.append(
+            _Trial(words, on, saved(objective(goal, chosen), objective(goal, on), keeps), float(keeps.mean()))
+        )
     best = max(trials, key=lambda each: each.gain(goal), default=None)
-    if best is None or best.gain(goal) <= 0:
-        return None
-    saved = span(best.worth) if aim(goal) == "seconds" else dollars(best.worth)
-    machine = f"{best.on.rental.nodes} × {best.on.rental.instance}"
-    what = "probe" if best.words[1] == "probe" else "profile"
+    return None if best is None or best.gain(goal) <= 0 else _proposed(goal, best)
+
+
+def _keeps(goal: Goal, evaluation: Evaluation) -> NDArray[np.bool_]:
+    """In which draws it is in time and within the budget."""
+    billed, most = evaluation.billed, (goal.deadline_seconds, goal.budget_dollars)
+    limits = [np.inf if each is None else each for each in most]
+    return np.logical_and(billed.seconds <= limits[0], billed.dollars <= limits[1])
+
+
+def _proposed(goal: Goal, trial: _Trial) -> Experiment:
+    saves = span(trial.worth) if aim(goal) == "seconds" else dollars(trial.worth)
+    machine = f"{trial.on.rental.nodes} × {trial.on.rental.instance}"
+    what = "probe" if trial.words[1] == "probe" else "profile"
+    unsure = "" if trial.chance is None else f", as it keeps the limits with {trial.chance:.0%} probability"
     return Experiment(
-        command=best.words,
-        on=best.on.rental.instance,
+        command=trial.words,
+        on=trial.on.rental.instance,
         seconds=SECONDS,
-        dollars=best.price,
-        worth=best.worth,
-        text=f"{what} {machine} for {PROFILED:.0f} s before renting: choosing after it saves {saved} in the mean, "
-        f"and {SECONDS / 60:.0f} minutes of it cost {dollars(best.price)}",
+        dollars=trial.price,
+        worth=trial.worth,
+        text=f"{what} {machine} for {PROFILED:.0f} s before renting{unsure}: choosing after it saves {saves} in the "
+        f"mean, and {SECONDS / 60:.0f} minutes of it cost {dollars(trial.price)}",
     )
 
 

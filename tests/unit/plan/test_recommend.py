@@ -222,6 +222,20 @@ def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
     assert sum(each.best or 0.0 for each in plan.choices) == pytest.approx(1.0)
 
 
+def test_a_cheaper_one_that_may_miss_the_deadline_is_worth_a_profile():
+    unsure = kind("RTX-A6000", 1, None)
+    found = small((PAIR, 5.0), (unsure, 2.0))
+    plan = asked(catalog=Catalog(GPUS, found.instances, found.columns), deadline_seconds=1.35 * HOUR, most_nodes=1)
+    assert plan.chosen.name == "1 × pair"  # measured, and in time
+    (missed,) = (each for each in plan.choices if each.standing == "infeasible")
+    assert missed.dollars.value < plan.chosen.dollars.value
+    assert plan.experiment.on == unsure.name
+    assert f"before renting, as it keeps the limits with {missed.on_time:.0%} probability" in plan.experiment.text
+    saved = plan.chosen.dollars.value - missed.dollars.value
+    # Where it is in time it is cheaper yet than in the mean.
+    assert missed.on_time * saved < plan.experiment.worth < 1.25 * missed.on_time * saved
+
+
 def test_equal_offers_are_tied_and_no_experiment_can_tell():
     plan = asked(catalog=three(dearer=2.0))
     assert [choice.name for choice in plan.tied] == ["1 × dearer"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stash.plan.evaluation import Evaluation
 from stash.plan.records import Goal, TrainingWork
-from stash.plan.regret import chances, risk, worth
+from stash.plan.regret import chances, risk, saved, worth
 
 CHEAP = Goal(work=TrainingWork(samples=1, text="some"))
 FAST = CHEAP.model_copy(update={"budget_dollars": 100.0})
@@ -54,6 +54,12 @@ def test_knowing_the_gamble_is_worth_two_dollars_and_knowing_the_sure_one_nothin
     assert worth(CHEAP, both, GAMBLE.billed.dollars) == pytest.approx(2.0)  # 10 before; 6 or 10 after
     assert worth(CHEAP, both, SURE.billed.dollars) == 0.0
     assert worth(CHEAP, both, np.array([1.0, 1.0, 2.0, 2.0] * 16)) == 0.0  # tells nothing of either
+
+
+def test_knowing_whether_a_cheaper_one_keeps_the_deadline_saves_where_it_does() -> None:
+    in_time = GAMBLE.billed.dollars < 10  # in half of the draws, where it is $4 cheaper
+    assert saved(SURE.billed.dollars, GAMBLE.billed.dollars, in_time) == pytest.approx(2.0)
+    assert saved(SURE.billed.dollars, GAMBLE.billed.dollars, ~in_time) == 0.0
 
 
 def test_an_error_that_both_share_decides_nothing() -> None:
