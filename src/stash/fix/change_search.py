@@ -119,6 +119,8 @@ class Search(Tries):
                 self.stand(active, "left out", f"what it was to be compared with failed at a later start: {why}")
                 return []
             for each in list(order):
+                if number and self._asks(each):
+                    continue  # it is shown, and kept by no one: once will do
                 if not number and self.hurry():
                     if gained(each) < WORTH * self.step:
                         self.stand([each], "left out", NO_TIME)
@@ -132,14 +134,18 @@ class Search(Tries):
                     continue
                 each.saves = self.saving("screening", self.base, arm, 0.05)
                 worth = each.saves.value >= WORTH * step
-                if not worth or (number + 1 == _SCREENED and not beyond_noise(each.saves)):
+                noisy = number + 1 == _SCREENED and not self._asks(each) and not beyond_noise(each.saves)
+                if not worth or noisy:
                     slower = each.saves.high is not None and each.saves.high < 0
                     self.stand([each], "slower" if slower else "no difference", "")
                     active.remove(each)
         for each in active:
-            if each.change.consent and each.change.consent not in self.allowed:
+            if self._asks(each):
                 self.stand([each], "asks", f"changes {each.change.effect}: --allow {each.change.consent}")
         return [*self.of(self.base), *(each for each in active if each.standing != "asks")]
+
+    def _asks(self, each: Candidate) -> bool:
+        return bool(each.change.consent) and each.change.consent not in self.allowed
 
     def _that_join(self, active: list[Candidate]) -> list[Candidate]:
         """Launch the first value of each knob that seldom costs anything, all at once.

@@ -14,17 +14,20 @@ from typing import Any, Protocol
 
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.core.intervals import Interval
+from stash.core.units import format_seconds
 from stash.fix.decision import ERROR_RATE, LOOKS, WORTH, Round, Spread, pooled, saving
 from stash.fix.script_changes import ScriptChange
 from stash.fix.training_proof import apart, proof
 from stash.measure.launcher.trials import TrialRun
 
-_TURNS = 3
-"""Rounds of a launch in which loaders take turns."""
+_TURNS, _MOST_TURNS = 3, 6
+"""Rounds of a launch in which loaders take turns; more than the least only within twice what its start takes."""
 _TURNS_SHARE, _BLOCK_SECONDS, _TURN_STEPS = 0.3, 1.5, 8
 """Share of the time that is left for it; seconds that a block takes at least, and its steps."""
 ARMS = 2
 """Of a final comparison, as far as its time is set aside beforehand."""
+_SMALL, _FEW = 0.1, 4
+"""Where all of them save less of the step than this by forecast, so many values take turns."""
 _SWITCHED = {"num_workers", "prefetch_factor", "pin_memory"}
 """Settings of a loader that can."""
 NO_DIFFERENCE = 0.02
@@ -203,20 +206,13 @@ class Tries:
         switched = [each for each in wanted if _rung(each.change) is not None]
         if self.turns is None or len(switched) < 2:
             return wanted
-        costs = [max(_BLOCK_SECONDS, self.typed * 2 * max(_TURN_STEPS, _workers(each))) for each in switched]
-        rounds = [_TURNS * (costs[0] + spent) for spent in accumulate(costs)]
-        starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self._seconds(self.first))
-        spare = self.left() - starting - LOOKS[0] * ARMS * self.each()
-        room = min(spare, max(rounds[1], _TURNS_SHARE * self.left() - starting))
-        most = sum(spent <= room for spent in rounds)
-        if most < 2:
-            return wanted
-        self.stand(switched[most:], "left out", NO_TIME)
-        switched = switched[:most]
+        switched, turns = self._that_take_turns(switched)
         wanted = [each for each in wanted if not each.why]
+        if len(switched) < 2:
+            return wanted
         names = ", ".join(each.change.name for each in switched)
         self.say(f"as typed and {names} in turns, in one launch")
-        rows, found = self.turns([{}, *(_rung(each.change) or {} for each in switched)], _TURNS)
+        rows, found = self.turns([{}, *(_rung(each.change) or {} for each in switched)], turns)
         failure = found.failure.sentence if found.failure is not None else ""
         launched = Launched(
             stage="turns", round=0, changes=tuple(each.change.name for each in switched), step_seconds=None,
@@ -249,6 +245,24 @@ class Tries:
             elif each is not first:
                 self.stand([each], "no difference", f"{first.change.text} was chosen of these")
         return [each for each in wanted if each.standing == "left out"]
+
+    def _that_take_turns(self, switched: list[Candidate]) -> tuple[list[Candidate], int]:
+        """Those of which there is time for turns, with a final comparison after them, and how many rounds."""
+        most = max(math.inf if each.change.forecast is None else each.change.forecast for each in switched)
+        if most < _SMALL * self.typed:  # then the next value of the same saves hardly more
+            at_most = format_seconds(max(0.0, most))
+            self.stand(switched[_FEW:], "left out", f"saves {at_most} of the step at most, by forecast, as others do")
+            switched = switched[:_FEW]
+        costs = [max(_BLOCK_SECONDS, self.typed * 2 * max(_TURN_STEPS, _workers(each))) for each in switched]
+        seconds = [_TURNS * (costs[0] + spent) for spent in accumulate(costs)]
+        starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self._seconds(self.first))
+        spare = self.left() - starting - LOOKS[0] * ARMS * self.each()
+        room = min(spare, max(seconds[1], _TURNS_SHARE * self.left() - starting))
+        fit = sum(spent <= room for spent in seconds)
+        if fit < 2:
+            return [], 0
+        self.stand(switched[fit:], "left out", NO_TIME)
+        return switched[:fit], min(_MOST_TURNS, max(_TURNS, int(2 * starting * _TURNS / seconds[fit - 1])))
 
     def saving(self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None) -> Interval:
         rounds = self.stages[stage][:number]

@@ -136,6 +136,28 @@ def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
     assert frozenset({"workers=2"}) not in job.launched
 
 
+def test_of_a_stall_that_is_small_few_values_take_turns():
+    # GIVEN a loader that costs 3 % of the step by forecast, and six numbers of workers
+    job, asked = Job(lambda on: 0.1), []
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        asked.append(len(rungs))
+        row = dict.fromkeys(range(len(rungs)), 0.1)
+        return [row, {**row, 0: 0.1001}, row], TrialRun(None)
+
+    def loaders(forecast: float) -> list[ScriptChange]:
+        numbers = [{"num_workers": n, "site": "x"} for n in (1, 2, 4, 8, 16, 32)]
+        return [
+            change(f"workers={each['num_workers']}", settings={"loader": each}, forecast=forecast) for each in numbers
+        ]
+
+    search = searched(job, *loaders(0.003), turns=turns)
+    searched(job, *loaders(0.03), turns=turns)
+    assert asked == [5, 7]
+    assert standing(search)["workers=32"] == "left out"
+    assert search.candidates[-1].why.startswith("saves 3.00 ms of the step at most, by forecast")
+
+
 def test_a_change_that_breaks_the_job_is_told_and_the_others_go_on():
     job = Job(lambda names: 0.1 - 0.02 * ("good" in names), breaks={"bad": "out of memory"})
     search = searched(job, change("bad"), change("good"))
@@ -155,6 +177,7 @@ def test_numerics_are_measured_and_asked_for():
     job = Job(lambda names: 0.1 - 0.03 * ("bf16" in names))
     search = searched(job, change("bf16", effect="numerics", consent="numerics"))
     assert standing(search) == {"bf16": "asks"}
+    assert job.launched.count(frozenset({"bf16"})) == 1
     saves = search.candidates[0].saves
     assert saves is not None
     assert abs(saves.value - 0.03) < 0.005
