@@ -18,7 +18,6 @@ from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.fix.decision import LOOKS, WORTH, level, promising, proven
 from stash.fix.tries import (
-    ARMS,
     NO_PROOF,
     NO_TIME,
     TYPED,
@@ -125,8 +124,10 @@ class Search(Tries):
                     if gained(each) < WORTH * self.step:
                         self.stand([each], "left out", NO_TIME)
                         active.remove(each)  # what looked good in turns goes on to be proven
-                elif self.launch("screening", number, (*self.base, each.change.name)):
+                elif self.launch("screening", number, arm := (*self.base, each.change.name)):
                     active.remove(each)
+                else:
+                    each.saves = self.saving("screening", self.base, arm, 0.05)
             step = self.step = fmean(row[self.base] for row in self.stages["screening"] if self.base in row)
             for each in list(active):
                 arm = (*self.base, each.change.name)
@@ -195,8 +196,8 @@ class Search(Tries):
     def _affordable(self, wanted: list[Candidate]) -> list[Candidate]:
         """As many as can be launched in time, with the final comparison after them; first what turns showed."""
         wanted = sorted(wanted, key=gained, reverse=True)
-        spare = self.left() / self.each() - LOOKS[0] * ARMS
-        most = max(1, int(spare / _SCREENED) - 1)
+        spare = (self.left() - self.reserve) / self.each()
+        most = max(1, int(spare / _SCREENED) - 1 if self.reserve else int(spare))
         self.stand(wanted[most:], "left out", NO_TIME)
         return wanted[:most]
 

@@ -104,6 +104,9 @@ class Tries:
         """Seconds of a step as typed, and of what changes are compared with."""
         self.base: Arm = TYPED
         """What they are compared with."""
+        proof_takes = LOOKS[0] * ARMS * self.each()
+        self.reserve = proof_takes if self.left() >= proof_takes + self.each() else 0.0
+        """Seconds set aside for a proof; where there is no time for one, all goes into what may be worth one."""
 
     def of(self, names: Iterable[str]) -> list[Candidate]:
         wanted = set(names)
@@ -195,8 +198,8 @@ class Tries:
         return fmean(each.elapsed_seconds for each in self.launches if each.stage != "turns")
 
     def hurry(self, launches: int = 1) -> bool:
-        """Whether after so many more launches there would be no time left to prove a change."""
-        return self.left() < (launches + LOOKS[0] * ARMS) * self.each()
+        """Whether after so many more launches there would be no time left to prove a change, if there was any."""
+        return self.reserve > 0 and self.left() < launches * self.each() + self.reserve
 
     def in_turns(self, wanted: list[Candidate]) -> list[Candidate]:
         """Settle in one launch which settings of the loader are worth more; the value is what is left to try.
@@ -256,7 +259,7 @@ class Tries:
         costs = [max(_BLOCK_SECONDS, self.typed * 2 * max(_TURN_STEPS, _workers(each))) for each in switched]
         seconds = [_TURNS * (costs[0] + spent) for spent in accumulate(costs)]
         starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self._seconds(self.first))
-        spare = self.left() - starting - LOOKS[0] * ARMS * self.each()
+        spare = self.left() - starting - self.reserve
         room = min(spare, max(seconds[1], _TURNS_SHARE * self.left() - starting))
         fit = sum(spent <= room for spent in seconds)
         if fit < 2:

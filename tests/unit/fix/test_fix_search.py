@@ -208,6 +208,17 @@ def test_no_launch_is_begun_that_cannot_end_in_time(within: float, joins: bool):
     assert all(each.standing == "left out" or each.why or each.saves for each in search.candidates)
 
 
+def test_where_no_proof_fits_what_may_be_worth_one_is_shown():
+    job = Job(lambda on: 0.1 - 0.02 * ("good" in on))
+    search = searched(job, change("good"), change("idle"), within=3.5 * LAUNCH)
+    assert standing(search) == {"good": "unproven", "idle": "no difference"}
+    good, _ = search.candidates
+    assert good.why == "no time to prove it: give more with --within"
+    assert good.saves is not None
+    assert abs(good.saves.value - 0.02) < 0.005
+    assert search.final.kept == ()
+
+
 def test_a_launch_that_was_ended_as_time_was_over_is_no_failure_of_what_it_tried():
     # GIVEN launches with a change that take far longer, and are ended with the time
     job = Job(lambda on: 0.1 - 0.02 * ("good" in on))
