@@ -17,7 +17,17 @@ from stash.core.fix_records import Proof
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.fix.decision import LOOKS, WORTH, level, promising, proven
-from stash.fix.tries import TYPED, Arm, Candidate, Tries, beyond_noise, gained
+from stash.fix.tries import (
+    NO_PROOF,
+    NO_TIME,
+    TYPED,
+    Arm,
+    Candidate,
+    OutOfTimeError,
+    Tries,
+    beyond_noise,
+    gained,
+)
 
 PROVEN_STEPS = 200
 """Of which losses are compared at the end."""
@@ -29,8 +39,6 @@ _LARGE = 0.1
 """Of the step: what saves more is there while everything else is tried."""
 _UNKNOWN = 0.05
 """Of the step: what a change without a forecast is ranked as."""
-_ARMS = 2
-"""Of a final comparison, as far as its time is set aside beforehand."""
 _FUTILE = 2
 """Rounds after which a final comparison ends if they show no saving at all."""
 _FINALS = 2
@@ -59,18 +67,28 @@ class Search(Tries):
     """What two longer launches show of all that is kept."""
 
     def search(self) -> Final:
-        """Try, combine, prove; what was proven until an interrupt is kept."""
+        """Try, combine, prove; what was proven until an interrupt, or the end of the time, is kept."""
         try:
             self._prove(self._combined(self._screened()))
             self._train_on()
         except KeyboardInterrupt:
             self.interrupted = True
-            if self.final.rounds:
-                self._settle_interrupted()
-        for each in self.candidates:
-            if each.standing == "left out" and not each.why:
-                each.why = "interrupted before it was tried" if self.interrupted else "not tried"
+            self._settle("interrupted before it was tried", "interrupted before it was shown")
+        except OutOfTimeError:
+            self._settle(NO_TIME, NO_PROOF)
+        self.stand(self._open(), "left out", "not tried")
         return self.final
+
+    def _open(self) -> list[Candidate]:
+        """Of which nothing was decided yet."""
+        return [each for each in self.candidates if each.standing == "left out" and not each.why]
+
+    def _settle(self, untried: str, unproven: str) -> None:
+        """In the middle: what the last look has shown stands, the rest does not."""
+        if not all(each.standing == "kept" for each in self.of(self.final.kept)):
+            self.final.kept, self.final.together = (), None
+        for each in self._open():
+            self.stand([each], *(("left out", untried) if each.saves is None else ("unproven", unproven)))
 
     # Screening
 
@@ -82,7 +100,7 @@ class Search(Tries):
         """
         active = self.in_turns(self._that_may_pay())
         large = [each for each in active if gained(each) > _LARGE * self.typed and proven(each.saves)]
-        if large and not self.launch("screening", 0, (large[0].change.name,)):
+        if large and not self.hurry() and not self.launch("screening", 0, (large[0].change.name,)):
             self.base = (large[0].change.name,)
             active = [each for each in active if each is not large[0]]
             self.step = self.stages["screening"][0][self.base]
@@ -90,7 +108,7 @@ class Search(Tries):
         for number in range(_SCREENED):
             if not active:
                 break
-            if number and self.left() < (1 + len(active) + LOOKS[0] * _ARMS) * self.each():
+            if number and self.hurry(1 + len(active)):
                 for each in [each for each in active if gained(each) < WORTH * self.step]:
                     self.stand([each], "no difference", "")
                     active.remove(each)
@@ -100,23 +118,35 @@ class Search(Tries):
                 self.stand(active, "left out", f"what it was to be compared with failed at a later start: {why}")
                 return []
             for each in list(order):
-                if not number and self.left() < LOOKS[0] * _ARMS * self.each():
-                    self.stand([each], "left out", "no time for it: give more with --within")
+                if number and self._asks(each):
+                    continue  # it is shown, and kept by no one: once will do
+                if not number and self.hurry():
+                    if gained(each) < WORTH * self.step:
+                        self.stand([each], "left out", NO_TIME)
+                        active.remove(each)  # what looked good in turns goes on to be proven
+                elif self.launch("screening", number, arm := (*self.base, each.change.name)):
                     active.remove(each)
-                elif self.launch("screening", number, (*self.base, each.change.name)):
-                    active.remove(each)
+                else:
+                    each.saves = self.saving("screening", self.base, arm, 0.05)
             step = self.step = fmean(row[self.base] for row in self.stages["screening"] if self.base in row)
             for each in list(active):
-                each.saves = self.saving("screening", self.base, (*self.base, each.change.name), 0.05)
+                arm = (*self.base, each.change.name)
+                if not any(arm in row for row in self.stages["screening"]):
+                    continue
+                each.saves = self.saving("screening", self.base, arm, 0.05)
                 worth = each.saves.value >= WORTH * step
-                if not worth or (number + 1 == _SCREENED and not beyond_noise(each.saves)):
+                noisy = number + 1 == _SCREENED and not self._asks(each) and not beyond_noise(each.saves)
+                if not worth or noisy:
                     slower = each.saves.high is not None and each.saves.high < 0
                     self.stand([each], "slower" if slower else "no difference", "")
                     active.remove(each)
         for each in active:
-            if each.change.consent and each.change.consent not in self.allowed:
+            if self._asks(each):
                 self.stand([each], "asks", f"changes {each.change.effect}: --allow {each.change.consent}")
         return [*self.of(self.base), *(each for each in active if each.standing != "asks")]
+
+    def _asks(self, each: Candidate) -> bool:
+        return bool(each.change.consent) and each.change.consent not in self.allowed
 
     def _that_join(self, active: list[Candidate]) -> list[Candidate]:
         """Launch the first value of each knob that seldom costs anything, all at once.
@@ -131,6 +161,9 @@ class Search(Tries):
         arm = (*self.base, *(each.change.name for each in first.values()))
         if len(first) < 2:
             return active
+        if self.hurry() and any(gained(each) > 0 for each in self.candidates):
+            self.stand([each for each in active if each.change.joins], "left out", NO_TIME)
+            return [each for each in active if not each.change.joins]
         for number in range(_SCREENED):
             if number and self.launch("screening", number, self.base):
                 return active
@@ -161,10 +194,11 @@ class Search(Tries):
         return sorted(found, key=lambda each: order[each.change.name])
 
     def _affordable(self, wanted: list[Candidate]) -> list[Candidate]:
-        """As many as can be launched in time, with the final comparison after them."""
-        spare = self.left() / self.each() - LOOKS[0] * _ARMS
-        most = max(1, int(spare / _SCREENED) - 1)
-        self.stand(wanted[most:], "left out", "no time for it: give more with --within")
+        """As many as can be launched in time, with the final comparison after them; first what turns showed."""
+        wanted = sorted(wanted, key=gained, reverse=True)
+        spare = (self.left() - self.reserve) / self.each()
+        most = max(1, int(spare / _SCREENED) - 1 if self.reserve else int(spare))
+        self.stand(wanted[most:], "left out", NO_TIME)
         return wanted[:most]
 
     # Combining
@@ -182,7 +216,7 @@ class Search(Tries):
         chosen = sorted(best.values(), key=gained, reverse=True)
         chosen = self._without_doubtful(chosen)
         most = max(1, int(self.left() / self.each() / LOOKS[0]) - 2)
-        self.stand(chosen[most:], "unproven", "no time to prove it: give more with --within")
+        self.stand(chosen[most:], "unproven", NO_PROOF)
         chosen = chosen[:most]
         if self.left() < (LOOKS[0] + 1) * (len(chosen) + 2) * self.each():
             return tuple(each.change.name for each in chosen)  # the final comparison has the same arms
@@ -216,7 +250,7 @@ class Search(Tries):
         if enough or not sure:
             return chosen
         doubtful = [each for each in chosen if each not in sure]
-        self.stand(doubtful, "unproven", "no time to prove it: give more with --within")
+        self.stand(doubtful, "unproven", NO_PROOF)
         return sure
 
     # Proving
@@ -245,7 +279,7 @@ class Search(Tries):
                     "not shown in time",
                 )
                 self.final.kept, self.final.together = (), None
-            if not left and number + 1 < _FINALS and self.left() >= LOOKS[0] * _ARMS * self.each():
+            if not left and number + 1 < _FINALS and not self.hurry(0):
                 left = self._runner_up(chosen)
             chosen = left
 
@@ -290,19 +324,24 @@ class Search(Tries):
     def _compare(self, chosen: Arm) -> tuple[str, ...]:
         """Fresh rounds until all is shown, or time is up; the value is what was not shown."""
         arms, number = self._arms(chosen), 0
+        if self.left() < LOOKS[0] * len(arms) * self.each():
+            raise OutOfTimeError
         self.final = Final()
         while number < LOOKS[-1]:
-            for arm in arms if number % 2 == 0 else arms[::-1]:
-                if why := self.launch("final", number, arm):
-                    out = self.of(chosen)
-                    self.stand(out, "failed" if "batch" not in why else "other training", why)
-                    return chosen
+            try:
+                for arm in arms if number % 2 == 0 else arms[::-1]:
+                    if why := self.launch("final", number, arm):
+                        out = self.of(chosen)
+                        self.stand(out, "failed" if "batch" not in why else "other training", why)
+                        return chosen
+            except OutOfTimeError:
+                if number < LOOKS[0]:
+                    raise
+                break
             number += 1
             if number == _FUTILE and self._hopeless(chosen):
                 return chosen
             if number not in LOOKS:
-                if number > LOOKS[0] and self.left() < 0:
-                    break
                 continue
             unproven = self._look(chosen, number)
             if not unproven:
@@ -360,13 +399,6 @@ class Search(Tries):
         dropped = [each for each in self.of(chosen) if each.change.name not in left]
         self.stand(dropped, "unproven", f"not shown beside the others in {number} rounds")
         return True
-
-    def _settle_interrupted(self) -> None:
-        """After an interrupt: what the last look has shown stands, the rest does not."""
-        kept = [each for each in self.of(self.final.kept) if each.standing == "kept"]
-        if not kept:
-            self.stand(self.of(self.final.kept), "unproven", "interrupted before it was shown")
-            self.final.kept, self.final.together = (), None
 
 
 def _following(number: int) -> int:

@@ -118,10 +118,10 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     began = time.monotonic()
     budget = min(_PROFILE_SECONDS, _PROFILE_SHARE * options.within)
     session = ProfileSession(job, where, ProfileOptions(budget=budget, start_timeout=options.start_timeout))
-    session.launches.passing = True
+    session.launches.passing, session.launches.until = True, began + options.within
     session.request()
     with interrupted_by(*REQUESTS):
-        result = _profiled(session)
+        result = _profiled(session, began + options.within)
         found, patch = _tried(session, result, options, began)
         _finish(found, patch, target, options)
         keep_copy(found, copies, target)
@@ -129,7 +129,7 @@ def fix(options: FixOptions, context: typer.Context) -> None:
         raise typer.Exit(130)
 
 
-def _profiled(session: ProfileSession) -> Result:
+def _profiled(session: ProfileSession, until: float) -> Result:
     """The profile that the search starts from; raises JobError, UserError, or Exit after an interrupt."""
     from stash.measure.live import Progress
 
@@ -142,6 +142,8 @@ def _profiled(session: ProfileSession) -> Result:
         failure = result.failure
         if failure is None:
             raise JobError("rank 0 of the script runs on another machine; start stash fix there")
+        if time.monotonic() >= until:
+            raise _late(session)
         if failure.own_words:
             print(printable(masked_text(last_of(failure.own_words.rstrip()))), file=sys.stderr)
         raise (UserError if failure.users_mistake else JobError)(failure.sentence)
@@ -161,8 +163,10 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     assert result.profile is not None
     case = Case(attribute(result.profile), result.profile)
     seconds = min(max(_SECONDS[0], _STEPS * case.breakdown.step_seconds), _SECONDS[1])
-    profiled = time.monotonic() - began
-    with Trials(session) as trials:
+    profiled, until = time.monotonic() - began, began + options.within
+    if time.monotonic() + (profiled - session.measurement.spent()) + seconds > until:
+        raise _late(session)
+    with Trials(session, until=until) as trials:
 
         def run(changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
             if steps is not None:
@@ -176,6 +180,8 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
             print("interrupted before anything was tried: nothing is kept", file=sys.stderr)
             raise typer.Exit(130) from None
         if first.failure is not None or first.step_seconds is None:
+            if time.monotonic() >= until:
+                raise _late(session)
             why = first.failure.sentence if first.failure is not None else "no step of it was timed"
             raise JobError(f"{session.job.title} cannot be started again, so nothing was tried: {why}")
         evidence = first.evidence[0]
@@ -193,7 +199,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
         changes, left = propose(facts, options.try_only or (), options.allow)
         search = Search(
             [Candidate(change) for change in changes], run, time.monotonic,
-            options.within - (time.monotonic() - began), first, trials.take_turns, _say,
+            until - time.monotonic(), first, trials.take_turns, _say,
             allowed=frozenset(options.allow),
         )  # fmt: skip
         search.search()
@@ -203,6 +209,14 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     more = {"profile_seconds": profiled, "elapsed_seconds": time.monotonic() - began}
     notes = tuple(f"{each.knob}: {each.why}" for each in left)
     return record.model_copy(update={**more, "left": notes}), patch
+
+
+def _late(session: ProfileSession) -> UserError:
+    """What to say where the time does not suffice to start the script as typed once more."""
+    return UserError(
+        f"--within is over before {session.job.title} can be tried: it was profiled, and is started ten times and "
+        "more after that; give at least twenty times what it takes to start, like --within 10m"
+    )
 
 
 def _say(text: str) -> None:

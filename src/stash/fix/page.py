@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
 
 from stash.core.fix_records import Fix, Tried
@@ -176,7 +177,9 @@ def _warnings(fix: Fix) -> Iterator[str]:
         )
     late = [each.name for each in fix.tried if each.why.startswith("no time")]
     if late:
-        yield f"no time was left for {listed(late)}: give more with --within"
+        took = [each.elapsed_seconds for each in fix.launches if each.stage != "turns"]
+        each_one = f"; a launch takes {fmean(took):.0f} s" if took else ""
+        yield f"no time was left for {listed(late)}: give more with --within{each_one}"
     yield from fix.notes
 
 

@@ -14,15 +14,20 @@ from typing import Any, Protocol
 
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.core.intervals import Interval
-from stash.fix.decision import ERROR_RATE, WORTH, Round, Spread, pooled, saving
+from stash.core.units import format_seconds
+from stash.fix.decision import ERROR_RATE, LOOKS, WORTH, Round, Spread, pooled, saving
 from stash.fix.script_changes import ScriptChange
 from stash.fix.training_proof import apart, proof
 from stash.measure.launcher.trials import TrialRun
 
-_TURNS = 3
-"""Rounds of a launch in which loaders take turns."""
+_TURNS, _MOST_TURNS = 3, 6
+"""Rounds of a launch in which loaders take turns; more than the least only within twice what its start takes."""
 _TURNS_SHARE, _BLOCK_SECONDS, _TURN_STEPS = 0.3, 1.5, 8
 """Share of the time that is left for it; seconds that a block takes at least, and its steps."""
+ARMS = 2
+"""Of a final comparison, as far as its time is set aside beforehand."""
+_SMALL, _FEW = 0.1, 4
+"""Where all of them save less of the step than this by forecast, so many values take turns."""
 _SWITCHED = {"num_workers", "prefetch_factor", "pin_memory"}
 """Settings of a loader that can."""
 NO_DIFFERENCE = 0.02
@@ -31,6 +36,13 @@ _EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics", "batch"
 Arm = tuple[str, ...]
 """Names of changes; none: as typed."""
 TYPED: Arm = ()
+
+
+NO_TIME, NO_PROOF = "no time for it: give more with --within", "no time to prove it: give more with --within"
+
+
+class OutOfTimeError(Exception):
+    """No further launch would end in time."""
 
 
 class Runner(Protocol):
@@ -92,6 +104,9 @@ class Tries:
         """Seconds of a step as typed, and of what changes are compared with."""
         self.base: Arm = TYPED
         """What they are compared with."""
+        proof_takes = LOOKS[0] * ARMS * self.each()
+        self.reserve = proof_takes if self.left() >= proof_takes + self.each() else 0.0
+        """Seconds set aside for a proof; where there is no time for one, all goes into what may be worth one."""
 
     def of(self, names: Iterable[str]) -> list[Candidate]:
         wanted = set(names)
@@ -118,9 +133,15 @@ class Tries:
             self._doubts.setdefault(arm, []).append(found.doubt_seconds)
 
     def launch(self, stage: SearchStage, number: int, arm: Arm) -> str:
-        """Launch an arm once; the value says why it is out, or is empty."""
+        """Launch an arm once; the value says why it is out, or is empty. Raises OutOfTimeError instead of being late.
+
+        That is told by what launches took so far; one that takes longer is ended by whoever runs it.
+        """
         members = self.of(arm)
         fresh = {each.change.name for each in members if each.change.fills} - self._filled
+        own = [each.elapsed_seconds for each in self.launches if each.changes == arm and each.stage != "turns"]
+        if self.left() < (2 if fresh else 1) * max(self.each(), *own, 0.0):
+            raise OutOfTimeError
         if fresh:
             self._filled |= fresh
             self.say(f"filling: {' + '.join(arm)}")
@@ -130,6 +151,8 @@ class Tries:
         self._note(stage, number, arm, found)
         new = [each for each in members if each.change.name not in self.base] or members
         blamed = new if len(new) == 1 else []
+        if self.left() <= 0 and found.step_seconds is None:
+            raise OutOfTimeError  # it was ended
         if found.failure is not None or found.step_seconds is None:
             why = found.failure.sentence if found.failure is not None else "no step of it was timed"
             self.stand(blamed, "failed", why)
@@ -150,6 +173,8 @@ class Tries:
     def _shown(self, found: TrialRun, effect: Effect) -> Proof:
         shown = proof(self.first.evidence, found.evidence, effect, self._own)
         if not shown.holds and self._own is None:  # does the script repeat itself?
+            if self.left() < self.each():
+                raise OutOfTimeError
             again = self.run([])
             self._own = apart(self.first.evidence, again.evidence) or 0.0
             self.repeats = self._own == 0
@@ -165,11 +190,16 @@ class Tries:
             each.standing, each.why = standing, why
 
     def left(self) -> float:
+        """Seconds until time is up."""
         return self.within - (self.clock() - self._began)
 
     def each(self) -> float:
         """Seconds of a launch."""
         return fmean(each.elapsed_seconds for each in self.launches if each.stage != "turns")
+
+    def hurry(self, launches: int = 1) -> bool:
+        """Whether after so many more launches there would be no time left to prove a change, if there was any."""
+        return self.reserve > 0 and self.left() < launches * self.each() + self.reserve
 
     def in_turns(self, wanted: list[Candidate]) -> list[Candidate]:
         """Settle in one launch which settings of the loader are worth more; the value is what is left to try.
@@ -179,15 +209,13 @@ class Tries:
         switched = [each for each in wanted if _rung(each.change) is not None]
         if self.turns is None or len(switched) < 2:
             return wanted
-        costs = [max(_BLOCK_SECONDS, self.typed * 2 * max(_TURN_STEPS, _workers(each))) for each in switched]
-        room = _TURNS_SHARE * self.left() / _TURNS - costs[0]
-        most = max(2, sum(spent <= room for spent in accumulate(costs)))
-        self.stand(switched[most:], "left out", "no time for it: give more with --within")
-        switched = switched[:most]
+        switched, turns = self._that_take_turns(switched)
         wanted = [each for each in wanted if not each.why]
+        if len(switched) < 2:
+            return wanted
         names = ", ".join(each.change.name for each in switched)
         self.say(f"as typed and {names} in turns, in one launch")
-        rows, found = self.turns([{}, *(_rung(each.change) or {} for each in switched)], _TURNS)
+        rows, found = self.turns([{}, *(_rung(each.change) or {} for each in switched)], turns)
         failure = found.failure.sentence if found.failure is not None else ""
         launched = Launched(
             stage="turns", round=0, changes=tuple(each.change.name for each in switched), step_seconds=None,
@@ -220,6 +248,24 @@ class Tries:
             elif each is not first:
                 self.stand([each], "no difference", f"{first.change.text} was chosen of these")
         return [each for each in wanted if each.standing == "left out"]
+
+    def _that_take_turns(self, switched: list[Candidate]) -> tuple[list[Candidate], int]:
+        """Those of which there is time for turns, with a final comparison after them, and how many rounds."""
+        most = max(math.inf if each.change.forecast is None else each.change.forecast for each in switched)
+        if most < _SMALL * self.typed:  # then the next value of the same saves hardly more
+            at_most = format_seconds(max(0.0, most))
+            self.stand(switched[_FEW:], "left out", f"saves {at_most} of the step at most, by forecast, as others do")
+            switched = switched[:_FEW]
+        costs = [max(_BLOCK_SECONDS, self.typed * 2 * max(_TURN_STEPS, _workers(each))) for each in switched]
+        seconds = [_TURNS * (costs[0] + spent) for spent in accumulate(costs)]
+        starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self._seconds(self.first))
+        spare = self.left() - starting - self.reserve
+        room = min(spare, max(seconds[1], _TURNS_SHARE * self.left() - starting))
+        fit = sum(spent <= room for spent in seconds)
+        if fit < 2:
+            return [], 0
+        self.stand(switched[fit:], "left out", NO_TIME)
+        return switched[:fit], min(_MOST_TURNS, max(_TURNS, int(2 * starting * _TURNS / seconds[fit - 1])))
 
     def saving(self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None) -> Interval:
         rounds = self.stages[stage][:number]

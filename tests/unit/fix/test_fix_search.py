@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from stash.fix.change_search import Search
 from stash.fix.script_changes import ScriptChange
@@ -135,6 +136,28 @@ def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
     assert frozenset({"workers=2"}) not in job.launched
 
 
+def test_of_a_stall_that_is_small_few_values_take_turns():
+    # GIVEN a loader that costs 3 % of the step by forecast, and six numbers of workers
+    job, asked = Job(lambda on: 0.1), []
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        asked.append(len(rungs))
+        row = dict.fromkeys(range(len(rungs)), 0.1)
+        return [row, {**row, 0: 0.1001}, row], TrialRun(None)
+
+    def loaders(forecast: float) -> list[ScriptChange]:
+        numbers = [{"num_workers": n, "site": "x"} for n in (1, 2, 4, 8, 16, 32)]
+        return [
+            change(f"workers={each['num_workers']}", settings={"loader": each}, forecast=forecast) for each in numbers
+        ]
+
+    search = searched(job, *loaders(0.003), turns=turns)
+    searched(job, *loaders(0.03), turns=turns)
+    assert asked == [5, 7]
+    assert standing(search)["workers=32"] == "left out"
+    assert search.candidates[-1].why.startswith("saves 3.00 ms of the step at most, by forecast")
+
+
 def test_a_change_that_breaks_the_job_is_told_and_the_others_go_on():
     job = Job(lambda names: 0.1 - 0.02 * ("good" in names), breaks={"bad": "out of memory"})
     search = searched(job, change("bad"), change("good"))
@@ -154,6 +177,7 @@ def test_numerics_are_measured_and_asked_for():
     job = Job(lambda names: 0.1 - 0.03 * ("bf16" in names))
     search = searched(job, change("bf16", effect="numerics", consent="numerics"))
     assert standing(search) == {"bf16": "asks"}
+    assert job.launched.count(frozenset({"bf16"})) == 1
     saves = search.candidates[0].saves
     assert saves is not None
     assert abs(saves.value - 0.03) < 0.005
@@ -173,12 +197,61 @@ def test_an_interrupt_keeps_what_was_proven_and_nothing_else():
     assert standing(search)["good"] != "kept"
 
 
-def test_the_time_is_kept():
+@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.parametrize("within", [4.0, 20.0, 45.0, 70.0, 110.0, 300.0])
+def test_no_launch_is_begun_that_cannot_end_in_time(within: float, joins: bool):
     names = [f"c{number}" for number in range(12)]
     job = Job(lambda on: 0.1 - 0.004 * len(on), noise=0.01)
-    search = searched(job, *(change(name) for name in names), within=300.0)
-    assert job.now <= 300.0 + 5 * LAUNCH
+    search = searched(job, *(change(name, joins=joins) for name in names), within=within)
+    assert job.now <= LAUNCH + within  # the launch as typed came before
     assert any(each.why.startswith("no time") for each in search.candidates)
+    assert all(each.standing == "left out" or each.why or each.saves for each in search.candidates)
+
+
+def test_where_no_proof_fits_what_may_be_worth_one_is_shown():
+    job = Job(lambda on: 0.1 - 0.02 * ("good" in on))
+    search = searched(job, change("good"), change("idle"), within=3.5 * LAUNCH)
+    assert standing(search) == {"good": "unproven", "idle": "no difference"}
+    good, _ = search.candidates
+    assert good.why == "no time to prove it: give more with --within"
+    assert good.saves is not None
+    assert abs(good.saves.value - 0.02) < 0.005
+    assert search.final.kept == ()
+
+
+def test_a_launch_that_was_ended_as_time_was_over_is_no_failure_of_what_it_tried():
+    # GIVEN launches with a change that take far longer, and are ended with the time
+    job = Job(lambda on: 0.1 - 0.02 * ("good" in on))
+    run = job.run
+
+    def ended(changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+        if not changes:
+            return run(changes, steps)
+        job.now = LAUNCH + 60.0
+        return TrialRun(None, elapsed_seconds=50.0, failure=Diagnosis("ended"))
+
+    job.run = ended  # type: ignore[method-assign]
+    search = searched(job, change("good"), within=60.0)
+    assert standing(search) == {"good": "left out"}
+    assert search.candidates[0].why == "no time for it: give more with --within"
+    assert len(job.launched) == 1
+
+
+def test_what_turns_showed_is_proven_first_where_time_is_short():
+    # GIVEN time for one launch that takes turns and a final comparison of two arms, and much to try
+    job = Job(lambda on: 0.1 - 0.05 * ("workers=2" in on))
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        job.now += 20
+        return [{0: 0.1, 1: 0.051, 2: 0.1}, {0: 0.1, 1: 0.05, 2: 0.101}, {0: 0.1, 1: 0.05, 2: 0.1}], TrialRun(None)
+
+    loaders = [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}) for n in (2, 4)]
+    others = [change(name, joins=True) for name in ("bucket", "fused")]
+    search = searched(job, *others, *loaders, within=20 + 6.5 * LAUNCH, turns=turns)
+    assert standing(search) == {
+        "workers=2": "kept", "workers=4": "no difference", "bucket": "left out", "fused": "left out"
+    }  # fmt: skip
+    assert job.now <= LAUNCH + 20 + 6.5 * LAUNCH
 
 
 def test_savings_are_seldom_false():

@@ -170,6 +170,8 @@ class Launches:
         self._neighbours = neighbours
         self.passing = False
         """Whether files that the job makes go again."""
+        self.until: float | None = None
+        """When a launch is ended wherever it is, and none is begun any more (the clock's monotonic seconds)."""
         self.watcher: Watcher = lambda moment: None
         self._measurement, self._start_process = measurement, start
         self._last: StartedProcess | None = None
@@ -203,7 +205,9 @@ class Launches:
     def run(self, *members: Member) -> Diagnosis | None:
         """Run one launch to its end; the value says why it failed, if it did."""
         m = self._measurement
-        begun, failure = m.clock.monotonic(), None
+        begun, failure = m.clock.monotonic(), self._late()
+        if failure is not None:
+            return failure
         running: list[_Running] = []
         try:
             for member in members or (Member(),):
@@ -223,6 +227,11 @@ class Launches:
         if failure is not None:
             return failure
         return next((found for each in running if (found := self._diagnosis(each)) is not None), None)
+
+    def _late(self) -> Diagnosis | None:
+        m = self._measurement
+        late = self.until is not None and m.clock.monotonic() >= self.until
+        return Diagnosis(f"{m.job.title} was ended: the time given was over", users_mistake=True) if late else None
 
     def _watch(self, running: list[_Running], begun: float) -> Diagnosis | None:
         """Follow members until all have ended, or something says that they should be; the value is what, if so."""
@@ -246,6 +255,8 @@ class Launches:
                 failure = self._lost(running) or self._hung(running, pace) or self._shut_out(running)
                 if failure is not None:
                     return failure
+            if (late := self._late()) is not None:
+                return late
             for each in running:
                 self._finish(each)
             if any(each.broken() for each in running):

@@ -62,16 +62,20 @@ class TrialRun:
 
 
 class Trials:
-    """A context in which trials can be run, of the job that ``session`` has profiled and as it was started there."""
+    """A context in which trials can be run, of the job that ``session`` has profiled and as it was started there.
+
+    ``until``: the monotonic second at which a launch that has not ended is ended.
+    """
 
     def __init__(
         self,
         session: ProfileSession,
         *,
+        until: float | None = None,
         start: Callable[[Request, RunFolder], StartedProcess] = Process,
     ) -> None:
         self._measurement = session.measurement
-        self._start = start
+        self._until, self._start = until, start
         self._number = 0
         self._endless = False
 
@@ -118,7 +122,7 @@ class Trials:
         m.launches = self._number
         launches = Launches(m, self._folder, self._start, self._others)
         self._number += 1
-        launches.passing = True
+        launches.passing, launches.until = True, self._until
         orders = launches.orders(self._folder)
         orders = replace(
             orders, trial=dict(settings), trial_seconds=seconds, trial_steps=steps, pin=False, rungs=("warm",),

@@ -329,6 +329,17 @@ def silent(phase: str | None, steps: int = 0):
     return agents
 
 
+def test_a_launch_is_ended_when_its_time_is_over_and_none_is_begun_after():
+    one, started = expedition(silent(None), start_timeout=120.0)
+    one.launches.until = one.measurement.clock.monotonic() + 20.0
+    result = one.run()
+    assert result.failure.sentence.endswith("was ended: the time given was over")
+    assert len(started) == 1
+    assert one.measurement.clock.monotonic() < one.launches.until + 1.0
+    assert one.run().failure.sentence == result.failure.sentence
+    assert len(started) == 1
+
+
 def test_patience_ends_with_a_job_that_takes_no_step():
     moments: list[Moment] = []
     one, started = expedition(silent(None), start_timeout=120.0)

@@ -8,11 +8,13 @@ others decide.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping
 from typing import Any
 
 from stash.core.ladder import UNTOUCHED
 from stash.measure.agent import private
+from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
@@ -45,9 +47,8 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
     )
     for _ in range(min(settle, _MOST)):  # what was read ahead before the first step
         yield
-    size = max(_FEWEST, min(_MOST, orders.trial_steps, round(_BLOCK_SECONDS / max(each, 1e-4))))
-    workers = rank.agree(max((feed.workers // feed.per_step for feed in rank.feeds), default=0), max)
-    size = max(size, min(workers, _MOST))  # batches of workers that share cores come all at once
+    cycle = rank.agree(max((_cycle(feed) for feed in rank.feeds), default=1), max)
+    size = _whole(max(_FEWEST, min(orders.trial_steps, round(_BLOCK_SECONDS / max(each, 1e-4)))), cycle)
     began, memory = rank.clock.now(), MemoryWatch(rank)
     memory.begin()
     number = done = 0
@@ -69,7 +70,7 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
         spent = rank.clock.now() - began
 
         def over(reports: list[float], done: int = done) -> bool:
-            long_enough = min(reports) >= orders.trial_seconds and done >= max(_AT_LEAST, 2 * workers)
+            long_enough = min(reports) >= orders.trial_seconds and done >= max(_AT_LEAST, 2 * cycle)
             return long_enough or done >= orders.trial_steps
 
         if rank.agree(spent, over):
@@ -89,19 +90,29 @@ def turns(
     if not rank.agree(fits, all) or not isinstance(feed, LoaderFeed):
         return False
     each = rank.agree(step_seconds, max)
-    size = max(_AT_LEAST, min(_MOST, round(_TURN_SECONDS / max(each, 1e-4))))
+    size = max(_AT_LEAST, round(_TURN_SECONDS / max(each, 1e-4)))
     began, loaders = rank.clock.now(), Loaders(feed)
     for number in range(rounds):
         order = range(len(rungs)) if number % 2 == 0 else reversed(range(len(rungs)))
         for index in order:
             loaders.switch(index, rungs[index])
             rank.agree(None, lambda reports: None)
-            for _ in range(1 + min(feed.depth // feed.per_step, size)):
+            for _ in range(1 + min(feed.depth // feed.per_step, size, _MOST)):
                 yield
-            steps = max(size, min(feed.workers // feed.per_step, _MOST))
+            steps = _whole(size, _cycle(feed))
             block = yield from timed(rank, loops, UNTOUCHED.name, number * len(rungs) + index, steps, began)
             rank.agree(block, lambda blocks: rank.publish(*blocks))
     return True
+
+
+def _cycle(feed: Feed) -> int:
+    """Steps in which each worker of a loader has made as many batches; batches of one time come all at once."""
+    return max(1, feed.workers // math.gcd(feed.workers, feed.per_step))
+
+
+def _whole(steps: int, cycle: int) -> int:
+    """So many steps or a few more, in whole cycles: a block then waits for as many bursts of batches as any other."""
+    return math.ceil(min(steps, _MOST) / cycle) * cycle if cycle <= _MOST else _MOST
 
 
 class Loaders:
