@@ -1,6 +1,6 @@
 """Steps of a job in other meshes than the profiled one, forecast and then measured, on an emulated cluster.
 
-    python -m bench.predict.meshes        root; 8 minutes of a quiet machine
+    python -m bench.predict.meshes        root; 10 minutes of a quiet machine
 
 FSDP2 and tensor parallelism of four ranks whose layers sleep (``tests/integration/scripts/mesh.py``): profiled as
 2 x 2, forecast as `stash whatif --mesh` does for four shards and for four tensor ranks, and both profiled, too. Ranks
@@ -28,7 +28,7 @@ from stash.predict.draws import Quantity
 from stash.predict.forecasting import base_of, what_if
 
 SCRIPT = ROOT / "tests/integration/scripts/mesh.py"
-SECONDS, WIDTH, SAMPLES, LAYERS, HIDDEN = 0.1, 1024, 256, 2, 128
+SECONDS, WIDTH, SAMPLES, LAYERS, HIDDEN = 0.1, 1024, 512, 2, 256
 """Of a layer's forward pass, features, samples of a step, layers, and features between a layer's products."""
 SLEEPS = SECONDS * (LAYERS + 2 * (LAYERS - 1))
 """Of a step and rank: forward passes, and backward ones of all layers but the first, whose input has no gradient."""
@@ -121,7 +121,7 @@ def rows(budget: float) -> Iterator[list[object]]:
 
 
 if __name__ == "__main__":
-    taken = arguments(__doc__, budget=(24.0, "seconds of each profile"))
+    taken = arguments(__doc__, budget=(40.0, "seconds of each profile"))
     report()
     heads = ("cluster", "mesh", "2 x 2", "forecast", "measured", "error", "error of 2 x 2 as it was")
     show(heads, rows(taken.budget))

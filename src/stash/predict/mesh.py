@@ -2,9 +2,10 @@
 
 As many samples a step, in microbatches of as many; so the work is the same, and each rank's part of it. What an axis
 exchanges grows with what its ranks hold and pass on: gradients with parameters on a rank, activations with samples of
-a replica and layers of a rank. A wait is what was seen times what its payload takes longer, over the links where the
-group lies then, of a ring (``collective_times``) without latencies: the same share of it hides. A bubble is played
-again (``analysis/pipeline_changes``). Axes along which the profiled job had one rank were not seen, and stay so.
+a replica and layers of a rank. An exchange is what was seen times what its payload takes longer, over the links where
+the group lies then, of a ring (``collective_times``) without latencies; of it hides what did, as passes are as long,
+or the same share where it takes less. A bubble is played again (``analysis/pipeline_changes``). Axes along which the
+profiled job had one rank were not seen, and stay so.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SAME_WORK = (
     "every rank computes as long as in the profiled mesh: that products cut otherwise may be more or less efficient "
     "is not in it"
 )
-_SAME_SHARE = "as large a share of each exchange hides as did, and latencies do not count"
+_AS_LONG = "as much of each exchange hides as did, and latencies do not count"
 
 
 def mesh_stalls(base: Base, target: Target, mesh: Mesh | str) -> StallDraws:
@@ -165,11 +166,11 @@ def _exchange(
         if (times, place) != (1.0, wait.stall):
             added[wait.stall] -= wait.least
             added["contention"] -= in_turn * wait.least
-            added[place] += (1 + in_turn) * wait.least * times * error
+            added[place] += (1 + in_turn) * _waited(wait, times) * error
     for name, change in added.items():
         if not isinstance(change, float) or change:
             part = parts.get(name, Predicted(name, np.zeros(base.draws.count), "scaled"))
-            parts[name] = replace(part, seconds=part.seconds + change, origin="scaled", beyond=(_SAME_SHARE,))
+            parts[name] = replace(part, seconds=part.seconds + change, origin="scaled", beyond=(_AS_LONG,))
 
 
 def _in_turn(waits: Sequence[GroupWait], slower: float) -> float:
@@ -181,6 +182,13 @@ def _in_turn(waits: Sequence[GroupWait], slower: float) -> float:
     exchange = sum(wait.least for wait in waits)
     late = sum(wait.seconds - wait.least for wait in waits)
     return (late - min(slower, late)) / exchange if exchange else 0.0
+
+
+def _waited(wait: GroupWait, times: float) -> float:
+    """Seconds that the exchange is waited for where all of it takes so many ``times`` as long."""
+    shows = 1.0 - (wait.hidden or 0.0)
+    hidden = wait.least * (1.0 - shows) / shows if shows > 0 else 0.0
+    return (wait.least + hidden) * times - hidden * min(1.0, times)
 
 
 def _axis_of(base: Base, known: Divided, wait: GroupWait) -> str | None:

@@ -29,6 +29,8 @@ _UNSURE = 0.1
 """Of the time that a group's calls were under way, what may be unknown of it."""
 _MAX_UNWAITED = 10_000
 """Calls that went on beside and were never waited for, of which the group is remembered."""
+_RECENT = 1000
+"""Waits behind which a call that goes on beside is looked for."""
 _MAX_MARKS = 50_000
 """Of a block; a step with many thousand collectives leaves the rest of them uncounted, and says so."""
 UNNAMED = "group"
@@ -51,7 +53,8 @@ class GroupCalls:
     seconds: float = 0.0
     """Waited."""
     under_way: float = 0.0
-    """From each call until what it asked for was there, waited for or not."""
+    """From each call until what it asked for was there, waited for or not, less what other calls were waited for
+    meanwhile: behind those nothing hides."""
     unsure: float = 0.0
     """Beyond that at most, of those that were there some time before anybody waited for them."""
 
@@ -131,6 +134,8 @@ class Ledger:
         self._log: deque[tuple[Any, Any, Any, int, Any]] = deque()
         """(what, mark of its begin, of its end, bytes, what it waits for): a key; without an end a pass, or what
         ``steps_of`` reads. What it waits for is a ``Flight``; of calls on other streams the mark of their end."""
+        self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
+        """Begin and end of each wait, in seconds; they never overlap."""
         self._begun: dict[int, Flight] = {}
         """Of works and results of functional collectives that nobody waited for yet."""
         self.seen = BlockWaits()
@@ -152,6 +157,7 @@ class Ledger:
         self._marks = _DeviceMarks() if on_device else _HostMarks()
         self.seen, self._others_seconds, self._readings = BlockWaits(), 0.0, []
         self._log.clear()
+        self._recent.clear()
         self.counts, self.lost = True, False
         self._dispatched = None
         if self._phase is not None:
@@ -297,6 +303,8 @@ class Ledger:
                 self._landed(use, other, seconds(began), seconds(ended))
             elif size >= 0:  # else a wait for what was called elsewhere
                 use.under_way += seconds(last) - seconds(began)
+            if what[0] != PHASE and took > 0:
+                self._recent.append((seconds(began), seconds(ended)))
             if what[1] in HANDED_ON:
                 self._others_seconds += took
 
@@ -305,13 +313,18 @@ class Ledger:
 
         The call that sent it off is counted already.
         """
-        seconds, waited = self._marks.seconds, ended - began > _WAITED
-        if flight.over is not None or waited:
+        seconds, sent = self._marks.seconds, self._marks.seconds(flight.began)
+        if flight.over is not None or ended - began > _WAITED:
             over = ended if flight.over is None else min(ended, seconds(flight.over))
-            use.under_way += over - seconds(flight.began)
+            use.under_way += over - sent - self._waited_between(sent, over)
         else:
             use.under_way += ended - began
-            use.unsure += began - seconds(flight.began)
+            use.unsure += began - sent - self._waited_between(sent, began)
+
+    def _waited_between(self, begin: float, end: float) -> float:
+        """Seconds in which something was waited for."""
+        waits = itertools.takewhile(lambda wait: wait[1] > begin, reversed(self._recent))
+        return sum(max(0.0, min(end, ended) - max(begin, began)) for began, ended in waits)
 
     def under_way(self) -> dict[str, float]:
         """Seconds in which calls of the last block were under way, named as ``waited``; without what is unknown."""
