@@ -106,6 +106,14 @@ def test_what_an_exchange_takes_longer_shows_and_what_it_takes_less_hides_in_pro
         assert predicted(hiding, mesh="data=2,pipeline=2,tensor=2", network=network)["network"] == waited
 
 
+def test_what_an_exchange_takes_beyond_its_bytes_over_a_known_network_does_not_grow_with_them() -> None:
+    # a quarter of 1 GB/s for each of a node's four groups: 3.75 MB take 15 of 20 ms, at half of the rate 30
+    use = GroupUse(name="dp", kind="all_reduce", ranks=2, across_nodes=True, calls=1, bytes=3_750_000)
+    known = base_of(job(groups=(*USES, use)), draws=Draws(64))
+    known = replace(known, target=base().target)
+    assert predicted(known, mesh="data=2,pipeline=2,tensor=2", network="0.5x")["network"] == 35
+
+
 def test_a_deeper_pipeline_idles_as_its_schedule_says() -> None:
     # pipeline 4 in a node of 4, data 2 across: 4 microbatches, 12 ms of work a rank: 12 * 3 / 4; a rank has half the
     # layers, twice their part: as many gradients, as before; messages of as many samples
