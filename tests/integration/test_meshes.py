@@ -34,8 +34,8 @@ def test_a_step_s_exchange_is_what_its_layers_do_not_sleep_and_the_fastest_mesh_
         assert compute is not None
         assert compute.seconds == pytest.approx(SLEEPS, abs=0.02 * breakdown.step_seconds), MESHES[tensor]
         if tensor == 1:
-            # AND so is the exchange of four shards, of which gloo reduces all everywhere; three of six calls come after
-            # a pause, when the link lets a burst pass at once
+            # AND so is the exchange of four shards, of which gloo reduces all everywhere; three of six calls come
+            # after a pause, when the link lets a burst pass at once
             kinds, rate = payloads(tensor), parse_rate(cluster.network)
             wire = 3 / 4 * (kinds["all_gather"] + 2 * kinds["reduce_scatter"]) - 3 * burst_bytes(rate)
             exchange = sum(last(profile, "dp", kind) for kind in ("all_gather_single", "reduce_scatter_single"))
