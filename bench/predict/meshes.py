@@ -1,6 +1,6 @@
 """Steps of a job in other meshes than the profiled one, forecast and then measured, on an emulated cluster.
 
-    python -m bench.predict.meshes        root; 8 minutes of a quiet machine
+    python -m bench.predict.meshes        root; 10 minutes of a quiet machine
 
 FSDP2 and tensor parallelism of four ranks whose layers sleep (``tests/integration/scripts/mesh.py``): profiled as
 2 x 2, forecast as `stash whatif --mesh` does for four shards and for four tensor ranks, and both profiled, too. Ranks
@@ -28,7 +28,7 @@ from stash.predict.draws import Quantity
 from stash.predict.forecasting import base_of, what_if
 
 SCRIPT = ROOT / "tests/integration/scripts/mesh.py"
-SECONDS, WIDTH, SAMPLES, LAYERS, HIDDEN = 0.1, 1024, 256, 2, 128
+SECONDS, WIDTH, SAMPLES, LAYERS, HIDDEN = 0.1, 1024, 512, 2, 256
 """Of a layer's forward pass, features, samples of a step, layers, and features between a layer's products."""
 SLEEPS = SECONDS * (LAYERS + 2 * (LAYERS - 1))
 """Of a step and rank: forward passes, and backward ones of all layers but the first, whose input has no gradient."""
@@ -48,6 +48,11 @@ class Cluster:
     def devices(self) -> int:
         return 4 // self.nodes
 
+    def made(self) -> Testbed:
+        """To be entered; needs root."""
+        inside = self.interconnect if self.devices > 1 else None
+        return Testbed(self.nodes, self.devices, network=self.network, interconnect=inside)
+
     def __str__(self) -> str:
         inside = f" of {self.devices} at {self.interconnect}" if self.devices > 1 else ""
         return f"{self.nodes} nodes{inside}, {self.network} between"
@@ -58,27 +63,29 @@ CLUSTERS = (Cluster(4), Cluster(2))
 
 def measure(cluster: Cluster, tensors: Sequence[int], budget: float, folder: Path) -> dict[int, Profile]:
     """Profiles by the number of tensor ranks; needs root. Raises RuntimeError with what was printed."""
-    found = {}
-    inside = cluster.interconnect if cluster.devices > 1 else None
-    with Testbed(cluster.nodes, cluster.devices, network=cluster.network, interconnect=inside) as bed:
-        for tensor in tensors:
-            job = (SCRIPT, "--tensor", tensor, "--seconds", SECONDS, "--width", WIDTH, "--samples", SAMPLES)
-            job += ("--hidden", HIDDEN)
-            output = folder / f"{cluster.nodes}-{tensor}.stash.json"
+    sizes = ("--seconds", SECONDS, "--width", WIDTH, "--samples", SAMPLES, "--hidden", HIDDEN)
+    with cluster.made() as bed:
+        return {
+            tensor: profiled(bed, cluster, (SCRIPT, "--tensor", tensor, *sizes), budget, folder / f"{tensor}")
+            for tensor in tensors
+        }
 
-            def command(node: int, tensor: int = tensor, job: tuple = job, output: Path = output) -> list[str]:
-                own = output if node == 0 else folder / f"other-{node}.stash.json"
-                meeting = ("--nnodes", cluster.nodes, "--node-rank", node, "--nproc-per-node", cluster.devices)
-                meeting += ("--rdzv-endpoint", f"{bed.address(0)}:{29570 + tensor}")
-                typed = (sys.executable, "-m", "stash", "profile", *meeting, "--budget", budget, "-o", own, *job)
-                return [str(word) for word in typed]
 
-            nodes = bed.run_all(command, env={"NO_COLOR": "1", "OMP_NUM_THREADS": "1"})
-            codes = [node.wait(budget + 240) for node in nodes]
-            if any(codes):
-                raise RuntimeError(f"{cluster}, {tensor}: exit codes {codes}\n" + "\n".join(n.output for n in nodes))
-            found[tensor] = load(output)
-    return found
+def profiled(bed: Testbed, cluster: Cluster, job: Sequence[object], budget: float, folder: Path) -> Profile:
+    """One launch over all nodes. Raises RuntimeError with what was printed."""
+    folder.mkdir()
+
+    def command(node: int) -> list[str]:
+        meeting = ("--nnodes", cluster.nodes, "--node-rank", node, "--nproc-per-node", cluster.devices)
+        meeting += ("--rdzv-endpoint", f"{bed.address(0)}:29570", "-o", folder / f"{node}.stash.json")
+        typed = (sys.executable, "-m", "stash", "profile", *meeting, "--budget", budget, *job)
+        return [str(word) for word in typed]
+
+    nodes = bed.run_all(command, env={"NO_COLOR": "1", "OMP_NUM_THREADS": "1"})
+    codes = [node.wait(budget + 240) for node in nodes]
+    if any(codes):
+        raise RuntimeError(f"{cluster}, {job}: exit codes {codes}\n" + "\n".join(node.output for node in nodes))
+    return load(folder / "0.stash.json")
 
 
 def payloads(tensor: int) -> dict[str, float]:
@@ -108,10 +115,9 @@ def _known(rate: float) -> Quantity:
 
 
 def rows(budget: float) -> Iterator[list[object]]:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for cluster in CLUSTERS:
-            found = measure(cluster, tuple(MESHES), budget, folder)
+    for cluster in CLUSTERS:
+        with tempfile.TemporaryDirectory() as name:
+            found = measure(cluster, tuple(MESHES), budget, Path(name))
             steps = {tensor: attribute(profile).step_seconds for tensor, profile in found.items()}
             for tensor in (1, 4):
                 expected = forecast(cluster, found[2], tensor)
@@ -121,7 +127,7 @@ def rows(budget: float) -> Iterator[list[object]]:
 
 
 if __name__ == "__main__":
-    taken = arguments(__doc__, budget=(24.0, "seconds of each profile"))
+    taken = arguments(__doc__, budget=(40.0, "seconds of each profile"))
     report()
     heads = ("cluster", "mesh", "2 x 2", "forecast", "measured", "error", "error of 2 x 2 as it was")
     show(heads, rows(taken.budget))

@@ -61,6 +61,13 @@ PROJECTS = (
     Project("accelerate", "accelerate", ("accelerate",), _ranks("accelerate_loop")),
     Project("lightning-low", "lightning", ("lightning==2.4.0", "setuptools<81"), _script("lightning_fit")),
     Project("lightning", "lightning", ("lightning",), _script("lightning_fit")),
+    Project(
+        "deepspeed",
+        "deepspeed",
+        ("deepspeed",),
+        _ranks("deepspeed_zero"),
+        (("DS_ACCELERATOR", "cpu"), ("DS_BUILD_OPS", "0")),
+    ),
     Project("own-update", "torch", (), _script("own_update")),
     Project("hf-streaming", "datasets", ("datasets",), _script("hf_streaming")),
     Project("mosaic-streaming", "mosaicml-streaming", ("mosaicml-streaming",), _script("mosaic_streaming")),

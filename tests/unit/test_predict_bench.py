@@ -87,7 +87,10 @@ def test_every_row_of_a_known_machine_is_predicted() -> None:
 def test_sharded_models_on_more_gpus_are_predicted_beside_both_rules() -> None:
     found = list(sharded.predictions())
     assert len(found) == len(sharded.pairs()) == 79
-    assert np.median([abs(each.error) for each in found]) < 0.08
+    errors = np.abs([each.error for each in found])
+    rules = np.abs([[rule / each.measured - 1 for rule in each.baselines.values()] for each in found])
+    for share in (0.5, 0.9):
+        assert np.quantile(errors, share) < np.quantile(rules, share, axis=0).min()
     # AND what is predicted is of more GPUs, and of the same job
     assert all(int(few["gpus"]) < int(many["gpus"]) for few, many in sharded.pairs())
     assert {tuple(each.baselines) for each in found} == {("perfect scaling from there", "payload over NIC")}

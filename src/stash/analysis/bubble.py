@@ -88,7 +88,8 @@ class GroupWait(Record):
     least: float
     """Of each group's rank that waits least: what the exchange itself takes."""
     hidden: float | None = None
-    """Of the time that these calls were under way, the share in which their rank did not wait; None if unknown."""
+    """Of the time that these calls were under way, less waits for others, what their rank did not wait; None if
+    unknown."""
 
 
 class ExpertLoad(Record):

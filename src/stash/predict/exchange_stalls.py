@@ -63,6 +63,7 @@ class _Seen:
     waited: Array
     modelled: Array
     alone: Array
+    alone_within: Array
     payload: Array
     """Of all ranks, by the plain rule (``exposure.payload``)."""
     hidden: Array
@@ -181,7 +182,10 @@ class ExchangeModel:
         if not work.ready and within is not None and changes.sharding is None:
             # Between nodes nothing was measured: of their exchange hides what did inside a node.
             hidden = within.hidden * changes.compute ** self._draws.uniforms("growth of what is hidden")
-            there = self._modelled(reach, target.backend, changes, hidden, hidden)
+            each = (
+                self._hides(hidden, within.alone, at, target.backend, changes) for at in (reach.whole, reach.within)
+            )
+            there = self._modelled(reach, target.backend, changes, *each)
             return there * self._error(UNREADY_SPREAD) + later
         if not work.ready and not shows:
             raise UnknownFactError(
@@ -324,7 +328,9 @@ class ExchangeModel:
     def _held(self, seen: _Seen, reach: _Reach, backend: Backend, changes: ExchangeChanges, spread: float) -> Array:
         """The model on ``reach``, held to what was waited on the profile's own, ``[draws]``; see ``on``."""
         # Without readiness what is hidden stays so: a longer backward pass did not hide more in published steps.
-        there = self._modelled(reach, backend, changes, seen.hidden, seen.hidden_within)
+        hidden = self._hides(seen.hidden, seen.alone, reach.whole, backend, changes)
+        within = self._hides(seen.hidden_within, seen.alone_within, reach.within, backend, changes)
+        there = self._modelled(reach, backend, changes, hidden, within)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(seen.modelled > 0, np.clip(seen.waited / seen.modelled, 0.0, 1.0), 1.0)
             whole = alone(reach.whole, self._job(), backend, changes)
@@ -334,6 +340,19 @@ class ExchangeModel:
         # What is below zero is noise of the measurement: it stays as it is.
         waits: Array = corrected * self._error(spread) + np.minimum(0.0, seen.waited)
         return waits
+
+    def _hides(
+        self, hidden: Array, seen: Array, fabric: Fabric | None, backend: Backend, changes: ExchangeChanges
+    ) -> Array:
+        """What hides of the exchange on ``fabric``, where ``hidden`` of the ``seen`` seconds by themselves did.
+
+        As much; but NCCL gathers a sharded model's layers ahead of their passes, so of what that takes longer there
+        anything from nothing to all shows, which nobody measured (``bench.predict.sharded`` is its evidence).
+        """
+        if fabric is None or backend != "nccl" or not self._job().gathered:
+            return hidden
+        longer = alone(fabric, self._job(), backend, changes) - seen
+        return np.maximum(0.0, hidden + (1 - self._draws.uniforms("share of a longer exchange that shows")) * longer)
 
     def _error(self, spread: float) -> Array:
         """Of the exchange model, as factors whose mean is 1, ``[draws]``."""
@@ -364,11 +383,13 @@ class ExchangeModel:
         backend, waited = self._base.backend, self._waited(name, apart)
         whole = alone(reach.whole, self.work, backend, AS_MEASURED)
         hidden, hidden_within = np.maximum(0.0, whole - self._waited(name, apart=False)), np.zeros_like(whole)
+        inside = hidden_within
         if reach.within is not None:
             inside = alone(reach.within, self.work, backend, AS_MEASURED)
             hidden_within = np.maximum(0.0, inside - self._waited("interconnect", apart=False))
         modelled = self._modelled(reach, backend, AS_MEASURED, hidden, hidden_within)
-        return _Seen(waited, modelled, whole, payload(reach.whole, self._job(), AS_MEASURED), hidden, hidden_within)
+        sent = payload(reach.whole, self._job(), AS_MEASURED)
+        return _Seen(waited, modelled, whole, inside, sent, hidden, hidden_within)
 
     def _waited(self, name: str, apart: bool) -> Array:
         """Measured: this stall and, unless ``apart``, those below it: all that a scope's exchange exposes."""

@@ -218,9 +218,11 @@ def shown(late: Array, alone: Array, uniforms: Array) -> Array:
 
 
 def payload(fabric: Fabric, work: Exchanged, changes: ExchangeChanges) -> Array:
-    """Seconds of a step's gradients over the narrowest link, nothing of it hidden, ``[draws]``."""
+    """Seconds of a step's gradients, or of what a model sharded by its job sends, over the narrowest link, nothing of
+    it hidden, ``[draws]``."""
+    halves = sum(calls * size for calls, size in work.gathered)
     together: Array = collective_times.payload(fabric, sum(buckets_of(work, changes)) * changes.compress)
-    return together * times_of(work, changes)
+    return together * times_of(work, changes) + collective_times.payload(fabric, halves / 2)
 
 
 def moments_of(work: Exchanged, changes: ExchangeChanges) -> Array:

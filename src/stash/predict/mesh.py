@@ -2,9 +2,10 @@
 
 As many samples a step, in microbatches of as many; so the work is the same, and each rank's part of it. What an axis
 exchanges grows with what its ranks hold and pass on: gradients with parameters on a rank, activations with samples of
-a replica and layers of a rank. A wait is what was seen times what its payload takes longer, over the links where the
-group lies then, of a ring (``collective_times``) without latencies: the same share of it hides. A bubble is played
-again (``analysis/pipeline_changes``). Axes along which the profiled job had one rank were not seen, and stay so.
+a replica and layers of a rank. An exchange is what was seen times what its payload takes longer, over the links where
+the group lies then, of a ring (``collective_times``); what a measured network does not explain of it stays. Of it
+hides what did, as passes are as long, or the same share where it takes less. A bubble is played again
+(``analysis/pipeline_changes``). Axes along which the profiled job had one rank were not seen, and stay so.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SAME_WORK = (
     "every rank computes as long as in the profiled mesh: that products cut otherwise may be more or less efficient "
     "is not in it"
 )
-_SAME_SHARE = "as large a share of each exchange hides as did, and latencies do not count"
+_AS_LONG = "as much of each exchange hides as did"
 
 
 def mesh_stalls(base: Base, target: Target, mesh: Mesh | str) -> StallDraws:
@@ -165,11 +166,12 @@ def _exchange(
         if (times, place) != (1.0, wait.stall):
             added[wait.stall] -= wait.least
             added["contention"] -= in_turn * wait.least
-            added[place] += (1 + in_turn) * wait.least * times * error
+            before = known.group(known.mesh, axis, base.target.devices)
+            added[place] += (1 + in_turn) * _waited(base, before, wait, times, mesh != known.mesh) * error
     for name, change in added.items():
         if not isinstance(change, float) or change:
             part = parts.get(name, Predicted(name, np.zeros(base.draws.count), "scaled"))
-            parts[name] = replace(part, seconds=part.seconds + change, origin="scaled", beyond=(_SAME_SHARE,))
+            parts[name] = replace(part, seconds=part.seconds + change, origin="scaled", beyond=(_AS_LONG,))
 
 
 def _in_turn(waits: Sequence[GroupWait], slower: float) -> float:
@@ -181,6 +183,32 @@ def _in_turn(waits: Sequence[GroupWait], slower: float) -> float:
     exchange = sum(wait.least for wait in waits)
     late = sum(wait.seconds - wait.least for wait in waits)
     return (late - min(slower, late)) / exchange if exchange else 0.0
+
+
+def _waited(base: Base, group: GroupPlace, wait: GroupWait, times: float, moved: bool) -> float:
+    """Seconds that the exchange is waited for where its bytes take so many ``times`` as long.
+
+    What it takes beyond them, latencies and other groups on its link, stays; and so does what of it hides, or as a
+    part where it takes less. In a mesh that is ``moved`` nothing hides behind waits for other groups.
+    """
+    shows = 1.0 - (wait.hidden or 0.0)
+    whole = wait.least / shows if shows > 0 else wait.least
+    known = _by_bytes(base, group, wait)
+    bare = whole if known is None else known if moved else min(whole, known)
+    return bare * times + max(0.0, whole - bare) - (whole - wait.least) * min(1.0, times)
+
+
+def _by_bytes(base: Base, group: GroupPlace, wait: GroupWait) -> float | None:
+    """Seconds that its bytes take over its links by themselves; None where these or their rate were not measured."""
+    links = base.target.network if wait.stall == "network" else base.target.inside
+    rate = None if links is None else links.bytes_per_second
+    sent = [use.bytes for use in base.profile.workload.groups if (use.name, use.kind) == (wait.name, wait.kind)]
+    if rate is None or rate.origin == "data sheet" or not sent:
+        return None
+    # gloo reduces all of it everywhere, and hands on a part
+    once = 2.0 if base.target.backend == "gloo" and "reduce_scatter" in wait.kind else 1.0
+    part = group.together / base.target.devices if wait.stall == "network" else 1.0
+    return once * _share(wait.kind, group.ranks) * sum(sent) / (rate.value * part)
 
 
 def _axis_of(base: Base, known: Divided, wait: GroupWait) -> str | None:

@@ -96,6 +96,24 @@ def test_without_tensor_groups_gradients_are_twice_as_many_and_their_groups_shar
     assert found == pytest.approx({"compute": 67, "bubble": 6, "contention": 0, "interconnect": 1, "network": 30})
 
 
+def test_what_an_exchange_takes_longer_shows_and_what_it_takes_less_hides_in_proportion() -> None:
+    # of 25 ms under way 5 hide: of 50 still 5, of 12.5 a fifth
+    profile = job()
+    blocks = [replace(block, group_under_way={"dp/all_reduce": 0.025 * block.steps}) for block in profile.blocks]
+    hiding = base_of(profile.model_copy(update={"blocks": tuple(blocks)}), draws=Draws(64))
+    hiding = replace(hiding, target=base().target)
+    for network, waited in (("0.5x", 45), ("2x", 10)):
+        assert predicted(hiding, mesh="data=2,pipeline=2,tensor=2", network=network)["network"] == waited
+
+
+def test_what_an_exchange_takes_beyond_its_bytes_over_a_known_network_does_not_grow_with_them() -> None:
+    # a quarter of 1 GB/s for each of a node's four groups: 3.75 MB take 15 of 20 ms, at half of the rate 30
+    use = GroupUse(name="dp", kind="all_reduce", ranks=2, across_nodes=True, calls=1, bytes=3_750_000)
+    known = base_of(job(groups=(*USES, use)), draws=Draws(64))
+    known = replace(known, target=base().target)
+    assert predicted(known, mesh="data=2,pipeline=2,tensor=2", network="0.5x")["network"] == 35
+
+
 def test_a_deeper_pipeline_idles_as_its_schedule_says() -> None:
     # pipeline 4 in a node of 4, data 2 across: 4 microbatches, 12 ms of work a rank: 12 * 3 / 4; a rank has half the
     # layers, twice their part: as many gradients, as before; messages of as many samples

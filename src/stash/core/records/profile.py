@@ -258,7 +258,7 @@ class Block:
     e.g. ``dp/all_reduce``: of calls within calls the outermost, so that these times never overlap."""
     group_under_way: dict[PlainName, Number] = field(default_factory=dict)
     """From each of these calls until what it asked for was there, all added up, whether it was waited for or went on
-    beside; without those of which that was not seen."""
+    beside, less waits for others meanwhile; without those of which that was not seen."""
     received_rows: dict[PlainName, Number] = field(default_factory=dict)
     """Rows that ranks of a group sent to this one by ``all_to_all_single`` with split sizes, by group: tokens of its
     experts. What goes back where the last ones came from is not counted."""

@@ -51,7 +51,7 @@ class GroupCalls:
     seconds: float = 0.0
     """Waited."""
     under_way: float = 0.0
-    """From each call until what it asked for was there, waited for or not."""
+    """From each call until what it asked for was there, waited for or not, less waits for other calls meanwhile."""
     unsure: float = 0.0
     """Beyond that at most, of those that were there some time before anybody waited for them."""
 
@@ -137,6 +137,8 @@ class Ledger:
         self._log: deque[tuple[Any, Any, Any, int, Any]] = deque()
         """(what, mark of its begin, of its end, bytes, what it waits for): a key; without an end a pass, or what
         ``steps_of`` reads. What it waits for is a ``Flight``; of calls on other streams the mark of their end."""
+        self._recent: deque[tuple[float, float]] = deque(maxlen=1000)
+        """Begin and end of the last waits, in seconds; they never overlap."""
         self._begun: dict[int, Flight] = {}
         """Of works and results of functional collectives that nobody waited for yet."""
         self.seen = BlockWaits()
@@ -158,6 +160,7 @@ class Ledger:
         self._marks = _DeviceMarks() if on_device else _HostMarks()
         self.seen, self._others_seconds, self._readings = BlockWaits(), 0.0, []
         self._log.clear()
+        self._recent.clear()
         self.counts, self.lost = True, False
         self._dispatched = None
         if self._phase is not None:
@@ -296,30 +299,35 @@ class Ledger:
             if ended is None:
                 self._readings.append((what, seconds(began) - self._others_seconds))
                 continue
-            took = seconds(ended) - seconds(began)
+            start, end = seconds(began), seconds(ended)
             use = self.seen.uses.setdefault(what, GroupCalls())
             use.calls += size >= 0
             use.bytes += max(size, 0)
-            use.seconds += took
+            use.seconds += end - start
             if isinstance(other, Flight):
-                self._landed(use, other, seconds(began), seconds(ended))
+                self._landed(use, other, start, end)
             elif size >= 0:  # else a wait for what was called elsewhere
-                use.under_way += seconds(last) - seconds(began)
+                use.under_way += seconds(last) - start
+            if what[0] != PHASE and end > start:
+                self._recent.append((start, end))
             if what[1] in HANDED_ON:
-                self._others_seconds += took
+                self._others_seconds += end - start
 
     def _landed(self, use: GroupCalls, flight: Flight, began: float, ended: float) -> None:
-        """What was in ``flight`` is there, and was waited for from ``began`` to ``ended``.
-
-        The call that sent it off is counted already.
-        """
-        seconds, waited = self._marks.seconds, ended - began > _WAITED
-        if flight.over is not None or waited:
+        """What is in ``flight``, counted when it was sent off, was waited for from ``began`` to ``ended``."""
+        seconds = self._marks.seconds
+        sent = seconds(flight.began)
+        if flight.over is not None or ended - began > _WAITED:
             over = ended if flight.over is None else min(ended, seconds(flight.over))
-            use.under_way += over - seconds(flight.began)
+            use.under_way += over - sent - self._waited_between(sent, over)
         else:
             use.under_way += ended - began
-            use.unsure += began - seconds(flight.began)
+            use.unsure += began - sent - self._waited_between(sent, began)
+
+    def _waited_between(self, begin: float, end: float) -> float:
+        """Seconds in which something was waited for."""
+        waits = itertools.takewhile(lambda wait: wait[1] > begin, reversed(self._recent))
+        return sum(max(0.0, min(end, ended) - max(begin, began)) for began, ended in waits)
 
     def under_way(self) -> dict[str, float]:
         """Seconds in which calls of the last block were under way, named as ``waited``; without what is unknown."""
