@@ -129,9 +129,8 @@ class RunState:
         self.active: dict[int, None] = {}
         self.waiting: dict[int, None] = {}
         self.now, self.next_arrival = 0.0, 0
-        self.allocated_at = -math.inf
-        self.changed = True
-        self.lines = [WaitingLine() for _ in range(types)]
+        self.allocated_at, self.changed = -math.inf, True
+        self.lines = [WaitingLine(self.gpus[:0], self.gpus[:0]) for _ in range(types)]
         self.queue: list[int] = []
         self.begin = 0
         """Of the queue: none before waits."""
@@ -211,7 +210,8 @@ class RunState:
         for node, gpus in place:
             self.unused[self.free.kind_of[node]] -= gpus
         self.version[job] += 1
-        heapq.heappush(self.heap, (since + float(self.left[job]) / rate, job, self.version[job]))
+        if not self.settings.whole_rounds:
+            heapq.heappush(self.heap, (since + float(self.left[job]) / rate, job, self.version[job]))
 
     def end_work(self, job: int, lost_steps: float = 0.0) -> None:
         """Account for the time since it began; its GPUs are unused from now on."""

@@ -16,7 +16,6 @@ import numpy as np
 from stash.core.errors import UserError
 from stash.schedule import hadar
 from stash.schedule.job_policies import JobPolicy
-from stash.schedule.linear import merged
 from stash.schedule.matrix import RateMatrix, RateTable
 from stash.schedule.records import JobDemand, LabCluster, QueuedJob, ShareAllocation, WholeNumbers
 from stash.schedule.round_choice import chosen, ordered, priorities
@@ -90,15 +89,16 @@ class _Run(RunState):
         """The policy's, from memory where it does not look at work and the same jobs were there before."""
         if self.policy.by_work:
             return self.policy.allocate(demand, self.settings.seed)
-        groups = merged(demand, demand.weight)
-        at = groups.first
-        parts = (demand.rates[at], demand.gpus[at], demand.weight[at], groups.count, demand.counts)
-        key = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+        rows = np.column_stack((demand.rates, demand.gpus, demand.weight))
+        order = np.lexsort(rows.T)
+        key = rows[order].tobytes()
         if key not in self.known:
             found = self.policy.allocate(demand, self.settings.seed)
-            self.known[key] = found.x[at]
+            self.known[key] = found.x[order]
             return found
-        return ShareAllocation(self.known[key][groups.member], math.nan)
+        x = np.empty(demand.rates.shape)
+        x[order] = self.known[key]
+        return ShareAllocation(x, math.nan)
 
     def tick(self, jobs: WholeNumbers) -> None:
         """Bring the received time of running jobs up to now."""
@@ -188,7 +188,7 @@ class _Run(RunState):
         order = order[self.kind[jobs[order // types]] < 0]
         for kind in range(types):
             wait = jobs[order[order % types == kind] // types]
-            self.lines[kind] = WaitingLine(wait.tolist(), self.gpus[wait].tolist())
+            self.lines[kind] = WaitingLine(wait, self.gpus[wait])
 
     def settle_in(self, job: int, kind: int) -> bool:
         """Start it on a type where it fits at a known rate; else it waits."""

@@ -4,42 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
+import numpy as np
+
+from stash.schedule.records import WholeNumbers
+
 
 class WaitingLine:
     """Jobs that wait for GPUs of one type. Those that have got some elsewhere leave it when they are next passed."""
 
-    def __init__(self, jobs: Sequence[int] = (), sizes: Sequence[int] = ()) -> None:
-        self._of_size: dict[int, list[tuple[int, int]]] = {}
-        """Of each size: (place in line, job)."""
+    def __init__(self, jobs: WholeNumbers, sizes: WholeNumbers) -> None:
+        self._jobs: dict[int, list[int]] = {}
+        self._places: dict[int, list[int]] = {}
+        """Of each size: jobs, and their places in the whole line."""
         self._begin: dict[int, int] = {}
-        self._count = 0
-        for job, size in zip(jobs, sizes, strict=True):
-            self.append(job, size)
+        self._count = len(jobs)
+        for size in np.unique(sizes).tolist():
+            at = np.flatnonzero(sizes == size)
+            self._jobs[size], self._places[size], self._begin[size] = jobs[at].tolist(), at.tolist(), 0
 
     def append(self, job: int, size: int) -> None:
-        if size not in self._of_size:
-            self._of_size[size], self._begin[size] = [], 0
-        self._of_size[size].append((self._count, job))
+        self._jobs.setdefault(size, []).append(job)
+        self._places.setdefault(size, []).append(self._count)
+        self._begin.setdefault(size, 0)
         self._count += 1
 
     def fitting(self, waiting: Container[int], free: Sequence[int], kind: int) -> Iterator[int]:
         """In order those that wait and are no larger than what is free of the type when each one's turn comes."""
-        at: dict[int, int] = {}
-        for size, line in self._of_size.items():
+        first: dict[int, int] = {}
+        for size in self._jobs:
             if size <= free[kind]:
-                begin = self._begin[size]
-                while begin < len(line) and line[begin][1] not in waiting:
-                    begin += 1
-                self._begin[size] = begin
-                if begin < len(line):
-                    at[size] = begin
-        while at:
-            size = min(at, key=lambda each: self._of_size[each][at[each]])
-            line = self._of_size[size]
-            yield line[at[size]][1]
-            at[size] += 1
-            while at[size] < len(line) and line[at[size]][1] not in waiting:
-                at[size] += 1
-            at = {
-                each: begin for each, begin in at.items() if each <= free[kind] and begin < len(self._of_size[each])
-            }
+                self._begin[size] = at = self._next(size, self._begin[size], waiting)
+                if at < len(self._jobs[size]):
+                    first[size] = at
+        while first:
+            size = min(first, key=lambda each: self._places[each][first[each]])
+            yield self._jobs[size][first[size]]
+            first[size] = self._next(size, first[size] + 1, waiting)
+            first = {each: at for each, at in first.items() if each <= free[kind] and at < len(self._jobs[each])}
+
+    def _next(self, size: int, at: int, waiting: Container[int]) -> int:
+        line = self._jobs[size]
+        while at < len(line) and line[at] not in waiting:
+            at += 1
+        return at
