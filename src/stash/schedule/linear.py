@@ -20,15 +20,15 @@ _INFINITY = highspy.kHighsInf
 
 
 class _Quiet(highspy.Highs):
-    """HiGHS without its banner, which the first of its callbacks prints before any option can stop it."""
+    """HiGHS without its callbacks: they take time, and the first prints a banner before any option can stop it."""
 
-    def enableCallbacks(self) -> None:  # noqa: N802  # its name
-        pass
+    def __init__(self) -> None:
+        super(highspy.Highs, self).__init__()
 
 
 def quiet_solver(**options: Any) -> Any:
     """HiGHS on one thread and without presolve, which costs more than such programs."""
-    solver: Any = _Quiet()  # type: ignore[no-untyped-call]
+    solver: Any = _Quiet()
     for name, value in {"output_flag": False, "threads": 1, "presolve": "off", "random_seed": 0, **options}.items():
         solver.setOptionValue(name, value)
     return solver
@@ -53,21 +53,17 @@ class Groups:
         return len(self.first)
 
 
+def alike(*columns: Floats | WholeNumbers) -> Groups:
+    """Groups of entries that are the same in all ``columns``, of shape (n,) or (n, k), by their bytes."""
+    rows = np.ascontiguousarray(np.column_stack(columns), float)
+    keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+    _, first, member, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    return Groups(first, member, count.astype(float))
+
+
 def merged(demand: JobDemand, *columns: Floats | WholeNumbers) -> Groups:
     """Groups of jobs that have the same rates, GPUs and ``columns``."""
-    parts = [
-        demand.rates,
-        demand.gpus[:, None].astype(float),
-        *(np.asarray(each, float)[:, None] for each in columns),
-    ]
-    rows = np.concatenate(parts, axis=1)
-    data, width = rows.tobytes(), rows.shape[1] * rows.itemsize
-    keys = [data[at : at + width] for at in range(0, len(data), width)]
-    number = {key: at for at, key in enumerate(sorted(set(keys)))}
-    _, first, member, count = np.unique(
-        [number[key] for key in keys], return_index=True, return_inverse=True, return_counts=True
-    )
-    return Groups(first, member, count.astype(float))
+    return alike(demand.rates, demand.gpus, *columns)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@ free GPUs of a type alone; which nodes, ``placement`` knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
@@ -36,17 +34,14 @@ def fifo(demand: JobDemand, seed: int = 0) -> ShareAllocation:
 
 def fifo_aware(demand: JobDemand) -> ShareAllocation:
     """First come, first served, each on the fastest type with enough free GPUs; all are placed again each time."""
-    x, free = np.zeros(demand.rates.shape), demand.counts.copy()
-    _greedy(x, free, demand, range(len(demand)), backfill=False)
-    return ShareAllocation(x, float("nan"), order=np.arange(len(demand)))
+    order = np.arange(len(demand))
+    return ShareAllocation(_greedy(demand, order, backfill=False), float("nan"), order=order)
 
 
 def shortest_remaining(demand: JobDemand) -> ShareAllocation:
     """Shortest remaining time on its fastest type first, each on the fastest type that is free, with preemption."""
-    x, free = np.zeros(demand.rates.shape), demand.counts.copy()
     order = np.argsort(demand.left / demand.best, kind="stable")
-    _greedy(x, free, demand, order, backfill=True)
-    return ShareAllocation(x, float("nan"), order=order)
+    return ShareAllocation(_greedy(demand, order, backfill=True), float("nan"), order=order)
 
 
 def las_queues(demand: JobDemand, limits: tuple[float, ...] = QUEUE_LIMITS) -> ShareAllocation:
@@ -115,17 +110,21 @@ def _take(x: Floats, free: WholeNumbers, demand: JobDemand, job: int, kind: int)
     free[kind] -= demand.gpus[job]
 
 
-def _greedy(x: Floats, free: WholeNumbers, demand: JobDemand, order: Iterable[int], backfill: bool) -> None:
+def _greedy(demand: JobDemand, order: WholeNumbers, backfill: bool) -> Floats:
     """Each job in turn on its fastest type with enough free GPUs."""
-    gpus, rates = demand.gpus, demand.rates
-    smallest = int(gpus.min()) if len(gpus) else 0
-    for job in order:
-        enough = free >= gpus[job]
-        rate = np.where(enough, rates[job], 0.0)
-        kind = int(rate.argmax())
-        if rate[kind] > 0:
-            _take(x, free, demand, int(job), kind)
-            if free.max() < smallest:
+    x = np.zeros(demand.rates.shape)
+    rates, free = demand.rates.T.tolist(), demand.counts.tolist()  # numpy's scalars would take three times as long
+    smallest = int(demand.gpus.min(initial=1))
+    for job, size in zip(order.tolist(), demand.gpus[order].tolist(), strict=True):
+        fastest, kind = 0.0, -1
+        for each, left in enumerate(free):
+            if left >= size and rates[each][job] > fastest:
+                fastest, kind = rates[each][job], each
+        if kind >= 0:
+            x[job, kind] = 1.0
+            free[kind] -= size
+            if max(free) < smallest:
                 break
-        elif not backfill and not enough.any():
+        elif not backfill and max(free) < size:
             break
+    return x

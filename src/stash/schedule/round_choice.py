@@ -26,12 +26,10 @@ def ordered(
     ``types``: all entries of the first type before those of the second, as Gavel's code has it without its global
     queue.
     """
-    number = priority.shape[1]
-    if types is None:
-        order = np.lexsort((-tie.ravel(), -priority.ravel()))
-    else:
-        of_types = [np.lexsort((-tie[:, kind], -priority[:, kind])) * number + kind for kind in types]
-        order = np.concatenate(of_types)
+    keys = [-tie.ravel(), -priority.ravel()]
+    if types is not None:
+        keys.append(np.tile(np.argsort(types), len(priority)))
+    order = np.lexsort(keys)
     return np.asarray(order[allowed.ravel()[order]], dtype=np.int64)
 
 
@@ -45,6 +43,8 @@ def chosen(order: WholeNumbers, gpus: WholeNumbers, counts: Sequence[int]) -> di
         if size <= left[kind] and job not in found:
             found[job] = kind
             left[kind] -= size
+            if len(found) == len(gpus):
+                break
             if not left[kind]:
                 open_types -= 1
                 if not open_types:

@@ -17,6 +17,7 @@ from stash.schedule.job_policies import JobPolicy
 from stash.schedule.matrix import RateTable
 from stash.schedule.placement import FreeGpus, GangPlace
 from stash.schedule.records import Floats, LabCluster, QueuedJob, WholeNumbers
+from stash.schedule.waiting_line import WaitingLine
 
 CAUSES = ("moves", "spreading", "fragmentation", "idle", "failures")
 _LIMIT = 200.0
@@ -119,16 +120,20 @@ class RunState:
         self.unused = [int(each) for each in cluster.counts]
         """GPUs that do nothing; in whole rounds more than are free."""
         self.waits_for = [0] * types
-        self.able = [np.flatnonzero(row > 0).tolist() for row in table.of_kind]
+        self.sizes, self.number = self.gpus.tolist(), table.kind.tolist()
+        """Plain numbers, for what is done job by job: arithmetic on numpy's scalars is several times slower."""
+        self.able = [[kind for kind in np.argsort(-row, kind="stable").tolist() if row[kind] > 0]
+                     for row in table.of_kind]  # fmt: skip
+        """By number of a job's kind: the types it runs on, the fastest first."""
         self.heap: list[tuple[float, int, int]] = []
         self.active: dict[int, None] = {}
         self.waiting: dict[int, None] = {}
         self.now, self.next_arrival = 0.0, 0
-        self.allocated_at = -math.inf
-        self.changed = True
-        self.order: list[list[int]] = [[] for _ in range(types)]
-        self.begin = [0] * types
+        self.allocated_at, self.changed = -math.inf, True
+        self.lines = [WaitingLine(self.gpus[:0], self.gpus[:0]) for _ in range(types)]
         self.queue: list[int] = []
+        self.begin = 0
+        """Of the queue: none before waits."""
         self.known: dict[bytes, Floats] = {}
         self.objective = math.nan
         self.first_x, self.first_ids = np.zeros((0, types)), np.zeros(0, dtype=np.int64)
@@ -178,12 +183,12 @@ class RunState:
 
     def wait(self, job: int) -> None:
         self.waiting[job] = None
-        for kind in self.able[self.table.kind[job]]:
+        for kind in self.able[self.number[job]]:
             self.waits_for[kind] += 1
 
     def unwait(self, job: int) -> None:
         del self.waiting[job]
-        for kind in self.able[self.table.kind[job]]:
+        for kind in self.able[self.number[job]]:
             self.waits_for[kind] -= 1
 
     def start(self, job: int, kind: int, place: GangPlace, rate: float) -> None:
@@ -205,8 +210,8 @@ class RunState:
         for node, gpus in place:
             self.unused[self.free.kind_of[node]] -= gpus
         self.version[job] += 1
-        # A plain number: the clock takes it over, and arithmetic on numpy's scalars is several times slower.
-        heapq.heappush(self.heap, (since + float(self.left[job]) / rate, job, self.version[job]))
+        if not self.settings.whole_rounds:
+            heapq.heappush(self.heap, (since + float(self.left[job]) / rate, job, self.version[job]))
 
     def end_work(self, job: int, lost_steps: float = 0.0) -> None:
         """Account for the time since it began; its GPUs are unused from now on."""

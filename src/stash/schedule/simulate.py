@@ -16,12 +16,12 @@ import numpy as np
 from stash.core.errors import UserError
 from stash.schedule import hadar
 from stash.schedule.job_policies import JobPolicy
-from stash.schedule.linear import merged
 from stash.schedule.matrix import RateMatrix, RateTable
 from stash.schedule.records import JobDemand, LabCluster, QueuedJob, ShareAllocation, WholeNumbers
 from stash.schedule.round_choice import chosen, ordered, priorities
 from stash.schedule.run_state import RunSettings, RunState, ScheduleCourse
 from stash.schedule.shares import isolated_rates
+from stash.schedule.waiting_line import WaitingLine
 
 
 def simulate(
@@ -82,22 +82,23 @@ class _Run(RunState):
         if math.isnan(self.objective) and not len(self.first_ids):
             self.objective, self.first_x, self.first_ids = found.objective, found.x, jobs
         if found.order is not None:
-            self.queue = [int(each) for each in jobs[found.order]]
+            self.queue, self.begin = jobs[found.order].tolist(), 0
         self.allocated_at, self.changed = self.now, False
 
     def allocation(self, demand: JobDemand) -> ShareAllocation:
         """The policy's, from memory where it does not look at work and the same jobs were there before."""
         if self.policy.by_work:
             return self.policy.allocate(demand, self.settings.seed)
-        groups = merged(demand, demand.weight)
-        at = groups.first
-        parts = (demand.rates[at], demand.gpus[at], demand.weight[at], groups.count, demand.counts)
-        key = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+        rows = np.column_stack((demand.rates, demand.gpus, demand.weight))
+        order = np.lexsort(rows.T)
+        key = rows[order].tobytes()
         if key not in self.known:
             found = self.policy.allocate(demand, self.settings.seed)
-            self.known[key] = found.x[at]
+            self.known[key] = found.x[order]
             return found
-        return ShareAllocation(self.known[key][groups.member], math.nan)
+        x = np.empty(demand.rates.shape)
+        x[order] = self.known[key]
+        return ShareAllocation(x, math.nan)
 
     def tick(self, jobs: WholeNumbers) -> None:
         """Bring the received time of running jobs up to now."""
@@ -121,25 +122,29 @@ class _Run(RunState):
         if not self.policy.preempts and not self.settings.whole_rounds and self.allocated_at >= 0:
             self.fill()  # what runs goes on, so there is nothing else to decide
             return
+        self.begin = 0
         self.tick(jobs)
         due = self.now - self.allocated_at >= self.settle * (1 - 1e-9) or self.allocated_at <= 0
         if due and (self.changed or (self.policy.by_work and not self.settings.whole_rounds)):
             self.allocate(jobs)
-        types = self.choice(jobs)
+        order = self.turns(jobs)
+        types = self.choice(jobs, order)
         for job, kind in zip(jobs.tolist(), self.kind[jobs].tolist(), strict=True):
             if kind >= 0 and types.get(job) != kind:
                 self.stop(job)
-        starting = [job for job in types if self.kind[job] < 0]
-        for job in sorted(starting, key=lambda each: -self.gpus[each]):
+        starting = [job for job in types if job in self.waiting]
+        for job in sorted(starting, key=lambda each: -self.sizes[each]):
             self.settle_in(job, types[job])
         if not self.settings.whole_rounds:
             if self.settings.spreading and self.policy.preempts:
                 self.consolidate(jobs)
+            if self.policy.fills:
+                self.line_up(jobs, order)
             self.fill()
 
-    def choice(self, jobs: WholeNumbers) -> dict[int, int]:
-        """The type of each job that runs in this round."""
-        x, sizes = self.x[jobs], self.gpus[jobs]
+    def turns(self, jobs: WholeNumbers) -> WholeNumbers:
+        """Jobs on types, as entries j·T + t, in the order in which they are to run."""
+        x = self.x[jobs]
         runs = self.packed[jobs] > 0
         priority = np.where(runs, priorities(x, self.received[jobs], self.settings.round_seconds), 0.0)
         types: list[int] | None = None
@@ -150,12 +155,14 @@ class _Run(RunState):
         else:
             tie = self.packed[jobs] / self.best[jobs][:, None]
         backfills = self.settings.whole_rounds and self.policy.backfills
-        order = ordered(priority, runs if self.policy.fills or backfills else runs & (x > 0), tie, types)
-        if not self.settings.whole_rounds:
-            self.remember(jobs, order)
+        return ordered(priority, runs if self.policy.fills or backfills else runs & (x > 0), tie, types)
+
+    def choice(self, jobs: WholeNumbers, order: WholeNumbers) -> dict[int, int]:
+        """The type of each job that runs in this round."""
         if not self.policy.preempts:
             return self.kept(jobs, order)
-        return {int(jobs[at]): kind for at, kind in chosen(order, sizes, self.available()).items()}
+        numbers = jobs.tolist()
+        return {numbers[at]: kind for at, kind in chosen(order, self.gpus[jobs], self.available()).items()}
 
     def available(self) -> list[int]:
         """GPUs of each type that are up."""
@@ -175,16 +182,17 @@ class _Run(RunState):
         more = chosen(waits, self.gpus[jobs], counts) if max(counts) > 0 else {}
         return {**found, **{int(jobs[at]): kind for at, kind in more.items()}}
 
-    def remember(self, jobs: WholeNumbers, order: WholeNumbers) -> None:
-        """For GPUs that come free within the round: the jobs of each type in order."""
-        types = len(self.cluster.types)
-        self.begin = [0] * types
-        if self.policy.fills:
-            self.order = [jobs[order[order % types == kind] // types].tolist() for kind in range(types)]
+    def line_up(self, jobs: WholeNumbers, order: WholeNumbers) -> None:
+        """For GPUs that come free within the round: the jobs that wait for each type, in order."""
+        types = len(self.lines)
+        order = order[self.kind[jobs[order // types]] < 0]
+        for kind in range(types):
+            wait = jobs[order[order % types == kind] // types]
+            self.lines[kind] = WaitingLine(wait, self.gpus[wait])
 
     def settle_in(self, job: int, kind: int) -> bool:
         """Start it on a type where it fits at a known rate; else it waits."""
-        place = self.free.find(kind, int(self.gpus[job]))
+        place = self.free.find(kind, self.sizes[job])
         rate = None if place is None else self.speed(job, kind, len(place))
         if place is None or not rate:
             self.unplaced += 1
@@ -199,18 +207,18 @@ class _Run(RunState):
 
     def consolidate(self, jobs: WholeNumbers) -> None:
         """Move spread jobs to fewer nodes where that ends them sooner, the restart included."""
-        for job in jobs[(self.kind[jobs] >= 0) & (self.gpus[jobs] > 1)]:
+        for job in jobs[(self.kind[jobs] >= 0) & (self.gpus[jobs] > 1)].tolist():
             kind, place = int(self.kind[job]), self.place[job]
             if len(place) <= self.table.fewest[self.table.kind[job]][kind]:
                 continue
-            better = self.free.find(kind, int(self.gpus[job]))
-            rate = None if better is None or len(better) >= len(place) else self.speed(int(job), kind, len(better))
+            better = self.free.find(kind, self.sizes[job])
+            rate = None if better is None or len(better) >= len(place) else self.speed(job, kind, len(better))
             if better is not None and rate:
                 pause = float(self.table.restart[job]) if self.settings.restarts else 0.0
                 left = float(self.left_now(np.array([job]))[0])
                 if left / rate + pause < left / self.rate[job]:
-                    self.stop(int(job))
-                    self.start(int(job), kind, better, rate)
+                    self.stop(job)
+                    self.start(job, kind, better, rate)
 
     def fill(self) -> None:
         """Give free GPUs to waiting jobs, in the order of the last round, then of arrival."""
@@ -222,46 +230,39 @@ class _Run(RunState):
             for at in np.flatnonzero(x.any(axis=1)):
                 self.settle_in(int(jobs[at]), int(x[at].argmax()))
         elif self.policy.fills:
-            for kind in range(len(self.order)):
-                self.fill_type(kind)
+            for kind, line in enumerate(self.lines):
+                for job in line.fitting(self.waiting, self.free.left, kind):
+                    self.settle_in(job, kind)
         else:
             self.fill_queue()
 
-    def fill_type(self, kind: int) -> None:
-        order, at = self.order[kind], self.begin[kind]
-        while at < len(order) and self.free.left[kind]:
-            job = order[at]
-            if job not in self.waiting:
-                if at == self.begin[kind]:
-                    self.begin[kind] += 1
-            elif self.gpus[job] <= self.free.left[kind]:
-                self.settle_in(job, kind)
-            at += 1
-
     def fill_queue(self) -> None:
         """The queue's next jobs, each on the type that its policy would take."""
-        # Without preemption those that wait are in the order in which they came.
-        queue = [each for each in self.queue if each in self.waiting] if self.policy.preempts else self.in_turn()
-        for job in queue:
-            free = np.array(self.free.left)
-            possible = (free >= self.gpus[job]) & (self.packed[job] > 0)
-            if possible.any():
+        free = self.free.left
+        for job in self.in_turn():
+            possible = [kind for kind in self.able[self.number[job]] if free[kind] >= self.sizes[job]]
+            if possible:
                 if self.policy.seeded:
-                    kinds = np.flatnonzero(possible)
-                    draw = np.random.default_rng((self.settings.seed, job, len(kinds)))
-                    kind = int(kinds[draw.integers(len(kinds))])
-                elif not self.policy.aware:
-                    kind = int(np.where(possible, free, -1).argmax())
+                    draw = np.random.default_rng((self.settings.seed, job, len(possible)))
+                    kind = sorted(possible)[draw.integers(len(possible))]
+                elif self.policy.aware:
+                    kind = possible[0]
                 else:
-                    kind = int(np.where(possible, self.packed[job], 0.0).argmax())
-                if self.settle_in(job, kind) and not free.sum() - self.gpus[job]:
+                    kind = max(sorted(possible), key=free.__getitem__)
+                self.settle_in(job, kind)
+                if not any(free):
                     break
-                continue
-            if not self.policy.backfills:
+            elif not self.policy.backfills:
                 break
 
     def in_turn(self) -> Iterator[int]:
-        """The first that waits, as long as that is another one each time."""
+        """Those that wait, in the queue's order; without preemption that in which they came."""
+        if self.policy.preempts:
+            queue, waiting = self.queue, self.waiting
+            while self.begin < len(queue) and queue[self.begin] not in waiting:
+                self.begin += 1
+            yield from (queue[at] for at in range(self.begin, len(queue)) if queue[at] in waiting)
+            return
         last = -1
         while self.waiting and (first := next(iter(self.waiting))) != last:
             last = first
@@ -302,12 +303,15 @@ class _Run(RunState):
                 break
             self.next_arrival += 1
             self.enter(job)
-            if self.policy.preempts:
+            if self.policy.preempts and not self.policy.fills:
                 self.queue.append(job)
-            if self.policy.fills and not self.settings.whole_rounds:
-                for kind in np.argsort(-self.packed[job], kind="stable"):
-                    if self.packed[job, kind] > 0:
-                        self.order[int(kind)].append(job)
+            self.come_last(job)
+
+    def come_last(self, job: int) -> None:
+        """Until the next round."""
+        if self.policy.fills and not self.settings.whole_rounds:
+            for kind in self.able[self.number[job]]:
+                self.lines[kind].append(job, self.sizes[job])
 
     def arrival_time(self) -> float:
         at = self.next_arrival
@@ -374,6 +378,8 @@ class _Run(RunState):
         self.free.give(self.place[job])
         self.place[job] = ()
         self.wait(job)
+        self.begin = 0
+        self.come_last(job)
 
     def whole_rounds(self) -> None:
         """Gavel's clock: a round ends with the last of its jobs, and nothing happens within it."""

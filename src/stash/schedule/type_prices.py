@@ -16,7 +16,7 @@ import highspy
 import numpy as np
 
 from stash.core.errors import StashError
-from stash.schedule.linear import quiet_solver
+from stash.schedule.linear import alike, quiet_solver
 from stash.schedule.records import Floats, WholeNumbers
 
 GAP = 1e-10
@@ -37,10 +37,9 @@ class PricedJobs:
     """Jobs by their rates, in parts of each one's fastest, and GPUs; solved for one need after another."""
 
     def __init__(self, rates: Floats, gpus: WholeNumbers, counts: WholeNumbers) -> None:
-        rows = np.ascontiguousarray(np.concatenate([rates, gpus[:, None]], axis=1))
-        keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
-        _, first, self._kind = np.unique(keys, return_index=True, return_inverse=True)
-        self._rates, self._gpus, self._counts = rates[first], gpus.astype(float), counts.astype(float)
+        groups = alike(rates, gpus)
+        self._rates, self._kind = rates[groups.first], groups.member
+        self._gpus, self._counts = gpus.astype(float), counts.astype(float)
         self._jobs = np.arange(len(gpus))
         self._prices: list[Floats] = [1.0 / self._counts]
         """What the last optimum mixes was taken at."""
@@ -79,29 +78,32 @@ class PricedJobs:
     ) -> tuple[float, Floats, Floats]:
         """The level at which one more costs more than it is worth, GPUs of each type taken for it, and shares."""
         types, rate, slope = _hulls(self._rates, prices)
-        types, rate, slope = types[self._kind], rate[self._kind], slope[self._kind]
+        kind = self._kind
         if level is None:
             level = self._worthwhile(rate, slope, needs, cap)
-        want = level * needs
-        part = np.minimum((want[:, None] > rate[:, 1:]).sum(axis=1), np.isfinite(slope).sum(axis=1) - 1)
-        low, high = rate[self._jobs, part], rate[self._jobs, part + 1]
+        want, last = level * needs, np.isfinite(slope).sum(axis=1) - 1
+        part = np.zeros(len(needs), dtype=np.int64)
+        for step in range(1, int(last.max(initial=0)) + 1):  # beyond the last there is nothing to turn to
+            part += want > np.where(step <= last, rate[:, step], np.inf)[kind]
+        low, high = rate[kind, part], rate[kind, part + 1]
         share = np.clip((want - low) / (high - low), 0.0, 1.0)
         x = np.zeros((len(needs), len(prices)))
-        x[self._jobs, types[self._jobs, part + 1]] = share
+        x[self._jobs, types[kind, part + 1]] = share
         mixed = np.flatnonzero(part)
-        x[mixed, types[mixed, part[mixed]]] += 1.0 - share[mixed]
+        x[mixed, types[kind[mixed], part[mixed]]] += 1.0 - share[mixed]
         return level, self._gpus @ x, x
 
     def _worthwhile(self, rate: Floats, slope: Floats, needs: Floats, cap: float) -> float:
         """Where the cost of one more unit of the level reaches 1: it rises as jobs turn to dearer mixtures."""
-        asked = needs * self._gpus
-        spent = float(asked @ slope[:, 0])
+        asked, kind = needs * self._gpus, self._kind
+        spent = float(asked @ slope[kind, 0])
         if spent >= 1.0:
             return 0.0
-        jobs, step = np.nonzero((rate[:, 1:-1] < cap * needs[:, None]) & np.isfinite(slope[:, 1:]))
-        moments = rate[jobs, step + 1] / needs[jobs]
+        turns = np.where(np.isfinite(slope[:, 1:]), rate[:, 1:-1], np.inf)
+        jobs, step = np.nonzero(turns[kind] < cap * needs[:, None])
+        moments, kind = turns[kind[jobs], step] / needs[jobs], kind[jobs]
         order = np.argsort(moments)
-        over = spent + np.cumsum((asked[jobs] * (slope[jobs, step + 1] - slope[jobs, step]))[order]) >= 1.0
+        over = spent + np.cumsum((asked[jobs] * (slope[kind, step + 1] - slope[kind, step]))[order]) >= 1.0
         return float(moments[order[over.argmax()]]) if over.any() else cap
 
 
