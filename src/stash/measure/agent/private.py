@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -140,9 +141,8 @@ def new_iterator(loader: Any, like: Any) -> Any:
     return loader._get_iterator() if hasattr(loader, "_get_iterator") else type(like)(loader)
 
 
-def data_set(iterator: Any) -> Any:
-    """What a loader's iterator reads."""
-    return iterator._dataset
+data_set = attrgetter("_dataset")
+"""What a loader's iterator reads."""
 
 
 def index_sampler(iterator: Any) -> Any:

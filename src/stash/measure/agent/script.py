@@ -38,9 +38,9 @@ class LoopListener:
     def closed(self, handle: Any) -> None:
         """A loop dropped its iterator."""
 
-    def waited(self, source: Any, take: Callable[[], Any]) -> Any:
-        """``take()``, which a loop waits for; ``source`` is what it comes from."""
-        return take()
+    def waited(self, source: Any, take: Callable[..., T], *arguments: Any) -> T:
+        """``take(*arguments)``, which a loop waits for; ``source`` is what it comes from."""
+        return take(*arguments)
 
     def acted(self, saved: bool = False) -> None:
         """The script does something else than train: it called a collective of its own, or is about to save."""
@@ -119,20 +119,30 @@ _NO_LISTENER = Listener()
 
 
 class _EventBus:
-    """The listener of this process, and how many backward passes have begun in it."""
+    """The listener of this process, and how many backward passes have begun in it.
 
-    listener = _NO_LISTENER
-    passes = 0
+    One object: a class's own attributes are what the interpreter looks up slowly once they were changed.
+    """
+
+    __slots__ = ("listener", "passes")
+
+    def __init__(self) -> None:
+        self.listener = _NO_LISTENER
+        self.passes = 0
+
+
+bus = _EventBus()
+"""Read by what comes to it in every step; all others ask ``listener()`` and ``passes()``."""
 
 
 def subscribe(listener: Listener) -> None:
     """Tell ``listener`` from now on what this process's script does."""
-    _EventBus.listener = listener
+    bus.listener = listener
 
 
 def unsubscribe() -> None:
     """Tell no listener any more."""
-    _EventBus.listener = _NO_LISTENER
+    bus.listener = _NO_LISTENER
 
 
 os.register_at_fork(after_in_child=unsubscribe)  # a fork inherits the variable and not the job
@@ -140,18 +150,18 @@ os.register_at_fork(after_in_child=unsubscribe)  # a fork inherits the variable 
 
 def listener() -> Listener:
     """Whom to tell what the script does."""
-    own = _EventBus.listener
+    own = bus.listener
     return own if own.listens else _NO_LISTENER
 
 
 def active() -> bool:
     """Whether this very process is being measured."""
-    return _EventBus.listener.listens
+    return bus.listener.listens
 
 
 def drifted() -> bool:
     """Whether the replicas of this very process have trained apart, whether it is still measured or not."""
-    return _EventBus.listener.has_drifted()
+    return bus.listener.has_drifted()
 
 
 def saves_drifted() -> bool:
@@ -162,13 +172,15 @@ def saves_drifted() -> bool:
 
 def exits(last: bool = True) -> None:
     """Tell that the script's process ends by itself, with its own exit code, whether it is still measured or not."""
-    _EventBus.listener.exits(last)
+    bus.listener.exits(last)
 
 
 def backward_begins() -> Listener:
     """Count a backward pass, and tell of it; the value is who listens."""
-    _EventBus.passes += 1
-    own = listener()
+    bus.passes += 1
+    own = bus.listener
+    if not own.listens:
+        return _NO_LISTENER
     try:
         own.stamps.backward_begins()
     except Exception as error:
@@ -186,7 +198,7 @@ def backward_ended(own: Listener) -> None:
 
 def passes() -> int:
     """Backward passes so far: what validation has none of."""
-    return _EventBus.passes
+    return bus.passes
 
 
 def note(text: str) -> None:

@@ -380,7 +380,8 @@ class Handle:
     def __next__(self) -> Any:
         self.taken += 1
         try:
-            if script.listener().loops.should_stop(self):
+            listener = script.bus.listener
+            if listener.listens and listener.loops.should_stop(self):
                 raise StopIteration
             return next(self._iterator)
         except StopIteration:

@@ -261,7 +261,8 @@ class Loops(script.LoopListener):
 
     def step_begins(self) -> None:
         """The script goes on after a step; where devices run ahead, what Stash did meanwhile has cost it nothing."""
-        self.acted()
+        if self.between:
+            self._wait(PATIENCE)
         if self.clock is not None and not self._rank.clock.runs_ahead:
             self.clock.step_begins(self._rank.clock.now())
 

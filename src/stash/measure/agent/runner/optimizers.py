@@ -23,6 +23,8 @@ class SeenOptimizer:
         self.at_once = False
         """It took another's place with its first step."""
         self._first = self.last = now
+        self.passes = 0
+        """How many backward passes there had been when it stepped last."""
         self.reference = weakref.ref(optimizer)
         groups = getattr(optimizer, "param_groups", [])
         parameters = [parameter for group in groups for parameter in group["params"]]
@@ -58,21 +60,23 @@ class Optimizers:
         self._latest: SeenOptimizer | None = None
         self.counted = 0
         """Steps of the job so far."""
-        self._now = self._passes = 0
+        self._now = 0
 
     def stepped(self, optimizer: Any) -> SeenOptimizer:
         """Note a step; the value says whose it is."""
-        self._now += 1
+        self._now = now = self._now + 1
         own = self._latest
         if own is None or own.reference() is not optimizer:  # nearly always it is the same one
             own = next((each for each in self._known if each.optimizer is optimizer), None)
             if own is None:
-                own = SeenOptimizer(optimizer, self._now)
+                own = SeenOptimizer(optimizer, now)
                 if len(self._known) > _MAX_KNOWN:
                     self._known = self._current()
                 self._known.append(own)
             self._latest = own
-        own.steps, own.last = own.steps + 1, self._now
+        own.steps += 1
+        own.last = now
+        own.passes = script.bus.passes
         return own
 
     def _current(self) -> list[SeenOptimizer]:
@@ -80,7 +84,7 @@ class Optimizers:
 
     def count_step(self) -> None:
         """The step just noted is one of the job."""
-        self.counted, self._passes = self.counted + 1, script.passes()
+        self.counted += 1
 
     def rarest(self) -> SeenOptimizer:
         """Of those that step now, the one that does least often; ties keep the first."""
@@ -100,7 +104,7 @@ class Optimizers:
         """
         new = self._latest
         assert new is not None
-        if new.steps == 1 and new.shares_parameters(counted) and script.passes() > self._passes:
+        if new.steps == 1 and new.shares_parameters(counted) and new.passes > counted.passes:
             new.at_once = True
             return new
         return self.rarest() if counted.overdue(self._now) else None

@@ -160,17 +160,17 @@ class Stamps(NoStamps):
         self._live = self.ring.live
         self._stage = _BETWEEN
         self._since = self._began = now()
+        self._fresh = _NOTHING.copy()
+        """The row of a step that begins: what holds for more than one step is in it."""
         self._row = _NOTHING.copy()
         """Of the step under way, as far as it has come."""
         self.attach()
         self._ready: Any = None
         """Since the last gradient of a backward pass was ready: the thread's delay then, and what its helpers had."""
         self._handles: list[Any] = []
-        self._follows = 0.0
         self._device: DeviceStages | None = None
         self.updated = False
         """In the step under way another optimizer stepped than the one that steps are counted at."""
-        self._switches = 0
         self._asked = 0.0
         self.steps = 0
         self._block = self._before = 0
@@ -237,14 +237,14 @@ class Stamps(NoStamps):
         self._helpers.look()
         hooks = [parameter.register_post_accumulate_grad_hook for parameter in parameters]
         self._handles = [hook(self._last_gradient) for hook in hooks]
-        self._follows = 1.0
+        self._fresh[GRADIENTS] = self._row[GRADIENTS] = 1.0
 
     def let_go(self) -> None:
         """No window of exchange is seen any more."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._follows = 0.0
+        self._fresh[GRADIENTS] = self._row[GRADIENTS] = 0.0
 
     def _last_gradient(self, parameter: Any) -> None:
         """Called by the thread of the backward pass, which on CPUs is the script's."""
@@ -297,18 +297,17 @@ class Stamps(NoStamps):
         self.updated = False
         if now - self._asked > _SWITCHES_SECONDS:
             self._asked = now
-            self._switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+            row[SWITCHES] = self._fresh[SWITCHES] = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
         self.steps = row[NUMBER] = self.steps + 1
         delay = self._queue.at(now)
-        row[BEGAN], row[ENDED], row[DELAY], row[SWITCHES] = self._began, now, delay - self._delayed, self._switches
-        row[GRADIENTS] = self._follows
+        row[BEGAN], row[ENDED], row[DELAY] = self._began, now, delay - self._delayed
         if self._device is None:
             self.ring.write(row)
-            row[:] = _NOTHING
+            row[:] = self._fresh
         else:
             self._device.mark(_BETWEEN)
             self._device.close(row)
-            self._row = _NOTHING.copy()
+            self._row = self._fresh.copy()
             for finished in self._device.done():
                 self.ring.write(finished)
         self._began, self._delayed = now, delay

@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from types import ModuleType
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from stash.measure.agent import private, script
 from stash.measure.agent.runner.optimizers import Optimizers, SeenOptimizer
@@ -30,6 +30,7 @@ from stash.measure.protocol.stamped import LOADERS, StepRing, StepStage
 from stash.measure.protocol.watch_requests import WatchRequest
 
 P = ParamSpec("P")
+T = TypeVar("T")
 _FOLLOWED = 3
 """Parameters whose gradients are the last of a backward pass, as it was seen to be."""
 _LEARNS_AT = (2, 20)
@@ -69,7 +70,7 @@ class AwaitedRun(script.Listener):
         if optimizer is not self._counted:
             return
         self._steps += 1
-        now = time.perf_counter()
+        now = perf_counter()
         if now < self._next:
             return
         self._next = now + 1.0
@@ -105,21 +106,21 @@ class WatchedLoops(script.LoopListener):
     def next_batch(self, feed: Any) -> Any:
         return feed.real()
 
-    def waited(self, source: Any, take: Callable[[], Any]) -> Any:
-        """``take()``, what the training thread waits for; ``source`` is what it comes from."""
+    def waited(self, source: Any, take: Callable[..., T], *arguments: Any) -> T:
+        """``take(*arguments)``, what the training thread waits for; ``source`` is what it comes from."""
         stamps = self.stamps
         if stamps is None:
-            return take()
+            return take(*arguments)
         number = self._numbers.get(id(source))
         if number is None:
             number = self._number(source)
-        delay = stamps.wait_begins(time.perf_counter())
+        delay = stamps.wait_begins(perf_counter())
         try:
-            batch = take()
+            batch = take(*arguments)
         except BaseException:
-            stamps.wait_ends(time.perf_counter(), delay, number, _BETWEEN)
+            stamps.wait_ends(perf_counter(), delay, number, _BETWEEN)
             raise
-        stamps.wait_ends(time.perf_counter(), delay, number)
+        stamps.wait_ends(perf_counter(), delay, number)
         return batch
 
     @property
@@ -186,33 +187,35 @@ class WatchedRun(script.Listener):
             self._look.end()
         print(text, file=sys.stderr)
 
-    @_quietly
     def stepped(self, optimizer: Any) -> None:
-        now = time.perf_counter()
-        own = self._optimizers.stepped(optimizer)
-        if self._stamps is None and self._resting is None:
-            self._counted = own
-            self._begin(optimizer)
-            return
-        if own is not self._counted and not self._takes_over(own):
-            if self._stamps is not None:
-                self._stamps.updated = True
-            return
-        self._optimizers.count_step()
-        if self._stamps is None:
-            self._rest()
-            return
-        self._stamps.step_ends(now)
-        if self._copies is not None:
-            self._copies.step_ends()
-        if self._look_at and self._stamps.steps >= self._look_at:
-            self._look_for_module(self._stamps.steps)
-        if self._ranks > 1:
-            self._among_ranks(now)
-        if self._stamps.ring.live[2] != self._asked.number:
-            self._answer()
-        if self.each_step is not None:
-            self.each_step()
+        now = perf_counter()
+        try:
+            own = self._optimizers.stepped(optimizer)
+            stamps = self._stamps
+            if stamps is None and self._resting is None:
+                self._counted = own
+                self._begin(optimizer)
+                return
+            if own is not self._counted and not self._takes_over(own):
+                if stamps is not None:
+                    stamps.updated = True
+                return
+            if stamps is None:
+                self._rest()
+                return
+            stamps.step_ends(now)
+            if self._copies is not None:
+                self._copies.step_ends()
+            if self._look_at and stamps.steps >= self._look_at:
+                self._look_for_module(stamps.steps)
+            if self._ranks > 1:
+                self._among_ranks(now)
+            if stamps.ring.live[2] != self._asked.number:
+                self._answer()
+            if self.each_step is not None:
+                self.each_step()
+        except Exception as error:
+            self.give_up(error)
 
     def _note_in(self, stamps: Stamps | None) -> None:
         """From now on what steps do is noted there; nowhere, if it is ``None``."""
@@ -233,13 +236,12 @@ class WatchedRun(script.Listener):
         rank, ranks, local, node = _place()
         self._ranks = ranks
         ring = StepRing(self._folder / f"ring.{rank}.{os.getpid()}", rank, ranks, local, node)
-        stamps = Stamps(time.perf_counter, ring)
+        stamps = Stamps(perf_counter, ring)
         device = next((p.device.type for p in _parameters(optimizer) if p.device.type != "cpu"), "cpu")
         ring.name_device(device)
         if device == "cuda":
             stamps.follow_device()
             self._copies = BatchCopies.of_process()
-        self._optimizers.count_step()
         self._note_in(stamps)
         self.loops.name_loaders()
         self._rank, stamps.steps = rank, self.counted_before or 0

@@ -350,7 +350,7 @@ def _served(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
         feed = _feed_behind(self)
         if feed is None or feed.drawing:
             return hand_out(self)
-        listener = script.listener()
+        listener = script.bus.listener
         if not listener.listens or (feed.source is not self and not feed.measured):  # another loop over the loader
             return hand_out(self)
         return listener.loops.next_batch(feed)

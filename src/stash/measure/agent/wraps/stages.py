@@ -32,10 +32,10 @@ def _timed(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @functools.wraps(hand_out)
     def timed(self: Any) -> Any:
-        listener = script.listener()
+        listener = script.bus.listener
         if not listener.listens or not is_grad_enabled():
             return hand_out(self)
-        return listener.loops.waited(private.data_set(self), functools.partial(hand_out, self))
+        return listener.loops.waited(private.data_set(self), hand_out, self)
 
     return timed
 

@@ -63,6 +63,8 @@ class OwnUpdate:
         self.param_groups: list[dict[str, Any]] = []
         self.unneeded = False
         """A torch.optim optimizer, or the script itself, marks where steps end."""
+        self.others_steps = 0
+        """Steps that torch.optim's optimizers have taken."""
         self._passes = 0
         self._cycles: list[int] = []
         self._cycle: int | None = None
@@ -209,20 +211,18 @@ def _returning(gradients: Callable[..., T]) -> Callable[..., T]:
     return counted
 
 
-class _Taken:
-    """Steps that optimizers of this process have taken."""
-
-    steps = 0
-
-
 def wrap_optimizer(module: ModuleType) -> None:
     """Notice every optimizer step of this process."""
 
+    from torch.version import cuda, hip
+
+    may_capture = bool(cuda or hip)
+
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-        _Taken.steps += 1
         own_update.unneeded = True
-        listener = script.listener()
-        if listener.listens and not _captured():
+        own_update.others_steps += 1
+        listener = script.bus.listener
+        if listener.listens and not (may_capture and _captured()):
             listener.stepped(optimizer)
 
     module.register_optimizer_step_post_hook(stepped)
@@ -253,9 +253,9 @@ def wrap_scaler(module: ModuleType) -> None:
     def counted(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if not script.active() or _captured():
             return step(self, optimizer, *args, **kwargs)
-        before = _Taken.steps
+        before = own_update.others_steps
         result = step(self, optimizer, *args, **kwargs)
-        if _Taken.steps == before:
+        if own_update.others_steps == before:
             script.note("loss scaling skipped optimizer steps; those steps lack the optimizer's own time")
             script.listener().stepped(optimizer)
         return result
