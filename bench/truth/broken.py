@@ -1,9 +1,9 @@
 """Show that the tests are not blind: break Stash in twelve ways and see each break fail what CI runs.
 
 Each break is one edit of a copy of the sources; the copy is what the profiles then run. A sound copy goes first, and
-must pass. Three are seen by truth cases; the others by a test of their own, as no emulated job has what they are about
-(samples read by C code out of memory, launches that differ, other work on the machine), or shows it: blocks settle for
-as long as queues are deep, and stages are stamped, so two breaks that truth cases once saw they pass now. Needs root.
+must pass. Three are seen by truth cases; the others by a test of their own, as no emulated job has what they ask
+(samples read by C code out of memory, launches that differ, other work on the machine), or shows it: blocks settle
+for as long as queues are deep, and stages are stamped. Needs root.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Ticks:
 def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
     made = Ledger()
     monkeypatch.setattr(waits, "ledger", made)
-    monkeypatch.setattr(waits, "_HostMarks", Ticks)
+    monkeypatch.setattr(waits, "HostMarks", Ticks)
     return made
 
 

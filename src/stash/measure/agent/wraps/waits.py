@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import private, script
+from stash.measure.agent.wraps.wait_marks import DeviceMarks, HostMarks
 from stash.measure.protocol.stamped import StepStage
 
 _COLLECTIVE = int(StepStage.COLLECTIVE)
@@ -76,55 +75,6 @@ class Flight:
         self.over: Any = None
 
 
-class _HostMarks:
-    """Moments on the host's clock."""
-
-    now = staticmethod(time.perf_counter)
-    here = True
-    """Whether what is called now keeps the work that the step is made of waiting."""
-    captures = False
-    """Whether it goes into a graph, of which an event tells nothing."""
-
-    @staticmethod
-    def done(mark: float) -> bool:
-        return True
-
-    @staticmethod
-    def seconds(mark: float) -> float:
-        return mark
-
-
-class _DeviceMarks:
-    """Moments in the queue of the current CUDA stream, in seconds since this object was made."""
-
-    def __init__(self) -> None:
-        self._cuda = sys.modules["torch"].cuda
-        self._stream = self._cuda.current_stream()
-        self._event = functools.partial(self._cuda.Event, enable_timing=True)
-        self._base = self.now()
-
-    @property
-    def here(self) -> bool:
-        """Of calls on other streams (FSDP2's) only what the step's own stream waits for them counts."""
-        return bool(self._cuda.current_stream() == self._stream)
-
-    @property
-    def captures(self) -> bool:
-        return bool(self._cuda.is_current_stream_capturing())
-
-    def now(self) -> Any:
-        event = self._event()
-        event.record()
-        return event
-
-    @staticmethod
-    def done(mark: Any) -> bool:
-        return bool(mark.query())
-
-    def seconds(self, mark: Any) -> float:
-        return float(self._base.elapsed_time(mark)) / 1e3
-
-
 class Ledger:
     """Counts from ``begin`` to ``end``; calls outside of that are passed on untouched."""
 
@@ -132,7 +82,7 @@ class Ledger:
         self.counts = False
         self.lost = False
         """There were more calls than a block keeps."""
-        self._marks: Any = _HostMarks()
+        self._marks: Any = HostMarks()
         self._inside = False
         self._log: deque[tuple[Any, Any, Any, int, Any]] = deque()
         """(what, mark of its begin, of its end, bytes, what it waits for): a key; without an end a pass, or what
@@ -157,7 +107,7 @@ class Ledger:
 
     def begin(self, on_device: bool) -> None:
         """A block's measured steps begin."""
-        self._marks = _DeviceMarks() if on_device else _HostMarks()
+        self._marks = DeviceMarks() if on_device else HostMarks()
         self.seen, self._others_seconds, self._readings = BlockWaits(), 0.0, []
         self._log.clear()
         self._recent.clear()
@@ -247,7 +197,7 @@ class Ledger:
     @property
     def on_device(self) -> bool:
         """Whether a block is under way whose marks are events."""
-        return self.counts and isinstance(self._marks, _DeviceMarks)
+        return self.counts and isinstance(self._marks, DeviceMarks)
 
     def handed(self, key: Key, size: int) -> None:
         """A call that makes nobody wait by itself."""
