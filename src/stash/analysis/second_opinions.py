@@ -117,8 +117,9 @@ def waits(profile: Profile, kept: StepTimes) -> Waits:
     ahead = {rank.rank for rank in profile.ranks if rank.device != "cpu"}
 
     def waited(block: Block) -> float | None:
-        known = block.rank in ahead and block.stage_seconds and block.wait_seconds is not None
-        return block.stage_seconds.get("input", 0.0) if known else block.wait_seconds
+        if block.rank not in ahead or not block.stage_seconds or block.wait_seconds is None:
+            return block.wait_seconds
+        return min(block.wait_seconds, block.stage_seconds.get("input", 0.0))  # the first is without others' delays
 
     values = rank_values(profile, waited)
     return Waits(

@@ -261,9 +261,11 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     rank.publish(survey.combine_facts(rank, operators, survey.combine_gradients(ready)))
 
     def judge(reports: list[tuple[bool, bool]]) -> tuple[str | None, str | None]:
-        if any(in_forward for _, in_forward in reports) and not alone:
+        if alone:
+            return None, rank.inseparable
+        if any(in_forward for _, in_forward in reports):
             return _NOT_INTERCEPTED, rank.inseparable or _ONE_MODEL
-        return _NOT_INTERCEPTED if any(moved for moved, _ in reports) and not alone else None, rank.inseparable
+        return _NOT_INTERCEPTED if any(moved for moved, _ in reports) else None, rank.inseparable
 
     verdict, rank.inseparable = rank.agree((bool(moved), together), judge)
     if rank.switches:

@@ -27,7 +27,7 @@ from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.waits import UNNAMED, ledger
 from stash.measure.linux import counters, run_queue
 from stash.measure.protocol.messages import BlockDone, MemorySeen
-from stash.measure.protocol.stamped import StepStage
+from stash.measure.protocol.stamped import StampedStep, StepStage
 
 N = TypeVar("N", int, float)
 _UNTOUCHED_SECONDS = 2.0
@@ -69,7 +69,8 @@ def timed(
     ledger.end(steps if scope.name == "world" else 0)
     loops.clock = None
     gpu = counters.gpu_utilisation(rank.clock.gpu)
-    found = usage.until_now() | _stamped(stamps)
+    found, stamped = usage.until_now(), stamps.of_block()
+    found |= _stamped(stamps, stamped)
     if ledger.seen.uses:
         found["group_waits"] = {name: _digits(seconds) for name, seconds in ledger.waited().items()}
         found["group_under_way"] = {name: _digits(seconds) for name, seconds in ledger.under_way().items()}
@@ -79,7 +80,7 @@ def timed(
         found["phase_seconds"] = {name: _digits(seconds) for name, seconds in phases.items()}
     if issued and scope.name == "world":
         note_blind_groups(rank, issued)
-    lengths = _lengths(rank, clock)
+    lengths = _lengths(rank, clock, stamped)
     if ledger.lost:
         rank.note("steps have more collectives than Stash keeps: what the last of a block are waited for is not seen")
     if feeds:
@@ -97,11 +98,10 @@ def timed(
     )  # fmt: skip
 
 
-def _lengths(rank: OwnRank, clock: BlockClock) -> list[float]:
+def _lengths(rank: OwnRank, clock: BlockClock, rows: Sequence[StampedStep]) -> list[float]:
     """Seconds of each step; of a device by its own clock, less what was not training."""
     if not rank.stamps.follows_device:
         return clock.steps
-    rows = rank.stamps.of_block()
     if len(rows) != len(clock.pauses):
         rank.note(
             "the device's own times of some steps were lost: the host's stand for them, with the queue's filling"
@@ -135,9 +135,8 @@ def _totals(feeds: Sequence[Feed], tally: Tally | None) -> tuple[float, float, f
     return wait, own_seconds(tally), handed, samples
 
 
-def _stamped(stamps: Stamps) -> dict[str, Any]:
+def _stamped(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]:
     """Fields of ``BlockDone`` that follow from the stamps of its steps."""
-    steps = stamps.of_block()
     found: dict[str, Any] = {
         "stage_seconds": {
             stage.name.lower(): _digits(sum(step.of(stage) for step in steps))
