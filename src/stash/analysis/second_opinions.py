@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from stash.analysis.breakdown import (
     Waits,
 )
 from stash.analysis.step_times import StepTimes, mean_over_rounds, rank_values, replicas_per_rank
-from stash.analysis.uncertainty import launch_error, method_error
+from stash.analysis.uncertainty import launch_error
 from stash.core.intervals import Interval, mean_interval
-from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, RUNGS, STALLS, rung, stall_names
+from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, RUNGS, STALLS, rung
 from stash.core.records.profile import Block, Profile
 from stash.core.rounds import increments
 from stash.core.units import format_seconds
@@ -74,8 +74,8 @@ def _loader_rate(profile: Profile, feed: str) -> tuple[float | None, float | Non
     return rate, max((interval.half_width or 0.0) / interval.value for interval in intervals)
 
 
-def communication(profile: Profile, kept: StepTimes) -> Communication:
-    """Total exchange time from the collectives run alone; the exposed part from the rungs."""
+def communication(profile: Profile, kept: StepTimes, stalls: Sequence[Stall]) -> Communication:
+    """Total exchange time from the collectives run alone; the exposed part from the rungs, that of all its stalls."""
     widest = "world" if any(c.scope == "world" for c in profile.collectives) else "node"
     runs = [c for c in profile.collectives if c.scope == widest and c.seconds > 0]
     total = float(np.median([c.seconds for c in runs])) if runs else None
@@ -86,11 +86,13 @@ def communication(profile: Profile, kept: StepTimes) -> Communication:
     # The top replay rung less the rung just below all exchange: interconnect and network stall together.
     without, top, exposed = [name for name in kept.rungs if not rung(name).exchanges], kept.top_replay, None
     if without and top is not None and rung(top).exchanges:
-        noise = increments(np.column_stack([kept.of(without[-1]), kept.of(top)]))[0]
-        errors = [
-            method_error(each, noise.value) or 0.0 for each in stall_names(kept.rungs) if each in EXCHANGE_STALLS
-        ]
-        exposed = noise.widened(math.hypot(launch_error(kept.step_seconds), *errors))
+        parts = [each for each in stalls if each.name in EXCHANGE_STALLS]
+        if len(parts) == 1:
+            exposed = parts[0].time
+        else:
+            noise = increments(np.column_stack([kept.of(without[-1]), kept.of(top)]))[0]
+            errors = [each.parts.method or 0.0 for each in parts] + [each.parts.correction or 0.0 for each in parts]
+            exposed = noise.widened(math.hypot(launch_error(kept.step_seconds), *errors))
     return Communication(
         total_seconds=total,
         exposed_seconds=exposed.value if exposed else None,

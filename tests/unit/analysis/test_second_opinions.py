@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,11 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
 from stash.analysis.uncertainty import SECONDS, SHARE, launch_error
+from stash.core.artefact import from_bytes
 from stash.core.records.profile import Collective, Loader, Profile, Rate
 from stash.report.profile_page import page
+
+RECORDINGS = Path(__file__).parents[3] / "bench/noise/data"
 
 
 def _loader_rates(feed: str, ranks: int, samples_per_second: float) -> tuple[Rate, ...]:
@@ -66,9 +71,18 @@ def test_the_exposed_part_has_an_interval_of_its_own():
     times = {"solo": [0.1] * 3, "crowd": [0.1] * 3, "node": [0.11, 0.12, 0.13], "cluster": [0.15, 0.15, 0.15]}
     exchange = attribute(build(times, ranks=4, nodes=2)).communication
     assert exchange.exposed_seconds == pytest.approx(0.05)
-    errors = (SECONDS["interconnect"], SECONDS["network"], SHARE * 0.05, SHARE * 0.05, launch_error(0.15))
+    errors = (SECONDS["interconnect"], SECONDS["network"], SHARE * 0.02, SHARE * 0.03, launch_error(0.15))
     # the noise of node cancels, and the rest is no noise
     assert exchange.exposed_high - exchange.exposed_seconds == pytest.approx(math.hypot(*errors))
+
+
+def test_beside_other_work_the_exposed_part_is_as_uncertain_as_the_stall():
+    path = RECORDINGS / "computes-2-ranks--pip.stash.json.gz"
+    breakdown = attribute(from_bytes(gzip.decompress(path.read_bytes()), path))
+    (stall,) = (each for each in breakdown.stalls if each.name == "interconnect")
+    assert stall.parts.correction > 0.5 * stall.parts.noise  # else the recording shows nothing
+    exchange = breakdown.communication
+    assert (exchange.exposed_low, exchange.exposed_high) == pytest.approx((stall.time.low, stall.time.high))
 
 
 def test_a_step_may_wait_longer_for_the_exchange_than_it_takes_alone():
