@@ -208,7 +208,9 @@ def _options(profile: Profile) -> Iterator[str]:
     if any(skipped.why == NOT_ASKED for skipped in profile.skipped):
         yield f"--rungs {','.join(settings.rungs)}"
     if _is_python(profile) and profile.world_size:
-        yield f"--nproc-per-node {profile.world_size // max(1, profile.nodes)}"
+        started = settings.started or profile.world_size // profile.nodes  # older profiles do not tell
+        if started > 1 or profile.nodes > 1:
+            yield f"--nproc-per-node {started}"
         if profile.nodes > 1:
             yield f"--nnodes {profile.nodes}"
 

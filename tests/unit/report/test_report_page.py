@@ -104,6 +104,14 @@ def test_the_command_to_measure_again_can_be_typed() -> None:
     )
 
 
+def test_ranks_that_a_script_starts_itself_are_not_asked_for() -> None:
+    profile = whole()
+    settings = profile.settings.model_copy(update={"started": 1})
+    one_node = tuple(rank.model_copy(update={"node": 0}) for rank in profile.ranks)
+    changed = profile.model_copy(update={"settings": settings, "ranks": one_node})
+    assert command(changed) == "stash profile --precision 2 --budget 120 train.py --batch 32 --data 'my photos'"
+
+
 def test_the_command_keeps_rungs_that_were_asked_for_and_another_launcher() -> None:
     profile = whole()
     work = profile.workload.model_copy(update={"command": ("torchrun", "train.py")})

@@ -349,6 +349,8 @@ class Settings(Record):
     launches: Whole = 1
     until_decided: bool = False
     """Measuring ended as soon as the verdict held: no ``precision`` was asked for."""
+    started: Whole | None = None
+    """Processes of the job that were started on each node; what they start themselves is not among them."""
 
 
 class Profile(Record):

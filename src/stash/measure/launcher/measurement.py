@@ -136,6 +136,7 @@ class Measurement:
             why=self.isolated or "scope switched inside one launch",
             launches=max(1, self.launches),
             until_decided=self.wishes.precision is None,
+            started=self.cluster.nproc,
         )
         workload = Workload(
             command=self.job.kept,
