@@ -23,10 +23,9 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.user_files import text_of
 from stash.market.market_table import MAX_GAP
-from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, merged, stamp, trace_of
+from stash.market.market_trace import DAY, HOUR, MarketOffer, MarketTrace, merged, stamp, trace_of
 from stash.spot.market_files import read_obtainable
 
-DAY = 24 * HOUR
 _MAX_BYTES = 256 * 2**20
 _DESCRIBED = "docs/market.md says what can be imported"
 _CONFIRM = 12 * HOUR

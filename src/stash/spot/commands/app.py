@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
+from stash.core.printable import print_note
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
-from stash.spot.commands.spot_options import MODEL_HELP, MODELS, CheckpointOptions, print_note
+from stash.spot.commands.spot_options import MODEL_HELP, MODELS, CheckpointOptions
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
 
