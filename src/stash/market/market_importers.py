@@ -334,14 +334,12 @@ def _named(file: Path) -> tuple[MarketOffer, float, bool]:
 # The catalog: today's prices, and those that are no longer asked
 
 
-def import_catalog(catalog: Catalog, now: datetime, clouds: Sequence[str] = (), gpus_only: bool = True) -> Imported:
+def import_catalog(catalog: Catalog, now: datetime) -> Imported:
     """What the catalog knows of prices over time: each price at its date, and today's until ``now``."""
     table = _Table(f"the catalog ({', '.join(catalog.layers)})")
     moment, undated = now.timestamp(), 0
     kinds: tuple[PriceKind, ...] = ("on-demand", "spot", "prior")
-    for offer in catalog.query(OfferFilter(kinds=kinds, min_gpu_count=0.01 if gpus_only else None)):
-        if clouds and offer.instance.cloud not in clouds:
-            continue
+    for offer in catalog.query(OfferFilter(kinds=kinds, min_gpu_count=0.01)):
         kind = "on-demand" if offer.kind == "prior" else offer.kind
         named = MarketOffer(offer.instance.cloud, offer.region or "any", "", offer.instance.name, kind)
         if offer.as_of is None or len(offer.as_of) != 10:
