@@ -112,8 +112,7 @@ def _rounded(value: float | None, decimals: int) -> float | None:
     return None if value is None else round(value, decimals)
 
 
-# The words of a profile's report, each explained in one place: for ``stash show --explain`` and for the tutorial.
-# A word is explained only where the report uses it. Knows what rows and labels mean, and no numbers.
+# The words of a report, for ``stash show --explain`` and the tutorial: each is explained only where it is used.
 
 ALWAYS = {
     "step": "one optimizer step of all ranks together, all its gradient accumulation included",
