@@ -174,7 +174,7 @@ def _progress() -> Iterator[Callable[[ReplayMoment], None]]:
     from rich.live import Live
     from rich.text import Text
 
-    console, number = Console(stderr=True), 0
+    console, number = Console(stderr=True, force_terminal=sys.stderr.isatty()), 0
 
     def show(moment: ReplayMoment) -> None:
         nonlocal number
