@@ -16,18 +16,9 @@ from typing import TYPE_CHECKING
 from stash.core.on_first_use import on_first_use
 
 if TYPE_CHECKING:
-    from stash.catalog.facts import GpuFacts as GpuFacts
-    from stash.catalog.facts import Instance as Instance
-    from stash.catalog.facts import Offer as Offer
-    from stash.catalog.facts import PriceKind as PriceKind
-    from stash.catalog.layers import gpu as gpu
-    from stash.catalog.layers import instance as instance
-    from stash.catalog.layers import load as load
-    from stash.catalog.layers import query as query
-    from stash.catalog.layers import search as search
-    from stash.catalog.offers import Answer as Answer
-    from stash.catalog.offers import Catalog as Catalog
-    from stash.catalog.offers import OfferFilter as OfferFilter
+    from stash.catalog.facts import GpuFacts, Instance, Offer, PriceKind
+    from stash.catalog.layers import gpu, instance, load, query, search
+    from stash.catalog.offers import Answer, Catalog, OfferFilter
 
 __getattr__, __dir__ = on_first_use(
     __name__,

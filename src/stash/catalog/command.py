@@ -5,9 +5,6 @@ Parses wishes, asks the catalog and prints the answer: a table as wide as the sc
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -208,25 +205,22 @@ _SORTS: dict[str, Callable[[Offer], tuple[float | str, ...]]] = {
 
 
 def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) -> None:
-    """Print the list; into a pipe all columns and lines of any length, since a program or a pager reads them."""
     from rich.console import Console
     from rich.text import Text
 
     from stash.catalog.page import left_out, listing, marked, nothing_text
+    from stash.ui.terminal import list_width
 
     today = date.today()
     shown = answer.offers[:limit]
-    limited = sys.stdout.isatty() or os.environ.get("COLUMNS")
-    screen = shutil.get_terminal_size().columns if limited else None
+    screen = list_width()
     fitted = listing(shown, today, screen)
     console = Console(highlight=False, width=max(fitted.width, screen or 0))
     if lacking is None:
         console.print(fitted.text)
     else:
         console.print(Text(printable(nothing_text(lacking))), soft_wrap=True)
-    notes = [marked(shown, today)]
-    if shown and fitted.left_out:
-        notes.append(f"Columns that did not fit: {', '.join(fitted.left_out)}; a wider screen or a pipe has them.")
+    notes = [marked(shown, today), fitted.note if shown else ""]
     if len(answer.offers) > limit:
         notes.append(f"{len(answer.offers) - limit} more; --limit {len(answer.offers)} shows all")
     if answer.left_out:

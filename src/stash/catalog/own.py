@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from stash.catalog import shipped
-from stash.catalog.facts import Date, GpuFacts, Instance, Price, PriceKind, tokens
+from stash.catalog.facts import Date, GpuFacts, Instance, Price, PriceKind, found_by_name
 from stash.catalog.machines import Ownership
 from stash.core import units
 from stash.core.units import format_rate, nearest
@@ -161,7 +161,7 @@ def _checked(path: Path, file: UserFile[_Content]) -> OwnFile:
         seen.add((entry.cloud, entry.name))
         _check_money(entry, number, file)
         _check_order(entry, number, file)
-        if entry.gpu is not None and not _variants(entry.gpu, known):
+        if entry.gpu is not None and not found_by_name(entry.gpu, known.values()):
             alike = nearest(entry.gpu, known)
             hint = f"did you mean {', '.join(alike)}? Otherwise " if alike else ""
             why = f"{entry.gpu!r} is unknown; {hint}add it under gpus: in this file"
@@ -215,12 +215,6 @@ def _check_order(entry: OwnInstance, number: int, file: UserFile[_Content]) -> N
             raise file.mistake(("instances", number, less), why)
 
 
-def _variants(name: str, known: Mapping[str, GpuFacts]) -> list[GpuFacts]:
-    words = tokens(name)
-    exact = [gpu for gpu in known.values() if tokens(gpu.name) == words]
-    return exact or [gpu for gpu in known.values() if words and words <= tokens(gpu.name)]
-
-
 def _gpu(gpu: OwnGpu, path: Path) -> GpuFacts:
     def flops(tera: float | None) -> float | None:
         return None if tera is None else tera * 1e12
@@ -268,7 +262,7 @@ def _instance(entry: OwnInstance, cloud: str, path: Path, known: Mapping[str, Gp
     if entry.rdma is not None:
         given["rdma"] = True
     if entry.gpu is not None:
-        variants = _variants(entry.gpu, known)
+        variants = found_by_name(entry.gpu, known.values())
         given["gpu_model"] = variants[0].model
         given["gpu"] = variants[0].name if len(variants) == 1 else None
         given.setdefault("gpu_count", 1.0)

@@ -82,9 +82,8 @@ def size(text: str) -> float:
     return value
 
 
-def size_above_zero(text: str) -> float:
-    """The same, above 0."""
-    return _above_zero(size)(text)
+size_above_zero = _above_zero(size)
+"""The same, above 0."""
 
 
 def number(text: str) -> float:

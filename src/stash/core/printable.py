@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import Any
 
 MAX_LINES_CHARACTERS = 20_000
@@ -54,6 +55,11 @@ def printable(text: str) -> str:
 def printable_line(text: str, most: int = MAX_SENTENCE_CHARACTERS) -> str:
     """The same in one line of not much more than ``most`` characters: a name, a sentence, a cell of a table."""
     return printable(shortened(text, most)).replace("\n", "\\n").replace("\t", " ")
+
+
+def print_note(note: str, json: bool) -> None:
+    """Print a note on standard error where standard output is JSON, which must hold nothing else."""
+    print(printable_line(note), file=sys.stderr if json else sys.stdout)
 
 
 def shortened(text: str, most: int) -> str:

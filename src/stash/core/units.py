@@ -15,8 +15,6 @@ from stash.core.errors import UnitError
 from stash.core.printable import shortened
 
 # Digits for people: the unit and decimals that fit a number, and a rounding that keeps a sum.
-#
-# Pure arithmetic on what is about to be shown; knows no statistics and no layout.
 
 
 class Scale(NamedTuple):
@@ -81,11 +79,8 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return [folded[item] for item in found]
 
 
-# Quantities with units: "10gbit", "1.2 GB/s", "250 ms", "$3.06/h".
-#
-# Knows how people write sizes, rates, durations and prices, and prints them back with few digits. Decimal prefixes
-# are powers of 1000 (kB, MB, Gbit), binary ones of 1024 (KiB, MiB). Inside Stash every number is in base units:
-# bytes, bytes per second, seconds, dollars per hour.
+# Quantities with units: "10gbit", "1.2 GB/s", "250 ms", "$3.06/h". Decimal prefixes are powers of 1000, binary ones
+# (KiB) of 1024. Inside Stash every number is in base units: bytes, bytes per second, seconds, dollars per hour.
 
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 BITS = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
@@ -224,11 +219,8 @@ def pace(samples_per_second: float) -> str:
     return f"{samples_per_second:,.{0 if samples_per_second >= 1000 else 1}f}"
 
 
-# How often spot machines are revoked, as people and clouds write it: ``10%/month``, ``5-10%/month``, ``0.02/h``.
-#
-# A share of machines in a period becomes the rate that takes that share: −ln(1 − p) / period. AWS publishes bands
-# of the trailing month (Spot Instance Advisor: <5 %, 5-10 %, 10-15 %, 15-20 %, >20 %); the last of them has no
-# upper end, so it has no rate.
+# How often spot machines are revoked: a share of machines in a period, ``5-10%/month``, becomes the rate that takes
+# that share, −ln(1 − p) / period. AWS's last band, >20 %, has no upper end, so it has no rate.
 
 MONTH_HOURS = 730.0
 """A twelfth of 8,760 hours, as clouds bill it."""
@@ -268,11 +260,8 @@ def parse_interruptions(text: str) -> tuple[float, float]:
     return -math.log1p(-low / 100) / hours, -math.log1p(-high / 100) / hours
 
 
-# Sizes, rates, prices and powers as people type them for the catalog, held to plausible bounds.
-#
-# Stricter than the units above, because a price list with a wrong unit does silent harm: a number needs its
-# unit, ``Gb/s`` is refused as ambiguous, and a price must be in US dollars per hour. Every function raises
-# UnitError.
+# Quantities of the catalog, stricter since a price list with a wrong unit does silent harm: a number needs its unit,
+# ``Gb/s`` is refused as ambiguous, and a price must be in US dollars per hour. All raise UnitError.
 
 _PRICE_CURRENCIES = re.compile(r"[€£¥₹₽₩]|\b(eur|gbp|jpy|cny|rmb|inr|chf|cad|aud|sek|krw|euros?|pounds?|yen)\b", re.I)
 _PERIODS = re.compile(

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,9 @@ from stash.core.formatting import dollars, span
 from stash.core.records.profile import Profile
 from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, ProbeOffers, Wait
 from stash.market.jobs import MarketJob
-from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, stamp
+from stash.market.market_trace import DAY, HOUR, MarketOffer, MarketTrace, stamp
 from stash.plan.launch import CLOUDS, task_body, task_name
 
-DAY = 24 * HOUR
 _MAX_SHOWN = 8
 _FACTORS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 """Of a price that is tried."""
@@ -239,17 +239,12 @@ def _changes(
         answer, _ = _asked(changed, policy, held, now, deadline, memory)
         return (isinstance(answer, MoveTo) and answer.to != held) == (word == "move")
 
-    found = []
-    if word == "move":
-        found += _first(lambda factor: answers(held, factor), board, held, "falls", _FACTORS)
-        found += _first(
-            lambda factor: answers(best, factor), board, best, "rises", tuple(1 / each for each in _FACTORS)
-        )
-    else:
-        found += _first(lambda factor: answers(best, factor), board, best, "falls", _FACTORS)
-        found += _first(
-            lambda factor: answers(held, factor), board, held, "rises", tuple(1 / each for each in _FACTORS)
-        )
+    # What makes the policy move is that the best falls or what is held rises; what makes it stay is the opposite.
+    falling, rising = (held, best) if word == "move" else (best, held)
+    found = [
+        *_first(partial(answers, falling), board, falling, "falls", _FACTORS),
+        *_first(partial(answers, rising), board, rising, "rises", [1 / each for each in _FACTORS]),
+    ]
     return found or ["no single price of today, between a tenth and ten times of what it is"]
 
 

@@ -17,12 +17,11 @@ from stash.market.fees import Fees, published_fees
 from stash.market.foresight import Foreseen, foresee
 from stash.market.jobs import MarketJob
 from stash.market.market_rules import DEFAULT, policy
-from stash.market.market_trace import HOUR, MarketTrace, day, stamp
+from stash.market.market_trace import DAY, HOUR, MarketTrace, day, stamp
 from stash.market.replaying import ReplayedRun, UncoveredError, check_parts, play
 from stash.predict.draws import Array
 from stash.spot.policies.policies import Integers
 
-DAY = 24 * HOUR
 MAX_STARTS = 10_000
 
 

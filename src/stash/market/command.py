@@ -17,7 +17,7 @@ import typer
 from stash.analysis.attribution import attribute
 from stash.catalog.layers import load as load_catalog
 from stash.core.errors import UserError
-from stash.core.printable import printable_line
+from stash.core.printable import print_note, printable_line
 from stash.market import advising, job_collections
 from stash.market.advising import MarketAdvice, held_offer, move_task, start_command
 from stash.market.answers_page import advice_document, advice_page, assignment_document, assignment_page
@@ -79,8 +79,8 @@ def import_market(options: MarketImportOptions) -> None:
     _save(found.trace, target)
     printed(market_document(found.trace, target.name) if options.json else market_page(found.trace, target.name))
     for note in found.notes:
-        _note(f"Left out or assumed: {note}.", options.json)
-    _note(f"Saved {target}.", options.json)
+        print_note(f"Left out or assumed: {note}.", options.json)
+    print_note(f"Saved {target}.", options.json)
 
 
 def _target(wanted: Path | None, stem: str) -> Path:
@@ -95,10 +95,6 @@ def _save(trace: MarketTrace, target: Path) -> None:
         write_parquet(trace, target)
     else:
         write_output(target, written(trace, target))
-
-
-def _note(text: str, json: bool) -> None:
-    print(printable_line(text), file=sys.stderr if json else sys.stdout)
 
 
 def record(options: RecordOptions) -> None:
@@ -158,7 +154,7 @@ def backtest(options: BacktestOptions) -> None:
         write_output(target, file_of(shown, target.suffix.lower()))
     printed(backtest_document(found, source) if options.json else shown)
     if target is not None:
-        _note(f"Saved {target}.", options.json)
+        print_note(f"Saved {target}.", options.json)
 
 
 def _progress(json: bool) -> Callable[[int, int], None] | None:
@@ -261,7 +257,7 @@ def _with_task(found: MarketAdvice, market: JobMarket, base: Base | None, option
 def _apply(found: MarketAdvice, json: bool) -> None:
     """Run the command of the move; exit code 1 if it fails."""
     if found.command is None:
-        _note("--apply: there is nothing to start.", json)
+        print_note("--apply: there is nothing to start.", json)
         return
     programs = SystemPrograms()
     if not programs.has("sky"):

@@ -159,6 +159,11 @@ class JobMarket:
         """From grant to work: boot and fetch."""
         return self.job.boot + self.job.fetch_seconds(resumes)
 
+    def data_dollars(self, home: tuple[str, str], place: MarketOffer) -> float:
+        """Of bringing the data from a cloud's region to that of ``place``."""
+        gone, there = MarketOffer(*home, "", "", ""), MarketOffer(place.cloud, place.region, "", "", "")
+        return self.fees.move_dollars(gone, there, self.job.data)
+
     def numbers(self, which: Callable[[MarketOffer], bool]) -> Integers:
         return np.flatnonzero([which(each) for each in self.offers])
 
@@ -271,8 +276,7 @@ class OfferBoard:
         egress = self.market.fees.move_dollars(self.offers[gone], self.offers[to], job.checkpoint)
         place = self.offers[to]
         if self._home is not None and (place.cloud, place.region) not in self._copies:
-            data_from = MarketOffer(*self._home, "", "", "")
-            egress += self.market.fees.move_dollars(data_from, place._replace(zone=""), job.data)
+            egress += self.market.data_dollars(self._home, place)
         worth = self.market.hour_worth
         old = 0.0 if math.isnan(self.prices[gone]) else float(self.prices[gone])
         return (save * (old + worth) + start * (float(self.prices[to]) + worth)) / HOUR + egress

@@ -25,7 +25,7 @@ from scipy.sparse import coo_array
 
 from stash.core.errors import UserError
 from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, Wait
-from stash.market.market_trace import HOUR, MarketOffer
+from stash.market.market_trace import HOUR
 from stash.market.replaying import UncoveredError, data_home, play
 from stash.predict.draws import Array
 from stash.spot.policies.policies import Bools
@@ -125,19 +125,10 @@ def _grid(market: JobMarket, start: float, end: float) -> _Grid:
     idle = market.start_seconds(resumes=True) + job.save_seconds
     back = rate * (resumed + job.save_seconds)
     rows = [*range(count), *(offer for offer, _ in free)]
-    abroad = np.array([_abroad(market, each) for each in rows])
+    home = data_home(market)
+    abroad = np.array([0.0 if home is None else market.data_dollars(home, market.offers[each]) for each in rows])
     region = [market.homes[each] for each in rows]
     return _Grid(edges, np.diff(edges), there, price, rate, idle, back, job.samples, abroad, region)
-
-
-def _abroad(market: JobMarket, offer: int) -> float:
-    """Dollars of bringing the data to the offer's region; 0 where they lie nowhere in particular."""
-    job, place = market.job, market.offers[offer]
-    home = data_home(market)
-    if home is None:
-        return 0.0
-    there = MarketOffer(place.cloud, place.region, "", "", "")
-    return market.fees.move_dollars(MarketOffer(*home, "", "", ""), there, job.data)
 
 
 def _free_ends(market: JobMarket, offer: int, start: float, end: float) -> list[float]:

@@ -23,10 +23,9 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.user_files import text_of
 from stash.market.market_table import MAX_GAP
-from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, merged, stamp, trace_of
+from stash.market.market_trace import DAY, HOUR, MarketOffer, MarketTrace, merged, stamp, trace_of
 from stash.spot.market_files import read_obtainable
 
-DAY = 24 * HOUR
 _MAX_BYTES = 256 * 2**20
 _DESCRIBED = "docs/market.md says what can be imported"
 _CONFIRM = 12 * HOUR
@@ -335,14 +334,12 @@ def _named(file: Path) -> tuple[MarketOffer, float, bool]:
 # The catalog: today's prices, and those that are no longer asked
 
 
-def import_catalog(catalog: Catalog, now: datetime, clouds: Sequence[str] = (), gpus_only: bool = True) -> Imported:
+def import_catalog(catalog: Catalog, now: datetime) -> Imported:
     """What the catalog knows of prices over time: each price at its date, and today's until ``now``."""
     table = _Table(f"the catalog ({', '.join(catalog.layers)})")
     moment, undated = now.timestamp(), 0
     kinds: tuple[PriceKind, ...] = ("on-demand", "spot", "prior")
-    for offer in catalog.query(OfferFilter(kinds=kinds, min_gpu_count=0.01 if gpus_only else None)):
-        if clouds and offer.instance.cloud not in clouds:
-            continue
+    for offer in catalog.query(OfferFilter(kinds=kinds, min_gpu_count=0.01)):
         kind = "on-demand" if offer.kind == "prior" else offer.kind
         named = MarketOffer(offer.instance.cloud, offer.region or "any", "", offer.instance.name, kind)
         if offer.as_of is None or len(offer.as_of) != 10:

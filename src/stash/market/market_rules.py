@@ -16,10 +16,8 @@ from stash.core.errors import UnitError, UserError
 from stash.core.formatting import listed
 from stash.core.units import nearest
 from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, Stay, Wait
-from stash.market.market_trace import HOUR, MarketOffer
+from stash.market.market_trace import DAY, HOUR, MarketOffer
 from stash.spot.policies.policies import Integers
-
-DAY = 24 * HOUR
 
 
 def _once(
@@ -110,17 +108,6 @@ def stay(instance: str) -> Policy:
     return once(f"stay:{instance}", lambda offer: offer.instance == instance, f"the cheapest zone of {instance}")
 
 
-def gpu_type(cloud: str, single: frozenset[str]) -> Policy:
-    """The cheapest for a sample of one cloud's instances with one GPU."""
-    text = f"the cheapest for a sample of {cloud}'s instances with one GPU, once"
-    return once("gpu-type", lambda offer: offer.cloud == cloud and offer.instance in single, text)
-
-
-def packed(cloud: str) -> Policy:
-    """The cheapest for a sample of one cloud's instances."""
-    return once("packed", lambda offer: offer.cloud == cloud, f"the cheapest for a sample of all of {cloud}, once")
-
-
 def multi_cloud() -> Policy:
     """The cheapest for a sample of everything."""
     return once("multi-cloud", lambda offer: True, "the cheapest for a sample of everything, once")
@@ -199,12 +186,14 @@ def _homely(base: str, option: str, market: JobMarket, home: str | None) -> Poli
     if base == "stay":
         return stay(instance)
     if base == "packed":
-        return packed(cloud)
+        text = f"the cheapest for a sample of all of {cloud}, once"
+        return once("packed", lambda offer: offer.cloud == cloud, text)
     found = [(each, market.job.rate(each)) for each in market.offers]
     single = frozenset(each.instance for each, rate in found if rate is not None and rate.gpus == 1)
     if not any(each.instance in single and each.cloud == cloud for each in market.offers):
         raise UserError(f"--policy gpu-type: {cloud} has no instance with one GPU in this market; leave it out")
-    return gpu_type(cloud, single)
+    text = f"the cheapest for a sample of {cloud}'s instances with one GPU, once"
+    return once("gpu-type", lambda offer: offer.cloud == cloud and offer.instance in single, text)
 
 
 def _usual_home(market: JobMarket) -> str:

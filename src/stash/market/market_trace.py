@@ -23,6 +23,7 @@ from stash.predict.draws import Array
 from stash.spot.policies.policies import Bools, Integers
 
 HOUR = 3600.0
+DAY = 24 * HOUR
 _BASE = 2**33
 """More seconds than there are until the year 2242, so that offer · _BASE + second sorts by offer, then by time."""
 NEVER = float(_BASE - 1)

@@ -258,9 +258,7 @@ class _Run:
         if here in self.copies:
             return
         if home is not None:
-            gone = MarketOffer(home[0], home[1], "", "", "")
-            there = MarketOffer(place.cloud, place.region, "", "", "")
-            self.extra["egress"] += self.market.fees.move_dollars(gone, there, job.data)
+            self.extra["egress"] += self.market.data_dollars(home, place)
         self.copies[here] = -math.inf if home is None else self.now
 
     def _advance(self, until: float, changes: bool) -> bool:

@@ -226,10 +226,8 @@ def _seconds(created: str) -> float:
         return 0.0
 
 
-# OpenMetrics text, as Prometheus and its like read it: https://openmetrics.io (1.0.0).
-#
-# Families one after the other, with every run's samples in each. No timestamps, and no type that Prometheus' older
-# text format lacks (``info``): the node exporter's textfile collector reads that and refuses a file that has either.
+# OpenMetrics text (https://openmetrics.io, 1.0.0), without timestamps and without ``info``: the node exporter's
+# textfile collector refuses a file that has either.
 _MEANING = {
     "step_seconds": "One step of the whole job",
     "step_low_seconds": "Lower end of its 95 % interval",

@@ -11,7 +11,6 @@ from stash.analysis.model_flops import ModelFlops, model_flops
 from stash.analysis.pipeline_schedule import idle_share
 from stash.analysis.seen import HANDED_ON, expert_loads, phases
 from stash.catalog.shipped import gpus
-from stash.core.records.base import Record
 from stash.core.records.parallel import MeshAxis, PipelineSchedule
 from stash.core.records.profile import Profile
 from stash.core.units import counted, format_bytes, format_seconds, pace
@@ -50,29 +49,29 @@ def facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]
 def document(breakdown: Breakdown, profile: Profile) -> dict[str, Any]:
     """The same for programs: ``model`` of ``stash show --json``; null is unknown."""
     found, schedule = model_flops(breakdown, profile, gpus()), profile.workload.pipeline
+    bubble = breakdown.seen.bubble if breakdown.seen else None
     return {
         "mesh": [axis.model_dump() for axis in profile.workload.mesh],
         "pipeline": None if schedule is None else {
-            **schedule.model_dump(exclude={"orders"}), "idle_share": _rounded(idle_share(schedule)),
+            **schedule.model_dump(exclude={"orders"}), "idle_share": significant(idle_share(schedule)),
         },
         "groups": [axis.model_dump() for axis in profile.workload.groups],
         "embeddings": [table.model_dump() for table in profile.workload.embeddings],
-        "waits": [_all_rounded(each) for each in breakdown.seen.waits] if breakdown.seen else [],
-        "experts": [_all_rounded(each) for each in expert_loads(profile)],
-        "phases": {name: _rounded(took) for name, took in phases(profile, breakdown.rungs[-1]).items()},
-        "bubble": _all_rounded(breakdown.seen.bubble) if breakdown.seen and breakdown.seen.bubble else None,
-        **{name: _rounded(value) if isinstance(value, float) else value for name, value in vars(found).items()},
+        "waits": [all_significant(each.model_dump()) for each in breakdown.seen.waits] if breakdown.seen else [],
+        "experts": [all_significant(each.model_dump()) for each in expert_loads(profile)],
+        "phases": {name: significant(took) for name, took in phases(profile, breakdown.rungs[-1]).items()},
+        "bubble": all_significant(bubble.model_dump()) if bubble else None,
+        **all_significant(vars(found)),
     }  # fmt: skip
 
 
-def _all_rounded(record: Record) -> dict[str, Any]:
-    return {
-        name: _rounded(value) if isinstance(value, float) else value for name, value in record.model_dump().items()
-    }
+def significant(value: float | None, digits: int = 4) -> float | None:
+    """Rounded to so many digits, which is all that a measurement is worth."""
+    return None if value is None else float(f"{value:.{digits}g}")
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+def all_significant(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: significant(value) if isinstance(value, float) else value for name, value in facts.items()}
 
 
 def _word(axis: MeshAxis) -> str:

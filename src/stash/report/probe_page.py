@@ -307,10 +307,8 @@ def notes(probe: Probe, reading: Reading) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-# The document that ``stash probe --json`` prints: a contract with other programs, see docs/probe.md.
-#
-# What was measured stands under ``probe`` as it is saved; everything else is derived from that and the
-# catalog. What is not known is null. New keys may be added under the same ``schema``.
+# The document that ``stash probe --json`` prints: a contract with other programs, see docs/probe.md. What is not
+# known is null. New keys may be added under the same ``schema``.
 
 SCHEMA = 1
 

@@ -12,6 +12,7 @@ from stash.core.ladder import NOT_ASKED
 from stash.core.records.profile import Profile
 from stash.core.units import round_to_sum, significant_decimals
 from stash.report import model_facts
+from stash.report.model_facts import all_significant, significant
 
 # The document that ``stash show --json`` prints: a contract with other programs, see docs/format.md.
 # Rounds the breakdown sensibly and keeps its sums; what is not known is null. New keys may be added under the same
@@ -34,8 +35,8 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
             "high": _rounded(stall.high, decimals),
             "share": share,
             "within_noise": stall.within_noise,
-            "method": _significant(stall.parts.method),
-            "parts": _all_significant(stall.parts.model_dump()),
+            "method": significant(stall.parts.method),
+            "parts": all_significant(stall.parts.model_dump()),
         }
         for stall, rounded, share in zip(breakdown.stalls, seconds, shares, strict=True)
     ]
@@ -43,7 +44,7 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
     return {
         "schema": SCHEMA,
         "step_seconds": round(sum(seconds), decimals),
-        "samples_per_second": _significant(breakdown.samples_per_second),
+        "samples_per_second": significant(breakdown.samples_per_second),
         "rounds": breakdown.rounds,
         "world_size": breakdown.world_size,
         "nodes": breakdown.nodes,
@@ -67,18 +68,18 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
 
 def _beyond_the_contract(breakdown: Breakdown) -> dict[str, Any]:
     return {
-        "step_low": _significant(breakdown.step.low, SECONDS_DIGITS),
-        "step_high": _significant(breakdown.step.high, SECONDS_DIGITS),
+        "step_low": significant(breakdown.step.low, SECONDS_DIGITS),
+        "step_high": significant(breakdown.step.high, SECONDS_DIGITS),
         "rounds_dropped": breakdown.rounds_dropped,
         "rungs": list(breakdown.rungs),
-        "rates": _all_significant(breakdown.rates.model_dump()),
-        "communication": _all_significant(breakdown.communication.model_dump()),
-        "slow_rank": _all_significant(breakdown.slow_rank.model_dump()) if breakdown.slow_rank else None,
-        "surfacing": [_all_significant(item.model_dump()) for item in breakdown.surfacing],
-        "startup_seconds": _significant(breakdown.startup_seconds),
+        "rates": all_significant(breakdown.rates.model_dump()),
+        "communication": all_significant(breakdown.communication.model_dump()),
+        "slow_rank": all_significant(breakdown.slow_rank.model_dump()) if breakdown.slow_rank else None,
+        "surfacing": [all_significant(item.model_dump()) for item in breakdown.surfacing],
+        "startup_seconds": significant(breakdown.startup_seconds),
         "notes": list(breakdown.notes),
-        "samples_per_step": _significant(breakdown.samples_per_step),
-        "waits": _all_significant(breakdown.waits.model_dump()),
+        "samples_per_step": significant(breakdown.samples_per_step),
+        "waits": all_significant(breakdown.waits.model_dump()),
         "disturbed": _disturbed(breakdown),
         "as_typed": _as_typed(breakdown),
     }
@@ -89,7 +90,7 @@ def _as_typed(breakdown: Breakdown) -> dict[str, Any] | None:
     found = breakdown.as_typed
     if found is None:
         return None
-    step = _significant(found.first.step.value, SECONDS_DIGITS)
+    step = significant(found.first.step.value, SECONDS_DIGITS)
     return {"step_seconds": step, "steps": found.first.steps, "share": round(found.share, 4), "cause": found.cause}
 
 
@@ -99,10 +100,10 @@ def _disturbed(breakdown: Breakdown) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
-        "seconds": _significant(found.time.value, SECONDS_DIGITS),
-        "low": _significant(found.time.low, SECONDS_DIGITS),
-        "high": _significant(found.time.high, SECONDS_DIGITS),
-        "steal": _significant(found.steal),
+        "seconds": significant(found.time.value, SECONDS_DIGITS),
+        "low": significant(found.time.low, SECONDS_DIGITS),
+        "high": significant(found.time.high, SECONDS_DIGITS),
+        "steal": significant(found.steal),
         "programs": [each.model_dump() for each in found.programs],
     }
 
@@ -111,16 +112,7 @@ def _rounded(value: float | None, decimals: int) -> float | None:
     return None if value is None else round(value, decimals)
 
 
-def _significant(value: float | None, digits: int = 4) -> float | None:
-    return None if value is None else float(f"{value:.{digits}g}")
-
-
-def _all_significant(record: dict[str, Any]) -> dict[str, Any]:
-    return {key: _significant(value) if isinstance(value, float) else value for key, value in record.items()}
-
-
-# The words of a profile's report, each explained in one place: for ``stash show --explain`` and for the tutorial.
-# A word is explained only where the report uses it. Knows what rows and labels mean, and no numbers.
+# The words of a report, for ``stash show --explain`` and the tutorial: each is explained only where it is used.
 
 ALWAYS = {
     "step": "one optimizer step of all ranks together, all its gradient accumulation included",

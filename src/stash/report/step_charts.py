@@ -31,8 +31,7 @@ from stash.ui.charts.builders import (
 from stash.ui.charts.chart import Axis, Blank, Chart, Extent, Grid, Legend, Tick, time_scale
 from stash.ui.page import Row
 
-# The step as a ladder: every stall as a bar that begins where the one before ends, with its interval. Stalls are
-# drawn as they were measured: one below zero goes back, one within the noise is faint.
+# The step as a ladder: a stall below zero goes back, one within the noise is faint.
 
 
 def ladder(breakdown: Breakdown) -> Chart:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import shutil
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -312,21 +310,18 @@ def _newest(store: Store, stored: list[str], loose: list[str], wanted: int) -> l
 
 
 def _print(rows: list[TableRow], more: int, url: str) -> None:
-    """Into a pipe all columns, in lines of any length, since a program or a pager reads them."""
     from rich.console import Console
 
     from stash.core.printable import printable_line
     from stash.store.page import artefacts
+    from stash.ui.terminal import list_width
 
     if not rows:
         print(printable_line(f"{url} has no artefacts; `stash profile --store {url} train.py` puts one there"))
         return
-    limited = sys.stdout.isatty() or os.environ.get("COLUMNS")
-    screen = shutil.get_terminal_size().columns if limited else None
+    screen = list_width()
     fitted = artefacts(rows, screen)
     Console(highlight=False, width=max(fitted.width, screen or 0)).print(fitted.text)
     notes = [f"{more:,} more; --all shows all"] if more > 0 else []
-    if fitted.left_out:
-        notes.append(f"Columns that did not fit: {', '.join(fitted.left_out)}; a wider screen or a pipe has them.")
-    for note in notes:
+    for note in filter(None, [*notes, fitted.note]):
         print(note)

@@ -75,8 +75,7 @@ def _line(content: bytes | None, number: int) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-# An artefact is put first and its digest after it: should the second fail, nothing is lost. Whoever puts the same
-# artefact at the same time puts the same bytes under the same name, so that no lock is needed.
+# An artefact is put first and its digest after it: should the second fail, nothing is lost.
 
 
 class Contents(NamedTuple):

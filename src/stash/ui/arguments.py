@@ -135,10 +135,8 @@ class ProfileCommand(OneCommand):
         return ["[OPTIONS]", "(SCRIPT [ARGS…] | -m MODULE [ARGS…] | --workload NAME | -- COMMAND…)"]
 
 
-# Standard output and standard error whose reader may leave: a closed terminal, a pipe into ``head``.
-#
-# What was to be read there is lost, and nothing else: a measurement goes on, and its profile is saved. So it is
-# with letters that the terminal's encoding does not have, which are written as escapes.
+# Standard output and standard error whose reader may leave, as ``head`` does: what was to be read there is lost,
+# and nothing else. Letters that the terminal's encoding does not have are written as escapes.
 
 _READER_GONE = (errno.EPIPE, errno.EIO)
 

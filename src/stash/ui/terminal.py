@@ -204,6 +204,18 @@ class Listing:
     width: int
     left_out: tuple[str, ...]
 
+    @property
+    def note(self) -> str:
+        """Which columns did not fit; empty if all did."""
+        names = ", ".join(self.left_out)
+        return names and f"Columns that did not fit: {names}; a wider screen or a pipe has them."
+
+
+def list_width() -> int | None:
+    """Columns for a list; ``None`` in a pipe: a program or a pager reads lines of any length."""
+    limited = sys.stdout.isatty() or os.environ.get("COLUMNS")
+    return shutil.get_terminal_size().columns if limited else None
+
 
 def listing(grid: Grid, width: int | None = None) -> Listing:
     """A table of one line a row, not indented, in as many columns as fit ``width`` (``None``: in all of them)."""

@@ -11,10 +11,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from stash.core.printable import in_words, printable_line, shortened
 from stash.core.secrets import masked, masked_text
 
-# What all records share: they are immutable, they have a version, they say when they were made, and have bounds.
-#
-# Bounds are far beyond what can be measured. They hold of everything in an artefact, so that whoever computes with
-# its numbers needs no care of his own: no product or ratio of two or three overflows.
+# Bounds of numbers are far beyond what can be measured, so that whoever computes with them needs no care of his own:
+# no product or ratio of two or three overflows.
 
 SCHEMA = 3
 SUFFIX = ".stash.json"

@@ -18,11 +18,8 @@ from torch import Tensor, nn
 
 from stash.lab.testbed.emulation import Emulation, ExchangeSpec, LayerSpec
 
-# A model whose layers take a set time without using the CPU, with real parameters and real gradients.
-#
-# Each pass sleeps until an absolute deadline, so errors of single sleeps do not add up, and DDP's own work between
-# layers (copies into buckets) happens while the emulated device is busy, as on a GPU. Knows nothing of what
-# measures it.
+# A model whose layers take a set time without using the CPU, with real parameters and real gradients. A pass sleeps
+# until an absolute deadline: errors of sleeps do not add up, and DDP's own work happens meanwhile, as on a GPU.
 
 KINDS = 7
 """Samples are numbers from 0 to 6; a batch with ``spread`` takes as long as its first sample says, 3 on average."""
@@ -167,10 +164,8 @@ def go_first() -> None:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
-# A gradient exchange of known duration: a communication hook whose future completes after a set time.
-#
-# Which ranks take part is found by asking them: every bucket starts with a tiny all-reduce of ones, whose sum is
-# the size of the group that really met. Knows nothing of who confines that group, or why.
+# A gradient exchange of known duration: every bucket starts with a tiny all-reduce of ones, whose sum is the size of
+# the group that really met.
 
 
 class PacedExchange:

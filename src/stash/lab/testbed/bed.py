@@ -62,10 +62,7 @@ class Started(subprocess.Popen[bytes]):
         super().__exit__(kind, error, trace)
 
 
-# Finds and removes what testbeds left behind whose process is gone: after ``kill -9``, after a crash.
-#
-# Touches only names made by ``topology.py`` whose owner is dead. Knows nothing of testbeds in use, nor
-# of those of other PID namespaces.
+# What testbeds left behind whose process is gone: only names made by ``topology.py`` whose owner is dead.
 
 NAMESPACES = Path("/run/netns")
 
@@ -137,11 +134,6 @@ def _remove(folder: Path) -> None:
                 raise
             time.sleep(0.05)
 
-
-# ``Testbed``: an emulated cluster, from its set-up until everything is gone again.
-#
-# ``steps`` says what would be run, before anything is. The hosts are network namespaces that share this machine's
-# cores, memory and files unless limited; nothing inside can reach a network outside.
 
 RANK_BYTES = 300e6
 """Memory of one rank that does nothing but train an emulated model: mostly PyTorch itself."""

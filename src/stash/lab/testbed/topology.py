@@ -13,11 +13,8 @@ from pathlib import Path
 from stash.core.errors import UserError
 from stash.core.units import parse_rate
 
-# Names of everything a testbed makes: a prefix, and the process that owns it.
-#
 # A name says which process made a thing, when that process started, and in which PID namespace its number is one:
-# so a leftover is distinguished from a testbed in use without any file that could be lost or lie. Of another
-# namespace's processes (a container's) nothing is known. Knows nothing of what carries the names.
+# so a leftover is told from a testbed in use without any file that could be lost or lie.
 
 PREFIX = "stash-tb-"
 MARK = "STASH_TESTBED"
@@ -92,10 +89,6 @@ def started(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-# One command of a testbed's set-up, as data, and the command that takes back what it leaves behind.
-#
-# What makes steps (``wiring.py``) and what runs them (``execute.py``) meet here. Knows no namespace, no link.
-
 Argv = tuple[str, ...]
 
 
@@ -115,11 +108,6 @@ def write(text: str, file: str) -> Argv:
     """The command that writes ``text`` into a file of the kernel's, in one piece and without a line's end."""
     return ("sh", "-c", 'printf %s "$1" > "$2"', "stash-tb", text, file)
 
-
-# What is asked of a testbed: nodes, their links, disks and cores, as numbers.
-#
-# Reads the words people write ("1gbit", "100MB/s") and refuses what makes no sense. Knows nothing of namespaces or
-# of this machine.
 
 MAX_NODES = 64
 Wish = str | float | None

@@ -15,10 +15,8 @@ from stash.lab.testbed.execute import Executor, run
 from stash.lab.testbed.topology import Owner, Topology
 from stash.lab.testbed.wiring import SWITCH_ADDRESS, address, burst_bytes
 
-# Proves that each link of a testbed carries what was asked, with a transfer of its own.
-#
 # Every host's uplink is measured in both directions against the switch, so no other host's link is in the way;
-# every loopback by itself. What is concluded from a testbed rests on these rates, not on the asked ones.
+# every loopback by itself.
 
 TOLERANCE = 0.05
 TRIES = 5
@@ -131,10 +129,8 @@ def _sentence(link: ShapedLink) -> str:
     )
 
 
-# Proves that each host of a testbed reads from disk at the rate that was asked, by reading past the page cache.
-#
-# Each host is measured by itself, inside its own control group. A file just written may still be in a hypervisor's
-# or a storage server's cache: what is proven is that the limit holds, not what lies beneath it.
+# Each host's disk is measured by itself, past the page cache. A file just written may still be in a hypervisor's
+# cache: what is proven is that the limit holds, not what lies beneath it.
 
 _READ_SECONDS, _CHUNKS, _MAX_READ_SECONDS = 1.0, 40, 10.0
 

@@ -11,9 +11,6 @@ from stash.core.errors import UserError
 from stash.lab.testbed.topology import PREFIX, HostSpec, Owner, Step, Topology, write
 
 # Limits of CPU time and of disk reads through control groups, version 1 and version 2.
-#
-# Finds which hierarchies a machine has from its mount table and says the steps; runs none. Knows nothing of
-# networks.
 
 PERIOD_MICROSECONDS = 20_000
 """Short, so that a host is slowed evenly: in the kernel's usual 100 ms it runs at full speed, then stands still."""
@@ -131,10 +128,7 @@ def device_of(path: Path, devices: Path = Path("/sys/dev/block")) -> Device:
     return Device(major, minor)
 
 
-# The steps that wire a testbed up: its switch, then each host with its link, its shaping and its limits.
-#
-# Pure: what is asked for and names in, commands out. Nothing is run here, so a test (or a person) can read what
-# would happen to a machine without being root.
+# The steps that wire a testbed up: commands, of which nothing is run here.
 
 MTU = 9000
 """Jumbo frames, as inside a cloud's private network: a link's payload is then its rate within 1 %."""

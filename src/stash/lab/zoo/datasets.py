@@ -21,8 +21,6 @@ from stash.lab.zoo import synthesis
 from stash.lab.zoo.synthesis import IMAGE_CLASSES, MEAN_BYTES, RECORD_BYTES, TOKENS_PER_SAMPLE, WORDS
 
 # ``stash-dataset.json``: what a generated data set is meant to be, and whether it is finished.
-#
-# Knows the file's fields and how to replace it in one step. Does not look at the samples next to it.
 
 MANIFEST = "stash-dataset.json"
 FORMAT = 1
@@ -68,11 +66,7 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
     write_whole(root / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
 
 
-# Makes data sets on disk that are as large, and as slow to read, as real ones.
-#
-# Knows the kinds, which file holds which samples, and how to stop and go on: files appear whole or not at all,
-# finished ones are skipped, and ``stash-dataset.json`` remembers what was asked for. Does not know what is in a
-# file (``synthesis``) nor how it is read back (``readers``).
+# Data sets are made as large, and as slow to read, as real ones; what is finished is skipped.
 
 ProgressCallback = Callable[[int, int], None]
 """Called with (samples on disk, samples wanted), from the calling thread."""

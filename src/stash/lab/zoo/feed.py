@@ -17,9 +17,7 @@ from stash.lab.zoo.readers import Clicks, Sample, Speech, Tokens
 from stash.lab.zoo.registry import WorkloadSpec
 from stash.lab.zoo.synthesis import DENSE
 
-# Chooses what a workload is fed: the right reader for a folder, or random samples from memory.
-#
-# Knows every way in which a folder can fail to fit a workload, and says so before training starts.
+# The right reader for a folder, or random samples from memory.
 
 
 def open_feed(
@@ -112,8 +110,6 @@ def _sample(spec: WorkloadSpec, random: torch.Generator, image_size: int, tokens
 
 
 # The loss of each task: from a model and one batch, as its reader collates it, to a scalar.
-#
-# Knows how a batch is taken apart. Does not know which workload uses which loss: the registry does.
 
 Loss = Callable[[nn.Module, Sequence[Tensor]], Tensor]
 

@@ -13,9 +13,7 @@ from stash.core.errors import UserError
 from stash.core.imports import prepare_torchvision
 from stash.lab.zoo.synthesis import CARDINALITIES, DENSE, WORDS
 
-# The zoo's models that no library has: M5 for sound, DLRM for clicks. Knows nothing of reading data.
-#
-# Pictures come from torchvision.
+# What no library has: M5 for sound, DLRM for clicks. Pictures come from torchvision.
 
 MAX_ROWS = 200_000
 """Rows kept per table (the original's ``--max-ind-range``), so that gradients are about 100 MB."""
@@ -95,10 +93,7 @@ def _mlp(*widths: int, activate_last: bool = True) -> nn.Sequential:
     return nn.Sequential(*layers if activate_last else layers[:-1])
 
 
-# Transformers for text, built from their published configurations with random weights.
-#
-# Knows BERT for question answering and GPT-2, both by way of the optional ``transformers`` package. Downloads
-# nothing and knows no tokenizer: token files hold ids already.
+# Transformers for text, built from published configurations by the optional ``transformers``; none is downloaded.
 
 BERT_SIZES: dict[str, dict[str, Any]] = {
     "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 # Random JPEG pictures that cost as much to store and decode as photographs of ImageNet.
-#
-# Knows how large such files are and how to hit a size; nothing about folders, data sets or training.
 
 MEAN_BYTES = 110_000
 """Mean of ImageNet's training set (about 140 GB in 1.28 million files)."""
@@ -99,9 +97,7 @@ def _fit(encode: Callable[[float], bytes], target: float) -> bytes:
     return best
 
 
-# How samples lie in files: what generators readers and models agree on.
-#
-# Needs nothing but numbers, so that what only lists data sets need not import numpy or torch.
+# How samples lie in files: what generators, readers and models agree on.
 
 IMAGE_CLASSES = 100
 """Folders that generated pictures are spread over."""
@@ -127,10 +123,7 @@ FIELDS = 1 + DENSE + len(CARDINALITIES)
 RECORD_BYTES = 4 * FIELDS
 
 
-# The content of generated files: from a random generator to the bytes of one file of each kind.
-#
-# Knows formats and realistic distributions. Does not know names, folders or what was written before, so the same
-# generator always gives the same bytes (with the same numpy and Pillow).
+# One file of each kind: the same generator always gives the same bytes (with the same numpy and Pillow).
 
 
 def image(random: np.random.Generator, samples: int) -> bytes:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
+from stash.core.printable import print_note
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
-from stash.spot.commands.spot_options import MODEL_HELP, MODELS, CheckpointOptions, print_note
+from stash.spot.commands.spot_options import MODEL_HELP, MODELS, CheckpointOptions
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
 
@@ -156,11 +157,8 @@ def learn(options: LearnOptions) -> None:
     if options.profile is not None:
         same_model(load(options.profile), str(options.profile), parameters_of(parts, job), job)
     wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates, options.staleness)
-    progress = ReplayProgress()
-    try:
-        curve = learned(parts, job, wish, __version__, now(), progress.show)
-    finally:
-        progress.end()
+    with _progress() as show:
+        curve = learned(parts, job, wish, __version__, now(), show)
     save_curve(curve, target)
     printed(document(curve) if json else page_of_curve(curve))
     print_note(f"Saved {target}.", json)
@@ -169,31 +167,25 @@ def learn(options: LearnOptions) -> None:
     )
 
 
-class ReplayProgress:
-    """One line on a terminal that is rewritten; in a log a line for each replay. On standard error."""
+@contextmanager
+def _progress() -> Iterator[Callable[[ReplayMoment], None]]:
+    """Say on standard error how far it is: in a line of the terminal, or in a log with a line for each replay."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
 
-    _PAUSE = 0.5
+    console, number = Console(stderr=True, force_terminal=sys.stderr.isatty()), 0
 
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._next, self._number, self._width = 0.0, 0, 0
-
-    def show(self, moment: ReplayMoment) -> None:
-        now = time.monotonic()
-        if self._live and now >= self._next:
-            self._next = now + self._PAUSE
-            line = _line(moment)[: shutil.get_terminal_size().columns - 1]
-            sys.stderr.write("\r" + line.ljust(self._width))
-            self._width = len(line)
-            sys.stderr.flush()
-        elif not self._live and moment.number != self._number:
-            self._number = moment.number
+    def show(moment: ReplayMoment) -> None:
+        nonlocal number
+        if console.is_terminal:
+            live.update(Text(_line(moment), no_wrap=True, overflow="crop"))
+        elif moment.number != number:
+            number = moment.number
             print(_line(moment), file=sys.stderr, flush=True)
 
-    def end(self) -> None:
-        if self._live and self._width:
-            sys.stderr.write("\r" + " " * self._width + "\r")
-            sys.stderr.flush()
+    with Live(console=console, refresh_per_second=2, transient=True) as live:
+        yield show
 
 
 def _line(moment: ReplayMoment) -> str:

@@ -10,7 +10,8 @@ import typer
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.spot.commands.spot_options import MODEL_HELP, MODELS, RevocationOptions, dangers_of, print_note
+from stash.core.printable import print_note
+from stash.spot.commands.spot_options import MODEL_HELP, MODELS, RevocationOptions, dangers_of
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import typer
 
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
-from stash.core.printable import printable_line
+from stash.core.printable import print_note, printable_line
 from stash.spot.commands.rented_fleet import RunOptions, run_rented, run_rented_sync
-from stash.spot.commands.spot_options import checkpoint_interval, print_note
+from stash.spot.commands.spot_options import checkpoint_interval
 from stash.ui.options import Options, argument, option
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.printable import printable_line, shortened
+from stash.core.printable import shortened
 from stash.ui.options import Options, option
 
 if TYPE_CHECKING:
@@ -188,11 +187,6 @@ _EVERY = 20.0
 """Seconds between checkpoints, where neither the user nor the plan says."""
 MODELS: Mapping[str, SpeedModel] = {"queue": "queue", "paper": "paper"}
 MODEL_HELP = "queue (workers wait at the servers) or paper (equations 8 and 9 of spotDNN)"
-
-
-def print_note(note: str, json: bool) -> None:
-    """Print a note on standard error where standard output is JSON, which must hold nothing else."""
-    print(printable_line(note), file=sys.stderr if json else sys.stdout)
 
 
 def checkpoint_interval(plan: FleetPlan, every: float | None) -> tuple[float, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from stash.core.errors import StashError
 from stash.core.interrupts import postponed
 from stash.lab.testbed.bed import Started, Testbed
-from stash.measure.linux.processes import carrying, end_at_once
+from stash.measure.linux.processes import end_at_once
 
 HEAD = "head"
 """The name of what no revocation takes."""
@@ -34,7 +34,7 @@ def started(folder: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 def leftovers(folder: Path) -> list[int]:
     """Find all processes of the rehearsal that still run."""
-    return [number for number in carrying(MARK, str(folder)) if number != os.getpid()]
+    return [number for number, _ in started(folder)]
 
 
 class ThisMachine:

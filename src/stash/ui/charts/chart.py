@@ -55,10 +55,8 @@ class Grid:
     """What stands at the axis' end."""
 
 
-# A chart as data: axes, rows and marks, placed as fractions of its plane, with the table that says the same.
-# All arithmetic is done by whoever makes a chart: a renderer turns fractions into its own units and chooses nothing
-# but sizes and colours. ``x`` runs from left to right and ``y`` from the bottom up, both from 0 to 1; a chart with
-# rows has their names on its left, the first one on top.
+# A chart as data, placed as fractions of its plane, from left to right and from the bottom up. A renderer turns
+# fractions into its own units and chooses nothing but sizes and colours.
 
 
 @dataclass(frozen=True)
@@ -241,7 +239,6 @@ def centre(row: int, rows: int) -> float:
 
 
 # Axes: the range that holds all values, round places on it, and how a value becomes a fraction of it.
-# Knows numbers and units; knows nothing of what is measured, nor of how long a label is when it is drawn.
 
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 _PLACES = 6
@@ -326,11 +323,9 @@ def _step(width: float) -> float:
     return power * next(each for each in _ROUND if each * power >= raw * 0.999)
 
 
-# The colours of series: of every stall, everywhere the same, and of what is distinguished besides.
-# After Okabe and Ito (2008, "Color Universal Design"), whose colours people with any common colour blindness tell
-# apart; yellow, which paper swallows, gave way to a wine red, and for a dark page all of them are lighter. A test
-# holds the distances as the colour-blind see them. No chart tells anything by colour alone. ``shade`` is for what
-# is no stall; ``heat`` is the strongest ground of a matrix, on which words are still read.
+# The colours of series, after Okabe and Ito (2008, "Color Universal Design"), but a wine red for yellow, which paper
+# swallows; lighter for a dark page. A test holds the distances as the colour-blind see them. ``shade`` is for what is
+# no stall; ``heat`` is the strongest ground of a matrix, on which words are still read.
 
 LIGHT: Mapping[str, str] = {
     "compute": "#009e73",

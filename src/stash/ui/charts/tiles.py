@@ -49,9 +49,7 @@ def letters_in(room: float) -> int:
     return max(4, int(room / LETTER))
 
 
-# Cells of a matrix as SVG: shades, words, thin bars, hatches; and the names above its columns.
-# A hatch is drawn line by line, since a pattern that a hidden drawing of the same page defines would not be
-# painted.
+# A hatch is drawn line by line: a pattern of a hidden drawing of the same page would not be painted.
 
 _GAP = 1.5
 """Pixels between a tile's edge and its cell's."""
