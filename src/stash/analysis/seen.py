@@ -2,7 +2,9 @@
 
 Where the lowest rung is the whole job's, its time is compute and all that ranks wait for each other. What they wait
 in collectives was stamped where it happens. Of a group's wait, what its last rank waits too is the exchange (by where
-the group lies: interconnect or network); what others wait longer, they wait for a slower rank (contention). Of what a
+the group lies: interconnect or network). What others wait longer, they wait for a slower rank (contention), or for one
+whose exchange over another axis ended later than theirs, as groups side by side share a link unevenly: where no rank
+works longer than others, that belongs to the exchange that ended apart. Of what a
 pipeline's stages wait for each other, only a schedule whose passes were timed tells a bubble from messages that come
 late; where there is none, these waits stay in compute. All are means over ranks, so that with compute they add up to
 the step. Of ranks that are late in turn within one block, the exchange holds what they wait for each other.
@@ -11,7 +13,7 @@ the step. Of ranks that are late in turn within one block, the exchange holds wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -53,22 +55,25 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
     keys = sorted({key for block in profile.blocks if block.rung == lowest for key in block.group_waits})
     if profile.workload.bucket_bytes:
         keys.append(f"{axis_of_data(profile)}/{BUCKETS}")
-    rows = {key: _per_set(profile, kept, key.rpartition("/")[0], [key]) for key in keys}
+    rows = {key: _of_groups(profile, kept, key) for key in keys}
+    own = _by_set(profile, kept, lambda block: block.seconds) - sum(row.waited for row in rows.values())
+    exchanges = exchanged({key: row for key, row in rows.items() if key.rpartition("/")[2] not in HANDED_ON}, own)
     waits: list[GroupWait] = []
     parts: dict[str, Matrix] = defaultdict(lambda: np.zeros(len(kept.sets)))
     handed = np.zeros(len(kept.sets))
-    for key, sets in rows.items():
+    for key, row in rows.items():
         name, _, kind = key.rpartition("/")
-        mean, least = np.array([m for m, _ in sets]), np.array([x for _, x in sets])
+        mean, least = row.waited.mean(axis=1), row.least.mean(axis=1)
         stall = "network" if _across(profile, name) else "interconnect"
-        if kind in HANDED_ON:
-            handed += mean
+        elsewhere, slower = exchanges.get(key, (np.zeros_like(mean), mean - least))
+        if key in exchanges:
+            parts[stall] += least + elsewhere
+            parts["contention"] += slower
         else:
-            parts[stall] += least
-            parts["contention"] += mean - least
+            handed += mean
         waits.append(GroupWait(
             name=name, kind=kind, stall=stall, seconds=float(mean.mean()), least=float(least.mean()),
-            hidden=_hidden(profile, lowest, key),
+            elsewhere=float(elsewhere.mean()), slower=float(slower.mean()), hidden=_hidden(profile, lowest, key),
         ))  # fmt: skip
     found = bubble(profile, lowest, float(handed.mean())) if profile.workload.pipeline is not None else None
     if found is not None:
@@ -78,27 +83,61 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
     names = tuple(name for name in STALLS if name in parts)
     if not names:
         return None
-    exchanged = [key for key in rows if key.rpartition("/")[2] not in HANDED_ON]
-    slower = [mean - least for mean, least in _per_set(profile, kept, "", exchanged)]
-    seen = Seen(stalls=names, waits=tuple(waits), slower=float(np.mean(slower)), bubble=found)
+    seen = Seen(stalls=names, waits=tuple(waits), bubble=found)
     return SeenStalls(names, np.array([parts[name] for name in names]).T, seen)
 
 
-def _per_set(profile: Profile, kept: StepTimes, axis: str, keys: Sequence[str]) -> list[tuple[float, float]]:
-    """(mean, least) over ranks of each set's waits: the mean over all ranks, the least in each group of them."""
+class Waited(NamedTuple):
+    """For one kind of collective of the groups along one axis, seconds of a step, ``[set, rank]``."""
 
-    def waited(block: Block, key: str) -> float:
+    waited: Matrix
+    least: Matrix
+    """By the rank of the same group that waits least."""
+
+
+def _of_groups(profile: Profile, kept: StepTimes, key: str) -> Waited:
+    """``key``: a group's name and a kind, as blocks have them."""
+
+    def waited(block: Block) -> float:
         exchange = key.endswith(f"/{BUCKETS}")
         return block.stage_seconds.get("exchange", 0.0) if exchange else block.group_waits.get(key, 0.0)
 
-    values = rank_values(profile, lambda block: sum(waited(block, key) for key in keys))
-    groups = groups_of(profile.workload.mesh, axis, [rank.rank for rank in profile.ranks])
-    found = []
-    for numbers in kept.sets:
-        ranks = _mean(values[number, kept.rungs[0]] for number in numbers)
-        least = {rank: min(ranks.get(each, 0.0) for each in group) for group in groups for rank in group}
-        found.append((sum(ranks.values()) / len(ranks), sum(least.values()) / len(ranks)))
-    return found
+    matrix, everyone = _by_set(profile, kept, waited), sorted(rank.rank for rank in profile.ranks)
+    least = matrix.copy()
+    for group in groups_of(profile.workload.mesh, key.rpartition("/")[0], everyone):
+        columns = [everyone.index(rank) for rank in group]
+        least[:, columns] = matrix[:, columns].min(axis=1, keepdims=True)
+    return Waited(matrix, least)
+
+
+def _by_set(profile: Profile, kept: StepTimes, measure: Callable[[Block], float]) -> Matrix:
+    """Of a step under the lowest rung, ``[set, rank]``."""
+    values, everyone = rank_values(profile, measure), sorted(rank.rank for rank in profile.ranks)
+    sets = (_mean(values[number, kept.rungs[0]] for number in numbers) for numbers in kept.sets)
+    return np.array([[ranks.get(rank, 0.0) for rank in everyone] for ranks in sets], np.float64)
+
+
+def exchanged(rows: Mapping[str, Waited], own: Matrix) -> dict[str, tuple[Matrix, Matrix]]:
+    """By key of ``rows``: (waited elsewhere for these exchanges, waited in them for slower ranks), ``[set]``.
+
+    ``own``, ``[set, rank]``, is what ranks do beside waiting. By as much as that of the slowest exceeds the mean, all
+    that ranks wait for late ones is for slower ones. The rest is for ranks that waited longer elsewhere, up to what
+    groups of other axes end apart; beyond that it is for ranks that are slow in turn. Means over ranks.
+    """
+    longer = {key: (row.waited - row.least).mean(axis=1) for key, row in rows.items()}
+    apart = {key: (row.least.max(axis=1, keepdims=True) - row.least).mean(axis=1) for key, row in rows.items()}
+    late, work = sum(float(each.mean()) for each in longer.values()), own.mean(axis=0)
+    together = 1 - min(1.0, float(work.max() - work.mean()) / late) if late > 0 else 0.0
+    elsewhere = {key: np.zeros(len(own)) for key in rows}
+    slower = {}
+    for key, each in longer.items():
+        others = {other: float(apart[other].mean()) for other in rows if other != key}
+        most, asked = sum(others.values()), together * float(each.mean())
+        moved = together * min(1.0, most / asked) if asked > 0 else 0.0
+        for other, ends in others.items():
+            elsewhere[other] += moved * each * (ends / most if most > 0 else 0.0)
+        slower[key] = (1 - moved) * each
+    return {key: (elsewhere[key], slower[key]) for key in rows}
 
 
 def _hidden(profile: Profile, lowest: str, key: str) -> float | None:
