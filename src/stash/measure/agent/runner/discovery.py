@@ -97,6 +97,7 @@ def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
     place, orders = rank.place, rank.orders
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
     used = [*scope.used.values(), *replicas.groups(), default_group()] if place.nodes > 1 else []
+    used = [group for group in used if group.group_name not in scope.of_several_jobs]
     return Introduction(
         rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores, shared_cores()),
         host=orders.host if place.local_rank == 0 else None,
