@@ -19,6 +19,7 @@ from bench.machine import ROOT, arguments
 from bench.predict.meshes import Cluster, profiled
 from bench.table import report, show
 from stash.analysis.attribution import attribute
+from stash.core.ladder import EXCHANGE_STALLS
 from stash.core.records.profile import Profile
 from stash.core.units import format_bytes
 from stash.lab.testbed.bed import Testbed
@@ -44,9 +45,8 @@ class Exchange(NamedTuple):
 
     @property
     def found(self) -> float:
-        """By Stash; raises KeyError where there is no stall of that kind."""
-        stalls = {stall.name: stall.seconds for stall in attribute(self.profile).stalls}
-        return stalls["interconnect"] + stalls["network"]
+        """By Stash, inside nodes and between them."""
+        return sum(each.seconds for each in attribute(self.profile).stalls if each.name in EXCHANGE_STALLS)
 
     @property
     def points(self) -> float:
@@ -79,7 +79,9 @@ def timed(bed: Testbed, nodes: int, devices: int, job: tuple[object, ...]) -> fl
     def command(node: int) -> list[str]:
         meeting = ("--nnodes", nodes, "--node-rank", node, "--nproc-per-node", devices)
         meeting += ("--master-addr", bed.address(0), "--master-port", 29580)
-        return [str(word) for word in (sys.executable, "-m", "torch.distributed.run", *meeting, *job, "--steps", STEPS)]
+        return [
+            str(word) for word in (sys.executable, "-m", "torch.distributed.run", *meeting, *job, "--steps", STEPS)
+        ]
 
     started = [bed.run(command(node), node, {"OMP_NUM_THREADS": "1"}) for node in range(nodes)]
     codes = [node.wait(600) for node in started]

@@ -87,8 +87,8 @@ class GroupWait(Record):
     seconds: float
     least: float
     """Of each group's rank that waits least: what its exchange itself takes."""
-    elsewhere: float = 0.0
-    """Waited in calls of other groups for ranks whose exchange here ended later than that of a group beside it."""
+    apart: float = 0.0
+    """Waited besides, here or in calls of other groups, as this exchange does not end everywhere at once."""
     slower: float = 0.0
     """Of ``seconds``, waited for slower ranks."""
     hidden: float | None = None
@@ -97,8 +97,8 @@ class GroupWait(Record):
 
     @property
     def exchange(self) -> float:
-        """All that is waited for its exchange, wherever."""
-        return self.least + self.elsewhere
+        """All that ranks wait for it."""
+        return self.least + self.apart
 
 
 class ExpertLoad(Record):

@@ -2,9 +2,9 @@
 
 Where the lowest rung is the whole job's, its time is compute and all that ranks wait for each other. What they wait
 in collectives was stamped where it happens. Of a group's wait, what its last rank waits too is the exchange (by where
-the group lies: interconnect or network). What others wait longer, they wait for a slower rank (contention), or for one
-whose exchange over another axis ended later than theirs, as groups side by side share a link unevenly: where no rank
-works longer than others, that belongs to the exchange that ended apart. Of what a
+the group lies: interconnect or network). What others wait longer, they wait for a slower rank (contention), or because
+exchanges do not end together: groups side by side share a link unevenly, and so do ranks of a ring. Where no rank is
+slower in what it does itself, that belongs to the exchange, too. Of what a
 pipeline's stages wait for each other, only a schedule whose passes were timed tells a bubble from messages that come
 late; where there is none, these waits stay in compute. All are means over ranks, so that with compute they add up to
 the step. Of ranks that are late in turn within one block, the exchange holds what they wait for each other.
@@ -13,7 +13,7 @@ the step. Of ranks that are late in turn within one block, the exchange holds wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,21 +29,18 @@ _FEWER = ("solo", "crowd")
 """Rungs without exchange: where neither was asked for, nothing says that they could not have been run."""
 HANDED_ON = ("send", "recv")
 OF_DATA = ("dp", "ddp", "data", "dp_replicate", "replicate")
+_WAITING = {"collective", "exchange"}
+"""Stages of a step in which ranks wait for each other."""
 BUCKETS = "buckets"
 """The kind of what DistributedDataParallel's reducer exchanges."""
 
 
-class SeenStalls(NamedTuple):
-    """What was seen, and the lowest rung's time in each set of rounds taken apart."""
+def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None:
+    """Of the lowest rung, if it is the whole job's because no other can be run; ``None`` if nothing was seen.
 
-    names: tuple[str, ...]
-    parts: Matrix
-    """``[set, name]``, seconds of a step; less than what the lowest rung takes."""
-    seen: Seen
-
-
-def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
-    """Of the lowest rung, if it is the whole job's because no other can be run; ``None`` if nothing was seen."""
+    And ``kept.matrix`` after columns that differ by these stalls. Steps are means over ranks, which wait for each other
+    in every one: in a block of few steps one ends later than it began, and another earlier.
+    """
     lowest = kept.rungs[0]
     why = {item.rung: item.why for item in profile.skipped}
     if (
@@ -56,7 +53,7 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
     if profile.workload.bucket_bytes:
         keys.append(f"{axis_of_data(profile)}/{BUCKETS}")
     rows = {key: _of_groups(profile, kept, key) for key in keys}
-    own = _by_set(profile, kept, lambda block: block.seconds) - sum(row.waited for row in rows.values())
+    own = _own_work(profile, kept, sum(row.waited for row in rows.values()))
     exchanges = exchanged({key: row for key, row in rows.items() if key.rpartition("/")[2] not in HANDED_ON}, own)
     waits: list[GroupWait] = []
     parts: dict[str, Matrix] = defaultdict(lambda: np.zeros(len(kept.sets)))
@@ -65,15 +62,15 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
         name, _, kind = key.rpartition("/")
         mean, least = row.waited.mean(axis=1), row.least.mean(axis=1)
         stall = "network" if _across(profile, name) else "interconnect"
-        elsewhere, slower = exchanges.get(key, (np.zeros_like(mean), mean - least))
+        apart, slower = exchanges.get(key, (np.zeros_like(mean), mean - least))
         if key in exchanges:
-            parts[stall] += least + elsewhere
+            parts[stall] += least + apart
             parts["contention"] += slower
         else:
             handed += mean
         waits.append(GroupWait(
             name=name, kind=kind, stall=stall, seconds=float(mean.mean()), least=float(least.mean()),
-            elsewhere=float(elsewhere.mean()), slower=float(slower.mean()), hidden=_hidden(profile, lowest, key),
+            apart=float(apart.mean()), slower=float(slower.mean()), hidden=_hidden(profile, lowest, key),
         ))  # fmt: skip
     found = bubble(profile, lowest, float(handed.mean())) if profile.workload.pipeline is not None else None
     if found is not None:
@@ -84,7 +81,8 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
     if not names:
         return None
     seen = Seen(stalls=names, waits=tuple(waits), bubble=found)
-    return SeenStalls(names, np.array([parts[name] for name in names]).T, seen)
+    mean = _by_set(profile, kept, lambda block: block.seconds).mean(axis=1, keepdims=True)
+    return seen, taken_apart(kept.matrix - kept.matrix[:, :1] + mean, np.array([parts[name] for name in names]).T)
 
 
 class Waited(NamedTuple):
@@ -117,27 +115,36 @@ def _by_set(profile: Profile, kept: StepTimes, measure: Callable[[Block], float]
     return np.array([[ranks.get(rank, 0.0) for rank in everyone] for ranks in sets], np.float64)
 
 
-def exchanged(rows: Mapping[str, Waited], own: Matrix) -> dict[str, tuple[Matrix, Matrix]]:
-    """By key of ``rows``: (waited elsewhere for these exchanges, waited in them for slower ranks), ``[set]``.
+def _own_work(profile: Profile, kept: StepTimes, waited: Matrix | int) -> list[Matrix]:
+    """What ranks do beside waiting for each other, ``[set, rank]``: of each stage of a step, if these were stamped."""
+    blocks = [block for block in profile.blocks if block.rung == kept.rungs[0]]
+    if not all(block.stage_seconds for block in blocks):
+        return [_by_set(profile, kept, lambda block: block.seconds) - waited]
+    stages = {name for block in blocks for name in block.stage_seconds} - _WAITING
+    return [_by_set(profile, kept, lambda block, name=name: block.stage_seconds.get(name, 0.0)) for name in stages]  # type: ignore[misc]
 
-    ``own``, ``[set, rank]``, is what ranks do beside waiting. By as much as that of the slowest exceeds the mean, all
-    that ranks wait for late ones is for slower ones. The rest is for ranks that waited longer elsewhere, up to what
-    groups of other axes end apart; beyond that it is for ranks that are slow in turn. Means over ranks.
+
+def exchanged(rows: Mapping[str, Waited], own: Sequence[Matrix]) -> dict[str, tuple[Matrix, Matrix]]:
+    """By key of ``rows``: (waited for the exchange beyond ``least``, waited for slower ranks), ``[set]``.
+
+    ``own`` is what ranks do themselves, by parts of the step. By as much as that of the slowest rank of each part
+    exceeds the mean, all that ranks wait for late ones is for slower ones. The rest is for exchanges that end apart:
+    for those of other axes, up to what their groups do; beyond that the ranks of a group itself. Means over ranks.
     """
     longer = {key: (row.waited - row.least).mean(axis=1) for key, row in rows.items()}
-    apart = {key: (row.least.max(axis=1, keepdims=True) - row.least).mean(axis=1) for key, row in rows.items()}
-    late, work = sum(float(each.mean()) for each in longer.values()), own.mean(axis=0)
-    together = 1 - min(1.0, float(work.max() - work.mean()) / late) if late > 0 else 0.0
-    elsewhere = {key: np.zeros(len(own)) for key in rows}
-    slower = {}
+    apart = {key: float((row.least.max(axis=1) - row.least.mean(axis=1)).mean()) for key, row in rows.items()}
+    late = sum(float(each.mean()) for each in longer.values())
+    slow = sum(float(each.mean(axis=0).max() - each.mean()) for each in own)
+    share = min(1.0, slow / late) if late > 0 else 1.0
+    found = {key: (np.zeros_like(each), share * each) for key, each in longer.items()}
     for key, each in longer.items():
-        others = {other: float(apart[other].mean()) for other in rows if other != key}
-        most, asked = sum(others.values()), together * float(each.mean())
-        moved = together * min(1.0, most / asked) if asked > 0 else 0.0
-        for other, ends in others.items():
-            elsewhere[other] += moved * each * (ends / most if most > 0 else 0.0)
-        slower[key] = (1 - moved) * each
-    return {key: (elsewhere[key], slower[key]) for key in rows}
+        rest = (1 - share) * each
+        others = sum(apart.values()) - apart[key]
+        theirs = min(1.0, others / float(rest.mean())) if others > 0 and rest.any() else 0.0
+        for other in rows:
+            part = 1 - theirs if other == key else theirs * apart[other] / others if theirs > 0 else 0.0
+            found[other] = found[other][0] + part * rest, found[other][1]
+    return found
 
 
 def _hidden(profile: Profile, lowest: str, key: str) -> float | None:

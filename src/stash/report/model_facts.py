@@ -139,10 +139,12 @@ def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
         size = f", {format_bytes(facts.bytes)} in {facts.calls:g} calls" if facts else ""
         hidden = "" if wait.hidden is None else f", {wait.hidden:.0%} hidden"
         slower = f", {format_seconds(wait.slower)} of it for a slower rank" if wait.slower > 0 else ""
-        later = f", {format_seconds(wait.elsewhere)} elsewhere as its groups end apart" if wait.elsewhere > 0 else ""
+        apart = (
+            f", {format_seconds(wait.exchange)} in all for its exchange, which ends apart" if wait.apart > 0 else ""
+        )
         yield (
             f"{_WORDS.get(wait.name.lower(), wait.name)} {wait.kind}: {format_seconds(wait.seconds)} waited a step"
-            f"{slower if wait.kind not in HANDED_ON else ''}{later}{hidden}{size}"
+            f"{slower if wait.kind not in HANDED_ON else ''}{apart}{hidden}{size}"
         )
 
 

@@ -15,7 +15,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--stage", type=int, choices=[1, 2, 3], required=True)
 parser.add_argument("--deepspeed", action="store_true", help="its ZeRO and not PyTorch's")
 parser.add_argument("--width", type=int, default=256)
-parser.add_argument("--seconds", type=float, default=0.02, help="of a layer's forward pass; backward takes twice that")
+parser.add_argument(
+    "--seconds", type=float, default=0.02, help="of a layer's forward pass; backward takes twice that"
+)
 parser.add_argument("--steps", type=int, help="train so many, print the mean of all but the first two, and end")
 args = parser.parse_args()
 
@@ -86,4 +88,4 @@ for _ in range(args.steps or 100_000):
     step()
     took.append(time.perf_counter() - began)
 if args.steps and dist.get_rank() == 0:
-    print("a step takes", sum(took[2:]) / len(took[2:]))
+    print("a step takes", sum(took[2:]) / len(took[2:]), "by", *(f"{each:.3f}" for each in took))

@@ -288,7 +288,7 @@ def of_several_jobs(group: Any) -> bool:
     from torch.distributed import distributed_c10d as c10d
 
     def met(each: Any) -> Any:
-        store = c10d._world.pg_map.get(each, (None, None))[1]
+        store: Any = c10d._world.pg_map.get(each, (None, None))[1]
         while hasattr(store, "underlying_store"):
             store = store.underlying_store
         return store
