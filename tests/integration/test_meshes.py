@@ -10,7 +10,6 @@ from characterized import needs_testbed
 from bench.machine import ROOT
 from bench.predict.meshes import CLUSTERS, MESHES, SLEEPS, Cluster, forecast, measure, payloads, profiled
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Profile
 from stash.core.units import parse_rate
 from stash.lab.testbed.bed import Testbed
 
@@ -78,8 +77,8 @@ def test_each_group_s_stall_is_its_bytes_over_its_link_less_what_hides(
     assert [waits[name].stall for name in ("tp", "dp")] == list(links)
     assert waits["tp"].exchange == pytest.approx(tensor + max(0.0, tensor - WORK), abs=0.02 * step)
     assert waits["dp"].exchange == pytest.approx(data, abs=0.02 * step)
-    # AND no rank is taken for slow beyond what a busy machine's cores are late: groups share a link unevenly, and their
-    # ranks wait for each other afterwards
+    # AND no rank is taken for slow beyond what a busy machine's cores are late: groups share a link unevenly, and
+    # their ranks wait for each other afterwards
     contention, compute = breakdown.stall("contention"), breakdown.stall("compute")
     assert contention is not None
     assert compute is not None

@@ -2,7 +2,7 @@
 
 Where the lowest rung is the whole job's, its time is compute and all that ranks wait for each other. What they wait
 in collectives was stamped where it happens. Of a group's wait, what its last rank waits too is the exchange (by where
-the group lies: interconnect or network). What others wait longer, they wait for a slower rank (contention), or because
+the group lies: interconnect or network). What others wait longer, they wait for a slower rank (contention), or as
 exchanges do not end together: groups side by side share a link unevenly, and so do ranks of a ring. Where no rank is
 slower in what it does itself, that belongs to the exchange, too. Of what a
 pipeline's stages wait for each other, only a schedule whose passes were timed tells a bubble from messages that come
@@ -38,8 +38,8 @@ BUCKETS = "buckets"
 def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None:
     """Of the lowest rung, if it is the whole job's because no other can be run; ``None`` if nothing was seen.
 
-    And ``kept.matrix`` after columns that differ by these stalls. Steps are means over ranks, which wait for each other
-    in every one: in a block of few steps one ends later than it began, and another earlier.
+    And ``kept.matrix`` after columns that differ by these stalls. Steps are means over ranks, which wait for each
+    other in every one: in a block of few steps one ends later than it began, and another earlier.
     """
     lowest = kept.rungs[0]
     why = {item.rung: item.why for item in profile.skipped}
@@ -116,7 +116,7 @@ def _by_set(profile: Profile, kept: StepTimes, measure: Callable[[Block], float]
 
 
 def _own_work(profile: Profile, kept: StepTimes, waited: Matrix | int) -> list[Matrix]:
-    """What ranks do beside waiting for each other, ``[set, rank]``: of each stage of a step, if these were stamped."""
+    """What ranks do beside waiting for each other, ``[set, rank]``: by stages of a step, if these were stamped."""
     blocks = [block for block in profile.blocks if block.rung == kept.rungs[0]]
     if not all(block.stage_seconds for block in blocks):
         return [_by_set(profile, kept, lambda block: block.seconds) - waited]

@@ -10,7 +10,6 @@ hides what did, as passes are as long, or the same share where it takes less. A 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np

@@ -158,7 +158,7 @@ _RESHAPED = {
 
 @functools.cache
 def finished_work() -> Callable[[Any], Any]:
-    """The class of what an asynchronous collective of a group of one returns; C++ code takes it for a ``Work``, too."""
+    """The class of what an asynchronous collective of a group of one returns: C++ code takes it for a ``Work``."""
     import torch
 
     class Finished(torch.distributed.Work):
