@@ -1,4 +1,4 @@
-"""Jobs in meshes on two emulated nodes: each group's stall by bytes over rate, and which mesh is forecast."""
+"""Jobs in meshes and ZeRO on two emulated nodes: each group's stall beside bytes over rate, or beside a stopwatch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from characterized import needs_testbed
 
 from bench.machine import ROOT
 from bench.predict.meshes import CLUSTERS, MESHES, SLEEPS, Cluster, forecast, measure, payloads, profiled
+from bench.truth.zero import WIDTH
+from bench.truth.zero import measure as measure_zero
 from stash.analysis.attribution import attribute
 from stash.core.units import parse_rate
 from stash.lab.testbed.bed import Testbed
@@ -87,3 +89,25 @@ def test_each_group_s_stall_is_its_bytes_over_its_link_less_what_hides(
     # AND so is what hides of the tensor groups' exchange
     assert waits["tp"].hidden == pytest.approx(min(WORK, tensor) / (2 * tensor), abs=0.06)
     assert waits["dp"].hidden == pytest.approx(0.0, abs=0.01)
+
+
+PARAMETERS = 2 * 4.0 * WIDTH**2
+"""Bytes of what ``zero.py`` trains; gradients are as large."""
+
+
+@pytest.mark.parametrize(
+    ("stage", "sent"),
+    [
+        (1, {"broadcast": PARAMETERS, "buckets": PARAMETERS}),
+        (2, {"all_gather_single": PARAMETERS, "reduce_scatter_single": PARAMETERS}),
+        (3, {"all_gather_single": 2 * PARAMETERS, "reduce_scatter_single": PARAMETERS}),
+    ],
+)
+def test_what_the_stages_of_zero_exchange_is_what_a_stopwatch_finds(
+    tmp_path: Path, stage: int, sent: dict[str, float]
+) -> None:
+    # GIVEN ranks that divide gradients, and parameters, too; their step by its own clock, together and alone
+    found = measure_zero(stage, deepspeed=False, budget=40.0, folder=tmp_path)
+    # THEN the difference is the exchange that one launch shows, within 2 points of the step, and bytes are exact
+    assert found.points == pytest.approx(0.0, abs=2.0)
+    assert found.sent == sent
