@@ -62,7 +62,7 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None
         name, _, kind = key.rpartition("/")
         mean, least = row.waited.mean(axis=1), row.least.mean(axis=1)
         stall = "network" if _across(profile, name) else "interconnect"
-        apart, slower = exchanges.get(key, (np.zeros_like(mean), mean - least))
+        apart, slower = exchanges.get(key, (np.zeros_like(mean), np.zeros_like(mean)))
         if key in exchanges:
             parts[stall] += least + apart
             parts["contention"] += slower

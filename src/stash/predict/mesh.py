@@ -174,13 +174,15 @@ def _waited(base: Base, group: GroupPlace, wait: GroupWait, times: float, moved:
     """Seconds that the exchange is waited for where its bytes take so many ``times`` as long.
 
     What it takes beyond them, latencies and other groups on its link, stays; and so does what of it hides, or as a
-    part where it takes less. In a mesh that is ``moved`` nothing hides behind waits for other groups.
+    part where it takes less. In a mesh that is ``moved`` nothing hides behind waits for other groups. It ends apart as
+    much of itself as it did.
     """
     shows = 1.0 - (wait.hidden or 0.0)
-    whole = wait.exchange / shows if shows > 0 else wait.exchange
+    whole = wait.least / shows if shows > 0 else wait.least
     known = _by_bytes(base, group, wait)
     bare = whole if known is None else known if moved else min(whole, known)
-    return bare * times + max(0.0, whole - bare) - (whole - wait.exchange) * min(1.0, times)
+    least = bare * times + max(0.0, whole - bare) - (whole - wait.least) * min(1.0, times)
+    return least * wait.exchange / wait.least if wait.least > 0 else wait.exchange * times
 
 
 def _by_bytes(base: Base, group: GroupPlace, wait: GroupWait) -> float | None:

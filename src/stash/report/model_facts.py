@@ -144,7 +144,7 @@ def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
         )
         yield (
             f"{_WORDS.get(wait.name.lower(), wait.name)} {wait.kind}: {format_seconds(wait.seconds)} waited a step"
-            f"{slower if wait.kind not in HANDED_ON else ''}{apart}{hidden}{size}"
+            f"{slower}{apart}{hidden}{size}"
         )
 
 
