@@ -174,8 +174,8 @@ def _waited(base: Base, group: GroupPlace, wait: GroupWait, times: float, moved:
     """Seconds that the exchange is waited for where its bytes take so many ``times`` as long.
 
     What it takes beyond them, latencies and other groups on its link, stays; and so does what of it hides, or as a
-    part where it takes less. In a mesh that is ``moved`` nothing hides behind waits for other groups. It ends apart as
-    much of itself as it did.
+    part where it takes less. In a mesh that is ``moved`` nothing hides behind waits for other groups. It ends apart
+    by as much of itself as it did.
     """
     shows = 1.0 - (wait.hidden or 0.0)
     whole = wait.least / shows if shows > 0 else wait.least
