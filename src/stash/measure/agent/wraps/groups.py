@@ -160,8 +160,9 @@ _RESHAPED = {
 def finished_work() -> Callable[[Any], Any]:
     """The class of what an asynchronous collective of a group of one returns: C++ code takes it for a ``Work``."""
     import torch
+    from torch.distributed import distributed_c10d as c10d
 
-    class Finished(torch.distributed.Work):
+    class Finished(c10d.Work):
         def __init__(self, result: Any) -> None:
             super().__init__()
             self._result = result
