@@ -157,7 +157,7 @@ def reason(case: Case, name: str) -> str | None:
         return f"{must}, {format_seconds(parts.unequal)} is {slower_stage}"
     if name in EXCHANGE_STALLS and seen is not None:
         waits = [wait for wait in seen.waits if wait.stall == name]
-        most = max(waits, key=lambda wait: wait.least, default=None)
+        most = max(waits, key=lambda wait: wait.exchange, default=None)
         share = "" if most is None or most.hidden is None else f", {most.hidden:.0%} hidden"
         return None if most is None else f"most is {most.kind} of the group {most.name}{share}"
     if name in EXCHANGE_STALLS and exchange.bytes:

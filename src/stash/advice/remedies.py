@@ -175,7 +175,7 @@ def for_network(case: Case) -> list[Remedy]:
 def _of_groups(case: Case, seen: Seen, stall: str) -> list[Remedy]:
     """Of a job whose ranks share its model: what it exchanges is not only gradients, once a step."""
     found = _other_mesh(case)
-    most = max((wait for wait in seen.waits if wait.stall == stall), key=lambda wait: wait.least, default=None)
+    most = max((wait for wait in seen.waits if wait.stall == stall), key=lambda wait: wait.exchange, default=None)
     if most is not None:
         found.append(
             Remedy(f"Hide more of {most.kind} of the group {most.name}: larger units or buckets, prefetched")

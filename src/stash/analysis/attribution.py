@@ -27,7 +27,7 @@ from stash.analysis.breakdown import (
 )
 from stash.analysis.disturbance import Undisturbed, disturbance, own_delays, undisturbed
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
-from stash.analysis.seen import seen_stalls, taken_apart
+from stash.analysis.seen import seen_stalls
 from stash.analysis.stability import stability
 from stash.analysis.step_figures import figures
 from stash.analysis.step_times import StepTimes, count_samples, rank_times, step_matrix
@@ -58,8 +58,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         raise StashError(f"{named} has no complete round: {_incomplete(profile, every.rungs)}")
     kept = every.calmed()
     found = seen_stalls(profile, every)
-    seen = None if found is None else found.seen
-    matrix = every.matrix if found is None else taken_apart(every.matrix, found.parts)
+    seen, matrix = (None, every.matrix) if found is None else found
     *entries, step = whole_estimate(matrix)
     least = least_possible(profile, kept)
     seconds = kept.step_seconds if found is None else sum(entry.value for entry in entries)

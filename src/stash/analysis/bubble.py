@@ -86,10 +86,19 @@ class GroupWait(Record):
     """``interconnect`` or ``network``, by where it lies."""
     seconds: float
     least: float
-    """Of each group's rank that waits least: what the exchange itself takes."""
+    """Of each group's rank that waits least: what its exchange itself takes."""
+    apart: float = 0.0
+    """Waited besides, here or in calls of other groups, as this exchange does not end everywhere at once."""
+    slower: float = 0.0
+    """Of ``seconds``, waited for slower ranks."""
     hidden: float | None = None
     """Of the time that these calls were under way, less waits for others, what their rank did not wait; None if
     unknown."""
+
+    @property
+    def exchange(self) -> float:
+        """All that ranks wait for it."""
+        return self.least + self.apart
 
 
 class ExpertLoad(Record):
@@ -115,9 +124,6 @@ class Seen(Record):
     stalls: tuple[str, ...]
     """Their names."""
     waits: tuple[GroupWait, ...]
-    slower: float = 0.0
-    """Of what they wait for slower ranks, for the one that waits least in all groups together, seconds of a step: it
-    is slow however ranks are grouped. The rest they wait for each other in turn, as exchanges end."""
     bubble: Bubble | None = None
     """None without a pipeline whose passes were timed."""
 

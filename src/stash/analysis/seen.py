@@ -2,7 +2,9 @@
 
 Where the lowest rung is the whole job's, its time is compute and all that ranks wait for each other. What they wait
 in collectives was stamped where it happens. Of a group's wait, what its last rank waits too is the exchange (by where
-the group lies: interconnect or network); what others wait longer, they wait for a slower rank (contention). Of what a
+the group lies: interconnect or network). What others wait longer, they wait for a slower rank (contention), or as
+exchanges do not end together: groups side by side share a link unevenly, and so do ranks of a ring. Where no rank is
+slower in what it does itself, that belongs to the exchange, too. Of what a
 pipeline's stages wait for each other, only a schedule whose passes were timed tells a bubble from messages that come
 late; where there is none, these waits stay in compute. All are means over ranks, so that with compute they add up to
 the step. Of ranks that are late in turn within one block, the exchange holds what they wait for each other.
@@ -27,21 +29,18 @@ _FEWER = ("solo", "crowd")
 """Rungs without exchange: where neither was asked for, nothing says that they could not have been run."""
 HANDED_ON = ("send", "recv")
 OF_DATA = ("dp", "ddp", "data", "dp_replicate", "replicate")
+_WAITING = {"collective", "exchange"}
+"""Stages of a step in which ranks wait for each other."""
 BUCKETS = "buckets"
 """The kind of what DistributedDataParallel's reducer exchanges."""
 
 
-class SeenStalls(NamedTuple):
-    """What was seen, and the lowest rung's time in each set of rounds taken apart."""
+def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None:
+    """Of the lowest rung, if it is the whole job's because no other can be run; ``None`` if nothing was seen.
 
-    names: tuple[str, ...]
-    parts: Matrix
-    """``[set, name]``, seconds of a step; less than what the lowest rung takes."""
-    seen: Seen
-
-
-def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
-    """Of the lowest rung, if it is the whole job's because no other can be run; ``None`` if nothing was seen."""
+    And ``kept.matrix`` after columns that differ by these stalls. Steps are means over ranks, which wait for each
+    other in every one: in a block of few steps one ends later than it began, and another earlier.
+    """
     lowest = kept.rungs[0]
     why = {item.rung: item.why for item in profile.skipped}
     if (
@@ -53,22 +52,25 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
     keys = sorted({key for block in profile.blocks if block.rung == lowest for key in block.group_waits})
     if profile.workload.bucket_bytes:
         keys.append(f"{axis_of_data(profile)}/{BUCKETS}")
-    rows = {key: _per_set(profile, kept, key.rpartition("/")[0], [key]) for key in keys}
+    rows = {key: _of_groups(profile, kept, key) for key in keys}
+    own = _own_work(profile, kept, sum(row.waited for row in rows.values()))
+    exchanges = exchanged({key: row for key, row in rows.items() if key.rpartition("/")[2] not in HANDED_ON}, own)
     waits: list[GroupWait] = []
     parts: dict[str, Matrix] = defaultdict(lambda: np.zeros(len(kept.sets)))
     handed = np.zeros(len(kept.sets))
-    for key, sets in rows.items():
+    for key, row in rows.items():
         name, _, kind = key.rpartition("/")
-        mean, least = np.array([m for m, _ in sets]), np.array([x for _, x in sets])
+        mean, least = row.waited.mean(axis=1), row.least.mean(axis=1)
         stall = "network" if _across(profile, name) else "interconnect"
-        if kind in HANDED_ON:
-            handed += mean
+        apart, slower = exchanges.get(key, (np.zeros_like(mean), np.zeros_like(mean)))
+        if key in exchanges:
+            parts[stall] += least + apart
+            parts["contention"] += slower
         else:
-            parts[stall] += least
-            parts["contention"] += mean - least
+            handed += mean
         waits.append(GroupWait(
             name=name, kind=kind, stall=stall, seconds=float(mean.mean()), least=float(least.mean()),
-            hidden=_hidden(profile, lowest, key),
+            apart=float(apart.mean()), slower=float(slower.mean()), hidden=_hidden(profile, lowest, key),
         ))  # fmt: skip
     found = bubble(profile, lowest, float(handed.mean())) if profile.workload.pipeline is not None else None
     if found is not None:
@@ -78,26 +80,70 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> SeenStalls | None:
     names = tuple(name for name in STALLS if name in parts)
     if not names:
         return None
-    exchanged = [key for key in rows if key.rpartition("/")[2] not in HANDED_ON]
-    slower = [mean - least for mean, least in _per_set(profile, kept, "", exchanged)]
-    seen = Seen(stalls=names, waits=tuple(waits), slower=float(np.mean(slower)), bubble=found)
-    return SeenStalls(names, np.array([parts[name] for name in names]).T, seen)
+    seen = Seen(stalls=names, waits=tuple(waits), bubble=found)
+    mean = _by_set(profile, kept, lambda block: block.seconds).mean(axis=1, keepdims=True)
+    return seen, taken_apart(kept.matrix - kept.matrix[:, :1] + mean, np.array([parts[name] for name in names]).T)
 
 
-def _per_set(profile: Profile, kept: StepTimes, axis: str, keys: Sequence[str]) -> list[tuple[float, float]]:
-    """(mean, least) over ranks of each set's waits: the mean over all ranks, the least in each group of them."""
+class Waited(NamedTuple):
+    """For one kind of collective of the groups along one axis, seconds of a step, ``[set, rank]``."""
 
-    def waited(block: Block, key: str) -> float:
+    waited: Matrix
+    least: Matrix
+    """By the rank of the same group that waits least."""
+
+
+def _of_groups(profile: Profile, kept: StepTimes, key: str) -> Waited:
+    """``key``: a group's name and a kind, as blocks have them."""
+
+    def waited(block: Block) -> float:
         exchange = key.endswith(f"/{BUCKETS}")
         return block.stage_seconds.get("exchange", 0.0) if exchange else block.group_waits.get(key, 0.0)
 
-    values = rank_values(profile, lambda block: sum(waited(block, key) for key in keys))
-    groups = groups_of(profile.workload.mesh, axis, [rank.rank for rank in profile.ranks])
-    found = []
-    for numbers in kept.sets:
-        ranks = _mean(values[number, kept.rungs[0]] for number in numbers)
-        least = {rank: min(ranks.get(each, 0.0) for each in group) for group in groups for rank in group}
-        found.append((sum(ranks.values()) / len(ranks), sum(least.values()) / len(ranks)))
+    matrix, everyone = _by_set(profile, kept, waited), sorted(rank.rank for rank in profile.ranks)
+    least = matrix.copy()
+    for group in groups_of(profile.workload.mesh, key.rpartition("/")[0], everyone):
+        columns = [everyone.index(rank) for rank in group]
+        least[:, columns] = matrix[:, columns].min(axis=1, keepdims=True)
+    return Waited(matrix, least)
+
+
+def _by_set(profile: Profile, kept: StepTimes, measure: Callable[[Block], float]) -> Matrix:
+    """Of a step under the lowest rung, ``[set, rank]``."""
+    values, everyone = rank_values(profile, measure), sorted(rank.rank for rank in profile.ranks)
+    sets = (_mean(values[number, kept.rungs[0]] for number in numbers) for numbers in kept.sets)
+    return np.array([[ranks.get(rank, 0.0) for rank in everyone] for ranks in sets], np.float64)
+
+
+def _own_work(profile: Profile, kept: StepTimes, waited: Matrix | int) -> list[Matrix]:
+    """What ranks do beside waiting for each other, ``[set, rank]``: by stages of a step, if these were stamped."""
+    blocks = [block for block in profile.blocks if block.rung == kept.rungs[0]]
+    if not all(block.stage_seconds for block in blocks):
+        return [_by_set(profile, kept, lambda block: block.seconds) - waited]
+    stages = {name for block in blocks for name in block.stage_seconds} - _WAITING
+    return [_by_set(profile, kept, lambda block, name=name: block.stage_seconds.get(name, 0.0)) for name in stages]  # type: ignore[misc]
+
+
+def exchanged(rows: Mapping[str, Waited], own: Sequence[Matrix]) -> dict[str, tuple[Matrix, Matrix]]:
+    """By key of ``rows``: (waited for the exchange beyond ``least``, waited for slower ranks), ``[set]``.
+
+    ``own`` is what ranks do themselves, by parts of the step. By as much as that of the slowest rank of each part
+    exceeds the mean, all that ranks wait for late ones is for slower ones. The rest is for exchanges that end apart:
+    for those of other axes, up to what their groups do; beyond that the ranks of a group itself. Means over ranks.
+    """
+    longer = {key: (row.waited - row.least).mean(axis=1) for key, row in rows.items()}
+    apart = {key: float((row.least.max(axis=1) - row.least.mean(axis=1)).mean()) for key, row in rows.items()}
+    late = sum(float(each.mean()) for each in longer.values())
+    slow = sum(float(each.mean(axis=0).max() - each.mean()) for each in own)
+    share = min(1.0, slow / late) if late > 0 else 1.0
+    found = {key: (np.zeros_like(each), share * each) for key, each in longer.items()}
+    for key, each in longer.items():
+        rest = (1 - share) * each
+        others = sum(apart.values()) - apart[key]
+        theirs = min(1.0, others / float(rest.mean())) if others > 0 and rest.any() else 0.0
+        for other in rows:
+            part = 1 - theirs if other == key else theirs * apart[other] / others if theirs > 0 else 0.0
+            found[other] = found[other][0] + part * rest, found[other][1]
     return found
 
 

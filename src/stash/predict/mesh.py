@@ -10,7 +10,6 @@ hides what did, as passes are as long, or the same share where it takes less. A 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -145,7 +144,7 @@ def _exchange(
     """Put what groups wait into ``parts``, by where they lie then."""
     error = np.exp(MODEL_SPREAD * base.draws.normals("error of the exchange model"))
     error = error / error.mean()
-    added: dict[str, Array | float] = {"interconnect": 0.0, "network": 0.0, "contention": 0.0}
+    added: dict[str, Array | float] = {"interconnect": 0.0, "network": 0.0}
     waits = [wait for wait in seen.waits if wait.kind not in HANDED_ON]
     late = [wait for wait in seen.waits if wait.kind in HANDED_ON]
     if seen.bubble is not None and late:  # messages between stages, once; the rest of these waits is the bubble
@@ -153,49 +152,37 @@ def _exchange(
         took = seen.bubble.late
         waits.append(late[0].model_copy(update={"name": "pipeline", "kind": "send", "stall": stall, "seconds": took,
                                                 "least": took}))  # fmt: skip
-    in_turn = _in_turn(waits, seen.slower)
     for wait in waits:
         axis = _axis_of(base, known, wait)
         if axis is None:
             continue  # of all ranks, whatever their mesh
         if getattr(mesh, axis) == 1:
-            added[wait.stall] -= wait.least
-            added["contention"] -= in_turn * wait.least
+            added[wait.stall] -= wait.exchange
             continue
         times, place = _times(base, known, mesh, target, axis, wait)
         if (times, place) != (1.0, wait.stall):
-            added[wait.stall] -= wait.least
-            added["contention"] -= in_turn * wait.least
+            added[wait.stall] -= wait.exchange
             before = known.group(known.mesh, axis, base.target.devices)
-            added[place] += (1 + in_turn) * _waited(base, before, wait, times, mesh != known.mesh) * error
+            added[place] += _waited(base, before, wait, times, mesh != known.mesh) * error
     for name, change in added.items():
         if not isinstance(change, float) or change:
             part = parts.get(name, Predicted(name, np.zeros(base.draws.count), "scaled"))
             parts[name] = replace(part, seconds=part.seconds + change, origin="scaled", beyond=(_AS_LONG,))
 
 
-def _in_turn(waits: Sequence[GroupWait], slower: float) -> float:
-    """What ranks wait for each other beyond one that is ``slower``, for each second of exchange.
-
-    It comes of exchanges that do not end together (groups side by side share a link unevenly), and may be waited for
-    in groups that exchange little: so it grows and goes with the exchange.
-    """
-    exchange = sum(wait.least for wait in waits)
-    late = sum(wait.seconds - wait.least for wait in waits)
-    return (late - min(slower, late)) / exchange if exchange else 0.0
-
-
 def _waited(base: Base, group: GroupPlace, wait: GroupWait, times: float, moved: bool) -> float:
     """Seconds that the exchange is waited for where its bytes take so many ``times`` as long.
 
     What it takes beyond them, latencies and other groups on its link, stays; and so does what of it hides, or as a
-    part where it takes less. In a mesh that is ``moved`` nothing hides behind waits for other groups.
+    part where it takes less. In a mesh that is ``moved`` nothing hides behind waits for other groups. It ends apart
+    by as much of itself as it did.
     """
     shows = 1.0 - (wait.hidden or 0.0)
     whole = wait.least / shows if shows > 0 else wait.least
     known = _by_bytes(base, group, wait)
     bare = whole if known is None else known if moved else min(whole, known)
-    return bare * times + max(0.0, whole - bare) - (whole - wait.least) * min(1.0, times)
+    least = bare * times + max(0.0, whole - bare) - (whole - wait.least) * min(1.0, times)
+    return least * wait.exchange / wait.least if wait.least > 0 else wait.exchange * times
 
 
 def _by_bytes(base: Base, group: GroupPlace, wait: GroupWait) -> float | None:

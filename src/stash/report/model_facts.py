@@ -137,10 +137,13 @@ def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
         facts = used.get((wait.name, wait.kind))
         size = f", {format_bytes(facts.bytes)} in {facts.calls:g} calls" if facts else ""
         hidden = "" if wait.hidden is None else f", {wait.hidden:.0%} hidden"
-        slower = f", {format_seconds(wait.seconds - wait.least)} of it for a slower rank"
+        slower = f", {format_seconds(wait.slower)} of it for a slower rank" if wait.slower > 0 else ""
+        apart = (
+            f", {format_seconds(wait.exchange)} in all for its exchange, which ends apart" if wait.apart > 0 else ""
+        )
         yield (
             f"{_WORDS.get(wait.name.lower(), wait.name)} {wait.kind}: {format_seconds(wait.seconds)} waited a step"
-            f"{slower if wait.seconds > wait.least and wait.kind not in HANDED_ON else ''}{hidden}{size}"
+            f"{slower}{apart}{hidden}{size}"
         )
 
 

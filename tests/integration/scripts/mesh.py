@@ -12,6 +12,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from stash.lab.testbed.accelerator import go_first
+
 parser = argparse.ArgumentParser()
 parser.add_argument(
     "--seconds", type=float, default=0.02, help="of each layer's forward pass; backward takes twice that"
@@ -47,6 +49,7 @@ class Layer(torch.nn.Module):
         return self.down(self.up(Sleep.apply(inputs, self.seconds)))
 
 
+go_first()
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()

@@ -8,6 +8,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
+from stash.lab.testbed.accelerator import go_first
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--activations", type=int, default=4000, help="bytes of each of the tensor groups' two exchanges")
 parser.add_argument("--gradients", type=int, default=4000, help="bytes of the data groups' exchange")
@@ -15,6 +17,7 @@ parser.add_argument("--seconds", type=float, default=0.2, help="of work, once be
 parser.add_argument("--apart", action="store_true", help="tensor groups are of ranks that are no neighbours")
 args = parser.parse_args()
 
+go_first()
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("tp", "dp") if args.apart else ("dp", "tp"))

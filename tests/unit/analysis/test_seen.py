@@ -42,9 +42,27 @@ def test_what_all_ranks_of_a_group_wait_is_its_exchange_and_the_rest_a_slower_ra
         {"tp/all_reduce": 0.006, "dp/all_gather": 0.028},
         {"tp/all_reduce": 0.006, "dp/all_gather": 0.020},
     ]
-    # tensor: 10 of ranks 0, 1 and 6 of 2, 3: 8; data: 20; slower ranks: (4 + 8) / 4
+    # tensor: 10 of ranks 0, 1 and 6 of 2, 3: 8; data: 20; slower ranks: (4 + 8) / 4, less than the slowest's 5 more
     assert seconds(whole(waits)) == {
         "compute": 0.069, "contention": 0.003, "interconnect": 0.008, "network": 0.020,
+    }  # fmt: skip
+
+
+def test_who_waits_in_another_group_for_an_exchange_that_ended_later_waits_for_that_exchange() -> None:
+    # data groups share a link: ranks 0, 2 have theirs after 10 ms, 1, 3 after 16; in the tensor groups 0 and 2 wait
+    early, late = {"dp/all_reduce": 0.010, "tp/all_reduce": 0.011}, {"dp/all_reduce": 0.016, "tp/all_reduce": 0.005}
+    apart = whole([early, late, early, late])
+    assert seconds(apart) == {"compute": 0.079, "contention": 0.0, "interconnect": 0.005, "network": 0.016}
+    by_name = {wait.name: wait for wait in attribute(apart).seen.waits}
+    assert by_name["dp"].apart == pytest.approx(0.003)
+    assert "data all_reduce: 13.0 ms waited a step, 16.0 ms in all for its exchange, which ends apart" in str(
+        model_facts.facts(attribute(apart), apart)
+    )
+    # AND rank 1, which works 6 ms longer, is waited for by 3 in its data group, and by 0 and 2 afterwards
+    slow = [{"dp/all_reduce": 0.010 + 0.006 * (rank == 3), "tp/all_reduce": 0.011 - 0.006 * (rank % 2)}
+            for rank in range(4)]  # fmt: skip
+    assert seconds(whole(slow)) == {
+        "compute": 0.0805, "contention": 0.0045, "interconnect": 0.005, "network": 0.010,
     }  # fmt: skip
 
 

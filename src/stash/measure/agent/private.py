@@ -31,6 +31,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "torch._functorch.eager_transforms": ("grad_and_value_impl",),
     "torch.distributed.distributed_c10d": (
         "_world.pg_names",
+        "_world.pg_map",
         "_set_pg_timeout",
         "_get_default_store",
         "ProcessGroup._get_sequence_number_for_group",
@@ -280,6 +281,20 @@ def sequence_numbers(among: Callable[[Any], bool] = lambda group: True) -> dict[
 def default_store() -> Any:
     """The store at which the job's ranks met."""
     return sys.modules["torch.distributed.distributed_c10d"]._get_default_store()
+
+
+def of_several_jobs(group: Any) -> bool:
+    """Whether ranks met for ``group`` elsewhere than this job's did: then some may be another job's."""
+    from torch.distributed import distributed_c10d as c10d
+
+    def met(each: Any) -> Any:
+        store: Any = c10d._world.pg_map.get(each, (None, None))[1]
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        return store
+
+    own, where = met(c10d.group.WORLD), met(group)
+    return own is not None and where is not None and where is not own
 
 
 def recorded_collectives() -> Any:

@@ -124,13 +124,18 @@ def test_fresh_containers_of_any_nesting_share_every_leaf(batch: Any) -> None:
     assert [id(found) for found in batches.leaves(again)] == [id(found) for found in batches.leaves(batch)]
 
 
-def test_tokens_are_known_by_their_key_and_their_mask_by_its_shape() -> None:
+def test_tokens_are_known_by_their_key_and_their_mask_by_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     ids, mask = torch.ones(2, 8, dtype=torch.int64), torch.tensor([[1] * 8, [1] * 4 + [0] * 4])
     assert batches.tokens({"input_ids": ids, "labels": ids}) == (16, None)
     assert batches.tokens({"input_ids": ids, "attention_mask": mask}) == (16, 12)
     assert batches.tokens({"input_ids": ids, "attention_mask": torch.ones(2, 1, 8, 8)}) == (16, None)
     assert batches.tokens({"tokens": ids}) == (16, None)
+    notes: list[str] = []
+    monkeypatch.setattr("stash.measure.agent.script.note", notes.append)
     assert batches.tokens({"input_ids": ids, "attention_mask": mask / 0 * 0}) == (16, None)  # NaN tells nothing
+    assert batches.tokens({"input_ids": ids / 0 * 0, "attention_mask": mask}) is None
+    unknown = "a batch holds NaN where {0} would be counted: {0} unknown"
+    assert notes == [unknown.format("padding"), unknown.format("tokens")]
 
 
 def test_a_pair_of_equal_matrices_of_whole_numbers_is_inputs_and_targets() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -74,6 +75,16 @@ def chosen(rank: OwnRank, reports: list[Introduction]) -> tuple[Ladder, dict[str
     published = Tail(rank.orders.files.journal).messages()
     skipped = next(message.skipped for message in published if isinstance(message, LadderChosen))
     return ladder, skipped, published
+
+
+def test_ranks_with_different_numbers_of_steps_are_named(tmp_path: Path) -> None:
+    reports = [replace(each, epoch=40 if each.rank.rank == 5 else 64) for each in introduced()]
+    _, _, published = chosen(leader(tmp_path), reports)
+    (note,) = [message.text for message in published if isinstance(message, Noted) and "epoch" in message.text]
+    assert note.startswith("an epoch has 40 batches on rank 5 and 64 on rank 7:")
+    (even := tmp_path / "even").mkdir()
+    _, _, published = chosen(leader(even), [replace(each, epoch=64) for each in introduced()])
+    assert not [message for message in published if isinstance(message, Noted) and "epoch" in message.text]
 
 
 def test_every_group_across_nodes_is_cut_for_the_rung_node(tmp_path: Path) -> None:

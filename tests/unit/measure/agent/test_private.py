@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import stash.measure.agent
@@ -84,3 +85,18 @@ def test_no_other_module_of_the_agent_reaches_for_a_private_name() -> None:
         reached += [f"{path.name}:{node.lineno} {node.attr}" for node in private_ones if node.attr not in own]
     assert len(modules) > 20
     assert not reached
+
+
+def test_a_group_that_spans_jobs_is_told_apart_by_where_its_ranks_met(tmp_path):
+    # GIVEN the job's own group, one made of it, and one whose ranks met at a store of another job's
+    c10d = dist.distributed_c10d
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "job"), 1), rank=0, world_size=1)
+    try:
+        own = dist.new_group([0])
+        meeting = dist.PrefixStore("weights", dist.FileStore(str(tmp_path / "other"), 1))
+        other, _ = c10d._new_process_group_helper(
+            1, 0, [], dist.Backend("gloo"), meeting, group_name="weights", timeout=c10d.default_pg_timeout
+        )
+        assert [private.of_several_jobs(each) for each in (dist.group.WORLD, own, other)] == [False, False, True]
+    finally:
+        dist.destroy_process_group()

@@ -7,6 +7,7 @@ import types
 import pytest
 import torch
 
+from stash.measure.agent.wraps import scope as scope_module
 from stash.measure.agent.wraps.scope import _scoped, payload, scope
 from stash.measure.agent.wraps.waits import ledger
 
@@ -114,6 +115,24 @@ def test_what_cannot_be_confined_matters_only_to_groups_that_reach_beyond_the_no
         with pytest.raises(AssertionError):
             collective(torch.ones(1), group=Group())
     assert scope.beyond_node() == beyond
+
+
+def test_ranks_of_a_group_that_spans_jobs_are_not_taken_for_this_jobs(c10d, monkeypatch):
+    # GIVEN a group of ranks 0 to 3, of which another job has some; this job's 0 to 3 are on this node
+    notes = []
+    monkeypatch.setattr("stash.measure.agent.private.of_several_jobs", lambda group: True)
+    monkeypatch.setattr("stash.measure.agent.script.note", notes.append)
+    scope.name, scope.node_ranks = "world", (0, 1, 2, 3)
+    for _ in range(2):
+        with pytest.raises(AssertionError):
+            c10d.all_reduce(torch.ones(1), group=Group())
+    # THEN it is said once, it may lie anywhere, and nothing of it is left under scope node
+    assert notes == [scope_module._SEVERAL_JOBS.format(name="four", size=4)]
+    assert scope.reaches(Group())
+    assert scope.beyond_node() == []
+    scope.name = "node"
+    assert c10d.all_reduce(torch.ones(1), group=Group()) is None
+    scope.of_several_jobs.clear()
 
 
 def test_reset_counts_forget_numbers_and_not_what_was_seen(c10d):

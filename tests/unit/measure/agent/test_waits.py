@@ -132,6 +132,8 @@ def test_groups_whose_collectives_are_all_issued_out_of_sight_are_named(
     ledger.begin(on_device=False)
     ledger.outer(("1", "all_reduce"), 4, lambda: None)
     ledger.end(steps=1)
+    timed_steps.note_blind_groups(rank, {"3": 7})
+    assert not notes  # as typed, before groups have names
     ledger.names = {"3": "tp"}
     # of group 0 nothing was issued, of 1 it was seen, 2 is a reducer's, 4 is new: only 3 is out of sight
     timed_steps.note_blind_groups(rank, {"0": 9, "1": 7, "2": 7, "3": 7})

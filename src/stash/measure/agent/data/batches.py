@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from stash.measure.agent import script
 from stash.measure.agent.private import dense_parts
 
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type, ModuleType)
@@ -303,13 +304,21 @@ def tokens(batch: Any) -> tuple[int, int | None] | None:
     if isinstance(batch, Mapping):
         found: Any = next((batch[key] for key in _TOKENS if key in batch), None)
         mask: Any = batch.get("attention_mask")
+        unclear = next((what for what, part in (("tokens", found), ("padding", mask)) if _holds_nan(part)), None)
+        if unclear is not None:
+            script.note(f"a batch holds NaN where {unclear} would be counted: {unclear} unknown")
         if not _is_sequences(found):
             return None
-        tells = is_tensor(mask) and mask.shape == found.shape and not bool(mask.isnan().any())
+        tells = is_tensor(mask) and mask.shape == found.shape and unclear is None
         return int(found.numel()), int((mask != 0).sum()) if tells else None
     if type(batch) not in (list, tuple) or len(batch) != 2 or not all(map(_is_sequences, batch)):
         return None
     return (int(batch[0].numel()), None) if batch[0].shape == batch[1].shape else None
+
+
+def _holds_nan(value: Any) -> bool:
+    strided = is_tensor(value) and value.layout is sys.modules["torch"].strided and not value.is_nested
+    return strided and bool(value.isnan().any())
 
 
 def _is_sequences(value: Any) -> bool:

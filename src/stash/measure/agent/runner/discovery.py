@@ -44,6 +44,10 @@ _ONE_MODEL = (
     "some of them in the forward pass: ranks compute one model together (tensor, sequence or expert parallelism), so "
     "one by itself would do another job"
 )
+_UNLIKE_EPOCHS = (
+    "an epoch has {short} batches on rank {first} and {long} on rank {last}: steps in which all train are measured, "
+    "and not what is left where some are through"
+)
 _UNSEEN_INPUT = 0.05
 """Share of a step before its first forward pass that is worth a sentence."""
 
@@ -64,6 +68,8 @@ class Introduction:
     batch: FirstBatch
     step_seconds: float
     """Of the last step of the warm-up."""
+    epoch: int | None = None
+    """Batches until one of its loaders ends, if that is known."""
 
 
 @crosses
@@ -97,6 +103,7 @@ def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
     place, orders = rank.place, rank.orders
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
     used = [*scope.used.values(), *replicas.groups(), default_group()] if place.nodes > 1 else []
+    used = [group for group in used if group.group_name not in scope.of_several_jobs]
     return Introduction(
         rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores, shared_cores()),
         host=orders.host if place.local_rank == 0 else None,
@@ -105,6 +112,7 @@ def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
         beyond_node=tuple(scope.beyond_node()),
         batch=describe_first_batch(rank.feeds, (p for _, p in survey.trained_parameters(rank.optimizer))),
         step_seconds=step_seconds,
+        epoch=min((feed.length for feed in rank.feeds if feed.length is not None), default=None),
     )
 
 
@@ -141,6 +149,10 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     parts = parts_on(nodes, groups) if "node" in rungs else []
     if parts and "cluster" in rungs:
         rank.note(_ONLY_THE_SUM)
+    epochs = {report.epoch: report.rank.rank for report in reports if report.epoch is not None}
+    if len(epochs) > 1:
+        rank.note(_UNLIKE_EPOCHS.format(short=min(epochs), first=epochs[min(epochs)],
+                                        long=max(epochs), last=epochs[max(epochs)]))  # fmt: skip
     affordable = survey.affordable_looks(max(report.step_seconds for report in reports), orders.budget)
     return Ladder(rungs, tuple(parts), whole_only or inseparable, whole_only is not None, affordable)
 

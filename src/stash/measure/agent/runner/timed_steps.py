@@ -113,8 +113,10 @@ def _lengths(rank: OwnRank, clock: BlockClock, rows: Sequence[StampedStep]) -> l
 def note_blind_groups(rank: OwnRank, before: dict[str, int]) -> None:
     """Say of which groups collectives were issued since ``before`` and none was seen: by compiled code, or C++.
 
-    Those of DistributedDataParallel's reducer are known by other means.
+    Those of DistributedDataParallel's reducer are known by other means. Groups have names from the first round on.
     """
+    if not ledger.names:
+        return
     known = {group for group, _ in ledger.seen.uses} | {group.group_name for group in replicas.groups()}
     moved = {name for name, count in private.sequence_numbers().items() if count != before.get(name, count)}
     if blind := sorted({ledger.names.get(name, UNNAMED) for name in moved - known}):

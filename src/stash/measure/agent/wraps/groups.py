@@ -8,6 +8,7 @@ confined, only ``wraps/scope`` knows.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -155,30 +156,35 @@ _RESHAPED = {
 """Those whose arguments have a place for every rank."""
 
 
-class Done:
-    """A finished ``Work``: what an asynchronous collective of a group of one returns."""
+@functools.cache
+def finished_work() -> Callable[[Any], Any]:
+    """The class of what an asynchronous collective of a group of one returns: C++ code takes it for a ``Work``."""
+    import torch
+    from torch.distributed import distributed_c10d as c10d
 
-    def __init__(self, result: Any = None) -> None:
-        self._result = result
+    class Finished(c10d.Work):
+        def __init__(self, result: Any) -> None:
+            super().__init__()
+            self._result = result
 
-    def wait(self, timeout: Any = None) -> bool:
-        return True
+        def wait(self, timeout: Any = None) -> bool:
+            return True
 
-    def is_completed(self) -> bool:
-        return True
+        def is_completed(self) -> bool:
+            return True
 
-    def is_success(self) -> bool:
-        return True
+        def is_success(self) -> bool:
+            return True
 
-    def result(self) -> Any:
-        return self._result
+        def result(self) -> Any:
+            return self._result
 
-    def get_future(self) -> Any:
-        import torch
+        def get_future(self) -> Any:
+            future: Any = torch.futures.Future()
+            future.set_result(self._result if isinstance(self._result, list) else [self._result])
+            return future
 
-        future: Any = torch.futures.Future()
-        future.set_result(self._result if isinstance(self._result, list) else [self._result])
-        return future
+    return Finished
 
 
 class Call:
@@ -314,4 +320,4 @@ def answer(name: str, call: Call) -> Any:
     if name == "batch_isend_irecv":
         return []
     result = LOCAL[name](call)
-    return Done(result) if call["async_op"] or name in ALWAYS_WORK else None
+    return finished_work()(result) if call["async_op"] or name in ALWAYS_WORK else None

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from stash.core.ladder import ScopeName
-from stash.measure.agent import script
+from stash.measure.agent import private, script
 from stash.measure.agent.wraps.groups import (
     ALWAYS_WORK,
     LOCAL,
@@ -36,6 +36,10 @@ NODE_CAPABLE = frozenset({
 })  # fmt: skip
 """Collectives that can be confined to a node."""
 _COLLECTIVE = int(StepStage.COLLECTIVE)
+_SEVERAL_JOBS = (
+    "the process group {name} ({size} ranks) was not formed among this job's ranks: what it waits there for another "
+    "job is exchange, and rungs without exchange leave it out, so that the other job waits meanwhile"
+)
 POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 """What ranks hand to single others, as the stages of a pipeline do."""
 
@@ -59,6 +63,8 @@ class Scope:
         """Bytes that this rank handed to them."""
         self._far: set[str] = set()
         """Of those groups, the ones with ranks on other nodes."""
+        self.of_several_jobs: set[str] = set()
+        """Names of groups whose ranks are not only this job's: their numbers tell nothing of where they are."""
         self._beyond: set[str] = set()
         """Of those collectives, the ones that ran over such groups."""
         self._untouched = 0
@@ -89,7 +95,10 @@ class Scope:
             self.handed_on.add(name)
         if group.group_name not in self.used:
             self.used[group.group_name] = group
-            if self.reaches(group):
+            if group.group_name not in self.of_several_jobs and private.of_several_jobs(group):
+                self.of_several_jobs.add(group.group_name)
+                script.note(_SEVERAL_JOBS.format(name=group.group_name, size=group.size()))
+            if group.group_name not in self.of_several_jobs and self.reaches(group):
                 self._far.add(group.group_name)
         if group.size() > 1:
             self.sent[name] += size
@@ -114,8 +123,8 @@ class Scope:
         return sorted(self._beyond - NODE_CAPABLE)
 
     def reaches(self, group: Any) -> bool:
-        """Whether a group has ranks on other nodes."""
-        return not self.holds(ranks_of(group))
+        """Whether a group has ranks on other nodes, or may have."""
+        return group.group_name in self.of_several_jobs or not self.holds(ranks_of(group))
 
 
 scope = Scope()
@@ -207,11 +216,12 @@ def _confined(name: str, original: Callable[..., Any], arguments: dict[str, Any]
     if scope.name == "node":
         ranks, part = ranks_of(group), scope.parts.get(group.group_name)
         with scope.untouched():
-            if scope.holds(ranks):
+            if not scope.reaches(group):
                 return original(**arguments)
             if part is not None and name in NODE_CAPABLE:
                 return within_node(name, original, arguments, part, ranks)
-        if part is None and len(set(ranks) & set(scope.node_ranks)) > 1:
+        several = group.group_name in scope.of_several_jobs
+        if part is None and not several and len(set(ranks) & set(scope.node_ranks)) > 1:
             script.note("a process group that no step of the warm-up used is not exchanged over under the rung node")
     return answer(name, Call(arguments, max(group.rank(), 0), group.size()))
 

@@ -1,0 +1,107 @@
+"""What ZeRO's stages exchange beside no work, on two nodes of two emulated ranks: by Stash, and by a stopwatch.
+
+    python -m bench.truth.zero [--deepspeed]        root; 3 minutes of a quiet machine for each of both
+
+By the stopwatch it is the step of four ranks less that of one, which exchanges nothing: the script's own clock, run
+without Stash. Layers sleep. Stage 1 is DistributedDataParallel with ZeroRedundancyOptimizer, 2 and 3 are
+``fully_shard``; ``--deepspeed`` takes DeepSpeed's instead, which must be installed (its first start compiles).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.machine import ROOT, arguments
+from bench.predict.meshes import Cluster, profiled
+from bench.table import report, show
+from stash.analysis.attribution import attribute
+from stash.core.ladder import EXCHANGE_STALLS
+from stash.core.records.profile import Profile
+from stash.core.units import format_bytes
+from stash.lab.testbed.bed import Testbed
+
+SCRIPT = ROOT / "tests/integration/scripts/zero.py"
+CLUSTER = Cluster(2, network="40mbit", interconnect="200mbit")
+WIDTH, SECONDS, STEPS = 512, 0.1, 12
+"""Of a layer, of its forward pass, and of a run with the stopwatch."""
+
+
+class Exchange(NamedTuple):
+    """Of one stage; seconds of a step."""
+
+    stage: int
+    together: float
+    alone: float
+    """By the stopwatch, of four ranks and of one."""
+    profile: Profile
+
+    @property
+    def timed(self) -> float:
+        return self.together - self.alone
+
+    @property
+    def found(self) -> float:
+        """By Stash, inside nodes and between them."""
+        return sum(each.seconds for each in attribute(self.profile).stalls if each.name in EXCHANGE_STALLS)
+
+    @property
+    def points(self) -> float:
+        """By which it is off, in hundredths of the step."""
+        return 100 * (self.found - self.timed) / self.together
+
+    @property
+    def sent(self) -> dict[str, float]:
+        """Bytes of a step by kind of collective, gradients of DistributedDataParallel as ``buckets``."""
+        work = self.profile.workload
+        found = {use.kind: use.bytes for use in work.groups}
+        return found | ({"buckets": float(sum(work.bucket_bytes))} if work.bucket_bytes else {})
+
+
+def measure(stage: int, deepspeed: bool, budget: float, folder: Path) -> Exchange:
+    """One profile between two runs with the stopwatch; needs root. Raises RuntimeError with what was printed."""
+    job = (SCRIPT, "--stage", stage, "--width", WIDTH, "--seconds", SECONDS)
+    job += ("--deepspeed",) if deepspeed else ()
+    with CLUSTER.made() as bed:
+        alone = timed(bed, 1, 1, job)
+        before = timed(bed, CLUSTER.nodes, CLUSTER.devices, job)
+        profile = profiled(bed, CLUSTER, job, budget, folder / f"{stage}")
+        after = timed(bed, CLUSTER.nodes, CLUSTER.devices, job)
+    return Exchange(stage, (before + after) / 2, alone, profile)
+
+
+def timed(bed: Testbed, nodes: int, devices: int, job: tuple[object, ...]) -> float:
+    """Seconds of a step as the script's own clock has them. Raises RuntimeError with what was printed."""
+
+    def command(node: int) -> list[str]:
+        meeting = ("--nnodes", nodes, "--node-rank", node, "--nproc-per-node", devices)
+        meeting += ("--master-addr", bed.address(0), "--master-port", 29580)
+        return [
+            str(word) for word in (sys.executable, "-m", "torch.distributed.run", *meeting, *job, "--steps", STEPS)
+        ]
+
+    started = [bed.run(command(node), node, {"OMP_NUM_THREADS": "1"}) for node in range(nodes)]
+    codes = [node.wait(600) for node in started]
+    output = "\n".join(node.output for node in started)
+    if any(codes):
+        raise RuntimeError(f"{job}: exit codes {codes}\n{output}")
+    return float(output.partition("a step takes")[2].split()[0])
+
+
+def rows(deepspeed: bool, budget: float) -> Iterator[list[object]]:
+    with tempfile.TemporaryDirectory() as name:
+        for stage in (1, 2, 3):
+            found = measure(stage, deepspeed, budget, Path(name))
+            sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in found.sent.items())
+            times = (found.together, found.alone, found.timed, found.found)
+            yield [stage, *(f"{each:.3f}" for each in times), f"{found.points:+.1f}", sent]
+
+
+if __name__ == "__main__":
+    taken = arguments(__doc__, deepspeed=(False, "DeepSpeed's ZeRO"), budget=(30.0, "seconds of each profile"))
+    report(str(CLUSTER))
+    heads = ("stage", "step (s)", "of one rank", "exchange by stopwatch", "by Stash", "error (points)", "sent")
+    show(heads, rows(taken.deepspeed, taken.budget))
