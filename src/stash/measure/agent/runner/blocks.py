@@ -67,6 +67,8 @@ class BlockRunner:
         self._memory = MemoryWatch(rank)
         self._sweeping = False
         """All files known to hold many samples are dropped before a cold block."""
+        self.took = 0.0
+        """Seconds of the round's blocks so far, without second opinions and blocks that were run again."""
         self._after_warm: Visit | None = None
         """A cold one whose second opinion has to wait."""
         if rank.place.world_size > 1:
@@ -79,18 +81,21 @@ class BlockRunner:
         """Run one block (or sit it out) and learn what to do next."""
         rank = self._rank
         rank.publish(PhaseBegun(visit.rung, number))
+        came = rank.clock.now()
         if number != self._round:
-            self._round, self._plan = number, self._learned
+            self._round, self._plan, self.took = number, self._learned, 0.0
         self._supply.gather(visit, number, self._plan)
         takes_part = visit.active == "all" or rank.leads == (visit.active == "leader")
         began = rank.clock.now()
         report = (yield from self._run(visit, number)) if takes_part else None
         step = (rank.clock.now() - began) / (visit.lead_in + self._plan.size(visit).together)
-        outcome = rank.agree(report, lambda reports: self._judge.decide(visit, number, reports, step))
+        took = self.took + rank.clock.now() - came
+        outcome = rank.agree(report, lambda reports: self._judge.decide(visit, number, reports, step, took))
         self._learned = outcome.plan or self._learned
         if outcome.again:
             self._plan, self._sweeping = self._learned, self._sweeping or outcome.sweep
             return (yield from self.visit(visit, number))
+        self.took = took
         if visit.measured:
             self._memory.written_down()
         if outcome.alone:
