@@ -29,7 +29,7 @@ SECONDS = 3.0
 
 
 def step(case: Case, bed: Testbed | None, waits: bool = False) -> float:
-    """Seconds of a typical step of the untouched job on all ranks of ``case``; ``waits``: with those for the loader."""
+    """Seconds of a typical step of the untouched job on all ranks; ``waits``: with what it waited for its loader."""
     ends, waited = _timed(case, bed, LEAD_IN + round(SECONDS / COMPUTE))
     steps = np.diff(ends) - (0 if waits else np.diff(waited))
     return _typical(steps[LEAD_IN:], max(1, case.workers))
