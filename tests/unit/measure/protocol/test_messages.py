@@ -72,7 +72,13 @@ def test_every_kind_of_message_is_known_by_one_name() -> None:
     assert {messages.KINDS[cls.kind] for cls in subclasses} == set(subclasses)
 
 
-STRANGE = ["[", "7", '{"kind": "song"}', '{"number": 1}', '{"kind": "round", "number": 1, "seconds": 1.0, "colour": "red"}']
+STRANGE = [
+    "[",
+    "7",
+    '{"kind": "song"}',
+    '{"number": 1}',
+    '{"kind": "round", "number": 1, "seconds": 1.0, "colour": "red"}',
+]
 
 
 @pytest.mark.parametrize("line", STRANGE)
