@@ -1,8 +1,9 @@
 """The second truth: the same jobs untouched, timed by nothing but a stopwatch at the optimizer (``bench/timed.py``).
 
-Each stall is the difference of separate runs: one rank alone, one node, all nodes, all with the data pipeline.
-It contains what arithmetic leaves out (the interpreter's own work, copies into buckets), and the noise between
-launches. Runs no code of Stash's agent or attribution.
+Each stall is the difference of separate runs: one rank alone, one node, all nodes, all with the data pipeline; those
+before the last less what they waited for their loader. It contains what arithmetic leaves out (the interpreter's own
+work, copies into buckets), and the noise between launches. What a slow rank and reading take, the hand adds. Runs no
+code of Stash's agent or attribution.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ LEAD_IN = 8
 SECONDS = 3.0
 
 
-def step(case: Case, bed: Testbed | None) -> float:
-    """Typical step of the untouched job on all ranks of ``case``, in seconds."""
-    ends = moments(case, bed, LEAD_IN + round(SECONDS / COMPUTE))
-    return _typical(np.diff(ends)[LEAD_IN:], max(1, case.workers))
+def step(case: Case, bed: Testbed | None, waits: bool = False) -> float:
+    """Seconds of a typical step of the untouched job on all ranks; ``waits``: with what it waited for its loader."""
+    ends, waited = _timed(case, bed, LEAD_IN + round(SECONDS / COMPUTE))
+    steps = np.diff(ends) - (0 if waits else np.diff(waited))
+    return _typical(steps[LEAD_IN:], max(1, case.workers))
 
 
 def moments(case: Case, bed: Testbed | None, steps: int, data: Path | None = None, pinned: bool = True) -> np.ndarray:
@@ -38,6 +40,13 @@ def moments(case: Case, bed: Testbed | None, steps: int, data: Path | None = Non
 
     ``pinned`` gives the ranks of each host a core of their own, of which there have to be enough.
     """
+    return _timed(case, bed, steps, data, pinned)[0]
+
+
+def _timed(
+    case: Case, bed: Testbed | None, steps: int, data: Path | None = None, pinned: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Those moments, and how long the loop had waited for its loader by then."""
     with tempfile.TemporaryDirectory() as folder:
         model, out = Path(folder) / "model.yaml", Path(folder) / "moments.json"
         model.write_text(describe(case))
@@ -67,7 +76,8 @@ def moments(case: Case, bed: Testbed | None, steps: int, data: Path | None = Non
             codes, words = [node.wait(180) for node in nodes], nodes[0].output
         if any(codes) and not out.exists():  # gloo sometimes aborts at its very end, with all steps done
             raise RuntimeError(f"{case.name}, untouched: exit codes {codes}\n{words}")
-        return np.array(json.loads(out.read_text()))
+        waits = out.with_name(f"{out.name}.waits")
+        return np.array(json.loads(out.read_text())), np.array(json.loads(waits.read_text()))
 
 
 def _typical(steps: np.ndarray, turn: int) -> float:
@@ -81,8 +91,8 @@ def _alone(case: Case) -> float:
     return step(case, None)
 
 
-def stalls(case: Case, bed: Testbed | None) -> dict[str, float]:
-    """Seconds per stall that untouched runs can show: all but contention (known by hand) and fetch."""
+def stalls(case: Case, bed: Testbed | None, by_hand: dict[str, float]) -> dict[str, float]:
+    """Seconds per stall; contention is as by hand, and fetch, but for what of it hides behind a longer step."""
     quiet = replace(case, name="", prep=0.0, read=0.0, files=0, workers=0, cause=(), neighbour=False)
     one = replace(
         quiet, nodes=1, devices=1, network=None, interconnect=None, slow_uplinks=(), paced=None,
@@ -90,16 +100,20 @@ def stalls(case: Case, bed: Testbed | None) -> dict[str, float]:
     )  # fmt: skip
     before = _alone(one)
     found = {"compute": before}
-    before += case.compute * (max((factor for _, factor in case.slow_ranks), default=1.0) - 1)
 
     def add(stall: str, seconds: float) -> None:
         nonlocal before
         found[stall], before = seconds - before, seconds
 
+    if case.ranks > 1:
+        add("contention", before + by_hand["contention"])
     if case.devices > 1:
         slow = tuple((rank, factor) for rank, factor in case.slow_ranks if rank < case.devices)
         add("interconnect", step(replace(quiet, nodes=1, slow_ranks=slow), bed))
     if case.nodes > 1:
         add("network", step(quiet, bed))
-    add("prep", step(replace(quiet, prep=case.prep, workers=case.workers), bed))
+    add("prep", step(replace(quiet, prep=case.prep, workers=case.workers), bed, waits=True))
+    if case.files:
+        hidden = before - (sum(by_hand.values()) - by_hand["fetch"]) if case.workers else 0.0
+        add("fetch", before + max(0.0, by_hand["fetch"] - hidden))
     return found

@@ -73,8 +73,9 @@ def run(case: Case, budget: float, precision: float = 1.0, timed: bool = False) 
         began = time.monotonic()
         found = profile(case, Path(folder), bed, budget, precision)
         used = time.monotonic() - began
-        second = stopwatch.stalls(case, bed) if timed else {}
-    return judge(case, case.truth(case, rates), second, found, used)
+        truth = case.truth(case, rates)
+        second = stopwatch.stalls(case, bed, truth) if timed else {}
+    return judge(case, truth, second, found, used)
 
 
 def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: Profile, used: float) -> list[Result]:

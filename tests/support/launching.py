@@ -113,7 +113,7 @@ class FakeProcess:
         rungs = [name for name in NAMES if name in self.orders.rungs][: len(times)]
         for rung, seconds in zip(rungs, times, strict=True):
             self.tell(PhaseBegun(rung, number), BlockDone(number, rung, rank, 1, seconds, launch=self.orders.launch))
-        self.tell(RoundDone(number))
+        self.tell(RoundDone(number, sum(times)))
 
 
 def expedition(

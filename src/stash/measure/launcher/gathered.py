@@ -73,7 +73,8 @@ class Gathered:
         self.excused: dict[str, str] = {}
         """Rungs the launcher gave up, with reasons better than the agents'."""
         self.notes: list[str] = []
-        self.rounds = 0
+        self.took: list[float] = []
+        """Seconds of each round's blocks."""
         self.round_seconds: float | None = None
         """What a round was expected to take."""
         self.given_up: RoundGivenUp | None = None
@@ -82,6 +83,11 @@ class Gathered:
         """There was a message: rank 0 runs on this machine."""
         self.end: str | None = None
         self.unsafe: str | None = None
+
+    @property
+    def rounds(self) -> int:
+        """How many are done, of all launches."""
+        return len(self.took)
 
     def take(self, message: Message, offset: int = 0) -> None:
         """Add one message; ``offset`` is added to its rank (launches that ran side by side).
@@ -139,7 +145,7 @@ class Gathered:
             case LaunchSeen():
                 self.steps_of.setdefault(message.launch, Launch(**vars(message)))
             case RoundDone():
-                self.rounds += 1
+                self.took.append(message.seconds)
             case LadderEnded():
                 self.end, self.unsafe = message.reason, message.why
 

@@ -325,7 +325,7 @@ class Launches:
         m = self._measurement
         messages = self._take(each)
         finished = any(isinstance(message, RoundDone) for message in messages)
-        enough = (finished and m.enough()) or (m.out_of_budget and m.gathered.rounds > 0)
+        enough = (finished and m.enough()) or m.out_of_time
         if enough and each.orders.rounds is None:
             with suppress(FileNotFoundError):  # the job has removed the folder: it ends anyway
                 each.files.stop.touch()

@@ -25,6 +25,7 @@ from stash.measure.launcher.gathered import Gathered
 from stash.measure.launcher.job import Commit, Job
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.messages import Message, RoundsPlanned
+from stash.measure.protocol.orders import another_round_fits, latest_end
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,6 @@ class Result:
     """What the job printed, kept when something went wrong."""
     swept: tuple[str, ...] = ()
     """What was found of runs that were killed; a profile has it in its notes."""
-
-
-_OVERRUN = 0.1
-"""Of the budget, for a round that would otherwise be given up half done."""
 
 
 class Timer(Protocol):
@@ -116,15 +113,16 @@ class Measurement:
         return 0.0 if self._first_block is None else self.clock.monotonic() - self._first_block
 
     @property
-    def out_of_budget(self) -> bool:
-        return self.spent() > self.wishes.budget
+    def out_of_time(self) -> bool:
+        """Whether a round under way is given up half done, if one was finished."""
+        return self.gathered.rounds > 0 and self.spent() > latest_end(self.gathered.rounds, self.wishes.budget)
 
-    @property
-    def room_for_another_round(self) -> bool:
-        """Whether one more round like the last ones ends near the budget's end."""
-        rounds = self.gathered.rounds
-        each = self.spent() / rounds if rounds else 0.0
-        return self.spent() + each <= (1 + _OVERRUN) * self.wishes.budget
+    def _another_round_fits(self) -> bool:
+        """Likewise for a whole set, where that is what repeats."""
+        took = self.gathered.took
+        if self.isolated is not None and (sets := self.complete_rounds()):
+            took = [self.spent() / sets] * sets
+        return another_round_fits(self.spent(), took, self.wishes.budget)
 
     def profile(self, ended: str) -> Profile:
         """The artefact of everything gathered so far."""
@@ -172,7 +170,7 @@ class Measurement:
 
     def enough(self) -> bool:
         """Whether the budget is gone with a round at least, or what was asked is known."""
-        if self.out_of_budget or not self.room_for_another_round:
+        if not self._another_round_fits():
             return self.complete_rounds() > 0
         long_enough = self.isolated is not None or self.spent() >= FIRST_SECONDS  # separate launches always last
         return long_enough and self.over() is not None

@@ -263,6 +263,8 @@ class RoundDone(Message, kind="round"):
     """Every rung of the ladder has its blocks of this round."""
 
     number: int
+    seconds: float
+    """What the blocks took, without second opinions and blocks that were run again."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -80,6 +81,29 @@ class Orders:
         draft = self.files.orders.with_suffix(f".{os.getpid()}")
         draft.write_text(json.dumps(asdict(self)))
         return draft.rename(self.files.orders)
+
+
+_OVERRUN = 1.1
+"""Of the budget: a round that ends by then is not given up."""
+_OVERRUN_OF_THIRD = 1.5
+"""Likewise up to the third round, since fewer have no interval, and so no verdict."""
+FEWEST_ROUNDS = 3
+"""As many as an interval needs."""
+
+
+def latest_end(rounds: int, budget: float) -> float:
+    """Seconds of measuring at which the round that follows so many is given up."""
+    return (_OVERRUN if rounds >= FEWEST_ROUNDS else _OVERRUN_OF_THIRD) * budget
+
+
+def another_round_fits(spent: float, took: Sequence[float], budget: float) -> bool:
+    """Whether a round that begins after ``spent`` seconds will end in time, when those before it took so long.
+
+    It is expected to take as long as the quickest: others learned how long blocks must be, or were disturbed.
+    """
+    each, missing = min(took, default=0.0), FEWEST_ROUNDS - len(took)
+    in_time = spent <= budget and spent + each <= _OVERRUN * budget
+    return in_time or (missing > 0 and spent + missing * each <= _OVERRUN_OF_THIRD * budget)
 
 
 @lru_cache(maxsize=1)

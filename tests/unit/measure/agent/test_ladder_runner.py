@@ -106,6 +106,28 @@ def test_cold_blocks_are_measured_after_what_storage_lends_at_first(
     assert any("storage lends credit" in text for text in notes)
 
 
+def test_what_storage_owes_after_loaders_were_timed_by_themselves_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN storage that is steady from block to block, but owes three steps once loaders were read by themselves
+    monkeypatch.setattr(judge, "why_not_cold", lambda ranks: None)
+    one = job(orders(tmp_path, budget=1000.0, rounds=4))
+    begun = alone = owed = 0
+    for _, feed in reading(one, BATCHES):
+        messages = one.messages()
+        blocks = sum(isinstance(message, PhaseBegun) and message.name == "cold" for message in messages)
+        timed = sum(isinstance(message, LoaderTimed) for message in messages)
+        owed = 3 if blocks > begun and timed > alone else 0 if blocks > begun else owed - 1
+        begun, alone = blocks, timed if blocks > begun else alone
+        one.step(0.1 if feed != "cold" or owed > 0 else 0.6)
+    # THEN it is not measured in the rounds after those second opinions, nor settled for in the others
+    assert alone > 0
+    cold = {block.round: block for block in one.blocks() if block.rung == "cold"}
+    assert set(cold) == {0, 1, 2, 3}
+    for block in cold.values():
+        assert block.step_seconds == pytest.approx([0.6] * block.steps)
+
+
 def test_the_stop_file_ends_the_ladder_after_the_block_under_way(tmp_path: Path) -> None:
     one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=30)

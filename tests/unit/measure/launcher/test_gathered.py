@@ -48,7 +48,7 @@ def test_every_message_finds_its_place_in_the_profile():
         Noted("odd"),
         Noted("odd"),
         JobFacts(batch=9),
-        RoundDone(0),
+        RoundDone(0, 3.0),
         LadderEnded("stopped"),
     )
     profile = gathered.profile(SETTINGS, JOB, "budget", 9.0)

@@ -44,6 +44,40 @@ def test_uneven_rounds_go_on_until_the_budget_is_spent():
     assert 14 <= len({block.round for block in result.profile.blocks}) <= 17
 
 
+def rounds_of(*seconds: float):
+    """Agents whose rounds take so long, second opinions included; only the stop file ends them."""
+
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        for number, took in enumerate(seconds):
+            end = process.clock.now + took
+            while process.clock.now < end:
+                if orders.files.stop.exists():
+                    process.tell(LadderEnded("stopped"))
+                    return 0
+                yield
+            process.step(10 * number + 10)
+            process.round(number, 1.0, min(seconds) - 1.0)
+        process.tell(LadderEnded("rounds done"))
+        return 0
+
+    return agents
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rounds"),
+    [
+        ((7.0, 7.0, 7.0, 7.0), 3),  # a verdict after half of the budget more, rather than none
+        ((5.4, 5.4, 2.5, 2.5, 2.5), 4),  # the first two took second opinions
+        ((5.4, 5.4, 5.4, 5.4), 3),  # the third ends after the budget does, within a tenth
+        ((10.0, 10.0, 10.0, 10.0), 1),  # the third would end at twice the budget
+    ],
+)
+def test_a_third_round_is_waited_for_as_fewer_give_no_verdict(seconds: tuple[float, ...], rounds: int):
+    result, _ = run(rounds_of(*seconds), budget=15.0, precision=1e-9)
+    assert len({block.round for block in result.profile.blocks}) == rounds
+
+
 def test_live_progress_sees_a_profile_after_each_round():
     seen = []
     one, _ = expedition(even())

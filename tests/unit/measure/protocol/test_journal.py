@@ -20,13 +20,13 @@ def test_a_journal_is_followed_line_by_line_and_half_a_line_waits(tmp_path: Path
     folder = RunFolder(tmp_path)
     journal, tail = Journal(folder), Tail(folder.journal)
     assert tail.messages() == []
-    journal.write(RoundDone(0))
+    journal.write(RoundDone(0, 1.0))
     with folder.journal.open("a") as file:
         file.write('{"kind": "rou')
-    assert tail.messages() == [RoundDone(0)]
+    assert tail.messages() == [RoundDone(0, 1.0)]
     with folder.journal.open("a") as file:
-        file.write('nd", "number": 1}\n')
-    assert tail.messages() == [RoundDone(1)]
+        file.write('nd", "number": 1, "seconds": 1.0}\n')
+    assert tail.messages() == [RoundDone(1, 1.0)]
 
 
 def test_the_last_message_tells_that_the_ladder_is_done(tmp_path: Path):
@@ -47,14 +47,14 @@ def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(t
     keeper, other = JournalCopy(folders[1], writes=True), JournalCopy(folders[2], writes=False)
     assert leader.news() == b""  # nothing was told yet
     for number in range(3):
-        journal.write(RoundDone(number))
+        journal.write(RoundDone(number, 1.0))
         news = leader.news()
         leader.take(news)
         keeper.take(news)
         other.take(news)
     assert leader.news() == b""
     assert folders[1].copy.read_bytes() == folders[0].journal.read_bytes()
-    assert Tail(folders[1].copy).messages() == [RoundDone(number) for number in range(3)]
+    assert Tail(folders[1].copy).messages() == [RoundDone(number, 1.0) for number in range(3)]
     assert not folders[0].copy.exists()
     assert not folders[2].copy.exists()
 

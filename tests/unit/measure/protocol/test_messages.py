@@ -55,7 +55,7 @@ def test_every_field_of_a_message_is_one_of_its_record_and_of_the_same_type(name
 def test_a_message_survives_its_line() -> None:
     block = BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25), resident=0.0, files=3)
     ladder = LadderChosen(("solo", "crowd"), {"cluster": "one node"})
-    for message in (block, ladder, JobFacts(batch=8, loaders=[{"kind": "map"}]), RoundDone(3)):
+    for message in (block, ladder, JobFacts(batch=8, loaders=[{"kind": "map"}]), RoundDone(3, 1.0)):
         assert decode(encode(message)) == message
 
 
@@ -72,7 +72,13 @@ def test_every_kind_of_message_is_known_by_one_name() -> None:
     assert {messages.KINDS[cls.kind] for cls in subclasses} == set(subclasses)
 
 
-STRANGE = ["[", "7", '{"kind": "song"}', '{"number": 1}', '{"kind": "round", "number": 1, "colour": "red"}']
+STRANGE = [
+    "[",
+    "7",
+    '{"kind": "song"}',
+    '{"number": 1}',
+    '{"kind": "round", "number": 1, "seconds": 1.0, "colour": "red"}',
+]
 
 
 @pytest.mark.parametrize("line", STRANGE)

@@ -15,7 +15,7 @@ from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_tally
 from stash.measure.agent.runner import alone
-from stash.measure.agent.runner.block_plan import BlockSize, Plan, StepPace, plan, slowest
+from stash.measure.agent.runner.block_plan import MAX_STEPS, BlockSize, Plan, StepPace, plan, slowest
 from stash.measure.agent.runner.judge import BlockReport, CacheEvidence, Judge, Outcome, begin_data_block, evidence_of
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.parallelism import group_names, stage_layers
@@ -67,6 +67,10 @@ class BlockRunner:
         self._memory = MemoryWatch(rank)
         self._sweeping = False
         """All files known to hold many samples are dropped before a cold block."""
+        self.took = 0.0
+        """Seconds of the round's blocks so far, without second opinions and blocks that were run again."""
+        self._read_alone = False
+        """In this round loaders were timed by themselves."""
         self._after_warm: Visit | None = None
         """A cold one whose second opinion has to wait."""
         if rank.place.world_size > 1:
@@ -79,22 +83,29 @@ class BlockRunner:
         """Run one block (or sit it out) and learn what to do next."""
         rank = self._rank
         rank.publish(PhaseBegun(visit.rung, number))
+        came = rank.clock.now()
         if number != self._round:
-            self._round, self._plan = number, self._learned
+            self._round, self._plan, self.took = number, self._learned, 0.0
+            if self._read_alone:
+                self._plan = self._plan.after_reading_alone(rank.orders.most_steps or MAX_STEPS)
+            self._read_alone = False
         self._supply.gather(visit, number, self._plan)
         takes_part = visit.active == "all" or rank.leads == (visit.active == "leader")
         began = rank.clock.now()
         report = (yield from self._run(visit, number)) if takes_part else None
         step = (rank.clock.now() - began) / (visit.lead_in + self._plan.size(visit).together)
-        outcome = rank.agree(report, lambda reports: self._judge.decide(visit, number, reports, step))
+        took = self.took + rank.clock.now() - came
+        outcome = rank.agree(report, lambda reports: self._judge.decide(visit, number, reports, step, took))
         self._learned = outcome.plan or self._learned
         if outcome.again:
             self._plan, self._sweeping = self._learned, self._sweeping or outcome.sweep
             return (yield from self.visit(visit, number))
+        self.took = took
         if visit.measured:
             self._memory.written_down()
         if outcome.alone:
             self._alone(visit, number)
+            self._read_alone |= visit.reads_data
         return outcome
 
     def _run(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:

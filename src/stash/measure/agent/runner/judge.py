@@ -20,10 +20,9 @@ from stash.measure.agent.runner import block_plan
 from stash.measure.agent.runner.block_plan import EXCHANGES_ALONE, Plan
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.protocol.messages import BlockDone, Payload, RoundGivenUp, RungSkipped
+from stash.measure.protocol.orders import FEWEST_ROUNDS, another_round_fits
 from stash.measure.protocol.wire import crosses
 
-_OVERRUN = 1.1
-"""Of the budget: a round that ends by then is not given up."""
 _PATIENCE = 5.0
 """How many times as long as was expected, or as was asked for, a first round may take."""
 _ALWAYS = 30.0
@@ -110,11 +109,19 @@ class Judge:
         self._swept = False
         self._steady = False
         """Storage was seen to go on as it begins."""
+        self._took: dict[int, float] = {}
+        """Seconds that the blocks of each round took so far."""
         self._credit_noted = self._reading_noted = False
 
-    def decide(self, visit: Visit, number: int, reports: list[BlockReport | None], step: float) -> Outcome:
-        """Write the block down, unless it is to be run again; each of its steps took ``step`` seconds."""
+    def decide(
+        self, visit: Visit, number: int, reports: list[BlockReport | None], step: float, round_took: float
+    ) -> Outcome:
+        """Write the block down, unless it is to be run again; each of its steps took ``step`` seconds.
+
+        ``round_took`` are the seconds of the round's blocks with this one.
+        """
         rank = self._rank
+        self._took[number] = round_took
         done = [report for report in reports if report is not None]
         why = self._disproved(visit, [report.evidence for report in done])
         first = number == rank.orders.first_round
@@ -133,15 +140,15 @@ class Judge:
         self._swept = self._swept or (again and sweep)
         better = None if self._plan == before else self._plan
         opinions = not (stop or again or drop) and self._has_time_for_second_opinions(visit, number, step)
-        return Outcome(stop, drop, again, again and sweep, better, opinions, self._is_last(number))
+        return Outcome(stop, drop, again, again and sweep, better, opinions, self._is_last())
 
     def _spent(self) -> float:
         return self._rank.clock.now() - self._began
 
-    def _is_last(self, number: int) -> bool:
-        """Whether another round like those so far would end well after the budget does."""
-        orders, spent = self._rank.orders, self._spent()
-        return orders.rounds is None and spent + spent / (number - orders.first_round + 1) > _OVERRUN * orders.budget
+    def _is_last(self) -> bool:
+        """Whether another round would end well after the budget does."""
+        orders = self._rank.orders
+        return orders.rounds is None and not another_round_fits(self._spent(), [*self._took.values()], orders.budget)
 
     def _is_hopeless(self) -> bool:
         """Whether the first round takes so much longer than the warm-up promised that it is not worth waiting for."""
@@ -163,7 +170,8 @@ class Judge:
         wanted = steps * step
         if visit.feed == "warm" and "cold" in self._rank.orders.rungs:
             wanted *= 2  # the cold one, which was put off
-        return wanted <= max(_NEXT_TO_NOTHING, self._rank.orders.budget - self._spent())
+        missing = max(0, FEWEST_ROUNDS - len(self._took)) * self._plan.round_seconds
+        return wanted <= max(_NEXT_TO_NOTHING, self._rank.orders.budget - self._spent() - missing)
 
     def _disproved(self, visit: Visit, ranks: list[CacheEvidence]) -> str | None:
         """Why ``fetch`` is unknown from now on: this block was not cold, or it was to be warm and was not."""

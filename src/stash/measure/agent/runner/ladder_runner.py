@@ -205,7 +205,7 @@ class LadderRunner(script.Listener):
                     return
                 if outcome.drop is not None and outcome.drop in rungs:
                     rungs = tuple(name for name in rungs if name != outcome.drop)
-            rank.publish(RoundDone(number))
+            rank.publish(RoundDone(number, blocks.took))
             number += 1
             if outcome.last:
                 self._finish("stopped")
