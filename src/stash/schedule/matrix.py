@@ -165,4 +165,5 @@ def demand_of(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix
         deadline=np.array([np.inf if job.deadline is None else job.deadline - now for job in here]),
         costs=cluster.cost_per_gpu(),
         ids=there,
+        model=table.kind[there],
     )

@@ -143,7 +143,7 @@ def makespan(demand: JobDemand) -> ShareAllocation:
 
 
 def _priced(demand: JobDemand) -> PricedJobs:
-    return PricedJobs(demand.rates / demand.best[:, None], demand.gpus, demand.counts)
+    return PricedJobs(demand.rates / demand.best[:, None], demand.gpus, demand.counts, demand.model)
 
 
 def as_fastest(demand: JobDemand) -> JobDemand:

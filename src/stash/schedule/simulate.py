@@ -66,6 +66,7 @@ class _Run(RunState):
             self.deadline[jobs] - self.now,
             self.cluster.cost_per_gpu(),
             jobs,
+            self.table.kind[jobs],
         )
         if self.policy.name.startswith("ftf"):
             self.isolated_rate[jobs] = isolated_rates(found)

@@ -14,7 +14,13 @@ from stash.schedule.type_prices import CommonLevel, PricedJobs
 
 
 def priced(rates: list[list[float]], gpus: list[int], counts: list[int]) -> PricedJobs:
-    return PricedJobs(np.array(rates, dtype=float), np.array(gpus), np.array(counts))
+    return of(np.array(rates, dtype=float), np.array(gpus), np.array(counts))
+
+
+def of(rates: np.ndarray, gpus: np.ndarray, counts: np.ndarray) -> PricedJobs:
+    """Jobs that have the same rates and GPUs are of one model."""
+    _, model = np.unique(np.column_stack((rates, gpus)), axis=0, return_inverse=True)
+    return PricedJobs(rates, gpus, counts, model)
 
 
 def highest(rates: list[list[float]], gpus: list[int], counts: list[int], needs: list[float]) -> CommonLevel:
@@ -89,7 +95,7 @@ def test_the_level_is_that_of_scipy_and_its_shares_reach_it(
     given: tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]],
 ) -> None:
     rates, gpus, counts, several = given
-    jobs = PricedJobs(rates, gpus, counts)
+    jobs = of(rates, gpus, counts)
     for needs in several:  # the second begins at the prices of the first
         found = jobs.highest(needs)
         assert found.level == pytest.approx(by_scipy(rates, gpus, counts, needs), rel=1e-7)
