@@ -74,8 +74,9 @@ class _Run(RunState):
 
     def allocate(self, jobs: WholeNumbers) -> None:
         """New shares for all jobs that are there; what they received is counted again."""
-        elapsed = self.now - max(self.allocated_at, 0.0)
-        self.deficit[jobs] += self.x[jobs] * elapsed - self.received[jobs]
+        if self.settings.whole_rounds:
+            elapsed = self.now - max(self.allocated_at, 0.0)
+            self.deficit[jobs] += self.x[jobs] * elapsed - self.received[jobs]
         self.received[jobs] = 0.0
         demand = self.demand(jobs)
         found = self.allocation(demand)
@@ -90,9 +91,8 @@ class _Run(RunState):
         """The policy's, from memory where it does not look at work and the same jobs were there before."""
         if self.policy.by_work:
             return self.policy.allocate(demand, self.settings.seed)
-        rows = np.column_stack((demand.rates, demand.gpus, demand.weight))
-        order = np.lexsort(rows.T)
-        key = rows[order].tobytes()
+        order = np.lexsort((demand.weight, demand.model))
+        key = demand.model[order].tobytes() + demand.weight[order].tobytes()
         if key not in self.known:
             found = self.policy.allocate(demand, self.settings.seed)
             self.known[key] = found.x[order]
@@ -107,6 +107,9 @@ class _Run(RunState):
         self.received[running, self.kind[running]] += self.now - self.counted[running]
         self.counted[running] = self.now
 
+    def there(self) -> WholeNumbers:
+        return np.fromiter(self.active, dtype=np.int64, count=len(self.active))
+
     @property
     def settle(self) -> float:
         own = self.settings.settle_seconds
@@ -114,7 +117,7 @@ class _Run(RunState):
 
     def decide(self) -> None:
         """The beginning of a round: who runs, on which type, and where."""
-        jobs = np.array(list(self.active), dtype=np.int64)
+        jobs = self.there()
         if not len(jobs):
             return
         if self.policy.rule is None:
@@ -130,8 +133,9 @@ class _Run(RunState):
             self.allocate(jobs)
         order = self.turns(jobs)
         types = self.choice(jobs, order)
-        for job, kind in zip(jobs.tolist(), self.kind[jobs].tolist(), strict=True):
-            if kind >= 0 and types.get(job) != kind:
+        running = jobs[self.kind[jobs] >= 0]
+        for job, kind in zip(running.tolist(), self.kind[running].tolist(), strict=True):
+            if types.get(job) != kind:
                 self.stop(job)
         starting = [job for job in types if job in self.waiting]
         for job in sorted(starting, key=lambda each: -self.sizes[each]):
@@ -154,7 +158,7 @@ class _Run(RunState):
             if not self.policy.aware:
                 self.random.shuffle(types)
         else:
-            tie = self.packed[jobs] / self.best[jobs][:, None]
+            tie = self.closeness[jobs]
         backfills = self.settings.whole_rounds and self.policy.backfills
         return ordered(priority, runs if self.policy.fills or backfills else runs & (x > 0), tie, types)
 
@@ -162,8 +166,8 @@ class _Run(RunState):
         """The type of each job that runs in this round."""
         if not self.policy.preempts:
             return self.kept(jobs, order)
-        numbers = jobs.tolist()
-        return {numbers[at]: kind for at, kind in chosen(order, self.gpus[jobs], self.available()).items()}
+        found = chosen(order, self.gpus[jobs], self.available())
+        return dict(zip(jobs[list(found)].tolist(), found.values(), strict=True))
 
     def available(self) -> list[int]:
         """GPUs of each type that are up."""
@@ -185,10 +189,11 @@ class _Run(RunState):
 
     def line_up(self, jobs: WholeNumbers, order: WholeNumbers) -> None:
         """For GPUs that come free within the round: the jobs that wait for each type, in order."""
-        types = len(self.lines)
-        order = order[self.kind[jobs[order // types]] < 0]
-        for kind in range(types):
-            wait = jobs[order[order % types == kind] // types]
+        places, kinds = np.divmod(order, len(self.lines))
+        turns = jobs[places]
+        waits = self.kind[turns] < 0
+        for kind in range(len(self.lines)):
+            wait = turns[waits & (kinds == kind)]
             self.lines[kind] = WaitingLine(wait, self.gpus[wait])
 
     def settle_in(self, job: int, kind: int) -> bool:
@@ -390,7 +395,7 @@ class _Run(RunState):
                 self.advance(max(self.arrival_time(), self.now))
             self.arrive()
             self.decide()
-            start, jobs = self.now, np.array(list(self.active), dtype=np.int64)
+            start, jobs = self.now, self.there()
             running = jobs[self.kind[jobs] >= 0]
             if not len(running):
                 self.wait_for_next(start, length)
