@@ -39,7 +39,7 @@ def chosen(order: WholeNumbers, gpus: WholeNumbers, counts: Sequence[int]) -> di
     found: dict[int, int] = {}
     open_types = sum(each > 0 for each in left)
     jobs, kinds = np.divmod(order, len(left))
-    for job, kind, size in zip(memoryview(jobs), memoryview(kinds), memoryview(gpus[jobs]), strict=True):
+    for job, kind, size in zip(jobs.data, kinds.data, gpus[jobs].data, strict=True):
         if size <= left[kind] and job not in found:
             found[job] = kind
             left[kind] -= size

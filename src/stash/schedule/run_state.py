@@ -101,9 +101,6 @@ class RunState:
         self.deadline = np.array([math.inf if job.deadline is None else job.deadline for job in jobs])
         self.left = np.array([job.steps - job.done for job in jobs])
         self.packed, self.best = table.packed, table.packed.max(axis=1)
-        _, rank = np.unique(table.of_kind / table.of_kind.max(axis=1, keepdims=True), return_inverse=True)
-        self.closeness = rank.astype(np.min_scalar_type(-rank.size)).reshape(table.of_kind.shape)[table.kind]
-        """Of each type, its rate over the best, as a rank among all: small whole numbers are sorted fastest."""
         self.work = np.array([job.steps for job in jobs]) / self.best
         self.rate, self.began, self.since = np.zeros(count), np.zeros(count), np.zeros(count)
         """Of the running: steps per second, when it got its GPUs, and from when on it makes steps."""
@@ -243,11 +240,16 @@ class RunState:
     def stop(self, job: int) -> None:
         """Take a running job's GPUs; it waits again."""
         self.end_work(job)
-        self.free.give(self.place[job])
-        self.place[job] = ()
+        self.release(job)
         self.wait(job)
 
-    def remove(self, job: int) -> None:
+    def release(self, job: int) -> None:
+        self.free.give(self.place[job])
+        self.place[job] = ()
+
+    def leave(self, job: int) -> None:
+        """Of a job that has ended."""
+        self.release(job)
         del self.active[job]
         self.changed = True
 

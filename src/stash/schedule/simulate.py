@@ -110,11 +110,6 @@ class _Run(RunState):
     def there(self) -> WholeNumbers:
         return np.fromiter(self.active, dtype=np.int64, count=len(self.active))
 
-    @property
-    def settle(self) -> float:
-        own = self.settings.settle_seconds
-        return self.settings.round_seconds if own is None else own
-
     def decide(self) -> None:
         """The beginning of a round: who runs, on which type, and where."""
         jobs = self.there()
@@ -128,7 +123,9 @@ class _Run(RunState):
             return
         self.begin = 0
         self.tick(jobs)
-        due = self.now - self.allocated_at >= self.settle * (1 - 1e-9) or self.allocated_at <= 0
+        own = self.settings.settle_seconds
+        settle = self.settings.round_seconds if own is None else own
+        due = self.now - self.allocated_at >= settle * (1 - 1e-9) or self.allocated_at <= 0
         if due and (self.changed or (self.policy.by_work and not self.settings.whole_rounds)):
             self.allocate(jobs)
         order = self.turns(jobs)
@@ -152,15 +149,13 @@ class _Run(RunState):
         x = self.x[jobs]
         runs = self.packed[jobs] > 0
         priority = np.where(runs, priorities(x, self.received[jobs], self.settings.round_seconds), 0.0)
-        types: list[int] | None = None
-        if self.settings.whole_rounds:
-            tie, types = self.deficit[jobs], list(range(len(self.cluster.types)))
-            if not self.policy.aware:
-                self.random.shuffle(types)
-        else:
-            tie = self.closeness[jobs]
-        backfills = self.settings.whole_rounds and self.policy.backfills
-        return ordered(priority, runs if self.policy.fills or backfills else runs & (x > 0), tie, types)
+        if not self.settings.whole_rounds:
+            return ordered(priority, runs if self.policy.fills else runs & (x > 0), self.table.closeness[jobs])
+        types = list(range(len(self.cluster.types)))
+        if not self.policy.aware:
+            self.random.shuffle(types)
+        allowed = runs if self.policy.fills or self.policy.backfills else runs & (x > 0)
+        return ordered(priority, allowed, self.deficit[jobs], types)
 
     def choice(self, jobs: WholeNumbers, order: WholeNumbers) -> dict[int, int]:
         """The type of each job that runs in this round."""
@@ -349,10 +344,8 @@ class _Run(RunState):
         while self.finish_time() <= self.now:
             job = heapq.heappop(self.heap)[1]
             self.end_work(job)
-            self.free.give(self.place[job])
-            self.place[job] = ()
             self.finish[job], self.left[job] = self.now, 0.0
-            self.remove(job)
+            self.leave(job)
 
     def failure_time(self) -> float:
         return min(self.failures[0][0] if self.failures else math.inf, self.down[0][0] if self.down else math.inf)
@@ -381,8 +374,7 @@ class _Run(RunState):
         worked = max(self.now - float(self.since[job]), 0.0)
         since_copy = worked % self.settings.checkpoint_seconds
         self.end_work(job, lost_steps=since_copy * float(self.rate[job]))
-        self.free.give(self.place[job])
-        self.place[job] = ()
+        self.release(job)
         self.wait(job)
         self.begin = 0
         self.come_last(job)
@@ -410,9 +402,7 @@ class _Run(RunState):
                 self.finish[job], self.left[job] = self.now, 0.0
             self.advance(max(end, self.now))
             for _, job in over:
-                self.free.give(self.place[job])
-                self.place[job] = ()
-                self.remove(job)
+                self.leave(job)
 
     def wait_for_next(self, start: float, length: float) -> None:
         """Nobody runs: on to the next arrival, or where there is none, to an allocation that is due."""

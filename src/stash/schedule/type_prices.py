@@ -113,7 +113,7 @@ class _Purchase:
         with np.errstate(divide="ignore"):
             places[:, 1:-1] = ordered.places(np.arange(kinds)[:, None], rate[:, 1:-1] / self.level)
         self._jobs = np.diff(places)
-        """By model and part of its hull, those that have turned to it; likewise where the part begins, and how long."""
+        """By model and part of its hull, those that have turned to it; then where a part begins, and how long."""
         self._low = np.where(np.isfinite(rate[:, :-1]), rate[:, :-1], 0.0)
         self._long = rate[:, 1:] - self._low
         upper = (self.level * np.diff(ordered.sums[places]) - self._jobs * self._low) / self._long
