@@ -108,3 +108,15 @@ def test_prices_that_do_not_settle_are_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(type_prices, "_MOST", 1)
     with pytest.raises(StashError, match="did not settle: after 1 programs 2 jobs reach"):
         highest([[1, 0.5], [1, 0.8]], [1, 1], [1, 1], [1, 1])
+
+
+def test_hundreds_of_jobs_of_few_models_with_equal_needs_among_them() -> None:
+    draw = np.random.default_rng(0)
+    rates, gpus = draw.uniform(0.1, 1, (9, 3)), draw.choice([1, 2, 4], 9)
+    model = draw.integers(9, size=200)
+    needs = np.where(draw.random(200) < 0.3, 0.5, 10 ** draw.uniform(-4, 0, 200))
+    jobs, counts = rates[model] / rates[model].max(axis=1, keepdims=True), np.array([20, 30, 40])
+    found = PricedJobs(jobs, gpus[model], counts, model).highest(needs)
+    assert found.level == pytest.approx(by_scipy(jobs, gpus[model], counts, needs), rel=1e-9)
+    assert ((jobs * found.x).sum(axis=1) >= found.level * needs * (1 - 1e-9)).all()
+    assert (found.x.T @ gpus[model] <= counts * (1 + 1e-9)).all()
