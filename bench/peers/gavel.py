@@ -2,8 +2,9 @@
 
 ``python -m bench.peers.gavel CHECKOUT --python PYTHON`` takes a checkout of stanford-futuredata/gavel and a Python
 with cvxpy, ecos, highspy, numpy, scipy and psutil. Its gRPC stubs and its estimator of throughputs are replaced by
-empty modules: a simulation calls none of them. ``--solver HIGHS`` has its programs solved by a simplex
-method, as ours are, instead of ECOS's interior point: which of several optima is taken moves its figures. ``--fifo``
+empty modules: a simulation calls none of them. Which of several optima is taken moves its figures: ``--shares`` runs
+both once more under max-min with the same kind of shares, ours with those that its class and ECOS's interior point
+compute, and its own with a simplex method, as ours are, in place of ECOS. ``--fifo``
 runs its blind FIFO on the traces of its physical cluster and on 500 jobs at once, as it is, and with the type that it
 draws in place of the one that it takes.
 """
@@ -16,7 +17,8 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +26,9 @@ import numpy as np
 
 from bench.schedule import SEEDS, generated, load, published_rates, thirty_six
 from bench.table import report, table
-from stash.schedule.job_policies import POLICIES
+from stash.schedule.job_policies import POLICIES, JobPolicy
 from stash.schedule.matrix import RateMatrix
-from stash.schedule.records import HOUR, QueuedJob
+from stash.schedule.records import HOUR, JobDemand, QueuedJob, ShareAllocation
 from stash.schedule.run_state import RunSettings
 from stash.schedule.simulate import simulate
 
@@ -36,6 +38,8 @@ ITS_NAME = {
     "makespan": "min_total_duration_perf",
     "fifo": "fifo",
 }
+Run = tuple[float, float, float]
+"""Processor seconds, mean JCT and makespan."""
 GPUS, PHYSICAL = 36, {"v100": 8, "p100": 16, "k80": 24}
 _START = """
 import sys, types
@@ -65,6 +69,19 @@ took = time.process_time() - began
 times = [seconds for seconds in found._job_completion_times.values() if seconds is not None]
 print("RESULT", json.dumps([took, sum(times) / len(times), found.get_current_timestamp()]))
 """
+_SHARES = """
+import json, sys
+sys.path[:0] = [{folder!r}, {folder!r} + "/policies"]
+from job_id_pair import JobIdPair
+from policies import max_min_fairness
+policy = max_min_fairness.MaxMinFairnessPolicyWithPerf("ECOS")
+for line in sys.stdin:
+    rates, gpus, weight, counts = json.loads(line)
+    ids, kinds = [JobIdPair(job, None) for job in range(len(gpus))], ["t%d" % kind for kind in range(len(counts))]
+    found = policy.get_allocation({{job: dict(zip(kinds, row)) for job, row in zip(ids, rates)}},
+                                  dict(zip(ids, gpus)), dict(zip(ids, weight)), dict(zip(kinds, counts)))
+    print("RESULT", json.dumps([[found[job][kind] for kind in kinds] for job in ids]), flush=True)
+"""
 
 
 def trace_of(jobs: Sequence[QueuedJob]) -> str:
@@ -78,7 +95,7 @@ def trace_of(jobs: Sequence[QueuedJob]) -> str:
 def its_run(
     checkout: Path, python: str, jobs: Sequence[QueuedJob], policy: str, solver: str = "ECOS", seed: int = 0,
     physical: bool = False, drawn: bool = False,
-) -> tuple[float, float, float]:  # fmt: skip
+) -> Run:  # fmt: skip
     """(processor seconds, mean JCT, makespan) of Gavel's simulator; on 36 GPUs of each type, or as ``physical``."""
     rates = "physical_cluster_throughputs.json" if physical else "simulation_throughputs.json"
     with tempfile.TemporaryDirectory() as folder:
@@ -99,11 +116,34 @@ def its_run(
     return took, jct, makespan
 
 
-def our_run(jobs: Sequence[QueuedJob], matrix: RateMatrix, policy: str) -> tuple[float, float, float]:
+@contextmanager
+def its_max_min(checkout: Path, python: str) -> Iterator[JobPolicy]:
+    """A policy of ours whose shares Gavel's class computes, in a process of its own."""
+    script = _SHARES.format(folder=str(checkout / "scheduler"))
+    with subprocess.Popen(
+        [python, "-W", "ignore", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        asked, answers = process.stdin, process.stdout
+        assert asked is not None
+        assert answers is not None
+
+        def allocate(demand: JobDemand) -> ShareAllocation:
+            columns = (demand.rates, demand.gpus, demand.weight, demand.counts)
+            print(json.dumps([each.tolist() for each in columns]), file=asked, flush=True)
+            for line in answers:
+                if line.startswith("RESULT "):
+                    return ShareAllocation(np.array(json.loads(line[7:])), float("nan"))
+            raise SystemExit("Gavel's policy ended")
+
+        yield JobPolicy("max-min by ECOS", allocate, "")
+        asked.close()
+
+
+def our_run(jobs: Sequence[QueuedJob], matrix: RateMatrix, policy: JobPolicy) -> Run:
     """The same of ours, as Gavel counts."""
     machines = thirty_six()
     began = time.process_time()
-    course = simulate(jobs, machines, matrix, POLICIES[policy], RunSettings.gavel())
+    course = simulate(jobs, machines, matrix, policy, RunSettings.gavel())
     return time.process_time() - began, float((course.finish - course.submit).mean()), course.end
 
 
@@ -140,7 +180,7 @@ def main() -> None:
     parser.add_argument("--per-hour", type=float, default=2.0)
     parser.add_argument("--policies", default="max-min,ftf")
     parser.add_argument("--turns", type=int, default=1)
-    parser.add_argument("--solver", choices=("ECOS", "HIGHS"), default="ECOS")
+    parser.add_argument("--shares", action="store_true")
     parser.add_argument("--fifo", action="store_true")
     given = parser.parse_args()
     if given.fifo:
@@ -149,18 +189,27 @@ def main() -> None:
     matrix = published_rates(given.checkout)
     jobs = [QueuedJob(job.name, job.model, job.gpus, float(int(job.steps)), job.submit)
             for job in generated(given.jobs, given.per_hour, True, matrix, seed=0)]  # fmt: skip
-    rows = []
+    rows: list[Sequence[object]] = []
+
+    def compared(policy: str, shares: str, its: Sequence[Run], ours: Sequence[Run]) -> None:
+        gavel, stash = np.median(its, axis=0), np.median(ours, axis=0)
+        rows.append((policy, shares, f"{gavel[0]:.1f} s", f"{stash[0]:.2f} s", f"{gavel[0] / stash[0]:.0f}×",
+                     f"{gavel[1] / HOUR:.2f} h", f"{stash[1] / HOUR:.2f} h", f"{stash[1] / gavel[1] - 1:+.1%}",
+                     f"{stash[2] / gavel[2] - 1:+.1%}"))  # fmt: skip
+
     for policy in given.policies.split(","):
         its, ours = [], []
         for _ in range(given.turns):
-            its.append(its_run(given.checkout, given.python, jobs, policy, given.solver))
-            ours.append(our_run(jobs, matrix, policy))
-        gavel, stash = np.median(its, axis=0), np.median(ours, axis=0)
-        rows.append((policy, f"{gavel[0]:.1f} s", f"{stash[0]:.2f} s", f"{gavel[0] / stash[0]:.0f}×",
-                     f"{gavel[1] / HOUR:.2f} h", f"{stash[1] / HOUR:.2f} h", f"{stash[1] / gavel[1] - 1:+.1%}",
-                     f"{stash[2] / gavel[2] - 1:+.1%}"))  # fmt: skip
-    report(f"{given.jobs} jobs, {given.per_hour:g} an hour, {GPUS} GPUs of each type, {given.solver}:", table(
-        ("policy", "Gavel", "Stash", "faster", "its JCT", "our JCT", "JCT", "makespan"), rows))  # fmt: skip
+            its.append(its_run(given.checkout, given.python, jobs, policy))
+            ours.append(our_run(jobs, matrix, POLICIES[policy]))
+        compared(policy, "its by ECOS, ours by HiGHS", its, ours)
+        if given.shares and policy == "max-min":
+            compared(policy, "both by HiGHS", [its_run(given.checkout, given.python, jobs, policy, "HIGHS")], ours)
+            with its_max_min(given.checkout, given.python) as fed:
+                found = our_run(jobs, matrix, fed)
+            compared(policy, "both by ECOS (ours asks for them)", its, [found])
+    report(f"{given.jobs} jobs, {given.per_hour:g} an hour, {GPUS} GPUs of each type, processor time:", table(
+        ("policy", "shares", "Gavel", "Stash", "faster", "its JCT", "our JCT", "JCT", "makespan"), rows))  # fmt: skip
 
 
 if __name__ == "__main__":

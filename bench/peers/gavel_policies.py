@@ -92,6 +92,7 @@ def demand_from(one: Mapping[str, Any]) -> JobDemand:
     array = {name: np.array(one[name], dtype=float) for name in ("rates", "weight", "left", "elapsed", "costs")}
     return JobDemand(
         gpus=np.array(one["gpus"]), counts=np.array(one["counts"]), isolated=np.zeros(size), ids=np.arange(size),
+        model=np.arange(size),
         running=np.full(size, -1), attained=np.zeros(size), deadline=np.full(size, np.inf), **array,
     )  # fmt: skip
 

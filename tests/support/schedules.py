@@ -31,7 +31,7 @@ def demand(
         left=np.array(left or [1.0] * size, dtype=float), elapsed=array("elapsed", 0.0), counts=np.array(counts),
         isolated=array("isolated", 0.0), running=array("running", -1).astype(int), attained=array("attained", 0.0),
         deadline=array("deadline", np.inf), costs=np.array(arrays.get("costs", [1.0] * len(counts)), dtype=float),
-        ids=np.arange(size),
+        ids=np.arange(size), model=np.arange(size),
     )  # fmt: skip
 
 

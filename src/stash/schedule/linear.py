@@ -53,17 +53,12 @@ class Groups:
         return len(self.first)
 
 
-def alike(*columns: Floats | WholeNumbers) -> Groups:
-    """Groups of entries that are the same in all ``columns``, of shape (n,) or (n, k), by their bytes."""
-    rows = np.ascontiguousarray(np.column_stack(columns), float)
+def merged(demand: JobDemand, *columns: Floats | WholeNumbers) -> Groups:
+    """Groups of jobs that have the same rates, GPUs and ``columns``, by their bytes."""
+    rows = np.ascontiguousarray(np.column_stack((demand.rates, demand.gpus, *columns)), float)
     keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
     _, first, member, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     return Groups(first, member, count.astype(float))
-
-
-def merged(demand: JobDemand, *columns: Floats | WholeNumbers) -> Groups:
-    """Groups of jobs that have the same rates, GPUs and ``columns``."""
-    return alike(demand.rates, demand.gpus, *columns)
 
 
 @dataclass(frozen=True)

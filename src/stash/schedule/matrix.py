@@ -110,6 +110,10 @@ class RateTable:
                 self._spread[-1].append(self._rates(model, gpus, gpu, few, own))
         self.of_kind = packed
         self.packed: Floats = packed[self.kind]
+        with np.errstate(invalid="ignore"):
+            _, rank = np.unique(packed / packed.max(axis=1, keepdims=True), return_inverse=True)
+        self.closeness: WholeNumbers = rank.astype(np.min_scalar_type(-rank.size)).reshape(packed.shape)[self.kind]
+        """Of each job and type, where the rate over the job's best stands among all; small numbers sort fastest."""
         known = np.array([[max(each.values(), default=0.0) for each in spread] for spread in self._spread])
         self.over: Floats = np.where(np.array(self.fewest) > 1, np.maximum(known, packed), known)[self.kind]
         """The best rate of each job over several nodes of a type, 0 where none is known."""
@@ -165,4 +169,5 @@ def demand_of(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix
         deadline=np.array([np.inf if job.deadline is None else job.deadline - now for job in here]),
         costs=cluster.cost_per_gpu(),
         ids=there,
+        model=table.kind[there],
     )

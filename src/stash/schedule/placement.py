@@ -65,8 +65,3 @@ class FreeGpus:
         self.free[number] = before + by
         self._with[kind][before + by][number] = None
         self.left[kind] += by
-
-    def packs(self, kind: int, gpus: int, fewest: int) -> bool:
-        """Whether a gang would find ``fewest`` nodes now."""
-        place = self.find(kind, gpus)
-        return place is not None and len(place) <= fewest

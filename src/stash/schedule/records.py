@@ -133,6 +133,8 @@ class JobDemand:
     """Dollars per GPU and hour, by type."""
     ids: WholeNumbers
     """A number that each job keeps: what a blind policy draws its type by."""
+    model: WholeNumbers
+    """Jobs of the same number have the same rates and GPUs."""
 
     def __len__(self) -> int:
         return len(self.gpus)

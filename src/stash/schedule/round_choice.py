@@ -19,18 +19,18 @@ def priorities(x: Floats, received: Floats, round_seconds: float) -> Floats:
 
 
 def ordered(
-    priority: Floats, allowed: NDArray[np.bool_], tie: Floats, types: Sequence[int] | None = None
+    priority: Floats, allowed: NDArray[np.bool_], tie: Floats | WholeNumbers, types: Sequence[int] | None = None
 ) -> WholeNumbers:
     """Entries j·T + t, highest priority first, ties by ``tie``; those not ``allowed`` left out.
 
     ``types``: all entries of the first type before those of the second, as Gavel's code has it without its global
     queue.
     """
-    keys = [-tie.ravel(), -priority.ravel()]
+    entries = np.flatnonzero(allowed)
+    keys = [-tie.ravel()[entries], -priority.ravel()[entries]]
     if types is not None:
-        keys.append(np.tile(np.argsort(types), len(priority)))
-    order = np.lexsort(keys)
-    return np.asarray(order[allowed.ravel()[order]], dtype=np.int64)
+        keys.append(np.argsort(types)[entries % len(types)])
+    return np.asarray(entries[np.lexsort(keys)], dtype=np.int64)
 
 
 def chosen(order: WholeNumbers, gpus: WholeNumbers, counts: Sequence[int]) -> dict[int, int]:
@@ -38,8 +38,8 @@ def chosen(order: WholeNumbers, gpus: WholeNumbers, counts: Sequence[int]) -> di
     left = list(counts)
     found: dict[int, int] = {}
     open_types = sum(each > 0 for each in left)
-    jobs = order // len(left)
-    for job, kind, size in zip(jobs.tolist(), (order % len(left)).tolist(), gpus[jobs].tolist(), strict=True):
+    jobs, kinds = np.divmod(order, len(left))
+    for job, kind, size in zip(jobs.data, kinds.data, gpus[jobs].data, strict=True):
         if size <= left[kind] and job not in found:
             found[job] = kind
             left[kind] -= size

@@ -240,11 +240,16 @@ class RunState:
     def stop(self, job: int) -> None:
         """Take a running job's GPUs; it waits again."""
         self.end_work(job)
-        self.free.give(self.place[job])
-        self.place[job] = ()
+        self.release(job)
         self.wait(job)
 
-    def remove(self, job: int) -> None:
+    def release(self, job: int) -> None:
+        self.free.give(self.place[job])
+        self.place[job] = ()
+
+    def leave(self, job: int) -> None:
+        """Of a job that has ended."""
+        self.release(job)
         del self.active[job]
         self.changed = True
 

@@ -48,7 +48,7 @@ def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
     solved = filling.filled(first) if fill else first
     x = solved.x[groups.member]
     levels = scale * (demand.rates * x).sum(axis=1)
-    return _allocation(demand, groups, first, x, float(first.extra[0]), levels)
+    return ShareAllocation(np.minimum(x, 1.0), float(first.extra[0]), first.type_prices, levels)
 
 
 class _Filling:
@@ -143,7 +143,7 @@ def makespan(demand: JobDemand) -> ShareAllocation:
 
 
 def _priced(demand: JobDemand) -> PricedJobs:
-    return PricedJobs(demand.rates / demand.best[:, None], demand.gpus, demand.counts)
+    return PricedJobs(demand.rates / demand.best[:, None], demand.gpus, demand.counts, demand.model)
 
 
 def as_fastest(demand: JobDemand) -> JobDemand:
@@ -209,7 +209,7 @@ def cheapest(demand: JobDemand) -> ShareAllocation:
     _keep_deadlines(fullest, groups, needs, None)
     fullest.set_objective(value)
     solved = fullest.solve()
-    return _allocation(demand, groups, solved, solved.x[groups.member], ratio)
+    return ShareAllocation(np.minimum(solved.x[groups.member], 1.0), ratio, solved.type_prices)
 
 
 def cheapest_sum(demand: JobDemand) -> ShareAllocation:
@@ -224,7 +224,7 @@ def cheapest_sum(demand: JobDemand) -> ShareAllocation:
     of_rate = demand.rates[groups.first] / demand.costs * groups.count[:, None]
     program.set_objective(of_rate.ravel())
     solved = program.solve()
-    return _allocation(demand, groups, solved, solved.x[groups.member], solved.objective)
+    return ShareAllocation(np.minimum(solved.x[groups.member], 1.0), solved.objective, solved.type_prices)
 
 
 def relaxation(demand: JobDemand) -> float:
@@ -265,12 +265,6 @@ def _keep_deadlines(program: ShareProgram, groups: Groups, needs: Floats, tau: F
             program.add_row(row, need)
         else:
             program.add_row(row - need * tau, 0.0)
-
-
-def _allocation(
-    demand: JobDemand, groups: Groups, solved: Solved, x: Floats, objective: float, levels: Floats | None = None
-) -> ShareAllocation:
-    return ShareAllocation(np.minimum(x, 1.0), objective, solved.type_prices, levels)
 
 
 def _at_level(found: CommonLevel, x: Floats, objective: float) -> ShareAllocation:

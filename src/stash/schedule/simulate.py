@@ -66,6 +66,7 @@ class _Run(RunState):
             self.deadline[jobs] - self.now,
             self.cluster.cost_per_gpu(),
             jobs,
+            self.table.kind[jobs],
         )
         if self.policy.name.startswith("ftf"):
             self.isolated_rate[jobs] = isolated_rates(found)
@@ -73,8 +74,9 @@ class _Run(RunState):
 
     def allocate(self, jobs: WholeNumbers) -> None:
         """New shares for all jobs that are there; what they received is counted again."""
-        elapsed = self.now - max(self.allocated_at, 0.0)
-        self.deficit[jobs] += self.x[jobs] * elapsed - self.received[jobs]
+        if self.settings.whole_rounds:
+            elapsed = self.now - max(self.allocated_at, 0.0)
+            self.deficit[jobs] += self.x[jobs] * elapsed - self.received[jobs]
         self.received[jobs] = 0.0
         demand = self.demand(jobs)
         found = self.allocation(demand)
@@ -89,9 +91,8 @@ class _Run(RunState):
         """The policy's, from memory where it does not look at work and the same jobs were there before."""
         if self.policy.by_work:
             return self.policy.allocate(demand, self.settings.seed)
-        rows = np.column_stack((demand.rates, demand.gpus, demand.weight))
-        order = np.lexsort(rows.T)
-        key = rows[order].tobytes()
+        order = np.lexsort((demand.weight, demand.model))
+        key = demand.model[order].tobytes() + demand.weight[order].tobytes()
         if key not in self.known:
             found = self.policy.allocate(demand, self.settings.seed)
             self.known[key] = found.x[order]
@@ -106,14 +107,12 @@ class _Run(RunState):
         self.received[running, self.kind[running]] += self.now - self.counted[running]
         self.counted[running] = self.now
 
-    @property
-    def settle(self) -> float:
-        own = self.settings.settle_seconds
-        return self.settings.round_seconds if own is None else own
+    def there(self) -> WholeNumbers:
+        return np.fromiter(self.active, dtype=np.int64, count=len(self.active))
 
     def decide(self) -> None:
         """The beginning of a round: who runs, on which type, and where."""
-        jobs = np.array(list(self.active), dtype=np.int64)
+        jobs = self.there()
         if not len(jobs):
             return
         if self.policy.rule is None:
@@ -124,13 +123,16 @@ class _Run(RunState):
             return
         self.begin = 0
         self.tick(jobs)
-        due = self.now - self.allocated_at >= self.settle * (1 - 1e-9) or self.allocated_at <= 0
+        own = self.settings.settle_seconds
+        settle = self.settings.round_seconds if own is None else own
+        due = self.now - self.allocated_at >= settle * (1 - 1e-9) or self.allocated_at <= 0
         if due and (self.changed or (self.policy.by_work and not self.settings.whole_rounds)):
             self.allocate(jobs)
         order = self.turns(jobs)
         types = self.choice(jobs, order)
-        for job, kind in zip(jobs.tolist(), self.kind[jobs].tolist(), strict=True):
-            if kind >= 0 and types.get(job) != kind:
+        running = jobs[self.kind[jobs] >= 0]
+        for job, kind in zip(running.tolist(), self.kind[running].tolist(), strict=True):
+            if types.get(job) != kind:
                 self.stop(job)
         starting = [job for job in types if job in self.waiting]
         for job in sorted(starting, key=lambda each: -self.sizes[each]):
@@ -147,22 +149,20 @@ class _Run(RunState):
         x = self.x[jobs]
         runs = self.packed[jobs] > 0
         priority = np.where(runs, priorities(x, self.received[jobs], self.settings.round_seconds), 0.0)
-        types: list[int] | None = None
-        if self.settings.whole_rounds:
-            tie, types = self.deficit[jobs], list(range(len(self.cluster.types)))
-            if not self.policy.aware:
-                self.random.shuffle(types)
-        else:
-            tie = self.packed[jobs] / self.best[jobs][:, None]
-        backfills = self.settings.whole_rounds and self.policy.backfills
-        return ordered(priority, runs if self.policy.fills or backfills else runs & (x > 0), tie, types)
+        if not self.settings.whole_rounds:
+            return ordered(priority, runs if self.policy.fills else runs & (x > 0), self.table.closeness[jobs])
+        types = list(range(len(self.cluster.types)))
+        if not self.policy.aware:
+            self.random.shuffle(types)
+        allowed = runs if self.policy.fills or self.policy.backfills else runs & (x > 0)
+        return ordered(priority, allowed, self.deficit[jobs], types)
 
     def choice(self, jobs: WholeNumbers, order: WholeNumbers) -> dict[int, int]:
         """The type of each job that runs in this round."""
         if not self.policy.preempts:
             return self.kept(jobs, order)
-        numbers = jobs.tolist()
-        return {numbers[at]: kind for at, kind in chosen(order, self.gpus[jobs], self.available()).items()}
+        found = chosen(order, self.gpus[jobs], self.available())
+        return dict(zip(jobs[list(found)].tolist(), found.values(), strict=True))
 
     def available(self) -> list[int]:
         """GPUs of each type that are up."""
@@ -184,10 +184,11 @@ class _Run(RunState):
 
     def line_up(self, jobs: WholeNumbers, order: WholeNumbers) -> None:
         """For GPUs that come free within the round: the jobs that wait for each type, in order."""
-        types = len(self.lines)
-        order = order[self.kind[jobs[order // types]] < 0]
-        for kind in range(types):
-            wait = jobs[order[order % types == kind] // types]
+        places, kinds = np.divmod(order, len(self.lines))
+        turns = jobs[places]
+        waits = self.kind[turns] < 0
+        for kind in range(len(self.lines)):
+            wait = turns[waits & (kinds == kind)]
             self.lines[kind] = WaitingLine(wait, self.gpus[wait])
 
     def settle_in(self, job: int, kind: int) -> bool:
@@ -343,10 +344,8 @@ class _Run(RunState):
         while self.finish_time() <= self.now:
             job = heapq.heappop(self.heap)[1]
             self.end_work(job)
-            self.free.give(self.place[job])
-            self.place[job] = ()
             self.finish[job], self.left[job] = self.now, 0.0
-            self.remove(job)
+            self.leave(job)
 
     def failure_time(self) -> float:
         return min(self.failures[0][0] if self.failures else math.inf, self.down[0][0] if self.down else math.inf)
@@ -375,8 +374,7 @@ class _Run(RunState):
         worked = max(self.now - float(self.since[job]), 0.0)
         since_copy = worked % self.settings.checkpoint_seconds
         self.end_work(job, lost_steps=since_copy * float(self.rate[job]))
-        self.free.give(self.place[job])
-        self.place[job] = ()
+        self.release(job)
         self.wait(job)
         self.begin = 0
         self.come_last(job)
@@ -389,7 +387,7 @@ class _Run(RunState):
                 self.advance(max(self.arrival_time(), self.now))
             self.arrive()
             self.decide()
-            start, jobs = self.now, np.array(list(self.active), dtype=np.int64)
+            start, jobs = self.now, self.there()
             running = jobs[self.kind[jobs] >= 0]
             if not len(running):
                 self.wait_for_next(start, length)
@@ -404,9 +402,7 @@ class _Run(RunState):
                 self.finish[job], self.left[job] = self.now, 0.0
             self.advance(max(end, self.now))
             for _, job in over:
-                self.free.give(self.place[job])
-                self.place[job] = ()
-                self.remove(job)
+                self.leave(job)
 
     def wait_for_next(self, start: float, length: float) -> None:
         """Nobody runs: on to the next arrival, or where there is none, to an allocation that is due."""

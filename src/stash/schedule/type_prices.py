@@ -16,7 +16,7 @@ import highspy
 import numpy as np
 
 from stash.core.errors import StashError
-from stash.schedule.linear import alike, quiet_solver
+from stash.schedule.linear import quiet_solver
 from stash.schedule.records import Floats, WholeNumbers
 
 GAP = 1e-10
@@ -34,77 +34,136 @@ class CommonLevel:
 
 
 class PricedJobs:
-    """Jobs by their rates, in parts of each one's fastest, and GPUs; solved for one need after another."""
+    """Jobs by their rates, in parts of each one's fastest, and GPUs; solved for one need after another.
 
-    def __init__(self, rates: Floats, gpus: WholeNumbers, counts: WholeNumbers) -> None:
-        groups = alike(rates, gpus)
-        self._rates, self._kind = rates[groups.first], groups.member
-        self._gpus, self._counts = gpus.astype(float), counts.astype(float)
-        self._jobs = np.arange(len(gpus))
+    Jobs of the same ``model``, any whole number, have the same rates and GPUs.
+    """
+
+    def __init__(self, rates: Floats, gpus: WholeNumbers, counts: WholeNumbers, model: WholeNumbers) -> None:
+        _, first, self._kind = np.unique(model, return_index=True, return_inverse=True)
+        self._rates, self._gpus, self._counts = rates[first], gpus[first].astype(float), counts.astype(float)
         self._prices: list[Floats] = [1.0 / self._counts]
         """What the last optimum mixes was taken at."""
 
     def highest(self, needs: Floats) -> CommonLevel:
         """The level for these needs; those of 0 ask for nothing. Raises StashError where prices do not settle."""
-        cap = 1.0 / float(needs.max())
-        master, bound, tried = _Mixture(self._counts), np.inf, [self._prices[0] * 1e-9, *self._prices]
-        for prices in tried:
-            master.add(*self._bought(prices, needs, cap))
+        ordered, bound = _OrderedNeeds(self._kind, needs, self._gpus), np.inf
+        master, tried = _Mixture(self._counts), [self._prices[0] * 1e-9, *self._prices]
+        taken = [_Purchase(prices, self._rates, ordered) for prices in tried]
+        for each in taken:
+            master.add(each)
         for _ in range(_MOST):
             level, prices = master.solve()
-            found = self._bought(prices, needs, cap)
-            bound = min(bound, found[0] + float(prices @ (self._counts - found[1])))
+            found = _Purchase(prices, self._rates, ordered)
+            bound = min(bound, found.level + float(prices @ (self._counts - found.gpus)))
             if bound - level <= GAP * bound:
                 break
-            master.add(*found)
+            master.add(found)
             tried.append(prices)
+            taken.append(found)
         else:
             raise StashError(
                 f"prices of GPU types did not settle: after {_MOST} programs {len(needs)} jobs reach {level:.6g}, "
                 f"not proven the most ({bound:.6g}); report it with the jobs, cluster and rates"
             )
-        parts = master.parts()
-        self._prices = [prices for prices, part in zip(tried, parts, strict=False) if part > 0]
-        x = sum(part * x for part, x in zip(parts, master.x, strict=False) if part > 0)
-        return CommonLevel(level, np.asarray(x, dtype=float), prices)
+        used = [(at, part) for at, part in enumerate(master.parts()) if part > 0]
+        self._prices = [tried[at] for at, _ in used]
+        x = np.empty((len(needs), len(prices)))
+        x[ordered.order] = sum(part * taken[at].shares() for at, part in used)
+        return CommonLevel(level, x, prices)
 
     def cost(self, prices: Floats, needs: Floats) -> float:
         """The least that these needs, at most 1, can be bought for: above prices·N they cannot all be met."""
-        _, taken, _ = self._bought(prices, needs, 1.0, level=1.0)
-        return float(prices @ taken)
+        _, rate, slope = _hulls(self._rates, prices)
+        each = np.where(np.isfinite(slope), slope, 0.0) * self._gpus[:, None]
+        parts = (np.maximum(np.minimum(needs, rate[self._kind, step + 1]) - rate[self._kind, step], 0.0)
+                 for step in range(len(prices)))  # fmt: skip
+        return float(sum(each[self._kind, step] @ part for step, part in enumerate(parts)))
 
-    def _bought(
-        self, prices: Floats, needs: Floats, cap: float, level: float | None = None
-    ) -> tuple[float, Floats, Floats]:
-        """The level at which one more costs more than it is worth, GPUs of each type taken for it, and shares."""
-        types, rate, slope = _hulls(self._rates, prices)
-        kind = self._kind
-        if level is None:
-            level = self._worthwhile(rate, slope, needs, cap)
-        want, last = level * needs, np.isfinite(slope).sum(axis=1) - 1
-        part = np.zeros(len(needs), dtype=np.int64)
-        for step in range(1, int(last.max(initial=0)) + 1):  # beyond the last there is nothing to turn to
-            part += want > np.where(step <= last, rate[:, step], np.inf)[kind]
-        low, high = rate[kind, part], rate[kind, part + 1]
-        share = np.clip((want - low) / (high - low), 0.0, 1.0)
-        x = np.zeros((len(needs), len(prices)))
-        x[self._jobs, types[kind, part + 1]] = share
-        mixed = np.flatnonzero(part)
-        x[mixed, types[kind[mixed], part[mixed]]] += 1.0 - share[mixed]
-        return level, self._gpus @ x, x
 
-    def _worthwhile(self, rate: Floats, slope: Floats, needs: Floats, cap: float) -> float:
-        """Where the cost of one more unit of the level reaches 1: it rises as jobs turn to dearer mixtures."""
-        asked, kind = needs * self._gpus, self._kind
-        spent = float(asked @ slope[kind, 0])
-        if spent >= 1.0:
-            return 0.0
-        turns = np.where(np.isfinite(slope[:, 1:]), rate[:, 1:-1], np.inf)
-        jobs, step = np.nonzero(turns[kind] < cap * needs[:, None])
-        moments, kind = turns[kind[jobs], step] / needs[jobs], kind[jobs]
-        order = np.argsort(moments)
-        over = spent + np.cumsum((asked[jobs] * (slope[kind, step + 1] - slope[kind, step]))[order]) >= 1.0
-        return float(moments[order[over.argmax()]]) if over.any() else cap
+class _OrderedNeeds:
+    """Needs by model and size, with running sums: what some jobs of a model need together is two binary searches."""
+
+    def __init__(self, kind: WholeNumbers, needs: Floats, gpus: Floats) -> None:
+        keys = kind + 1j * needs  # complex numbers are ordered by their first parts, then by their second
+        self.order = np.argsort(keys)
+        self._keys = keys[self.order]
+        self.needs, self.gpus, self.most = needs[self.order], gpus, float(needs.max())
+        self.sums = np.concatenate([[0.0], np.cumsum(self.needs)])
+        kinds = np.arange(len(gpus))
+        self.start, self.end = np.searchsorted(self._keys, kinds), np.searchsorted(self._keys, kinds + 1)
+        self.asking = self.places(kinds, np.full(len(gpus), 5e-324))
+        """Of each model the first job that needs anything."""
+
+    def places(self, kind: WholeNumbers, least: Floats) -> WholeNumbers:
+        """Where in the order the jobs of these models begin that need at least so much."""
+        return np.searchsorted(self._keys, kind + 1j * np.minimum(least, 1e300))
+
+
+class _Purchase:
+    """What jobs buy at some prices: the level at which one more costs more than it is worth, and GPUs for it."""
+
+    def __init__(self, prices: Floats, rates: Floats, ordered: _OrderedNeeds) -> None:
+        self._types, rate, slope = _hulls(rates, prices)
+        self._ordered = ordered
+        self.level = _worthwhile(rate, slope, ordered)
+        kinds, types = slope.shape
+        places = np.empty((kinds, types + 1), dtype=np.int64)
+        places[:, 0], places[:, -1] = ordered.start, ordered.end
+        with np.errstate(divide="ignore"):
+            places[:, 1:-1] = ordered.places(np.arange(kinds)[:, None], rate[:, 1:-1] / self.level)
+        self._jobs = np.diff(places)
+        """By model and part of its hull, those that have turned to it; then where a part begins, and how long."""
+        self._low = np.where(np.isfinite(rate[:, :-1]), rate[:, :-1], 0.0)
+        self._long = rate[:, 1:] - self._low
+        upper = (self.level * np.diff(ordered.sums[places]) - self._jobs * self._low) / self._long
+        weight = ordered.gpus[:, None] * np.concatenate([upper, (self._jobs - upper)[:, 1:]], axis=1)
+        kind = np.concatenate([self._types[:, 1:], self._types[:, 1:-1]], axis=1)
+        self.gpus = np.bincount(kind.ravel(), weight.ravel(), types)
+        """Of each type, those taken."""
+
+    def shares(self) -> Floats:
+        """x in the order of the needs."""
+        needs, (_, types) = self._ordered.needs, self._jobs.shape
+        part = np.repeat(np.arange(self._jobs.size), self._jobs.ravel())
+        upper = np.clip((self.level * needs - self._low.ravel()[part]) / self._long.ravel()[part], 0.0, 1.0)
+        x, jobs = np.zeros((len(needs), types)), np.arange(len(needs))
+        x[jobs, self._types[:, 1:].ravel()[part]] = upper
+        mixed = np.flatnonzero(part % types)
+        x[mixed, self._types[:, :-1].ravel()[part[mixed]]] += 1.0 - upper[mixed]
+        return x
+
+
+def _worthwhile(rate: Floats, slope: Floats, ordered: _OrderedNeeds) -> float:
+    """Where the cost of one more unit of the level reaches 1: it rises as jobs turn to dearer mixtures.
+
+    A job turns at rate ÷ need. Bisected between such moments, so that it ends at one of them exactly.
+    """
+    sums, needs, cap = ordered.sums, ordered.needs, 1.0 / ordered.most
+    spent = float((ordered.gpus * slope[:, 0]) @ (sums[ordered.end] - sums[ordered.start]))
+    if spent >= 1.0:
+        return 0.0
+    kind, step = np.nonzero(np.isfinite(slope[:, 1:]))
+    turn, rise = rate[kind, step + 1], ordered.gpus[kind] * (slope[kind, step + 1] - slope[kind, step])
+    first, end = ordered.asking[kind], ordered.end[kind]
+
+    def after(level: float) -> tuple[WholeNumbers, bool]:
+        """Where the jobs begin that have turned by then, and whether these make it worth no more."""
+        places = ordered.places(kind, turn / level)
+        return places, spent + float(rise @ (sums[end] - sums[places])) >= 1.0
+
+    low, high = 0.0, cap
+    if not after(cap)[1]:
+        return cap
+    while low < (middle := (low + high) / 2) < high:
+        places, over = after(middle)
+        if over:
+            some = places < end
+            high = min(middle, float((turn[some] / needs[places[some]]).max()))
+        else:
+            some = places > first
+            low = max(middle, float((turn[some] / needs[places[some] - 1]).min()))
+    return high
 
 
 def _hulls(rates: Floats, prices: Floats) -> tuple[WholeNumbers, Floats, Floats]:
@@ -141,12 +200,10 @@ class _Mixture:
         for _ in range(len(counts) + 1):
             self._solver.addRow(-highspy.kHighsInf, 1.0, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
         self._rows = np.arange(len(counts) + 1, dtype=np.int32)
-        self.x: list[Floats] = []
 
-    def add(self, level: float, taken: Floats, x: Floats) -> None:
-        values = np.concatenate([[1.0], taken / self._counts])
-        self._solver.addCol(level, 0.0, highspy.kHighsInf, len(values), self._rows, values)
-        self.x.append(x)
+    def add(self, found: _Purchase) -> None:
+        values = np.concatenate([[1.0], found.gpus / self._counts])
+        self._solver.addCol(found.level, 0.0, highspy.kHighsInf, len(values), self._rows, values)
 
     def solve(self) -> tuple[float, Floats]:
         """The level and the price of a GPU of each type."""

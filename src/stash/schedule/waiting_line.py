@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
@@ -13,18 +14,19 @@ class WaitingLine:
     """Jobs that wait for GPUs of one type. Those that have got some elsewhere leave it when they are next passed."""
 
     def __init__(self, jobs: WholeNumbers, sizes: WholeNumbers) -> None:
-        self._jobs: dict[int, list[int]] = {}
-        self._places: dict[int, list[int]] = {}
+        self._jobs: dict[int, array[int]] = {}
+        self._places: dict[int, array[int]] = {}
         """Of each size: jobs, and their places in the whole line."""
         self._begin: dict[int, int] = {}
         self._count = len(jobs)
         for size in np.unique(sizes).tolist():
             at = np.flatnonzero(sizes == size)
-            self._jobs[size], self._places[size], self._begin[size] = jobs[at].tolist(), at.tolist(), 0
+            self._jobs[size], self._places[size] = array("q", jobs[at].tobytes()), array("q", at.tobytes())
+            self._begin[size] = 0
 
     def append(self, job: int, size: int) -> None:
-        self._jobs.setdefault(size, []).append(job)
-        self._places.setdefault(size, []).append(self._count)
+        self._jobs.setdefault(size, array("q")).append(job)
+        self._places.setdefault(size, array("q")).append(self._count)
         self._begin.setdefault(size, 0)
         self._count += 1
 

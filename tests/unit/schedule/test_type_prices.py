@@ -14,7 +14,13 @@ from stash.schedule.type_prices import CommonLevel, PricedJobs
 
 
 def priced(rates: list[list[float]], gpus: list[int], counts: list[int]) -> PricedJobs:
-    return PricedJobs(np.array(rates, dtype=float), np.array(gpus), np.array(counts))
+    return of(np.array(rates, dtype=float), np.array(gpus), np.array(counts))
+
+
+def of(rates: np.ndarray, gpus: np.ndarray, counts: np.ndarray) -> PricedJobs:
+    """Jobs that have the same rates and GPUs are of one model."""
+    _, model = np.unique(np.column_stack((rates, gpus)), axis=0, return_inverse=True)
+    return PricedJobs(rates, gpus, counts, model)
 
 
 def highest(rates: list[list[float]], gpus: list[int], counts: list[int], needs: list[float]) -> CommonLevel:
@@ -89,7 +95,7 @@ def test_the_level_is_that_of_scipy_and_its_shares_reach_it(
     given: tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]],
 ) -> None:
     rates, gpus, counts, several = given
-    jobs = PricedJobs(rates, gpus, counts)
+    jobs = of(rates, gpus, counts)
     for needs in several:  # the second begins at the prices of the first
         found = jobs.highest(needs)
         assert found.level == pytest.approx(by_scipy(rates, gpus, counts, needs), rel=1e-7)
@@ -102,3 +108,15 @@ def test_prices_that_do_not_settle_are_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(type_prices, "_MOST", 1)
     with pytest.raises(StashError, match="did not settle: after 1 programs 2 jobs reach"):
         highest([[1, 0.5], [1, 0.8]], [1, 1], [1, 1], [1, 1])
+
+
+def test_hundreds_of_jobs_of_few_models_with_equal_needs_among_them() -> None:
+    draw = np.random.default_rng(0)
+    rates, gpus = draw.uniform(0.1, 1, (9, 3)), draw.choice([1, 2, 4], 9)
+    model = draw.integers(9, size=200)
+    needs = np.where(draw.random(200) < 0.3, 0.5, 10 ** draw.uniform(-4, 0, 200))
+    jobs, counts = rates[model] / rates[model].max(axis=1, keepdims=True), np.array([20, 30, 40])
+    found = PricedJobs(jobs, gpus[model], counts, model).highest(needs)
+    assert found.level == pytest.approx(by_scipy(jobs, gpus[model], counts, needs), rel=1e-9)
+    assert ((jobs * found.x).sum(axis=1) >= found.level * needs * (1 - 1e-9)).all()
+    assert (found.x.T @ gpus[model] <= counts * (1 + 1e-9)).all()
