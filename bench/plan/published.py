@@ -152,6 +152,26 @@ class Question:
             if chosen is not None and verdict.more is not None:
                 yield worth_of_profile(self.forecasts, goal, chosen), verdict.more
 
+    def least_regrets(self) -> Iterator[float]:
+        """Of every goal that a hidden set-up keeps surely enough: what any choice costs more than the best, at least.
+
+        In the mean over the draws in which the choice keeps the goal, of the choice for which that is least. No rule
+        that is as sure, and knows no more than what is visible, can expect less, if the draws' spread is right.
+        """
+        drawn = {name: (each.seconds, each.dollars) for name, each in self.forecasts.items()}
+        for goal in self.goals:
+            late, dear = (np.inf if each is None else each for each in (goal.deadline_seconds, goal.budget_dollars))
+            kept = np.array([(seconds <= late) & (dollars <= dear) for seconds, dollars in drawn.values()])
+            values = np.array([each.drawn(goal) for each in self.forecasts.values()])
+            best = np.where(kept, values, np.inf).min(axis=0, initial=np.inf)
+            sure = [
+                float((value[keeps] / best[keeps] - 1).mean())
+                for value, keeps in zip(values, kept, strict=True)
+                if keeps.mean() >= SURELY
+            ]
+            if sure:
+                yield min(sure)
+
     def probabilities(self) -> Iterator[tuple[float, bool]]:
         for goal in self.goals:
             for name, each in self.forecasts.items():
@@ -213,6 +233,12 @@ def section(name: str, found: Mapping[str, list[Question]]) -> list[str]:
         lines += [f"*{source}*: {jobs} jobs; {np.mean(known):.0%} of the hidden cells could be forecast.", ""]
         # The original's table holds what was measured, and that is not hidden: it never has a choice here.
         choosing = {name: each for name, each in verdicts.items() if any(one.chosen for one in each)}
+        least = [more for each in asked for more in each.least_regrets()]
+        lines += [
+            f"By the spread of forecasts no rule that is {SURELY:.0%} sure expects less than {np.mean(least):.1%} "
+            f"more than the best in the mean over {len(least)} goals (the median goal {np.median(least):.1%}).",
+            "",
+        ]
         lines += [verdict_table(choosing), "", worth_table([pair for each in asked for pair in each.worths()]), ""]
     every = [question for asked in found.values() for question in asked]
     for what, chances in (

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stash.cli.show_command import no_garbage
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
+from stash.core.garbage import no_garbage
 from stash.core.printable import printable_line
 from stash.core.units import counted
 from stash.report.output import PICTURES, WIDTH_MM, output_file, write_output

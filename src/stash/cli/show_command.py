@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stash.core.errors import UserError
+from stash.core.garbage import no_garbage
 from stash.core.printable import printable_line
 from stash.report.output import print_probe, print_profile
 from stash.store.storing import store_option
@@ -107,15 +105,3 @@ def _fit_to_share(artefact: Profile | Probe, place: str, output: Path | None) ->
         save(found, output_file(output, "", ""))
         print(printable_line(f"Saved {output}: no names of machines, no paths, no addresses."), file=sys.stderr)
     return found
-
-
-@contextmanager
-def no_garbage() -> Iterator[None]:
-    """A large job's blocks are all needed to the end: looking for garbage among them would take half the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

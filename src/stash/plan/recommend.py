@@ -11,6 +11,7 @@ import numpy as np
 
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
+from stash.core.garbage import no_garbage
 from stash.core.intervals import Interval
 from stash.core.version import __version__
 from stash.plan import ranking, regret
@@ -153,6 +154,7 @@ def _hours_up(seconds: float) -> str:
 # The plan
 
 
+@no_garbage()
 def recommend(
     bases: Sequence[Base],
     goal: Goal,

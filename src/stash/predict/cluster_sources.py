@@ -15,10 +15,13 @@ from stash.analysis.breakdown import ranks_per_node
 from stash.analysis.findings.against import measured as best_links
 from stash.analysis.findings.rates import Curve, bus_factor, curve
 from stash.catalog.facts import Instance, share_of
+from stash.catalog.nvlink_rings import mesh_of
 from stash.catalog.shipped import gpus, rows
+from stash.core.errors import UserError
 from stash.core.intervals import Interval, median_interval
 from stash.core.records.host import Host, Probe
 from stash.core.records.profile import Collective, Profile
+from stash.core.units import counted
 from stash.predict import cluster
 from stash.predict.cluster import Backend, Network, NetworkKind, NodeLinks, NodeTransport, Storage, Target, Wiring
 from stash.predict.draws import Quantity, measured
@@ -61,6 +64,27 @@ def _one_of(instance: Instance, remote: bool) -> Target:
     )
 
 
+def placed(instance: Instance, gpus: Sequence[int], devices: int) -> Quantity | None:
+    """Bus bandwidth inside a node that got these GPUs of a mesh: of the rings they form, without one that of PCIe.
+
+    Raises UserError where the mesh is not known link by link, and for GPUs that it does not have.
+    """
+    mesh, named = mesh_of(instance.name), ", ".join(map(str, gpus))
+    if mesh is None:
+        raise UserError(
+            f"which links join the GPUs of {instance.name} is not known; give `interconnect:`, not `gpus:`"
+        )
+    if len(set(gpus)) != devices or len(gpus) != devices or max(gpus) >= mesh.gpus:
+        raise UserError(f"`gpus:` names {devices} different GPUs from 0 to {mesh.gpus - 1} here, not {named}")
+    rings, sheet = mesh.rings(gpus), _Sheet(instance)
+    if not rings:
+        rate, form = sheet.reached(instance.pcie_bytes_per_second, "pcie"), "no ring of NVLinks, so PCIe"
+    else:
+        rate, form = sheet.reached(mesh.ring_bytes_per_second(gpus), "nvlink"), counted(rings, "ring") + " of NVLinks"
+    which = f"GPUs {named} of a mesh have {form}: {mesh.source}"
+    return None if rate is None else rate.model_copy(update={"source": f"{which}; {rate.source}"})
+
+
 @lru_cache(maxsize=1)
 def _burst_seconds() -> dict[str, Quantity]:
     """How long network disks keep their burst rate, by cloud."""
@@ -97,14 +121,14 @@ class _Sheet:
         fabric = type_.interconnect or ""
         wiring: Wiring = "nvswitch" if "nvswitch" in fabric else "nvlink" if "nvlink" in fabric else "pcie"
         if wiring == "pcie":
-            return NodeLinks(wiring=wiring, bytes_per_second=self._shared(type_.pcie_bytes_per_second, wiring))
+            return NodeLinks(wiring=wiring, bytes_per_second=self.reached(type_.pcie_bytes_per_second, wiring))
         claimed = type_.interconnect_bytes_per_second
         if claimed is not None:
-            return NodeLinks(wiring=wiring, bytes_per_second=self._shared(claimed, wiring))
+            return NodeLinks(wiring=wiring, bytes_per_second=self.reached(claimed, wiring))
         fastest = type_.pair_max_bytes_per_second
-        rate = self._shared(fastest, wiring)
+        rate = self.reached(fastest, wiring)
         slowest = type_.pair_min_bytes_per_second or type_.pcie_bytes_per_second
-        worst = self._shared(slowest, "pcie")
+        worst = self.reached(slowest, "pcie")
         if rate is not None and worst is not None and worst.low is not None:
             # Which of the mesh's links a machine gets is not documented: a ring may have to take the worst.
             rate = rate.model_copy(update={"low": min(worst.low, rate.value)})
@@ -117,7 +141,7 @@ class _Sheet:
         rate = network_rate(self.fact(direct or type_.network_bytes_per_second), transport)
         return None if rate is None else Network(transport=transport, bytes_per_second=rate)
 
-    def _shared(self, claimed: float | None, wiring: Wiring) -> Quantity | None:
+    def reached(self, claimed: float | None, wiring: Wiring) -> Quantity | None:
         fact, share = self.fact(claimed), cluster.reached(wiring)
         return None if fact is None or share is None else reach_of(fact, share)
 

@@ -22,7 +22,7 @@ from stash.catalog.reference import Speed, model_key, speeds
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
 from stash.core.units import format_rate
-from stash.predict.cluster_sources import of_instance
+from stash.predict.cluster_sources import of_instance, placed
 from stash.predict.compute_ratios import time_ratio
 from stash.study.fields import EmulatedTarget
 from stash.study.places import StudyPlace
@@ -220,6 +220,7 @@ def _links(instance: Instance, target: EmulatedTarget, nodes: int, devices: int,
     inside = network = None
     if devices > 1:
         known = sheet.inside.bytes_per_second if sheet.inside is not None else None
+        known = known if target.gpus is None else placed(instance, target.gpus, devices)
         bus = target.interconnect or (known.value if known is not None else None)
         if bus is None:
             raise UserError(f"what links inside {instance.name} carry is unknown; give `interconnect:`")

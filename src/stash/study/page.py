@@ -11,7 +11,14 @@ from stash.core.formatting import listed
 from stash.core.ladder import STALLS
 from stash.core.units import counted, pace
 from stash.study.overview import matrix, states, what, where
-from stash.study.paper_figures import heat, network_against_one_machine, stall, time_and_cost, utilisation
+from stash.study.paper_figures import (
+    heat,
+    network_against_one_machine,
+    placement,
+    stall,
+    time_and_cost,
+    utilisation,
+)
 from stash.study.results import StudyResult
 from stash.study.sheet import StudySheet, downloads, sheet, whole_table
 from stash.study.status import StudyReading
@@ -74,7 +81,7 @@ def _figures(shown: StudySheet, found: Sequence[StudyResult]) -> tuple[Chapter, 
     data = (*stall(shown, "prep"), *stall(shown, "fetch"))
     return (
         Chapter("stalls", "Where the time goes", label="Stalls", charts=(*heat(shown), *stalls(shown))),
-        Chapter("exchange", "Interconnect and network", label="Exchange", charts=exchange),
+        Chapter("exchange", "Interconnect and network", label="Exchange", charts=(*exchange, *placement(shown))),
         Chapter("data", "Preparing and fetching data", label="Data", charts=data),
         Chapter("cost", "What it costs", label="Cost", charts=(cost_against_time(found), *time_and_cost(shown)),
                 grids=_best_grid(found)),

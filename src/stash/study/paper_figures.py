@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stash.core.units import format_seconds
+from stash.study.fields import EmulatedTarget
 from stash.study.overview import what, where
 from stash.study.results import StudyResult, twins
 from stash.study.sheet import ReadTile, StudySheet, TileText, Unknown, tile_charts
@@ -84,6 +85,54 @@ def network_against_one_machine(shown: StudySheet) -> Charts:
 
     how = f"(T several machines − T one) / T one, 400% is five times slower. A full bar is {whole:.0f}%. {_SIGNS}"
     return _drawn(shown, read, name, title, how)
+
+
+def placement(shown: StudySheet) -> Charts:
+    """One machine type with its GPUs on links of a mesh that differ: what a sub-optimal placement costs."""
+    name, title = "placement", "Link placement: which GPUs of a mesh a machine gets"
+    best: dict[tuple[object, ...], StudyResult] = {}
+    for result in shown.results.values():
+        kind = _placed_kind(result)
+        if kind is not None and (kind not in best or result.step.value < best[kind].step.value):
+            best[kind] = result
+    if not best:
+        why = "no target says `gpus:`, which of a mesh's GPUs a node has" if shown.results else "no cell is done yet"
+        return (Blank(name, title, why),)
+    slowest = max(
+        result.step.value / best[kind].step.value
+        for result in shown.results.values()
+        if (kind := _placed_kind(result)) is not None
+    )
+
+    def read(result: StudyResult) -> TileText | Unknown:
+        kind = _placed_kind(result)
+        if kind is None:
+            return Unknown("its GPUs are not named")
+        first, seconds = best[kind], result.exchange_seconds
+        times = result.step.value / first.step.value
+        stalled = f", {format_seconds(seconds)} of it exchange" if seconds is not None else ""
+        texts = (f"{times:.2f} × {format_seconds(result.step.value)}", f"{times:.2f} ×")
+        if result is first:
+            texts = (f"best {format_seconds(result.step.value)}", "best")
+        tip = f"{times:.2f} times the step on {where(first.cell)}{stalled}"
+        waits = (seconds or 0.0) / first.step.value / slowest
+        bars = (TileBar(times / slowest, "shade", faint=True), TileBar(waits, "interconnect"))
+        return TileText(texts, tip, bars=bars)
+
+    how = (
+        "The step over that on the placement that is fastest (faint), and its exchange (strong). Four GPUs of eight "
+        f"V100s have two rings of NVLinks, one, or none. {_SIGNS}"
+    )
+    keys = (Legend("shade", "step"), Legend("interconnect", "exchange"))
+    return _drawn(shown, read, name, title, how, keys)
+
+
+def _placed_kind(result: StudyResult) -> tuple[object, ...] | None:
+    """What differs in the placement alone is of one kind; ``None`` where no placement is named."""
+    target = result.cell.place.target
+    if not isinstance(target, EmulatedTarget) or target.gpus is None:
+        return None
+    return what(result.cell), result.cell.nodes, target.instance, target.precision, len(target.gpus)
 
 
 def time_and_cost(shown: StudySheet) -> Charts:

@@ -135,3 +135,28 @@ def test_a_profile_of_no_known_gpu_calibrates_nothing() -> None:
 def test_calibrating_makes_another_cell() -> None:
     known = {MINE: calibrated("K80")}
     assert made(f"calibrate: {MINE}", calibrations=known)[0].id != made()[0].id
+
+
+def test_links_follow_from_the_gpus_that_a_machine_gets() -> None:
+    whole, half, apart = (
+        bed(made(f"ranks: 2, scale: 0.001, time_scale: 1, gpus: {gpus}")[0])
+        for gpus in ("[0, 1, 2, 3]", "[0, 1, 4, 5]", "[0, 1, 6, 7]")
+    )
+    assert whole.interconnect == pytest.approx(2 * (half.interconnect or 0))
+    assert (apart.interconnect or 0) < (half.interconnect or 0)
+    assert "GPUs 0, 1, 2, 3 of a mesh have 2 rings of NVLinks" in whole.facts[0]
+    assert "no ring of NVLinks, so PCIe" in apart.facts[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ("gpus: [0, 1, 2]", r"`gpus:` names 4 different GPUs from 0 to 7 here, not 0, 1, 2"),
+        ("gpus: [0, 1, 2, 2]", r"names 4 different GPUs"),
+        ("gpus: [0, 1, 2, 8]", r"names 4 different GPUs"),
+        ("gpus: [0, 1, 2, 3], interconnect: 1GB/s", r"give either `gpus:`"),
+    ],
+)
+def test_gpus_that_cannot_be_had_are_refused(fields: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        made(fields)

@@ -20,7 +20,7 @@ from stash.analysis.attribution import attribute
 from stash.core.units import format_seconds
 from stash.study.feature_study import lines
 from stash.study.page import page
-from stash.study.paper_figures import heat, stall, time_and_cost, utilisation
+from stash.study.paper_figures import heat, placement, stall, time_and_cost, utilisation
 from stash.study.results import ProfileLook, StudyResult, front, results, twins
 from stash.study.sheet import StudySheet, downloads, sheet, table, whole_table
 from stash.study.status import StudyReading
@@ -344,3 +344,25 @@ def test_five_hundred_cells_stay_small(tmp_path: Path) -> None:
     assert len(every) >= 500
     assert len(table(every).rows) == len(every)
     assert len(render(page(reading, every, "grid.yaml", "results")).encode()) < 8e6
+
+
+def test_placements_are_held_against_the_fastest_of_the_same_machine(tmp_path: Path) -> None:
+    """By hand: 0.3 s and 0.2 s, 1.5 times; what is of another kind, or names no GPUs, is not compared."""
+    (of_grid,) = placement(shown_of(tmp_path))
+    assert isinstance(of_grid, Blank)
+    text = """
+workloads: [{zoo: resnet50}]
+batches: 32
+targets:
+- {engine: emulated, instance: p3.8xlarge, name: one half, gpus: [0, 1, 2, 3], time_scale: 1}
+- {engine: emulated, instance: p3.8xlarge, name: apart, gpus: [0, 1, 4, 5], time_scale: 1}
+- {engine: emulated, instance: p3.8xlarge, name: unnamed, time_scale: 1}
+"""
+    file = study(text, tmp_path)
+    cells = cells_of(file)
+    every = results(cells, {cell.id: attribute(profile(0.1, 0.2 + 0.1 * at)) for at, cell in enumerate(cells)})
+    (chart,) = placement(sheet(reading_of(file), every))
+    shown = {at: tile.tip.split(": ")[1] for at, tile in tiles(chart).items()}
+    assert shown["resnet50 32 on one half"].startswith("1.00 times the step on one half")
+    assert shown["resnet50 32 on apart"].startswith("1.50 times the step on one half, 200 ms of it exchange")
+    assert "unnamed" not in drawn(chart).columns

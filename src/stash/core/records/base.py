@@ -83,11 +83,13 @@ class Record(BaseModel):
     def _in_words(cls, fields: Any) -> Any:
         if not isinstance(fields, dict):
             return fields
-        texts = {
-            name: _problem(value)
-            for name, value in fields.items()
-            if isinstance(value, (str, tuple, list)) and not (isinstance(value, str) and value.isascii())
-        }
+        texts = {}
+        for name, value in fields.items():
+            if isinstance(value, str):
+                if not value.isascii():
+                    texts[name] = in_words(value)
+            elif isinstance(value, (tuple, list)) and (written := _problem(value)) is not value:
+                texts[name] = written
         return fields | texts if texts else fields
 
 
