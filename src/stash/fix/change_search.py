@@ -16,7 +16,7 @@ from statistics import fmean
 from stash.core.fix_records import Proof
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
-from stash.fix.decision import LOOKS, WORTH, level, promising, proven
+from stash.fix.decision import LOOKS, level, promising, proven
 from stash.fix.tries import (
     NO_PROOF,
     NO_TIME,
@@ -33,14 +33,14 @@ PROVEN_STEPS = 200
 """Of which losses are compared at the end."""
 _SCREENED = 2
 """Rounds of screening."""
-_JOINED = 0.02
-"""Of the step: what changes launched all at once must save for each to be launched alone."""
+_JOINED = 2
+"""Times what is worth a change: what changes launched all at once must save for each to be launched alone."""
 _LARGE = 0.1
 """Of the step: what saves more is there while everything else is tried."""
 _UNKNOWN = 0.05
 """Of the step: what a change without a forecast is ranked as."""
 _FUTILE = 2
-"""Rounds after which a final comparison ends if they show no saving at all."""
+"""Rounds after which a final comparison ends if they show nothing that is worth a change."""
 _FINALS = 2
 """Final comparisons at most: one again with less, where more than one change was not shown."""
 
@@ -109,7 +109,7 @@ class Search(Tries):
             if not active:
                 break
             if number and self.hurry(1 + len(active)):
-                for each in [each for each in active if gained(each) < WORTH * self.step]:
+                for each in [each for each in active if gained(each) < self.worth * self.step]:
                     self.stand([each], "no difference", "")
                     active.remove(each)
                 break  # what looked good once goes on to be proven
@@ -121,7 +121,7 @@ class Search(Tries):
                 if number and self._asks(each):
                     continue  # it is shown, and kept by no one: once will do
                 if not number and self.hurry():
-                    if gained(each) < WORTH * self.step:
+                    if gained(each) < self.worth * self.step:
                         self.stand([each], "left out", NO_TIME)
                         active.remove(each)  # what looked good in turns goes on to be proven
                 elif self.launch("screening", number, arm := (*self.base, each.change.name)):
@@ -134,7 +134,7 @@ class Search(Tries):
                 if not any(arm in row for row in self.stages["screening"]):
                     continue
                 each.saves = self.saving("screening", self.base, arm, 0.05)
-                worth = each.saves.value >= WORTH * step
+                worth = each.saves.value >= self.worth * step
                 noisy = number + 1 == _SCREENED and not self._asks(each) and not beyond_noise(each.saves)
                 if not worth or noisy:
                     slower = each.saves.high is not None and each.saves.high < 0
@@ -170,7 +170,7 @@ class Search(Tries):
             if self.launch("screening", number, arm):
                 return active
             saves = self.saving("screening", self.base, arm, 0.05)
-            if saves.value >= _JOINED * self.step and (not number or beyond_noise(saves)):
+            if saves.value >= _JOINED * self.worth * self.step and (not number or beyond_noise(saves)):
                 continue
             out = [each for each in active if each.change.knob in first]
             self.stand(out, "no difference", f"no faster with all of {', '.join(first)} at once")
@@ -181,7 +181,7 @@ class Search(Tries):
         found = []
         for each in self.candidates:
             most = each.change.forecast
-            if most is not None and most < WORTH * self.typed:
+            if most is not None and most < self.worth * self.typed:
                 at_most = format_seconds(max(0.0, most))
                 self.stand([each], "left out", f"saves {at_most} of the step at most, by forecast")
             else:
@@ -233,10 +233,10 @@ class Search(Tries):
             if self.launch("combining", 0, rest):
                 continue
             part = self.stages["combining"][0][rest] - self.stages["combining"][0][arm]
-            if part < -WORTH / 2 * self.step:
+            if part < -self.worth / 2 * self.step:
                 self.stand([each], "slower", "beside the others it costs more than it saves")
                 chosen.remove(each)
-            elif (part + _SCREENED * gained(each)) / (1 + _SCREENED) < WORTH * self.step:
+            elif (part + _SCREENED * gained(each)) / (1 + _SCREENED) < self.worth * self.step:
                 self.stand([each], "no difference", "too little beside the others")
                 chosen.remove(each)
         return tuple(each.change.name for each in chosen)
@@ -287,7 +287,7 @@ class Search(Tries):
         """Of the knobs that were not shown, the other value that looked best before, if that was sure by then."""
         knobs = {each.change.knob for each in self.of(failed)}
         others = [each for each in self.candidates if each.change.knob in knobs and each.standing == "no difference"]
-        sure = [each for each in others if proven(each.saves) and gained(each) >= WORTH * self.step]
+        sure = [each for each in others if proven(each.saves) and gained(each) >= self.worth * self.step]
         best = max(sure, key=gained, default=None)
         if best is None:
             return ()
@@ -347,14 +347,21 @@ class Search(Tries):
             if not unproven:
                 return ()
             in_time = self.left() >= (_following(number) - number) * len(arms) * self.each()
-            if not in_time or not any(promising(each.saves, number, self.typed) for each in self.of(unproven)):
+            if not in_time or not self._may_be_shown(chosen, unproven, number):
                 return unproven
         return self._look(chosen, max(each for each in LOOKS if each <= number))
 
+    def _may_be_shown(self, chosen: Arm, unproven: Arm, number: int) -> bool:
+        """Whether more rounds may show what so many did not: all of it to be worth it, or a part to save anything."""
+        least = self.worth * self.typed
+        if not proven(self.final.together, least):
+            return promising(self.final.together, number, least)
+        return any(promising(each.saves, number, 0.0) for each in self.of(unproven))
+
     def _hopeless(self, chosen: Arm) -> bool:
-        """Whether fresh rounds show no saving at all; to stop for that never keeps anything falsely."""
+        """Whether fresh rounds show nothing that is worth it; to stop for that never keeps anything falsely."""
         together = self.saving("final", TYPED, chosen, 0.05)
-        if together.value > 0:
+        if together.value > self.worth * self.typed:
             return False
         self.final.rounds = _FUTILE
         if len(chosen) == 1:
@@ -378,7 +385,7 @@ class Search(Tries):
             each.proof = self.last_proof.get(chosen) if len(chosen) == 1 else each.proof
             if not proven(each.saves):
                 unproven.append(each.change.name)
-        if not proven(together):
+        if not proven(together, self.worth * self.typed):
             unproven = list(chosen)
         if not unproven:
             self.stand(self.of(chosen), "kept", "")
@@ -389,7 +396,7 @@ class Search(Tries):
         number = self.final.rounds
         rate = level(self._statements(chosen), number, self.error_rate)
         together = self.saving("final", TYPED, left, rate, number)
-        if not proven(together):
+        if not proven(together, self.worth * self.typed):
             return False
         rounds = self.stages["final"][:number]
         self.final = Final(left, together, self.final.typed_seconds, fmean(row[left] for row in rounds), number)

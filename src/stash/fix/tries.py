@@ -86,6 +86,8 @@ class Tries:
     turns: Turns | None = None
     say: Callable[[str], None] = lambda text: None
     error_rate: float = ERROR_RATE
+    worth: float = WORTH
+    """Of the step: the smallest saving that is worth a change."""
     launches: list[Launched] = field(default_factory=list)
     repeats: bool | None = None
 
@@ -243,7 +245,7 @@ class Tries:
                 best[each.change.knob] = each
         for each in switched:
             saved, first = gained(each), best[each.change.knob]
-            if saved < WORTH * self.typed or not beyond_noise(each.saves):
+            if saved < self.worth * self.typed or not beyond_noise(each.saves):
                 self.stand([each], "slower" if saved < -NO_DIFFERENCE * self.typed else "no difference", "")
             elif each is not first:
                 self.stand([each], "no difference", f"{first.change.text} was chosen of these")

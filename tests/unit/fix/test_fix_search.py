@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bench.fix.simulated import SimulatedJob, StepSeconds
 from stash.fix.change_search import Search
 from stash.fix.script_changes import ScriptChange
 from stash.fix.tries import Candidate
@@ -16,34 +17,14 @@ from stash.measure.launcher.trials import TrialRun
 
 LAUNCH = 8.0
 """Seconds."""
-Step = Callable[[frozenset[str]], float]
 
 
-class Job:
+class Job(SimulatedJob):
     """A script whose step takes ``step(names of changes)`` seconds, with noise; each launch takes ``LAUNCH``."""
 
-    def __init__(self, step: Step, noise: float = 0.005, breaks: Mapping[str, str] | None = None) -> None:
-        self.step, self.noise, self.breaks = step, noise, breaks or {}
-        self.now, self.launched = 0.0, []
+    def __init__(self, step: StepSeconds, noise: float = 0.005, breaks: Mapping[str, str] | None = None) -> None:
+        super().__init__(step, lambda: float(self.random.normal(0, noise)), LAUNCH, breaks)
         self.random = np.random.default_rng(3)
-        self.interrupt_at = float("inf")
-        self.other_losses: set[str] = set()
-
-    def clock(self) -> float:
-        return self.now
-
-    def run(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
-        names = frozenset(each.name for each in changes)
-        self.launched.append(names)
-        self.now += LAUNCH
-        if self.now > self.interrupt_at:
-            raise KeyboardInterrupt
-        for name in names & self.breaks.keys():
-            return TrialRun(None, elapsed_seconds=LAUNCH, failure=Diagnosis(self.breaks[name]))
-        seconds = self.step(names) * float(np.exp(self.random.normal(0, self.noise)))
-        loss = 2.0 if names & self.other_losses else 1.0
-        evidence = ({"losses": [loss.hex()] * 10, "batches": list(range(10)), "epochs": [], "length": None},)
-        return TrialRun(seconds, steps=30, elapsed_seconds=LAUNCH, evidence=evidence)
 
 
 def change(name: str, forecast: float | None = None, **fields: Any) -> ScriptChange:
