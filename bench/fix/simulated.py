@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ from stash.fix.tries import Candidate
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
+_SWITCHED = ("threads", "set_to_none", "pin", "fused", "cudnn", "non_blocking", "tf32", "bfloat16")
+"""Knobs that blocks of one launch take turns in, besides the loader's."""
 STEP = 0.04
 """Seconds as typed."""
 _FREEDOM = 3
@@ -94,11 +96,15 @@ def _loader(number: int) -> ScriptChange:
 
 
 def _joining(names: str) -> Iterable[ScriptChange]:
-    return (ScriptChange(name, name.partition("=")[0], name, joins=True) for name in names.split())
+    return (replace(each, joins=True) for each in _alone(names))
 
 
 def _alone(names: str, consent: str = "") -> Iterable[ScriptChange]:
-    return (ScriptChange(name, name.partition("=")[0], name, consent=consent) for name in names.split())
+    for name in names.split():
+        knob = name.partition("=")[0]
+        yield ScriptChange(
+            name, knob, name, consent=consent, settings={"flags": {name: True}} if knob in _SWITCHED else {}
+        )
 
 
 SETTINGS = (
@@ -148,9 +154,8 @@ class Case:
         job.now = place.profile
 
         def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
-            loaders = [f"workers={rung['num_workers']}" for rung in rungs[1:]]
             job.now += place.launch / 2 + place.block * len(rungs) * rounds
-            truths = [STEP * (1 - self.share([name] if name else [])) for name in ("", *loaders)]
+            truths = [STEP * (1 - self.share(_names(rung))) for rung in rungs]
             rows = [
                 {index: step * float(np.exp(self.random.normal(0, _BLOCK))) for index, step in enumerate(truths)}
                 for _ in range(rounds)
@@ -162,6 +167,12 @@ class Case:
         search = Search(candidates, job.run, job.clock, _WITHIN - job.now, first, turns, **options)
         search.search()
         return search, job.now
+
+
+def _names(rung: Mapping[str, Any]) -> list[str]:
+    """Of the changes that are on in a block."""
+    workers = rung.get("loader", {}).get("num_workers")
+    return [*rung.get("flags", {}), *([f"workers={workers}"] if workers else [])]
 
 
 def case(setting: Setting, fault: float, deviation: float, seed: int) -> Case:

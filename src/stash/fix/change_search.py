@@ -1,6 +1,7 @@
 """Which changes to try, and which to keep: ordered by forecast, decided by launches side by side.
 
-Settings of a loader take *turns* in one launch, which leaves the best of them. *Screening* launches what seldom costs
+What can be switched while the script runs, like settings of its loader, takes *turns* in one launch, which leaves the
+best of them. *Screening* launches what seldom costs
 anything all at once, and only if that is faster each change alone, twice, beside the script as typed. The best of
 each knob that look worth it are put together, and *combining* launches them all, and all but each one, since two that
 are good alone may want the same cores. What is left goes into the *final* comparison, of fresh rounds only: what was
@@ -18,6 +19,7 @@ from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.fix.decision import LOOKS, level, promising, proven
 from stash.fix.tries import (
+    JOINED,
     NO_PROOF,
     NO_TIME,
     TYPED,
@@ -33,8 +35,6 @@ PROVEN_STEPS = 200
 """Of which losses are compared at the end."""
 _SCREENED = 2
 """Rounds of screening."""
-_JOINED = 2
-"""Times what is worth a change: what changes launched all at once must save for each to be launched alone."""
 _LARGE = 0.1
 """Of the step: what saves more is there while everything else is tried."""
 _UNKNOWN = 0.05
@@ -95,15 +95,20 @@ class Search(Tries):
     def _screened(self) -> list[Candidate]:
         """Launch what may pay, twice; the value is what looks worth more.
 
-        Where one setting of the loader saves much, everything else is tried beside it: what hides behind a step that
-        waits shows only once it does not.
+        Where one change saves much in turns, everything else is tried beside it: what hides behind a step that waits
+        shows only once it does not. What turns have shown is not launched to be seen once more.
         """
         active = self.in_turns(self._that_may_pay())
+        for each in [each for each in active if self._asks(each) and each.saves is not None]:
+            self._ask(each)  # it is shown, and kept by no one
+            active.remove(each)
         large = [each for each in active if gained(each) > _LARGE * self.typed and proven(each.saves)]
         if large and not self.hurry() and not self.launch("screening", 0, (large[0].change.name,)):
             self.base = (large[0].change.name,)
             active = [each for each in active if each is not large[0]]
             self.step = self.stages["screening"][0][self.base]
+        shown = [each for each in active if proven(each.saves)]
+        active = [each for each in active if each not in shown]
         active = self._affordable(self._that_join(active))
         for number in range(_SCREENED):
             if not active:
@@ -116,7 +121,7 @@ class Search(Tries):
             order = active if number % 2 == 0 else active[::-1]
             if number and (why := self.launch("screening", number, self.base)):
                 self.stand(active, "left out", f"what it was to be compared with failed at a later start: {why}")
-                return []
+                return shown
             for each in list(order):
                 if number and self._asks(each):
                     continue  # it is shown, and kept by no one: once will do
@@ -142,11 +147,14 @@ class Search(Tries):
                     active.remove(each)
         for each in active:
             if self._asks(each):
-                self.stand([each], "asks", f"changes {each.change.effect}: --allow {each.change.consent}")
-        return [*self.of(self.base), *(each for each in active if each.standing != "asks")]
+                self._ask(each)
+        return [*self.of(self.base), *shown, *(each for each in active if each.standing != "asks")]
 
     def _asks(self, each: Candidate) -> bool:
         return bool(each.change.consent) and each.change.consent not in self.allowed
+
+    def _ask(self, each: Candidate) -> None:
+        self.stand([each], "asks", f"changes {each.change.effect}: --allow {each.change.consent}")
 
     def _that_join(self, active: list[Candidate]) -> list[Candidate]:
         """Launch the first value of each knob that seldom costs anything, all at once.
@@ -170,11 +178,10 @@ class Search(Tries):
             if self.launch("screening", number, arm):
                 return active
             saves = self.saving("screening", self.base, arm, 0.05)
-            if saves.value >= _JOINED * self.worth * self.step and (not number or beyond_noise(saves)):
+            if saves.value >= JOINED * self.worth * self.step and (not number or beyond_noise(saves)):
                 continue
-            out = [each for each in active if each.change.knob in first]
-            self.stand(out, "no difference", f"no faster with all of {', '.join(first)} at once")
-            return [each for each in active if each not in out]
+            self.none_of(list(first), active)
+            return [each for each in active if each.standing == "left out"]
         return active
 
     def _that_may_pay(self) -> list[Candidate]:
