@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, Protocol
 
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
@@ -23,7 +23,7 @@ from stash.measure.launcher.trials import TrialRun
 _TURNS, _MOST_TURNS = 3, 6
 """Rounds of a launch in which loaders take turns; more than the least only within twice what its start takes."""
 _TURNS_SHARE, _BLOCK_SECONDS, _TURN_STEPS = 0.3, 1.5, 8
-"""Share of the time that is left for it; seconds that a block takes at least, and its steps."""
+"""Share of the time that is left for it; seconds that a block takes, half where no queue is filled, and its steps."""
 ARMS = 2
 """Of a final comparison, as far as its time is set aside beforehand."""
 _SMALL, _FEW = 0.1, 4
@@ -45,6 +45,8 @@ _SWITCHED = {
 JOINED = 2
 """Times what is worth a change: what must be saved by changes launched all at once for each to be launched alone, and
 by one that took turns and is no setting of the loader, of which there are many."""
+_FAR = 1.5
+"""Times the step as typed: what takes longer, like threads that fight for cores, says nothing of others' spread."""
 NO_DIFFERENCE = 0.02
 """Of the step: less is none."""
 _EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics", "batch")
@@ -246,7 +248,10 @@ class Tries:
                 for arm, seconds in row.items()
             ]
         named = [{" + ".join(arm): value for arm, value in row.items()} for row in rows_by_arm]
-        spread = pooled([named])
+        near = [
+            arm for arm in named[0] if median(row[arm] for row in named) < _FAR * median(row[""] for row in named)
+        ]
+        spread = pooled([[{arm: row[arm] for arm in near} for row in named]])
         for turn, arm in zip(turns, arms[1:], strict=True):
             turn.member.saves = saving(named, "", arm[0], spread, 0.05)
         self._best_of(turns)
@@ -286,7 +291,11 @@ class Tries:
             turns = [turn for turn in turns if turn.member not in out]
         if len(turns) < 2:
             return [], 0
-        costs = [max(_BLOCK_SECONDS, self.typed * 2 * max(_TURN_STEPS, _workers(turn.member))) for turn in turns]
+        costs = [
+            max(_BLOCK_SECONDS if "loader" in turn.rung else _BLOCK_SECONDS / 2,
+                self.typed * 2 * max(_TURN_STEPS, _workers(turn.member)))
+            for turn in turns
+        ]  # fmt: skip
         seconds = [_TURNS * (costs[0] + spent) for spent in accumulate(costs)]
         starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self._seconds(self.first))
         spare = self.left() - starting - self.reserve

@@ -117,6 +117,30 @@ def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
     assert frozenset({"workers=2"}) not in job.launched
 
 
+def test_what_turns_show_is_launched_only_to_be_proven_beside_one_that_is_far_slower_too():
+    # GIVEN changes that can be switched while the script runs, of which one saves 8 % and one takes ten times as long
+    job = Job(lambda on: 0.1 - 0.008 * ("fused" in on) + 0.9 * ("threads=4" in on))
+    asked = []
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        asked.append(rungs)
+        job.now += 20
+        rows = [(0.1, 1.0, 0.092, 0.1, 0.08), (0.101, 0.5, 0.092, 0.1, 0.08), (0.1, 2.0, 0.093, 0.101, 0.081)]
+        return [dict(enumerate(row)) for row in rows], TrialRun(None)
+
+    found = searched(
+        job, change("threads=4", settings={"threads": 4}, variables={"OMP_NUM_THREADS": "4"}),
+        change("fused", settings={"optimizer": {"fused": True}}, joins=True),
+        change("set_to_none", settings={"zero_grad": {"set_to_none": True}}, joins=True),
+        change("tf32", settings={"flags": {"tf32": True}}, consent="numerics", effect="numerics"), turns=turns,
+    )  # fmt: skip
+    # THEN the good one goes from its turns into the final comparison, numerics are asked for, the rest is settled
+    assert asked[0][1] == {"threads": 4}
+    assert standing(found) == {"threads=4": "slower", "fused": "kept", "set_to_none": "no difference", "tf32": "asks"}
+    assert {each.stage for each in found.launches if each.changes == ("fused",)} == {"turns", "final"}
+    assert not any("tf32" in names or "threads=4" in names for names in job.launched)
+
+
 def test_of_a_stall_that_is_small_few_values_take_turns():
     # GIVEN a loader that costs 3 % of the step by forecast, and six numbers of workers
     job, asked = Job(lambda on: 0.1), []

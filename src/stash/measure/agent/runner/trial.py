@@ -21,7 +21,8 @@ from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
 from stash.measure.agent.wraps import trial_changes, trial_settings
 from stash.measure.agent.wraps.loader import LoaderFeed
 
-_BLOCK_SECONDS, _TURN_SECONDS = 1.0, 0.6
+_BLOCK_SECONDS, _TURN_SECONDS, _LONG_TURN = 1.0, 0.6, 2.0
+"""Of a block as it was typed, of one of turns, and what none is to be longer than."""
 _FEWEST, _MOST = 2, 100
 """Steps of a block."""
 _AT_LEAST = 8
@@ -104,9 +105,12 @@ def turns(
                 loaders.switch(rungs[index].get("loader") or {})
             rank.agree(None, lambda reports: None)
             ahead = max((min(feed.depth // feed.per_step, size, _MOST) for feed in rank.feeds), default=0)
+            switched = rank.clock.now()
             for _ in range(_SETTLING + ahead):
                 yield
-            steps = _whole(size, max((_cycle(feed) for feed in rank.feeds), default=1))
+            slow = rank.agree((rank.clock.now() - switched) / (_SETTLING + ahead), max)
+            steps = max(_FEWEST, min(size, round(_LONG_TURN / slow)))  # what is far slower shows that in few steps
+            steps = _whole(steps, max((_cycle(feed) for feed in rank.feeds), default=1))
             block = yield from timed(rank, loops, UNTOUCHED.name, number * len(rungs) + index, steps, began)
             rank.agree(block, lambda blocks: rank.publish(*blocks))
     trial_settings.switch({})
