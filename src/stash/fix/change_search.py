@@ -139,7 +139,7 @@ class Search(Tries):
                 if not any(arm in row for row in self.stages["screening"]):
                     continue
                 each.saves = self.saving("screening", self.base, arm, 0.05)
-                worth = each.saves.value >= self.worth * step
+                worth = each.saves.value >= (1 if number else JOINED) * self.worth * step
                 noisy = number + 1 == _SCREENED and not self._asks(each) and not beyond_noise(each.saves)
                 if not worth or noisy:
                     slower = each.saves.high is not None and each.saves.high < 0
