@@ -1,12 +1,11 @@
 """Which changes to try, and which to keep: ordered by forecast, decided by launches side by side.
 
 What can be switched while the script runs, like settings of its loader, takes *turns* in one launch, which leaves the
-best of them. *Screening* launches what seldom costs
-anything all at once, and only if that is faster each change alone, twice, beside the script as typed. The best of
-each knob that look worth it are put together, and *combining* launches them all, and all but each one, since two that
-are good alone may want the same cores. What is left goes into the *final* comparison, of fresh rounds only: what was
-seen before chose it, and would flatter it. Only those decide what is kept (``decision``). How a launch is made is not
-known here.
+best of them. *Screening* launches what else seldom costs anything all at once, and only if that is faster each change
+alone, twice, beside the script as typed. The best of each knob that look worth it are put together, and *combining*
+launches them all, and all but each one, since two that are good alone may want the same cores. What is left goes into
+the *final* comparison, of fresh rounds only: what was seen before chose it, and would flatter it. Only those decide
+what is kept (``decision``). How a launch is made is not known here.
 """
 
 from __future__ import annotations

@@ -31,16 +31,8 @@ _SMALL, _FEW = 0.1, 4
 _LOADERS = {"num_workers", "prefetch_factor", "pin_memory"}
 """Settings of a loader that can."""
 _SWITCHED = {
-    "flags",
-    "autocast",
-    "zero_grad",
-    "optimizer",
-    "skip",
-    "late",
-    "non_blocking",
-    "exchange_every",
-    "threads",
-}
+    "flags", "autocast", "zero_grad", "optimizer", "skip", "late", "non_blocking", "exchange_every", "threads",
+}  # fmt: skip
 """Settings that can be switched between blocks as they are."""
 JOINED = 2
 """Times what is worth a change: what must be saved by changes launched all at once for each to be launched alone, and
@@ -238,8 +230,10 @@ class Tries:
             steps=found.steps, elapsed_seconds=found.elapsed_seconds, failure=failure,
         )  # fmt: skip
         self.launches.append(launched)
-        if len(rows) < _TURNS:
-            return wanted
+        if len(rows) < _TURNS:  # one of them broke the job, or the loader cannot be switched: the others once more
+            again = [turn.member for turn in turns if ("loader" in turn.rung) == bool(failure)]
+            rest = [each for each in wanted if each not in again]
+            return [*self.in_turns(again), *rest] if len(again) < len(turns) else wanted
         arms = [TYPED, *((turn.member.change.name,) for turn in turns)]
         rows_by_arm = [{arms[index]: seconds for index, seconds in row.items()} for row in rows]
         for number, row in enumerate(rows_by_arm):
@@ -343,13 +337,8 @@ def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
     settings = dict(change.settings)
     outside = change.variables and "threads" not in settings
     loader = settings.get("loader")
-    if (
-        not settings
-        or not settings.keys() <= {*_SWITCHED, "loader"}
-        or outside
-        or change.cores
-        or change.samples != 1
-    ):
+    once = outside or change.cores or change.samples != 1
+    if once or not settings or not settings.keys() <= {*_SWITCHED, "loader"}:
         return None
     if isinstance(loader, Mapping):
         settings["loader"] = {name: value for name, value in loader.items() if name != "site"}

@@ -141,6 +141,23 @@ def test_what_turns_show_is_launched_only_to_be_proven_beside_one_that_is_far_sl
     assert not any("tf32" in names or "threads=4" in names for names in job.launched)
 
 
+@pytest.mark.parametrize(("failure", "second"), [("BCELoss is unsafe to autocast", "loader"), ("", "flags")])
+def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(failure: str, second: str):
+    job, asked = Job(lambda on: 0.1), []
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        asked.append(rungs)
+        if len(asked) == 1:
+            return [], TrialRun(None, failure=Diagnosis(failure) if failure else None)
+        return [dict.fromkeys(range(len(rungs)), 0.1), dict.fromkeys(range(len(rungs)), 0.101)] * 2, TrialRun(None)
+
+    loaders = [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}) for n in (1, 2)]
+    flags = [change(name, settings={"flags": {name: True}}) for name in ("a", "b")]
+    searched(job, *loaders, *flags, turns=turns)
+    assert [len(each) for each in asked] == [5, 3]
+    assert all(second in rung for rung in asked[1][1:])
+
+
 def test_of_a_stall_that_is_small_few_values_take_turns():
     # GIVEN a loader that costs 3 % of the step by forecast, and six numbers of workers
     job, asked = Job(lambda on: 0.1), []

@@ -109,7 +109,9 @@ def turns(
             for _ in range(_SETTLING + ahead):
                 yield
             slow = rank.agree((rank.clock.now() - switched) / (_SETTLING + ahead), max)
-            steps = max(_FEWEST, min(size, round(_LONG_TURN / slow)))  # what is far slower shows that in few steps
+            steps = size
+            if "loader" not in rungs[index]:  # what is far slower, like too many threads, shows that in few steps
+                steps = max(_FEWEST, min(size, round(_LONG_TURN / max(slow, 1e-4))))
             steps = _whole(steps, max((_cycle(feed) for feed in rank.feeds), default=1))
             block = yield from timed(rank, loops, UNTOUCHED.name, number * len(rungs) + index, steps, began)
             rank.agree(block, lambda blocks: rank.publish(*blocks))
