@@ -3,7 +3,7 @@
 The search is the real one; launches are drawn: a step of 40 ms, of which each change takes or adds what is set for
 the job, times what launches differ by (Student's t of three degrees of freedom, of the deviation in the table) and a
 drift from launch to launch. Launches, turns and the profile take what they took on two cores of a machine that did
-nothing else (2026-11-26), or 20 s each where it trains on a GPU. Of the changes that are no fault, some cost a per cent
+nothing else (2026-11-26), or 20 s each where it trains on a GPU. Of changes that are no fault, some cost a per cent
 or so, and one in five saves less than half of one. *No faster*: what was kept saves nothing in truth.
 """
 
