@@ -38,7 +38,8 @@ JOINED = 2
 """Times what is worth a change: what must be saved by changes launched all at once for each to be launched alone, and
 by one that took turns and is no setting of the loader, of which there are many."""
 _FAR = 1.5
-"""Times the step as typed: what takes longer, like threads that fight for cores, says nothing of others' spread."""
+"""Times the step as typed: what takes longer, like threads that fight for cores, says nothing of others' spread. Nor
+does a block that something held up: of more than three an arm's longest counts as the next, else as that many."""
 NO_DIFFERENCE = 0.02
 """Of the step: less is none."""
 _EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics", "batch")
@@ -241,10 +242,11 @@ class Tries:
                 Launched(stage="turns", round=number, changes=arm, step_seconds=seconds)
                 for arm, seconds in row.items()
             ]
-        named = [{" + ".join(arm): value for arm, value in row.items()} for row in rows_by_arm]
-        near = [
-            arm for arm in named[0] if median(row[arm] for row in named) < _FAR * median(row[""] for row in named)
-        ]
+        by_arm = {arm: sorted(row[arm] for row in rows_by_arm) for arm in arms}
+        middle = {arm: median(values) for arm, values in by_arm.items()}
+        most = {arm: values[-2] if len(rows) > _TURNS else _FAR * middle[arm] for arm, values in by_arm.items()}
+        named = [{" + ".join(arm): min(value, most[arm]) for arm, value in row.items()} for row in rows_by_arm]
+        near = [" + ".join(arm) for arm in arms if middle[arm] < _FAR * middle[TYPED]]
         spread = pooled([[{arm: row[arm] for arm in near} for row in named]])
         for turn, arm in zip(turns, arms[1:], strict=True):
             turn.member.saves = saving(named, "", arm[0], spread, 0.05)

@@ -141,6 +141,19 @@ def test_what_turns_show_is_launched_only_to_be_proven_beside_one_that_is_far_sl
     assert not any("tf32" in names or "threads=4" in names for names in job.launched)
 
 
+def test_a_block_as_typed_that_was_held_up_makes_nothing_look_good():
+    # GIVEN turns of which one block as typed took three times as long, and flags that do nothing
+    job = Job(lambda on: 0.1)
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        rows = [(0.1, 0.1, 0.1), (0.3, 0.101, 0.1), (0.1, 0.1, 0.099), (0.1, 0.1, 0.1), (0.099, 0.1, 0.1)]
+        return [dict(enumerate(row)) for row in rows], TrialRun(None)
+
+    found = searched(job, *(change(name, settings={"flags": {name: True}}) for name in ("a", "b")), turns=turns)
+    assert set(standing(found).values()) == {"no difference"}
+    assert len(job.launched) == 1
+
+
 @pytest.mark.parametrize(("failure", "second"), [("BCELoss is unsafe to autocast", "loader"), ("", "flags")])
 def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(failure: str, second: str):
     job, asked = Job(lambda on: 0.1), []
