@@ -3,8 +3,9 @@
 Each script is given to ``stash fix`` as a user types it; then the script as it was, the patched one and a repair by
 hand run by themselves, without Stash, in turns, and time their own steps. *Promised* is what the page says,
 *realised* what the stopwatch says; *by hand* is what a person saves who knows the fault. Jobs are named by part of
-their names. What came of a job is kept in ``build/fix``: started again, the rest is run; ``--again`` runs all. The
-one word ``projects`` runs ``stash fix`` on real projects of ``make compat`` instead.
+their names. What came of a job is kept in ``bench/fix/data``: started again, only the rest is run, so that
+``--hours 1`` a day makes the whole table; ``--again`` runs all, ``--hours 0`` only prints. The word ``projects``, and
+names of some, runs ``stash fix`` on real projects of ``make compat`` instead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from bench.fix.jobs import JOBS, Job
+from bench.fix.rows import Outcome, keep, read, signed
 from bench.machine import ROOT, arguments
 from bench.table import progress, report, table
 
@@ -40,29 +42,6 @@ LONGEST = 4 * 3600.0
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One job; seconds of a step."""
-
-    job: Job
-    typed: float
-    fixed: float | None
-    """Realised; ``None`` if nothing was kept, or what was is written by hand only."""
-    spread: float
-    """Standard error of the realised saving."""
-    by_hand: float | None
-    promised: float
-    kept: tuple[str, ...]
-    took: float
-    """Seconds of ``stash fix``."""
-    best: float | None = None
-    """With what an exhaustive search keeps; ``None`` where there was none."""
-
-    @property
-    def realised(self) -> float:
-        return 0.0 if self.fixed is None else self.typed - self.fixed
-
-
-@dataclass(frozen=True)
 class Arm:
     """A script that the stopwatch runs, with words of its command line and variables."""
 
@@ -73,10 +52,10 @@ class Arm:
 
 def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
     """Fix one job and hold it to the stopwatch; raises RuntimeError with what was printed if that fails."""
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.py").write_text(job.script)
-        began = time.monotonic()
         record, fixed = _fixed(job, folder, (*STASH, "fix", "--within", within))
         took = time.monotonic() - began
         arms = {"typed": Arm(job.script)} | ({"by hand": Arm(job.repaired)} if job.repair else {})
@@ -84,7 +63,8 @@ def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
         if exhaustive:
             _, found = _fixed(job, folder, (sys.executable, "-m", "bench.fix.exhaustive"))
             arms |= {} if found is None else {"exhaustive": found}
-        times = _stopwatch(folder, arms, record["step_seconds"], rounds)
+        step = record["step_seconds"]
+        times = _stopwatch(folder, arms, step, rounds) if len(arms) > 1 else {"typed": [step] * 2}
         for place in re.findall(r'"(/dev/shm/[^"]+)"', " ".join(each.script for each in arms.values())):
             shutil.rmtree(place, ignore_errors=True)  # samples that scripts keep
         means = {arm: float(np.mean(each)) for arm, each in times.items()}
@@ -92,10 +72,11 @@ def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
         kept = tuple(each["name"] for each in record["tried"] if each["standing"] == "kept")
         promised = 0.0 if record["together"] is None else record["together"]["value"]
         best = min(means["typed"], means.get("exhaustive", means["typed"])) if exhaustive else None
-        return Outcome(
+        found = Outcome(
             job, means["typed"], means.get("fixed"), float(gains.std(ddof=1) / len(gains) ** 0.5),
-            means.get("by hand"), promised, kept, took, best,
+            means.get("by hand"), promised, kept, took, best, time.monotonic() - began,
         )  # fmt: skip
+        return signed(found)
 
 
 def _fixed(job: Job, folder: Path, command: Sequence[str]) -> tuple[dict[str, Any], Arm | None]:
@@ -115,21 +96,6 @@ def _fixed(job: Job, folder: Path, command: Sequence[str]) -> tuple[dict[str, An
 
 def _kept_at(job: Job, ending: str) -> Path:
     return KEPT / f"{re.sub(r'[^a-z0-9]+', '-', job.name)}{ending}"
-
-
-def _earlier(job: Job) -> Outcome | None:
-    """What came of the job before, of the script that it is now."""
-    try:
-        fields = json.loads(_kept_at(job, ".outcome.json").read_text())
-    except (OSError, ValueError):
-        return None
-    same = fields.pop("script") == job.script
-    return Outcome(job, **{**fields, "kept": tuple(fields["kept"])}) if same else None
-
-
-def _keep(found: Outcome) -> None:
-    fields = {name: value for name, value in asdict(found).items() if name != "job"}
-    _kept_at(found.job, ".outcome.json").write_text(json.dumps({**fields, "script": found.job.script}))
 
 
 def _patched(folder: Path, script: str) -> str:
@@ -173,7 +139,7 @@ def _call(command: Sequence[str], folder: Path, variables: Mapping[str, str] | N
     return done.stdout or " "
 
 
-HEADS = ("job", "sealed", "step, ms", "kept", "promised, ms", "realised, ms", "off", "by hand, ms", "took")
+HEADS = ("job", "sealed", "step, ms", "kept", "promised, ms", "realised, ms", "off", "by hand, ms", "took", "run")
 """``off`` is of the step."""
 
 
@@ -186,6 +152,7 @@ def row(found: Outcome) -> list[str]:
         ", ".join(found.kept) or "nothing",
         f"{found.promised * 1e3:.2f}", f"{found.realised * 1e3:.2f} ± {2 * found.spread * 1e3:.2f}",
         f"{off:+.1%}" if found.fixed is not None else "", hand, f"{found.took:.0f} s",
+        f"{found.day}, {found.commit}",
     ]  # fmt: skip
 
 
@@ -208,6 +175,11 @@ def summary(all_found: Sequence[Outcome]) -> list[tuple[str, str, str]]:
         ("time of stash fix, longest", f"{max((each.took for each in all_found), default=0):.0f} s", "≤ 300 s"),
         ("nothing to fix: kept something", f"{sum(bool(each.kept) for each in sound)} of {len(sound)}", "≤ 5 %"),
         ("nothing to fix: longest time", f"{max((each.took for each in sound), default=0):.0f} s", "≤ 60 s"),
+        (
+            "jobs so far",
+            f"{len(all_found)} of {len(JOBS)}, {np.mean([each.whole for each in all_found] or 0):.0f} s each",
+            "",
+        ),
     ]
 
 
@@ -223,22 +195,21 @@ def main() -> int:
         again=(False, "run also what was run before"),
         hours=(24.0, "after so many no further job is begun"),
     )
-    if options.names == ["projects"]:
+    if options.names[:1] == ["projects"]:
         from bench.fix.projects import main as of_projects
 
-        return of_projects(options.within, options.rounds)
+        return of_projects(options.names[1:], options.within, options.rounds)
     KEPT.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + 3600 * options.hours
     chosen = [job for job in JOBS if not options.names or any(part in job.name for part in options.names)]
     chosen = [job for job in chosen if job.sealed or not options.sealed][: options.jobs]
-    found, failed = [], []
+    found, failed, rows = [], [], {} if options.again else read(JOBS)
     for job in chosen:
-        earlier = None if options.again else _earlier(job)
+        earlier = rows.get(job.name)
         if earlier is not None and (earlier.best is not None or not options.exhaustive):
             found.append(earlier)
             continue
         if time.monotonic() > until:
-            failed.append((job.name, "not begun: no time was left"))
             continue
         try:
             found.append(run(job, options.within, options.rounds, options.exhaustive))
@@ -249,7 +220,7 @@ def main() -> int:
             failed.append((job.name, str(error)[-300:].replace("\n", " ")))
             progress(job.name, "failed", failed[-1][1])
             continue
-        _keep(found[-1])
+        keep(found[-1], JOBS)
         progress(*row(found[-1]))
     parts = [table(HEADS, map(row, found)), table(("goal", "reached", "wanted"), summary(found))]
     if failed:

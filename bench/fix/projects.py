@@ -106,13 +106,13 @@ def _call(command: Sequence[str], work: Path, variables: Mapping[str, str]) -> N
         raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-500:]}")
 
 
-def main(within: str, rounds: int) -> int:
-    """Run all of ``NAMES``; their rows are kept, and what has one is not run again."""
+def main(names: Sequence[str], within: str, rounds: int) -> int:
+    """Run these of ``NAMES``, or all; their rows are kept, and what has one is not run again."""
     CACHE.mkdir(parents=True, exist_ok=True)
     below, pictures = environments.base(CACHE), data.make(CACHE / "data")
     rows, failed = [], []
     for project in PROJECTS:
-        if project.key not in NAMES:
+        if project.key not in (names or NAMES):
             continue
         work = CACHE / "fix" / project.key
         row = work / "row.json"

@@ -1,11 +1,11 @@
 """Which changes to try, and which to keep: ordered by forecast, decided by launches side by side.
 
-Settings of a loader take *turns* in one launch, which leaves the best of them. *Screening* launches what seldom costs
-anything all at once, and only if that is faster each change alone, twice, beside the script as typed. The best of
-each knob that look worth it are put together, and *combining* launches them all, and all but each one, since two that
-are good alone may want the same cores. What is left goes into the *final* comparison, of fresh rounds only: what was
-seen before chose it, and would flatter it. Only those decide what is kept (``decision``). How a launch is made is not
-known here.
+What can be switched while the script runs, like settings of its loader, takes *turns* in one launch, which leaves the
+best of them. *Screening* launches what else seldom costs anything all at once, and only if that is faster each change
+alone, twice, beside the script as typed. The best of each knob that look worth it are put together, and *combining*
+launches them all, and all but each one, since two that are good alone may want the same cores. What is left goes into
+the *final* comparison, of fresh rounds only: what was seen before chose it, and would flatter it. Only those decide
+what is kept (``decision``). How a launch is made is not known here.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from statistics import fmean
 from stash.core.fix_records import Proof
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
-from stash.fix.decision import LOOKS, WORTH, level, promising, proven
+from stash.fix.decision import LOOKS, level, promising, proven
 from stash.fix.tries import (
+    JOINED,
     NO_PROOF,
     NO_TIME,
     TYPED,
@@ -33,14 +34,12 @@ PROVEN_STEPS = 200
 """Of which losses are compared at the end."""
 _SCREENED = 2
 """Rounds of screening."""
-_JOINED = 0.02
-"""Of the step: what changes launched all at once must save for each to be launched alone."""
 _LARGE = 0.1
 """Of the step: what saves more is there while everything else is tried."""
 _UNKNOWN = 0.05
 """Of the step: what a change without a forecast is ranked as."""
 _FUTILE = 2
-"""Rounds after which a final comparison ends if they show no saving at all."""
+"""Rounds after which a final comparison ends if they show nothing that is worth a change."""
 _FINALS = 2
 """Final comparisons at most: one again with less, where more than one change was not shown."""
 
@@ -95,33 +94,38 @@ class Search(Tries):
     def _screened(self) -> list[Candidate]:
         """Launch what may pay, twice; the value is what looks worth more.
 
-        Where one setting of the loader saves much, everything else is tried beside it: what hides behind a step that
-        waits shows only once it does not.
+        Where one change saves much in turns, everything else is tried beside it: what hides behind a step that waits
+        shows only once it does not. What turns have shown is not launched to be seen once more.
         """
         active = self.in_turns(self._that_may_pay())
+        for each in [each for each in active if self._asks(each) and each.saves is not None]:
+            self._ask(each)  # it is shown, and kept by no one
+            active.remove(each)
         large = [each for each in active if gained(each) > _LARGE * self.typed and proven(each.saves)]
         if large and not self.hurry() and not self.launch("screening", 0, (large[0].change.name,)):
             self.base = (large[0].change.name,)
             active = [each for each in active if each is not large[0]]
             self.step = self.stages["screening"][0][self.base]
+        shown = [each for each in active if proven(each.saves)]
+        active = [each for each in active if each not in shown]
         active = self._affordable(self._that_join(active))
         for number in range(_SCREENED):
             if not active:
                 break
             if number and self.hurry(1 + len(active)):
-                for each in [each for each in active if gained(each) < WORTH * self.step]:
+                for each in [each for each in active if gained(each) < self.worth * self.step]:
                     self.stand([each], "no difference", "")
                     active.remove(each)
                 break  # what looked good once goes on to be proven
             order = active if number % 2 == 0 else active[::-1]
             if number and (why := self.launch("screening", number, self.base)):
                 self.stand(active, "left out", f"what it was to be compared with failed at a later start: {why}")
-                return []
+                return shown
             for each in list(order):
                 if number and self._asks(each):
                     continue  # it is shown, and kept by no one: once will do
                 if not number and self.hurry():
-                    if gained(each) < WORTH * self.step:
+                    if gained(each) < self.worth * self.step:
                         self.stand([each], "left out", NO_TIME)
                         active.remove(each)  # what looked good in turns goes on to be proven
                 elif self.launch("screening", number, arm := (*self.base, each.change.name)):
@@ -134,7 +138,7 @@ class Search(Tries):
                 if not any(arm in row for row in self.stages["screening"]):
                     continue
                 each.saves = self.saving("screening", self.base, arm, 0.05)
-                worth = each.saves.value >= WORTH * step
+                worth = each.saves.value >= (1 if number else JOINED) * self.worth * step
                 noisy = number + 1 == _SCREENED and not self._asks(each) and not beyond_noise(each.saves)
                 if not worth or noisy:
                     slower = each.saves.high is not None and each.saves.high < 0
@@ -142,11 +146,14 @@ class Search(Tries):
                     active.remove(each)
         for each in active:
             if self._asks(each):
-                self.stand([each], "asks", f"changes {each.change.effect}: --allow {each.change.consent}")
-        return [*self.of(self.base), *(each for each in active if each.standing != "asks")]
+                self._ask(each)
+        return [*self.of(self.base), *shown, *(each for each in active if each.standing != "asks")]
 
     def _asks(self, each: Candidate) -> bool:
         return bool(each.change.consent) and each.change.consent not in self.allowed
+
+    def _ask(self, each: Candidate) -> None:
+        self.stand([each], "asks", f"changes {each.change.effect}: --allow {each.change.consent}")
 
     def _that_join(self, active: list[Candidate]) -> list[Candidate]:
         """Launch the first value of each knob that seldom costs anything, all at once.
@@ -170,18 +177,17 @@ class Search(Tries):
             if self.launch("screening", number, arm):
                 return active
             saves = self.saving("screening", self.base, arm, 0.05)
-            if saves.value >= _JOINED * self.step and (not number or beyond_noise(saves)):
+            if saves.value >= JOINED * self.worth * self.step and (not number or beyond_noise(saves)):
                 continue
-            out = [each for each in active if each.change.knob in first]
-            self.stand(out, "no difference", f"no faster with all of {', '.join(first)} at once")
-            return [each for each in active if each not in out]
+            self.none_of(list(first), active)
+            return [each for each in active if each.standing == "left out"]
         return active
 
     def _that_may_pay(self) -> list[Candidate]:
         found = []
         for each in self.candidates:
             most = each.change.forecast
-            if most is not None and most < WORTH * self.typed:
+            if most is not None and most < self.worth * self.typed:
                 at_most = format_seconds(max(0.0, most))
                 self.stand([each], "left out", f"saves {at_most} of the step at most, by forecast")
             else:
@@ -233,10 +239,10 @@ class Search(Tries):
             if self.launch("combining", 0, rest):
                 continue
             part = self.stages["combining"][0][rest] - self.stages["combining"][0][arm]
-            if part < -WORTH / 2 * self.step:
+            if part < -self.worth / 2 * self.step:
                 self.stand([each], "slower", "beside the others it costs more than it saves")
                 chosen.remove(each)
-            elif (part + _SCREENED * gained(each)) / (1 + _SCREENED) < WORTH * self.step:
+            elif (part + _SCREENED * gained(each)) / (1 + _SCREENED) < self.worth * self.step:
                 self.stand([each], "no difference", "too little beside the others")
                 chosen.remove(each)
         return tuple(each.change.name for each in chosen)
@@ -287,7 +293,7 @@ class Search(Tries):
         """Of the knobs that were not shown, the other value that looked best before, if that was sure by then."""
         knobs = {each.change.knob for each in self.of(failed)}
         others = [each for each in self.candidates if each.change.knob in knobs and each.standing == "no difference"]
-        sure = [each for each in others if proven(each.saves) and gained(each) >= WORTH * self.step]
+        sure = [each for each in others if proven(each.saves) and gained(each) >= self.worth * self.step]
         best = max(sure, key=gained, default=None)
         if best is None:
             return ()
@@ -347,14 +353,21 @@ class Search(Tries):
             if not unproven:
                 return ()
             in_time = self.left() >= (_following(number) - number) * len(arms) * self.each()
-            if not in_time or not any(promising(each.saves, number, self.typed) for each in self.of(unproven)):
+            if not in_time or not self._may_be_shown(chosen, unproven, number):
                 return unproven
         return self._look(chosen, max(each for each in LOOKS if each <= number))
 
+    def _may_be_shown(self, chosen: Arm, unproven: Arm, number: int) -> bool:
+        """Whether more rounds may show what so many did not: all of it to be worth it, or a part to save anything."""
+        least = self.worth * self.typed
+        if not proven(self.final.together, least):
+            return promising(self.final.together, number, least)
+        return any(promising(each.saves, number, 0.0) for each in self.of(unproven))
+
     def _hopeless(self, chosen: Arm) -> bool:
-        """Whether fresh rounds show no saving at all; to stop for that never keeps anything falsely."""
+        """Whether fresh rounds show nothing that is worth it; to stop for that never keeps anything falsely."""
         together = self.saving("final", TYPED, chosen, 0.05)
-        if together.value > 0:
+        if together.value > self.worth * self.typed:
             return False
         self.final.rounds = _FUTILE
         if len(chosen) == 1:
@@ -378,7 +391,7 @@ class Search(Tries):
             each.proof = self.last_proof.get(chosen) if len(chosen) == 1 else each.proof
             if not proven(each.saves):
                 unproven.append(each.change.name)
-        if not proven(together):
+        if not proven(together, self.worth * self.typed):
             unproven = list(chosen)
         if not unproven:
             self.stand(self.of(chosen), "kept", "")
@@ -389,7 +402,7 @@ class Search(Tries):
         number = self.final.rounds
         rate = level(self._statements(chosen), number, self.error_rate)
         together = self.saving("final", TYPED, left, rate, number)
-        if not proven(together):
+        if not proven(together, self.worth * self.typed):
             return False
         rounds = self.stages["final"][:number]
         self.final = Final(left, together, self.final.typed_seconds, fmean(row[left] for row in rounds), number)

@@ -82,6 +82,10 @@ class FixOptions(RankOptions):
         default=(),
         panel=_HOW,
     )
+    min_saving: float = option(
+        "PERCENT", "Keep only what is shown to save more than this of the step.", parsers.percent, default="1%",
+        panel=_HOW,
+    )  # fmt: skip
     start_timeout: float = option(
         "SECONDS", "How long to wait for the first step.", parsers.seconds, default="300", panel=_HOW
     )
@@ -200,7 +204,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
         search = Search(
             [Candidate(change) for change in changes], run, time.monotonic,
             until - time.monotonic(), first, trials.take_turns, _say,
-            allowed=frozenset(options.allow),
+            allowed=frozenset(options.allow), worth=options.min_saving,
         )  # fmt: skip
         search.search()
     patch, written = _written(search, session)
@@ -281,13 +285,16 @@ def _outside(case: Case, search: Search) -> tuple[str, ...]:
     """
     from stash.advice.remedies import REMEDIES
     from stash.core.units import format_seconds
-    from stash.fix.decision import WORTH
 
     found: dict[str, float] = {}
     less = {name for each in search.of(search.final.kept) for name in each.change.stalls}
     for stall in [each for each in case.breakdown.stalls if each.name not in less]:
         for remedy in REMEDIES[stall.name](case) if stall.name in REMEDIES else ():
-            if remedy.name in _OURS or remedy.saves is None or remedy.saves < WORTH * case.breakdown.step_seconds:
+            if (
+                remedy.name in _OURS
+                or remedy.saves is None
+                or remedy.saves < search.worth * case.breakdown.step_seconds
+            ):
                 continue
             cost = f"; {remedy.cost}" if remedy.cost else ""
             found[f"{remedy.text} (saves {format_seconds(remedy.saves)} by forecast{cost})"] = remedy.saves

@@ -25,7 +25,7 @@ SPENT = {3: 0.3, 4: 0.1, 5: 0.15, 6: 0.1, 8: 0.15, 10: 0.1, 12: 0.1}
 """By rounds of the final comparison after which it may end, the share of the error rate that is spent there."""
 LOOKS = tuple(SPENT)
 WORTH = 0.01
-"""Of the step: what a change must save to be worth the final comparison."""
+"""Of the step: the smallest saving that is worth a change, unless another is asked for."""
 
 _FEW = 6
 """Degrees of freedom below which rounds are not taken out of the deviation: by counts, not by what is seen."""
@@ -90,18 +90,16 @@ def level(statements: int, look: int, error_rate: float = ERROR_RATE) -> float:
     return error_rate / max(1, statements) * SPENT[look]
 
 
-def promising(interval: Interval | None, rounds: int, step_seconds: float) -> bool:
-    """Whether a saving that is not shown after so many rounds is worth having, and may be shown within the looks.
+def promising(interval: Interval | None, rounds: int, least: float) -> bool:
+    """Whether a saving that is not shown to be above ``least`` seconds after so many rounds may be within the looks.
 
     An interval narrows with the root of its rounds; a third is allowed for luck.
     """
-    if interval is None or interval.half_width is None or interval.high is None:
+    if interval is None or interval.half_width is None or interval.value <= least:
         return False
-    if interval.value <= 0 or interval.high < WORTH * step_seconds:
-        return False
-    return interval.half_width * math.sqrt(rounds / LOOKS[-1]) < (1 + 1 / 3) * interval.value
+    return interval.half_width * math.sqrt(rounds / LOOKS[-1]) < (1 + 1 / 3) * (interval.value - least)
 
 
-def proven(interval: Interval | None) -> bool:
-    """Whether a saving is shown."""
-    return interval is not None and interval.low is not None and interval.low > 0
+def proven(interval: Interval | None, least: float = 0.0) -> bool:
+    """Whether it is shown that more than ``least`` seconds are saved."""
+    return interval is not None and interval.low is not None and interval.low > least

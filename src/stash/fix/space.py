@@ -62,7 +62,7 @@ def _threads(facts: Facts) -> Proposal:
         )  # fmt: skip
         if site is None:
             counted = {"OMP_NUM_THREADS": str(n), "MKL_NUM_THREADS": str(n)}
-            found = replace(found, variables=counted, settings={})
+            found = replace(found, variables=counted)
         else:
             found = replace(found, site=site, writes={"0": n})
         changes.append(found)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, Protocol
 
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
@@ -23,13 +23,23 @@ from stash.measure.launcher.trials import TrialRun
 _TURNS, _MOST_TURNS = 3, 6
 """Rounds of a launch in which loaders take turns; more than the least only within twice what its start takes."""
 _TURNS_SHARE, _BLOCK_SECONDS, _TURN_STEPS = 0.3, 1.5, 8
-"""Share of the time that is left for it; seconds that a block takes at least, and its steps."""
+"""Share of the time that is left for it; seconds that a block takes, half where no queue is filled, and its steps."""
 ARMS = 2
 """Of a final comparison, as far as its time is set aside beforehand."""
 _SMALL, _FEW = 0.1, 4
 """Where all of them save less of the step than this by forecast, so many values take turns."""
-_SWITCHED = {"num_workers", "prefetch_factor", "pin_memory"}
+_LOADERS = {"num_workers", "prefetch_factor", "pin_memory"}
 """Settings of a loader that can."""
+_SWITCHED = {
+    "flags", "autocast", "zero_grad", "optimizer", "skip", "late", "non_blocking", "exchange_every", "threads",
+}  # fmt: skip
+"""Settings that can be switched between blocks as they are."""
+JOINED = 2
+"""Times what is worth a change: what must be saved by changes launched all at once for each to be launched alone, and
+by one that took turns and is no setting of the loader, of which there are many."""
+_FAR = 1.5
+"""Times the step as typed: what takes longer, like threads that fight for cores, says nothing of others' spread. Nor
+does a block that something held up: of more than three an arm's longest counts as the next, else as that many."""
 NO_DIFFERENCE = 0.02
 """Of the step: less is none."""
 _EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics", "batch")
@@ -52,9 +62,9 @@ class Runner(Protocol):
 
 
 class Turns(Protocol):
-    """Launches the script once, with settings of its loader in turns; by round, a step's seconds with each.
+    """Launches the script once, with settings in turns; by round, a step's seconds with each of them.
 
-    The second value is the launch; no rounds where the loader cannot be switched.
+    The second value is the launch; no rounds where they cannot be switched.
     """
 
     def __call__(
@@ -86,6 +96,8 @@ class Tries:
     turns: Turns | None = None
     say: Callable[[str], None] = lambda text: None
     error_rate: float = ERROR_RATE
+    worth: float = WORTH
+    """Of the step: the smallest saving that is worth a change."""
     launches: list[Launched] = field(default_factory=list)
     repeats: bool | None = None
 
@@ -202,61 +214,84 @@ class Tries:
         return self.reserve > 0 and self.left() < launches * self.each() + self.reserve
 
     def in_turns(self, wanted: list[Candidate]) -> list[Candidate]:
-        """Settle in one launch which settings of the loader are worth more; the value is what is left to try.
+        """Settle in one launch what can be switched while it runs; the value is what is left to try.
 
         Of each knob that is its best value.
         """
-        switched = [each for each in wanted if _rung(each.change) is not None]
-        if self.turns is None or len(switched) < 2:
-            return wanted
-        switched, turns = self._that_take_turns(switched)
+        turns, rounds = self._that_take_turns(_turns_of(wanted))
         wanted = [each for each in wanted if not each.why]
-        if len(switched) < 2:
+        if self.turns is None or len(turns) < 2:
             return wanted
-        names = ", ".join(each.change.name for each in switched)
+        names = ", ".join(turn.member.change.name for turn in turns)
         self.say(f"as typed and {names} in turns, in one launch")
-        rows, found = self.turns([{}, *(_rung(each.change) or {} for each in switched)], turns)
+        rows, found = self.turns([{}, *(turn.rung for turn in turns)], rounds)
         failure = found.failure.sentence if found.failure is not None else ""
         launched = Launched(
-            stage="turns", round=0, changes=tuple(each.change.name for each in switched), step_seconds=None,
+            stage="turns", round=0, changes=tuple(turn.member.change.name for turn in turns), step_seconds=None,
             steps=found.steps, elapsed_seconds=found.elapsed_seconds, failure=failure,
         )  # fmt: skip
         self.launches.append(launched)
-        if len(rows) < _TURNS:
-            return wanted
-        arms = [TYPED, *((each.change.name,) for each in switched)]
+        if len(rows) < _TURNS:  # one of them broke the job, or the loader cannot be switched: the others once more
+            again = [turn.member for turn in turns if ("loader" in turn.rung) == bool(failure)]
+            rest = [each for each in wanted if each not in again]
+            return [*self.in_turns(again), *rest] if len(again) < len(turns) else wanted
+        arms = [TYPED, *((turn.member.change.name,) for turn in turns)]
         rows_by_arm = [{arms[index]: seconds for index, seconds in row.items()} for row in rows]
         for number, row in enumerate(rows_by_arm):
             self.launches += [
                 Launched(stage="turns", round=number, changes=arm, step_seconds=seconds)
                 for arm, seconds in row.items()
             ]
-        spread = pooled([[{" + ".join(arm): value for arm, value in row.items()} for row in rows_by_arm]])
-        for index, each in enumerate(switched, 1):
-            named = [{"as typed": row[0], "changed": row[index]} for row in rows]
-            each.saves = saving(named, "as typed", "changed", spread, 0.05)
+        by_arm = {arm: sorted(row[arm] for row in rows_by_arm) for arm in arms}
+        middle = {arm: median(values) for arm, values in by_arm.items()}
+        most = {arm: values[-2] if len(rows) > _TURNS else _FAR * middle[arm] for arm, values in by_arm.items()}
+        named = [{" + ".join(arm): min(value, most[arm]) for arm, value in row.items()} for row in rows_by_arm]
+        near = [" + ".join(arm) for arm in arms if middle[arm] < _FAR * middle[TYPED]]
+        spread = pooled([[{arm: row[arm] for arm in near} for row in named]])
+        for turn, arm in zip(turns, arms[1:], strict=True):
+            turn.member.saves = saving(named, "", arm[0], spread, 0.05)
+        self._best_of(turns)
+        return [each for each in wanted if each.standing == "left out"]
+
+    def none_of(self, knobs: Sequence[str], among: Sequence[Candidate]) -> None:
+        """All at once these were no faster, so none is tried by itself."""
+        out = [each for each in among if each.change.knob in knobs]
+        self.stand(out, "no difference", f"no faster with all of {', '.join(knobs)} at once")
+
+    def _best_of(self, turns: Sequence[_Turn]) -> None:
+        """Of each knob only its best value goes on, if it is worth that."""
         best: dict[str, Candidate] = {}
-        for each in sorted(switched, key=gained, reverse=True):
+        measured = [turn.member for turn in turns]
+        for each in sorted(measured, key=gained, reverse=True):
             first = best.setdefault(each.change.knob, each)
             alike = gained(first) - gained(each) < NO_DIFFERENCE * self.typed
             if alike and _workers(each) < _workers(first):  # what does as well with less
                 best[each.change.knob] = each
-        for each in switched:
+        for turn in turns:
+            each, bar = turn.member, (1 if "loader" in turn.rung else JOINED) * self.worth * self.typed
             saved, first = gained(each), best[each.change.knob]
-            if saved < WORTH * self.typed or not beyond_noise(each.saves):
+            if saved < bar or not beyond_noise(each.saves):
                 self.stand([each], "slower" if saved < -NO_DIFFERENCE * self.typed else "no difference", "")
             elif each is not first:
                 self.stand([each], "no difference", f"{first.change.text} was chosen of these")
-        return [each for each in wanted if each.standing == "left out"]
 
-    def _that_take_turns(self, switched: list[Candidate]) -> tuple[list[Candidate], int]:
+    def _that_take_turns(self, turns: list[_Turn]) -> tuple[list[_Turn], int]:
         """Those of which there is time for turns, with a final comparison after them, and how many rounds."""
-        most = max(math.inf if each.change.forecast is None else each.change.forecast for each in switched)
+        loaders = [turn for turn in turns if "loader" in turn.rung]
+        forecasts = [turn.member.change.forecast for turn in loaders]
+        most = max((math.inf if each is None else each for each in forecasts), default=math.inf)
         if most < _SMALL * self.typed:  # then the next value of the same saves hardly more
             at_most = format_seconds(max(0.0, most))
-            self.stand(switched[_FEW:], "left out", f"saves {at_most} of the step at most, by forecast, as others do")
-            switched = switched[:_FEW]
-        costs = [max(_BLOCK_SECONDS, self.typed * 2 * max(_TURN_STEPS, _workers(each))) for each in switched]
+            out = [turn.member for turn in loaders[_FEW:]]
+            self.stand(out, "left out", f"saves {at_most} of the step at most, by forecast, as others do")
+            turns = [turn for turn in turns if turn.member not in out]
+        if len(turns) < 2:
+            return [], 0
+        costs = [
+            max(_BLOCK_SECONDS if "loader" in turn.rung else _BLOCK_SECONDS / 2,
+                self.typed * 2 * max(_TURN_STEPS, _workers(turn.member)))
+            for turn in turns
+        ]  # fmt: skip
         seconds = [_TURNS * (costs[0] + spent) for spent in accumulate(costs)]
         starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self._seconds(self.first))
         spare = self.left() - starting - self.reserve
@@ -264,8 +299,8 @@ class Tries:
         fit = sum(spent <= room for spent in seconds)
         if fit < 2:
             return [], 0
-        self.stand(switched[fit:], "left out", NO_TIME)
-        return switched[:fit], min(_MOST_TURNS, max(_TURNS, int(2 * starting * _TURNS / seconds[fit - 1])))
+        self.stand([turn.member for turn in turns[fit:] if "loader" in turn.rung], "left out", NO_TIME)
+        return turns[:fit], min(_MOST_TURNS, max(_TURNS, int(2 * starting * _TURNS / seconds[fit - 1])))
 
     def saving(self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None) -> Interval:
         rounds = self.stages[stage][:number]
@@ -285,17 +320,36 @@ def _effect(members: Sequence[Candidate]) -> Effect:
     return max((each.change.effect for each in members), key=_EFFECTS.index)
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """What is on in some blocks of a launch."""
+
+    member: Candidate
+    rung: Mapping[str, Any]
+
+
+def _turns_of(wanted: Sequence[Candidate]) -> list[_Turn]:
+    """What can take turns, settings of the loader first."""
+    found = [_Turn(each, rung) for each in wanted if (rung := _rung(each.change)) is not None]
+    return sorted(found, key=lambda turn: "loader" not in turn.rung)
+
+
 def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
-    """The loader's settings of a change that is nothing else, and that can be switched between blocks."""
-    loader = change.settings.get("loader")
-    if not isinstance(loader, Mapping) or len(change.settings) > 1 or change.variables or change.cores:
+    """The settings of a change that can be switched between blocks; None if one of them cannot."""
+    settings = dict(change.settings)
+    outside = change.variables and "threads" not in settings
+    loader = settings.get("loader")
+    once = outside or change.cores or change.samples != 1
+    if once or not settings or not settings.keys() <= {*_SWITCHED, "loader"}:
         return None
-    rung = {name: value for name, value in loader.items() if name != "site"}
-    return rung if rung.keys() <= _SWITCHED else None
+    if isinstance(loader, Mapping):
+        settings["loader"] = {name: value for name, value in loader.items() if name != "site"}
+        return settings if settings["loader"].keys() <= _LOADERS else None
+    return settings
 
 
 def _workers(each: Candidate) -> int:
-    return int((_rung(each.change) or {}).get("num_workers", 0))
+    return int((each.change.settings.get("loader") or {}).get("num_workers", 0))
 
 
 def beyond_noise(saves: Interval | None) -> bool:

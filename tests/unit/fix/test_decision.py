@@ -86,12 +86,18 @@ def test_the_looks_spend_the_whole_error_rate_and_no_more():
     ("value", "half", "worth"),
     [
         (0.010, 0.012, True),  # after three of twelve rounds: half of it remains at the end
-        (0.010, 0.027, False),  # 13.5 ms remain: more than a third above 10
+        (0.010, 0.025, False),  # 12.5 ms remain: more than a third above the 9 beyond what is asked for
         (-0.001, 0.012, False),  # slower
-        (0.0004, 0.0005, False),  # of a step of 100 ms less than one per cent at best
+        (0.0009, 0.0001, False),  # surely faster, and by less than is worth it
     ],
 )
 def test_more_rounds_are_worth_it_where_they_may_show_what_is_worth_having(value: float, half: float, worth: bool):
     found = Interval(value=value, low=value - half, high=value + half)
-    assert promising(found, 3, 0.1) is worth
-    assert not promising(None, 3, 0.1)
+    assert promising(found, 3, 0.001) is worth
+    assert not promising(None, 3, 0.001)
+
+
+def test_a_saving_is_shown_only_beyond_what_is_worth_a_change():
+    found = Interval(value=0.003, low=0.0005, high=0.0055)
+    assert proven(found)
+    assert not proven(found, 0.001)

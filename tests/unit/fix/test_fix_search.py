@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bench.fix.simulated import SimulatedJob, StepSeconds
 from stash.fix.change_search import Search
 from stash.fix.script_changes import ScriptChange
 from stash.fix.tries import Candidate
@@ -16,34 +17,14 @@ from stash.measure.launcher.trials import TrialRun
 
 LAUNCH = 8.0
 """Seconds."""
-Step = Callable[[frozenset[str]], float]
 
 
-class Job:
+class Job(SimulatedJob):
     """A script whose step takes ``step(names of changes)`` seconds, with noise; each launch takes ``LAUNCH``."""
 
-    def __init__(self, step: Step, noise: float = 0.005, breaks: Mapping[str, str] | None = None) -> None:
-        self.step, self.noise, self.breaks = step, noise, breaks or {}
-        self.now, self.launched = 0.0, []
+    def __init__(self, step: StepSeconds, noise: float = 0.005, breaks: Mapping[str, str] | None = None) -> None:
+        super().__init__(step, lambda: float(self.random.normal(0, noise)), LAUNCH, breaks)
         self.random = np.random.default_rng(3)
-        self.interrupt_at = float("inf")
-        self.other_losses: set[str] = set()
-
-    def clock(self) -> float:
-        return self.now
-
-    def run(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
-        names = frozenset(each.name for each in changes)
-        self.launched.append(names)
-        self.now += LAUNCH
-        if self.now > self.interrupt_at:
-            raise KeyboardInterrupt
-        for name in names & self.breaks.keys():
-            return TrialRun(None, elapsed_seconds=LAUNCH, failure=Diagnosis(self.breaks[name]))
-        seconds = self.step(names) * float(np.exp(self.random.normal(0, self.noise)))
-        loss = 2.0 if names & self.other_losses else 1.0
-        evidence = ({"losses": [loss.hex()] * 10, "batches": list(range(10)), "epochs": [], "length": None},)
-        return TrialRun(seconds, steps=30, elapsed_seconds=LAUNCH, evidence=evidence)
 
 
 def change(name: str, forecast: float | None = None, **fields: Any) -> ScriptChange:
@@ -134,6 +115,60 @@ def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
     assert set(search.final.kept) == {"workers=4", "bucket"}
     assert standing(search)["workers=2"] == "no difference"
     assert frozenset({"workers=2"}) not in job.launched
+
+
+def test_what_turns_show_is_launched_only_to_be_proven_beside_one_that_is_far_slower_too():
+    # GIVEN changes that can be switched while the script runs, of which one saves 8 % and one takes ten times as long
+    job = Job(lambda on: 0.1 - 0.008 * ("fused" in on) + 0.9 * ("threads=4" in on))
+    asked = []
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        asked.append(rungs)
+        job.now += 20
+        rows = [(0.1, 1.0, 0.092, 0.1, 0.08), (0.101, 0.5, 0.092, 0.1, 0.08), (0.1, 2.0, 0.093, 0.101, 0.081)]
+        return [dict(enumerate(row)) for row in rows], TrialRun(None)
+
+    found = searched(
+        job, change("threads=4", settings={"threads": 4}, variables={"OMP_NUM_THREADS": "4"}),
+        change("fused", settings={"optimizer": {"fused": True}}, joins=True),
+        change("set_to_none", settings={"zero_grad": {"set_to_none": True}}, joins=True),
+        change("tf32", settings={"flags": {"tf32": True}}, consent="numerics", effect="numerics"), turns=turns,
+    )  # fmt: skip
+    # THEN the good one goes from its turns into the final comparison, numerics are asked for, the rest is settled
+    assert asked[0][1] == {"threads": 4}
+    assert standing(found) == {"threads=4": "slower", "fused": "kept", "set_to_none": "no difference", "tf32": "asks"}
+    assert {each.stage for each in found.launches if each.changes == ("fused",)} == {"turns", "final"}
+    assert not any("tf32" in names or "threads=4" in names for names in job.launched)
+
+
+def test_a_block_as_typed_that_was_held_up_makes_nothing_look_good():
+    # GIVEN turns of which one block as typed took three times as long, and flags that do nothing
+    job = Job(lambda on: 0.1)
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        rows = [(0.1, 0.1, 0.1), (0.3, 0.101, 0.1), (0.1, 0.1, 0.099), (0.1, 0.1, 0.1), (0.099, 0.1, 0.1)]
+        return [dict(enumerate(row)) for row in rows], TrialRun(None)
+
+    found = searched(job, *(change(name, settings={"flags": {name: True}}) for name in ("a", "b")), turns=turns)
+    assert set(standing(found).values()) == {"no difference"}
+    assert len(job.launched) == 1
+
+
+@pytest.mark.parametrize(("failure", "second"), [("BCELoss is unsafe to autocast", "loader"), ("", "flags")])
+def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(failure: str, second: str):
+    job, asked = Job(lambda on: 0.1), []
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        asked.append(rungs)
+        if len(asked) == 1:
+            return [], TrialRun(None, failure=Diagnosis(failure) if failure else None)
+        return [dict.fromkeys(range(len(rungs)), 0.1), dict.fromkeys(range(len(rungs)), 0.101)] * 2, TrialRun(None)
+
+    loaders = [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}) for n in (1, 2)]
+    flags = [change(name, settings={"flags": {name: True}}) for name in ("a", "b")]
+    searched(job, *loaders, *flags, turns=turns)
+    assert [len(each) for each in asked] == [5, 3]
+    assert all(second in rung for rung in asked[1][1:])
 
 
 def test_of_a_stall_that_is_small_few_values_take_turns():

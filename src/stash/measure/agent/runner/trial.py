@@ -1,9 +1,9 @@
 """A trial of ``stash fix``: the job as it was typed but for one change, its steps timed in short blocks.
 
-Or, of changes to its loader, many in one launch: a loader for each of them is alive, and blocks take turns. What
-such a launch trains on is no evidence, as queues are emptied between blocks. Nothing of the ladder runs: batches,
-exchange and epochs are the script's own. ``wraps.trial_changes`` records losses and batches; what a change is worth
-others decide.
+Or many changes in one launch, of which blocks take turns: a loader for each setting of it is alive, what else can be
+is switched (``trial_settings``). What such a launch trains on is no evidence, as queues are emptied between blocks.
+Nothing of the ladder runs: batches, exchange and epochs are the script's own. ``wraps.trial_changes`` records losses
+and batches; what a change is worth others decide.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
-from stash.measure.agent.wraps import trial_changes
+from stash.measure.agent.wraps import trial_changes, trial_settings
 from stash.measure.agent.wraps.loader import LoaderFeed
 
-_BLOCK_SECONDS, _TURN_SECONDS = 1.0, 0.6
+_BLOCK_SECONDS, _TURN_SECONDS, _LONG_TURN = 1.0, 0.6, 2.0
+"""Of a block as it was typed, of one of turns, and what none is to be longer than."""
 _FEWEST, _MOST = 2, 100
 """Steps of a block."""
 _AT_LEAST = 8
 """Steps of a trial, however long they are."""
+_SETTLING = 2
+"""Steps after a switch that are not timed, besides those whose batches were read ahead."""
 
 
 def run(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, None, None]:
@@ -81,27 +84,38 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
 def turns(
     rank: OwnRank, loops: Loops, step_seconds: float, rungs: list[Mapping[str, Any]], rounds: int
 ) -> Generator[None, None, bool]:
-    """Time a block with each of these settings of the loader, round after round; False if there is no such loader.
+    """Time a block with each of these settings, round after round; False if there is no loader to switch as asked.
 
     The block of setting ``i`` in round ``r`` is number ``r * len(rungs) + i``.
     """
     feed = rank.feeds[0] if len(rank.feeds) == 1 else None
     fits = isinstance(feed, LoaderFeed) and feed.kind == "map" and feed.loader is not None
-    if not rank.agree(fits, all) or not isinstance(feed, LoaderFeed):
+    needed = any(rung.get("loader") for rung in rungs)
+    if needed and not rank.agree(fits, all):
         return False
+    loaders = Loaders(feed) if needed and isinstance(feed, LoaderFeed) else None
     each = rank.agree(step_seconds, max)
     size = max(_AT_LEAST, round(_TURN_SECONDS / max(each, 1e-4)))
-    began, loaders = rank.clock.now(), Loaders(feed)
+    began = rank.clock.now()
     for number in range(rounds):
         order = range(len(rungs)) if number % 2 == 0 else reversed(range(len(rungs)))
         for index in order:
-            loaders.switch(index, rungs[index])
+            trial_settings.switch(rungs[index])
+            if loaders is not None:
+                loaders.switch(rungs[index].get("loader") or {})
             rank.agree(None, lambda reports: None)
-            for _ in range(1 + min(feed.depth // feed.per_step, size, _MOST)):
+            ahead = max((min(feed.depth // feed.per_step, size, _MOST) for feed in rank.feeds), default=0)
+            switched = rank.clock.now()
+            for _ in range(_SETTLING + ahead):
                 yield
-            steps = _whole(size, _cycle(feed))
+            slow = rank.agree((rank.clock.now() - switched) / (_SETTLING + ahead), max)
+            steps = size
+            if "loader" not in rungs[index]:  # what is far slower, like too many threads, shows that in few steps
+                steps = max(_FEWEST, min(size, round(_LONG_TURN / max(slow, 1e-4))))
+            steps = _whole(steps, max((_cycle(feed) for feed in rank.feeds), default=1))
             block = yield from timed(rank, loops, UNTOUCHED.name, number * len(rungs) + index, steps, began)
             rank.agree(block, lambda blocks: rank.publish(*blocks))
+    trial_settings.switch({})
     return True
 
 
@@ -120,11 +134,11 @@ class Loaders:
 
     def __init__(self, feed: LoaderFeed) -> None:
         self._feed = feed
-        self._made: dict[int, Any] = {}
+        self._made: dict[tuple[tuple[str, Any], ...], Any] = {}
 
-    def switch(self, index: int, rung: Mapping[str, Any]) -> None:
+    def switch(self, rung: Mapping[str, Any]) -> None:
         """Serve from the iterator with these settings, made the first time, its queue filled from empty."""
-        feed, loader = self._feed, self._feed.loader
+        feed, loader, index = self._feed, self._feed.loader, tuple(sorted(rung.items()))
         feed.drain()
         before = dict(vars(loader))
         workers = int(rung.get("num_workers", loader.num_workers))

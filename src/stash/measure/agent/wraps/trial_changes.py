@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 from stash.measure.agent import private
 from stash.measure.agent.wraps import sample_cache, trial_waits
 from stash.measure.agent.wraps.call_sites import SITES, site_of
+from stash.measure.agent.wraps.trial_settings import built, ever, part, set_flags, settings
 from stash.measure.linux.cores import numa_cores, place_rank, planned, wrap_worker_loop
 from stash.measure.protocol.orders import current
 
@@ -32,7 +33,6 @@ _MAX_RECORDED = 2_000
 _PRINTED = 4_096
 """Numbers of a tensor from which its print is made."""
 _SITE = "_stash_site"
-TrialSettings = Mapping[str, Any]
 
 
 class _Evidence:
@@ -49,20 +49,9 @@ class _Evidence:
     """Of DDP, since the last optimizer step."""
 
 
-def settings() -> TrialSettings | None:
-    """What this trial changes; None outside a trial."""
-    orders = current()
-    return None if orders is None else orders.trial
-
-
-def _part(name: str) -> dict[str, Any]:
-    found = (settings() or {}).get(name)
-    return dict(found) if isinstance(found, Mapping) else {}
-
-
 def begin() -> None:
     """At the start of a trial's process: give it the cores that it is to have."""
-    placed = _part("cores")
+    placed = part("cores")
     if placed:
         place_rank(placed)
 
@@ -92,12 +81,7 @@ def _set_flags(torch: Any) -> None:
         set_threads(int(wanted or number))
 
     torch.set_num_threads = counted
-    for name, value in _part("flags").items():
-        home, _, attribute = name.rpartition(".")
-        target = torch
-        for part in home.split("."):
-            target = getattr(target, part)
-        setattr(target, attribute, value)
+    set_flags(part("flags"))
 
 
 def _override(init: Callable[..., None], self: Any, args: Any, kwargs: Any, new: Mapping[str, Any]) -> Any:
@@ -117,7 +101,7 @@ def wrap_loaders(module: ModuleType) -> None:
         return
     cls = module.DataLoader
     init, iterate = cls.__init__, cls.__iter__
-    asked, cache = _part("loader"), _part("cache")
+    asked, cache = part("loader"), part("cache")
     where = asked.pop("site", None)
 
     @functools.wraps(init)
@@ -252,7 +236,7 @@ def _seeded(fetch: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrap_worker(module: ModuleType) -> None:
     """Give loader workers their cores; of ``torch.utils.data._utils.worker``."""
-    wrap_worker_loop(module, _part("cores") or planned() or {})
+    wrap_worker_loop(module, part("cores") or planned() or {})
 
 
 # Models and optimizers
@@ -262,8 +246,8 @@ def wrap_ddp(module: ModuleType) -> None:
     """Wrap ``DistributedDataParallel``: its settings, and how often it exchanges."""
     if settings() is None:
         return
-    cls, asked = module.DistributedDataParallel, _part("ddp")
-    init, forward, passes = cls.__init__, cls.forward, int((settings() or {}).get("exchange_every") or 1)
+    cls, asked, seldom = module.DistributedDataParallel, part("ddp"), ever("exchange_every")
+    init, forward = cls.__init__, cls.forward
 
     @functools.wraps(init)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -276,7 +260,8 @@ def wrap_ddp(module: ModuleType) -> None:
 
     @functools.wraps(forward)
     def passed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if passes > 1 and self.training:
+        if seldom and self.training:
+            passes = int((settings() or {}).get("exchange_every") or 1)
             _Evidence.forwards += 1
             self.require_backward_grad_sync = _Evidence.forwards % passes == 0
         return forward(self, *args, **kwargs)
@@ -294,12 +279,15 @@ def _prepare_model(model: Any) -> None:
         model.to(memory_format=torch.channels_last)
     if asked.get("compile"):
         model.compile()
-    if asked.get("autocast"):
+    if ever("autocast"):
         plain, device = model.forward, next((p.device.type for p in model.parameters()), "cpu")
-        kind = getattr(torch, str(asked["autocast"]))
 
         @functools.wraps(plain)
         def in_autocast(*args: Any, **kwargs: Any) -> Any:
+            name = (settings() or {}).get("autocast")
+            if not name:
+                return plain(*args, **kwargs)
+            kind = getattr(torch, str(name))
             with torch.autocast(device, kind):
                 found = plain(*args, **kwargs)
             return found.float() if isinstance(found, torch.Tensor) and found.dtype is kind else found
@@ -309,8 +297,7 @@ def _prepare_model(model: Any) -> None:
 
 def wrap_modules(module: ModuleType) -> None:
     """Prepare a model that no DDP wraps, at its first pass; of ``torch.nn.modules.module``."""
-    asked = settings() or {}
-    if not any(asked.get(name) for name in ("channels_last", "compile", "autocast")):
+    if not any(ever(name) for name in ("channels_last", "compile", "autocast")):
         return
     call = module.Module.__call__
 
@@ -335,7 +322,7 @@ class _Outermost:
 def _wrap_optimizers(module: ModuleType) -> None:
     """Wrap ``torch.optim.optimizer``: the optimizers' settings, and how they clear gradients."""
     cls = module.Optimizer
-    asked, clears = _part("optimizer"), _part("zero_grad")
+    asked, clears = part("optimizer"), ever("zero_grad")
     init, clear = cls.__init__, cls.zero_grad
 
     @functools.wraps(init)
@@ -345,6 +332,7 @@ def _wrap_optimizers(module: ModuleType) -> None:
         new = {**defaults, **asked, "foreach": None} if asked and "fused" in defaults else defaults
         args, kwargs = _override(init, self, args, kwargs, {"defaults": new})
         init(*args, **kwargs)
+        built(self)
         kept = ("fused", "foreach", "capturable")
         SITES[key]["values"] = {"class": type(self).__name__, "takes": sorted(set(kept) & defaults.keys())}
         SITES[key]["values"] |= {name: defaults.get(name) for name in kept}
@@ -353,7 +341,7 @@ def _wrap_optimizers(module: ModuleType) -> None:
     def cleared(self: Any, set_to_none: bool = True) -> None:
         key = site_of("zero_grad")
         SITES[key]["values"] = {"set_to_none": set_to_none}
-        clear(self, bool(clears.get("set_to_none", set_to_none)))
+        clear(self, bool(part("zero_grad").get("set_to_none", set_to_none)) if clears else set_to_none)
 
     cls.__init__, cls.zero_grad = made, cleared
     module.register_optimizer_step_pre_hook(_update_begins)

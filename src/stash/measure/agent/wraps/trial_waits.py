@@ -15,13 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from stash.measure.agent.wraps.call_sites import HERE, SITES, site_of
-from stash.measure.protocol.orders import current
-
-
-def _asked(name: str) -> Any:
-    """That setting of this trial; None outside one."""
-    orders = current()
-    return None if orders is None or orders.trial is None else orders.trial.get(name)
+from stash.measure.agent.wraps.trial_settings import ever, settings
 
 
 def wrap(torch: Any) -> None:
@@ -35,20 +29,21 @@ def wrap(torch: Any) -> None:
 
 def wrap_barriers(module: ModuleType) -> None:
     """Wrap barriers, of ``torch.distributed.distributed_c10d``."""
-    orders = current()
-    if orders is None or orders.trial is None:
+    if settings() is None:
         return
     module.barrier = _left_out("barrier", module.barrier)  # type: ignore[attr-defined]
 
 
 def _left_out(name: str, wait: Any) -> Any:
+    skips = ever("skip")
+
     @functools.wraps(wait)
     def waited(*args: Any, **kwargs: Any) -> Any:
         if sys._getframe(1).f_code.co_filename.startswith(HERE):
             return wait(*args, **kwargs)
         key = site_of("wait")
         values = SITES[key]["values"] = SITES[key]["values"] or {"name": name, "seconds": 0.0}
-        if key in (_asked("skip") or ()):
+        if skips and key in ((settings() or {}).get("skip") or ()):
             return None
         began = time.perf_counter()
         try:
@@ -61,7 +56,7 @@ def _left_out(name: str, wait: Any) -> Any:
 
 def _wrap_item(torch: Any) -> None:
     """``.item()`` of a tensor on a GPU."""
-    cls, late = torch.Tensor, _asked("late")
+    cls, late = torch.Tensor, ever("late")
     item, before = cls.item, Late(torch.cuda.Event)
 
     @functools.wraps(item)
@@ -69,7 +64,7 @@ def _wrap_item(torch: Any) -> None:
         if not self.is_cuda or sys._getframe(1).f_code.co_filename.startswith(HERE):
             return item(self)
         key = site_of("item")
-        return before.of(self, item) if key == late else item(self)
+        return before.of(self, item) if late and key == (settings() or {}).get("late") else item(self)
 
     cls.item = asked
 
@@ -94,7 +89,7 @@ class Late:
 
 def _wrap_copies(torch: Any) -> None:
     """Copies of pinned tensors to a GPU: where the script makes them, and without waiting if asked."""
-    cls, asked = torch.Tensor, _asked("non_blocking")
+    cls, asked = torch.Tensor, ever("non_blocking")
     move = cls.to
 
     @functools.wraps(move)
@@ -104,7 +99,7 @@ def _wrap_copies(torch: Any) -> None:
         key = site_of("copy")
         SITES[key]["values"] = {"non_blocking": kwargs.get("non_blocking", False)}
         if asked and "non_blocking" not in kwargs and len(args) < 3:
-            kwargs["non_blocking"] = True
+            kwargs["non_blocking"] = bool((settings() or {}).get("non_blocking"))
         return move(self, *args, **kwargs)
 
     cls.to = moved

@@ -1,0 +1,70 @@
+"""Settings that blocks of one launch take turns in: what is on while a turn lasts, and what is left after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from stash.measure.agent.wraps import trial_settings
+
+
+@pytest.fixture
+def trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """The settings of a launch under way; after the test none is switched on."""
+    orders: dict[str, Any] = {}
+    monkeypatch.setattr(trial_settings, "current", lambda: SimpleNamespace(trial=orders))
+    yield orders
+    trial_settings.switch({})
+    trial_settings._Process.optimizers.clear()
+
+
+def test_outside_a_trial_there_are_none(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(trial_settings, "current", lambda: None)
+    assert trial_settings.settings() is None
+    assert trial_settings.part("zero_grad") == {}
+    assert not trial_settings.ever("skip")
+
+
+def test_a_turn_changes_what_is_asked_and_the_next_one_takes_it_back(trial: dict[str, Any]):
+    trial["rungs"] = [{}, {"zero_grad": {"set_to_none": True}}, {"skip": ["a", "b"]}]
+    assert trial_settings.ever("zero_grad")
+    assert not trial_settings.ever("autocast")
+    trial_settings.switch({"zero_grad": {"set_to_none": True}, "loader": {"num_workers": 2}})
+    assert trial_settings.part("zero_grad") == {"set_to_none": True}
+    assert trial_settings.part("loader") == {}  # of which a loader of its own is alive
+    trial_settings.switch({"skip": ["a", "b"]})
+    assert trial_settings.part("zero_grad") == {}
+    assert (trial_settings.settings() or {})["skip"] == ["a", "b"]
+
+
+def test_flags_and_threads_are_as_before_after_their_turn(trial: dict[str, Any]):
+    before, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
+    trial_settings.switch({"flags": {"backends.cudnn.benchmark": not before}, "threads": threads + 1})
+    assert torch.backends.cudnn.benchmark is not before
+    assert torch.get_num_threads() == threads + 1
+    trial_settings.switch({})
+    assert torch.backends.cudnn.benchmark is before
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("cls", [torch.optim.SGD, torch.optim.Adam])
+def test_an_optimizer_is_fused_for_a_turn_and_goes_on_from_where_it_was(trial: dict[str, Any], cls: Any):
+    def trained(turns: bool) -> torch.Tensor:
+        weight = torch.ones(4, requires_grad=True)
+        optimizer = cls([weight], lr=0.1, foreach=False)
+        trial_settings.built(optimizer)
+        for step in range(6):
+            if turns:
+                trial_settings.switch({"optimizer": {"fused": True}} if step % 2 else {})
+                assert bool(optimizer.param_groups[0]["fused"]) == bool(step % 2)
+            (weight * torch.arange(4.0)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return weight.detach()
+
+    trial["rungs"] = [{}, {"optimizer": {"fused": True}}]
+    assert torch.allclose(trained(turns=True), trained(turns=False), atol=1e-6)
