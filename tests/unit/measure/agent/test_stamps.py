@@ -125,6 +125,7 @@ def stages(made: list[Event]) -> DeviceStages:
 
     stages = DeviceStages.__new__(DeviceStages)
     stages._event, stages._captures, stages._pool, stages._marks, stages._pending = event, bool, [], [], deque()
+    stages._updated = 0
     return stages
 
 
