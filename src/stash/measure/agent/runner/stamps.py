@@ -428,5 +428,5 @@ class DeviceStages:
     def _reuse(self, marks: list[tuple[int, Any]]) -> None:
         """Of a step that is over, the oldest there was; its last event may be the next one's first."""
         following = self._pending[0][1] if self._pending else self._marks
-        shared = bool(following) and following[0] is marks[-1]
+        shared = bool(following) and following[0][1] is marks[-1][1]
         self._pool += [event for _, event in (marks[:-1] if shared else marks)]
