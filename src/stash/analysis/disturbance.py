@@ -1,11 +1,11 @@
 """What other work on the machine cost each step, as the kernel's scheduler counted it; and a profile without that.
 
 A thread that is ready to run and has no core was kept from running by somebody. The kernel counts that delay;
-``shared_cores`` divides it. What the job's own loaders, exchange threads and surplus ranks cause is the job's and stays in its
-stalls; so does what the limit of its own control group causes. What strangers cause is subtracted from the step, as
-far as the step would have been shorter without: a rank that waits for a slower one, or for samples that sleep or come
-from a disk, gains nothing. What slows a running thread (a shared cache, a lower clock) shows in no delay and is not
-known here; nor is what an accelerator waits for, whose host runs ahead of it.
+``shared_cores`` divides it. What the job's own loaders, exchange threads and surplus ranks cause is the job's and
+stays in its stalls; so does what the limit of its own control group causes. What strangers cause is subtracted from
+the step, as far as the step would have been shorter without: a rank that waits for a slower one, or for samples that
+sleep or come from a disk, gains nothing. What slows a running thread (a shared cache, a lower clock) shows in no
+delay and is not known here; nor is what an accelerator waits for, whose host runs ahead of it.
 """
 
 from __future__ import annotations

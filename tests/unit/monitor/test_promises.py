@@ -1,4 +1,4 @@
-"""What a watch promises whatever it watches: small records, few ranks shown, and one sentence for what it cannot do."""
+"""What every watch promises: small records, few ranks shown, and one sentence for what it cannot do."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_tool_that_is_not_installed_is_named_with_what_installs_it(monkeypatch
 def test_a_baseline_of_another_job_or_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "other.stash.json"
     save(build({"solo": [0.05, 0.05], "crowd": [0.06, 0.06], "node": [0.07, 0.07]}), path)
-    with pytest.raises(UserError, match="and this is other.py; name a profile of the same job, or add --force"):
+    with pytest.raises(UserError, match=r"and this is other\.py; name a profile of the same job, or add --force"):
         read(path, "other.py", force=False)
     assert read(path, "other.py", force=True).split["step"] > 0
     for content in ("", "{", "[]"):
