@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +14,12 @@ from torch import nn
 
 from stash.measure.agent import script
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.runner.watched_run import WatchedRun
 from stash.measure.agent.wraps.forward_starts import CalledModels, follow_calls
 from stash.measure.agent.wraps.steps import wrap_backward
+from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.stamped import StepStage
+from stash.measure.protocol.watch_requests import WatchRequest
 
 HOST = torch.ones(2)
 
@@ -251,3 +255,15 @@ def test_compiled_models_are_compiled_no_more_often(compiled: Any, stamps: Stamp
             type(model).__call__ = own
     assert compiled["stats"]["unique_graphs"] == 2
     assert not compiled["graph_break"]
+
+
+def test_a_pause_ends_the_look(tmp_path: Path, clock: Seconds) -> None:
+    call, run = nn.Module.__call__, WatchedRun(Orders(str(tmp_path), (), 0.0))
+    run._note_in(Stamps(clock))
+    run._look = CalledModels()
+    assert nn.Module.__call__ is not call
+    WatchRequest(1, paused=True).write(tmp_path)
+    run._stamps.ring.live[2] = 1.0
+    run._answer()
+    assert nn.Module.__call__ is call
+    assert run._look is None

@@ -298,6 +298,9 @@ class WatchedRun(script.Listener):
         if self._asked.paused or self._trace is not None:
             self._resting = self._stamps
             self._resting.let_go()
+            if self._look is not None:
+                self._look.end()
+                self._look = None
             self._note_in(None)
 
     def _rest(self) -> None:
