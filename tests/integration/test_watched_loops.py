@@ -111,9 +111,11 @@ def test_loops_with_batches_of_their_own_train_the_same_and_their_passes_are_tol
     assert sum(value or 0.0 for value in shown.stalls.values()) == pytest.approx(shown.step_seconds, rel=1e-3)
     assert kind != "scaler" or shown.last_step > 70  # skipped ones count
     followed = 1 - max(0, 7 - shown.first_step) / shown.steps  # from the step on in which models were looked for
+    least = followed * (0.6 if launcher else 0.95)  # what strangers cost is taken off of each rank, wherever it fell
+    lost = shown.stalls.get("disturbed") or 0.0
     for own in shown.ranks.values():
-        assert own["between"] >= 0.6 * followed * between  # what strangers cost is taken off wherever it fell
-        assert own["forward"] >= 0.6 * followed * forward
+        assert own["between"] + lost >= least * between
+        assert own["forward"] + lost >= least * forward
 
 
 def watched(tmp_path: Path, *job: object, **variables: str) -> RunRecord:
@@ -202,9 +204,10 @@ def test_where_no_loader_is_seen_the_forward_pass_is_told_from_what_makes_batche
     ranks = ("--nproc-per-node", "2") if how == "replicas" else ()
     record = watched(tmp_path, *ranks, tmp_path / "own.py", how)
     shown = record.windows[0]
+    lost = shown.stalls.get("disturbed") or 0.0  # what strangers cost is taken off wherever it fell
     assert record.header.loaders == ()
-    assert shown.stalls["other"] >= 0.0095  # two micro-batches; sleeps are no shorter
-    assert shown.ranks[0]["forward"] >= 0.018  # but for the first five steps
+    assert shown.stalls["other"] + lost >= 0.0095  # two micro-batches; sleeps are no shorter
+    assert shown.ranks[0]["forward"] + lost >= 0.018  # but for the first five steps
     assert shown.stalls["other"] < shown.ranks[0]["forward"]
 
 
