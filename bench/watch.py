@@ -1,20 +1,22 @@
 """How right a watched run is: emulated jobs whose faults begin and end at a step, replayed healthy windows, its cost.
 
-Four tables. Jobs of two emulated ranks are watched as users do it; one or two ranks' preparation, forward pass,
-backward pass, optimizer or all ranks' exchange get slower for some hundred steps. Told are the error of every stall
-against what was built in, whether cause and rank are right, and how long it took to notice. Then slices of healthy
-training, drawn in stretches from the recordings of `bench.noise` with the delays that were recorded with them, go
-through the test of changes: what it raises is a false alert; at the end of each run its steps get slower by a tenth
-and by a third, which is to be noticed. Then what stamps cost the job and the watcher its machine.
+Jobs of two emulated ranks are watched as users do it; one or two ranks' preparation, forward pass, backward pass,
+optimizer or all ranks' exchange get slower for some hundred steps. Told are the error of every stall against what was
+built in, whether cause and rank are right, and how long it took to notice. What came of a job is kept in
+``build/watch``: started again, the rest is run; ``--again`` runs all. Then slices of healthy training, drawn in
+stretches from the recordings of `bench.noise` with the delays that were recorded with them, go through the test of
+changes: what it raises is a false alert; at the end of each run its steps get slower by a tenth and by a third, which
+is to be noticed. Then what stamps cost the job and the watcher its machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +47,9 @@ _STALL = {
 }
 _OF_RANKS = ["compute", "contention"]
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STASH_TESTBED": "1"}
-_WEEK_WINDOWS = 60_480
 _WINDOWS = 180_000
+KEPT = ROOT / "build" / "watch"
+_PROFILE = "same.stash.json"
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,15 @@ def cases() -> Iterator[tuple[Fault, ...]]:
     yield ()
 
 
-def watched(faults: Sequence[Fault], folder: Path) -> RunRecord:
-    """The record of one job, watched as users do it."""
+def named(faults: Sequence[Fault]) -> str:
+    """What is slower in a job, by which it is chosen and kept."""
+    return " + ".join(f"{_who(f.rank)} {f.what} +{f.seconds * 1e3:.0f} ms" for f in faults) or "nothing"
+
+
+def watched(faults: Sequence[Fault], again: bool) -> tuple[RunRecord, Path]:
+    """The record of one job, watched as users do it, and the folder where it is kept."""
+    folder = KEPT / re.sub(r"[^a-z0-9]+", "-", named(faults))
+    folder.mkdir(parents=True, exist_ok=True)
     layers = [
         {"name": f"layer {number}", "bytes": 4096, "forward_seconds": _FORWARD / 4, "backward_seconds": _BACKWARD / 4}
         for number in range(4)
@@ -88,14 +98,25 @@ def watched(faults: Sequence[Fault], folder: Path) -> RunRecord:
     exchange = {"interconnect": 1e12, "latency_seconds": _EXCHANGE}
     model = {"layers": layers, "optimizer_seconds": _OPTIMIZER, "prep_seconds": _PREP, "exchange": exchange}
     (folder / "model.yaml").write_text(yaml.safe_dump(model))
-    record = folder / "run.watch.jsonl"
+    record, ran = folder / "run.watch.jsonl", folder / "job.yaml"
     job = ["-m", "stash.lab.testbed.train_emulated", "--model", str(folder / "model.yaml"), "--steps", str(_STEPS)]
     job += [word for fault in faults for word in (f"--fault={fault.typed}",)]
+    what = yaml.safe_dump({"job": job, "model": model})
+    if again or not ran.exists() or ran.read_text() != what:
+        for path in folder.glob("run.*"):
+            path.unlink()
+        for path in (ran, folder / _PROFILE):
+            path.unlink(missing_ok=True)
+        _stash(folder, "watch", record, job)
+        ran.write_text(what)
+    return load(record), folder
+
+
+def _stash(folder: Path, command: str, output: Path, job: Sequence[str]) -> None:
     subprocess.run(
-        [sys.executable, "-m", "stash", "watch", "--nproc-per-node", "2", "-o", str(record), *job],
+        [sys.executable, "-m", "stash", command, "--nproc-per-node", "2", "-o", str(output), *job],
         check=True, capture_output=True, cwd=folder, env=_ENVIRONMENT,
     )  # fmt: skip
-    return load(record)
 
 
 def mean(windows: Sequence[Window]) -> dict[str, float]:
@@ -173,44 +194,48 @@ def _moment(record: RunRecord, step: int) -> float:
     return window.began + window.seconds * (step - window.first_step) / taken
 
 
-def truth(most: int, ladder: bool = False) -> str:
+def truth(options: argparse.Namespace) -> str:
+    wanted = [part.strip() for part in options.only.split(",")]
+    chosen = [faults for faults in cases() if any(part in named(faults) for part in wanted)][: options.jobs]
+    if not chosen:
+        sys.exit(f"no job's name has {options.only!r}: {'; '.join(map(named, cases()))}")
     rows, found, beside = [], [], list[float]()
-    for faults in list(cases())[:most]:
-        with tempfile.TemporaryDirectory() as folder:
-            record = watched(faults, Path(folder))
-            one = judged(faults, record)
-            if ladder:
-                beside += against_ladder(faults, record, Path(folder))
+    for faults in chosen:
+        began = time.monotonic()
+        record, folder = watched(faults, options.again)
+        one = judged(faults, record)
         found.append(one)
-        name = " + ".join(f"{_who(f.rank)} {f.what} +{f.seconds * 1e3:.0f} ms" for f in faults) or "nothing"
         worst = max(one.errors, key=lambda each: abs(one.errors[each]))
         noticed = "-" if one.noticed is None else f"{one.noticed:.1f} s"
         rows.append([
-            name, f"{one.step * 1e3:.1f} ms", f"{np.mean(np.abs(list(one.errors.values()))):.1%}",
+            named(faults), f"{one.step * 1e3:.1f} ms", f"{np.mean(np.abs(list(one.errors.values()))):.1%}",
             f"{one.errors[worst]:+.1%} {worst}", "yes" if one.right else "NO", noticed, "yes" if one.ended else "NO",
         ])  # fmt: skip
-        print(rows[-1], file=sys.stderr, flush=True)
+        if options.ladder:
+            off = against_ladder(faults, record, folder)
+            beside += off
+            rows[-1].append(f"{np.mean(np.abs(off)):.1%}, {max(off, key=abs):+.1%}")
+        print(rows[-1], f"{time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     every = [abs(error) for one in found for error in one.errors.values()]
     rows.append([
         f"{len(found)} jobs", "", f"{np.mean(every):.1%}", f"{max(every):.1%}",
         f"{sum(one.right for one in found)} of {len(found)}",
         f"{max((one.noticed for one in found if one.noticed is not None), default=float('nan')):.1f} s at most", "",
     ])  # fmt: skip
+    heads = ["fault", "step", "mean error", "largest", "cause and rank", "noticed after", "ended"]
     if beside:
-        whole = f"{np.mean(np.abs(beside)):.1%}", f"{max(beside, key=abs):+.1%}"
-        rows.append(["the same against the ladder", "", *whole, "", "", ""])
-    return table(["fault", "step", "mean error", "largest", "cause and rank", "noticed after", "ended"], rows)
+        heads.append("mean and largest beside the ladder")
+        rows[-1].append(f"{np.mean(np.abs(beside)):.1%}, {max(beside, key=abs):+.1%}")
+    return table(heads, rows)
 
 
 def against_ladder(faults: Sequence[Fault], record: RunRecord, folder: Path) -> list[float]:
     """Of each stall that both know, the watch less a profile of the same job with the same faults, of the step."""
-    profile = folder / "same.stash.json"
+    profile = folder / _PROFILE
     job = ["-m", "stash.lab.testbed.train_emulated", "--model", str(folder / "model.yaml")]
     job += [f"--fault={fault.rank}:{fault.what}:0:{10**9}:{fault.seconds}" for fault in faults]
-    subprocess.run(
-        [sys.executable, "-m", "stash", "profile", "--nproc-per-node", "2", "-o", str(profile), *job],
-        check=True, capture_output=True, cwd=folder, env=_ENVIRONMENT,
-    )  # fmt: skip
+    if not profile.exists():
+        _stash(folder, "profile", profile, job)
     known = attribute(load_profile(profile))
     split = {stall.name: stall.seconds for stall in known.stalls}
     now = mean([w for w in record.windows if w.first_step >= _FIRST and w.last_step < _LAST])
@@ -230,7 +255,7 @@ def _who(rank: int) -> str:
 
 
 _TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
-    "truth": lambda options: truth(options.jobs, options.ladder),
+    "truth": truth,
     "replay": lambda options: replayed(options.windows),
     "forecast": lambda options: forecasts(),
     "cost": lambda options: cost(options.pairs, options.traceml),
@@ -244,7 +269,9 @@ def main() -> None:
     options = arguments(
         __doc__,
         tables=(list(_TABLES), f"which: {', '.join(_TABLES)}; else all"),
-        jobs=(25, "watched jobs of the truth table"),
+        jobs=(25, "watched jobs of the truth table, at most"),
+        only=("", "of those, parts of what their first column says, with commas between"),
+        again=(False, "run also those that were run before"),
         ladder=(False, "also hold the truth table's jobs against a profile of the same job, a minute each"),
         windows=(_WINDOWS, "that are replayed"),
         pairs=(5, "interleaved launches of each kind for the cost"),

@@ -30,7 +30,8 @@ from stash.predict.cluster import NetworkKind, Wiring
 from stash.predict.cluster_sources import network_rate, reach_of
 from stash.predict.collective_times import Fabric, Hops
 from stash.predict.draws import Array, Draws, Quantity
-from stash.predict.exchange_stalls import GROWN_SPREAD, MODEL_SPREAD
+from stash.predict.exchange_stalls import MODEL_SPREAD
+from stash.predict.stragglers import GROWN_SPREAD
 
 TABLE = ROOT / "src/stash/catalog/data/node_scaling.csv"
 _ANY_BATCH = 128

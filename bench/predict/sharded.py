@@ -28,7 +28,8 @@ from bench.table import median_90
 from stash.predict import collective_times
 from stash.predict.collective_times import Fabric
 from stash.predict.draws import Array
-from stash.predict.exchange_stalls import GROWN_SPREAD, MODEL_SPREAD
+from stash.predict.exchange_stalls import MODEL_SPREAD
+from stash.predict.stragglers import GROWN_SPREAD
 
 MACHINES = {
     "A100-40GB": Machine("nvswitch", 300 * GB, "infiniband", 1600 * GBIT),

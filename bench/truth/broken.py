@@ -86,22 +86,22 @@ BREAKS = (
         "test_launches_not_their_rounds_are_what_repeats_where_rungs_have_their_own",
     ),
     Break(
-        "what other work costs is not subtracted", "stash/analysis/disturbance.py",
+        "what other work costs is not subtracted", "stash/analysis/shared_cores.py",
         "        local = in_local[:, None] * (", "        local = 0 * in_local[:, None] * (",
         "tests/unit/analysis/test_disturbance.py::test_what_strangers_alone_can_have_caused_is_subtracted_whole",
     ),
     Break(
-        "the job's own delays are subtracted, too", "stash/analysis/disturbance.py",
+        "the job's own delays are subtracted, too", "stash/analysis/shared_cores.py",
         "        own = loaders / wall + surplus\n", "        own = 0 * loaders / wall\n",
         "tests/unit/analysis/test_disturbance.py::test_the_jobs_own_loaders_keep_their_share",
     ),
     Break(
-        "what the job's own limit costs is subtracted", "stash/analysis/disturbance.py",
+        "what the job's own limit costs is subtracted", "stash/analysis/shared_cores.py",
         "        limited = np.maximum(", "        limited = 1 + 0 * np.maximum(",
         "tests/unit/analysis/test_disturbance.py::test_what_the_jobs_own_limit_caused_is_never_subtracted",
     ),
     Break(
-        "the mean rank arrives last", "stash/analysis/disturbance.py",
+        "the mean rank arrives last", "stash/analysis/shared_cores.py",
         "        gained = before.max(axis=0) - (before - local).max(axis=0)\n",
         "        gained = before.mean(axis=0) - (before - local).mean(axis=0)\n",
         "tests/unit/analysis/test_disturbance.py::test_of_ranks_in_step_the_last_one_counts",

@@ -25,8 +25,9 @@ from bench.predict.__main__ import page
 from bench.predict.errors import Prediction, coverage, summary
 from stash.catalog.reference import node_scaling, speeds
 from stash.predict.draws import Draws
-from stash.predict.exchange_stalls import GROWN_SPREAD, HELD_SPREAD, MODEL_SPREAD, STEP_SPREAD, UNREADY_SPREAD
+from stash.predict.exchange_stalls import HELD_SPREAD, MODEL_SPREAD, STEP_SPREAD, UNREADY_SPREAD
 from stash.predict.pipeline import SUPPLY_SPREAD
+from stash.predict.stragglers import GROWN_SPREAD
 
 DRAWS = Draws()
 

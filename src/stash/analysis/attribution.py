@@ -25,7 +25,8 @@ from stash.analysis.breakdown import (
     missing_stalls,
     ranks_per_node,
 )
-from stash.analysis.disturbance import Undisturbed, disturbance, own_delays, undisturbed
+from stash.analysis.bubble import Seen
+from stash.analysis.disturbance import Disturbance, Undisturbed, disturbance, own_delays, undisturbed
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
 from stash.analysis.seen import seen_stalls
 from stash.analysis.stability import stability
@@ -33,7 +34,8 @@ from stash.analysis.step_figures import figures
 from stash.analysis.step_times import StepTimes, count_samples, rank_times, step_matrix
 from stash.analysis.uncertainty import launch_error, least_possible, whole_stall
 from stash.core.errors import ArtefactError, StashError
-from stash.core.levels import level
+from stash.core.intervals import Interval
+from stash.core.levels import Matrix, level
 from stash.core.records.profile import Profile
 from stash.core.rounds import increments, stands_out, whole_estimate
 from stash.core.units import format_seconds, pace
@@ -59,15 +61,8 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     kept = every.calmed()
     found = seen_stalls(profile, every)
     seen, matrix = (None, every.matrix) if found is None else found
-    *entries, step = whole_estimate(matrix)
-    least = least_possible(profile, kept)
-    seconds = kept.step_seconds if found is None else sum(entry.value for entry in entries)
     disturbed = disturbance(measured, calm, kept.rungs, every.rounds)
-    doubts = disturbed.corrections() if disturbed is not None else {}
-    stalls = tuple(
-        whole_stall(name, time, seconds, least.get(name), doubts.get(name))
-        for name, time in zip(all_stalls(kept.rungs, seen), entries, strict=True)
-    )
+    stalls, seconds, step = _divided(profile, matrix, kept, seen, disturbed)
     paper, samples = _paper(profile, kept), count_samples(profile, kept)
     speeds, waited = rates(profile, kept, samples), waits(profile, kept)
     disputed = disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, every.rounds))
@@ -78,7 +73,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     return Breakdown(
         source=named,
         step_seconds=seconds,
-        step=step.widened(math.hypot(launch_error(seconds), disturbed.doubt if disturbed is not None else 0.0)),
+        step=step,
         samples=samples,
         waits=waited,
         rounds=len(kept.rounds),
@@ -102,6 +97,22 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         disturbed=disturbed,
         notes=(*_remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
     )
+
+
+def _divided(
+    profile: Profile, matrix: Matrix, kept: StepTimes, seen: Seen | None, disturbed: Disturbance | None
+) -> tuple[tuple[Stall, ...], float, Interval]:
+    """The stalls of the mean step, in ladder order, the seconds they add up to, and the interval of those."""
+    *entries, step = whole_estimate(matrix)
+    seconds = kept.step_seconds if seen is None else sum(entry.value for entry in entries)
+    least = least_possible(profile, kept)
+    doubts = disturbed.corrections() if disturbed is not None else {}
+    stalls = tuple(
+        whole_stall(name, time, seconds, least.get(name), doubts.get(name))
+        for name, time in zip(all_stalls(kept.rungs, seen), entries, strict=True)
+    )
+    doubt = math.hypot(launch_error(seconds), disturbed.doubt if disturbed is not None else 0.0)
+    return stalls, seconds, step.widened(doubt)
 
 
 def _incomplete(profile: Profile, rungs: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """What processes outside the job cost a window's steps: what the kernel counts of each rank's processes, shared out.
 
-How delays are shared between the job and strangers is ``analysis/disturbance``'s to say, as in a profile; here are
+How delays are shared between the job and strangers is ``analysis/shared_cores``'s to say, as in a profile; here are
 only a watcher's readings of ``/proc``, every ten seconds, and their place in the stages of a cycle.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stash.analysis.disturbance import strangers_shares
+from stash.analysis.shared_cores import strangers_shares
 from stash.core.records.profile import Block
 from stash.measure.linux import counters
 from stash.measure.linux.processes import descendants

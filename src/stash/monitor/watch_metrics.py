@@ -90,10 +90,9 @@ class Metrics:
         yield "stash_run", [({**facts, "version": header.stash_version}, 1)]
         yield "stash_steps", [({}, self._steps)]
         yield "stash_exposed_seconds", [({"stall": name}, value) for name, value in self._exposed.items()]
-        yield (
-            "stash_rank_seconds",
-            [({"rank": str(rank), "stage": stage}, value) for (rank, stage), value in sorted(self._ranks.items())],
-        )
+        shown = self._ranks.items() if last is None else [e for e in self._ranks.items() if e[0][0] in last.ranks]
+        named = [({"rank": str(rank), "stage": stage}, value) for (rank, stage), value in sorted(shown)]
+        yield "stash_rank_seconds", named
         if last is not None:
             late = [({"rank": str(each.rank), "stage": each.stage}, each.seconds) for each in last.stragglers]
             yield "stash_straggler_seconds", late

@@ -15,7 +15,7 @@ copies to the device) and what is waited for the slowest rank. What else a step 
 What fresh batches cost beyond what any queue explains (``loading.Held.more``) is in every forecast, and so in the
 bound. Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero,
 and the negative part of each measured data stall, which forecasts keep. By how much steps of more ranks are off
-(``exchange_stalls.doubt``) has the mean 0: of means nothing is taken off, and below quantiles its negative part is.
+(``stragglers.MoreRanks``) has the mean 0: of means nothing is taken off, and below quantiles its negative part is.
 
 **Of more nodes of the same.** Where every device trains as much on any number of nodes, steps do not get shorter from
 2 nodes on: hops and 2(p−1)/p of rings and trees grow with p, the expected slowest of more ranks is slower, and a step
@@ -185,7 +185,7 @@ class Floors:
             return np.zeros(base.draws.count)
         key = (shape.key.base, measured.devices if nodes == 1 else measured.ranks, ranks)
         if key not in self._late:
-            self._late[key] = base.exchange.waiting(*key[1:])
+            self._late[key] = base.exchange.more_ranks.waiting(*key[1:])
         return self._late[key]
 
 

@@ -159,7 +159,7 @@ class Shape:
         base, measured = self.base, self.base.target
         before = np.where(self.nodes == 1, measured.devices, measured.ranks)
         pairs = zip(before.tolist(), self.ranks.tolist(), strict=True)
-        return np.array([base.exchange.doubt(*pair) for pair in pairs])
+        return np.array([base.exchange.more_ranks.doubt(*pair) for pair in pairs])
 
     @cached_property
     def altered(self) -> Alteration:

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from stash.analysis.breakdown import Breakdown, Missing
 from stash.core.ladder import EXCHANGE_STALLS, Situation, why_no_stall
 from stash.core.records.profile import Profile
-from stash.predict import stragglers
 from stash.predict.cluster import Backend, Target
 from stash.predict.collective_times import Fabric, UnknownFactError, fabric_of, facts_of
 from stash.predict.draws import Array, Draws, worst
 from stash.predict.exposure import AS_MEASURED, ExchangeChanges, Exchanged, alone, exchanged, exposed, payload, shown
 from stash.predict.forecast import Predicted, PredictedStalls
+from stash.predict.stragglers import MoreRanks
 
 FAR = 4.0
 """Times slower, faster or more ranks than measured, beyond which a forecast is said to be an extrapolation: the
@@ -31,10 +30,6 @@ testbed's validation goes that far."""
 MODEL_SPREAD = 0.44
 """Standard deviation of the logarithm of an exposed exchange over what the model says, where no measurement on such
 links holds it: of twelve published throughputs of several nodes (``bench.predict.published.model_spread``)."""
-GROWN_SPREAD = 0.070
-"""Standard deviation of a step on GPUs, as a fraction of it, for each doubling of the ranks that were measured, and
-what the exchange is off by comes on top: of published steps, widened as they are of three sources
-(``bench.predict.published.grown_spread``)."""
 HELD_SPREAD = 0.04
 """The same where a measurement holds it: the root mean square of the first two configurations of
 ``bench.predict.testbed`` (``FITTED`` there), which validate nothing either."""
@@ -84,9 +79,7 @@ class ExchangeModel:
         self._looks = None
         if self.work is not None and self.work.ready:
             self._looks = draws.weights("steps whose readiness was recorded", self.work.looks)
-        self._steps = stragglers.single_steps(profile)
-        self._slower: dict[tuple[int, int], Array] = {}
-        self._doubts: dict[tuple[int, int], Array] = {}
+        self.more_ranks = MoreRanks(profile, self._step, draws)
         self._errors: dict[float, Array] = {}
         self._one_node: dict[tuple[object, ...], Fabric] = {}
         self._of_a_node: dict[tuple[object, ...], Array] = {}
@@ -232,20 +225,12 @@ class ExchangeModel:
     def _later(self, name: str, target: Target, changes: ExchangeChanges) -> Array | float:
         """Seconds that the ranks of this stall's scope wait longer for their slowest, and copy more, ``[draws]``."""
         before, after = _ranks(self._base, name), _ranks(target, name)
-        waits = self.waiting(before, after)
+        waits = self.more_ranks.waiting(before, after)
         if target.backend == "nccl":
-            waits = waits + self.doubt(before, after)
+            waits = waits + self.more_ranks.doubt(before, after)
         if changes.compute != 1.0 and self.work is not None and not self.work.ready and before > 1:
             waits = waits + STEP_SPREAD * self._draws.normals("step of another batch") * self._step
         return waits * changes.compute + changes.copy_seconds
-
-    def doubt(self, before: int, after: int) -> Array:
-        """Seconds that a step of NCCL's on more ranks than measured is off by, ``[draws]``; their mean is 0."""
-        if (before, after) not in self._doubts:
-            doublings = np.log2(after / before) if 1 < before < after else 0.0
-            off = GROWN_SPREAD * np.sqrt(doublings) * self._draws.normals("step of more ranks") * self._step
-            self._doubts[before, after] = off
-        return self._doubts[before, after]
 
     def least_network(self, target: Target, ranks: Array) -> Array:
         """What the network stall is at least on machines like ``target``'s, ``[ranks, draws]`` in seconds.
@@ -270,22 +255,6 @@ class ExchangeModel:
             found = np.maximum(0.0, _by_rule(each, shares[:, None] * once) - np.minimum(0.0, each.waited)) / 2
             least = found if each is seen[0] else np.minimum(least, found)
         return least
-
-    def waiting(self, before: int, after: int) -> Array:
-        """Seconds a step that ``after`` ranks wait longer for their slowest than ``before``, ``[draws]``.
-
-        None at all where too few single steps were measured to tell.
-        """
-        if (before, after) not in self._slower:
-            waits = np.zeros(self._draws.count)
-            if before != after and len(self._steps) >= stragglers.MIN_STEPS:
-                waits = stragglers.waiting(self._again, before, after, self._draws)
-            self._slower[before, after] = waits
-        return self._slower[before, after]
-
-    @cached_property
-    def _again(self) -> Array:
-        return stragglers.seen_again(self._steps, self._draws)
 
     def _modelled(
         self,
@@ -420,7 +389,7 @@ class ExchangeModel:
             )
             yield f"the profile does not tell when gradients are ready: {shows}"
         before, after = _ranks(self._base, name), _ranks(target, name)
-        if after > before and len(self._steps) < stragglers.MIN_STEPS:
+        if after > before and not self.more_ranks.known:
             yield f"what {after} ranks wait for their slowest is not in it: too few single steps were measured"
         if after > FAR * before:
             yield f"{after} ranks are more than {FAR:g} times the {before} measured"

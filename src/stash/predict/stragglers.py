@@ -8,7 +8,7 @@ than was seen. Ranks are taken as alike and independent; a machine that is slow 
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.special import ndtri
@@ -16,6 +16,10 @@ from scipy.special import ndtri
 from stash.core.records.profile import Block, Profile
 from stash.predict.draws import Array, Draws
 
+GROWN_SPREAD = 0.070
+"""Standard deviation of a step on GPUs, as a fraction of it, for each doubling of the ranks that were measured, and
+what the exchange is off by comes on top: of published steps, widened as they are of three sources
+(``bench.predict.published.grown_spread``)."""
 MIN_STEPS = 20
 """Single steps of all ranks together, below which their spread is not worth a number."""
 _TENTH = 10
@@ -109,3 +113,41 @@ def waiting(again: Array, before: int, after: int, draws: Draws) -> Array:
         return np.zeros(draws.count)
     tail = draws.uniforms("tail of single steps")
     return largest_of(again, after, tail) - largest_of(again, before, tail)
+
+
+class MoreRanks:
+    """What steps of one profile's job take longer on more ranks than were measured; asked often, worked out once."""
+
+    def __init__(self, profile: Profile, step_seconds: float, draws: Draws) -> None:
+        self._steps, self._step_seconds, self._draws = single_steps(profile), step_seconds, draws
+        self._slower: dict[tuple[int, int], Array] = {}
+        self._doubts: dict[tuple[int, int], Array] = {}
+
+    @property
+    def known(self) -> bool:
+        """Whether enough single steps were measured to tell what ranks wait for their slowest."""
+        return len(self._steps) >= MIN_STEPS
+
+    def waiting(self, before: int, after: int) -> Array:
+        """Seconds a step that ``after`` ranks wait longer for their slowest than ``before``, ``[draws]``.
+
+        None at all where too few single steps were measured to tell.
+        """
+        if (before, after) not in self._slower:
+            waits = np.zeros(self._draws.count)
+            if before != after and self.known:
+                waits = waiting(self._again, before, after, self._draws)
+            self._slower[before, after] = waits
+        return self._slower[before, after]
+
+    @cached_property
+    def _again(self) -> Array:
+        return seen_again(self._steps, self._draws)
+
+    def doubt(self, before: int, after: int) -> Array:
+        """Seconds that a step of NCCL's on more ranks than measured is off by, ``[draws]``; their mean is 0."""
+        if (before, after) not in self._doubts:
+            doublings = np.log2(after / before) if 1 < before < after else 0.0
+            off = GROWN_SPREAD * np.sqrt(doublings) * self._draws.normals("step of more ranks") * self._step_seconds
+            self._doubts[before, after] = off
+        return self._doubts[before, after]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from stash.advice.verdict import Advice
 from stash.analysis.breakdown import Breakdown, Missing, Paper, Rates, SampleCounts, Stall, Waits
-from stash.analysis.disturbance import STEAL
+from stash.analysis.shared_cores import STEAL
 from stash.analysis.step_figures import figures, slower
 from stash.core.formatting import listed, plus_minus
 from stash.core.intervals import Interval

@@ -71,6 +71,7 @@ WATCHED: Mapping[str, str] = {
     "torch.utils.data.dataloader": "wraps.stages:wrap_loaders",
     "torch.autograd": "wraps.steps:wrap_backward",
     "torch.optim.optimizer": "runner.watched_run:start",
+    "torch.amp.grad_scaler": "wraps.steps:wrap_scaler",
 }
 """The same of a run that is only listened to."""
 

@@ -95,6 +95,11 @@ class Listener:
     def stepped(self, optimizer: Any) -> None:
         """An optimizer stepped."""
 
+    def skipped(self, optimizer: Any) -> None:
+        """Loss scaling kept an optimizer from its step, which is one of the loop all the same."""
+        self.note("loss scaling skipped optimizer steps; those steps lack the optimizer's own time")
+        self.stepped(optimizer)
+
     def give_up(self, error: Exception) -> None:
         """It failed; raises ``error`` unless the script is to go on without it."""
         raise error
@@ -194,6 +199,26 @@ def backward_ended(own: Listener) -> None:
         own.stamps.backward_ended()
     except Exception as error:
         own.give_up(error)
+
+
+def enter(stage: int) -> int:
+    """Tell that the calling thread begins another stage; the value is the one before."""
+    own = listener()
+    try:
+        return own.stamps.enter(stage)
+    except Exception as error:
+        own.give_up(error)
+        return stage
+
+
+def batch_made(stage: int) -> int | None:
+    """Tell that a batch is there; the value is as ``NoStamps.batch_made`` has it."""
+    own = listener()
+    try:
+        return own.stamps.batch_made(stage)
+    except Exception as error:
+        own.give_up(error)
+        return None
 
 
 def passes() -> int:

@@ -1,20 +1,26 @@
-"""What tests of the agent share: a profile of this very process, with data on a real disk; the end of a ladder."""
+"""What tests of the agent share: a profile of this process, data on a real disk, a ladder's end, stamped steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import data_folder
 import pytest
 import torch
+import torch._dynamo
 from ranks_in_memory import silence
+from stamped_steps import Seconds, Step
 
+from stash.measure.agent import script
 from stash.measure.agent.data import reads
 from stash.measure.agent.data.tally import Tally, _Own
+from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol import orders as the_orders
 from stash.measure.protocol.orders import Orders
+from stash.measure.protocol.stamped import StampedStep
 
 
 @pytest.fixture
@@ -46,3 +52,39 @@ def one_process_after_the_other() -> Iterator[None]:
     scope.name = "world"
     scope.issued.clear()
     torch.set_flush_denormal(False)
+
+
+@pytest.fixture
+def clock() -> Seconds:
+    return Seconds()
+
+
+@pytest.fixture
+def stamps(clock: Seconds) -> Iterator[Stamps]:
+    """Those of a script that is listened to."""
+    listener = script.Listener()
+    listener.listens, listener.stamps = True, Stamps(clock)
+    script.subscribe(listener)
+    yield listener.stamps
+    script.unsubscribe()
+
+
+@pytest.fixture
+def step(clock: Seconds, stamps: Stamps) -> Step:
+    def step(act: Callable[[], object]) -> StampedStep:
+        stamps.step_begins()
+        act()
+        stamps.step_ends(clock.now)
+        return stamps.ring.rows(0)[-1]
+
+    return step
+
+
+@pytest.fixture
+def compiled() -> Iterator[Any]:
+    """What Dynamo counts; afterwards nothing, for Stash asks it whether a job is compiled."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield torch._dynamo.utils.counters
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()

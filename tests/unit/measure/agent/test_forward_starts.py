@@ -1,10 +1,10 @@
-"""Where a forward pass begins: copies of batches to a device that is a fake, and the first module's calls."""
+"""Where a forward pass begins: copies of batches to a device that is a fake."""
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,50 +12,13 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo
+from stamped_steps import Seconds, Step
 from torch import nn
 
-from stash.measure.agent import script
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watched_run import WatchedRun
-from stash.measure.agent.wraps.forward_starts import BatchCopies, FirstModule, follow_calls
+from stash.measure.agent.wraps.forward_starts import BatchCopies
 from stash.measure.protocol.stamped import StampedStep, StepStage
-
-Step = Callable[[Callable[[], object]], StampedStep]
-
-
-class Seconds:
-    """A clock that copies, and whoever else takes time, move on."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Seconds:
-    return Seconds()
-
-
-@pytest.fixture
-def stamps(clock: Seconds) -> Iterator[Stamps]:
-    """Those of a script that is listened to."""
-    listener = script.Listener()
-    listener.listens, listener.stamps = True, Stamps(clock)
-    script.subscribe(listener)
-    yield listener.stamps
-    script.unsubscribe()
-
-
-@pytest.fixture
-def step(clock: Seconds, stamps: Stamps) -> Step:
-    def step(act: Callable[[], object]) -> StampedStep:
-        stamps.step_begins()
-        act()
-        stamps.step_ends(clock.now)
-        return stamps.ring.rows(0)[-1]
-
-    return step
 
 
 class Stream:
@@ -92,16 +55,6 @@ def streams(clock: Seconds, stamps: Stamps, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: streams.current)
     BatchCopies()
     return streams
-
-
-@pytest.fixture
-def compiled() -> Iterator[Any]:
-    """What Dynamo counts; afterwards nothing, for Stash asks it whether a job is compiled."""
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    yield torch._dynamo.utils.counters
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
 
 
 HOST = torch.ones(2)
@@ -161,10 +114,11 @@ def test_a_copy_goes_back_to_the_stage_that_it_was_in(step: Step, stamps: Stamps
     assert (found.of(StepStage.TRANSFER), found.of(StepStage.FORWARD)) == (4, 2)
 
 
-def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(
+@pytest.fixture
+def takes(
     clock: Seconds, stamps: Stamps, streams: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The device copies for 4 s and computes for 10; the host, which asks for that in no time, makes a batch in 6."""
+) -> Callable[[float], None]:
+    """Asks the device, which copies for 4 s, for work of so many seconds; the host does not wait."""
     queue = 0.0
 
     class Queued:
@@ -188,6 +142,20 @@ def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(
     assert device is not None
     device._event, device._captures = lambda enable_timing: Queued(), bool
     monkeypatch.setattr(streams, "copying", lambda: takes(4.0))
+    return takes
+
+
+def last_of(stamps: Stamps, clock: Seconds) -> StampedStep:
+    """The last step, once the device has done all of it."""
+    clock.now += 1000.0
+    stamps.flush()
+    return stamps.ring.rows(0)[-1]
+
+
+def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(
+    clock: Seconds, stamps: Stamps, takes: Callable[[float], None]
+) -> None:
+    """The device copies for 4 s and computes for 10; the host, which asks for that in no time, makes a batch in 6."""
     for _ in range(5):
         delay = stamps.wait_begins(clock.now)
         clock.now += 6.0
@@ -195,10 +163,30 @@ def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(
         HOST.to("cuda", non_blocking=True)
         takes(10.0)
         stamps.step_ends(clock.now)
-    clock.now = queue
-    stamps.flush()
-    last = stamps.ring.rows(0)[-1]
+    last = last_of(stamps, clock)
     assert [last.of(stage) for stage in (StepStage.INPUT, StepStage.TRANSFER, StepStage.FORWARD)] == [0, 4, 10]
+
+
+def test_updates_of_several_optimizers_are_told_apart_in_the_queue_too(
+    clock: Seconds, stamps: Stamps, takes: Callable[[float], None]
+) -> None:
+    """One beside the counted one, 4 s, another after a pass of its own, 5 s; what is made on the device takes 2."""
+    for _ in range(3):
+        takes(4.0)
+        stamps.other_stepped(beside=True)
+        for _ in range(2):
+            takes(2.0)
+            stamps.batch_made(StepStage.FORWARD)
+            takes(3.0)
+            stamps.backward_begins()
+            takes(1.0)
+            stamps.backward_ended()
+            takes(5.0)
+            stamps.other_stepped(beside=False)
+        stamps.step_ends(clock.now)
+    last = last_of(stamps, clock)
+    stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
+    assert [last.of(stage) for stage in stages] == [4, 6, 2, 14]
 
 
 @pytest.mark.usefixtures("streams")
@@ -225,39 +213,6 @@ def test_compiled_code_is_compiled_as_before(compiled: Any) -> None:
     assert compiled["stats"]["unique_graphs"] == 1
 
 
-class Slow(nn.Module):
-    """Takes 3 s."""
-
-    def __init__(self, clock: Seconds) -> None:
-        super().__init__()
-        self.clock, self.layer = clock, nn.Linear(2, 1)
-
-    def forward(self, inputs: Any) -> Any:
-        self.clock.now += 3.0
-        return self.layer(inputs)
-
-
-@pytest.fixture
-def model(clock: Seconds) -> Slow:
-    """Of a class of its own, which a test may follow."""
-    return type("Model", (Slow,), {})(clock)
-
-
-def trains(clock: Seconds, stamps: Stamps, model: Any, micro_batches: int = 1) -> Callable[[], None]:
-    """Each micro-batch is made in 2 s, seen by no loader, and given back in 1 s; so are 5 s of an update."""
-
-    def act() -> None:
-        for _ in range(micro_batches):
-            clock.now += 2.0
-            model(HOST)
-            stamps.backward_begins()
-            clock.now += 1.0
-            stamps.backward_ended()
-        clock.now += 5.0
-
-    return act
-
-
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_copies_are_followed_where_the_parameters_are_on_cuda(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -269,86 +224,3 @@ def test_copies_are_followed_where_the_parameters_are_on_cuda(
     run = WatchedRun(SimpleNamespace(folder=str(tmp_path)))  # type: ignore[arg-type]
     run._begin(SimpleNamespace(param_groups=[{"params": [parameter]}]))
     assert made == (["device", "copies"] if kind == "cuda" else [])
-
-
-def test_what_makes_batches_is_told_from_the_forward_pass_once_its_module_is_known(
-    clock: Seconds, stamps: Stamps, step: Step, model: Slow
-) -> None:
-    call, act = nn.Module.__call__, trains(clock, stamps, model)
-    before = step(act)
-    look = FirstModule()
-    step(act)
-    assert look.end()
-    assert nn.Module.__call__ is call
-    after = step(act)
-    stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
-    assert [before.of(stage) for stage in stages] == [5, 0, 1, 5]
-    assert [after.of(stage) for stage in stages] == [2, 3, 1, 5]
-
-
-def test_of_an_accumulated_step_every_micro_batch_is(clock: Seconds, stamps: Stamps, step: Step, model: Slow) -> None:
-    follow_calls(type(model))
-    found = step(trains(clock, stamps, model, micro_batches=3))
-    stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
-    assert [found.of(stage) for stage in stages] == [6, 9, 3, 5]
-
-
-def test_the_update_of_another_optimizer_makes_no_batch(
-    clock: Seconds, stamps: Stamps, step: Step, model: Slow
-) -> None:
-    follow_calls(type(model))
-
-    def act() -> None:
-        trains(clock, stamps, model)()
-        stamps.updated = True
-        trains(clock, stamps, model)()
-
-    assert step(act).of(StepStage.OPTIMIZER) == 5 + 2 + 5
-
-
-def test_modules_without_gradients_and_layers_that_are_called_by_hand_are_not_followed(stamps: Stamps) -> None:
-    look = FirstModule()
-    nn.ReLU()(HOST)
-    with torch.no_grad():
-        nn.Linear(2, 2)(HOST)
-    assert not look.end()
-    layers = [nn.Linear(2, 2) for _ in range(5)]
-    look = FirstModule()
-    for layer in layers:
-        layer(HOST)
-    assert not look.end()
-    assert "__call__" not in vars(nn.Linear)
-
-
-@pytest.mark.parametrize("how", ["module", "in place", "function"])
-def test_compiled_models_are_compiled_no_more_often(compiled: Any, stamps: Stamps, how: str) -> None:
-    class Model(nn.Linear):
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return super().forward(inputs)
-
-    options: dict[str, Any] = {"backend": "eager", "fullgraph": True, "dynamic": False}
-    model = inner = Model(2, 1)
-    if how == "module":
-        model = torch.compile(inner, **options)
-    elif how == "in place":
-        inner.compile(**options)
-
-    def forward(inputs: torch.Tensor) -> Any:
-        return model(inputs)
-
-    called = torch.compile(forward, **options) if how == "function" else model
-    called(torch.ones(1, 2))
-    look = FirstModule()
-    called(torch.ones(1, 2))
-    seen, own = look._found, type(model).__call__
-    try:
-        assert look.end() == (how != "function")  # that one's call is in the compiled code
-        assert seen is (None if how == "function" else type(model))
-        follow_calls(Model)  # … also where the followed class is compiled code
-        for rows in (1, 3, 3):
-            called(torch.ones(rows, 2))
-    finally:
-        if how == "module":
-            type(model).__call__ = own
-    assert compiled["stats"]["unique_graphs"] == 2
-    assert not compiled["graph_break"]

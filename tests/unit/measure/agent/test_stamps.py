@@ -125,6 +125,7 @@ def stages(made: list[Event]) -> DeviceStages:
 
     stages = DeviceStages.__new__(DeviceStages)
     stages._event, stages._captures, stages._pool, stages._marks, stages._pending = event, bool, [], [], deque()
+    stages._updated = 0
     return stages
 
 
@@ -209,4 +210,21 @@ def test_what_is_renamed_of_a_step_is_no_event_of_the_one_before(stages: DeviceS
     first, second = stages.done()
     assert first[StepStage.BETWEEN : DELAY] == [1, 0, 0, 1, 0, 0, 0, 0]
     assert second[StepStage.BETWEEN : DELAY] == [2, 0, 0, 1, 0, 0, 0, 0]
+    assert len(stages._pool) == len(made) - 1
+
+
+def test_the_first_event_of_a_step_is_kept_where_an_update_was_beside_the_counted_one(
+    stages: DeviceStages, made: list[Event]
+) -> None:
+    for _ in range(2):
+        stages.mark(StepStage.BETWEEN)
+        stages.update_ends(beside=True)
+        stages.mark(StepStage.FORWARD)
+        stages.mark(StepStage.BETWEEN)
+        stages.close([9.0] * FIELDS)
+    for event in made:
+        event.come = True
+    first, second = stages.done()
+    assert first[StepStage.BETWEEN : DELAY] == [1, 0, 0, 1, 0, 0, 0, 0]
+    assert second[StepStage.BETWEEN : DELAY] == [1, 0, 0, 1, 0, 0, 0, 1]
     assert len(stages._pool) == len(made) - 1

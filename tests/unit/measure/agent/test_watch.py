@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from torch.utils.data import DataLoader
 
 import stash
 from stash.measure.agent import script
+from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.runner.watched_run import WatchedRun
 from stash.measure.agent.wraps import steps
 from stash.measure.agent.wraps.waits import ledger
 from stash.measure.protocol import orders as the_orders
+from stash.measure.protocol.stamped import RingReader, StepRing, StepStage
 
 
 @pytest.fixture
@@ -48,6 +52,30 @@ def test_inside_one_the_loop_is_noticed_and_everything_else_passes_through(liste
 def test_a_loader_that_stash_sees_anyway_comes_back(listener: Recorder):
     loader = DataLoader([1, 2])
     assert stash.watch(loader) is loader
+
+
+def test_in_a_watched_run_batches_of_ones_own_are_waited_for_by_name_and_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Batches:
+        def __iter__(self) -> Iterator[int]:
+            for number in range(3):
+                time.sleep(0.01)
+                yield number
+
+    given = the_orders.Orders(str(tmp_path), (), 0.0, watched=True)
+    monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
+    the_orders.current.cache_clear()
+    run, ring = WatchedRun(given), StepRing(tmp_path / "ring.0.1")
+    run._note_in(Stamps(time.perf_counter, ring))
+    script.subscribe(run)
+    assert list(stash.watch(Batches())) == [0, 1, 2]
+    run._stamps.step_ends(time.perf_counter())
+    script.unsubscribe()
+    the_orders.current.cache_clear()
+    (found,) = ring.rows(0)
+    assert found.inputs[0] == found.of(StepStage.INPUT) >= 0.03
+    assert RingReader(tmp_path / "ring.0.1").loaders == ["Batches"]
 
 
 def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(listener: Recorder, monkeypatch: pytest.MonkeyPatch):

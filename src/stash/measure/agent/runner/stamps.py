@@ -169,8 +169,8 @@ class Stamps(NoStamps):
         """Since the last gradient of a backward pass was ready: the thread's delay then, and what its helpers had."""
         self._handles: list[Any] = []
         self._device: DeviceStages | None = None
-        self.updated = False
-        """In the step under way another optimizer stepped than the one that steps are counted at."""
+        self._updated = 0.0
+        """Of the stage ``OPTIMIZER`` of the step under way, what other optimizers took than the counted one."""
         self._asked = 0.0
         self.steps = 0
         self._block = self._before = 0
@@ -211,18 +211,31 @@ class Stamps(NoStamps):
         return before
 
     def batch_made(self, stage: int) -> int | None:
-        """As in ``NoStamps``; what came before a forward pass of the step was no optimizer's, unless one stepped."""
+        """As in ``NoStamps``; what came before a forward pass of the step was no optimizer's, but for its update."""
         before = self._stage
         if before == stage or before not in _BEFORE_PASSES or get_ident() != self._thread:
             return None
-        if before == _OPTIMIZER and stage == _FORWARD and not self.updated:
-            self._row[_BETWEEN] += self._row[_OPTIMIZER]
-            self._row[_OPTIMIZER] = 0.0
+        if before == _OPTIMIZER and stage == _FORWARD:
+            self._row[_BETWEEN] += self._row[_OPTIMIZER] - self._updated
+            self._row[_OPTIMIZER] = self._updated
             self._stage = _BETWEEN
             if self._device is not None:
                 self._device.rename(_OPTIMIZER, _BETWEEN)
         self._move(stage, self.now())
         return before
+
+    def other_stepped(self, beside: bool) -> None:
+        """Another optimizer stepped than the one that steps are counted at; ``beside`` it: after the same pass."""
+        if get_ident() != self._thread:
+            return
+        row, beside = self._row, beside and self._stage == _BETWEEN
+        self._move(self._stage, self.now())
+        if beside:
+            row[_OPTIMIZER] += row[_BETWEEN]
+            row[_BETWEEN] = 0.0
+        self._updated = row[_OPTIMIZER]
+        if self._device is not None:
+            self._device.update_ends(beside)
 
     def _move(self, stage: int, now: float) -> None:
         self._row[self._stage] += now - self._since
@@ -294,7 +307,7 @@ class Stamps(NoStamps):
         row[self._stage] += now - self._since
         self._stage, self._since = _BETWEEN, now
         self._live[0] = _BETWEEN
-        self.updated = False
+        self._updated = 0.0
         if now - self._asked > _SWITCHES_SECONDS:
             self._asked = now
             row[SWITCHES] = self._fresh[SWITCHES] = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
@@ -355,6 +368,8 @@ class DeviceStages:
         self._event, self._captures = cuda.Event, cuda.is_current_stream_capturing
         self._pool: list[Any] = []
         self._marks: list[tuple[int, Any]] = []
+        self._updated = 0
+        """So many marks of the step under way came before the end of an update."""
         self._pending: deque[tuple[list[float], list[tuple[int, Any]]]] = deque()
 
     def mark(self, stage: int) -> None:
@@ -369,7 +384,7 @@ class DeviceStages:
         """The next step begins here: what the queue waited for since the last one's end belongs to none."""
         if not self._pending:  # else it is that step's last, and used again with it
             self._pool += [event for _, event in self._marks]
-        self._marks = []
+        self._marks, self._updated = [], 0
         self.mark(_BETWEEN)
 
     def put_off(self) -> None:
@@ -378,13 +393,25 @@ class DeviceStages:
             self._pool.append(self._marks.pop()[1])
 
     def rename(self, before: int, after: int) -> None:
-        """What the step under way has of the one stage is of the other."""
-        self._marks = [(after, mark[1]) if mark[0] == before else mark for mark in self._marks]
+        """What the step under way has of the one stage since its last update is of the other."""
+        since = self._marks[self._updated :]
+        self._marks[self._updated :] = [
+            (after, event) if stage == before else (stage, event) for stage, event in since
+        ]
+
+    def update_ends(self, beside: bool) -> None:
+        """An update ends with the last mark; ``beside`` the counted one it is no pause before the step."""
+        self._updated = max(0, len(self._marks) - 1)
+        if beside:
+            before = self._marks[: self._updated]
+            self._marks[: self._updated] = [
+                (_OPTIMIZER if stage == _BETWEEN else stage, event) for stage, event in before
+            ]
 
     def close(self, row: list[float]) -> None:
         """A step with this ``row`` ended with the last mark."""
         self._pending.append((row, self._marks))
-        self._marks = self._marks[-1:]
+        self._marks, self._updated = self._marks[-1:], 0
         if len(self._pending) > _MAX_PENDING:
             self._reuse(self._pending.popleft()[1])
 
@@ -401,5 +428,5 @@ class DeviceStages:
     def _reuse(self, marks: list[tuple[int, Any]]) -> None:
         """Of a step that is over, the oldest there was; its last event may be the next one's first."""
         following = self._pending[0][1] if self._pending else self._marks
-        shared = bool(following) and following[0] is marks[-1]
+        shared = bool(following) and following[0][1] is marks[-1][1]
         self._pool += [event for _, event in (marks[:-1] if shared else marks)]

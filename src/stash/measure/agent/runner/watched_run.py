@@ -24,7 +24,7 @@ from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watch_duties import StepTrace, WatchersMeeting
 from stash.measure.agent.runner.watch_samples import EVERY, StepSample
 from stash.measure.agent.wraps import steps
-from stash.measure.agent.wraps.forward_starts import BatchCopies, FirstModule
+from stash.measure.agent.wraps.forward_starts import BatchCopies, CalledModels
 from stash.measure.protocol.orders import Orders, attach_file, current, read
 from stash.measure.protocol.stamped import LOADERS, StepRing, StepStage
 from stash.measure.protocol.watch_requests import WatchRequest
@@ -37,7 +37,7 @@ _LEARNS_AT = (2, 20)
 """Steps of which the order of gradients is learned: DDP makes its buckets again after the first."""
 _LEARNS_EVERY = 2000
 _LOOKS_AT = (5, 20)
-"""Steps in which the first module is looked for: by then a script that compiles its model has mostly done so."""
+"""Steps in which models are looked for: by then a script that compiles its model has mostly done so."""
 _BETWEEN = int(StepStage.BETWEEN)
 
 
@@ -170,7 +170,7 @@ class WatchedRun(script.Listener):
         self._copies: BatchCopies | None = None
         """Where the job trains on CUDA."""
         self._look_at = _LOOKS_AT[0]
-        self._look: FirstModule | None = None
+        self._look: CalledModels | None = None
 
     def give_up(self, error: Exception) -> None:
         """Stamp nothing any more, and say why, once."""
@@ -197,8 +197,8 @@ class WatchedRun(script.Listener):
                 self._begin(optimizer)
                 return
             if own is not self._counted and not self._takes_over(own):
-                if stamps is not None:
-                    stamps.updated = True
+                if stamps is not None and self._counted is not None:
+                    stamps.other_stepped(beside=own.passes == self._counted.passes)
                 return
             if stamps is None:
                 self._rest()
@@ -207,7 +207,7 @@ class WatchedRun(script.Listener):
             if self._copies is not None:
                 self._copies.step_ends()
             if self._look_at and stamps.steps >= self._look_at:
-                self._look_for_module(stamps.steps)
+                self._look_for_models(stamps.steps)
             if self._ranks > 1:
                 self._among_ranks(now)
             if stamps.ring.live[2] != self._asked.number:
@@ -216,6 +216,9 @@ class WatchedRun(script.Listener):
                 self.each_step()
         except Exception as error:
             self.give_up(error)
+
+    def skipped(self, optimizer: Any) -> None:
+        self.stepped(optimizer)
 
     def _note_in(self, stamps: Stamps | None) -> None:
         """From now on what steps do is noted there; nowhere, if it is ``None``."""
@@ -254,10 +257,10 @@ class WatchedRun(script.Listener):
             if local == 0 and ranks > _number("LOCAL_WORLD_SIZE", ranks):
                 self._meeting = WatchersMeeting(self._folder, node)
 
-    def _look_for_module(self, step: int) -> None:
-        """Where no loader is seen, learn in one step what its forward pass begins with."""
+    def _look_for_models(self, step: int) -> None:
+        """Where no loader is seen, learn in one step which models it calls."""
         if self._look is None:
-            self._look = None if self.loops.seen else FirstModule()
+            self._look = None if self.loops.seen else CalledModels()
             self._look_at = self._look_at if self._look else 0
             return
         found, self._look = self._look.end(), None
@@ -295,6 +298,9 @@ class WatchedRun(script.Listener):
         if self._asked.paused or self._trace is not None:
             self._resting = self._stamps
             self._resting.let_go()
+            if self._look is not None:
+                self._look.end()
+                self._look = None
             self._note_in(None)
 
     def _rest(self) -> None:

@@ -1,10 +1,10 @@
-"""Where a forward pass begins, of a run that is watched: copies of its batch to the device, and its first module.
+"""Where a forward pass begins, of a run that is watched: copies of its batch to the device, and calls of its models.
 
 Copies go through ``Tensor.to``, ``Tensor.cuda`` or ``Tensor.copy_``, whichever framework asks for them; those are
 wrapped once the job is known to train on CUDA, after its first step (by then libraries have made their tables of
-tensors' methods), and every call of another kind costs one look at the tensor. The first module is looked for in one
-step, and only where no loader was seen: from then on calls of its class say that the batch is made. Classes are
-wrapped, never objects: models are pickled and copied, hooks with them.
+tensors' methods), and every call of another kind costs one look at the tensor. Models are looked for in one step, and
+only where no loader was seen: from then on calls of their classes say that the batch is made. Classes are wrapped,
+never objects: models are pickled and copied, hooks with them.
 
 Not seen: copies inside compiled code, and those in another stream than the one that steps end in, which the device
 need not wait for; their time, where there is any, is in the stage around.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections import Counter
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
@@ -24,7 +25,7 @@ from stash.measure.protocol.stamped import StepStage
 
 _TRANSFER, _FORWARD = int(StepStage.TRANSFER), int(StepStage.FORWARD)
 _MAX_CALLS = 4
-"""Of one class in the first forward pass of a step: one that is called more often is a layer, and no model."""
+"""Of one class until a backward pass: one that the script calls more often is a layer, and no model."""
 _followed: WeakSet[type[Any]] = WeakSet()
 """Classes whose calls are told of."""
 
@@ -85,48 +86,67 @@ class BatchCopies:
     def _copied(self, here: bool, copy: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         if not here or not self._with_gradients() or self._stream() != self._own:
             return copy(*args, **kwargs)
-        stamps = script.listener().stamps
-        before = stamps.batch_made(_TRANSFER)
+        before = script.batch_made(_TRANSFER)
         if before is None:
             return copy(*args, **kwargs)
         try:
             return copy(*args, **kwargs)
         finally:
-            stamps.enter(before)
+            script.enter(before)
 
 
-class FirstModule:
-    """Finds the class of the module that a step's forward pass begins with, and tells of its calls."""
+class CalledModels:
+    """Finds the classes of modules that the script itself calls in a step, with gradients, and tells of their calls.
+
+    What a module calls within is none of them: the units of a sharded model are of its own class.
+    """
 
     def __init__(self) -> None:
-        self._thread, self._passes, self._calls = get_ident(), script.passes(), 0
+        self._thread, self._passes = get_ident(), script.passes()
         self._module = sys.modules["torch.nn.modules.module"].Module
-        self._found: Any = None
+        self._calls: Counter[type[Any]] = Counter()
+        """Since the last backward pass."""
+        self._most: Counter[type[Any]] = Counter()
+        """The most of those."""
+        self._inside = False
         call, compiling, grad = self._module.__call__, _compiling(), sys.modules["torch"].is_grad_enabled
 
         @functools.wraps(call)
         def noted(module: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if not compiling() and get_ident() == self._thread and grad():
-                self._note(module)
-            return call(module, *args, **kwargs)
+            if compiling() or self._inside or get_ident() != self._thread or not grad():
+                return call(module, *args, **kwargs)
+            self._inside = self._is_model(module)
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                self._inside = False
 
         self._call = call
         self._module.__call__ = noted
 
-    def _note(self, module: Any) -> None:
+    def _is_model(self, module: Any) -> bool:
+        """Whether it has parameters; frozen ones (a backbone, a teacher) do as well."""
         if script.passes() != self._passes:
-            return
-        if self._found is None and any(parameter.requires_grad for parameter in module.parameters()):
-            self._found = type(module)
-        self._calls += type(module) is self._found
+            self._passes = script.passes()
+            self._calls.clear()
+        model = type(module)
+        try:
+            if model not in self._most and next(iter(module.parameters()), None) is None:
+                return False
+        except Exception as error:
+            script.listener().give_up(error)
+            return False
+        self._calls[model] += 1
+        self._most[model] = max(self._most[model], self._calls[model])
+        return True
 
     def end(self) -> bool:
-        """The step is over: follow what was found, if anything."""
+        """The step is over: follow what was found; whether there was anything."""
         self._module.__call__ = self._call
-        if self._found is None or self._calls > _MAX_CALLS:
-            return False
-        follow_calls(self._found)
-        return True
+        models = [model for model, calls in self._most.items() if calls <= _MAX_CALLS]
+        for model in models:
+            follow_calls(model)
+        return bool(models)
 
 
 def follow_calls(model: Any) -> None:
@@ -135,11 +155,11 @@ def follow_calls(model: Any) -> None:
         return
     _followed.add(model)
     own = vars(model).get("__call__")
-    compiling, grad, listener = _compiling(), sys.modules["torch"].is_grad_enabled, script.listener
+    compiling, grad = _compiling(), sys.modules["torch"].is_grad_enabled
 
     def begins(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if not compiling() and grad():
-            listener().stamps.batch_made(_FORWARD)
+            script.batch_made(_FORWARD)
         # what is inherited is looked up at each call: others (torch.fx) replace it for a while
         return own(self, *args, **kwargs) if own is not None else super(model, self).__call__(*args, **kwargs)
 

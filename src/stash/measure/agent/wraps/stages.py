@@ -54,12 +54,11 @@ def wrap_collectives(c10d: ModuleType) -> None:
 def _staged(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        stamps = script.listener().stamps
-        before = stamps.enter(_COLLECTIVE)
+        before = script.enter(_COLLECTIVE)
         try:
             return original(*args, **kwargs)
         finally:
-            stamps.enter(before)
+            script.enter(before)
 
     return call
 

@@ -184,11 +184,13 @@ def wrap_backward(module: ModuleType) -> None:
     @functools.wraps(backward)
     def counted(tensors: Any, *args: Any, **kwargs: Any) -> None:
         listener = script.backward_begins()
-        if own_update.unneeded:
-            backward(tensors, *args, **kwargs)
-        else:
-            own_update.backward(backward, tensors, *args, **kwargs)
-        script.backward_ended(listener)
+        try:
+            if own_update.unneeded:
+                backward(tensors, *args, **kwargs)
+            else:
+                own_update.backward(backward, tensors, *args, **kwargs)
+        finally:
+            script.backward_ended(listener)
 
     module.backward = counted  # type: ignore[attr-defined]
     module.grad = _returning(module.grad)  # type: ignore[attr-defined]
@@ -256,8 +258,7 @@ def wrap_scaler(module: ModuleType) -> None:
         before = own_update.others_steps
         result = step(self, optimizer, *args, **kwargs)
         if own_update.others_steps == before:
-            script.note("loss scaling skipped optimizer steps; those steps lack the optimizer's own time")
-            script.listener().stepped(optimizer)
+            script.listener().skipped(optimizer)
         return result
 
     module.GradScaler.step = counted

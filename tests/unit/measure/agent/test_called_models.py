@@ -1,0 +1,269 @@
+"""Where a forward pass begins: calls of the models that a step was seen to call; and where passes and updates end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from stamped_steps import Seconds, Step
+from torch import nn
+
+from stash.measure.agent import script
+from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.runner.watched_run import WatchedRun
+from stash.measure.agent.wraps.forward_starts import CalledModels, follow_calls
+from stash.measure.agent.wraps.steps import wrap_backward
+from stash.measure.protocol.orders import Orders
+from stash.measure.protocol.stamped import StepStage
+from stash.measure.protocol.watch_requests import WatchRequest
+
+HOST = torch.ones(2)
+
+
+class Slow(nn.Module):
+    """Takes 3 s."""
+
+    def __init__(self, clock: Seconds) -> None:
+        super().__init__()
+        self.clock, self.layer = clock, nn.Linear(2, 1)
+
+    def forward(self, inputs: Any) -> Any:
+        self.clock.now += 3.0
+        return self.layer(inputs)
+
+
+@pytest.fixture
+def model(clock: Seconds) -> Slow:
+    """Of a class of its own, which a test may follow."""
+    return type("Model", (Slow,), {})(clock)
+
+
+def trains(clock: Seconds, stamps: Stamps, model: Any, micro_batches: int = 1) -> Callable[[], None]:
+    """Each micro-batch is made in 2 s, seen by no loader, and given back in 1 s; so are 5 s of an update."""
+
+    def act() -> None:
+        for _ in range(micro_batches):
+            clock.now += 2.0
+            model(HOST)
+            stamps.backward_begins()
+            clock.now += 1.0
+            stamps.backward_ended()
+        clock.now += 5.0
+
+    return act
+
+
+def test_what_makes_batches_is_told_from_the_forward_pass_once_its_module_is_known(
+    clock: Seconds, stamps: Stamps, step: Step, model: Slow
+) -> None:
+    call, act = nn.Module.__call__, trains(clock, stamps, model)
+    before = step(act)
+    look = CalledModels()
+    step(act)
+    assert look.end()
+    assert nn.Module.__call__ is call
+    after = step(act)
+    stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
+    assert [before.of(stage) for stage in stages] == [5, 0, 1, 5]
+    assert [after.of(stage) for stage in stages] == [2, 3, 1, 5]
+
+
+def test_of_an_accumulated_step_every_micro_batch_is(clock: Seconds, stamps: Stamps, step: Step, model: Slow) -> None:
+    follow_calls(type(model))
+    found = step(trains(clock, stamps, model, micro_batches=3))
+    stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
+    assert [found.of(stage) for stage in stages] == [6, 9, 3, 5]
+
+
+def test_the_update_of_another_optimizer_makes_no_batch(
+    clock: Seconds, stamps: Stamps, step: Step, model: Slow
+) -> None:
+    follow_calls(type(model))
+
+    def act() -> None:
+        trains(clock, stamps, model)()
+        stamps.other_stepped(beside=False)
+        trains(clock, stamps, model, micro_batches=2)()
+
+    found = step(act)
+    assert (found.of(StepStage.BETWEEN), found.of(StepStage.OPTIMIZER)) == (2 + 2 * 2, 5 + 5)
+
+
+def test_the_update_of_optimizers_beside_the_counted_one_is_not_between_steps(
+    clock: Seconds, stamps: Stamps, step: Step, model: Slow
+) -> None:
+    follow_calls(type(model))
+
+    def act() -> None:
+        for _ in range(2):
+            clock.now += 4.0
+            stamps.other_stepped(beside=True)
+        trains(clock, stamps, model)()
+
+    found = step(act)
+    assert (found.of(StepStage.BETWEEN), found.of(StepStage.OPTIMIZER)) == (2, 2 * 4 + 5)
+
+
+def test_modules_without_gradients_and_layers_that_are_called_by_hand_are_not_followed(stamps: Stamps) -> None:
+    look = CalledModels()
+    nn.ReLU()(HOST)
+    with torch.no_grad():
+        nn.Linear(2, 2)(HOST)
+    assert not look.end()
+    layers = [nn.Linear(2, 2) for _ in range(5)]
+    look = CalledModels()
+    for layer in layers:
+        layer(HOST)
+    assert not look.end()
+    assert "__call__" not in vars(nn.Linear)
+
+
+def test_every_model_of_a_step_is_followed_and_what_they_are_made_of_is_not(
+    clock: Seconds, stamps: Stamps, step: Step, model: Slow
+) -> None:
+    """As GANs have them: noise is made in 2 s, four models of a pass take 3 s each, a pass back 1 s."""
+
+    class Unit(nn.Module):
+        def __init__(self, *layers: nn.Module) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(layers)
+
+        def forward(self, inputs: Any) -> Any:
+            return sum(layer(inputs) for layer in self.layers)
+
+    class Frozen(Slow):
+        pass
+
+    generator = Unit(model, *(Unit(nn.Linear(2, 1)) for _ in range(5)))
+    critic, teacher = type("Critic", (Slow,), {})(clock), Frozen(clock).requires_grad_(False)
+
+    def act() -> None:
+        for each in (critic, generator):
+            clock.now += 2.0
+            teacher(HOST)
+            generator(HOST)
+            critic(HOST)
+            each(HOST)
+            stamps.backward_begins()
+            clock.now += 1.0
+            stamps.backward_ended()
+
+    look = CalledModels()
+    step(act)
+    assert look.end()
+    assert set(look._most) == {Unit, type(critic), Frozen}
+    found = step(act)
+    stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
+    assert [found.of(stage) for stage in stages] == [4, 24, 2, 0]
+
+
+def test_a_module_that_fails_has_no_part_in_what_follows(stamps: Stamps, step: Step, clock: Seconds) -> None:
+    class Fails(nn.Linear):
+        def forward(self, inputs: Any) -> Any:
+            clock.now += 3.0
+            raise MemoryError
+
+    def act() -> None:
+        with pytest.raises(MemoryError):
+            Fails(2, 1)(HOST)
+        clock.now += 2.0
+        stamps.wait_begins(clock.now)
+
+    look = CalledModels()
+    step(act)
+    assert not look._inside
+    assert look.end()
+    assert step(act).of(StepStage.FORWARD) == 5
+
+
+def test_a_model_whose_parameters_cannot_be_listed_ends_the_watch_and_not_the_script(step: Step) -> None:
+    class Odd(nn.Linear):
+        def parameters(self, recurse: bool = True) -> Any:
+            raise NotImplementedError
+
+    failed: list[Exception] = []
+    script.bus.listener.give_up = failed.append  # type: ignore[method-assign]
+    look = CalledModels()
+    step(lambda: Odd(2, 1)(HOST))
+    assert not look.end()
+    assert [type(error) for error in failed] == [NotImplementedError]
+
+
+def test_stamps_that_fail_end_the_watch_and_not_the_script(stamps: Stamps, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[Exception] = []
+    script.bus.listener.give_up = failed.append  # type: ignore[method-assign]
+
+    def fails(stage: int, now: float) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(stamps, "_move", fails)
+    assert script.batch_made(StepStage.FORWARD) is None
+    assert script.enter(StepStage.COLLECTIVE) == StepStage.COLLECTIVE
+    assert [type(error) for error in failed] == [RuntimeError] * 2
+
+
+def test_a_backward_pass_that_fails_is_over(stamps: Stamps, step: Step, clock: Seconds) -> None:
+    def backward(tensors: object) -> None:
+        clock.now += 3.0
+        raise MemoryError
+
+    module = SimpleNamespace(backward=backward, grad=lambda: None)
+    wrap_backward(module)  # type: ignore[arg-type]
+
+    def act() -> None:
+        with pytest.raises(MemoryError):
+            module.backward(HOST)
+        clock.now += 2.0
+
+    found = step(act)
+    assert (found.of(StepStage.BACKWARD), found.of(StepStage.OPTIMIZER)) == (3, 2)
+
+
+@pytest.mark.parametrize("how", ["module", "in place", "function"])
+def test_compiled_models_are_compiled_no_more_often(compiled: Any, stamps: Stamps, how: str) -> None:
+    class Model(nn.Linear):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return super().forward(inputs)
+
+    options: dict[str, Any] = {"backend": "eager", "fullgraph": True, "dynamic": False}
+    model = inner = Model(2, 1)
+    if how == "module":
+        model = torch.compile(inner, **options)
+    elif how == "in place":
+        inner.compile(**options)
+
+    def forward(inputs: torch.Tensor) -> Any:
+        return model(inputs)
+
+    called = torch.compile(forward, **options) if how == "function" else model
+    called(torch.ones(1, 2))
+    look = CalledModels()
+    called(torch.ones(1, 2))
+    seen, own = list(look._most), type(model).__call__
+    try:
+        assert look.end() == (how != "function")  # that one's call is in the compiled code
+        assert seen == ([] if how == "function" else [type(model)])
+        follow_calls(Model)  # … also where the followed class is compiled code
+        for rows in (1, 3, 3):
+            called(torch.ones(rows, 2))
+    finally:
+        if how == "module":
+            type(model).__call__ = own
+    assert compiled["stats"]["unique_graphs"] == 2
+    assert not compiled["graph_break"]
+
+
+def test_a_pause_ends_the_look(tmp_path: Path, clock: Seconds) -> None:
+    call, run = nn.Module.__call__, WatchedRun(Orders(str(tmp_path), (), 0.0))
+    run._note_in(Stamps(clock))
+    run._look = CalledModels()
+    assert nn.Module.__call__ is not call
+    WatchRequest(1, paused=True).write(tmp_path)
+    run._stamps.ring.live[2] = 1.0
+    run._answer()
+    assert nn.Module.__call__ is call
+    assert run._look is None

@@ -1,0 +1,91 @@
+"""What every watch promises: small records, few ranks shown, and one sentence for what it cannot do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from profile_builder import build
+
+import stash
+from stash.core.artefact import save
+from stash.core.errors import StashError, UserError
+from stash.measure.protocol import orders
+from stash.monitor.accounting import account
+from stash.monitor.baseline import read
+from stash.monitor.change_test import Slice
+from stash.monitor.records import GpuState, Header, MachineState, RecordWriter
+from stash.monitor.trackers import tracker
+from stash.monitor.watch_metrics import Metrics
+from stash.monitor.window_lines import window_of
+
+HOUR = 360
+"""Windows of ten seconds."""
+
+
+def header(ranks: int) -> Header:
+    return Header(id="x", stash_version="1", began=1e9, job="train.py", ranks=ranks)
+
+
+def part(number: int, ranks: int) -> Slice:
+    """Of ranks that differ in every digit, the last ones the slowest in turn."""
+    seconds = 0.01 + np.random.default_rng(number).random((24, ranks, 8)) / 100
+    seconds[:, (number * 8 + np.arange(8)) % ranks, 4] += 0.1
+    return Slice(24 * number, 24 * number + 23, account(range(ranks), seconds, seconds[:, :, 0]), 1e9 + 10 * number)
+
+
+def test_an_hour_of_eight_ranks_is_no_larger_than_a_megabyte(tmp_path: Path) -> None:
+    record = RecordWriter(tmp_path / "run.watch.jsonl", header(8))
+    gpus = tuple(GpuState(index=at, clock=0.987654, heat=81.5, power=612.3, throttled=0.123456) for at in range(8))
+    for number in range(HOUR):
+        window = window_of(part(number, 8), "cuda")
+        machine = MachineState(node=0, others_cores=1.23456, steal=0.0123, disk_bytes=1.23456e9, gpus=gpus)
+        record.write(window.model_copy(update={"machines": (machine,)}))
+    assert 100_000 < (tmp_path / "run.watch.jsonl").stat().st_size <= 1_000_000
+
+
+def test_of_many_ranks_the_slowest_are_exported_whichever_they_were_before() -> None:
+    metrics = Metrics(header(100))
+    for number in range(5):
+        metrics.take(window_of(part(number, 100), "cpu"))
+    lines = [line for line in metrics.text().splitlines() if line.startswith("stash_rank_seconds_total")]
+    assert {line.partition('rank="')[2].partition('"')[0] for line in lines} == {str(rank) for rank in range(32, 40)}
+
+
+def test_a_tool_that_is_not_installed_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match=r"needs wandb; install it with `pip install 'stash-ddl\[wandb\]'`"):
+        tracker("wandb:x", header(1))
+
+
+def test_a_baseline_of_another_job_or_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "other.stash.json"
+    save(build({"solo": [0.05, 0.05], "crowd": [0.06, 0.06], "node": [0.07, 0.07]}), path)
+    with pytest.raises(UserError, match=r"and this is other\.py; name a profile of the same job, or add --force"):
+        read(path, "other.py", force=False)
+    assert read(path, "other.py", force=True).split["step"] > 0
+    for content in ("", "{", "[]"):
+        path.write_text(content)
+        with pytest.raises(StashError) as refused:
+            read(path, "other.py", force=False)
+        assert "other.stash.json" in str(refused.value)
+        assert "\n" not in str(refused.value)
+
+
+def test_watching_inside_a_profile_or_another_watch_does_nothing_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(orders.VARIABLE, str(orders.Orders(str(tmp_path), (), 0.0).write()))
+    orders.current.cache_clear()
+    before = sorted(tmp_path.iterdir())
+    trained = []
+    with stash.watching(output=str(tmp_path / "run.watch.jsonl")):
+        trained.append(1)
+    orders.current.cache_clear()
+    assert trained == [1]
+    assert sorted(tmp_path.iterdir()) == before
+    assert capsys.readouterr().err == (
+        "stash: watching() does nothing here: the job is profiled or watched already\n"
+    )
