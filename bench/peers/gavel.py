@@ -4,7 +4,7 @@
 with cvxpy, ecos, highspy, numpy, scipy and psutil. Its gRPC stubs and its estimator of throughputs are replaced by
 empty modules: a simulation calls none of them. Which of several optima is taken moves its figures: ``--shares`` runs
 both once more under max-min with the same kind of shares, ours with those that its class and ECOS's interior point
-compute, and its own with a simplex method, as ours are, in place of ECOS. ``--fifo``
+compute, and its own with a simplex method in place of ECOS, whose shares are at a vertex as ours are. ``--fifo``
 runs its blind FIFO on the traces of its physical cluster and on 500 jobs at once, as it is, and with the type that it
 draws in place of the one that it takes.
 """
@@ -202,9 +202,9 @@ def main() -> None:
         for _ in range(given.turns):
             its.append(its_run(given.checkout, given.python, jobs, policy))
             ours.append(our_run(jobs, matrix, POLICIES[policy]))
-        compared(policy, "its by ECOS, ours by HiGHS", its, ours)
+        compared(policy, "its by ECOS", its, ours)
         if given.shares and policy == "max-min":
-            compared(policy, "both by HiGHS", [its_run(given.checkout, given.python, jobs, policy, "HIGHS")], ours)
+            compared(policy, "its by HiGHS", [its_run(given.checkout, given.python, jobs, policy, "HIGHS")], ours)
             with its_max_min(given.checkout, given.python) as fed:
                 found = our_run(jobs, matrix, fed)
             compared(policy, "both by ECOS (ours asks for them)", its, [found])

@@ -8,6 +8,7 @@ exchanged, so the mean of a solution over all exchanges is a solution too, and g
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import highspy
@@ -27,7 +28,17 @@ class _Quiet(highspy.Highs):
 
 
 def quiet_solver(**options: Any) -> Any:
-    """HiGHS on one thread and without presolve, which costs more than such programs."""
+    """HiGHS on one thread and without presolve, which costs more than such programs, and with no program in it.
+
+    There is one for the same options, as making one takes as long as solving: whoever asks next ends its program.
+    """
+    solver = _solver(**options)
+    solver.clearModel()
+    return solver
+
+
+@cache
+def _solver(**options: Any) -> Any:
     solver: Any = _Quiet()
     for name, value in {"output_flag": False, "threads": 1, "presolve": "off", "random_seed": 0, **options}.items():
         solver.setOptionValue(name, value)
@@ -97,35 +108,27 @@ class ShareProgram:
 
     def _build(self, counts: Floats, scaled: bool) -> None:
         groups, types = self.shape
-        size, tau = groups * types, self.columns - 1
-        program: Any = highspy.HighsLp()
-        program.num_col_, program.num_row_ = self.columns, groups + types
-        program.col_cost_ = np.zeros(self.columns)
-        program.col_lower_ = np.zeros(self.columns)
+        size, rows = groups * types, groups + types
+        place = np.arange(size, dtype=np.int32).reshape(groups, types)
+        index, values = [place, place.T], [np.ones(self.shape), np.tile(self.gpus * self.count, (types, 1))]
+        right = [np.ones(groups), counts]
+        if scaled:
+            tau = [np.full((len(each), 1), self.columns - 1, dtype=np.int32) for each in right]
+            index = [np.hstack(pair) for pair in zip(index, tau, strict=True)]
+            values = [np.hstack((each, -by[:, None])) for each, by in zip(values, right, strict=True)]
+            right = [np.zeros(rows)]
+        start = np.cumsum([0] + [types + scaled] * groups + [groups + scaled] * types, dtype=np.int32)
         # Where a job cannot run it gets no time: a share there would be one of nothing.
         upper = np.full(self.columns, _INFINITY)
-        upper[:size] = np.where(self.rates.ravel() > 0, _INFINITY, 0.0)
-        program.col_upper_ = upper
-        program.sense_ = highspy.ObjSense.kMaximize
-        of_jobs = np.concatenate(
-            [np.arange(size).reshape(groups, types)] + [np.full((groups, 1), tau)] * scaled, axis=1
-        )
-        of_types = np.concatenate(
-            [np.arange(size).reshape(groups, types).T] + [np.full((types, 1), tau)] * scaled, axis=1
-        )
-        job_values = np.concatenate([np.ones(self.shape)] + [-np.ones((groups, 1))] * scaled, axis=1)
-        weight = np.broadcast_to(self.gpus * self.count, (types, groups))
-        type_values = np.concatenate([weight] + [-counts[:, None]] * scaled, axis=1)
-        lengths = [of_jobs.shape[1]] * groups + [of_types.shape[1]] * types
-        matrix = program.a_matrix_
-        matrix.format_ = highspy.MatrixFormat.kRowwise
-        matrix.start_ = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        matrix.index_ = np.concatenate([of_jobs.ravel(), of_types.ravel()]).astype(np.int32)
-        matrix.value_ = np.concatenate([job_values.ravel(), type_values.ravel()])
-        program.row_lower_ = np.full(groups + types, -_INFINITY)
-        program.row_upper_ = np.zeros(groups + types) if scaled else np.concatenate([np.ones(groups), counts])
-        self._solver.passModel(program)
-        self._rows = groups + types
+        upper[:size][self.rates.ravel() <= 0] = 0.0
+        zeros = np.zeros(self.columns)
+        self._solver.passModel(
+            self.columns, rows, int(start[-1]), int(highspy.MatrixFormat.kRowwise), int(highspy.ObjSense.kMaximize),
+            0.0, zeros, zeros, upper, np.full(rows, -_INFINITY), np.concatenate(right), start[:-1],
+            np.concatenate([each.ravel() for each in index]), np.concatenate([each.ravel() for each in values]),
+            np.zeros(self.columns, dtype=np.int32),
+        )  # fmt: skip
+        self._rows = rows
 
     def column(self, number: int) -> int:
         """The place of an extra variable."""

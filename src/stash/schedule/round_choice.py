@@ -26,11 +26,12 @@ def ordered(
     ``types``: all entries of the first type before those of the second, as Gavel's code has it without its global
     queue.
     """
-    entries = np.flatnonzero(allowed)
-    keys = [-tie.ravel()[entries], -priority.ravel()[entries]]
     if types is not None:
-        keys.append(np.argsort(types)[entries % len(types)])
-    return np.asarray(entries[np.lexsort(keys)], dtype=np.int64)
+        turns = np.lexsort((-tie, -priority), axis=0) * len(types) + np.arange(len(types))
+        entries = turns.T.take(types, 0).ravel()
+        return np.asarray(entries[allowed.take(entries)], dtype=np.int64)
+    entries = np.flatnonzero(allowed)
+    return np.asarray(entries[np.lexsort((-tie.take(entries), -priority.take(entries)))], dtype=np.int64)
 
 
 def chosen(order: WholeNumbers, gpus: WholeNumbers, counts: Sequence[int]) -> dict[int, int]:
@@ -39,7 +40,7 @@ def chosen(order: WholeNumbers, gpus: WholeNumbers, counts: Sequence[int]) -> di
     found: dict[int, int] = {}
     open_types = sum(each > 0 for each in left)
     jobs, kinds = np.divmod(order, len(left))
-    for job, kind, size in zip(jobs.data, kinds.data, gpus[jobs].data, strict=True):
+    for job, kind, size in zip(jobs.data, kinds.data, gpus.take(jobs).data, strict=True):
         if size <= left[kind] and job not in found:
             found[job] = kind
             left[kind] -= size

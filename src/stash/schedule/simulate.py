@@ -146,16 +146,16 @@ class _Run(RunState):
 
     def turns(self, jobs: WholeNumbers) -> WholeNumbers:
         """Jobs on types, as entries j·T + t, in the order in which they are to run."""
-        x = self.x[jobs]
-        runs = self.packed[jobs] > 0
-        priority = np.where(runs, priorities(x, self.received[jobs], self.settings.round_seconds), 0.0)
+        x = self.x.take(jobs, 0)  # a third of the time of x[jobs]
+        runs = self.packed.take(jobs, 0) > 0
+        priority = np.where(runs, priorities(x, self.received.take(jobs, 0), self.settings.round_seconds), 0.0)
         if not self.settings.whole_rounds:
             return ordered(priority, runs if self.policy.fills else runs & (x > 0), self.table.closeness[jobs])
         types = list(range(len(self.cluster.types)))
         if not self.policy.aware:
             self.random.shuffle(types)
         allowed = runs if self.policy.fills or self.policy.backfills else runs & (x > 0)
-        return ordered(priority, allowed, self.deficit[jobs], types)
+        return ordered(priority, allowed, self.deficit.take(jobs, 0), types)
 
     def choice(self, jobs: WholeNumbers, order: WholeNumbers) -> dict[int, int]:
         """The type of each job that runs in this round."""
