@@ -4,10 +4,10 @@ Where the lowest rung is the whole job's, its time is compute and all that ranks
 in collectives was stamped where it happens. Of a group's wait, what its last rank waits too is the exchange (by where
 the group lies: interconnect or network). What others wait longer, they wait for a slower rank (contention), or as
 exchanges do not end together: groups side by side share a link unevenly, and so do ranks of a ring. Where no rank is
-slower in what it does itself, that belongs to the exchange, too. Of what a pipeline's stages wait for each other, only
-a schedule whose passes were timed tells a bubble from messages that come late; where there is none, these waits stay
-in compute. All are means over ranks, so that with compute they add up to the step. Of ranks that are late in turn
-within one block, the exchange holds what they wait for each other.
+slower in what it does itself, that belongs to the exchange, too. Of what a pipeline's stages wait for each other,
+only a schedule whose passes were timed tells a bubble from messages that come late; where there is none, these waits
+stay in compute. All are means over ranks, so that with compute they add up to the step. Of ranks that are late in
+turn within one block, the exchange holds what they wait for each other.
 """
 
 from __future__ import annotations
