@@ -64,7 +64,9 @@ def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
             _, found = _fixed(job, folder, (sys.executable, "-m", "bench.fix.exhaustive"))
             arms |= {} if found is None else {"exhaustive": found}
         step = record["step_seconds"]
-        times = _stopwatch(folder, arms, step, rounds) if len(arms) > 1 else {"typed": [step] * 2}
+        after = record["after_seconds"] or step
+        expected = {arm: step if arm == "typed" else after for arm in arms}
+        times = _stopwatch(folder, arms, expected, rounds) if len(arms) > 1 else {"typed": [step] * 2}
         for place in re.findall(r'"(/dev/shm/[^"]+)"', " ".join(each.script for each in arms.values())):
             shutil.rmtree(place, ignore_errors=True)  # samples that scripts keep
         means = {arm: float(np.mean(each)) for arm, each in times.items()}
@@ -109,13 +111,16 @@ def _patched(folder: Path, script: str) -> str:
     return text
 
 
-def _stopwatch(folder: Path, arms: Mapping[str, Arm], step: float, rounds: int) -> dict[str, list[float]]:
-    """Seconds of a step as each script times itself, round by round."""
-    steps, times = str(max(20, round(SECONDS / step))), {arm: [] for arm in arms}
+def _stopwatch(
+    folder: Path, arms: Mapping[str, Arm], expected: Mapping[str, float], rounds: int
+) -> dict[str, list[float]]:
+    """Seconds of a step as each script times itself, round by round; ``expected``: about so many, for equal times."""
+    times: dict[str, list[float]] = {arm: [] for arm in arms}
     for name, arm in arms.items():
         (folder / f"{name.replace(' ', '_')}.py").write_text(arm.script)
     for number in range(rounds):
         for name, arm in list(arms.items())[:: 1 if number % 2 == 0 else -1]:
+            steps = str(max(20, round(SECONDS / expected[name])))
             command = (*TORCHRUN, f"{name.replace(' ', '_')}.py", "--steps", steps, *arm.words)
             found = re.search(r"seconds a step ([\d.e-]+)", _call(command, folder, arm.variables))
             if found is None:

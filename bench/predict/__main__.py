@@ -14,6 +14,7 @@ from bench.predict import (
     links,
     loader_queue,
     memory,
+    pipelines,
     published,
     sharded,
     slowest,
@@ -30,6 +31,7 @@ SECTIONS = (
         published.more,
         published.paper,
         sharded.section,
+        pipelines.section,
         gavel.section,
         links.section,
         slowest.section,
@@ -46,6 +48,7 @@ def beside_rules() -> str:
         *published.throughputs(),
         *published.grown(),
         *sharded.predictions(),
+        *pipelines.predictions(),
         *gavel.batches(),
     ]
     text = (

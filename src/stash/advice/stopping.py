@@ -28,7 +28,7 @@ FIRST_SECONDS = 5.0
 """Of measuring: nothing ends earlier, since the pace of a machine that is shared wanders within seconds, which the
 noise of a shorter time does not know of."""
 SETTLING_SECONDS = 30.0
-"""Of measuring, before widths that are out of reach are given up."""
+"""Of measuring, for which a verdict that holds waits for widths."""
 LONGEST = 3600.0
 """Seconds of ``--budget`` beyond which a calmer machine is the better advice."""
 
@@ -47,17 +47,19 @@ def decided(breakdown: Breakdown, precision: float | None = None) -> bool:
 
 
 def settled(breakdown: Breakdown, spent: float, budget: float) -> bool:
-    """Whether the rest of the budget (seconds) would bring neither every stall to what is wanted nor another verdict.
+    """Whether measuring for ``spent`` of its ``budget`` (seconds) is long enough for what it has found.
 
-    So it is on a machine that stays busy: a verdict that holds does not wait for widths that cannot be had, and where
-    what is subtracted for other work is too uncertain for one, more rounds are not waited for either.
+    So it is once a verdict holds, though widths do not: who wants those says so by a precision. And on a machine that
+    stays busy, where what is subtracted for other work is too uncertain for one, more rounds are not waited for.
     """
     if not SETTLING_SECONDS <= spent < budget or breakdown.repetitions < FIRST_ROUNDS:
         return False
+    claims = may_claim(breakdown)
+    if claims.kind != "cannot tell":
+        return True
     found = standing(breakdown)
     out_of_reach = found.rounds_needed is None or found.rounds_needed * spent / found.rounds > budget
-    claims = may_claim(breakdown)
-    return out_of_reach and (claims.kind != "cannot tell" or beyond_rounds(breakdown, claims) is not None)
+    return out_of_reach and beyond_rounds(breakdown, claims) is not None
 
 
 def _wanted(stall: Stall, step_seconds: float, precision: float | None) -> float:
@@ -97,13 +99,17 @@ class Standing:
     """The half-width it should have, likewise."""
     rounds_needed: int | None = None
     """In all, until it has, by the spread so far; ``None`` where that is unknown."""
+    holds: bool = False
+    """A verdict does, so widths are not waited for longer than ``SETTLING_SECONDS``."""
 
     def seconds_left(self, elapsed: float, budget: float) -> float:
         """Seconds until the budget ends (negative: it has), or the end is expected earlier; infinite if neither."""
-        if self.rounds_needed is None:
-            return budget - elapsed
-        more = max(0, self.rounds_needed - self.rounds)
-        return min(budget - elapsed, more * elapsed / self.rounds)
+        ends = [budget - elapsed]
+        if self.rounds_needed is not None:
+            ends.append(max(0, self.rounds_needed - self.rounds) * elapsed / self.rounds)
+        if self.holds:
+            ends.append(max(0.0, SETTLING_SECONDS - elapsed))
+        return min(ends)
 
 
 def standing(breakdown: Breakdown, precision: float | None = None) -> Standing:
@@ -122,6 +128,7 @@ def standing(breakdown: Breakdown, precision: float | None = None) -> Standing:
         reached=stall.width / step,
         wanted=goal / step,
         rounds_needed=None if needed is None else max(FIRST_ROUNDS, needed) * rounds // sets,
+        holds=precision is None and sets >= FIRST_ROUNDS and may_claim(breakdown).kind != "cannot tell",
     )
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from typing import NamedTuple
 
 from stash.analysis.bubble import idle_of
-from stash.analysis.pipeline_schedule import EVEN, actions, order_of
+from stash.analysis.pipeline_schedule import EVEN, actions, end_times, order_of
 from stash.core.records.parallel import PipelineSchedule, StagePasses
 
 
@@ -32,9 +32,11 @@ class StageCost(NamedTuple):
 
 def stage_costs(seconds: Sequence[float], layers: Sequence[int]) -> tuple[StageCost, ...]:
     """Of stages that took so many ``seconds`` a step with so many ``layers``."""
-    each = [took / count for took, count in zip(seconds, layers, strict=True)]
-    alike = statistics.median(each[1:-1]) if len(each) > 2 else min(each)
-    costs = [StageCost(0.0, own) for own in each]
+    held = [took / count for took, count in zip(seconds, layers, strict=True) if count]
+    between = [took / count for took, count in zip(seconds[1:-1], layers[1:-1], strict=True) if count]
+    alike = statistics.median(between) if between else min(held, default=0.0)
+    each = [took / count if count else alike for took, count in zip(seconds, layers, strict=True)]
+    costs = [StageCost(took - count * own, own) for took, count, own in zip(seconds, layers, each, strict=True)]
     for end in (0, len(each) - 1):
         own = min(alike, each[end])
         costs[end] = StageCost(seconds[end] - layers[end] * own, own)
@@ -60,6 +62,34 @@ def balanced(costs: Sequence[StageCost], layers: Sequence[int]) -> tuple[int, ..
         return min(options, default=(float("inf"), 0, ()))
 
     return best(len(costs), sum(layers))[2]
+
+
+def divided_again(costs: Sequence[StageCost], layers: int, stages: int) -> tuple[float, ...]:
+    """Seconds of a step of so many ``stages`` that share the ``layers`` evenly; what ends hold besides stays there.
+
+    A layer takes what it takes on a stage between the first and the last, or on the faster of two.
+    """
+    each = statistics.median(cost.per_layer for cost in costs[1:-1] or costs)
+    seconds = [each * (layers * (stage + 1) // stages - layers * stage // stages) for stage in range(stages)]
+    seconds[0] += costs[0].fixed
+    seconds[-1] += costs[-1].fixed
+    return tuple(seconds)
+
+
+def idle_of_stages(seconds: Sequence[float], name: str, microbatches: int) -> float:
+    """Seconds a step that stages which take so many idle, mean over them, in a schedule in ``EVEN``.
+
+    A backward pass takes twice a forward pass, messages no time.
+    """
+    ranks = len(seconds)
+    orders = [actions(order_of(name, rank, ranks, microbatches)) for rank in range(ranks)]
+    took = [
+        [each / microbatches * (1 if kind == "F" else 2) / 3 for _, kind, _ in order]
+        for each, order in zip(seconds, orders, strict=True)
+    ]
+    ends = end_times(orders, took)
+    assert ends is not None
+    return max(each[-1] for each in ends) - statistics.fmean(seconds)
 
 
 def layers_of(rows: Sequence[StagePasses]) -> tuple[int, ...]:

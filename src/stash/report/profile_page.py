@@ -223,7 +223,7 @@ def how_measured(breakdown: Breakdown, profile: Profile) -> str:
     where = "one launch" if launches == 1 else f"{launches} launches"
     ended = {
         "decided": "until the verdict held",
-        "settled": "as well known as so busy a machine allows",
+        "settled": "until more would not change the verdict",
         "precision": "precise enough",
         "budget": "time budget spent",
         "script ended": "until the script ended",

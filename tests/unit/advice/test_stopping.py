@@ -76,11 +76,11 @@ def test_where_what_was_subtracted_is_in_doubt_the_busiest_program_is_named():
     )
 
 
-def test_a_verdict_does_not_wait_for_widths_that_the_budget_cannot_bring():
+def test_a_verdict_waits_half_a_minute_for_widths():
     busy = attribute(around(8, 0.04, **QUIET))  # its verdict holds; all it wants takes 18 rounds
-    assert not settled(busy, spent=29, budget=60)  # too early to give up
-    assert not settled(busy, spent=31, budget=71)  # 18 rounds last 70 s
-    assert settled(busy, spent=31, budget=69)
+    assert not decided(busy)
+    assert not settled(busy, spent=29, budget=120)
+    assert settled(busy, spent=31, budget=120)
     unknown = attribute(around(8, 0.2, **QUIET))
     assert may_claim(unknown).kind == "cannot tell"
     assert not settled(unknown, spent=59, budget=60)
@@ -177,6 +177,14 @@ def test_the_budget_ends_what_would_take_longer() -> None:
     assert Standing(4, "prep", 0.1, 0.02, 6).seconds_left(20.0, 60.0) == 10.0
     assert Standing(4, "prep", 0.1, 0.02, None).seconds_left(20.0, math.inf) == math.inf
     assert Standing(4, "prep", 0.1, 0.02, 400).seconds_left(61.0, 60.0) == -1.0
+
+
+def test_a_verdict_that_holds_ends_after_half_a_minute() -> None:
+    busy = attribute(around(8, 0.04, **QUIET))
+    assert standing(busy).seconds_left(20.0, 120.0) == 10.0
+    assert standing(busy, precision=0.001).seconds_left(20.0, 120.0) == 100.0
+    wild = attribute(around(8, 0.2, **QUIET))
+    assert not standing(wild).holds
 
 
 def test_a_disturbed_round_does_not_undo_the_others() -> None:

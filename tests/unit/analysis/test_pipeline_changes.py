@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_bubble import ORDERS, Simulated
 
-from stash.analysis.pipeline_changes import StageCost, balanced, idle_changed, layers_of, stage_costs
+from stash.analysis.pipeline_changes import (
+    StageCost,
+    balanced,
+    divided_again,
+    idle_changed,
+    idle_of_stages,
+    layers_of,
+    stage_costs,
+)
 from stash.analysis.pipeline_schedule import order_of
 from stash.core.records.parallel import PipelineSchedule
 
@@ -82,6 +90,25 @@ def test_of_other_schedules_only_the_measured_microbatches_can_be_played() -> No
     theirs = PipelineSchedule(name="ScheduleInterleavedZeroBubble", stages=2, ranks=2, microbatches=4)
     assert idle_changed(rows, theirs, microbatches=8) is None
     assert idle_changed(rows, theirs, microbatches=4) == 0.0
+
+
+@pytest.mark.parametrize("name", ["Schedule1F1B", "ScheduleGPipe"])
+@pytest.mark.parametrize("count", [1, 2, 4, 16])
+def test_stages_idle_until_the_first_microbatch_and_after_the_last_and_wait_for_the_slowest(name, count) -> None:
+    for seconds in ((3.0, 3.0), (2.0, 5.0, 3.0), (1.0, 2.0, 2.0, 4.0)):
+        # all stages once, and the slowest for every further microbatch; of few some of that goes side by side
+        most = (sum(seconds) + (count - 1) * max(seconds)) / count - sum(seconds) / len(seconds)
+        found = idle_of_stages(seconds, name, count)
+        assert found <= most + 1e-9
+        assert found == pytest.approx(most, rel=0.25 if 1 < count < 16 else 0.1)
+    assert idle_of_stages((4.0, 4.0), name, count) == pytest.approx(4.0 / count)
+
+
+def test_stages_that_share_layers_anew_keep_what_their_ends_hold() -> None:
+    costs = stage_costs((4.0, 6.0, 9.0), (2, 3, 3))
+    assert divided_again(costs, 8, 3) == pytest.approx((4.0, 6.0, 9.0))
+    assert divided_again(costs, 8, 4) == pytest.approx((4.0, 4.0, 4.0, 7.0))
+    assert divided_again(costs, 8, 2) == pytest.approx((8.0, 11.0))
 
 
 def test_layers_are_known_of_all_stages_or_of_none() -> None:

@@ -77,6 +77,11 @@ def predicted(found, **typed) -> dict[str, float]:
     return {stall.name: round(stall.seconds * 1e3, 9) for stall in forecast.breakdown.stalls}
 
 
+def near(value):
+    """Compute and the bubble of another mesh are draws around what is said here."""
+    return pytest.approx(value, rel=1e-3)
+
+
 MEASURED = {"compute": 67.0, "bubble": 3.0, "contention": 0.0, "interconnect": 10.0, "network": 20.0}
 
 
@@ -93,7 +98,7 @@ def test_without_tensor_groups_gradients_are_twice_as_many_and_their_groups_shar
     # 2 * 3/4 over 2 * 1/2 of twice the bytes is 3 times, and two neighbours have twice the network that one had
     # of 8 microbatches each of 4 replicas has 2: 12 ms / 2; messages are of half as many samples
     found = predicted(base(), mesh="data=4,pipeline=2")
-    assert found == pytest.approx({"compute": 67, "bubble": 6, "contention": 0, "interconnect": 1, "network": 30})
+    assert found == near({"compute": 67, "bubble": 6, "contention": 0, "interconnect": 1, "network": 30})
 
 
 def test_what_an_exchange_takes_longer_shows_and_what_it_takes_less_hides_in_proportion() -> None:
@@ -118,7 +123,7 @@ def test_a_deeper_pipeline_idles_as_its_schedule_says() -> None:
     # pipeline 4 in a node of 4, data 2 across: 4 microbatches, 12 ms of work a rank: 12 * 3 / 4; a rank has half the
     # layers, twice their part: as many gradients, as before; messages of as many samples
     found = predicted(base(), mesh="data=2,pipeline=4")
-    assert found == pytest.approx({"compute": 67, "bubble": 9, "contention": 0, "interconnect": 2, "network": 20})
+    assert found == near({"compute": 67, "bubble": 9, "contention": 0, "interconnect": 2, "network": 20})
 
 
 def test_groups_that_leave_their_node_get_its_part_of_the_network() -> None:
@@ -127,7 +132,19 @@ def test_groups_that_leave_their_node_get_its_part_of_the_network() -> None:
     links = NodeLinks(bytes_per_second=FAST.model_copy(update={"value": 1e10, "low": None, "high": None}))
     linked = replace(base(), target=base().target.model_copy(update={"inside": links}))
     found = predicted(linked, mesh="pipeline=4,tensor=2")
-    assert found == pytest.approx({"compute": 67, "bubble": 4.5, "contention": 0, "interconnect": 8, "network": 80})
+    assert found == near({"compute": 67, "bubble": 4.5, "contention": 0, "interconnect": 8, "network": 80})
+
+
+def test_what_the_last_stage_computes_besides_its_layers_makes_a_deeper_pipeline_idle_more() -> None:
+    # stages of 12 and 18 ms: layers take 3 ms, the head 6. On a stage of four with twice the work of each layer
+    # (one tensor rank for two) 12, 12, 12 and 24: 3 + 3 + 3 + 24 less a mean of 15, where 3 + 18 were
+    was = base(slow=1.5).breakdown.stall("bubble").seconds * 1e3
+    assert was == pytest.approx(6.0)
+    found = predicted(base(slow=1.5), mesh="data=2,pipeline=4")
+    assert found["bubble"] == near(18.0)
+    unknown = base_of(job(slow=1.5, layers=0), draws=Draws(64))
+    part = what_if(unknown, changes({"mesh": "data=2,pipeline=4"})).breakdown.stall("bubble")
+    assert part.seconds * 1e3 == near(6.0 + 15 * 3 / 4 - 15 / 4)  # of the textbook
 
 
 def test_a_pipeline_across_nodes_needs_links_that_are_known() -> None:
@@ -232,7 +249,7 @@ def test_less_sharding_is_less_to_gather_and_more_gradients_to_exchange() -> Non
     found = base_of(plain.model_copy(update={"blocks": tuple(blocks)}), draws=Draws(64))
     # gathers of as many bytes by rings of 2 instead of 4: 1/2 over 3/4. Twice the gradients by rings of 4 instead of
     # 2, 3/2, over twice the network: 3/2
-    assert predicted(found, mesh="data=4,shard=2") == pytest.approx(
+    assert predicted(found, mesh="data=4,shard=2") == near(
         {"compute": 81, "contention": 0, "interconnect": 6, "network": 15}
     )
     # all of it sharded over both nodes: nothing is gathered inside them only, and no gradients are exchanged beside
@@ -271,7 +288,7 @@ def test_the_fastest_mesh_is_advised_where_it_saves_much() -> None:
     case = Case(attribute(profile), profile)
     mesh = next(each for each in REMEDIES["interconnect"](case) if each.name == "mesh")
     assert "as data=2,pipeline=4 instead of data=2,pipeline=2,tensor=2" in mesh.text
-    assert mesh.saves == pytest.approx(0.030 - 0.006)
+    assert mesh.saves == near(0.030 - 0.006)
     fastest = meshes(case.base, changes({}))[0].forecast
     assert mesh.saves == pytest.approx(0.1 - fastest.breakdown.step_seconds)
 
