@@ -230,7 +230,11 @@ def truth(options: argparse.Namespace) -> str:
 
 
 def against_ladder(faults: Sequence[Fault], record: RunRecord, folder: Path) -> list[float]:
-    """Of each stall that both know, the watch less a profile of the same job with the same faults, of the step."""
+    """Of each stall that both know, the watch less a profile of the same job with the same faults, of the step.
+
+    Where one rank's fault hides another's, the frontier has what is hidden in the stage that comes first, the ladder
+    in the rung that does: what is theirs is compared together.
+    """
     profile = folder / _PROFILE
     job = ["-m", "stash.lab.testbed.train_emulated", "--model", str(folder / "model.yaml")]
     job += [f"--fault={fault.rank}:{fault.what}:0:{10**9}:{fault.seconds}" for fault in faults]
@@ -241,8 +245,14 @@ def against_ladder(faults: Sequence[Fault], record: RunRecord, folder: Path) -> 
     now = mean([w for w in record.windows if w.first_step >= _FIRST and w.last_step < _LAST])
     leads = any(fault.rank == 0 and _STALL[fault.what] == "contention" for fault in faults)
     pairs = [([name], [each for each in names if each in split]) for name, names in GROUPS.items()]
-    if leads:  # the ladder's compute is that of its one rank, which is slow
-        pairs = [each for each in pairs if each[0][0] not in _OF_RANKS] + [(_OF_RANKS, _OF_RANKS)]
+    together = []
+    if len({fault.rank for fault in faults} - {-1}) > 1:
+        together = ["input", *_OF_RANKS]
+    elif leads:  # the ladder's compute is that of its one rank, which is slow
+        together = _OF_RANKS
+    if together:
+        parts = [part for names, each in pairs if names[0] in together for part in each]
+        pairs = [each for each in pairs if each[0][0] not in together] + [(together, parts)]
     return [
         (sum(now[name] for name in names) - sum(split[each] for each in parts)) / known.step_seconds
         for names, parts in pairs
