@@ -28,7 +28,7 @@ FIRST_SECONDS = 5.0
 """Of measuring: nothing ends earlier, since the pace of a machine that is shared wanders within seconds, which the
 noise of a shorter time does not know of."""
 SETTLING_SECONDS = 30.0
-"""Of measuring, for which a verdict that holds waits for widths."""
+"""Of measuring, for which widths are waited for."""
 LONGEST = 3600.0
 """Seconds of ``--budget`` beyond which a calmer machine is the better advice."""
 
@@ -49,17 +49,13 @@ def decided(breakdown: Breakdown, precision: float | None = None) -> bool:
 def settled(breakdown: Breakdown, spent: float, budget: float) -> bool:
     """Whether measuring for ``spent`` of its ``budget`` (seconds) is long enough for what it has found.
 
-    So it is once a verdict holds, though widths do not: who wants those says so by a precision. And on a machine that
-    stays busy, where what is subtracted for other work is too uncertain for one, more rounds are not waited for.
+    So it is once a verdict holds, though widths do not: who wants those says so by a precision. Nor is a verdict
+    waited for that no rounds bring, where what is subtracted for other work leaves a stall too uncertain.
     """
     if not SETTLING_SECONDS <= spent < budget or breakdown.repetitions < FIRST_ROUNDS:
         return False
     claims = may_claim(breakdown)
-    if claims.kind != "cannot tell":
-        return True
-    found = standing(breakdown)
-    out_of_reach = found.rounds_needed is None or found.rounds_needed * spent / found.rounds > budget
-    return out_of_reach and beyond_rounds(breakdown, claims) is not None
+    return claims.kind != "cannot tell" or beyond_rounds(breakdown, claims) is not None
 
 
 def _wanted(stall: Stall, step_seconds: float, precision: float | None) -> float:
@@ -99,15 +95,15 @@ class Standing:
     """The half-width it should have, likewise."""
     rounds_needed: int | None = None
     """In all, until it has, by the spread so far; ``None`` where that is unknown."""
-    holds: bool = False
-    """A verdict does, so widths are not waited for longer than ``SETTLING_SECONDS``."""
+    settles: bool = False
+    """More rounds would not change the verdict, so widths are not waited for longer than ``SETTLING_SECONDS``."""
 
     def seconds_left(self, elapsed: float, budget: float) -> float:
         """Seconds until the budget ends (negative: it has), or the end is expected earlier; infinite if neither."""
         ends = [budget - elapsed]
         if self.rounds_needed is not None:
             ends.append(max(0, self.rounds_needed - self.rounds) * elapsed / self.rounds)
-        if self.holds:
+        if self.settles:
             ends.append(max(0.0, SETTLING_SECONDS - elapsed))
         return min(ends)
 
@@ -128,7 +124,7 @@ def standing(breakdown: Breakdown, precision: float | None = None) -> Standing:
         reached=stall.width / step,
         wanted=goal / step,
         rounds_needed=None if needed is None else max(FIRST_ROUNDS, needed) * rounds // sets,
-        holds=precision is None and sets >= FIRST_ROUNDS and may_claim(breakdown).kind != "cannot tell",
+        settles=precision is None and settled(breakdown, SETTLING_SECONDS, math.inf),
     )
 
 
