@@ -186,14 +186,16 @@ def pin_changes(facts: Facts) -> Proposal:
 
 
 def non_blocking_changes(facts: Facts) -> Proposal:
-    site = facts.site("copy")
-    if site is None:
+    copies = facts.every("copy")
+    if not copies:
         return "no copies of pinned batches to a GPU were seen"
-    if site.values["non_blocking"]:
+    waiting = [each for each in copies if not each.values["non_blocking"]]
+    if not waiting:
         return "already set"
     return [
         ScriptChange(
-            "non_blocking", "non_blocking", "copies with non_blocking=True", stalls=("transfer",), site=site,
-            settings={"non_blocking": True}, writes={"non_blocking": True}, forecast=facts.at_most("transfer"),
+            "non_blocking", "non_blocking", "copies with non_blocking=True", stalls=("transfer",), site=waiting[0],
+            also=tuple(waiting[1:]), settings={"non_blocking": True}, writes={"non_blocking": True},
+            forecast=facts.at_most("transfer"),
         )
     ]  # fmt: skip

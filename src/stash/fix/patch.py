@@ -12,10 +12,10 @@ import hashlib
 import os
 import subprocess
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from stash.core.errors import UserError
 from stash.core.files import write_whole
@@ -24,6 +24,7 @@ from stash.fix.script_changes import ScriptChange, Site
 from stash.fix.source import POSITIONS, Edit, FromCommandLine, FromConfig, SourceText, edited
 
 _YAML = (".yaml", ".yml")
+_NO_PYTHON = "the patch of it would be no Python, beside the others"
 Way = Literal["patch", "command", "setting", "explained"]
 
 
@@ -56,34 +57,50 @@ class Patch:
         if change.site is None or not (change.writes or change.around):
             return Written("explained", change.by_hand)
         site = change.site
-        where = f"{_short(site.file)}:{site.line}"
-        if site.in_library:
-            return Written(
-                "explained", f"{where} is in a library, which no patch changes: set {_arguments(change)} there"
-            )
-        source, call = self._call(site)
-        if source is None or call is None:
-            return Written("explained", f"the call at {where} was not found again: set {_arguments(change)} there")
-        if change.around is not None:
-            return self._around(change, change.around, source, call)
-        edits: list[Edit] = []
+        edits: list[tuple[str, Edit]] = []
         by_words: list[str] = []
-        for name, value in change.writes.items():
-            found = source.argument(call, name, value, POSITIONS.get((site.kind, name)))
-            if isinstance(found, Edit):
-                edits.append(found)
-            elif isinstance(found, FromCommandLine):
-                by_words.append(f"{found.option} {found.value.strip(chr(39))}")
-            elif isinstance(found, FromConfig):
-                by_words.append(_in_config(found, words))
-            else:
-                text = f"at {where} set {_arguments(change)}: no patch does, as {found}"
-                return Written("explained", text, site.file, site.line)
+        for each in (site, *change.also):
+            where = f"{_short(each.file)}:{each.line}"
+            if each.in_library:
+                text = f"{where} is in a library, which no patch changes: set {_arguments(change)} there"
+                return Written("explained", text)
+            source, call = self._call(each)
+            if source is None or call is None:
+                text = f"the call at {where} was not found again: set {_arguments(change)} there"
+                return Written("explained", text)
+            if change.around is not None:
+                return self._around(change, change.around, source, call)
+            for name, value in _with_companions(change.writes, call).items():
+                found = source.argument(call, name, value, POSITIONS.get((each.kind, name)))
+                if isinstance(found, Edit):
+                    edits.append((each.file, found))
+                elif isinstance(found, FromCommandLine):
+                    by_words.append(found.typed)
+                elif isinstance(found, FromConfig):
+                    by_words.append(_in_config(found, words))
+                else:
+                    text = f"at {where} set {_arguments(change)}: no patch does, as {found}"
+                    return Written("explained", text, each.file, each.line)
+        by_words = list(dict.fromkeys(by_words))
         if by_words and not edits:
             return Written("command", ", ".join(by_words), site.file, site.line)
-        self.edits.setdefault(site.file, []).extend(edits)
+        if not self._take(edits):
+            return Written("explained", f"at {where} set {_arguments(change)}: {_NO_PYTHON}", site.file, site.line)
         more = [*by_words, *([change.by_hand] if change.by_hand else [])]
         return Written("patch", "; ".join(more), site.file, site.line)
+
+    def _take(self, edits: Sequence[tuple[str, Edit]]) -> bool:
+        """Plan these edits with all before; False, and none is planned, where no Python would come out."""
+        planned = {file: list(each) for file, each in self.edits.items()}
+        for file, edit in edits:
+            planned.setdefault(file, []).append(edit)
+        try:
+            for file in {file for file, _ in edits}:
+                edited(self.texts[file], _joined(list(dict.fromkeys(planned[file]))))
+        except (SyntaxError, ValueError):
+            return False
+        self.edits = planned
+        return True
 
     def _call(self, site: Site) -> tuple[SourceText | None, ast.Call | None]:
         source = self._source(site.file)
@@ -99,8 +116,8 @@ class Patch:
                 where = f"{_short(site.file)}:{site.line}"
                 return Written("explained", f"take out the call at {where}: no patch does, as {found}")
             edits.append((site.file, found))
-        for file, edit in edits:
-            self.edits.setdefault(file, []).append(edit)
+        if not self._take(edits):
+            return Written("explained", f"take out {len(sites)} calls: {_NO_PYTHON}")
         return Written("patch", "", sites[0].file, sites[0].line)
 
     def _around(self, change: ScriptChange, around: tuple[str, str], source: SourceText, call: ast.Call) -> Written:
@@ -110,14 +127,16 @@ class Patch:
         if isinstance(found, str):
             return Written("explained", f"{change.text}: no patch does, as {found}")
         edits = [source.line_after_imports(change.line), *found]
-        self.edits.setdefault(change.site.file, []).extend(edits)
+        if not self._take([(change.site.file, edit) for edit in edits]):
+            return Written("explained", f"{change.text}: {_NO_PYTHON}")
         return Written("patch", "", change.site.file, change.site.line)
 
     def _with_line(self, change: ScriptChange, script: str | None) -> Written:
         source = None if script is None else self._source(script)
         if script is None or source is None or not source.imports("torch"):
             return Written("explained", f"write `{change.line}` before the model is built")
-        self.edits.setdefault(script, []).append(source.line_after_imports(change.line))
+        if not self._take([(script, source.line_after_imports(change.line, needs="torch"))]):
+            return Written("explained", f"write `{change.line}` before the model is built")
         return Written("patch", "", script, 1)
 
     def _source(self, file: str) -> SourceText | None:
@@ -129,7 +148,7 @@ class Patch:
             return None
 
     def after(self) -> dict[str, str]:
-        """Each file's text with its edits; what cannot be edited is left out."""
+        """Each file's text with its edits."""
         found = {}
         for file, edits in self.edits.items():
             unlike = list(dict.fromkeys(edits))
@@ -157,6 +176,16 @@ class Patch:
     def sources(self) -> dict[str, str]:
         """SHA-256 of the files that are edited, as they are now."""
         return {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in self.edits}
+
+
+def _with_companions(writes: Mapping[str, Any], call: ast.Call) -> dict[str, Any]:
+    """With what the call has beside them and PyTorch refuses then, set to None as trials do."""
+    given, found = {each.arg for each in call.keywords}, dict(writes)
+    if found.get("num_workers") == 0 and "prefetch_factor" in given:
+        found["prefetch_factor"] = None
+    if found.get("fused") and "foreach" in given:
+        found["foreach"] = None
+    return found
 
 
 def _joined(edits: list[Edit]) -> list[Edit]:

@@ -8,6 +8,7 @@ neither knows.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,11 +48,11 @@ class Site:
 
 
 def sites_of(evidence: Mapping[str, Any]) -> list[Site]:
-    """The calls that a rank recorded."""
+    """The calls that a rank recorded; files without links, as a file is to have one name in a patch."""
     return [
         Site(
-            each["kind"], key, each["file"], each["line"], each["end_line"] or each["line"], each["column"],
-            each["end_column"], each["values"], each["calls"], each["function"],
+            each["kind"], key, os.path.realpath(each["file"]), each["line"], each["end_line"] or each["line"],
+            each["column"], each["end_column"], each["values"], each["calls"], each["function"],
         )
         for key, each in evidence["sites"].items()
     ]  # fmt: skip
@@ -85,7 +86,11 @@ class Facts:
 
     def site(self, kind: str) -> Site | None:
         """The one call of a kind; of several the one that most calls came from."""
-        return max((each for each in self.sites if each.kind == kind), key=lambda each: each.calls, default=None)
+        return next(iter(self.every(kind)), None)
+
+    def every(self, kind: str) -> list[Site]:
+        """The calls of a kind, the one that most calls came from first."""
+        return sorted((each for each in self.sites if each.kind == kind), key=lambda each: -each.calls)
 
     @property
     def loader(self) -> Site | None:
@@ -141,6 +146,8 @@ class ScriptChange:
     forecast: float | None = None
     site: Site | None = None
     """Where ``writes`` go."""
+    also: tuple[Site, ...] = ()
+    """Where they go as well: a trial changes every call of a kind, and a patch writes all of them or none."""
     writes: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the call at ``site``, by name."""
     line: str = ""

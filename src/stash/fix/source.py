@@ -30,7 +30,12 @@ class FromCommandLine:
     """A value that an option of the script sets."""
 
     option: str
-    value: str
+    value: str = ""
+    """Empty of a flag."""
+
+    @property
+    def typed(self) -> str:
+        return f"{self.option} {self.value.strip(chr(39))}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -98,31 +103,31 @@ class SourceText:
                 return Edit(*self._span(node), repr(value))
             return f"its value is worked out while the script runs ({text})"
         if isinstance(node, ast.Attribute):
-            option = self._option(node.attr)
-            return FromConfig(node.attr, repr(value)) if option is None else FromCommandLine(option, repr(value))
+            return self._by_option(node.attr, value)
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             return FromConfig(str(node.slice.value), repr(value))
         return f"its value is worked out while the script runs ({text})"
 
-    def _added(self, call: ast.Call, text: str) -> Edit:
+    def _added(self, call: ast.Call, text: str) -> Edit | str:
         """The argument behind the last one, on a line of its own where each has one."""
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         _, end = self._span(call)
+        if len(given) == 1 and isinstance(given[0], ast.GeneratorExp) and self._span(given[0])[1] == end:
+            return "its one argument is a generator without brackets of its own"
         if not given:
             return Edit(end - 1, end - 1, text)
         last = max(given, key=lambda each: self._span(each)[1])
         at = self._span(last)[1]
         rest = self._bytes[at : end - 1].decode()
-        closing = re.match(r"\)*", rest)  # of an argument in brackets
+        closing = re.match(r"(?:\s*\))*", rest)  # of an argument in brackets
         at += len(closing[0]) if closing else 0
         rest = self._bytes[at : end - 1].decode()
         starts = sorted({each.lineno for each in given})
         one_a_line = len(starts) == len(given) and starts[0] > call.lineno
         trailing = re.match(r"\s*,", rest)
         if one_a_line:
-            first_of_line = self._bytes[self._starts[starts[-1] - 1] :]
-            indent = re.match(rb"[ \t]*", first_of_line)
-            margin = "" if indent is None else indent[0].decode()
+            lines = (self._bytes[self._starts[line - 1] :] for line in starts)
+            margin = min((line[: len(line) - len(line.lstrip(b" \t"))] for line in lines), key=len).decode()
             newline = "\r\n" if b"\r\n" in self._bytes else "\n"
             if trailing:
                 at += len(trailing[0].encode())
@@ -159,8 +164,8 @@ class SourceText:
         others = self._bytes[line:start].strip() or self._bytes[end:until].partition(b"#")[0].strip()
         return Edit(start, end, "pass") if alone or others else Edit(line, until, "")
 
-    def line_after_imports(self, statement: str) -> Edit:
-        """A statement behind the imports at the head of the file."""
+    def line_after_imports(self, statement: str, needs: str = "") -> Edit:
+        """A statement behind the imports at the head of the file, and behind that of the module ``needs``."""
         last = 0
         for node in self.tree.body:
             is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -168,16 +173,22 @@ class SourceText:
                 last = node.end_lineno or node.lineno
             elif last and not isinstance(node, (ast.Import, ast.ImportFrom, ast.If, ast.Try)):
                 break
+        last = max(last, min(self._imported(needs), default=0))
         newline = "\r\n" if b"\r\n" in self._bytes else "\n"
         at = self._starts[last]
         return Edit(at, at, f"{newline}{statement}{newline}")
 
     def imports(self, name: str) -> bool:
         """Whether the file's own names have the module ``name``."""
-        return any(
-            isinstance(node, ast.Import) and any((each.asname or each.name) == name for each in node.names)
+        return bool(self._imported(name))
+
+    def _imported(self, name: str) -> list[int]:
+        """Lines that end an import of that name."""
+        return [
+            node.end_lineno or node.lineno
             for node in self.tree.body
-        )
+            if isinstance(node, ast.Import) and any((each.asname or each.name) == name for each in node.names)
+        ]
 
     def reads_itself(self) -> bool:
         """Whether the file names itself to what reads files or source: a patch would change what it finds."""
@@ -215,8 +226,20 @@ class SourceText:
         loads = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id == name)
         return sum(isinstance(node.ctx, ast.Load) for node in loads)
 
-    def _option(self, dest: str) -> str | None:
-        """The option of an argument parser in this file whose value has that name."""
+    def _by_option(self, dest: str, value: Any) -> ArgumentFix:
+        found = self._option(dest)
+        if found is None:
+            return FromConfig(dest, repr(value))
+        option, action = found
+        if "Boolean" in action:
+            return FromCommandLine(option if value else f"--no-{option[2:]}")
+        if "store_true" in action or "store_false" in action:
+            wanted = bool(value) == ("store_true" in action)
+            return FromCommandLine(option) if wanted else f"the flag {option} says otherwise: leave that out"
+        return FromCommandLine(option, repr(value))
+
+    def _option(self, dest: str) -> tuple[str, str] | None:
+        """The option of an argument parser in this file whose value has that name, and its action."""
         for node in ast.walk(self.tree):
             if not (isinstance(node, ast.Call) and _name(node.func) in ("add_argument", "option", "add")):
                 continue
@@ -227,7 +250,9 @@ class SourceText:
             ]
             own = str(named[0].value) if named else options[0][2:].replace("-", "_") if options else ""
             if options and own == dest:
-                return options[0]
+                return options[0], next(
+                    (ast.unparse(each.value) for each in node.keywords if each.arg == "action"), ""
+                )
         return None
 
 
@@ -240,8 +265,8 @@ _CALLED: Mapping[str, tuple[str, ...]] = {
     "threads": ("set_num_threads",),
 }
 POSITIONS: Mapping[tuple[str, str], int] = {
-    ("loader", "num_workers"): 5, ("loader", "pin_memory"): 7, ("zero_grad", "set_to_none"): 0, ("threads", "0"): 0,
-    ("copy", "non_blocking"): 2,
+    ("loader", "batch_size"): 1, ("loader", "num_workers"): 5, ("loader", "pin_memory"): 7,
+    ("zero_grad", "set_to_none"): 0, ("threads", "0"): 0, ("copy", "non_blocking"): 2,
 }  # fmt: skip
 """Where arguments may stand without a name."""
 

@@ -150,7 +150,8 @@ def _bucket(facts: Facts) -> Proposal:
     return [
         ScriptChange(
             f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", effect=_sums(facts), stalls=OF_EXCHANGE,
-            settings={"ddp": {"bucket_cap_mb": n}}, site=site, writes={"bucket_cap_mb": n}, forecast=most,
+            settings={"ddp": {"bucket_cap_mb": n}}, site=site, also=tuple(facts.every("ddp")[1:]),
+            writes={"bucket_cap_mb": n}, forecast=most,
         )
         for n in kept
     ] or "one bucket holds all gradients, of whatever size"  # fmt: skip
@@ -161,13 +162,14 @@ def _flag_of_ddp(name: str, value: bool, refuse: Callable[[Mapping[str, Any]], s
         site = _ddp(facts)
         if isinstance(site, str):
             return site
-        why = "already set" if site.values[name] == value else refuse(site.values)
+        unset = [each for each in facts.every("ddp") if each.values[name] != value]
+        why = next(filter(None, (refuse(each.values) for each in unset)), "" if unset else "already set")
         if why:
             return why
         return [
             ScriptChange(
                 name, name, f"{name} {not value} -> {value}", effect=_sums(facts), stalls=("compute", *OF_EXCHANGE),
-                settings={"ddp": {name: value}}, site=site, writes={name: value},
+                settings={"ddp": {name: value}}, site=unset[0], also=tuple(unset[1:]), writes={name: value},
             )
         ]  # fmt: skip
 
@@ -195,27 +197,28 @@ def _no_sync(facts: Facts) -> Proposal:
 
 
 def _set_to_none(facts: Facts) -> Proposal:
-    site = facts.site("zero_grad")
-    if site is None or site.values["set_to_none"]:
+    unset = [each for each in facts.every("zero_grad") if not each.values["set_to_none"]]
+    if not unset:
         return "already set"
     return [
         ScriptChange(
-            "set_to_none", "set_to_none", "zero_grad(set_to_none=True)", stalls=("compute",), site=site,
-            settings={"zero_grad": {"set_to_none": True}}, writes={"set_to_none": True},
+            "set_to_none", "set_to_none", "zero_grad(set_to_none=True)", stalls=("compute",), site=unset[0],
+            also=tuple(unset[1:]), settings={"zero_grad": {"set_to_none": True}}, writes={"set_to_none": True},
         )
     ]  # fmt: skip
 
 
 def _fused(facts: Facts) -> Proposal:
-    site = facts.site("optimizer")
-    if site is None or "fused" not in site.values.get("takes", ()):
+    known = [each for each in facts.every("optimizer") if "fused" in each.values.get("takes", ())]
+    if not known:
         return "the optimizer has no fused form"
-    if site.values["fused"]:
+    unset = [each for each in known if not each.values["fused"]]
+    if not unset:
         return "already set"
     return [
         ScriptChange(
-            "fused", "fused", f"{site.values['class']}(fused=True)", effect="rounding", stalls=("compute",),
-            site=site, settings={"optimizer": {"fused": True}}, writes={"fused": True},
+            "fused", "fused", f"{unset[0].values['class']}(fused=True)", effect="rounding", stalls=("compute",),
+            site=unset[0], also=tuple(unset[1:]), settings={"optimizer": {"fused": True}}, writes={"fused": True},
             forecast=facts.update_seconds if facts.on_cpu else facts.at_most("compute"),
         )
     ]  # fmt: skip

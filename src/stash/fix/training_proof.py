@@ -29,13 +29,13 @@ def _pairs(one: TrialEvidence, other: TrialEvidence, name: str) -> list[tuple[An
 
 
 def apart(one: TrialEvidence, other: TrialEvidence) -> float | None:
-    """The largest relative difference of losses; ``None`` without any. Not-a-number is infinitely far from others."""
+    """The largest relative difference of losses; ``None`` without any. What is no number is infinitely far away."""
     found = None
     for first, second in _pairs(one, other, "losses"):
         a, b = float.fromhex(first), float.fromhex(second)
-        if first == second:
+        if first == second or a == b:
             difference = 0.0
-        elif math.isnan(a) or math.isnan(b):
+        elif not (math.isfinite(a) and math.isfinite(b)):
             difference = math.inf
         else:
             difference = abs(a - b) / max(abs(a), abs(b))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from test_source import site
 
 from stash.core.errors import UserError
 from stash.fix.patch import Patch, apply
-from stash.fix.script_changes import ScriptChange, Site
+from stash.fix.script_changes import ScriptChange, Site, sites_of
 
 SCRIPT = """import torch
 from torch.utils.data import DataLoader
@@ -185,6 +186,66 @@ def test_options_and_keys_of_a_configuration_are_told(script: Path):
     (script.parent / "big.yaml").write_text("data:\n  jobs: 1\n")
     found = Patch().add(workers(script), None, ("--config", "big.yaml"))
     assert (found.way, found.how) == ("command", "jobs: 4 in big.yaml, line 2")
+
+
+def test_all_calls_that_a_trial_changes_are_written_or_none(script: Path):
+    text = "x = x.to(device)\ny = y.to(device)\n"
+    script.write_text(text)
+    first, second = (
+        Site("copy", f"{line}", str(script), line, line, 4, 16, {"non_blocking": False}) for line in (1, 2)
+    )
+    change = ScriptChange("non_blocking", "n", "n", site=first, also=(second,), writes={"non_blocking": True})
+    patch = Patch()
+    assert patch.add(change, None, ()).way == "patch"
+    assert patch.after()[str(script)] == text.replace("(device)", "(device, non_blocking=True)")
+    gone = replace(change, also=(replace(second, line=1, column=90),))
+    patch = Patch()
+    assert patch.add(gone, None, ()).way == "explained"
+    assert patch.diff() == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "writes", "after"),
+    [
+        ("DataLoader(data, 32, shuffle=True)", {"batch_size": 64}, "DataLoader(data, 64, shuffle=True)"),
+        (
+            "DataLoader(data, num_workers=2, prefetch_factor=4)", {"num_workers": 0},
+            "DataLoader(data, num_workers=0, prefetch_factor=None)",
+        ),
+    ],
+)  # fmt: skip
+def test_what_pytorch_refuses_beside_a_new_value_goes(script: Path, call: str, writes: dict[str, object], after: str):
+    script.write_text(f"x = {call}\n")
+    patch = Patch()
+    assert patch.add(workers(script, **writes), None, ()).way == "patch"
+    assert patch.after()[str(script)] == f"x = {after}\n"
+
+
+def test_what_would_be_no_python_is_explained_and_the_others_stay(script: Path):
+    # GIVEN a loader of nothing but its data, whose workers are kept, and then its samples
+    script.write_text("x = DataLoader(data)\n")
+    patch = Patch()
+    assert patch.add(workers(script), None, ()).way == "patch"
+    around = ("CachedSamples(", ', "folder")')
+    cache = ScriptChange("cache", "cache", "samples kept", site=at(script), line="import os", around=around)
+    assert patch.add(cache, None, ()).how.startswith("samples kept: the patch of it would be no Python")
+    assert patch.after()[str(script)] == "x = DataLoader(data, num_workers=4)\n"
+
+
+def test_waits_that_are_all_of_a_block_are_not_taken_out(script: Path):
+    script.write_text("def sync():\n    a()\n    b()\n")
+    sites = tuple(Site("wait", f"{line}", str(script), line, line, 4, 7, {}) for line in (2, 3))
+    patch = Patch()
+    found = patch.add(ScriptChange("no_waits", "waits", "waits", removes=sites), None, ())
+    assert (found.way, patch.diff()) == ("explained", "")
+
+
+def test_a_script_has_one_name_in_a_patch_whatever_links_lead_to_it(tmp_path: Path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "link.py").symlink_to("train.py")
+    recorded = {**vars(site(SCRIPT)), "file": str(tmp_path / "link.py")}
+    (found,) = sites_of({"sites": {"a": recorded}})
+    assert found.file == str(tmp_path / "train.py")
 
 
 def test_what_is_set_from_outside_is_no_edit():

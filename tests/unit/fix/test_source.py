@@ -88,6 +88,39 @@ def test_values_from_elsewhere_are_told_and_not_written():
 
 
 @pytest.mark.parametrize(
+    ("action", "value", "found"),
+    [
+        ('"store_true"', True, FromCommandLine("--pin")),
+        ('"store_true"', False, "the flag --pin says otherwise: leave that out"),
+        ('"store_false"', False, FromCommandLine("--pin")),
+        ("argparse.BooleanOptionalAction", False, FromCommandLine("--no-pin")),
+        ("argparse.BooleanOptionalAction", True, FromCommandLine("--pin")),
+    ],
+)
+def test_flags_are_told_as_they_are_typed(action: str, value: bool, found: object):
+    text = f'p.add_argument("--pin", action={action})\nx = DataLoader(data, pin_memory=args.pin)\n'
+    source = SourceText(text)
+    call = source.call(site(text))
+    assert call is not None
+    assert source.argument(call, "pin_memory", value, None) == found
+    assert FromCommandLine("--pin").typed == "--pin"
+    assert FromCommandLine("--jobs", "'4'").typed == "--jobs 4"
+
+
+def test_an_argument_goes_behind_a_last_one_in_brackets_of_several_lines():
+    text = "x = DataLoader(\n    data,\n    sampler=(\n        a if b else None\n    ),\n)\n"
+    assert changed(text, num_workers=6) == text.replace("    ),\n", "    ),\n    num_workers=6,\n")
+
+
+def test_a_generator_without_brackets_stays_alone():
+    text = "x = DataLoader(p for p in model)\n"
+    source = SourceText(text)
+    call = source.call(site(text))
+    assert call is not None
+    assert isinstance(source.argument(call, "num_workers", 6, None), str)
+
+
+@pytest.mark.parametrize(
     "call", ["DataLoader(data, **options)", "DataLoader(*parts)", "DataLoader(data, num_workers=cpus() // 2)",
              "DataLoader(data, num_workers=n)"],
 )  # fmt: skip
@@ -107,6 +140,12 @@ def test_a_line_goes_behind_the_imports():
     assert edited(text, [edit]) == (
         '"""Trains."""\n\nimport os\nimport torch\n\ntorch.backends.cudnn.benchmark = True\n\nx = 1\n'
     )
+
+
+def test_a_line_that_needs_torch_goes_behind_its_import_wherever_that_stands():
+    text = 'import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\nimport torch\nx = 1\n'
+    edit = SourceText(text).line_after_imports("torch.y = True", needs="torch")
+    assert edited(text, [edit]) == text.replace("import torch\n", "import torch\n\ntorch.y = True\n")
 
 
 def test_a_call_that_has_moved_is_not_found():

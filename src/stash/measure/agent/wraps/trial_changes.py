@@ -74,9 +74,13 @@ def seed(module: ModuleType) -> None:
 def _set_flags(torch: Any) -> None:
     """What is switched once for the process: threads, cuDNN, TF32."""
     wanted, set_threads = (settings() or {}).get("threads"), torch.set_num_threads
+    library = os.path.join(os.path.dirname(torch.__file__), "")
 
     @functools.wraps(set_threads)
     def counted(number: int) -> None:
+        if sys._getframe(1).f_code.co_filename.startswith(library):  # in a loader's worker, which gets one
+            set_threads(number)
+            return
         site_of("threads")
         set_threads(int(wanted or number))
 
