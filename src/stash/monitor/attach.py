@@ -101,11 +101,13 @@ def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], memo
             )
         watcher, target = begin(folder)
         print(f"stash: watching process {process}; follow it with `stash watch --join {target}`", file=sys.stderr)
-        while any((now := status_of(each)) is not None and not now.ended for each in entered):
-            watcher.poll()
-            time.sleep(POLL_SECONDS)
-        watcher.finish(None)
-        for each in entered:
-            attach_file(each).unlink(missing_ok=True)
+        try:
+            while any((now := status_of(each)) is not None and not now.ended for each in entered):
+                watcher.poll()
+                time.sleep(POLL_SECONDS)
+        finally:  # an interrupt ends the watch, and not the job
+            for each in entered:
+                attach_file(each).unlink(missing_ok=True)
+            watcher.finish(None)
     print(f"stash: show the run with `stash show {printable_line(str(target))}`", file=sys.stderr)
     return 0

@@ -67,18 +67,24 @@ class Collector:
         """Look for ranks that have begun, or begun again."""
         for path in self._folder.glob("ring.*"):
             if path.name not in self._known:
-                self._known.add(path.name)
-                with suppress(OSError, ValueError):  # not written whole yet: never, as its file is made at once
-                    self._begin(RingReader(path))
+                with suppress(OSError, ValueError):  # not written whole yet
+                    self._consider(path.name, RankState(RingReader(path)))
 
-    def _begin(self, reader: RingReader) -> None:
-        before = self.ranks.get(reader.rank)
+    def _consider(self, name: str, found: RankState) -> None:
+        """Watch a rank that has begun; not what else steps optimizers while the rank of that number lives."""
+        rank = found.reader.rank
+        before = self.ranks.get(rank)
+        if before is not None and before.alive and not before.reader.now()[1]:
+            if not found.alive:  # it came and went
+                self._known.add(name)
+            return
+        self._known.add(name)
         if before is not None:
-            self._tell("restarted", f"rank {reader.rank} was started again")
+            self._tell("restarted", f"rank {rank} was started again")
             for state in self.ranks.values():
                 state.rows.clear()
             self._upto = 0
-        self.ranks[reader.rank] = RankState(reader)
+        self.ranks[rank] = found
 
     @property
     def expected(self) -> int:
@@ -151,7 +157,8 @@ class Cutter:
 
     def take(self, joined: Joined) -> Slice | None:
         """The part that is complete with these cycles, if one is."""
-        if self._held and self._held[-1].ranks != joined.ranks:
+        last = self._held[-1] if self._held else joined
+        if last.ranks != joined.ranks or (self._held and joined.numbers[0] <= last.numbers[-1]):  # they began again
             self._held.clear()
         self._held.append(joined)
         steps = sum(len(each.numbers) for each in self._held)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -153,7 +153,7 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
         watcher, target = begun(Path(folder), job.title, job.kept, where.nnodes, options)
         print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
         code = _until_the_end(_start(job, where, Path(folder)), watcher.poll)
-        watcher.finish(code)
+        _quietly(lambda: watcher.finish(code))
     print(f"stash: show the run with `stash show {printable_line(str(target))}`", file=sys.stderr)
     return code
 
@@ -205,7 +205,10 @@ def _start(job: Job, where: Cluster, folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, env={**os.environ, VARIABLE: str(orders), "PYTHONPATH": path})
 
 
-def _until_the_end(process: subprocess.Popen[bytes], poll: object) -> int:
+_HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def _until_the_end(process: subprocess.Popen[bytes], poll: Callable[[], object]) -> int:
     """Poll until the job has ended; requests to end are the job's to follow. The value is its exit code."""
     from stash.monitor.watcher import POLL_SECONDS
 
@@ -214,16 +217,28 @@ def _until_the_end(process: subprocess.Popen[bytes], poll: object) -> int:
             with suppress(ProcessLookupError):
                 process.send_signal(number)
 
-    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, hand_on) for number in _HANDED_ON}
+    watched = True
     try:
         while True:
             with suppress(subprocess.TimeoutExpired):
                 code = process.wait(POLL_SECONDS)
                 return code if code >= 0 else 128 - code
-            poll()  # type: ignore[operator]
+            watched = watched and _quietly(poll)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _quietly(act: Callable[[], object]) -> bool:
+    """Do it; an error is told, and ends nothing of the job. The value is whether there was none."""
+    try:
+        act()
+    except Exception as error:
+        with suppress(OSError):
+            print(f"stash: the run is not watched any more ({error})", file=sys.stderr, flush=True)
+        return False
+    return True
 
 
 class _OnStandardError:
@@ -233,7 +248,8 @@ class _OnStandardError:
         from stash.monitor.records import Alert, RunEvent
 
         if isinstance(line, Alert) or (isinstance(line, RunEvent) and line.what != "end"):
-            print(f"stash: {printable_line(line.text)}", file=sys.stderr, flush=True)
+            with suppress(OSError):  # a disk that is full, a pipe that nobody reads
+                print(f"stash: {printable_line(line.text)}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Nothing is kept."""

@@ -89,8 +89,8 @@ class Metrics:
         }
         yield "stash_run", [({**facts, "version": header.stash_version}, 1)]
         yield "stash_steps", [({}, self._steps)]
-        yield "stash_exposed_seconds", [({"stall": name}, value) for name, value in self._exposed.items()]
-        shown = self._ranks.items() if last is None else [e for e in self._ranks.items() if e[0][0] in last.ranks]
+        yield "stash_exposed_seconds", [({"stall": name}, value) for name, value in list(self._exposed.items())]
+        shown = [each for each in list(self._ranks.items()) if last is None or each[0][0] in last.ranks]
         named = [({"rank": str(rank), "stage": stage}, value) for (rank, stage), value in sorted(shown)]
         yield "stash_rank_seconds", named
         if last is not None:
@@ -101,10 +101,12 @@ class Metrics:
             if known:
                 yield "stash_baseline_ratio", [({}, (last.step_seconds - (last.stalls.get("other") or 0.0)) / known)]
             yield "stash_last_step_timestamp_seconds", [({}, last.began + last.seconds)]
-        yield "stash_alerts", [({"what": name}, count) for name, count in self._begun.items()]
+        yield "stash_alerts", [({"what": name}, count) for name, count in list(self._begun.items())]
         yield "stash_alerts_open", [({}, len(self._open))]
 
 
+_PATIENCE = 5.0
+"""Seconds for which a connection may say nothing; others are served meanwhile."""
 _SUFFIX = {"counter": "_total", "info": "_info"}
 
 
@@ -116,6 +118,8 @@ class MetricsServer(Metrics):
         metrics = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
+            timeout = _PATIENCE
+
             def do_GET(self) -> None:
                 if self.path.partition("?")[0] != "/metrics":
                     self.send_error(404, "metrics are at /metrics")
@@ -132,7 +136,8 @@ class MetricsServer(Metrics):
                 """Say nothing."""
 
         try:
-            self._server = http.server.HTTPServer(("127.0.0.1", port), Handler)
+            self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+            self._server.block_on_close = False
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise UserError(f"--metrics {port}: {why}; choose another port") from None

@@ -28,7 +28,7 @@ from stash.monitor.change_test import ChangeTest, Slice, StallChange
 from stash.monitor.machine_state import MachineLooks, causes, most_telling
 from stash.monitor.money import bill
 from stash.monitor.node_team import NodeTeam, facts_of
-from stash.monitor.records import Alert, Header, MachineState, RecordLine, RecordWriter, RunEvent, Window
+from stash.monitor.records import Alert, Header, MachineState, RecordLine, RecordWriter, RunEvent
 from stash.monitor.run_requests import RunRequest, taken_request, traces_folder
 from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
 from stash.monitor.window_lines import advice, described, digits, unseen_text, whose, window_of
@@ -129,14 +129,17 @@ class NodeWatcher:
         self._moved = clock()
         self._usual: float | None = None
         self._stuck: Alert | None = None
-        self._told_money = self._capped = False
-        self.windows: list[Window] = []
-        """All so far: what a bill is foreseen by."""
+        self._told_money = self._capped = self._full = False
 
     def _write(self, line: RecordLine) -> None:
         self._record.write(line)
-        for listener in self._listeners:
-            listener.take(line)
+        why, lines = self._record.failed, [line]
+        if why is not None and not self._full:
+            lines.insert(0, RunEvent(when=self._clock(), what="not recorded", text=f"the record lacks lines: {why}"))
+        self._full = why is not None
+        for each in lines:
+            for listener in self._listeners:
+                listener.take(each)
 
     def _event(self, what: str, text: str) -> None:
         if self._team.hands_on:
@@ -153,7 +156,7 @@ class NodeWatcher:
         if self._team.hands_on:
             return
         if joined is not None:
-            self._moved = joined.ended
+            self._moved = self._clock()
             self._know_job()
             self._moves()
             if (part := self._slices.take(joined)) is not None:
@@ -222,7 +225,8 @@ class NodeWatcher:
         folder = str(request.folder or traces_folder(self._record.path))
         trace = TraceRequest(request.steps, request.ranks, folder) if request.steps else None
         self._request = WatchRequest(self._request.number + 1, paused, trace)
-        self._request.write(self._folder)
+        with suppress(OSError):  # no room: asked once more, they follow
+            self._request.write(self._folder)
         for state in self.collector.ranks.values():
             state.asked = self._request.number
             with suppress(OSError):
@@ -231,6 +235,8 @@ class NodeWatcher:
             self._event(*request.described(folder))
         if request.paused is False:
             self._moved = self._clock()
+        if request.steps:  # traced steps leave no rows
+            self._moved = self._clock() + request.steps * (self._usual or 0.0)
 
     def _capture(self, late: int | None) -> None:
         """An alert has begun: trace the rank that is late, and rank 0 to compare it with; at most once an hour."""
@@ -323,7 +329,6 @@ class NodeWatcher:
             "stragglers": late, "ambiguous": differ(sum(calls) / len(calls)) if calls else window.ambiguous,
             "machines": most_telling(self._machines(), {each.node for each in late}),
         })  # fmt: skip
-        self.windows.append(window)
         self._write(window)
 
     def _look_whether_it_moves(self) -> None:

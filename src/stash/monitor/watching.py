@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from stash.core.errors import UserError
+from stash.core.errors import ArtefactError, UserError
 from stash.measure.protocol.orders import VARIABLE, Orders, current
 
 Log = Callable[[dict[str, float]], object]
@@ -161,8 +161,10 @@ class Looks:
         from stash.monitor.records import Window, parsed
         from stash.monitor.trackers import STEP, figures
 
-        with suppress(OSError):
+        with suppress(OSError, ArtefactError):
             with open((self._folder / _OUTPUT).read_text(), "rb") as file:
+                if os.fstat(file.fileno()).st_size < self._at:  # a new part of the record has begun
+                    self._at = 0
                 file.seek(self._at)
                 whole, _, _ = file.read().rpartition(b"\n")
             self._at += len(whole) + 1 if whole else 0

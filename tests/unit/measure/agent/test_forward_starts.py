@@ -52,7 +52,7 @@ def streams(clock: Seconds, stamps: Stamps, monkeypatch: pytest.MonkeyPatch) -> 
 
     for name in ("to", "cuda", "copy_"):
         monkeypatch.setattr(torch.Tensor, name, fake(getattr(torch.Tensor, name)))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: streams.current)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: streams.current)
     BatchCopies()
     return streams
 
@@ -124,7 +124,7 @@ def takes(
     class Queued:
         at = 0.0
 
-        def record(self) -> None:
+        def record(self, stream: object = None) -> None:
             self.at = max(clock.now, queue)
 
         def query(self) -> bool:
@@ -140,7 +140,7 @@ def takes(
     stamps.follow_device()
     device = stamps._device
     assert device is not None
-    device._event, device._captures = lambda enable_timing: Queued(), bool
+    device._event, device._captures, device._stream = lambda enable_timing: Queued(), bool, lambda device: device
     monkeypatch.setattr(streams, "copying", lambda: takes(4.0))
     return takes
 
@@ -218,8 +218,8 @@ def test_copies_are_followed_where_the_parameters_are_on_cuda(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(BatchCopies, "of_process", lambda: made.append("copies"))
-    monkeypatch.setattr(Stamps, "follow_device", lambda stamps: made.append("device"))
+    monkeypatch.setattr(BatchCopies, "of_process", lambda device: made.append("copies"))
+    monkeypatch.setattr(Stamps, "follow_device", lambda stamps, device: made.append("device"))
     parameter = SimpleNamespace(device=SimpleNamespace(type=kind))
     run = WatchedRun(SimpleNamespace(folder=str(tmp_path)))  # type: ignore[arg-type]
     run._begin(SimpleNamespace(param_groups=[{"params": [parameter]}]))

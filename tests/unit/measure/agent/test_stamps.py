@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from stash.measure.agent.runner.stamps import DeviceStages, Stamps
+from stash.measure.agent.script import bus
 from stash.measure.protocol.stamped import DELAY, FIELDS, StampedStep, StepStage
 
 
@@ -102,7 +105,7 @@ class Event:
     def __init__(self) -> None:
         self.at, self.come = 0, False
 
-    def record(self) -> None:
+    def record(self, stream: object = None) -> None:
         self.at, self.come = next(self.moments), False
 
     def query(self) -> bool:
@@ -125,7 +128,7 @@ def stages(made: list[Event]) -> DeviceStages:
 
     stages = DeviceStages.__new__(DeviceStages)
     stages._event, stages._captures, stages._pool, stages._marks, stages._pending = event, bool, [], [], deque()
-    stages._updated = 0
+    stages._updated, stages._stream, stages._where = 0, lambda device: device, None
     return stages
 
 
@@ -170,12 +173,40 @@ def test_no_event_is_put_into_a_graph_that_is_captured(stages: DeviceStages, mad
     assert row[StepStage.BETWEEN : DELAY] == [1, 0, 0, 0, 0, 0, 0, 0]
 
 
+def test_events_are_of_the_device_that_trains_whichever_is_the_current_one(stages: DeviceStages) -> None:
+    recorded: list[object] = []
+
+    class OfStream(Event):
+        def record(self, stream: object = None) -> None:
+            recorded.append(stream)
+
+    stages._event, stages._where = lambda enable_timing: OfStream(), "cuda:1"
+    stages._stream = lambda device: f"stream of {device}"
+    stages.mark(StepStage.FORWARD)
+    assert recorded == ["stream of cuda:1"]
+
+
+def test_a_gradient_that_cannot_be_stamped_ends_stamps_and_no_training(
+    stamps: Stamps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: list[str] = []
+    listener = SimpleNamespace(give_up=lambda error: errors.append(str(error)), listens=True)
+    monkeypatch.setattr(bus, "listener", listener)
+    model = torch.nn.Linear(2, 2)
+    stamps.follow(list(model.parameters()))
+    monkeypatch.setattr(stamps, "_move", Mock(side_effect=RuntimeError("event of another device")))
+    model(torch.ones(1, 2)).sum().backward()
+    assert errors == ["event of another device"] * len(errors)
+    assert errors
+    assert not stamps.sees_exchange
+
+
 def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(clock: Moments, stamps: Stamps) -> None:
     """A batch takes 15 s to make and 20 s to train on: but for the first, all are made while the device trains."""
     queue = 0.0
 
     class Queued(Event):
-        def record(self) -> None:
+        def record(self, stream: object = None) -> None:
             self.at = max(clock.now, queue)
 
         def query(self) -> bool:
@@ -184,7 +215,7 @@ def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(clock: Momen
     stamps.follow_device()
     device = stamps._device
     assert device is not None
-    device._event, device._captures = lambda enable_timing: Queued(), bool
+    device._event, device._captures, device._stream = lambda enable_timing: Queued(), bool, lambda device: device
     for number in range(7):
         if number == 1:
             stamps.begin()

@@ -145,7 +145,7 @@ class LadderRunner(script.Listener):
         rank.reset_counts()
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
         if rank.device.type == "cuda":
-            rank.stamps.follow_device()
+            rank.stamps.follow_device(rank.device)
         if rank.device.type == "cpu":
             torch.set_flush_denormal(True)
         if rank.place.world_size == 1 and (number := _number_among_copies()) is not None:

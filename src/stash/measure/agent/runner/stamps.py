@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
 from typing import Any
 
-from stash.measure.agent.script import NoStamps
+from stash.measure.agent.script import NoStamps, bus
 from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue
 from stash.measure.protocol.stamped import (
     BEGAN,
@@ -169,6 +169,7 @@ class Stamps(NoStamps):
         """Since the last gradient of a backward pass was ready: the thread's delay then, and what its helpers had."""
         self._handles: list[Any] = []
         self._device: DeviceStages | None = None
+        self._followed: Any = None
         self._updated = 0.0
         """Of the stage ``OPTIMIZER`` of the step under way, what other optimizers took than the counted one."""
         self._asked = 0.0
@@ -195,9 +196,13 @@ class Stamps(NoStamps):
         """Whether the last gradient of a step is known, so that windows of exchange are."""
         return bool(self._handles)
 
-    def follow_device(self) -> None:
-        """From now on boundaries are events in the queue of the current CUDA device."""
-        self._device = DeviceStages()
+    def follow_device(self, device: Any = None) -> None:
+        """From now on boundaries are events in the queue of a CUDA ``device``, the current one by itself.
+
+        A rank may train on another one than the current; left out later on, it is that one again.
+        """
+        self._followed = self._followed if device is None else device
+        self._device = DeviceStages(self._followed)
 
     @property
     def follows_device(self) -> bool:
@@ -260,7 +265,14 @@ class Stamps(NoStamps):
         self._fresh[GRADIENTS] = self._row[GRADIENTS] = 0.0
 
     def _last_gradient(self, parameter: Any) -> None:
-        """Called by the thread of the backward pass, which on CPUs is the script's."""
+        """Called by the thread of the backward pass, which on CPUs is the script's; must not fail there."""
+        try:
+            self._is_ready()
+        except Exception as error:
+            self.let_go()
+            bus.listener.give_up(error)
+
+    def _is_ready(self) -> None:
         now = self.now()
         if self._stage == _EXCHANGE:  # a later one than was taken for the last: its wait was none
             self._row[_BACKWARD] += now - self._since
@@ -363,9 +375,10 @@ class Stamps(NoStamps):
 class DeviceStages:
     """The same boundaries as events in a CUDA device's queue: what they tell takes the place of the host's clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Any = None) -> None:
         cuda = sys.modules["torch"].cuda
         self._event, self._captures = cuda.Event, cuda.is_current_stream_capturing
+        self._stream, self._where = cuda.current_stream, device
         self._pool: list[Any] = []
         self._marks: list[tuple[int, Any]] = []
         self._updated = 0
@@ -373,11 +386,11 @@ class DeviceStages:
         self._pending: deque[tuple[list[float], list[tuple[int, Any]]]] = deque()
 
     def mark(self, stage: int) -> None:
-        """A stage begins where the calling thread's stream is now; while a graph is captured, none does."""
+        """A stage begins where the calling thread's stream of the device is; while a graph is captured, none does."""
         if self._captures():  # an event of a graph tells nothing
             return
         event = self._pool.pop() if self._pool else self._event(enable_timing=True)
-        event.record()
+        event.record(self._stream(self._where))
         self._marks.append((stage, event))
 
     def begin(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -38,6 +39,7 @@ _LEARNS_AT = (2, 20)
 _LEARNS_EVERY = 2000
 _LOOKS_AT = (5, 20)
 """Steps in which models are looked for: by then a script that compiles its model has mostly done so."""
+_LOOKS_SECONDS = 5.0
 _BETWEEN = int(StepStage.BETWEEN)
 
 
@@ -62,14 +64,15 @@ class AwaitedRun(script.Listener):
     def __init__(self) -> None:
         self.listens = True
         self._file = attach_file(os.getpid())
-        self._steps, self._next = 0, 0.0
-        self._counted: Any = None
+        self.steps, self._next = 0, 0.0
+        self._counted: Callable[[], Any] = lambda: None
+        """The optimizer that steps are counted at, while the script has it."""
 
     def stepped(self, optimizer: Any) -> None:
-        self._counted = self._counted or optimizer
-        if optimizer is not self._counted:
-            return
-        self._steps += 1
+        counted = self._counted()
+        if counted is None:
+            self._counted = weakref.ref(optimizer)
+        self.steps += counted is None or optimizer is counted
         now = perf_counter()
         if now < self._next:
             return
@@ -78,7 +81,7 @@ class AwaitedRun(script.Listener):
             orders = read(Path(self._file.read_text()))
             if orders is not None and self._file.stat().st_uid == os.getuid():
                 run = WatchedRun(orders)
-                run.counted_before = self._steps
+                run.counted_before, run.awaited = self.steps, self
                 script.subscribe(run)
 
 
@@ -166,6 +169,9 @@ class WatchedRun(script.Listener):
         self._last_ready: list[Any] = []
         self.counted_before: int | None = 0
         """Steps that were taken before this object listened; ``None``: to be found, alike on all ranks."""
+        self.awaited: AwaitedRun | None = None
+        """What listens again once the watcher has left."""
+        self._looks_at = 0.0
         self._groups_at = 0
         self._copies: BatchCopies | None = None
         """Where the job trains on CUDA."""
@@ -177,9 +183,10 @@ class WatchedRun(script.Listener):
         text = f"stash: this rank is not watched any more ({type(error).__name__}: {str(error)[:200]})"
         self.listens = False
         script.unsubscribe()
-        if self._stamps is not None:
-            self._stamps.ring.note(text)
-            self._stamps.let_go()
+        stamps, self._resting = self._stamps or self._resting, None
+        if stamps is not None:
+            stamps.ring.note(text)
+            stamps.let_go()
             self._note_in(None)
         if self._order is not None:
             self._order.end()
@@ -212,6 +219,8 @@ class WatchedRun(script.Listener):
                 self._among_ranks(now)
             if stamps.ring.live[2] != self._asked.number:
                 self._answer()
+            if self.awaited is not None and now > self._looks_at:
+                self._look_for_watcher(now, self.awaited)
             if self.each_step is not None:
                 self.each_step()
         except Exception as error:
@@ -240,11 +249,11 @@ class WatchedRun(script.Listener):
         self._ranks = ranks
         ring = StepRing(self._folder / f"ring.{rank}.{os.getpid()}", rank, ranks, local, node)
         stamps = Stamps(perf_counter, ring)
-        device = next((p.device.type for p in _parameters(optimizer) if p.device.type != "cpu"), "cpu")
-        ring.name_device(device)
-        if device == "cuda":
-            stamps.follow_device()
-            self._copies = BatchCopies.of_process()
+        device = next((p.device for p in _parameters(optimizer) if p.device.type != "cpu"), None)
+        ring.name_device("cpu" if device is None else device.type)
+        if device is not None and device.type == "cuda":
+            stamps.follow_device(device)
+            self._copies = BatchCopies.of_process(device)
         self._note_in(stamps)
         self.loops.name_loaders()
         self._rank, stamps.steps = rank, self.counted_before or 0
@@ -256,6 +265,19 @@ class WatchedRun(script.Listener):
             self._sample = StepSample(stamps)
             if local == 0 and ranks > _number("LOCAL_WORLD_SIZE", ranks):
                 self._meeting = WatchersMeeting(self._folder, node)
+
+    def _look_for_watcher(self, now: float, awaited: AwaitedRun) -> None:
+        """One that has left takes its folder along: another one may come."""
+        self._looks_at = now + _LOOKS_SECONDS
+        if self._folder.is_dir() or self._stamps is None:
+            return
+        awaited.steps, self.listens = self._stamps.steps, False
+        self._stamps.let_go()
+        self._note_in(None)
+        for learning in (self._order, self._look):
+            if learning is not None:
+                learning.end()
+        script.subscribe(awaited)
 
     def _look_for_models(self, step: int) -> None:
         """Where no loader is seen, learn in one step which models it calls."""
@@ -309,7 +331,12 @@ class WatchedRun(script.Listener):
         assert stamps is not None
         stamps.steps += 1
         if self._trace is not None:
-            if not self._trace.step():
+            try:
+                over = self._trace.step()
+            except Exception as error:
+                over = True
+                print(f"stash: the trace of rank {self._rank} was not written ({error})", file=sys.stderr)
+            if not over:
                 return
             self._trace = None
         elif stamps.ring.live[2] != self._asked.number:

@@ -31,18 +31,21 @@ _followed: WeakSet[type[Any]] = WeakSet()
 
 
 class BatchCopies:
-    """Tells of copies of host tensors to the current CUDA device, in the stream that steps end in."""
+    """Tells of copies of host tensors to the CUDA device that trains, in the stream that steps end in."""
 
     _only: BatchCopies | None = None
 
     @classmethod
-    def of_process(cls) -> BatchCopies:
-        """The one of this process, which stays when a watch ends."""
-        cls._only = cls._only or cls()
+    def of_process(cls, device: Any = None) -> BatchCopies:
+        """The one of this process, which stays when a watch ends; for the ``device`` whose queue is followed."""
+        cls._only = cls._only or cls(device)
+        cls._only.where = device
+        cls._only.step_ends()
         return cls._only
 
-    def __init__(self) -> None:
+    def __init__(self, device: Any = None) -> None:
         torch = sys.modules["torch"]
+        self.where = device
         self._tensor, self._device, self._stream = torch.Tensor, torch.device, torch.cuda.current_stream
         self._with_gradients = torch.is_grad_enabled
         self.step_ends()
@@ -60,7 +63,8 @@ class BatchCopies:
             if type(tensor) is not self._tensor or tensor.is_cuda:
                 return cuda(tensor, *args, **kwargs)
             place = args[0] if args else kwargs.get("device")
-            return self._copied(place is None or self._comes_here(place), cuda, tensor, *args, **kwargs)
+            place = "cuda" if place is None else place
+            return self._copied(self._comes_here(place), cuda, tensor, *args, **kwargs)
 
         @functools.wraps(copy)
         def copied(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -73,7 +77,7 @@ class BatchCopies:
 
     def step_ends(self) -> None:
         """A step ended in the calling thread's stream."""
-        self._own = self._stream()
+        self._own = self._stream(self.where)
 
     def _comes_here(self, place: Any) -> bool:
         """Whether that, in whichever of PyTorch's ways it is written, is the device whose queue is followed."""
@@ -81,10 +85,13 @@ class BatchCopies:
             place = self._device(place)
         elif isinstance(place, self._tensor):
             place = place.device
-        return getattr(place, "type", "") == "cuda" and place.index in (None, self._own.device_index)
+        if getattr(place, "type", "") != "cuda":
+            return False
+        index = self._stream().device_index if place.index is None else place.index
+        return bool(index == self._own.device_index)
 
     def _copied(self, here: bool, copy: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        if not here or not self._with_gradients() or self._stream() != self._own:
+        if not here or not self._with_gradients() or self._stream(self.where) != self._own:
             return copy(*args, **kwargs)
         before = script.batch_made(_TRANSFER)
         if before is None:

@@ -1,0 +1,151 @@
+"""What befalls a run that lasts: ranks that begin again, strangers beside them, full disks, clocks, idle scrapers."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from watched_rings import Run
+
+from stash.measure.agent import script
+from stash.measure.agent.runner import watched_run
+from stash.measure.agent.runner.watched_run import AwaitedRun, WatchedRun
+from stash.measure.protocol.stamped import StepRing
+from stash.monitor import watching
+from stash.monitor.collector import Collector, Cutter, Joined
+from stash.monitor.command import _quietly
+from stash.monitor.records import Header, RunEvent, Window
+from stash.monitor.watch_metrics import MetricsServer
+from stash.monitor.watcher import WatchOptions
+from stash.monitor.watching import Looks
+
+
+def joined(first: int, count: int) -> Joined:
+    return Joined((0,), list(range(first, first + count)), np.ones((count, 1, 8)), np.zeros((count, 1, 2)), 0.0)
+
+
+def test_steps_that_are_counted_anew_begin_a_new_part() -> None:
+    cutter = Cutter(least_seconds=10.0, least_steps=10)
+    assert cutter.take(joined(4990, 5)) is None
+    part = cutter.take(joined(1, 12))
+    assert part is not None
+    assert (part.first_step, part.last_step) == (1, 12)
+
+
+def test_what_steps_an_optimizer_beside_a_rank_does_not_take_its_place(tmp_path: Path) -> None:
+    told: list[str] = []
+    collector = Collector(tmp_path, lambda what, text: told.append(what))
+    StepRing(tmp_path / f"ring.0.{os.getpid()}", 0, 1, 0, 0)
+    collector.find()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        ring = tmp_path / f"ring.0.{other.pid}"
+        StepRing(ring, 0, 1, 0, 0)
+        memory = bytearray(ring.read_bytes())
+        own, theirs = (number.to_bytes(4, "little") for number in (os.getpid(), other.pid))
+        ring.write_bytes(bytes(memory).replace(own, theirs, 1))
+        collector.find()
+        assert collector.ranks[0].reader.process == os.getpid()
+        other.communicate(b"\n")
+    collector.find()
+    assert collector.ranks[0].reader.process == os.getpid()
+    assert told == []
+
+
+def test_a_scraper_that_says_nothing_keeps_neither_others_nor_the_end_waiting() -> None:
+    server = MetricsServer(0, Header(id="x", stash_version="1", began=1e9, job="train.py"))
+    port = server._server.server_address[1]
+    with socket.create_connection(("127.0.0.1", port)):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            assert b"stash_run" in answer.read()
+        server.close()
+
+
+@pytest.mark.usefixtures("unix_is_monotonic")
+def test_a_clock_that_is_set_forward_is_no_run_that_stands(tmp_path: Path) -> None:
+    run = Run(tmp_path, WatchOptions(stuck_after=120))
+    run.train(30)
+    run.now += 3600.0
+    for ring in run.rings:
+        ring.live[0] = 3
+    steps = run.now
+    run.train(1)
+    run.now = steps + 30
+    run.watcher.poll()
+    assert run.record().alerts == []
+
+
+def test_a_record_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
+    heard: list[object] = []
+    listener = SimpleNamespace(take=heard.append, close=lambda: None)
+    run = Run(tmp_path, listeners=[listener])
+    os.close(run.watcher._record._file)
+    run.watcher._record._file = os.open("/dev/full", os.O_WRONLY)
+    for _ in range(2):
+        run.watcher._event("x", "y")
+    assert [each.what for each in heard if isinstance(each, RunEvent)] == ["not recorded", "x", "x"]
+
+
+def test_what_fails_of_a_watch_is_told_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise OSError(28, "No space left on device")
+
+    assert not _quietly(fails)
+    assert _quietly(lambda: None)
+    assert "not watched any more ([Errno 28] No space left on device)" in capsys.readouterr().err
+
+
+def test_a_function_gets_the_windows_of_a_record_that_begins_a_new_part(tmp_path: Path) -> None:
+    record, heard = tmp_path / "run.watch.jsonl", list[dict[str, float]]()
+    looks = Looks(tmp_path, heard.append)
+    (tmp_path / watching._OUTPUT).write_text(str(record))
+    row = Window(began=0, seconds=10, first_step=1, last_step=100, steps=100, step_seconds=0.1, stalls={}, ranks={})
+    line = row.model_dump_json() + "\n"
+    record.write_text(line * 3)
+    looks.look()
+    assert len(heard) == 3
+    record.write_text(line)
+    looks.look()
+    assert len(heard) == 4
+
+
+class Optimizer:
+    """What a script may drop."""
+
+
+def test_who_waits_for_a_watcher_keeps_no_optimizer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(watched_run, "attach_file", lambda process: tmp_path / "attach")
+    waiting = AwaitedRun()
+    first = Optimizer()
+    waiting.stepped(first)
+    del first
+    assert waiting._counted() is None
+    other = Optimizer()
+    waiting.stepped(other)
+    assert waiting.steps == 2
+    waiting.stepped(Optimizer())
+    assert waiting.steps == 2
+
+
+def test_once_a_watcher_has_left_another_one_may_come(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    listening: list[object] = []
+    monkeypatch.setattr(script, "subscribe", listening.append)
+    run = WatchedRun(SimpleNamespace(folder=str(folder)))  # type: ignore[arg-type]
+    run._begin(SimpleNamespace(param_groups=[]))
+    awaited = AwaitedRun()
+    run._look_for_watcher(0.0, awaited)
+    assert listening == []
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    run._look_for_watcher(0.0, awaited)
+    assert listening == [awaited]
+    assert not run.listens
