@@ -138,7 +138,7 @@ def _bubble(base: Base, parts: dict[str, Predicted], now: Mesh, mesh: Mesh, seen
         if played is None:
             raise UserError(f"--mesh {mesh}: the pipeline's passes cannot be played again; {records(base.profile)}")
         change = played
-    elif len(layers) == len(stages) == now.pipeline and sum(layers):
+    elif len(layers) == len(stages) == now.pipeline and any(layers):
         costs, times = stage_costs(stages, layers), now.replicas * now.tensor / (mesh.replicas * mesh.tensor)
         then = [times * each for each in divided_again(costs, sum(layers), mesh.pipeline)]
         change = idle_of_stages(then, schedule.name, count)
