@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -297,7 +296,6 @@ def move_task(offer: MarketOffer, job: MarketJob, profile: Profile | None, catal
 
 def start_command(offer: MarketOffer, name: str, file: Path) -> tuple[str, ...]:
     """What launches it: spot machines as a managed job, which SkyPilot starts again when they are taken away."""
-    quoted = shlex.quote(str(file))
     if offer.kind == "spot":
-        return ("sky", "jobs", "launch", "--yes", quoted)
-    return ("sky", "launch", "--yes", "-c", name, quoted)
+        return ("sky", "jobs", "launch", "--yes", "--detach-run", str(file))
+    return ("sky", "launch", "--yes", "--detach-run", "-c", name, str(file))

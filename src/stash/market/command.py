@@ -6,6 +6,7 @@ Parses, calls and prints. Starts nothing but what ``advise --apply`` is told to.
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -247,10 +248,10 @@ def _with_task(found: MarketAdvice, market: JobMarket, base: Base | None, option
     name = Path("move.sky.yaml") if target is None else target
     task = move_task(offer, market.job, None if base is None else base.profile, load_catalog(options.instances))
     command = start_command(offer, task.name, name)
-    steps = (f"save a checkpoint, write the task below to {name}, and: `{' '.join(command)}`",)
+    steps = (f"save a checkpoint, write the task below to {name}, and: `{shlex.join(command)}`",)
     if target is not None:
         write_output(target, task.yaml)
-        steps = (f"save a checkpoint, and: `{' '.join(command)}`",)
+        steps = (f"save a checkpoint, and: `{shlex.join(command)}`",)
     return replace(found, task=task.yaml, command=command, next_steps=(*steps, *task.notes))
 
 

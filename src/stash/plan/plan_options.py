@@ -324,7 +324,10 @@ def _seconds_left(asked: PlanOptions, now: datetime) -> float | None:
     deadline = asked.deadline
     if not isinstance(deadline, datetime):
         return deadline
-    until = deadline if deadline.tzinfo is not None else deadline.replace(tzinfo=now.tzinfo)
+    until = deadline
+    if deadline.tzinfo is None:  # of this machine's zone: as its clocks are on that day
+        here = now.utcoffset() == now.astimezone().utcoffset()
+        until = deadline.astimezone() if here else deadline.replace(tzinfo=now.tzinfo)
     if until <= now:
         raise UserError(
             f"--deadline {asked.typed.get('deadline', deadline)} is past; give a later one, or how long it may take, "

@@ -48,7 +48,7 @@ class Goal(Record):
     work: TrainingWork
     deadline_seconds: Number | None = Field(None, gt=0)
     budget_dollars: Number | None = Field(None, gt=0)
-    confidence: float = Field(0.9, gt=0.5, lt=1)
+    confidence: float = Field(0.9, ge=0.5, lt=1)
     """How probable it has to be that deadline and budget are kept."""
     scaling: ScalingPolicy = "per device"
     efficiency: float | None = Field(None, ge=0, le=1)

@@ -359,6 +359,11 @@ def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:
             f"--cloud {options.cloud} has {instance.gpu_model}, of which the throughputs say nothing; they have "
             f"{', '.join(kinds)}: name one with --cloud-gpu, or add its rates"
         )
+    if instance.gpu_count is None or instance.gpu_count < 1:
+        raise UserError(
+            f"--cloud {options.cloud} has a part of one {instance.gpu_model}, and how fast that trains is not known; "
+            "name a type with whole GPUs"
+        )
     reserved, price = options.reserved or (0, 0.0)
     dollars = min(offer.dollars_per_hour for offer in offers)
     return CloudPrice(options.cloud, gpu, int(instance.gpu_count), dollars, reserved, price)

@@ -131,13 +131,13 @@ def worth(
     found = equilibrium(jobs, cluster.gpus, cluster.costs.hourly, cloud, matrix, queued, waiting_dollars, defect_at,
                         by_shares)  # fmt: skip
     course = queued(jobs)
-    more = []
+    more, staff = [], cluster.costs.staff_hourly / cluster.gpus  # whom one more machine does not cost
     for kind in cluster.types:
         like = next(node for node in cluster.nodes if node.gpu == kind)
         larger = replace(cluster, nodes=(*cluster.nodes, ClusterNode(f"{kind} more", kind, like.gpus, like.cores)))
         then = simulate(jobs, larger, matrix, POLICIES[policy], settings)
         price = cluster.costs.by_type.get(kind)
-        more.append(MoreNodes(kind, like.gpus, None if price is None else price * like.gpus, *_means(then)))
+        more.append(MoreNodes(kind, like.gpus, None if price is None else (price - staff) * like.gpus, *_means(then)))
     mean_jct, waiting = _means(course)
     return ClusterWorth(cluster, policy, cloud, waiting_dollars, defect_at, found, mean_jct, waiting, tuple(more),
                         burst(jobs, course, matrix, cloud, defect_at, queued))  # fmt: skip

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import brentq
 
+from stash.core.errors import UserError
 from stash.schedule.linear import Groups, Infeasible, ShareProgram, Solved, merged
 from stash.schedule.records import Floats, JobDemand, ShareAllocation, WholeNumbers
 from stash.schedule.type_prices import CommonLevel, PricedJobs
@@ -195,6 +196,11 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
         rho = low
 
 
+def _know_costs(demand: JobDemand) -> None:
+    if np.isnan(demand.costs).any():
+        raise UserError("policies by cost need a price for each GPU type; the cluster's file has those of some only")
+
+
 def cheapest(demand: JobDemand) -> ShareAllocation:
     """max (Σ thr_j/R_best,j) / (Σ c_t·s_j·x) with thr_j ≥ left_j/(D_j − now) for jobs with a deadline D.
 
@@ -202,6 +208,7 @@ def cheapest(demand: JobDemand) -> ShareAllocation:
     best ratio, a second one takes those with the most work. The objective is seconds of work, each on its job's
     fastest type, per GPU dollar and hour. Deadlines that cannot be kept are relaxed by the least common factor.
     """
+    _know_costs(demand)
     needs = _needs(demand)
     groups = merged(demand, needs)
     value, cost = _worth(demand, groups)
@@ -225,6 +232,7 @@ def cheapest_sum(demand: JobDemand) -> ShareAllocation:
 
     It adds up steps of different models, so the model of the shortest step wins, and it always fills the cluster.
     """
+    _know_costs(demand)
     needs = _needs(demand)
     groups = merged(demand, needs)
     program = ShareProgram(demand, groups, extra=0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from stash.core.errors import StashError, UserError
@@ -111,13 +111,29 @@ def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = 
         of_name[job.name] = slurm
         on = ""
         if slurm.state == "RUNNING":
-            on = kinds.get(slurm.nodes) or next((kind for kind in cluster.types if kind in slurm.features), "")
+            known = next((kinds[name] for name in hosts(slurm.nodes) if name in kinds), "")
+            on = known or next((kind for kind in cluster.types if kind in slurm.features), "")
         found.append(replace(job, on=on))
     if not found:
         raise UserError(
             "--engine slurm: no job in the file is in Slurm's queue; the column job holds its job numbers or names"
         )
     return SlurmQueue(tuple(found), of_name)
+
+
+def hosts(text: str) -> Iterator[str]:
+    """The names in Slurm's list of nodes, like ``"a[1-2,05],b"``."""
+    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)?", text):
+        head, _, rest = part.partition("[")
+        if not rest:
+            yield part
+            continue
+        ranges, _, tail = rest.partition("]")
+        for each in ranges.split(","):
+            first, _, last = each.partition("-")
+            if first.isdecimal() and (last or first).isdecimal():
+                for number in range(int(first), int(last or first) + 1):
+                    yield f"{head}{number:0{len(first)}d}{tail}"
 
 
 def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[SlurmRequest, ...]:
@@ -135,6 +151,8 @@ def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[SlurmRequest, ...
             asked.append(SlurmRequest(each.job.name, (update,)))
         elif each.change == "stays":
             continue
+        elif not each.job.on:
+            asked.append(SlurmRequest(each.job.name, (), f"{each.job.name} stays: on which type it runs is unknown"))
         elif not slurm.requeues:
             asked.append(
                 SlurmRequest(each.job.name, (), f"{each.job.name} stays: it was submitted with --no-requeue")

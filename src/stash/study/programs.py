@@ -26,7 +26,7 @@ _WRAPPED = 'trap : INT TERM HUP; status="$1"; shift; "$@"; echo $? >"$status.new
 """Outlives what ends its command, and writes down how that ended."""
 _MISSING = 127
 """What a shell says of a program that is not there."""
-_MAX = 2**16
+_MAX = 2**26
 """Characters kept of what a command printed."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stash.core.errors import UserError
-from stash.predict.changes import Alteration, field_of, named_gpu, option_name, parse
+from stash.predict.changes import Alteration, Times, field_of, named_gpu, option_name, parse
 from stash.predict.forecast import Forecast
 from stash.predict.forecasting import lost, what_if
 from stash.predict.mesh_shapes import divided, shapes
@@ -127,6 +127,11 @@ def _between(field: str, text: str, first: str, last: str) -> tuple[str, ...]:
     assert isinstance(high, (int, float)), "as above"
     if low > high:
         raise UserError(f"--sweep {text}: its range ends before it begins; turn it round")
+    multiples = [isinstance(end, Times) for end in (low, high)]
+    if any(multiples):
+        if not all(multiples):
+            raise UserError(f"--sweep {text}: one end is a rate, the other a multiple of it; write both alike")
+        return tuple(f"{value:.4f}".rstrip("0").rstrip(".") + "x" for value in _spaced(float(low), float(high)))
     if isinstance(low, int) and isinstance(high, int):
         return tuple(str(value) for value in _whole(low, high))
     return tuple(_written(field, value) for value in _spaced(float(low), float(high)))

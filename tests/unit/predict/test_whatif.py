@@ -271,6 +271,10 @@ def test_ranges_are_doubled_and_short_ones_counted():
     assert rates.texts[4] == "10gbit"
     assert rates.texts[-1] == "100gbit"
     assert axes(["gpu=V100,T4"])[0].texts == ("V100", "T4")
+    (multiples,) = axes(["network=1x..4x"])
+    assert (multiples.texts[0], multiples.texts[4], multiples.texts[-1]) == ("1x", "2x", "4x")
+    with pytest.raises(UserError, match="write both alike"):
+        axes(["network=1x..4gbit"])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from stash.schedule.economics import CloudPrice, burst, cloud_bills, equilibrium
 from stash.schedule.job_policies import POLICIES
 from stash.schedule.kueue import manifests
 from stash.schedule.simulate import simulate
-from stash.schedule.slurm_requests import apply, current, requests
+from stash.schedule.slurm_requests import apply, current, hosts, requests
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
@@ -161,6 +161,19 @@ def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
     priced = advice(held.jobs, lab, TWO, "makespan")
     assert set(priced.type_prices) == {"fast", "slow"}
     assert any("is full" in each.why for each in priced.jobs)
+
+
+def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays() -> None:
+    assert [*hosts("a[1-2,05]-x,b")] == ["a1-x", "a2-x", "a05-x", "b"]
+    lab = cluster(fast=(1,), slow=(1,))
+    jobs = [job("one", 900, model="m"), job("two", 900, model="n")]
+    listed = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=slow[0-1] Features=(null)")
+    held = current(jobs, lab, lambda words: listed)
+    assert held.jobs[0].on == "slow"
+    strange = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=other.example.org Features=(null)")
+    held = current(jobs, lab, lambda words: strange)
+    asked = {each.job: each for each in requests(advice(held.jobs, lab, TWO, "srtf"), held)}
+    assert (asked["one"].commands, "on which type it runs is unknown" in asked["one"].note) == ((), True)
 
 
 def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:

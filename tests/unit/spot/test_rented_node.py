@@ -82,12 +82,12 @@ def test_who_does_not_save_in_time_ends_all_the_same(tmp_path: Path) -> None:
 
 def test_a_machine_at_risk_trains_on_and_a_withdrawn_notice_is_forgotten(tmp_path: Path) -> None:
     listen(tmp_path)
-    off = Notice("withdrawn", 0.0, None, "azure")
+    off = Notice("withdrawn", 0.0, None, "aws")
     risk = Notice("at risk", 0.0, None, "aws rebalance")
     code, printed = _guarded(tmp_path, "deaf", risk, _revoked(60), off, _revoked(0))
     assert code == 128 + signal.SIGTERM
     assert printed[0] == "aws rebalance: this machine may be taken away; it trains on"
-    assert printed[2] == "azure: the notice is withdrawn"
+    assert printed[2] == "aws: the notice is withdrawn"
     assert printed[-1] == "no checkpoint: the notice leaves no time for one; ending the command"
 
 

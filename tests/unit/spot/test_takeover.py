@@ -70,6 +70,15 @@ def test_a_plan_is_rented_followed_to_its_loss_and_ended(tmp_path: Path) -> None
     assert outcome.dollars == pytest.approx(spent(events(of)))
 
 
+def test_a_plan_that_is_run_again_trains_again(tmp_path: Path) -> None:
+    of, first, second = request(tmp_path), FakeFleet(), FakeFleet()
+    assert run(of, first).reached
+    (of.folder.path / "trained").mkdir()
+    assert run(of, second).reached
+    assert second.updates == first.updates > 0
+    assert (of.folder.path / "trained.1").is_dir()  # what the first left, which no copy goes into
+
+
 @pytest.mark.parametrize(
     ("bucket", "how"),
     [

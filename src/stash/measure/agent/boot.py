@@ -76,6 +76,10 @@ WATCHED: Mapping[str, str] = {
 """The same of a run that is only listened to."""
 
 
+_PINNED = "STASH_PINNED"
+"""By which rank of which launch this process's cores were chosen."""
+
+
 def start() -> None:
     """Install the import hook of this process; called once, from ``sitecustomize``."""
     orders = current()
@@ -88,7 +92,11 @@ def start() -> None:
     outlive_not(orders)  # first of all: the launcher may be gone already
     if orders.pin:
         local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        pin(*(orders.gang or local))  # a loader's workers inherit it
+        own = orders.gang or local
+        mark = f"{orders.launch} {own}"
+        if os.environ.get(_PINNED) != mark:  # what a rank starts inherits its cores, and is not to share them again
+            os.environ[_PINNED] = mark
+            pin(*own)
     if orders.trial is not None:
         trial_changes.begin()
     if not orders.keep_logging:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from stash.measure.agent import script
 from stash.measure.protocol.file_backup import FileBackup
@@ -20,6 +21,10 @@ from stash.measure.protocol.orders import Orders
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _BY_THEMSELVES = (".pyc", ".lock")
 """Ends of names of files that say nothing of a model: not worth a word to the user."""
+
+
+_OF_SQLITE = ("-wal", "-journal", "-shm")
+"""What it writes beside a database, of which it is a part."""
 
 
 class _Busy(threading.local):
@@ -60,7 +65,7 @@ def protect_files(orders: Orders) -> None:
         "os.link": lambda path, to, folder, other: _links(keeper, _place(to, other)),
         "os.symlink": lambda path, to, folder: _links(keeper, _place(to, folder)),
         "os.truncate": lambda path, length: _opens(keeper, path, os.O_WRONLY),
-        "sqlite3.connect": lambda path: _opens(keeper, path, os.O_RDWR),
+        "sqlite3.connect": lambda path: _connects(keeper, path),
     }
 
     def on_event(event: str, arguments: tuple[Any, ...]) -> None:
@@ -96,6 +101,14 @@ def _opens(keeper: FileBackup, path: Any, flags: int) -> None:
     name = os.fsdecode(path)
     keeper.before_writing(name, truncates=bool(flags & os.O_TRUNC), appends=bool(flags & os.O_APPEND))
     _appears(keeper, name)
+
+
+def _connects(keeper: FileBackup, path: Any) -> None:
+    name = os.fsdecode(path)
+    if name.startswith("file:"):
+        name = unquote(name.removeprefix("file:").partition("?")[0])
+    keeper.before_writing_beside(name, _OF_SQLITE)
+    _opens(keeper, name, os.O_RDWR)
 
 
 def _moves(keeper: FileBackup, path: str, target: str) -> None:

@@ -86,14 +86,14 @@ class NoticeService(Protocol):
 
 
 def news(before: PendingEvents, after: PendingEvents, at: float) -> Iterator[Notice]:
-    """What is new, or has another time now, and what is withdrawn."""
+    """What is new, or has another time now, and what is withdrawn: nothing, while the machine is to go anyway."""
     for key, value in after.items():
         earlier = before.get(key)
         if earlier is None or (earlier.kind, earlier.when) != (value.kind, value.when):
             yield Notice(value.kind, at, value.deadline, value.source)
-    for key, earlier in before.items():
-        if key not in after:
-            yield Notice("withdrawn", at, None, earlier.source)
+    gone = [each for key, each in before.items() if key not in after and each.kind == "revoked"]
+    if gone and not any(each.kind == "revoked" for each in after.values()):
+        yield Notice("withdrawn", at, None, gone[0].source)
 
 
 def services(root: Path, ask: AskService = answer_over_http, clock: NoticeClock = time.time) -> list[NoticeService]:

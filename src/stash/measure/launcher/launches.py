@@ -6,6 +6,7 @@ a launch is not known here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -190,7 +191,7 @@ class Launches:
             first_round=1 + max((block.round for block in m.gathered.blocks), default=-1),
             may_isolate=m.may_isolate,
             pin=m.gpus == 0 and m.job.kind != "command" and m.cluster.nproc > 1,
-            data_root=m.wishes.data_root,
+            data_root=m.wishes.data_root and os.path.realpath(m.wishes.data_root),
             keep_logging=m.wishes.keep_logging,
             passing=self.passing,
             host=m.host.model_dump(mode="json"),

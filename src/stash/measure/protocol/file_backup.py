@@ -15,7 +15,7 @@ import re
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -134,6 +134,18 @@ class FileBackup:
                 ledger.write(Kept(real, "left"))
             else:
                 self._replace(real, status, truncates, ledger)
+
+    def before_writing_beside(self, path: str, ends: Sequence[str]) -> None:
+        """Back up files beside one of the user's that are parts of it; those that are not there yet go again."""
+        real = os.path.realpath(path)
+        if self._of_old_file(real) is None:
+            return
+        for part in (f"{real}{end}" for end in ends):
+            if os.path.lexists(part):
+                self.before_writing(part, truncates=False)
+            elif part not in self._passed:
+                with self._ledger() as ledger:
+                    self._passes(part, ledger)
 
     def before_removing(self, path: str) -> None:
         """The name is about to be gone, or to name another file."""

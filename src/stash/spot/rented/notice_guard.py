@@ -31,6 +31,8 @@ class NoticeResponse:
         self._notes, self._grace, self._say = notes, grace, say
         self.wanted: CheckpointRequest | None = None
         """The one that is waited for."""
+        self._source = ""
+        """What gave the notice for it."""
         self.ending = False
         """The command was asked to end."""
 
@@ -42,12 +44,13 @@ class NoticeResponse:
         if notice.kind == "at risk":
             self._say(f"{notice.source}: this machine may be taken away; it trains on")
         elif notice.kind == "withdrawn":
-            self.wanted = None
-            self._say(f"{notice.source}: the notice is withdrawn")
+            if notice.source == self._source:  # another one's stands
+                self.wanted = None
+                self._say(f"{notice.source}: the notice is withdrawn")
         elif self.wanted is None and not self.ending:
             left = self.left(notice)
             self._say(f"{notice.source}: this machine will be gone in {left:.0f} s; asking for a checkpoint")
-            self.wanted = CheckpointRequest(self._notes, left)
+            self.wanted, self._source = CheckpointRequest(self._notes, left), notice.source
 
     def due(self) -> bool:
         """Whether it is time to end the command; says so once."""

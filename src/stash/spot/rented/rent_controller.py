@@ -11,10 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Protocol
 
 from stash.core.errors import JobError, StashError, UserError
-from stash.core.interrupts import follow_requests
+from stash.core.interrupts import follow_requests, postponed
 from stash.core.printable import printable_line
 from stash.core.units import format_seconds
 from stash.spot.choose.fleet_costs import HOUR
@@ -115,6 +116,8 @@ class RentController:
         try:
             self._take_on(open_leases)
             if self._head is None:
+                self.backend.kill(_EVENTS)  # what an earlier run of the plan followed, and what its head said
+                self.backend.cell(_EVENTS).log.unlink(missing_ok=True)
                 tasks.renew(self.request.secret, self.request.secret_variables)
                 self._head = self._rent_server()
                 for kind in tasks.first_workers(self.request):
@@ -146,7 +149,7 @@ class RentController:
         if server is not None and self.request.secret.exists():
             seen = self.backend.call(server.check, ENDING_SECONDS)
             if seen.code != 0 or not is_gone(server.check, seen.output, server.name):
-                self._head = self._address(until=self._now)
+                self._head = self._address(until=self._now + _SSH_SECONDS)
         if self._head is None:
             self._release_all()
             return
@@ -265,7 +268,7 @@ class RentController:
         if last is not None and last - CHECK_SECONDS > self.workers.join_seconds:
             patience = min(patience, last - CHECK_SECONDS)
         for added, on_demand in ((found.add, False), (found.add_on_demand, True)):
-            for name in [name for name, count in added.items() for _ in range(count)]:
+            for name in [name for name, number in added.items() for _ in range(number)]:
                 kind = self.request.kind(name)
                 self.workers.rent(kind, self._head, on_demand or kind.fixed, patience)
 
@@ -321,6 +324,8 @@ class RentController:
                 self._read_log()
         self.backend.kill(_EVENTS)
         target = self.request.folder.path / "trained"
+        if target.exists():  # of an earlier run: scp would copy into it
+            target.rename(next(p for n in count(1) if not (p := target.with_name(f"trained.{n}")).exists()))
         called = self.backend.call(tasks.fetch(self.request, str(target)), _FETCH_SECONDS)
         if called.code == 0:
             self._fetched = str(target)
@@ -336,6 +341,7 @@ class RentController:
             while any(map(self.backend.alive, asking)) and self._now < until:
                 self.backend.programs.sleep(_TICK)
         finally:
-            self.backend.release_all()
+            with postponed():  # an interrupt now would leave machines that nobody names
+                self.backend.release_all()
         if not self.backend.left:
             self.request.secret.unlink(missing_ok=True)

@@ -54,7 +54,10 @@ _FAILED = json.dumps(
 FAILED = f"[ $CODE = 0 ] || echo '{_FAILED}' | sed \"s/STATUS/$CODE/\" >> ~/{HERE}/events.jsonl"
 """The line of shell that writes what stands behind the head's own last event, if it could not write one."""
 _LOST = r"(?i)preempted|has been terminated|cluster .{1,80} is not up|connection (closed|reset|timed out)"
-_SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+_SSH = (
+    *("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
+    *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),  # a path that breaks off silently ends it
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -34,6 +35,35 @@ WAYS = {
     "C code": "guard.script.drifted = lambda: True; guard.about_to_write(path, True); open(path, 'wb').write(b'job')",
     "sqlite": "import sqlite3; c = sqlite3.connect(path); c.execute('create table t (a)'); c.commit()",
 }
+
+
+def test_what_sqlite_writes_beside_a_database_goes_and_comes_with_it(given: Orders, tmp_path: Path) -> None:
+    # GIVEN a database of the user's in which the job writes ahead, and is killed
+    path = tmp_path / "mine.db"
+    own = sqlite3.connect(path)
+    own.execute("create table t (a)")
+    own.commit()
+    own.close()
+    os.utime(path, (1, 1))
+    before = path.read_bytes()
+    code = (
+        "import os, sqlite3\n"
+        "from stash.measure.agent import guard\n"
+        "from stash.measure.protocol.orders import Orders\n"
+        f"guard.protect_files(Orders({given.folder!r}, rungs=(), budget=1, began={given.began}))\n"
+        f"c = sqlite3.connect('file:{path}?mode=rw', uri=True)\n"
+        "c.execute('pragma journal_mode=wal')\n"
+        "c.execute('insert into t values (1)')\n"
+        "c.commit()\n"
+        f"assert os.path.exists({str(path)!r} + '-wal')\n"
+        "os._exit(0)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(stash.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    assert str(path) in put_back(given.files.kept).restored
+    # THEN it is as it was, and no log is left that would be played into it
+    assert path.read_bytes() == before
+    assert sorted(each.name for each in tmp_path.iterdir() if each.name.startswith("mine")) == ["mine.db"]
 
 
 @pytest.fixture

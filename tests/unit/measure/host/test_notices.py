@@ -213,6 +213,13 @@ def test_of_azures_events_those_count_that_end_this_machine(service: Service) ->
         asked.ask()
 
 
+def test_a_notice_that_takes_the_place_of_another_is_not_withdrawn_with_it() -> None:
+    first, second = (PendingEvent("revoked", "azure", when, None) for when in ("a", "b"))
+    assert [each.kind for each in news({"1": first}, {"2": second}, 3.0)] == ["revoked"]
+    risk = PendingEvent("at risk", "aws rebalance", "a", None)
+    assert list(news({"r": risk, "1": first}, {"1": first}, 3.0)) == []
+
+
 def test_a_notice_that_is_withdrawn_is_taken_back_and_another_time_is_news() -> None:
     first = {"e1": PendingEvent("revoked", "azure", "12:00", 30.0)}
     assert list(news({}, first, 1.0)) == [Notice("revoked", 1.0, 30.0, "azure")]

@@ -52,7 +52,7 @@ def timed(
     waited, counting, handing_out, served = ([total] for total in _totals(feeds, tally))
     stamps.begin()
     issued = private.sequence_numbers() if rank.place.world_size > 1 else {}
-    ledger.begin(rank.device.type == "cuda")
+    ledger.begin(rank.device if rank.device.type == "cuda" else None)
     usage = Usage(feeds)
     clock = loops.begin_block()
     for index in range(steps):

@@ -105,9 +105,9 @@ class Ledger:
         """What the script named, and the mark of its begin; ``None`` for that while nothing is counted."""
         self._dispatched: tuple[list[int], list[int]] | None = None
 
-    def begin(self, on_device: bool) -> None:
-        """A block's measured steps begin."""
-        self._marks = DeviceMarks() if on_device else HostMarks()
+    def begin(self, device: Any = None) -> None:
+        """A block's measured steps begin, of a CUDA ``device`` or of the host."""
+        self._marks = HostMarks() if device is None else DeviceMarks(device)
         self.seen, self._others_seconds, self._readings = BlockWaits(), 0.0, []
         self._log.clear()
         self._recent.clear()
