@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
 from typing import Any
 
@@ -70,6 +71,18 @@ def test_work_that_cannot_be_read_is_refused_with_what_to_type(
         work(asked(typed), job)
     assert str(refused.value).startswith(sentence)
     assert "\n" not in str(refused.value)
+
+
+def test_a_date_without_a_zone_is_by_the_clocks_of_that_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        now = datetime(2027, 3, 27, 18).astimezone()  # clocks go forward in the night
+        found = goal(asked({"samples": "1M", "deadline": "2027-03-28T18:00", "confidence": "50%"}), JOB, now)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert (found.deadline_seconds, found.confidence) == (23 * 3600, 0.5)
 
 
 def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
