@@ -59,7 +59,7 @@ def main() -> None:
             ("all_reduce, seen", lambda: c10d.all_reduce(tensor)),
             ("functional, seen", through_dispatcher),
         ):
-            ledger.begin(on_device=False)
+            ledger.begin()
             times[name].append(seconds_a_call(call))
             ledger.end(steps=0)
     times["functional"] = unseen

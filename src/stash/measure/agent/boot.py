@@ -92,11 +92,7 @@ def start() -> None:
     outlive_not(orders)  # first of all: the launcher may be gone already
     if orders.pin:
         local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        own = orders.gang or local
-        mark = f"{orders.launch} {own}"
-        if os.environ.get(_PINNED) != mark:  # what a rank starts inherits its cores, and is not to share them again
-            os.environ[_PINNED] = mark
-            pin(*own)
+        _pin_once(orders.launch, orders.gang or local)
     if orders.trial is not None:
         trial_changes.begin()
     if not orders.keep_logging:
@@ -104,6 +100,14 @@ def start() -> None:
     guard.protect_files(orders)
     report_crashes(orders)
     sys.meta_path.insert(0, PostImport(dict(WRAPS)))
+
+
+def _pin_once(launch: int, place: tuple[int, int]) -> None:
+    """Keep a rank to its cores; what it starts, loaders' workers too, inherits them and does not share them again."""
+    mark = f"{launch} {place}"
+    if os.environ.get(_PINNED) != mark:
+        os.environ[_PINNED] = mark
+        pin(*place)
 
 
 def place() -> None:

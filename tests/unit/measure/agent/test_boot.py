@@ -41,3 +41,14 @@ def test_a_module_is_wrapped_once_and_right_after_it_was_executed(
 def test_what_was_not_asked_for_is_not_looked_at() -> None:
     hook = boot.PostImport({"torch.later": "x:y"})
     assert hook.find_spec("json", None) is None
+
+
+def test_what_a_rank_starts_does_not_share_its_cores_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned: list[tuple[int, int]] = []
+    monkeypatch.setattr(boot, "pin", lambda *place: pinned.append(place))
+    monkeypatch.setenv("STASH_PINNED", "1 (0, 1)")  # by torchrun, which has no rank
+    for _ in range(2):  # the rank, and a worker that it spawns
+        boot._pin_once(1, (1, 4))
+    assert pinned == [(1, 4)]
+    boot._pin_once(2, (1, 4))
+    assert pinned == [(1, 4)] * 2

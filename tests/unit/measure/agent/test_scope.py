@@ -164,7 +164,7 @@ def test_split_sizes_are_handed_on_as_rows_of_experts(monkeypatch):
 
     monkeypatch.setattr("stash.measure.agent.wraps.scope.ranks_of", lambda group: (0, 1, 2, 3))
     call = _scoped("all_to_all_single", all_to_all_single)
-    ledger.begin(on_device=False)
+    ledger.begin()
     try:
         sizes, got = [2, 2, 2, 2], [1, 5, 0, 3]
         call(torch.empty(9), torch.ones(8), got, sizes, group=Group())

@@ -47,7 +47,7 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
 
 
 def test_a_collective_inside_another_is_part_of_its_time(ledger: Ledger) -> None:
-    ledger.begin(on_device=False)  # 0
+    ledger.begin()  # 0
     inner = lambda: ledger.outer(("0", "all_gather"), 8, lambda: 5)  # noqa: E731
     assert ledger.outer(("0", "all_gather_object"), 0, inner) == 5  # 1 to 2
     ledger.outer(("1", "all_reduce"), 400, lambda: None)  # 3 to 4
@@ -60,7 +60,7 @@ def test_a_collective_inside_another_is_part_of_its_time(ledger: Ledger) -> None
 
 
 def test_waits_for_works_belong_to_what_was_called(ledger: Ledger) -> None:
-    ledger.begin(on_device=False)
+    ledger.begin()
     handed = [SimpleNamespace(op=SimpleNamespace(__name__=name)) for name in ("isend", "irecv")]
     works = [object(), object()]
     begun(works, ("0", "send"), handed)
@@ -80,7 +80,7 @@ class Soon:
 
 
 def test_what_was_under_way_is_told_from_what_was_waited(ledger: Ledger) -> None:
-    ledger.begin(on_device=False)  # 0
+    ledger.begin()  # 0
     early, late = Soon(), Soon()
     key = ("0", "all_reduce")
     ledger.outer(key, 4, lambda: None)  # 1 to 2: nothing of it hides
@@ -99,7 +99,7 @@ def test_what_was_there_before_anybody_waited_is_unknown_where_nothing_says_when
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waits, "_WAITED", 1.0)  # a second of waiting is none
-    ledger.begin(on_device=False)  # 0
+    ledger.begin()  # 0
     for handle, name in enumerate(("all_gather", "all_reduce")):
         for _ in range(20 * handle):
             ledger.outer(("0", name), 4, lambda: None)  # a second each
@@ -111,7 +111,7 @@ def test_what_was_there_before_anybody_waited_is_unknown_where_nothing_says_when
 
 
 def test_a_call_on_another_stream_is_under_way_there(ledger: Ledger) -> None:
-    ledger.begin(on_device=False)
+    ledger.begin()
     ledger._marks.here = False
     ledger.outer(("0", "all_gather"), 4, ledger._marks.now)  # 1 to 3
     ledger._marks.here = True
@@ -129,7 +129,7 @@ def test_groups_whose_collectives_are_all_issued_out_of_sight_are_named(
     monkeypatch.setattr(timed_steps, "ledger", ledger)
     monkeypatch.setattr(timed_steps.replicas, "groups", lambda: [SimpleNamespace(group_name="2")])
     monkeypatch.setattr(timed_steps.private, "sequence_numbers", lambda: {"0": 9, "1": 9, "2": 9, "3": 9, "4": 9})
-    ledger.begin(on_device=False)
+    ledger.begin()
     ledger.outer(("1", "all_reduce"), 4, lambda: None)
     ledger.end(steps=1)
     timed_steps.note_blind_groups(rank, {"3": 7})
@@ -156,7 +156,7 @@ def test_a_pass_lasts_until_the_next_and_the_rest_of_a_step_is_told_apart() -> N
 
 
 def test_what_is_waited_for_other_stages_is_no_part_of_a_pass(ledger: Ledger) -> None:
-    ledger.begin(on_device=False)  # 0
+    ledger.begin()  # 0
     ledger.pass_begins((0, "F", 0))  # 1
     ledger.pass_ends()  # 2
     ledger.outer(("0", "recv"), 4, lambda: None)  # 3 to 4
@@ -201,7 +201,7 @@ def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled: bool, 
 
         run = torch.compile(doubled, backend="eager") if compiled else doubled
         run(torch.ones(10))
-        ledger.begin(on_device=False)
+        ledger.begin()
         run(torch.ones(10))
         ledger.end(steps=1)
     finally:
@@ -234,7 +234,7 @@ def test_passes_of_stages_are_told_by_what_they_do(ledger: Ledger) -> None:
 
     wrap_stages(SimpleNamespace(_PipelineStageBase=Stage))  # type: ignore[arg-type]
     stage = Stage()
-    ledger.begin(on_device=False)
+    ledger.begin()
     assert stage.forward_one_chunk(0, ()) == "forward 0"
     stage.backward_one_chunk(0)
     stage.backward_one_chunk(1, full_backward=False)
@@ -252,7 +252,7 @@ def test_pytorchs_stages_have_the_passes_that_are_noted() -> None:
 
 
 def test_calls_on_other_streams_are_counted_and_keep_nobody_waiting(ledger: Ledger) -> None:
-    ledger.begin(on_device=False)
+    ledger.begin()
     ledger._marks.here = False
     ledger.outer(("0", "all_gather"), 8, lambda: None)
     ledger.end(steps=1)
@@ -261,7 +261,7 @@ def test_calls_on_other_streams_are_counted_and_keep_nobody_waiting(ledger: Ledg
 
 
 def test_what_goes_into_a_captured_graph_is_not_counted(ledger: Ledger) -> None:
-    ledger.begin(on_device=False)
+    ledger.begin()
     ledger._marks.captures = True
     assert ledger.outer(("0", "all_reduce"), 8, lambda: "result") == "result"
     ledger.end(steps=1)
@@ -269,7 +269,7 @@ def test_what_goes_into_a_captured_graph_is_not_counted(ledger: Ledger) -> None:
 
 
 def test_rows_of_experts_are_counted_where_they_are_computed_and_not_where_they_return(ledger: Ledger) -> None:
-    ledger.begin(on_device=False)
+    ledger.begin()
     out, back = [3, 5], [7, 2]
     for given, taken in ((out, back), (back, out)) * 2:  # forward, and backward: there, and back
         ledger.dispatches("1", given, taken)
@@ -279,13 +279,13 @@ def test_rows_of_experts_are_counted_where_they_are_computed_and_not_where_they_
     ledger.end(steps=1)
     ledger.dispatches("1", out, back)
     assert ledger.received() == {"ep": 34}  # between blocks nothing counts
-    ledger.begin(on_device=False)
+    ledger.begin()
     assert ledger.received() == {}
 
 
 def test_phases_count_inside_blocks_whole_or_in_part_and_within_each_other_once(ledger: Ledger) -> None:
     assert ledger.phase_begins("train")  # before the block
-    ledger.begin(on_device=False)  # 0 is when the phase is taken up, 1 the cut
+    ledger.begin()  # 0 is when the phase is taken up, 1 the cut
     ledger.phase_ends()  # 2
     assert ledger.phase_begins("rollout")  # 3
     assert not ledger.phase_begins("sampling")

@@ -89,7 +89,7 @@ def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(listener: Recorde
 
 
 def test_a_phase_is_counted_in_a_profile_and_nothing_outside_one(listener: Recorder) -> None:
-    ledger.begin(on_device=False)
+    ledger.begin()
     with stash.phase("rollout"), stash.phase("sampling"):
         pass
     with pytest.raises(KeyError), stash.phase("train"):
@@ -98,7 +98,7 @@ def test_a_phase_is_counted_in_a_profile_and_nothing_outside_one(listener: Recor
     assert set(ledger.phases()) == {"rollout", "train"}
     assert all(seconds > 0 for seconds in ledger.phases().values())
     script.unsubscribe()
-    ledger.begin(on_device=False)
+    ledger.begin()
     with stash.phase("rollout"):
         pass
     ledger.end(steps=0)
