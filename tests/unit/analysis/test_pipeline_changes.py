@@ -104,7 +104,7 @@ def test_stages_idle_until_the_first_microbatch_and_after_the_last_and_wait_for_
     assert idle_of_stages((4.0, 4.0), name, count) == pytest.approx(4.0 / count)
 
 
-def test_stages_that_share_layers_anew_keep_what_their_ends_hold() -> None:
+def test_stages_that_share_layers_again_keep_what_their_ends_hold() -> None:
     costs = stage_costs((4.0, 6.0, 9.0), (2, 3, 3))
     assert divided_again(costs, 8, 3) == pytest.approx((4.0, 6.0, 9.0))
     assert divided_again(costs, 8, 4) == pytest.approx((4.0, 4.0, 4.0, 7.0))

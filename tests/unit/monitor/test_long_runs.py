@@ -31,7 +31,7 @@ def joined(first: int, count: int) -> Joined:
     return Joined((0,), list(range(first, first + count)), np.ones((count, 1, 8)), np.zeros((count, 1, 2)), 0.0)
 
 
-def test_steps_that_are_counted_anew_begin_a_new_part() -> None:
+def test_steps_that_are_counted_again_begin_a_new_part() -> None:
     cutter = Cutter(least_seconds=10.0, least_steps=10)
     assert cutter.take(joined(4990, 5)) is None
     part = cutter.take(joined(1, 12))
@@ -40,8 +40,8 @@ def test_steps_that_are_counted_anew_begin_a_new_part() -> None:
 
 
 def test_what_steps_an_optimizer_beside_a_rank_does_not_take_its_place(tmp_path: Path) -> None:
-    told: list[str] = []
-    collector = Collector(tmp_path, lambda what, text: told.append(what))
+    events: list[str] = []
+    collector = Collector(tmp_path, lambda what, text: events.append(what))
     StepRing(tmp_path / f"ring.0.{os.getpid()}", 0, 1, 0, 0)
     collector.find()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
@@ -55,7 +55,7 @@ def test_what_steps_an_optimizer_beside_a_rank_does_not_take_its_place(tmp_path:
         other.communicate(b"\n")
     collector.find()
     assert collector.ranks[0].reader.process == os.getpid()
-    assert told == []
+    assert events == []
 
 
 def test_a_scraper_that_says_nothing_keeps_neither_others_nor_the_end_waiting() -> None:
@@ -82,14 +82,14 @@ def test_a_clock_that_is_set_forward_is_no_run_that_stands(tmp_path: Path) -> No
 
 
 def test_a_record_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
-    heard: list[object] = []
-    listener = SimpleNamespace(take=heard.append, close=lambda: None)
+    seen: list[object] = []
+    listener = SimpleNamespace(take=seen.append, close=lambda: None)
     run = Run(tmp_path, listeners=[listener])
     os.close(run.watcher._record._file)
     run.watcher._record._file = os.open("/dev/full", os.O_WRONLY)
     for _ in range(2):
         run.watcher._event("x", "y")
-    assert [each.what for each in heard if isinstance(each, RunEvent)] == ["not recorded", "x", "x"]
+    assert [each.what for each in seen if isinstance(each, RunEvent)] == ["not recorded", "x", "x"]
 
 
 def test_what_fails_of_a_watch_is_told_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,17 +102,17 @@ def test_what_fails_of_a_watch_is_told_and_ends_nothing(capsys: pytest.CaptureFi
 
 
 def test_a_function_gets_the_windows_of_a_record_that_begins_a_new_part(tmp_path: Path) -> None:
-    record, heard = tmp_path / "run.watch.jsonl", list[dict[str, float]]()
-    looks = Looks(tmp_path, heard.append)
+    record, seen = tmp_path / "run.watch.jsonl", list[dict[str, float]]()
+    looks = Looks(tmp_path, seen.append)
     (tmp_path / watching._OUTPUT).write_text(str(record))
     row = Window(began=0, seconds=10, first_step=1, last_step=100, steps=100, step_seconds=0.1, stalls={}, ranks={})
     line = row.model_dump_json() + "\n"
     record.write_text(line * 3)
     looks.look()
-    assert len(heard) == 3
+    assert len(seen) == 3
     record.write_text(line)
     looks.look()
-    assert len(heard) == 4
+    assert len(seen) == 4
 
 
 class Optimizer:
