@@ -23,7 +23,7 @@ import numpy as np
 
 from bench import recorded
 from bench.machine import arguments
-from bench.predict.errors import Prediction, coverage, evidence, widened
+from bench.predict.errors import Prediction, coverage, evidence, of_rules, widened
 from bench.predict.published import DRAWS, GBIT
 from bench.table import median_90
 from stash.analysis.pipeline_changes import idle_of_stages
@@ -113,15 +113,11 @@ def predictions() -> Iterator[Prediction]:
 
 def section() -> str:
     found = list(predictions())
-    rules = "; ".join(
-        f"{name} {median_90((each.baselines[name] / each.measured - 1 for each in found), ' / ')}"
-        for name in found[0].baselines
-    )
     split = (
         f"{len(found)} pairs of Sailor's measured iterations (SOSP 2025), 16 to 256 GPUs, 1 to 8 stages, each from "
         f"another mesh of the same nodes. *Split*: by model, for the spread ({spread():.1%} over both). Over all: "
         f"median / 90th {median_90((each.error for each in found), ' / ')}, in the interval {coverage(found):.0%}; "
-        f"{rules}"
+        f"{of_rules(found)}"
     )
     return evidence("Published steps of pipelines in other meshes", f"{split}.", found)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from bench import recorded
 from bench.machine import arguments
-from bench.predict.errors import Prediction, coverage, evidence
+from bench.predict.errors import Prediction, coverage, evidence, of_rules
 from bench.predict.published import DRAWS, GB, GBIT, Machine, fabric
 from bench.table import median_90
 from stash.predict import collective_times
@@ -122,14 +122,11 @@ def predictions() -> Iterator[Prediction]:
 
 def section() -> str:
     found = list(predictions())
-    rules = "; ".join(
-        f"{name} {median_90((each.baselines[name] / each.measured - 1 for each in found), ' / ')}"
-        for name in found[0].baselines
-    )
     split = (
         f"{len(found)} pairs of llm-foundry's and torchtitan's tables, 8 to 512 GPUs, each from the fewer. *Split*: "
         "by source: nothing is fitted to them. Over all: median / 90th "
-        f"{median_90((each.error for each in found), ' / ')}, in the interval {coverage(found):.0%}; {rules}"
+        f"{median_90((each.error for each in found), ' / ')}, in the interval {coverage(found):.0%}; "
+        f"{of_rules(found)}"
     )
     return evidence("Published throughput of sharded language models", f"{split}.", found)
 

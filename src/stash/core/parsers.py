@@ -7,7 +7,8 @@ raises UnitError with what is wrong and what to type; whose option it was, the c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from stash.core.errors import UnitError
@@ -241,3 +242,18 @@ def amounts(text: str) -> tuple[str, int]:
     if not (name.strip() and sign and number_of.strip().isdigit() and len(number_of) < 6):
         raise UnitError("it is an instance type and how many, like p3.16xlarge=2")
     return name.strip(), int(number_of)
+
+
+def node_names(text: str) -> Iterator[str]:
+    """The names in a list of nodes as Slurm writes it: ``a1``, ``a2``, ``a05`` and ``b`` of ``a[1-2,05],b``."""
+    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)?", text):
+        head, _, rest = part.partition("[")
+        if not rest:
+            yield part
+            continue
+        ranges, _, tail = rest.partition("]")
+        for each in ranges.split(","):
+            first, _, last = each.partition("-")
+            if first.isdecimal() and (last or first).isdecimal():
+                for number in range(int(first), int(last or first) + 1):
+                    yield f"{head}{number:0{len(first)}d}{tail}"

@@ -56,7 +56,8 @@ def mesh_stalls(base: Base, target: Target, mesh: Mesh | str) -> StallDraws:
     parts = {part.name: part for part in as_measured(base, [stall.name for stall in base.breakdown.stalls])}
     if not unchanged:
         error = np.exp(MESH_SPREAD * base.draws.normals("work cut otherwise"))
-        parts["compute"] = replace(parts["compute"], seconds=parts["compute"].seconds * error / error.mean(),
+        error /= error.mean()
+        parts["compute"] = replace(parts["compute"], seconds=parts["compute"].seconds * error,
                                    origin="scaled", beyond=(_SAME_WORK, *memory))  # fmt: skip
         samples = known.mesh.replicas / mesh.replicas
         if "transfer" in parts:
@@ -67,7 +68,7 @@ def mesh_stalls(base: Base, target: Target, mesh: Mesh | str) -> StallDraws:
                 parts[name] = replace(parts[name], origin="scaled", beyond=(f"{name} is taken over",))
         _bubble(base, parts, known.mesh, mesh, seen)
         if BUBBLE in parts:
-            parts[BUBBLE] = replace(parts[BUBBLE], seconds=parts[BUBBLE].seconds * error / error.mean())
+            parts[BUBBLE] = replace(parts[BUBBLE], seconds=parts[BUBBLE].seconds * error)
     _exchange(base, parts, known, mesh, target, seen)
     return StallDraws(target, tuple(parts.values()), base.breakdown.skipped, base.breakdown.samples_per_step)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from stash.core.errors import StashError, UserError
+from stash.core.parsers import node_names
 from stash.schedule.advice_now import ScheduleAdvice
 from stash.schedule.records import LabCluster, QueuedJob
 
@@ -111,7 +112,7 @@ def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = 
         of_name[job.name] = slurm
         on = ""
         if slurm.state == "RUNNING":
-            known = next((kinds[name] for name in hosts(slurm.nodes) if name in kinds), "")
+            known = next((kinds[name] for name in node_names(slurm.nodes) if name in kinds), "")
             on = known or next((kind for kind in cluster.types if kind in slurm.features), "")
         found.append(replace(job, on=on))
     if not found:
@@ -119,21 +120,6 @@ def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = 
             "--engine slurm: no job in the file is in Slurm's queue; the column job holds its job numbers or names"
         )
     return SlurmQueue(tuple(found), of_name)
-
-
-def hosts(text: str) -> Iterator[str]:
-    """The names in Slurm's list of nodes, like ``"a[1-2,05],b"``."""
-    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)?", text):
-        head, _, rest = part.partition("[")
-        if not rest:
-            yield part
-            continue
-        ranges, _, tail = rest.partition("]")
-        for each in ranges.split(","):
-            first, _, last = each.partition("-")
-            if first.isdecimal() and (last or first).isdecimal():
-                for number in range(int(first), int(last or first) + 1):
-                    yield f"{head}{number:0{len(first)}d}{tail}"
 
 
 def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[SlurmRequest, ...]:

@@ -14,12 +14,13 @@ import yaml
 from schedules import EXAMPLES, cluster, job, matrix
 
 from stash.core.errors import StashError, UserError
+from stash.core.parsers import node_names
 from stash.schedule.advice_now import advice
 from stash.schedule.economics import CloudPrice, burst, cloud_bills, equilibrium
 from stash.schedule.job_policies import POLICIES
 from stash.schedule.kueue import manifests
 from stash.schedule.simulate import simulate
-from stash.schedule.slurm_requests import apply, current, hosts, requests
+from stash.schedule.slurm_requests import apply, current, requests
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
@@ -164,7 +165,7 @@ def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
 
 
 def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays() -> None:
-    assert [*hosts("a[1-2,05]-x,b")] == ["a1-x", "a2-x", "a05-x", "b"]
+    assert [*node_names("a[1-2,05]-x,b")] == ["a1-x", "a2-x", "a05-x", "b"]
     lab = cluster(fast=(1,), slow=(1,))
     jobs = [job("one", 900, model="m"), job("two", 900, model="n")]
     listed = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=slow[0-1] Features=(null)")

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from stash.core.errors import UserError
 from stash.core.membership import LOOPBACK
+from stash.core.parsers import node_names
 from stash.core.units import counted
 from stash.measure.launcher.job import Job
 
@@ -234,17 +235,9 @@ def _placed(asked: Asked, environment: Mapping[str, str]) -> Asked:
     endpoint = asked.endpoint
     if endpoint is None:
         port = 20000 + int(environment.get("SLURM_JOB_ID", "0")) % 20000
-        endpoint = f"{_first_host(environment['SLURM_STEP_NODELIST'])}:{port}"
+        endpoint = f"{next(node_names(environment['SLURM_STEP_NODELIST']))}:{port}"
     rank = int(environment["SLURM_NODEID"]) if asked.node_rank is None else asked.node_rank
     return replace(asked, nnodes=nodes, node_rank=rank, endpoint=endpoint)
-
-
-def _first_host(nodelist: str) -> str:
-    """The first name of ``n[3-5,9],m1``: ``n3``."""
-    head, bracket, rest = nodelist.partition("[")
-    if not bracket or "," in head:
-        return nodelist.split(",", maxsplit=1)[0]
-    return head + rest.split("]")[0].split(",")[0].split("-")[0]
 
 
 ENGINES: Mapping[str, Engine] = {

@@ -196,8 +196,7 @@ def test_a_gradient_that_cannot_be_stamped_ends_stamps_and_no_training(
     stamps.follow(list(model.parameters()))
     monkeypatch.setattr(stamps, "_move", Mock(side_effect=RuntimeError("event of another device")))
     model(torch.ones(1, 2)).sum().backward()
-    assert errors == ["event of another device"] * len(errors)
-    assert errors
+    assert set(errors) == {"event of another device"}
     assert not stamps.sees_exchange
 
 

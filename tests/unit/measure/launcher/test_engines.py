@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from stash.core.errors import UserError
-from stash.measure.launcher.engines import ENGINES, Asked, Cluster, Machine, _first_host, cluster
+from stash.core.parsers import node_names
+from stash.measure.launcher.engines import ENGINES, Asked, Cluster, Machine, cluster
 from stash.measure.launcher.job import Job
 
 PYTHON = (sys.executable, "-u")
@@ -87,7 +88,7 @@ def test_of_one_node_slurm_has_nothing_to_say():
     ("nodelist", "first"), [("n[3-5,9],m1", "n3"), ("a,b", "a"), ("solo", "solo"), ("gpu[07-08,11]", "gpu07")]
 )
 def test_the_first_host_of_slurms_list(nodelist: str, first: str):
-    assert _first_host(nodelist) == first
+    assert next(node_names(nodelist)) == first
 
 
 @pytest.mark.parametrize(
