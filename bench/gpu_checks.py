@@ -254,13 +254,12 @@ def _reading(folder: Path, cold: bool) -> float:
 
 def loop_kinds(ground: Ground) -> dict[str, list[str]]:
     """Loops that use the device in different ways, as the job's words."""
-    small = ["--conv", "--bytes", str(8 * 3 * 64 * 64)]
     kinds: dict[str, list[str]] = {
         "asynchronous": [],
         "synchronised every step": ["--synchronise"],
-        "AMP": [*small, "--amp"],
-        "channels-last": [*small, "--channels-last"],
-        "torch.compile": [*small, "--compile"],
+        "AMP": [*_SMALL, "--amp"],
+        "channels-last": [*_SMALL, "--channels-last"],
+        "torch.compile": [*_SMALL, "--compile"],
     }
     if ground.on_gpu:
         kinds["CUDA graph of both passes"] = ["--graph"]
@@ -275,6 +274,24 @@ def loops(ground: Ground) -> list[Row]:
         row = step_row(found, truth, f"step, {name}")
         comparable = ground.on_gpu or "--conv" not in kinds[name]  # on CPUs Stash chooses a rank's threads
         rows.append(row if comparable else Row(row.what, row.unit, None, row.found))
+    return rows
+
+
+_SMALL = ["--conv", "--bytes", str(8 * 3 * 64 * 64)]
+SUBMITTING = {"one long kernel": [], "one long kernel, waited for": ["--synchronise"], "many short kernels": _SMALL}
+
+
+def host(ground: Ground) -> list[Row]:
+    """Whether the device waits for the host, against the time for which PyTorch's profiler has its kernels run."""
+    ground.needs_gpu()
+    rows = []
+    jobs = {name: [*words, "--busy"] for name, words in SUBMITTING.items()}
+    for name, truth, found in each(ground, jobs, "solo,warm"):
+        share, lead = truth.of("busy") / truth.of("resident"), found.host_lead
+        ahead = None if lead is None else lead.seconds / lead.step_seconds
+        rows.append(Row(f"kernels run, {name}", "", None, share))
+        rows.append(Row(f"the host is ahead, steps, {name}", "", None, ahead))
+        rows.append(Row(f"the device waits, {name}", "", float(share < 0.75), float(found.waits_for_host)))
     return rows
 
 
@@ -409,6 +426,7 @@ CHECKS: dict[str, Callable[[Ground], list[Row]]] = {
     "prep": prep,
     "fetch": fetch,
     "loops": loops,
+    "host": host,
     "two ranks, one device": two_ranks,
     "NCCL": nccl,
     "agent": agent,

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-LEAD_IN, ROUNDS = 10, 5
+LEAD_IN, ROUNDS, FILLING = 10, 5, 3
 _PROBE_CYCLES = 20_000_000
 
 
@@ -83,8 +83,12 @@ def busy_for(device: torch.device, seconds: float) -> Callable[[], None]:
 
 
 def event_seconds(act: Callable[[], object], times: int) -> float:
-    """Mean seconds of the device for what ``act`` submits, by CUDA events; the first one does not count."""
+    """Mean seconds of the device for what ``act`` submits; the first one does not count."""
     act()
+    return _by_events(act, times)
+
+
+def _by_events(act: Callable[[], object], times: int) -> float:
     cuda: Any = torch.cuda
     began, ended = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     began.record()
@@ -189,19 +193,44 @@ def truths(job: Job, loader: DataLoader[Tensor]) -> dict[str, float]:
     steps = max(1, job.options.plain // ROUNDS)
     rounds = [{name: _looped(job, act, steps) for name, act in acts.items()} for _ in range(ROUNDS)]
     found = {name: median(each[name] for each in rounds) for name in acts}
+    if job.options.busy:
+        found["busy"] = _busy_seconds(lambda: job.step(there), steps) if job.device.type == "cuda" else 0.0
     if job.device.type == "cuda":
-        found["copy"] = event_seconds(lambda: held.to(job.device, non_blocking=True), job.options.plain)
+        found["copy"] = median(_copy_seconds(job, next(fresh)) for _ in range(job.options.plain))
     return found
 
 
 def _looped(job: Job, act: Callable[[], object], steps: int) -> float:
-    """Mean seconds, the device's queue empty at both ends."""
+    """Mean seconds in a loop that is under way: a device that runs ahead has its queue filled before they count."""
     _settle(job)
+    for _ in range(FILLING):
+        act()
+    return _by_events(act, steps) if job.device.type == "cuda" else _by_clock(act, steps)
+
+
+def _by_clock(act: Callable[[], object], steps: int) -> float:
     began = time.perf_counter()
     for _ in range(steps):
         act()
-    _settle(job)
     return (time.perf_counter() - began) / steps
+
+
+def _copy_seconds(job: Job, batch: Tensor) -> float:
+    """Of a batch that was just made, as a job copies it: memory that was copied before is faster."""
+    _settle(job)
+    return _by_events(lambda: batch.to(job.device, non_blocking=True), 1)
+
+
+def _busy_seconds(act: Callable[[], object], times: int) -> float:
+    """Seconds for which kernels run, by PyTorch's profiler (CUPTI); they run one at a time here."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(times):
+            act()
+        torch.cuda.synchronize()
+    kernels = (event for event in seen.events() or () if event.device_type.name == "CUDA")
+    return float(sum(kernel.time_range.elapsed_us() for kernel in kernels)) / 1e6 / times
 
 
 def _settle(job: Job) -> None:
@@ -255,7 +284,7 @@ def parser() -> argparse.ArgumentParser:
     add("--exchange", choices=("gloo", "nccl"), help="exchange gradients, if there are several ranks")
     add("--steps", type=int, help="and end after so many")
     add("--plain", type=int, metavar="STEPS", help="time so many steps, print the seconds and end")
-    for flag in ("pinned", "conv", "amp", "compile", "graph", "channels-last", "synchronise", "several"):
+    for flag in ("pinned", "conv", "amp", "compile", "graph", "channels-last", "synchronise", "several", "busy"):
         add(f"--{flag}", action="store_true")
     return made
 

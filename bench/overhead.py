@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from bench.machine import arguments, machine
 from bench.table import table
@@ -101,21 +102,23 @@ def added(name: str, share: float, pairs: list[tuple[list[float], list[float]]])
 
 def measure_stamps() -> str:
     """Processor time that a step's stamps add in one process: turns of steps with them and without alternate."""
-    import torch
     from torch.utils.data import DataLoader, TensorDataset
 
     from stash.measure.agent.runner.stamps import Stamps
 
     torch.set_num_threads(1)
-    model = torch.nn.Linear(8, 8)
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    model = torch.nn.Linear(8, 8).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     batches = iter(DataLoader(TensorDataset(torch.randn(_TURNS * _TURN * 8, 8)), batch_size=4))
     stamps, now = Stamps(time.perf_counter), time.perf_counter
+    if device.type == "cuda":
+        stamps.follow_device(device)
 
     def plain() -> None:
         (batch,) = next(batches)
         optimizer.zero_grad()
-        model(batch).sum().backward()
+        model(batch.to(device)).sum().backward()
         optimizer.step()
 
     def stamped() -> None:
@@ -123,7 +126,7 @@ def measure_stamps() -> str:
         (batch,) = next(batches)
         stamps.wait_ends(now(), delay, 0)
         optimizer.zero_grad()
-        loss = model(batch).sum()
+        loss = model(batch.to(device)).sum()
         stamps.backward_begins()
         loss.backward()
         stamps.backward_ended()
@@ -136,6 +139,7 @@ def measure_stamps() -> str:
             if step is stamped:
                 stamps.follow(list(model.parameters())[-1:])
                 stamps.step_begins()
+            _settle(device)
             before = time.thread_time()
             for _ in range(_TURN):
                 step()
@@ -143,9 +147,19 @@ def measure_stamps() -> str:
             stamps.let_go()
     more = np.subtract(spent[stamped], spent[plain])
     low, middle, high = np.quantile(more, [0.1, 0.5, 0.9])
-    heads = ["of a step, one process", "untouched", "added by stamps (median of turns)", "80 % of turns"]
+    heads = [
+        f"of a step, one process, {device.type}",
+        "untouched",
+        "added by stamps (median of turns)",
+        "80 % of turns",
+    ]
     row = ["processor time", f"{np.median(spent[plain]):.0f} µs", f"{middle:.1f} µs", f"{low:.0f} to {high:.0f} µs"]
     return table(heads, [row])
+
+
+def _settle(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def main() -> None:

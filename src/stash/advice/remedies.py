@@ -259,6 +259,8 @@ def _larger_batch(case: Case) -> Remedy:
 
 def for_compute(case: Case) -> list[Remedy]:
     work = case.profile.workload
+    if case.breakdown.waits_for_host:
+        return _submit_faster()
     found = []
     if case.on_cpu:
         found.append(Remedy("Rent devices that compute faster"))
@@ -277,6 +279,21 @@ def for_compute(case: Case) -> list[Remedy]:
         )
         found.append(Remedy(mind))
     return found
+
+
+def _submit_faster() -> list[Remedy]:
+    """For devices that wait for their hosts: fewer, larger kernels, or devices that cost less."""
+    return [
+        Remedy(
+            'Submit fewer kernels: `torch.compile(model, mode="reduce-overhead")`, an optimizer with fused=True; '
+            "a faster device would wait as long"
+        ),
+        Remedy(
+            "Try a larger batch per device, whose kernels take longer to run and no longer to submit",
+            cost=LARGER_BATCH,
+        ),
+        Remedy("Or price a cheaper device, with cores as fast"),
+    ]
 
 
 def for_transfer(case: Case) -> list[Remedy]:

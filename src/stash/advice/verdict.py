@@ -282,10 +282,16 @@ def _undecided_text(case: Case, claims: Claims) -> str:
     if claims.hidden:
         names = [missing.name for missing in claims.hidden]
         parts.append(
-            f"Cannot tell what limits the devices: compute ({written.share('compute')} of the step) contains "
+            f"Cannot tell what limits the devices: compute ({_of_the_step(case.breakdown)} of the step) contains "
             f"{listed(names)}, which {'was' if len(names) == 1 else 'were'} not measured."
         )
     return " ".join(parts)
+
+
+def _of_the_step(breakdown: Breakdown) -> str:
+    compute = breakdown.stall("compute")
+    whole = compute is not None and compute.seconds > breakdown.step_seconds  # other stalls are negative
+    return "all" if whole else figures(breakdown.stalls).share("compute")
 
 
 def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
@@ -310,6 +316,8 @@ def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
     found = [f"every measured stall is {below}" if unknown else f"stalls are no obstacle here, each is {below}"]
     if not stalls:
         found = ["no stall was measured"] if unknown else []
+    if breakdown.waits_for_host:
+        found.insert(0, "the devices wait for the host to submit their kernels")
     shares = [missing.share_at_most for missing in claims.unknown if missing.small and missing.share_at_most]
     if shares:
         found.append(f"what no loader prepares takes at most {max(shares):.1%}")

@@ -27,6 +27,7 @@ from stash.analysis.breakdown import (
 )
 from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance, Undisturbed, disturbance, own_delays, undisturbed
+from stash.analysis.host_lead import host_lead
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
 from stash.analysis.seen import seen_stalls
 from stash.analysis.stability import stability
@@ -92,6 +93,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         by_waits=kept.by_waits,
         disputes=disputed,
         surfacing=surfacing(kept.rungs, stalls, speeds, in_step),
+        host_lead=host_lead(profile, kept.rungs[0]),
         startup_seconds=sum(startups) if startups else None,
         as_typed=typed,
         disturbed=disturbed,

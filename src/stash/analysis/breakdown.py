@@ -15,6 +15,7 @@ from pydantic import model_validator
 from stash.analysis.as_typed import AsTyped
 from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance
+from stash.analysis.host_lead import HostLead
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
 from stash.core.ladder import BUBBLE, NAMES, STALLS, Situation, rung, rung_adding, stall_names, why_no_stall
@@ -280,6 +281,8 @@ class Breakdown(Record):
     """The job's first steps, as it was typed; ``None`` if they were not measured."""
     disturbed: Disturbance | None = None
     """What other work on the machines cost a step, which its stalls do not contain; ``None`` if unknown."""
+    host_lead: HostLead | None = None
+    """How far the host is ahead of the devices; ``None`` where their queues were not followed."""
     startup_seconds: float | None = None
     """Starting the loader's workers, once per iteration over the data set unless they persist."""
     notes: tuple[str, ...] = ()
@@ -303,6 +306,11 @@ class Breakdown(Record):
         together, largest = self.seconds(*names), max((abs(stall.seconds) for stall in self.stalls), default=0.0)
         if not abs(together - self.step_seconds) <= _ROUNDING * largest:
             yield f"its stalls add up to {together:g} s and its step takes {self.step_seconds:g} s"
+
+    @property
+    def waits_for_host(self) -> bool:
+        """Whether the devices wait for their hosts to submit kernels, which is part of compute."""
+        return self.host_lead is not None and self.host_lead.too_short
 
     @property
     def repetitions(self) -> int:

@@ -97,6 +97,36 @@ def no_faster_than_launches(ratio: Quantity, share: float | None) -> Quantity:
     return ratio.model_copy(update={"value": max(ratio.value, share), **ends, "source": source})
 
 
+_CORES = 1.33
+"""By how much cores of another machine may launch kernels faster or slower: an assumption."""
+
+
+def of_a_waiting_device(ratio: Quantity) -> Quantity:
+    """The same of a job whose device was seen to wait for its host: another one waits as long, unless it is too slow.
+
+    How much of the step a device is idle is not known, so that one by ``ratio`` slower may lose all of that, or none:
+    the value is in the middle between both.
+    """
+    slower = max(1.0, ratio.value)
+    source = (
+        f"the device waits for the host, which submits no faster for another; where that is slower: {ratio.source}"
+    )
+    return ratio.model_copy(
+        update={
+            "value": math.sqrt(slower),
+            "low": 1 / _CORES,
+            "high": _CORES * max(1.0, ratio.high or slower),
+            "source": source,
+        }
+    )
+
+
+def of_a_waiting_device_by_batch(exponent: Quantity) -> Quantity:
+    """The same, γ, of a larger batch: its kernels take as long to submit."""
+    source = f"the device waits for the host, which a larger batch keeps no longer; else {exponent.source}"
+    return exponent.model_copy(update={"value": exponent.value / 2, "low": 0.0, "source": source})
+
+
 def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = None) -> Quantity:
     value, low, high = (math.exp(log_ratio + shift) for shift in (0.0, -spread, spread))
     return Quantity(value=value, low=low, high=high, origin="data sheet", as_of=as_of, source=source)

@@ -19,6 +19,8 @@ from stash.predict.cluster import Target
 from stash.predict.compute_ratios import (
     batch_exponent,
     no_faster_than_launches,
+    of_a_waiting_device,
+    of_a_waiting_device_by_batch,
     precision_ratio,
     slice_ratio,
     time_ratio,
@@ -156,6 +158,8 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
             exponent = Quantity(value=1.0, low=0.9, high=1.1, origin="data sheet", source=source)
         else:
             exponent = batch_exponent(name, known.gpu(measured.device).model)
+            if base.breakdown.waits_for_host and ratio > 1:
+                exponent = of_a_waiting_device_by_batch(exponent)
         factor = factor * ratio ** draws.of("batch exponent", exponent)
         facts.append(Used(about="growth with the batch, as a power", unit="count", quantity=exponent))
         if not 1 / _LARGE_CHANGE <= ratio <= _LARGE_CHANGE:
@@ -173,7 +177,10 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
         quantity = time_ratio(first, second, model, batch, precision)
         if quantity is None:
             raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
-        quantity = no_faster_than_launches(quantity, None if before is None else before.launched)
+        if base.breakdown.waits_for_host:
+            quantity = of_a_waiting_device(quantity)
+        else:
+            quantity = no_faster_than_launches(quantity, None if before is None else before.launched)
         rate = together(model, precision, draws)
         shared = rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
         factor = factor * draws.of(f"speed of {second.name}", quantity, shared)

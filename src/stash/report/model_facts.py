@@ -40,6 +40,7 @@ def facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]
         *(("experts", text) for text in _experts(profile)),
         ("phases", _phases(breakdown, profile)),
         ("embeddings", _embeddings(breakdown, profile)),
+        ("host ahead", _host_ahead(breakdown)),
         ("tokens", _tokens(found)),
         ("FLOPs", "; ".join(_flops(found)) if any(rank.device != "cpu" for rank in profile.ranks) else ""),
     ]
@@ -193,6 +194,14 @@ def _tokens(found: ModelFlops) -> str:
         return ""
     padding = "" if found.padding is None else f", {found.padding:.0%} of them padding"
     return f"{found.tokens_per_step:,.0f} a step, {pace(found.tokens_per_second)} a second{padding}"
+
+
+def _host_ahead(breakdown: Breakdown) -> str:
+    lead = breakdown.host_lead
+    if lead is None:
+        return ""
+    what = f"at most {format_seconds(max(0.0, lead.seconds))} of a step of {format_seconds(lead.step_seconds)}"
+    return f"{what}: the device waits for the host to submit its kernels" if lead.too_short else what
 
 
 def _flops(found: ModelFlops) -> Iterator[str]:

@@ -82,6 +82,7 @@ def _beyond_the_contract(breakdown: Breakdown) -> dict[str, Any]:
         "waits": all_significant(breakdown.waits.model_dump()),
         "disturbed": _disturbed(breakdown),
         "as_typed": _as_typed(breakdown),
+        "host_lead": all_significant(breakdown.host_lead.model_dump()) if breakdown.host_lead else None,
     }
 
 
@@ -145,6 +146,8 @@ LABELS = {
     "network together; when run alone, what the exchange takes with nothing else going on; the rest hides behind the "
     "backward pass. The rate is the bus bandwidth, payload / time x 2(p-1)/p for p ranks",
     "slowest": "a rank that is slower than the others even when nothing is exchanged",
+    "host ahead": "by how much, at most, the host submits work before the device comes to it; where that is next to "
+    "nothing, the device waits for the host",
     "hidden": "a stall that shows only once another is gone",
     "ranks share": "how the job's device mesh divides the work among ranks, axis by axis",
     "pipeline": "what its schedule must leave idle, played with equal stages; not what was measured",

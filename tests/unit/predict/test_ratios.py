@@ -13,6 +13,7 @@ from stash.core.records.profile import Operator
 from stash.predict.compute_ratios import (
     batch_exponent,
     no_faster_than_launches,
+    of_a_waiting_device,
     precision_ratio,
     time_ratio,
 )
@@ -118,6 +119,14 @@ def test_no_gpu_of_the_catalog_has_a_hole_that_forecasts_need():
     assert all(gpu.tensor_fp16_flops_per_second for gpu in tensor)
     later = [gpu for gpu in tensor if gpu.architecture not in ("Volta", "Turing")]
     assert all(gpu.tensor_tf32_flops_per_second for gpu in later)
+
+
+def test_of_a_device_that_waits_for_its_host_a_faster_one_waits_as_long_and_a_slower_one_may_keep_up():
+    faster = of_a_waiting_device(Quantity(value=0.3, low=0.2, high=0.4, origin="data sheet", source="a table"))
+    assert (faster.value, faster.low, faster.high) == (1.0, 1 / 1.33, 1.33)
+    assert "waits for the host" in faster.source
+    slower = of_a_waiting_device(Quantity(value=4.0, low=3.0, high=5.0, origin="data sheet", source="a table"))
+    assert (slower.value, slower.low, slower.high) == (2.0, 1 / 1.33, 1.33 * 5.0)
 
 
 def test_a_step_is_never_shorter_than_launching_its_kernels():

@@ -264,6 +264,9 @@ class Block:
     experts. What goes back where the last ones came from is not counted."""
     phase_seconds: dict[PlainName, Number] = field(default_factory=dict)
     """Of these steps, in what the script names with ``stash.phase``."""
+    host_leads: tuple[Number, ...] = ()
+    """Of each step, the most seconds that the host was ahead of the device at a boundary between stages: where it is
+    next to none, the device waits for the host to submit its work. Empty on CPUs, which have no queue."""
 
 
 class Rate(Record):

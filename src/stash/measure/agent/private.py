@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -257,6 +258,27 @@ def has_compiled() -> bool:
     """Whether torch.compile has compiled anything in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return bool(dynamo is not None and dynamo.counters["stats"])
+
+
+def current_stream(cuda: Any, device: Any = None) -> Callable[[], Any]:
+    """What tells the calling thread's current stream of a CUDA ``device``, of the current one by itself.
+
+    A stream is one object here. PyTorch makes another at every question, which took 6 us on an H200, twice what it
+    takes to record an event.
+    """
+    core = sys.modules["torch"]._C
+    ask: Any = getattr(core, "_cuda_getCurrentStream", None)
+    if ask is None:  # a build without CUDA
+        return partial(cuda.current_stream, device)
+    index, streams = getattr(device, "index", device), dict[Any, Any]()
+
+    def stream() -> Any:
+        key = ask(core._cuda_getDevice() if index is None else index)
+        if key not in streams:
+            streams[key] = cuda.Stream(stream_id=key[0], device_index=key[1], device_type=key[2])
+        return streams[key]
+
+    return stream
 
 
 def sequence_numbers(among: Callable[[Any], bool] = lambda group: True) -> dict[str, int]:

@@ -184,6 +184,7 @@ class BlockDone(Message, kind="block"):
     group_under_way: dict[str, float] = field(default_factory=dict)
     received_rows: dict[str, int] = field(default_factory=dict)
     phase_seconds: dict[str, float] = field(default_factory=dict)
+    host_leads: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import deque
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -12,7 +11,8 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from stash.measure.agent.runner.stamps import DeviceStages, Stamps
+from stash.measure.agent.runner.device_stages import DeviceStages
+from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.script import bus
 from stash.measure.protocol.stamped import DELAY, FIELDS, StampedStep, StepStage
 
@@ -126,63 +126,63 @@ def stages(made: list[Event]) -> DeviceStages:
         made.append(Event())
         return made[-1]
 
-    stages = DeviceStages.__new__(DeviceStages)
-    stages._event, stages._captures, stages._pool, stages._marks, stages._pending = event, bool, [], [], deque()
-    stages._updated, stages._stream, stages._where = 0, lambda device: device, None
+    stages = DeviceStages()
+    stages._event, stages._captures, stages._stream = event, bool, lambda: None
     return stages
 
 
 def test_on_a_device_a_step_is_told_once_its_last_event_is_done(stages: DeviceStages, made: list[Event]) -> None:
-    stages.mark(StepStage.BETWEEN)
-    stages.mark(StepStage.FORWARD)
-    stages.mark(StepStage.EXCHANGE)
+    stages.mark(StepStage.BETWEEN, 0.0)
+    stages.mark(StepStage.FORWARD, 0.0)
+    stages.mark(StepStage.EXCHANGE, 0.0)
     stages.put_off()
-    stages.mark(StepStage.EXCHANGE)
-    stages.mark(StepStage.BETWEEN)
+    stages.mark(StepStage.EXCHANGE, 0.0)
+    stages.mark(StepStage.BETWEEN, 0.0)
     stages.close([9.0] * FIELDS)
     assert list(stages.done()) == []
     made[-1].come = True
     (row,) = stages.done()
     assert row[StepStage.BETWEEN : DELAY] == [1, 0, 0, 2, 0, 1, 0, 0]
-    stages.mark(StepStage.FORWARD)
+    stages.mark(StepStage.FORWARD, 0.0)
     assert len(made) == 4  # events are used again; the last one begins the next step
 
 
 def test_what_a_device_waits_for_between_two_steps_belongs_to_none(stages: DeviceStages, made: list[Event]) -> None:
     for _ in range(3):
-        stages.begin()  # a moment after the last step's end
-        stages.mark(StepStage.FORWARD)
-        stages.mark(StepStage.BETWEEN)
+        stages.begin(0.0)  # a moment after the last step's end
+        stages.mark(StepStage.FORWARD, 0.0)
+        stages.mark(StepStage.BETWEEN, 0.0)
         stages.close([9.0] * FIELDS)
         for event in made:
             event.come = True
         (row,) = stages.done()
         assert sum(row[StepStage.BETWEEN : DELAY]) == 2
-    assert len(made) == 3  # events are used again
+    assert len(made) == 4  # events are used again
 
 
 def test_no_event_is_put_into_a_graph_that_is_captured(stages: DeviceStages, made: list[Event]) -> None:
-    stages.mark(StepStage.BETWEEN)
+    stages.mark(StepStage.BETWEEN, 0.0)
     stages._captures = lambda: True
-    stages.mark(StepStage.BACKWARD)
+    stages.mark(StepStage.BACKWARD, 0.0)
     stages._captures = bool
-    stages.mark(StepStage.BETWEEN)
+    stages.mark(StepStage.BETWEEN, 0.0)
     stages.close([9.0] * FIELDS)
     made[-1].come = True
     (row,) = stages.done()
     assert row[StepStage.BETWEEN : DELAY] == [1, 0, 0, 0, 0, 0, 0, 0]
 
 
-def test_events_are_of_the_device_that_trains_whichever_is_the_current_one(stages: DeviceStages) -> None:
+def test_events_are_of_the_device_that_trains_whichever_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded: list[object] = []
 
     class OfStream(Event):
         def record(self, stream: object = None) -> None:
             recorded.append(stream)
 
-    stages._event, stages._where = lambda enable_timing: OfStream(), "cuda:1"
-    stages._stream = lambda device: f"stream of {device}"
-    stages.mark(StepStage.FORWARD)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    stages = DeviceStages("cuda:1")
+    stages._event, stages._captures = lambda enable_timing: OfStream(), bool
+    stages.mark(StepStage.FORWARD, 0.0)
     assert recorded == ["stream of cuda:1"]
 
 
@@ -214,7 +214,7 @@ def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(clock: Momen
     stamps.follow_device()
     device = stamps._device
     assert device is not None
-    device._event, device._captures, device._stream = lambda enable_timing: Queued(), bool, lambda device: device
+    device._event, device._captures, device._stream = lambda enable_timing: Queued(), bool, lambda: None
     for number in range(7):
         if number == 1:
             stamps.begin()
@@ -225,15 +225,46 @@ def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(clock: Momen
         stamps.step_begins()
     clock.now = queue
     assert [sum(step.stages) for step in stamps.of_block()] == [20.0] * 6
+    leads = stamps.host_leads(clock.now)  # it is 4 s ahead by every step, the one before the block too
+    assert leads == (24.0, 28.0, 32.0, 36.0, 40.0, 44.0)
+
+
+@pytest.mark.parametrize(("submitting", "running", "ahead"), [(10.0, 1.0, 1.0), (1.0, 10.0, 10.0)])
+def test_a_host_that_waits_for_the_device_every_step_is_ahead_by_what_the_device_takes_longer(
+    clock: Moments, stamps: Stamps, submitting: float, running: float, ahead: float
+) -> None:
+    queue = 0.0
+
+    class Queued(Event):
+        def record(self, stream: object = None) -> None:
+            self.at = max(clock.now, queue)
+
+        def query(self) -> bool:
+            return clock.now >= self.at
+
+    stamps.follow_device()
+    device = stamps._device
+    assert device is not None
+    device._event, device._captures, device._stream = lambda enable_timing: Queued(), bool, lambda: None
+    stamps.begin()
+    for _ in range(3):
+        stamps.step_begins()
+        clock.now += submitting
+        queue = clock.now + running
+        stamps.backward_ended()
+        clock.now = queue  # it waits
+        stamps.step_ends(clock.now)
+    stamps.of_block()
+    assert stamps.host_leads(clock.now) == (ahead,) * 3
 
 
 def test_what_is_renamed_of_a_step_is_no_event_of_the_one_before(stages: DeviceStages, made: list[Event]) -> None:
     """The last event of a step that is under way is the next one's first, and stays so."""
     for _ in range(2):
-        stages.mark(StepStage.OPTIMIZER)
+        stages.mark(StepStage.OPTIMIZER, 0.0)
         stages.rename(StepStage.OPTIMIZER, StepStage.BETWEEN)
-        stages.mark(StepStage.FORWARD)
-        stages.mark(StepStage.BETWEEN)
+        stages.mark(StepStage.FORWARD, 0.0)
+        stages.mark(StepStage.BETWEEN, 0.0)
         stages.close([9.0] * FIELDS)
     for event in made:
         event.come = True
@@ -247,10 +278,10 @@ def test_the_first_event_of_a_step_is_kept_where_an_update_was_beside_the_counte
     stages: DeviceStages, made: list[Event]
 ) -> None:
     for _ in range(2):
-        stages.mark(StepStage.BETWEEN)
+        stages.mark(StepStage.BETWEEN, 0.0)
         stages.update_ends(beside=True)
-        stages.mark(StepStage.FORWARD)
-        stages.mark(StepStage.BETWEEN)
+        stages.mark(StepStage.FORWARD, 0.0)
+        stages.mark(StepStage.BETWEEN, 0.0)
         stages.close([9.0] * FIELDS)
     for event in made:
         event.come = True

@@ -8,15 +8,14 @@ a ring (``protocol/stamped``); who reads it, a block of the ladder or a watch, i
 
 from __future__ import annotations
 
-import itertools
 import resource
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
 from typing import Any
 
+from stash.measure.agent.runner.device_stages import DeviceStages
 from stash.measure.agent.script import NoStamps, bus
 from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue
 from stash.measure.protocol.stamped import (
@@ -144,8 +143,6 @@ _BEFORE_PASSES = (_BETWEEN, _FORWARD, _OPTIMIZER)
 _NOTHING = [0.0] * FIELDS
 _SWITCHES_SECONDS = 0.1
 """The kernel is asked for the thread's context switches no more often than that."""
-_MAX_PENDING = 512
-"""Steps whose events are not done yet; a host that runs farther ahead loses the oldest."""
 
 
 class Stamps(NoStamps):
@@ -247,7 +244,7 @@ class Stamps(NoStamps):
         self._stage, self._since = stage, now
         self._live[0] = stage
         if self._device is not None:
-            self._device.mark(stage)
+            self._device.mark(stage, now)
 
     def follow(self, parameters: Sequence[Any]) -> None:
         """The last gradient of a backward pass is that of one of these ``parameters``."""
@@ -330,7 +327,7 @@ class Stamps(NoStamps):
             self.ring.write(row)
             row[:] = self._fresh
         else:
-            self._device.mark(_BETWEEN)
+            self._device.mark(_BETWEEN, now)
             self._device.close(row)
             self._row = self._fresh.copy()
             for finished in self._device.done():
@@ -342,7 +339,7 @@ class Stamps(NoStamps):
         self._since = self._began = now = self.now()
         self._delayed = self._queue.at(now)
         if self._device is not None:
-            self._device.begin()
+            self._device.begin(now)
 
     def begin(self) -> None:
         """Forget the steps so far: a block begins."""
@@ -350,6 +347,8 @@ class Stamps(NoStamps):
         self.flush()
         self._block, self._before, self.in_windows = self.ring.written, self.steps, NOTHING
         self._loops, self._exchanged = self._helpers.loop_delays(), self._helpers.exchange()
+        if self._device is not None:
+            self._device.follow_leads()
 
     def flush(self) -> None:
         """The device's queue is empty: what was on its way to the ring gets there."""
@@ -362,6 +361,13 @@ class Stamps(NoStamps):
         self.flush()
         return [step for step in self.ring.rows(self._block) if step.number > self._before]
 
+    def host_leads(self, now: float) -> tuple[float, ...]:
+        """Of each step since ``begin``, the most that the host was ahead of the device; none on a CPU.
+
+        The device's queue was empty ``now``, and is.
+        """
+        return () if self._device is None else self._device.leads(now, self._before)
+
     def loop_delays(self) -> tuple[float, ...]:
         """Since ``begin``, of each thread that shares the training thread's parallel loops."""
         now = self._helpers.loop_delays()
@@ -370,76 +376,3 @@ class Stamps(NoStamps):
     def helper_cpu(self) -> float:
         """Seconds on a core since ``begin`` of the threads that exchange."""
         return (self._helpers.exchange() - self._exchanged).ran
-
-
-class DeviceStages:
-    """The same boundaries as events in a CUDA device's queue: what they tell takes the place of the host's clock."""
-
-    def __init__(self, device: Any = None) -> None:
-        cuda = sys.modules["torch"].cuda
-        self._event, self._captures = cuda.Event, cuda.is_current_stream_capturing
-        self._stream, self._where = cuda.current_stream, device
-        self._pool: list[Any] = []
-        self._marks: list[tuple[int, Any]] = []
-        self._updated = 0
-        """So many marks of the step under way came before the end of an update."""
-        self._pending: deque[tuple[list[float], list[tuple[int, Any]]]] = deque()
-
-    def mark(self, stage: int) -> None:
-        """A stage begins where the calling thread's stream of the device is; while a graph is captured, none does."""
-        if self._captures():  # an event of a graph tells nothing
-            return
-        event = self._pool.pop() if self._pool else self._event(enable_timing=True)
-        event.record(self._stream(self._where))
-        self._marks.append((stage, event))
-
-    def begin(self) -> None:
-        """The next step begins here: what the queue waited for since the last one's end belongs to none."""
-        if not self._pending:  # else it is that step's last, and used again with it
-            self._pool += [event for _, event in self._marks]
-        self._marks, self._updated = [], 0
-        self.mark(_BETWEEN)
-
-    def put_off(self) -> None:
-        """The stage that began last had not begun yet."""
-        if self._marks:
-            self._pool.append(self._marks.pop()[1])
-
-    def rename(self, before: int, after: int) -> None:
-        """What the step under way has of the one stage since its last update is of the other."""
-        since = self._marks[self._updated :]
-        self._marks[self._updated :] = [
-            (after, event) if stage == before else (stage, event) for stage, event in since
-        ]
-
-    def update_ends(self, beside: bool) -> None:
-        """An update ends with the last mark; ``beside`` the counted one it is no pause before the step."""
-        self._updated = max(0, len(self._marks) - 1)
-        if beside:
-            before = self._marks[: self._updated]
-            self._marks[: self._updated] = [
-                (_OPTIMIZER if stage == _BETWEEN else stage, event) for stage, event in before
-            ]
-
-    def close(self, row: list[float]) -> None:
-        """A step with this ``row`` ended with the last mark."""
-        self._pending.append((row, self._marks))
-        self._marks, self._updated = self._marks[-1:], 0
-        if len(self._pending) > _MAX_PENDING:
-            self._reuse(self._pending.popleft()[1])
-
-    def done(self) -> Iterable[list[float]]:
-        """Rows of steps that the device has come to the end of, the oldest first, by its own clock."""
-        while self._pending and self._pending[0][1][-1][1].query():
-            row, marks = self._pending.popleft()
-            row[_BETWEEN:DELAY] = _NOTHING[_BETWEEN:DELAY]
-            for (stage, first), (_, last) in itertools.pairwise(marks):
-                row[stage] += float(first.elapsed_time(last)) / 1e3
-            self._reuse(marks)
-            yield row
-
-    def _reuse(self, marks: list[tuple[int, Any]]) -> None:
-        """Of a step that is over, the oldest there was; its last event may be the next one's first."""
-        following = self._pending[0][1] if self._pending else self._marks
-        shared = bool(following) and following[0][1] is marks[-1][1]
-        self._pool += [event for _, event in (marks[:-1] if shared else marks)]

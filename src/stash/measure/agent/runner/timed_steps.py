@@ -71,6 +71,8 @@ def timed(
     gpu = counters.gpu_utilisation(rank.clock.gpu)
     found, stamped = usage.until_now(), stamps.of_block()
     found |= _stamped(stamps, stamped)
+    if leads := stamps.host_leads(now):
+        found["host_leads"] = tuple(map(_digits, leads))
     if ledger.seen.uses:
         found["group_waits"] = {name: _digits(seconds) for name, seconds in ledger.waited().items()}
         found["group_under_way"] = {name: _digits(seconds) for name, seconds in ledger.under_way().items()}

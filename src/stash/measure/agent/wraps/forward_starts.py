@@ -20,7 +20,7 @@ from threading import get_ident
 from typing import Any
 from weakref import WeakSet
 
-from stash.measure.agent import script
+from stash.measure.agent import private, script
 from stash.measure.protocol.stamped import StepStage
 
 _TRANSFER, _FORWARD = int(StepStage.TRANSFER), int(StepStage.FORWARD)
@@ -39,16 +39,15 @@ class BatchCopies:
     def of_process(cls, device: Any = None) -> BatchCopies:
         """The one of this process, which stays when a watch ends; for the ``device`` whose queue is followed."""
         cls._only = cls._only or cls(device)
-        cls._only.where = device
-        cls._only.step_ends()
+        cls._only.follow(device)
         return cls._only
 
     def __init__(self, device: Any = None) -> None:
         torch = sys.modules["torch"]
-        self.where = device
-        self._tensor, self._device, self._stream = torch.Tensor, torch.device, torch.cuda.current_stream
+        self._tensor, self._device = torch.Tensor, torch.device
+        self._here = private.current_stream(torch.cuda)
+        self.follow(device)
         self._with_gradients = torch.is_grad_enabled
-        self.step_ends()
         to, cuda, copy = torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_
 
         @functools.wraps(to)
@@ -75,9 +74,14 @@ class BatchCopies:
 
         torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_ = moved, moved_to_cuda, copied
 
+    def follow(self, device: Any) -> None:
+        """From now on copies to this ``device``, by itself the current one; a step ended."""
+        self._stream = private.current_stream(sys.modules["torch"].cuda, device)
+        self.step_ends()
+
     def step_ends(self) -> None:
         """A step ended in the calling thread's stream."""
-        self._own = self._stream(self.where)
+        self._own = self._stream()
 
     def _comes_here(self, place: Any) -> bool:
         """Whether that, in whichever of PyTorch's ways it is written, is the device whose queue is followed."""
@@ -87,11 +91,11 @@ class BatchCopies:
             place = place.device
         if getattr(place, "type", "") != "cuda":
             return False
-        index = self._stream().device_index if place.index is None else place.index
+        index = self._here().device_index if place.index is None else place.index
         return bool(index == self._own.device_index)
 
     def _copied(self, here: bool, copy: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        if not here or not self._with_gradients() or self._stream(self.where) != self._own:
+        if not here or not self._with_gradients() or self._stream() != self._own:
             return copy(*args, **kwargs)
         before = script.batch_made(_TRANSFER)
         if before is None:

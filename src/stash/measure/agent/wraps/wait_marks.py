@@ -7,6 +7,8 @@ import sys
 import time
 from typing import Any
 
+from stash.measure.agent import private
+
 
 class HostMarks:
     """Moments on the host's clock."""
@@ -30,15 +32,16 @@ class DeviceMarks:
     """Moments in the queue of a CUDA ``device``'s current stream, in seconds since this object was made."""
 
     def __init__(self, device: Any = None) -> None:
-        self._cuda, self._where = sys.modules["torch"].cuda, device
-        self._stream = self._cuda.current_stream(device)
+        self._cuda = sys.modules["torch"].cuda
+        self._current = private.current_stream(self._cuda, device)
+        self._stream = self._current()
         self._event = functools.partial(self._cuda.Event, enable_timing=True)
         self._base = self.now()
 
     @property
     def here(self) -> bool:
         """Of calls on other streams (FSDP2's) only what the step's own stream waits for them counts."""
-        return bool(self._cuda.current_stream(self._where) == self._stream)
+        return bool(self._current() == self._stream)
 
     @property
     def captures(self) -> bool:
@@ -46,7 +49,7 @@ class DeviceMarks:
 
     def now(self) -> Any:
         event = self._event()
-        event.record(self._cuda.current_stream(self._where))
+        event.record(self._current())
         return event
 
     @staticmethod
