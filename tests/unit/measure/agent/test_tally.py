@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
 
 from stash.measure.agent.data.tally import COLD, WARM, Tally
@@ -28,3 +29,22 @@ def test_a_tally_tells_what_each_process_that_made_batches_took(tmp_path: Path):
     assert [(counts["batches"], counts["making_ns"]) for counts in own.makers()] == [(3, 5), (1, 7)]
     own.set_mode(WARM)
     assert own.makers() == []
+
+
+def test_each_worker_has_a_slot_of_its_own_whichever_loader_it_is_of(tmp_path: Path):
+    own = Tally(str(tmp_path / "tally"))
+    own.set_mode(WARM)
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_make_one_batch, args=(own,)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [counts["batches"] for counts in own.makers()] == [2, 2, 2]
+    assert Tally(own.path).workers_slot() == 4  # whoever opens it forgets nobody
+    assert own.own_ns == 0
+
+
+def _make_one_batch(shared: Tally) -> None:
+    shared.add(shared.workers_slot(), {"batches": 1})
+    shared.add(shared.workers_slot(), {"batches": 1})

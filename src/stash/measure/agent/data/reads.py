@@ -96,7 +96,7 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
         ended, spent = time.perf_counter_ns(), time.process_time_ns() - spent
         _here.counts = None
         worker = sys.modules["torch.utils.data"].get_worker_info()
-        slot, own, called, storage = 0 if worker is None else int(worker.id) + 1, 0, 0, 0
+        slot, own, called, storage = 0 if worker is None else shared.workers_slot(), 0, 0, 0
         after = _here.bytes_read = bytes_read()
         _here.read_at = ended
         if after is None or before is None:

@@ -25,6 +25,7 @@ FIELDS = (
     *_OF_EVERY_BATCH, "not_reported", "looked", "files", "bytes", "heads", "pages", "resident", "foreign", "held",
 )  # fmt: skip
 _SLOTS = 128
+"""The first is the training process's, the others are the workers'."""
 _HEADER = struct.Struct(f"qq{_NAME_BYTES}s")
 _SLOT = struct.Struct("q" * len(FIELDS))
 _BATCH = struct.Struct("q" * len(_OF_EVERY_BATCH))
@@ -39,8 +40,9 @@ class Tally:
     def __init__(self, path: str) -> None:
         size = _HEADER.size + _SLOTS * _SLOT.size
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        os.ftruncate(descriptor, size)
-        self.path = path
+        if os.fstat(descriptor).st_size < size:
+            os.ftruncate(descriptor, size)
+        self.path, self._worker, self._slot = path, -1, 0
         self._memory = mmap.mmap(descriptor, size)
         self._numbers = memoryview(self._memory).cast("q")
         os.close(descriptor)
@@ -65,6 +67,18 @@ class Tally:
         """The one named since the mode was last set."""
         name: bytes = _HEADER.unpack_from(self._memory, 0)[2]
         return name.rstrip(b"\0").decode() or None
+
+    def workers_slot(self) -> int:
+        """This worker's own, whichever loader it is of: the next one, where as many before it have left a byte."""
+        if self._worker != os.getpid():
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, b"\0")
+                claimed = os.lseek(descriptor, 0, os.SEEK_CUR) - len(self._memory)
+            finally:
+                os.close(descriptor)
+            self._worker, self._slot = os.getpid(), 1 + (claimed - 1) % (_SLOTS - 1)
+        return self._slot
 
     def add(self, slot: int, amounts: Mapping[str, int]) -> None:
         """Add to one process's counters; each slot has a single writer."""
