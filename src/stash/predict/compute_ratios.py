@@ -97,34 +97,29 @@ def no_faster_than_launches(ratio: Quantity, share: float | None) -> Quantity:
     return ratio.model_copy(update={"value": max(ratio.value, share), **ends, "source": source})
 
 
-_CORES = 1.33
-"""By how much cores of another machine may launch kernels faster or slower: an assumption."""
+OTHER_CORES, SAME_CORES = 1.33, 1.1
+"""By how much another host may launch kernels faster or slower, and the same one other kernels: assumptions."""
 
 
-def of_a_waiting_device(ratio: Quantity) -> Quantity:
+def of_a_waiting_device(ratio: Quantity, cores: float = OTHER_CORES, filled: bool = False) -> Quantity:
     """The same of a job whose device was seen to wait for its host: another one waits as long, unless it is too slow.
 
     How much of the step a device is idle is not known, so that one by ``ratio`` slower may lose all of that, or none:
-    the value is in the middle between both.
+    the value is in the middle between both. A device that a larger batch has ``filled`` may not wait any more, and a
+    faster one save all of its ratio, or nothing.
     """
-    slower = max(1.0, ratio.value)
-    source = (
-        f"the device waits for the host, which submits no faster for another; where that is slower: {ratio.source}"
-    )
-    return ratio.model_copy(
-        update={
-            "value": math.sqrt(slower),
-            "low": 1 / _CORES,
-            "high": _CORES * max(1.0, ratio.high or slower),
-            "source": source,
-        }
-    )
+    low, high = min(1.0, ratio.low or ratio.value), max(1.0, ratio.high or ratio.value)
+    middle = math.sqrt(ratio.value if filled else max(1.0, ratio.value))
+    low = min(low, 1 / cores) if filled else 1 / cores
+    source = f"the device waits for the host, which submits no faster for another; else {ratio.source}"
+    return ratio.model_copy(update={"value": middle, "low": low, "high": cores * high, "source": source})
 
 
-def of_a_waiting_device_by_batch(exponent: Quantity) -> Quantity:
-    """The same, γ, of a larger batch: its kernels take as long to submit."""
-    source = f"the device waits for the host, which a larger batch keeps no longer; else {exponent.source}"
-    return exponent.model_copy(update={"value": exponent.value / 2, "low": 0.0, "source": source})
+def of_a_waiting_device_by_batch(exponent: Quantity, larger: bool) -> Quantity:
+    """The same, γ: another batch takes as long to submit; with a ``larger`` one the device may be too slow."""
+    value, high = (exponent.value / 2, exponent.high) if larger else (0.0, 0.1)
+    source = f"the device waits for the host, whatever the batch; else {exponent.source}"
+    return exponent.model_copy(update={"value": value, "low": 0.0, "high": high, "source": source})
 
 
 def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = None) -> Quantity:

@@ -17,6 +17,7 @@ from stash.core.records.profile import Profile
 from stash.predict.changes import Alteration, named_gpu, option_name
 from stash.predict.cluster import Target
 from stash.predict.compute_ratios import (
+    SAME_CORES,
     batch_exponent,
     no_faster_than_launches,
     of_a_waiting_device,
@@ -150,16 +151,11 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
     draws, known = base.draws, base.catalog()
     factor, facts, beyond = np.ones(draws.count), [], []
     precision = "amp" if profile.workload.precision in ("float16", "bfloat16") else "fp32"
-    model, name = model_key(profile.workload.name), profile.workload.name
+    model = model_key(profile.workload.name)
+    waits, filled = base.breakdown.waits_for_host, False
     if before is not None and after is not None and after.batch != before.batch:
         ratio = after.batch / before.batch
-        if measured.device is None:
-            source = "a CPU is full with any batch: an assumption"
-            exponent = Quantity(value=1.0, low=0.9, high=1.1, origin="data sheet", source=source)
-        else:
-            exponent = batch_exponent(name, known.gpu(measured.device).model)
-            if base.breakdown.waits_for_host and ratio > 1:
-                exponent = of_a_waiting_device_by_batch(exponent)
+        exponent, filled = _batch_exponent(base, larger=ratio > 1), ratio > 1
         factor = factor * ratio ** draws.of("batch exponent", exponent)
         facts.append(Used(about="growth with the batch, as a power", unit="count", quantity=exponent))
         if not 1 / _LARGE_CHANGE <= ratio <= _LARGE_CHANGE:
@@ -177,8 +173,8 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
         quantity = time_ratio(first, second, model, batch, precision)
         if quantity is None:
             raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
-        if base.breakdown.waits_for_host:
-            quantity = of_a_waiting_device(quantity)
+        if waits:
+            quantity = of_a_waiting_device(quantity, filled=filled)
         else:
             quantity = no_faster_than_launches(quantity, None if before is None else before.launched)
         rate = together(model, precision, draws)
@@ -186,8 +182,13 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
         factor = factor * draws.of(f"speed of {second.name}", quantity, shared)
         facts.append(Used(about=f"seconds on {second.model} per second on {first.model}", unit="count",
                           quantity=quantity))  # fmt: skip
+    elif waits and not target.is_of_machines_like(measured):
+        quantity = of_a_waiting_device(Quantity(value=1.0, origin="given", source="the same GPU"))
+        factor = factor * draws.of("cores that launch kernels", quantity)
+        facts.append(Used(about="seconds on other cores per second on these", unit="count", quantity=quantity))
     if target.device_share != measured.device_share:
         quantity = slice_ratio(measured.device_share, target.device_share)
+        quantity = of_a_waiting_device(quantity, filled=filled) if waits else quantity
         factor = factor * draws.of("slice of a GPU", quantity)
         about = f"seconds on {target.device_share:.2g} of a GPU per second on {measured.device_share:.2g}"
         facts.append(Used(about=about, unit="count", quantity=quantity))
@@ -201,9 +202,19 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
         )
     if wanted.dtype is not None and wanted.dtype != precision:
         quantity = _precision(profile, target, wanted, known)
+        quantity = of_a_waiting_device(quantity, SAME_CORES, filled) if waits else quantity
         factor = factor * draws.of("mixed precision", quantity)
         facts.append(Used(about=f"seconds with {wanted.dtype} per second now", unit="count", quantity=quantity))
     return ComputeScale(factor, tuple(facts), tuple(beyond), bool(facts))
+
+
+def _batch_exponent(base: Base, larger: bool) -> Quantity:
+    device = base.target.device
+    if device is None:
+        source = "a CPU is full with any batch: an assumption"
+        return Quantity(value=1.0, low=0.9, high=1.1, origin="data sheet", source=source)
+    exponent = batch_exponent(base.profile.workload.name, base.catalog().gpu(device).model)
+    return of_a_waiting_device_by_batch(exponent, larger) if base.breakdown.waits_for_host else exponent
 
 
 def _precision(profile: Profile, target: Target, wanted: Alteration, known: Catalog) -> Quantity:

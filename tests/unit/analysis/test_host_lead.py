@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from forecast_profiles import gpu_job
 from profile_builder import STEPS, build
@@ -34,6 +37,24 @@ def test_a_host_that_is_ahead_by_little_keeps_the_device_waiting():
     ) in (facts(found, ahead(0.004)))
     assert not attribute(ahead(0.15)).waits_for_host
     assert attribute(ahead(None)).host_lead is None
+
+
+def test_a_step_of_many_passes_is_behind_by_one_of_them_at_most():
+    job = ahead(0.02)
+    (loader,) = job.workload.loaders
+    accumulating = {
+        "workload": job.workload.model_copy(update={"loaders": (loader.model_copy(update={"batches_per_step": 8}),)})
+    }
+    assert not attribute(job.model_copy(update=accumulating)).waits_for_host
+
+
+@pytest.mark.parametrize("what", [{"cpu_seconds": 0.5}, {"stage_seconds": {"between": 1.0, "forward": 0.7}}])
+def test_a_host_that_sleeps_or_works_between_steps_does_not_submit_kernels(what: dict[str, Any]):
+    job = ahead(0.004)
+    busy = {"cpu_seconds": 1.7, "stage_seconds": {"between": 0.1, "forward": 1.6}}
+    for changes, known in ((busy, True), (busy | what, False)):
+        blocks = tuple(replace(block, **changes) for block in job.blocks)
+        assert (attribute(job.model_copy(update={"blocks": blocks})).host_lead is not None) is known
 
 
 def test_where_the_device_waits_no_faster_one_is_advised():

@@ -14,6 +14,7 @@ from stash.predict.compute_ratios import (
     batch_exponent,
     no_faster_than_launches,
     of_a_waiting_device,
+    of_a_waiting_device_by_batch,
     precision_ratio,
     time_ratio,
 )
@@ -127,6 +128,16 @@ def test_of_a_device_that_waits_for_its_host_a_faster_one_waits_as_long_and_a_sl
     assert "waits for the host" in faster.source
     slower = of_a_waiting_device(Quantity(value=4.0, low=3.0, high=5.0, origin="data sheet", source="a table"))
     assert (slower.value, slower.low, slower.high) == (2.0, 1 / 1.33, 1.33 * 5.0)
+
+
+def test_a_device_that_waits_takes_as_long_for_a_smaller_batch_and_may_be_filled_by_a_larger_one():
+    exponent = Quantity(value=0.9, low=0.8, high=1.0, origin="data sheet", source="a table")
+    smaller, larger = (of_a_waiting_device_by_batch(exponent, larger) for larger in (False, True))
+    assert (smaller.value, smaller.low, smaller.high) == (0.0, 0.0, 0.1)
+    assert (larger.value, larger.low, larger.high) == (0.45, 0.0, 1.0)
+    ratio = Quantity(value=0.25, low=0.2, high=0.3, origin="data sheet", source="a table")
+    filled = of_a_waiting_device(ratio, filled=True)
+    assert (filled.value, filled.low, filled.high) == (0.5, 0.2, 1.33)
 
 
 def test_a_step_is_never_shorter_than_launching_its_kernels():

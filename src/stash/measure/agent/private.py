@@ -270,7 +270,8 @@ def current_stream(cuda: Any, device: Any = None) -> Callable[[], Any]:
     ask: Any = getattr(core, "_cuda_getCurrentStream", None)
     if ask is None:  # a build without CUDA
         return partial(cuda.current_stream, device)
-    index, streams = getattr(device, "index", device), dict[Any, Any]()
+    index = device if device is None or isinstance(device, int) else sys.modules["torch"].device(device).index
+    streams: dict[Any, Any] = {}
 
     def stream() -> Any:
         key = ask(core._cuda_getDevice() if index is None else index)

@@ -15,6 +15,7 @@ import torch._dynamo
 from stamped_steps import Seconds, Step
 from torch import nn
 
+from stash.measure.agent import private
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watched_run import WatchedRun
 from stash.measure.agent.wraps.forward_starts import BatchCopies
@@ -52,7 +53,7 @@ def streams(clock: Seconds, stamps: Stamps, monkeypatch: pytest.MonkeyPatch) -> 
 
     for name in ("to", "cuda", "copy_"):
         monkeypatch.setattr(torch.Tensor, name, fake(getattr(torch.Tensor, name)))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: streams.current)
+    monkeypatch.setattr(private, "current_stream", lambda cuda, device=None: lambda: streams.current)
     BatchCopies()
     return streams
 

@@ -23,6 +23,9 @@ _NO_STAGES = [0.0] * (DELAY - _BETWEEN)
 _MAX_PENDING = 512
 """Steps whose events are not done yet; a host that runs farther ahead loses the oldest."""
 
+_LATE = 200e-6
+"""Seconds, at most, from the device's last event to the host's learning of it."""
+
 Mark: TypeAlias = tuple[int, Any, float]
 """The stage that begins, the event, and the host's moment."""
 
@@ -116,10 +119,13 @@ class DeviceStages:
     def leads(self, now: float, after: int) -> tuple[float, ...]:
         """Of each step ``after`` that number, the most seconds that the host was ahead of the device at a boundary.
 
-        All of the queue is done, and was as of ``now``: the device's clock is set by that. None if steps were lost.
+        All of the queue is done, and was as of ``now``: the device's clock is set by that, late by what passed since,
+        which is at most what the host was ahead at least. None if steps were lost.
         """
-        return tuple(
-            max(now - (self._reached - reached) - asked for asked, reached in moments)
+        found = [
+            [now - (self._reached - reached) - asked for asked, reached in moments]
             for number, moments in self._moments or ()
             if number > after and moments
-        )
+        ]
+        late = min(_LATE, *(min(of_step) for of_step in found)) if found else 0.0
+        return tuple(max(of_step) - late for of_step in found)
