@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from stash.measure.agent import private, script
 from stash.measure.agent.data.feeds import WatchedFeed
 from stash.measure.agent.wraps.loader import LoaderFeed, Tap
+from stash.measure.protocol.messages import Noted
 
 pytestmark = pytest.mark.usefixtures("one_process_after_the_other")
 
@@ -170,6 +172,25 @@ def test_a_job_that_reads_what_it_trains_on_without_gradients_has_a_loader_all_t
             for _, mode in epoch(one, feed):
                 one.step(seconds_of(mode))
     alike(one)
+
+
+def test_batches_that_another_thread_reads_ahead_are_not_given_by_blocks(tmp_path: Path) -> None:
+    one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
+    got: list[str] = []
+    one.step(1.0)  # from now on it is known which thread trains
+    while one.runner.listens:
+        reader = threading.Thread(target=lambda: got.extend(mode for _, mode in epoch(one, feed)))
+        reader.start()
+        reader.join()
+        for _ in BATCHES:
+            if one.runner.listens:
+                one.step(3.5)
+    assert set(got) == {"real"}
+    assert {block.rung for block in one.blocks()} == {"solo"}
+    assert {t for block in one.blocks() for t in block.step_seconds} == {3.5}
+    assert any(
+        "a thread of the script's own reads its loader" in m.text for m in one.messages() if isinstance(m, Noted)
+    )
 
 
 def test_a_job_whose_gradients_come_from_elsewhere_is_not_judged_by_backward_passes(tmp_path: Path) -> None:

@@ -69,10 +69,17 @@ class Loops(script.LoopListener):
         self._read_beside = False
         """Batches were read since the last step that no step trains on."""
         self._loaders_are_remade = False
+        self._read_elsewhere = False
+        """A thread that does not train has read a loader."""
         self._timer: threading.Timer | None = None
 
     def training(self) -> list[Feed]:
         """The feeds that the job trains from, as far as its steps have shown; they are held from now on."""
+        if self._read_elsewhere:
+            self._rank.note(
+                "a thread of the script's own reads its loader ahead of training: what steps wait for that thread is "
+                "seen as time before their forward passes, and not apart as prep and fetch"
+            )
         found = [feed for feed in self._feeds() if feed.training and self._still_reads(feed)]
         for feed in found:
             feed.hold()
@@ -96,6 +103,8 @@ class Loops(script.LoopListener):
 
     def opened(self, handle: Handle) -> None:
         """A loop took an iterator: the next epoch begins, or something other than training."""
+        if self._in_another_thread():
+            return
         feed, beside = handle.feed, self._beside(handle.feed)
         may_replace = self.between and self._loaders_are_remade and not (feed.training or beside)
         if may_replace and any(feed.like == known.like for known in self._rank.feeds):
@@ -117,7 +126,7 @@ class Loops(script.LoopListener):
 
     def should_stop(self, handle: Handle) -> bool:
         """Whether a loop gets no more: one that does not train gets a single batch."""
-        if not self._rank.feeds:
+        if not self._rank.feeds or self._in_another_thread():
             return False
         feed = handle.feed.stands_for or handle.feed
         if not feed.training:
@@ -131,6 +140,9 @@ class Loops(script.LoopListener):
 
     def next_batch(self, feed: Feed) -> Any:
         """The next batch; a training loader's as the block asks, up to the end of the script's own epoch."""
+        if self._in_another_thread():
+            self._read_elsewhere = True
+            return feed.real()
         since, beside = self._rank.clock.now(), self._beside(feed)
         if feed.turn == 0:
             feed.first_at_pass = script.passes()
@@ -159,6 +171,10 @@ class Loops(script.LoopListener):
             raise
         feed.own += feed.now() - since - feed.took
         return batch
+
+    def _in_another_thread(self) -> bool:
+        """Whether a thread that does not train asks: what it fetches for later, no step can be given in its place."""
+        return not self._rank.stamps.of_this_thread
 
     def _batch_beside(self, feed: Feed) -> Any:
         """A batch that no step trains on; while blocks are measured, a copy of one that they leave alone."""
@@ -203,6 +219,8 @@ class Loops(script.LoopListener):
 
     def closed(self, handle: Handle) -> None:
         """A loop's iterator ended, or the loop dropped it; frameworks' own loops may go on around it."""
+        if self._in_another_thread():
+            return
         feed = handle.feed.stands_for or handle.feed
         trial = feed.trial
         if trial is not None and script.passes() > trial.passes:

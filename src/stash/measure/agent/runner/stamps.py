@@ -184,6 +184,11 @@ class Stamps(NoStamps):
         self._delayed = self._queue.delay()
 
     @property
+    def of_this_thread(self) -> bool:
+        """Whether it is the calling thread that trains."""
+        return get_ident() == self._thread
+
+    @property
     def known(self) -> bool:
         """Whether this kernel counts delays."""
         return self._queue.known
