@@ -99,6 +99,24 @@ def test_sizes_of_different_units_sort_by_what_they_are(browser: Chromium, pages
     assert values == sorted(values)
 
 
+def test_durations_and_money_sort_by_what_they_are(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.open(pages["one"])
+    for texts in (["90 s", "2.0 min", "20.7 h", "4.4 days"], ["−$3.00", "+$2.10", "+$12.30"]):
+        sorted_texts = browser.run(f"""(() => {{
+            const table = document.querySelector("#hosts figure table");
+            const row = table.tBodies[0].rows[0];
+            table.tBodies[0].replaceChildren(...{[*texts[1:], texts[0]]}.map((text) => {{
+                const copy = row.cloneNode(true);
+                copy.cells[2].textContent = text;
+                return copy;
+            }}));
+            table.tHead.rows[0].cells[2].removeAttribute("aria-sort");
+            table.tHead.rows[0].cells[2].querySelector("button").click();
+            return [...table.tBodies[0].rows].map((row) => row.cells[2].textContent);
+        }})()""")
+        assert sorted_texts == texts
+
+
 def test_the_first_key_leads_past_the_navigation_to_the_verdict(browser: Chromium, pages: dict[str, Path]) -> None:
     browser.open(pages["one"])
     browser.press("Tab")

@@ -314,6 +314,8 @@ def course(profile: Profile) -> Course:
         if number is not None
     }
     per_rank = rank_values(profile, lambda block: block.seconds)
+    if every.by_waits:  # of one process, whose blocks moved with what they waited
+        per_rank |= {block: dict.fromkeys(per_rank[block], seconds) for block, seconds in combined.items()}
     order = {name: place for place, name in enumerate(every.rungs)}
     found = sorted((number, order[name], name) for number, name in per_rank if name in order)
     return Course(

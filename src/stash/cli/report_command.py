@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.garbage import no_garbage
+from stash.core.output_files import is_same, output_file, write_output
 from stash.core.printable import printable_line
 from stash.core.units import counted
-from stash.report.output import PICTURES, WIDTH_MM, output_file, write_output
+from stash.report.output import PICTURES, WIDTH_MM
 from stash.store.storing import store_option
 from stash.ui.options import Options, argument, flag, option, public_flag
 
@@ -96,7 +97,7 @@ class ReportOptions(Options):
                 f"--output {self.output}: a page is no JSON, and what was measured ends so; name a file that ends in "
                 ".html or .md"
             )
-        if self.output is not None and not self.in_folder and any(_is_same(self.output, each) for each in self.files):
+        if self.output is not None and not self.in_folder and any(is_same(self.output, each) for each in self.files):
             raise UserError(f"--output {self.output} is what the report is made of; choose another file")
         if self.in_folder and ending in (".html", ".md"):
             raise UserError(f"--output {self.output}: several files are written; name a folder, like -o {_FOLDER}")
@@ -123,13 +124,6 @@ class ReportOptions(Options):
     def in_folder(self) -> bool:
         """Whether several files may be written."""
         return bool(self.drawn) or len(self.formats) > 1
-
-
-def _is_same(output: Path, file: str) -> bool:
-    try:
-        return output.samefile(file)
-    except (OSError, ValueError):  # one of them is not there: a new file, an address
-        return False
 
 
 def report(options: ReportOptions) -> None:

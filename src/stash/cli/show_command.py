@@ -93,8 +93,8 @@ def show(options: ShowOptions) -> None:
 def _fit_to_share(artefact: Profile | Probe, place: str, output: Path | None) -> Profile | Probe:
     """The artefact without names and paths, saved if there is a file to save it to."""
     from stash.core.artefact import save
+    from stash.core.output_files import output_file
     from stash.core.redaction import redacted
-    from stash.report.output import output_file
 
     found = redacted(artefact)
     if output is not None:

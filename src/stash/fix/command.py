@@ -14,11 +14,12 @@ import typer
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
 from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
+from stash.core.output_files import output_file
 from stash.core.printable import last_of, printable, printable_line
 from stash.core.secrets import masked_text
 from stash.measure.command import own_job
 from stash.measure.ranks import RankOptions, cluster
-from stash.report.output import output_file, printed
+from stash.report.output import printed
 from stash.store.storing import keep_copy, store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand
 from stash.ui.options import flag, json_flag, option
@@ -304,9 +305,9 @@ def _outside(case: Case, search: Search) -> tuple[str, ...]:
 def _finish(found: Fix, patch: Patch, target: Path, options: FixOptions) -> None:
     """Save record and patch, show them, and apply if asked."""
     from stash.core.fix_records import FILE
+    from stash.core.output_files import write_output
     from stash.fix.page import document, page
     from stash.fix.patch import apply
-    from stash.report.output import write_output
 
     beside = target.with_name(target.name.removesuffix(FILE.kind.suffix).removesuffix(".json") + ".fix.patch")
     if found.patch:

@@ -18,6 +18,7 @@ import typer
 from stash.analysis.attribution import attribute
 from stash.catalog.layers import load as load_catalog
 from stash.core.errors import UserError
+from stash.core.output_files import output_file, write_output
 from stash.core.printable import print_note, printable_line
 from stash.market import advising, job_collections
 from stash.market.advising import MarketAdvice, held_offer, move_task, start_command
@@ -52,7 +53,7 @@ from stash.market.page import backtest_document, backtest_page, market_document,
 from stash.plan.plan_options import PlanOptions, TrainedJob, work
 from stash.predict.forecasting import base_of
 from stash.predict.passes import Base
-from stash.report.output import file_of, output_file, printed, write_output
+from stash.report.output import file_of, printed
 from stash.store.storing import profile_of
 from stash.study.programs import SystemPrograms
 from stash.ui.commands import App

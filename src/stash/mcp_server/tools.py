@@ -25,12 +25,12 @@ import anyio
 
 from stash.cli.main import app
 from stash.core.errors import JobError, StashError, UserError
+from stash.core.output_files import output_file
 from stash.core.printable import last_of
 from stash.core.records.base import SUFFIX
 from stash.mcp_server.brief import COMPARISON, DECISIONS, PLAN, WHATIF, Handles, keys_of
 from stash.plan.plan_options import PlanOptions
 from stash.predict.changes import Alteration
-from stash.report.output import output_file
 from stash.ui.options import declarations
 
 _RENTS = {

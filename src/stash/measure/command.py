@@ -18,11 +18,12 @@ import typer
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
 from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
+from stash.core.output_files import output_file
 from stash.core.printable import last_of, printable
 from stash.core.secrets import masked_text
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.ranks import RankOptions, cluster
-from stash.report.output import output_file, print_probe, print_profile, show_then_save
+from stash.report.output import print_probe, print_profile, show_then_save
 from stash.store.storing import store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand, Split
 from stash.ui.options import Options, argument, flag, json_flag, option

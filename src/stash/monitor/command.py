@@ -162,12 +162,12 @@ def begun(
     folder: Path, title: str, command: tuple[str, ...], nodes: int, options: WatchCommandOptions
 ) -> tuple[NodeWatcher, Path]:
     """A watcher of the rings in ``folder``, and where its record is; raises UserError for what cannot be done."""
+    from stash.core.output_files import output_file
     from stash.core.version import __version__
     from stash.monitor.baseline import read
     from stash.monitor.money import price_of
     from stash.monitor.records import SUFFIX, Header, RecordWriter
     from stash.monitor.watcher import NodeWatcher, WatchOptions
-    from stash.report.output import output_file
 
     baseline = None if options.baseline is None else read(options.baseline, title, options.force)
     price = price_of(options.instance, nodes, options.max_dollars is not None)

@@ -14,6 +14,7 @@ import typer
 from stash.analysis.attribution import attribute
 from stash.catalog.layers import load as load_catalog
 from stash.core.errors import StashError, UserError
+from stash.core.output_files import output_file
 from stash.core.printable import printable_line
 from stash.core.records.base import SUFFIX
 from stash.plan.candidates import refuse_different_jobs
@@ -23,7 +24,6 @@ from stash.plan.plan_options import PlanOptions, TrainedJob, bill_facts, constra
 from stash.plan.recommend import recommend as planned_rental
 from stash.plan.residuals import calibrated
 from stash.predict.forecasting import base_of
-from stash.report.output import output_file
 from stash.store.storing import profile_of
 
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ def _print(plan: RentalPlan, explain: str | None, markdown: bool, json: bool, pa
 
 def _write(plan: RentalPlan, target: Path, pareto: bool, quiet: bool) -> None:
     """One file, by its ending; said on stderr where standard output is for a program or a ticket."""
+    from stash.core.output_files import write_output
     from stash.plan.page import page
     from stash.plan.records import PLAN_SUFFIX, save_plan
-    from stash.report.output import file_of, write_output
+    from stash.report.output import file_of
 
     if target.name.endswith(PLAN_SUFFIX):
         save_plan(plan, target)
@@ -87,8 +88,8 @@ def _write(plan: RentalPlan, target: Path, pareto: bool, quiet: bool) -> None:
 
 def _write_task(found: Planned, quiet: bool) -> None:
     """The chosen one as a SkyPilot task, next to no earlier one; raises StashError where nothing is chosen."""
+    from stash.core.output_files import output_file, write_output
     from stash.plan.launch import sky_task, task_name
-    from stash.report.output import output_file, write_output
 
     chosen = found.plan.chosen
     if chosen is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stash.core import parsers
 from stash.core.errors import StashError, UserError, one_line
-from stash.core.files import write_whole
+from stash.core.output_files import answer_file, write_output
 from stash.core.printable import printable_line, strict_json
 from stash.report.output import printed
 from stash.store.storing import fix_of, profile_of, store_option
@@ -88,13 +88,17 @@ def _compared_fixes(pairs: Sequence[tuple[Side, Side]], options: CompareOptions)
     """Compare records of `stash fix`, if the first word is one; raises UserError where others are none."""
     from stash.report.fix_comparison import document, page
 
-    found = {word: fix_of(word, options.store) for word in (pairs[0][0][0],)}
-    if found[pairs[0][0][0]] is None:
+    lead = pairs[0][0][0]
+    try:
+        found = {lead: fix_of(lead, options.store)}
+    except StashError:  # whoever reads it as a profile says why
+        return False
+    if found[lead] is None:
         return False
     found |= {word: fix_of(word, options.store) for pair in pairs for side in pair for word in side}
     other = next((word for word, record in found.items() if record is None), None)
     if other is not None:
-        raise UserError(f"{other} is no *.fix.json of `stash fix`, as {pairs[0][0][0]} is; give two records of fixes")
+        raise UserError(f"{other} is no *.fix.json of `stash fix`, as {lead} is; give two records of fixes")
     documents = []
     for before, after in pairs:
         if len(before) != 1 or len(after) != 1:
@@ -186,15 +190,14 @@ def export(options: ExportOptions) -> None:
 
     to, output = options.to, options.output
     found = {place: profile for profile, place in (profile_of(word, options.store) for word in options.runs)}
-    runs = [exported(redacted(profile) if options.redact else profile) for profile in found.values()]
+    target = answer_file(output, found) if to == "openmetrics" and output is not None else None
+    each = (exported(redacted(profile) if options.redact else profile) for profile in found.values())
+    runs = list({run.id: run for run in each}.values())
+    if target is not None:
+        write_output(target, openmetrics(runs), public=options.public)
+        return
     if to == "openmetrics":
-        if output is None:
-            print(openmetrics(runs), end="")
-            return
-        try:
-            write_whole(output, openmetrics(runs), mode=0o666 if options.public else None)
-        except OSError as error:
-            raise UserError(f"--output {output}: {error.strerror or error}; choose another place") from None
+        print(openmetrics(runs), end="")
         return
     try:
         done = _handed_over(runs, to, output, options.project, options.url)

@@ -59,9 +59,9 @@ def exported(profile: Profile) -> ExportedRun:
     times = step_matrix(profile)
     return ExportedRun(
         id=digest_of(content),
-        workload=printable_line(profile.workload.name, _MAX_FACT),
-        created=printable_line(profile.created, _MAX_FACT),
-        facts={_name(name): printable_line(value, _MAX_FACT) for name, value in recorded_facts(profile).items()},
+        workload=_fact(profile.workload.name),
+        created=_fact(profile.created),
+        facts={_name(name): _fact(value) for name, value in recorded_facts(profile).items()},
         figures=dict(_figures(breakdown)),
         rounds={name: tuple(times.matrix[:, number].tolist()) for number, name in enumerate(times.rungs)},
         verdict=printable_line(verdict(breakdown, profile).text),
@@ -82,6 +82,10 @@ def _figures(breakdown: Breakdown) -> Iterator[tuple[str, float]]:
         known[f"stall/{stall.name}_high_seconds"] = stall.high
         known[f"stall/{stall.name}_share"] = stall.share
     return ((name, value) for name, value in known.items() if value is not None)
+
+
+def _fact(text: str) -> str:
+    return printable_line(text, _MAX_FACT)[:_MAX_FACT]
 
 
 def _name(name: str) -> str:

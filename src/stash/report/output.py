@@ -1,11 +1,10 @@
 """What becomes of a page: printed as text or JSON, written by its ending; and of what was measured: saved.
 
-The place is checked before time is spent measuring. Computes nothing: ``analysis`` reads, ``ui`` makes the text.
+Computes nothing: ``analysis`` reads, ``ui`` makes the text. Where answers go is checked in ``core.output_files``.
 """
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import tempfile
@@ -30,46 +29,6 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg", ".pdf")
 WIDTH_MM = 170
 """Of a page."""
-
-
-def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
-    """``wanted``, or a new file named after ``stem``; raises UserError if it cannot be written."""
-    if wanted is None:
-        from stash.core.documents import numbered
-
-        names = numbered(Path(f"{stem}{suffix}"), suffix)
-        wanted = next(path for path in names if not os.path.lexists(path))  # never over an earlier one
-    folder = wanted.parent
-    if wanted.exists() and not wanted.is_file() and not wanted.is_dir():
-        raise UserError(f"--output {wanted} is not a regular file; name one, like run{suffix}")
-    if wanted.is_dir():
-        raise UserError(f"--output {wanted} is a folder; name a file, like {wanted / ('run' + suffix)}")
-    if not folder.is_dir():
-        raise UserError(f"--output {wanted}: there is no folder {folder}; make it, or choose another place")
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"--output {wanted}: the folder {folder.resolve()} is not writable; choose another with -o")
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise UserError(f"--output {wanted}: {error.strerror}; choose another place with -o") from None
-    return wanted
-
-
-def write_output(target: Path, content: str | bytes, new: bool = False, public: bool = False) -> None:
-    """Put ``content`` at ``target``, whole or not at all; raises ArtefactError, which says why not.
-
-    A ``new`` file replaces none that came there meanwhile. It is its owner's alone, unless it is ``public`` or
-    replaces one that others may read.
-    """
-    from stash.core.files import write_whole
-
-    try:
-        write_whole(target, content, mode=0o666 if public else None, new=new)
-    except OSError as error:
-        raise ArtefactError(
-            f"cannot write {target}: {error.strerror or error}; nothing was written, so choose another place with "
-            "--output"
-        ) from error
 
 
 def show_then_save(

@@ -98,7 +98,8 @@ def _batch(samples: SampleCounts | None) -> str:
         return f"batch {UNKNOWN}"
     if samples.least == samples.most:
         return f"batch {samples.most:g} per device"
-    return f"batch {samples.least:.3g} to {samples.most:.3g} per device"
+    least, most = (f"{size:,.0f}" if size >= 100 else f"{size:.3g}" for size in (samples.least, samples.most))
+    return f"batch {least} to {most} per device"
 
 
 def _devices(breakdown: Breakdown, profile: Profile) -> str:

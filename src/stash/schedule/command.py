@@ -86,7 +86,8 @@ def throughputs(options: ThroughputsOptions) -> None:
 
     stash schedule throughputs runs/ --cluster cluster.yaml -o matrix.csv
     """
-    from stash.report.output import output_file, printed, write_output
+    from stash.core.output_files import output_file, write_output
+    from stash.report.output import printed
     from stash.schedule.lab_file import read_cluster, read_machines
     from stash.schedule.matrix_file import matrix_text
     from stash.schedule.page import matrix_document, matrix_page
@@ -139,7 +140,7 @@ def import_trace(options: TraceImportOptions) -> None:
 
     stash schedule import jobs.trace --format gavel --throughputs matrix.csv -o jobs.csv
     """
-    from stash.report.output import output_file, write_output
+    from stash.core.output_files import output_file, write_output
     from stash.schedule.jobs_file import jobs_text
     from stash.schedule.matrix_file import read_matrix
     from stash.schedule.trace_importers import read_trace
@@ -240,7 +241,8 @@ def simulate(options: ScheduleSimulateOptions) -> None:
 
     stash schedule simulate jobs.csv --cluster cluster.yaml --policy fifo,srtf,max-min,makespan,ftf,cost,hadar
     """
-    from stash.report.output import file_of, output_file, printed, write_output
+    from stash.core.output_files import output_file, write_output
+    from stash.report.output import file_of, printed
     from stash.schedule.comparing import compared
     from stash.schedule.page import document, page
 

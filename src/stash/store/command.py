@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from stash.core import parsers
-from stash.core.errors import StoreError, UnitError, UserError
+from stash.core.errors import UnitError, UserError
 from stash.core.printable import printable, printable_line, strict_json
 from stash.store.storing import store_option
 from stash.ui.commands import App
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from stash.store.queries import QueryAnswer
     from stash.store.schema import TableRow
     from stash.store.store import Store
+    from stash.ui.terminal import Listing
 
 app = App(no_args_is_help=True)
 
@@ -162,23 +164,22 @@ def query(options: QueryOptions) -> None:
       stash query --store s3://bucket/runs "select name, avg(share) from stalls group by name" --format csv
       stash query "from blocks" -o blocks.parquet
     """
+    from stash.core.output_files import answer_file, write_output
     from stash.store.queries import EXAMPLE
     from stash.store.queries import query as queried
     from stash.store.storing import needed, progress, say_unreadable
 
-    output = options.output
     if options.tables:
         _print_tables()
         return
     if options.sql is None:
         raise UserError(f'type a SELECT, like `stash query "{EXAMPLE}"`')
-    how = _format(options.format, output)
+    how = _format(options.format, options.output)
+    target = None if options.output is None else answer_file(options.output)
     opened = needed(options.store)
     with queried(opened, options.sql, progress("read"), options.timeout) as answer:
-        if how == "parquet":
-            _save(answer.parquet(), output)
-        elif output is not None:
-            _save(_text(answer, how), output)
+        if target is not None:
+            write_output(target, answer.parquet() if how == "parquet" else _text(answer, how))
         elif how == "table":
             _print_table(answer)
         else:
@@ -199,13 +200,24 @@ def _format(format: str | None, output: Path | None) -> str:
 
 def _text(answer: QueryAnswer, how: str) -> str:
     if how == "json":
-        rows = [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows()]
+        names = _distinct(answer.columns)
+        rows = [dict(zip(names, map(_plain, row), strict=True)) for row in answer.rows()]
         return strict_json(rows) + "\n"
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(answer.columns)
     writer.writerows(answer.rows())
     return printable(text.getvalue())
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """The names with those that repeat numbered (``cores_1``), since an object has each name once."""
+    names: list[str] = []
+    for column in columns:
+        numbered = (f"{column}_{number}" for number in count(1))
+        free = (name for name in numbered if name not in names and name not in columns)
+        names.append(next(free) if column in names else column)
+    return names
 
 
 def _plain(value: Any) -> Any:
@@ -222,26 +234,21 @@ def _plain(value: Any) -> Any:
 
 
 def _print_table(answer: QueryAnswer) -> None:
-    from rich.console import Console
-
     from stash.store.page import answered
 
     rows = answer.rows()
     shown = list(islice(rows, _MAX_ROWS))
     fitted = answered(answer.columns, shown)
-    Console(highlight=False, width=max(fitted.width, 1)).print(fitted.text)
+    _print_listing(fitted)
     if next(rows, None) is not None:
         print(f"The first {_MAX_ROWS:,} rows; --format csv prints all.")
 
 
-def _save(content: str | bytes, output: Path | None) -> None:
-    from stash.core.files import write_whole
+def _print_listing(fitted: Listing) -> None:
+    """Line by line as it is, however wide the terminal."""
+    from rich.console import Console
 
-    assert output is not None
-    try:
-        write_whole(output, content, mode=None)
-    except OSError as error:
-        raise StoreError(f"cannot write {output}: {error.strerror or error}") from None
+    Console(highlight=False).print(fitted.text, no_wrap=True, overflow="ignore", crop=False)
 
 
 def _print_tables() -> None:
@@ -291,7 +298,7 @@ def list_command(options: ListOptions) -> None:
         names = [column.name for column in TABLES["artefacts"]]
         print(strict_json([dict(zip(names, row, strict=True)) for row in rows]))
     else:
-        _print(rows, there - len(rows) - len(opened.unreadable), opened.url)
+        _print(rows, there, len(opened.unreadable), opened.url)
     say_unreadable(opened)
 
 
@@ -304,24 +311,33 @@ def _newest(store: Store, stored: list[str], loose: list[str], wanted: int) -> l
 
         with query(store, f"FROM artefacts ORDER BY created DESC, id LIMIT {wanted}") as answer:
             return [list(row) for row in answer.rows()]
-    rows = list(store.heads([*stored[:wanted], *loose[:wanted]]))
+    rows = [row for names in (stored, loose) for row in _readable(store, names, wanted)]
     rows.sort(key=lambda row: (str(row[3]), str(row[0])), reverse=True)
     return rows[:wanted]
 
 
-def _print(rows: list[TableRow], more: int, url: str) -> None:
-    from rich.console import Console
+def _readable(store: Store, names: list[str], wanted: int) -> list[TableRow]:
+    """The rows of the first of ``names`` that can be read, as many as wanted."""
+    rows: list[TableRow] = []
+    at = 0
+    while len(rows) < wanted and at < len(names):
+        part = names[at : at + wanted - len(rows)]
+        rows += store.heads(part)
+        at += len(part)
+    return rows
 
-    from stash.core.printable import printable_line
+
+def _print(rows: list[TableRow], there: int, unreadable: int, url: str) -> None:
     from stash.store.page import artefacts
     from stash.ui.terminal import list_width
 
-    if not rows:
+    if not there:
         print(printable_line(f"{url} has no artefacts; `stash profile --store {url} train.py` puts one there"))
+    if not rows:
         return
-    screen = list_width()
-    fitted = artefacts(rows, screen)
-    Console(highlight=False, width=max(fitted.width, screen or 0)).print(fitted.text)
+    fitted = artefacts(rows, list_width())
+    _print_listing(fitted)
+    more = there - len(rows) - unreadable
     notes = [f"{more:,} more; --all shows all"] if more > 0 else []
     for note in filter(None, [*notes, fitted.note]):
         print(note)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rich.text import Text
+
 from stash.core.printable import printable_line
 from stash.core.units import counted, format_seconds, pace
 from stash.store.schema import TABLES, TableRow
@@ -13,7 +15,7 @@ from stash.ui.charts.chart import Grid
 from stash.ui.terminal import Listing, listing
 
 _WIDEST = 28
-"""Of a name in a list."""
+"""Columns of a name in a list; an id, which people type, is whole."""
 _UNKNOWN = "?"
 _NONE = "-"
 Named = dict[str, Any]
@@ -38,7 +40,9 @@ def artefacts(rows: Sequence[TableRow], width: int | None = None) -> Listing:
             title="",
             first=columns[0][0],
             head=tuple(head for head, _, _ in columns[1:]),
-            rows=tuple(tuple(printable_line(cell(row), _WIDEST) for _, _, cell in columns) for row in each),
+            rows=tuple(
+                (printable_line(_id(row)), *(_short(cell(row)) for _, _, cell in columns[1:])) for row in each
+            ),
             texts=frozenset({0, 1, 2, 4, 7}),
             ranks=tuple(rank for _, rank, _ in columns),
         ),
@@ -62,6 +66,12 @@ def answered(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Listing:
 def _id(row: Named) -> str:
     id = str(row["id"])
     return id if str(row["file"]).startswith(id) else id[:SHOWN]  # a file's own name is no hash
+
+
+def _short(text: str) -> str:
+    shown = Text(printable_line(text))
+    shown.truncate(_WIDEST, overflow="ellipsis")
+    return shown.plain
 
 
 def _ranks(row: Named) -> str:

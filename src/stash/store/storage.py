@@ -98,19 +98,28 @@ class LocalStorage:
                 yield name, None
 
     def put(self, name: str, content: bytes, new: bool) -> None:
-        """Place a file whole. A ``new`` one never changes: if it is there already, nothing happens.
+        """Place a file whole. A ``new`` one never changes: only what is damaged there is replaced.
 
         Any other is of a cache, which a power cut may take. A store that Stash makes is its owner's alone, like the
-        artefacts; share it by the folder's permissions.
+        artefacts; share it by the folder's permissions. Raises UserError if the store is no folder.
         """
         path = self.folder / name
         try:
             if not self.folder.is_dir():
                 self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content, new=new, lasting=new)
         except FileExistsError:
-            return
+            if not self.folder.is_dir():
+                raise UserError(f"{self.url} is no folder; a store is a folder or a URL") from None
+            raise StoreError(f"cannot write the store {self.url}: {path.parent} is no folder") from None
+        except OSError as error:
+            raise _failed(self.url, "write", error) from None
+        try:
+            try:
+                write_whole(path, content, new=new, lasting=new)
+            except FileExistsError:
+                if read_up_to(path, len(content)) != content:
+                    write_whole(path, content)
         except OSError as error:
             raise _failed(self.url, "write", error) from None
 

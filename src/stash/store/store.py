@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stash.core import artefact as artefacts
+from stash.core import fix_records
 from stash.core.artefact import Artefact
-from stash.core.documents import MAX_BYTES
+from stash.core.documents import FIX, MAX_BYTES, kind_of
 from stash.core.errors import ArtefactError, StashError, StoreError
 from stash.core.records.base import SCHEMA
 from stash.core.records.profile import Profile
@@ -273,7 +274,7 @@ def _kind(content: bytes) -> str:
         found: Any = json.loads(content)
     except (ValueError, RecursionError):
         return TRUNCATED if content.lstrip()[:1] in (b"{", b"") else FOREIGN
-    version = found.get("schema_version") if isinstance(found, dict) else None
-    if type(version) is not int:
+    kind = kind_of(found) if isinstance(found, dict) else None
+    if kind is None or kind.suffix not in storage.SUFFIXES or type(found[kind.version]) is not int:
         return FOREIGN
-    return NEWER if version > SCHEMA else CORRUPT
+    return NEWER if found[kind.version] > (fix_records.SCHEMA if kind is FIX else SCHEMA) else CORRUPT

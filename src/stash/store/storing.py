@@ -151,13 +151,10 @@ def profile_of(word: str, url: str | None = None) -> tuple[Profile, str]:
 
 
 def fix_of(word: str, url: str | None = None) -> tuple[Fix, str] | None:
-    """The record of a fix that ``word`` means and its place; ``None`` if it is something else, or nothing."""
+    """The record of a fix that ``word`` means and its place; ``None`` if it is another; raises as ``found``."""
     from stash.core.fix_records import Fix
 
-    try:
-        run = found(word, url)
-    except StashError:
-        return None
+    run = found(word, url)
     return (run.artefact, run.place) if isinstance(run.artefact, Fix) else None
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
@@ -291,18 +292,19 @@ def _with_prose(grid: Grid, width: int) -> list[Text]:
     sizes = _sizes((heads, *_cells(rest, columns)))
     left = INDENT + sum(sizes) + len(GAP) * len(sizes)
     room = width - left
-    fits = [len(text) <= (_MAX_LINES_BESIDE if room >= _MIN_BESIDE else 2) * room for text in prose]
+    lines_beside = _MAX_LINES_BESIDE if room >= _MIN_BESIDE else 2
+    fits = [room > 0 and cell_len(text) <= lines_beside * room for text in prose]
     mostly = 2 * sum(fits) > len(fits)
     under = INDENT + sizes[0] + len(GAP) if sizes[0] <= 3 * INDENT else 3 * INDENT
     head, *rows = _lines(rest, heads, columns, sizes, INDENT)
-    lines = [Text(head.plain.ljust(left) + grid.head[-1], style="dim") if mostly else head]
+    lines = [Text(head.plain + " " * (left - head.cell_len) + grid.head[-1], style="dim") if mostly else head]
     for row, text, fit in zip(rows, prose, fits, strict=True):
         if grid.total and row is rows[-1]:
             lines.append(_rule(sizes))
         beside = mostly and fit
         words = textwrap.wrap(text, room if beside else width - under, break_on_hyphens=False)
         if beside and words:
-            row.append(" " * (left - len(row.plain)) + words.pop(0), style="dim")
+            row.append(" " * (left - row.cell_len) + words.pop(0), style="dim")
         lines += [row, *(Text(" " * (left if beside else under) + line, style="dim") for line in words)]
     for line in lines:
         line.rstrip()
@@ -330,7 +332,8 @@ def _cells(grid: Grid, columns: Sequence[int]) -> list[list[str]]:
 
 
 def _sizes(rows: Iterable[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+    """Columns of the screen that each column of the table takes: letters of some scripts take two."""
+    return [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
 
 
 def _lines(grid: Grid, heads: Sequence[str], columns: Sequence[int], sizes: Sequence[int], indent: int) -> list[Text]:
@@ -341,7 +344,8 @@ def _lines(grid: Grid, heads: Sequence[str], columns: Sequence[int], sizes: Sequ
         for place, (text, size, at) in enumerate(zip(cells, sizes, columns, strict=True)):
             left = at in grid.texts or (not at and not grid.texts)
             style = "dim" if not number else _JUDGING.get(text, "")
-            line.append(GAP if place else "").append(text.ljust(size) if left else text.rjust(size), style=style)
+            pad = " " * (size - cell_len(text))
+            line.append(GAP if place else "").append(text + pad if left else pad + text, style=style)
         line.rstrip()
         lines.append(line)
     if grid.total and not grid.prose:
@@ -362,6 +366,6 @@ def _draw_strips(grid: Grid, lines: list[Text], left: int, width: int, plain: bo
     for line, strip in zip(lines[1:], grid.strips, strict=True):
         if strip is not None:
             low, middle, high = (max(0, min(room - 1, round(at * (room - 1)))) for at in strip)
-            line.append(" " * (left - len(line.plain) + low)).append(band * (middle - low), style=_FAIR)
+            line.append(" " * (left - line.cell_len + low)).append(band * (middle - low), style=_FAIR)
             line.append(dot, style="bold").append(band * (high - middle), style=_FAIR)
     lines.append(Text(" " * left + "0" + grid.strip_end.rjust(room - 1), style="dim"))

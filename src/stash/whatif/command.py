@@ -69,8 +69,9 @@ def _answer(base: Base, wanted: Alteration, json: bool) -> None:
 
 
 def _sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool) -> None:
+    from stash.core.output_files import output_file, write_output
     from stash.predict.mesh_shapes import ALL
-    from stash.report.output import file_of, output_file, printed, write_output
+    from stash.report.output import file_of, printed
     from stash.whatif.answers import taken_for
     from stash.whatif.page import sweep_document
     from stash.whatif.sweep import SweptOption, axes, meshes, sweep

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from stores import at
 from test_page import KEPT, OTHERS, fix
 from typer.testing import CliRunner
 
 from stash.cli.main import app
+from stash.core.artefact import to_bytes
 from stash.core.errors import UserError
 from stash.core.fix_records import FILE
 from stash.core.intervals import Interval
@@ -77,7 +79,11 @@ def test_other_jobs_are_named_and_other_files_refused(records: tuple[Path, Path]
     other = tmp_path / "other.fix.json"
     FILE.save(fix(ranks=4), other)
     assert "these are different jobs, in ranks (2 and 4)" in " ".join(asked("compare", records[0], other).split())
+    profile = tmp_path / "run.stash.json"
+    profile.write_bytes(to_bytes(at(1)))
     with pytest.raises(UserError, match=r"is no \*\.fix\.json"):
-        asked("compare", records[0], tmp_path / "none.stash.json")
+        asked("compare", records[0], profile)
+    with pytest.raises(UserError, match=r"there is no file .*none\.fix\.json"):
+        asked("compare", records[0], tmp_path / "none.fix.json")
     with pytest.raises(UserError, match="on both sides"):
         asked("compare", records[0], records[0])

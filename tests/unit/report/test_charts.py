@@ -16,7 +16,7 @@ from reported import HOSTILE, ROUNDS, hostile, page_of, piped, probed_whole, who
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
 from stash.analysis.usage import readiness, usage
-from stash.core.records.profile import Profile
+from stash.core.records.profile import Loader, Profile
 from stash.report import machine_charts, step_charts
 from stash.report.step_charts import ladder, steps_side_by_side
 from stash.ui.charts.chart import (
@@ -142,6 +142,19 @@ def test_a_dropped_block_beyond_the_axis_stands_at_its_edge_and_is_said_to():
     assert cold.y == 1.0
     assert "blocks lie beyond the axis" in chart.caption
     assert "159.4 ms" in chart.caption
+
+
+def test_of_one_process_that_loads_itself_dots_and_table_are_the_same_times():
+    profile = build(
+        {"solo": [0.05] * 6, "warm": [0.1] * 6, "cold": [0.4] * 6},
+        ranks=1,
+        workload={"loaders": (Loader(kind="map", workers=0, samples=1000),)},
+        block_extra={"warm": {"wait_seconds": 0.1}, "cold": {"wait_seconds": 0.4}},
+    )
+    found = course(profile)
+    assert [time.step_seconds for time in found.times if time.rung == "warm"] == [pytest.approx(0.37)] * 6
+    assert all(time.fastest_seconds == time.step_seconds == time.slowest_seconds for time in found.times)
+    assert "beyond the axis" not in step_charts.rounds(found, attribute(profile).rungs).caption
 
 
 def test_an_incomplete_round_is_shown_as_such():

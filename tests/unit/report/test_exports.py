@@ -23,6 +23,7 @@ from stash.cli.main import main
 from stash.core.artefact import load, save, to_bytes
 from stash.core.records.profile import Profile
 from stash.report.exports import exported, openmetrics
+from stash.store.storing import opened
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests/golden"
@@ -150,6 +151,18 @@ def test_the_command_prints_or_writes_openmetrics(files: list[str], monkeypatch:
     assert Path("stash.prom").read_text() == printed
 
 
+def test_a_copy_of_a_profile_is_the_same_run(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
+    shutil.copy(files[0], "copy.stash.json")
+    name = opened("runs").put(Path(files[0]).read_bytes(), files[0])
+    assert run(monkeypatch, "export", files[0], "copy.stash.json", f"runs/{name}", "--to", "openmetrics") == 0
+    assert capsys.readouterr().out.count("\nstash_step_seconds{") == 1
+
+
+def test_no_fact_is_longer_than_the_tools_take() -> None:
+    run = exported(build(CALM, workload={"name": "x" * 10_000, "command": ("\x1b" * 240,)}, host={"cpu": "y" * 500}))
+    assert max(map(len, (run.workload, *run.facts.values()))) == 250
+
+
 def test_tensorboard_reads_figures_rounds_and_text(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for _ in range(2):  # the second time replaces the first
@@ -171,14 +184,19 @@ def test_tensorboard_reads_figures_rounds_and_text(files: list[str], monkeypatch
         (("--to", "tensorboard"), "--to tensorboard needs a folder: --output tb/"),
         (("--to", "mlflow", "-o", "x"), "MLflow has a place of its own"),
         (("--to", "openmetrics", "--url", "http://x"), "OpenMetrics goes into files"),
-        (("--to", "openmetrics", "-o", "no/where"), "--output no/where: No such file or directory"),
+        (("--to", "openmetrics", "-o", "/dev/null"), "--output /dev/null is not a regular file"),
+        (("--to", "openmetrics", "-o", "1.stash.json"), "what was measured or planned ends so"),
+        (("--to", "openmetrics", "-o", "link"), "is what the answer is made of"),
+        (("--to", "openmetrics", "-o", "no/where"), "--output no/where: there is no folder no"),
     ],
 )
 def test_what_does_not_fit_is_refused(
     files: list[str], monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], notes: str
 ) -> None:
+    Path("link").hardlink_to(files[0])
     assert run(monkeypatch, "export", files[0], *words) == 2
     assert notes in capsys.readouterr().err
+    assert load("link") == load(files[0])
 
 
 @pytest.mark.parametrize("tool", ["mlflow", "wandb", "tensorboard"])

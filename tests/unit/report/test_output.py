@@ -8,8 +8,9 @@ import pytest
 
 from stash.core.artefact import load_probe
 from stash.core.errors import ArtefactError, UserError
+from stash.core.output_files import output_file
 from stash.core.records.host import Probe
-from stash.report.output import output_file, show_then_save
+from stash.report.output import show_then_save
 
 PROBE = Probe(stash_version="1", created="2026-11-01T00:00:00+00:00", hosts=(), budget_seconds=0, elapsed_seconds=0)
 

@@ -14,6 +14,7 @@ from rich.style import Style
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import SampleCounts
 from stash.core.artefact import load
 from stash.report.profile_page import page, table_rows
 from stash.ui.stall_lines import StallTable
@@ -32,6 +33,17 @@ def report(profile, width=80, colour=False) -> str:
 def test_stash_says_of_a_golden_profile_what_it_always_said(name, ending):
     expected = (GOLDEN / f"{name}.expected.{ending}").read_text(encoding="utf-8")
     assert outputs(load(GOLDEN / f"{name}.stash.json"))[ending] == expected
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "batch"),
+    [(1024, 4050, "1,024 to 4,050"), (99.56, 100.4, "99.6 to 100"), (4096, 4096, "4096")],
+)
+def test_batches_are_written_without_exponents(least, most, batch):
+    profile = build({"solo": [0.1] * 3, "crowd": [0.2] * 3})
+    counts = SampleCounts(per_rung={}, least=least, most=most)
+    breakdown = attribute(profile).model_copy(update={"samples": counts})
+    assert f"batch {batch} per device" in page(breakdown, verdict(breakdown, profile), profile).subtitle
 
 
 @pytest.mark.parametrize("name", PROFILES)

@@ -13,6 +13,7 @@ from stores import at, made, put_fix
 
 from stash.core.artefact import to_bytes
 from stash.core.errors import ArtefactError, StoreError, UserError
+from stash.store.index import compact
 from stash.store.schema import DERIVED, TABLES, VERSION, fits
 from stash.store.store import Store, path_of
 from stash.store.storing import opened
@@ -186,6 +187,28 @@ def test_a_store_that_takes_no_more_says_so_and_leaves_nothing_half_written(
         store.put(to_bytes(at(2)), "run.stash.json")
     assert len(store.contents().stored) == 1
     assert store.contents().others == []
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_store_that_is_no_folder_takes_nothing_and_says_so(tmp_path: Path, dangling: bool) -> None:
+    place = tmp_path / "runs"
+    place.symlink_to("nowhere") if dangling else place.write_text("mine")
+    with pytest.raises(UserError, match="runs is no folder; a store is a folder or a URL"):
+        opened(str(place)).put(to_bytes(at(1)), "run.stash.json")
+
+
+def test_an_index_that_is_a_file_is_said_when_compacting(tmp_path: Path) -> None:
+    (tmp_path / "index").write_text("mine")
+    with pytest.raises(StoreError, match="index is no folder"):
+        compact(made(tmp_path, days=1, probes=False))
+
+
+def test_a_damaged_artefact_is_repaired_by_putting_it_again(tmp_path: Path) -> None:
+    store = made(tmp_path, days=1, probes=False)
+    (name,) = store.contents().stored
+    (tmp_path / name).write_bytes(to_bytes(at(1))[:500])
+    store.put(to_bytes(at(1)), "run.stash.json")
+    assert store.load(name) == at(1)
 
 
 def test_a_digest_that_cannot_be_kept_loses_nothing(tmp_path: Path) -> None:

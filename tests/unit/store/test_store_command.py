@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from commands import run
 from probe_builder import p3_8xlarge, probe
+from rich.cells import cell_len
 from stores import at, made
 
 from stash.core.artefact import load, save, to_bytes
 from stash.core.errors import StoreError
 from stash.report.output import show_then_save
 from stash.store.storage import id_of
-from stash.store.store import Store
+from stash.store.store import Store, path_of
 from stash.store.storing import ENVIRONMENT, opened, store_for_copies
 
 Patch = pytest.MonkeyPatch
@@ -70,6 +71,48 @@ def test_a_list_of_the_current_folder_names_files_and_what_cannot_be_read(
     assert "note: left out bad.stash.json: bad.stash.json is damaged or cut short" in printed.err
 
 
+def test_a_list_reads_on_past_what_cannot_be_read(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    names = store.contents().stored
+    for name in names[:2]:
+        Path("runs", name).write_text("{")
+        Path("runs", path_of(name)).unlink()
+    assert run(monkeypatch, "list", "runs", "-n", "1", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["file"] == names[2]
+
+
+def test_a_list_of_what_cannot_be_read_does_not_say_that_nothing_is_there(
+    tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    (tmp_path / "bad.stash.json").write_text("{")
+    assert run(monkeypatch, "list", str(tmp_path)) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "note: left out bad.stash.json" in printed.err
+
+
+def test_a_list_cuts_long_names_and_never_an_id(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    stem = "a-file-of-a-name-that-people-have-to-type-" * 2
+    (tmp_path / f"{stem}.stash.json").write_bytes(to_bytes(at(1, workload={"name": "訓練Größe-" * 5})))
+    monkeypatch.setenv("COLUMNS", "60")
+    assert run(monkeypatch, "list", str(tmp_path)) == 0
+    _, row, *_ = capsys.readouterr().out.splitlines()
+    assert row.split()[0] == stem
+    (name,) = (word for word in row.split() if word.startswith("訓練"))
+    assert name.endswith("…")
+    assert cell_len(name) <= 28
+
+
+def test_rows_of_wide_characters_are_one_line_each_and_stand_below_their_heads(
+    store: Store, monkeypatch: Patch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    sql = "select '訓練訓練訓練' as what, 'x' as more union all select 'train.py and more of it', 'y' order by more"
+    assert run(monkeypatch, "query", sql, "--store", "runs") == 0
+    head, wide, narrow = capsys.readouterr().out.splitlines()
+    assert len(head[: head.index("more")]) == cell_len(wide.rstrip("x")) == len(narrow.rstrip("y"))
+
+
 def test_a_compacted_list_is_the_same_list(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "list", "runs", "--json") == 0
     before = capsys.readouterr().out
@@ -116,6 +159,12 @@ def test_numbers_that_json_does_not_have_are_null(store: Store, monkeypatch: Pat
     assert row == {"a": None, "b": None, "c": [1.0, None], "d": {"x": 1}, "e": "2026-11-22", "f": "1.5"}
 
 
+def test_columns_of_one_name_all_reach_json(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+    sql = "select 1 cores, 2 cores, 3 cores_1, 4 cores"
+    assert run(monkeypatch, "query", sql, "--format", "json", "--store", "runs") == 0
+    assert json.loads(capsys.readouterr().out) == [{"cores": 1, "cores_2": 2, "cores_1": 3, "cores_3": 4}]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -125,6 +174,8 @@ def test_numbers_that_json_does_not_have_are_null(store: Store, monkeypatch: Pat
         (("query", "select 1", "--format", "xml"), "--format xml: it is table, csv, json or parquet"),
         (("query", "select 1", "--format", "parquet"), "say where it goes: --output answer.parquet"),
         (("query", "select 1", "--format", "table", "-o", "x"), "a table is for a screen"),
+        (("query", "select 1", "-o", "/dev/null"), "--output /dev/null is not a regular file"),
+        (("query", "select 1", "-o", "runs/mine.stash.json"), "what was measured or planned ends so"),
         (("list", "nowhere"), "there is no store nowhere"),
         (("list", "runs", "--store", "others"), "are two stores"),
         (("list", "gopher://x"), "is no store that can be reached"),

@@ -94,6 +94,12 @@ def test_sentences_stand_beside_their_row_or_below_it_with_what_did_not_fit() ->
     assert "late: 3%" in " ".join(text.split()) or "3%" in text
 
 
+@pytest.mark.parametrize("left", range(46, 51))
+def test_a_sentence_that_is_not_there_needs_no_room(left: int) -> None:
+    grid = replace(SENTENCES, head=("x" * left, "why"), rows=(("greedy", "$4.05", ""),))
+    assert "$4.05" in render(Page("p", grids=(grid,)), 60)
+
+
 def test_a_column_of_facts_without_room_follows_the_one_before() -> None:
     grid = Grid("", ("node 0", "node 1"), (("CPU", "Xeon " * 12, "EPYC " * 12),), frozenset({0, 1, 2}), upright=True)
     lines = render(Page("machines", grids=(grid,)), 80).splitlines()

@@ -45,9 +45,10 @@ def fit(options: FitOptions) -> None:
 
     stash spot fit runs.csv -o job.fleet.json
     """
+    from stash.core.output_files import output_file, write_output
     from stash.core.records.base import now
     from stash.core.version import __version__
-    from stash.report.output import output_file, printed, write_output
+    from stash.report.output import printed
     from stash.spot.model.fitting import fit as fitted
     from stash.spot.pages.fleet_models import document, page_of_model
     from stash.spot.spot_files import model_name, read_runs
@@ -139,9 +140,10 @@ def learn(options: LearnOptions) -> None:
     stash spot learn job.py:job -o job.curve.json
     """
     from stash.core.artefact import load
+    from stash.core.output_files import output_file
     from stash.core.records.base import now
     from stash.core.version import __version__
-    from stash.report.output import output_file, printed
+    from stash.report.output import printed
     from stash.spot.learn.curve import LearnWish, parameters_of
     from stash.spot.learn.curve import learn as learned
     from stash.spot.model.pool import same_model
@@ -247,7 +249,8 @@ def simulate(options: SimulateOptions) -> None:
 
     stash spot simulate job.plan.json --trace zone-a.json --policy greedy,uniform,on-demand
     """
-    from stash.report.output import file_of, output_file, printed, write_output
+    from stash.core.output_files import output_file, write_output
+    from stash.report.output import file_of, printed
     from stash.spot.pages.simulated_policies import document, page
     from stash.spot.policies.simulating import simulate as simulated
     from stash.spot.spot_files import read_plan

@@ -100,7 +100,8 @@ def plan(options: FleetPlanOptions) -> None:
 
     stash spot plan --pool pool.yaml --deadline 2400s --loss 0.8 --model paper
     """
-    from stash.report.output import output_file, printed, write_output
+    from stash.core.output_files import output_file, write_output
+    from stash.report.output import printed
     from stash.spot.pages.fleet_plan import document, page
     from stash.spot.planning import plan_with_revocations
     from stash.spot.risk.fleet_risk import kept

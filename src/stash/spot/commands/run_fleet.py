@@ -61,8 +61,8 @@ def run(options: RunOptions, context: typer.Context) -> None:
 
 def _rehearse(options: RunOptions) -> None:
     from stash.core.interrupts import REQUESTS, interrupted_by
+    from stash.core.output_files import output_file
     from stash.lab.testbed.revoke import moments, parse_revocation
-    from stash.report.output import output_file
     from stash.spot.emulate.backends import TrainingBackend
     from stash.spot.emulate.build_rehearsal import orders_of, rehearsed_fleet
     from stash.spot.emulate.run_rehearsal import Rehearsal

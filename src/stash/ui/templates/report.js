@@ -12,12 +12,12 @@
   name();
   document.querySelectorAll(".screen").forEach((button) => { button.hidden = false; });
 
-  // "9.21 ± 0.30 GB/s" sorts by 9.21e9, a duration by its seconds; what has no number comes last.
-  const sizes = { k: 1e3, M: 1e6, G: 1e9, T: 1e12, m: 1e-3, µ: 1e-6 };
+  // "9.21 ± 0.30 GB/s" sorts by 9.21e9, "20.7 h" by its seconds, "+$12.30" by 12.3; what has no number comes last.
+  const sizes = { k: 1e3, M: 1e6, G: 1e9, T: 1e12, m: 1e-3, µ: 1e-6, min: 60, h: 3600, day: 86400, days: 86400 };
   const key = (text) => {
-    const found = text.replace(/,/g, "").replace("−", "-").match(/^[^\d+-]*([+-]?\d+(?:\.\d+)?)(.*)$/);
+    const found = text.replace(/[,$]/g, "").replace("−", "-").match(/^[^\d+-]*([+-]?\d+(?:\.\d+)?)(.*)$/);
     if (!found) return null;
-    const unit = found[2].match(/(?:^|\s)([kMGTmµ])(?:B|bit|s)\b/);
+    const unit = found[2].match(/(?:^|\s)([kMGTmµ](?=(?:B|bit|s)\b)|(?:min|h|days?)\b)/);
     return parseFloat(found[1]) * (unit ? sizes[unit[1]] : 1);
   };
   const before = (a, b, words) => {
