@@ -18,6 +18,7 @@ from stash.core.records.profile import Loader, Profile
 from stash.core.units import format_bits, format_bytes, format_seconds, pace
 from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.forecasting import base_of, lost, what_if
+from stash.predict.loading import usable_threads
 from stash.predict.passes import Base
 from stash.predict.sufficiency import Suffices, suffices
 
@@ -124,12 +125,12 @@ class Case:
 
     @property
     def cores_per_rank(self) -> float | None:
-        """Cores for each rank on the node where they are scarcest."""
+        """Cores that each rank may use, on the node where they are scarcest."""
         counts = ranks_per_node(self.profile)
         shares = [
-            host.cores / counts[node]
+            threads / counts[node]
             for node, host in enumerate(self.profile.hosts)
-            if host.cores and counts.get(node)
+            if (threads := usable_threads(host)) and counts.get(node)
         ]
         return min(shares, default=None)
 

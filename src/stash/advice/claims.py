@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Missing, Stall
+from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Dispute, Missing, Stall
 from stash.analysis.stability import MIN_ROUNDS
 from stash.core.records.base import Record
 
@@ -58,7 +58,7 @@ def may_claim(breakdown: Breakdown) -> Claims:
     every = [stall for stall in breakdown.stalls if stall.name != "compute"]
     disputes = ((stall, breakdown.disputed(stall.name)) for stall in every)
     # the larger of two estimates
-    most = {stall.name: max(_high(stall), dispute.waited) for stall, dispute in disputes if dispute is not None}
+    most = {stall.name: max(_high(stall), _waited(breakdown, dispute)) for stall, dispute in disputes if dispute}
     disputed = tuple(stall for stall in every if stall.name in most and most[stall.name] > MINOR_SHARE * step)
     stalls = [stall for stall in every if stall not in disputed]
     # worth a sentence at its lower end too, and known to within half of itself or 5 % of the step
@@ -75,6 +75,12 @@ def may_claim(breakdown: Breakdown) -> Claims:
     if certain or large or disputed or found.hidden:
         return found
     return found.model_copy(update={"kind": "compute"})
+
+
+def _waited(breakdown: Breakdown, dispute: Dispute) -> float:
+    """For the last of the disputed stalls: of prep and fetch together, what is not waited for prep alone."""
+    before = breakdown.waits.warm if len(dispute.stalls) > 1 else None
+    return dispute.waited - (before or 0.0)
 
 
 def decisive_width(stall: Stall, step_seconds: float) -> float:

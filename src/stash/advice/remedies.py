@@ -20,6 +20,7 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.units import format_bits, format_bytes, format_rate, format_seconds
 from stash.predict.changes import BALANCED, Alteration
+from stash.predict.cluster_sources import usable_memory
 from stash.predict.mesh_shapes import divided, shapes
 from stash.predict.sufficiency import Suffices
 
@@ -110,7 +111,7 @@ def for_fetch(case: Case) -> list[Remedy]:
     size = work.dataset_bytes
     if size is None and loader is not None and loader.samples and work.sample_disk_bytes:
         size = loader.samples * work.sample_disk_bytes  # of several loaders, or an older profile
-    memory = min((host.memory_bytes for host in case.profile.hosts if host.memory_bytes), default=None)
+    memory = min((held for host in case.profile.hosts if (held := usable_memory(host))), default=None)
     if size and memory:
         cache = (
             f"Choose nodes with {format_bytes(size / 0.7)} of memory to cache the data set "

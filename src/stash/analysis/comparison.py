@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.step_times import step_matrix
+from stash.analysis.step_times import rungs_run, step_matrix
 from stash.analysis.uncertainty import launch_error
 from stash.core.formatting import listed
 from stash.core.intervals import NORMAL, Interval, change, together
@@ -195,7 +195,7 @@ def _essentials(profile: Profile) -> dict[str, str]:
         "batch per device": _text(workload.batch),
         "precision": _text(workload.precision),
         "ranks": str(profile.world_size),
-        "rungs": ", ".join(name for name in profile.settings.rungs if name != "cluster"),  # of several nodes
+        "rungs": ", ".join(name for name in rungs_run(profile) if name != "cluster"),  # of several nodes
     }
 
 
@@ -274,11 +274,11 @@ def _on_one_node(runs: Sequence[Profile]) -> bool:
 
 
 def _replayed(runs: Sequence[Profile]) -> Interval | None:
-    """The step on replayed batches, under the highest such rung."""
+    """The step on replayed batches, with all exchange."""
     found = []
     for run in runs:
         times = step_matrix(run).calmed()
-        if times.top_replay is None:
+        if times.top_replay != ("cluster" if run.nodes > 1 else "node"):
             return None
         found.append(level(times.matrix, times.rungs.index(times.top_replay)))
     return together(found, launch_error(sum(each.value for each in found) / len(found)) / NORMAL)

@@ -155,12 +155,18 @@ def _slowed(profile: Profile, lowest: str, rounds: Sequence[int]) -> float:
         for rank in profile.ranks
         if rank.node < len(profile.hosts) and rank.device == "cpu"
     }
+    nodes = {rank.rank: rank.node for rank in profile.ranks}
+    blocks = [block for block in profile.blocks if block.rung == lowest and block.round in rounds]
+    own: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for block in blocks:
+        used = (block.cpu_seconds or 0.0) + (block.worker_cpu_seconds or 0.0)
+        own[block.round, nodes.get(block.rank, 0)] += used / block.seconds
     found = []
-    for block in profile.blocks:
+    for block in blocks:
         of_machine = cores.get(block.rank)
-        if block.rung == lowest and block.round in rounds and block.cpu is not None and of_machine:
-            own = (block.cpu_seconds or 0.0) / block.seconds / of_machine
-            found.append(_SHARED * max(0.0, block.cpu - own) * (block.thread_cpu_seconds or 0.0) / block.steps)
+        if block.cpu is not None and of_machine:
+            others = block.cpu - own[block.round, nodes.get(block.rank, 0)] / of_machine
+            found.append(_SHARED * max(0.0, others) * (block.thread_cpu_seconds or 0.0) / block.steps)
     return fmean(found) if found else 0.0
 
 

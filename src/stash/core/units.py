@@ -134,8 +134,13 @@ def parse_bytes(text: str) -> float:
 
 
 def parse_rate(text: str) -> float:
-    """Bytes per second in a rate such as ``"10gbit"``, ``"25 Gbit/s"`` or ``"1.2 GB/s"``; raises UnitError."""
+    """Bytes per second in a rate such as ``"10gbit"``, ``"25 Gbit/s"`` or ``"1.2 GB/s"``; raises UnitError.
+
+    ``Gb/s`` and ``Gbps`` are refused: people mean bits by them as well as bytes.
+    """
     value, unit = _split(text, "rate", '"10gbit" or "1.2GB/s"')
+    if re.fullmatch(r"[kKmMgGtT]b(/s|ps)?", unit):
+        raise UnitError(f"{text!r} may mean bits or bytes; write 25gbit or 3.1GB/s")
     name = unit.lower().removesuffix("/s").removesuffix("ps")
     for suffix, divisor in (("bits", 8.0), ("bit", 8.0), ("b", 1.0)):
         if name.endswith(suffix) and name.removesuffix(suffix) in _PREFIX:
@@ -261,7 +266,7 @@ def parse_interruptions(text: str) -> tuple[float, float]:
 
 
 # Quantities of the catalog, stricter since a price list with a wrong unit does silent harm: a number needs its unit,
-# ``Gb/s`` is refused as ambiguous, and a price must be in US dollars per hour. All raise UnitError.
+# and a price must be in US dollars per hour. All raise UnitError.
 
 _PRICE_CURRENCIES = re.compile(r"[€£¥₹₽₩]|\b(eur|gbp|jpy|cny|rmb|inr|chf|cad|aud|sek|krw|euros?|pounds?|yen)\b", re.I)
 _PERIODS = re.compile(
@@ -280,8 +285,6 @@ def size(given: object) -> float:
 def rate(given: object) -> float:
     """Bytes per second in a rate such as "25gbit" or "1.2GB/s", between 1 MB/s and 100 TB/s."""
     text = _text(given, '"25gbit" or "1.2GB/s"')
-    if re.search(r"[kKmMgGtT]b(/s|ps)?\s*$", text):
-        raise UnitError(f"{text!r} may mean bits or bytes; write 25gbit or 3.1GB/s")
     return _between(parse_rate(text), 1e6, 1e14, text, "a rate")
 
 

@@ -270,11 +270,13 @@ def cores_of(host: Host | None, created: str) -> Quantity | None:
 
 
 def memory_of(host: Host | None, created: str) -> Quantity | None:
-    if host is None:
-        return None
+    return None if host is None else _seen(usable_memory(host), created)
+
+
+def usable_memory(host: Host) -> int | None:
+    """Bytes that a job may use, its files in the page cache among them."""
     limit = host.limits.memory_bytes if host.limits is not None else None
-    sizes = [size for size in (host.memory_bytes, limit) if size]
-    return _seen(min(sizes) if sizes else None, created)
+    return min((size for size in (host.memory_bytes, limit) if size), default=None)
 
 
 def machine_of(host: Host | None) -> str | None:

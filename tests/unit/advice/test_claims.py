@@ -11,6 +11,7 @@ from profile_builder import build
 
 from stash.advice.claims import decisive_width, may_claim
 from stash.analysis.attribution import attribute
+from stash.analysis.breakdown import Dispute
 from stash.analysis.uncertainty import launch_error
 from stash.core.intervals import Interval
 from stash.core.records.profile import Profile
@@ -99,6 +100,15 @@ def test_what_is_undisputed_is_not_disputed_however_long_a_step_is(step):
     breakdown = attribute(build(flat(solo=0.1, crowd=0.12, node=0.15)))
     found = may_claim(breakdown.model_copy(update={"step_seconds": step}))
     assert found.disputed == ()
+
+
+def test_of_a_dispute_about_fetch_what_steps_waited_for_prep_is_none_of_it():
+    breakdown = attribute(build(flat(solo=0.066, crowd=0.066, node=0.066, warm=0.097, cold=0.1)))
+    both = Dispute(stalls=("prep", "fetch"), difference=0.034, waited=0.04, why="", explained=False)
+    waits = breakdown.waits.model_copy(update={"warm": 0.034, "cold": 0.04})
+    found = may_claim(breakdown.model_copy(update={"disputes": (both,), "waits": waits}))
+    assert [stall.name for stall in found.certain] == ["prep"]
+    assert found.kind == "stall"
 
 
 def test_a_stall_known_to_two_percent_of_the_step_is_never_open():

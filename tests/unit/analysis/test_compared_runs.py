@@ -46,6 +46,13 @@ def test_a_slower_cold_rung_is_a_slower_fetch_and_a_slower_step() -> None:
     assert round(found.step.change.value, 9) == round(0.3 * 0.176, 9)
 
 
+def test_a_run_whose_highest_rung_was_left_out_is_not_set_against_one_that_has_it() -> None:
+    without = build({name: values for name, values in CALM.items() if name != "cold"}, skipped={"cold": "still warm"})
+    without = without.model_copy(update={"settings": build(CALM).settings})
+    (differs,) = incomparable([build(CALM)], [without])
+    assert (differs.name, differs.after) == ("rungs", "solo, crowd, node, warm")
+
+
 def test_the_same_the_other_way_round_is_faster() -> None:
     found = sides(build(scaled(1.0, cold=1.3)), build(CALM))
     assert found.step.verdict == FASTER

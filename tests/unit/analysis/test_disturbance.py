@@ -184,3 +184,12 @@ def test_a_breakdown_tells_what_was_lost_beside_its_stalls() -> None:
     seen = attribute(without_delays(found))
     assert seen.disturbed is None
     assert seen.step_seconds == pytest.approx(0.1)
+
+
+def test_on_a_machine_that_the_ranks_of_the_job_fill_nobody_slows_them() -> None:
+    """Two ranks keep both cores busy; the same as seen beside one of them only is another program's."""
+    ranks = [block("node", rank, cpu=1.0) for rank in range(2)]
+    for blocks, doubted in ((ranks, False), (ranks[:1], True)):
+        found = attribute(profile(*blocks, ranks=len(blocks))).disturbed
+        assert found is not None
+        assert (found.slowed > 0) is doubted

@@ -6,6 +6,9 @@ import pytest
 from breakdowns import FETCH, PREP, advice_for, flat, steps_for
 from profile_builder import build
 
+from stash.advice.case import Case
+from stash.analysis.attribution import attribute
+from stash.core.records.host import Limits
 from stash.core.records.profile import Loader, Rate
 from stash.predict.forecasting import base_of
 from stash.predict.sufficiency import suffices
@@ -148,6 +151,17 @@ def test_a_data_set_that_does_not_fit_asks_for_memory_or_a_disk():
     assert "Choose nodes with 143 GB of memory" in text
     # 16 samples of 100 kB in 100 ms against 80 samples/s measured
     assert "a disk that delivers 16.0 MB/s to each node (8.00 MB/s measured)" in text
+
+
+def test_what_the_jobs_own_group_may_use_is_what_there_is():
+    """Of 512 GB a container has 32, its files in memory among them."""
+    limited = {"memory_bytes": 512 * 10**9, "limits": Limits(memory_bytes=32 * 10**9)}
+    profile = _fetch(1_000_000)
+    host = profile.hosts[0].model_copy(update=limited)
+    assert "Choose nodes with 143 GB of memory" in steps_for(profile.model_copy(update={"hosts": (host,)}))
+    job = _prep(0.36, 2, 64)
+    host = job.hosts[0].model_copy(update={"limits": Limits(cpus=4.0)})
+    assert Case(attribute(job), job.model_copy(update={"hosts": (host,)})).cores_per_rank == 2
 
 
 def test_small_files_are_to_be_packed():

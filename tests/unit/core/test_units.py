@@ -36,12 +36,18 @@ def test_sizes(text, expected):
         ("25 Gbit/s", 3.125e9),
         ("200mbit", 25e6),
         ("1.2 GB/s", 1.2e9),
-        ("100 Mbps", 100e6),
+        ("100 MBps", 100e6),
         ("800bit", 100),
     ],
 )
 def test_rates(text, expected):
     assert parse_rate(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["100Gbps", "25 Gb/s", "10gbps", "1 Mb/s"])
+def test_a_rate_that_may_be_of_bits_or_bytes_is_refused(text):
+    with pytest.raises(UnitError, match="may mean bits or bytes"):
+        parse_rate(text)
 
 
 @pytest.mark.parametrize(
