@@ -23,7 +23,7 @@ from stash.core.records.base import Record
 from stash.core.units import nearest
 
 PriceKind = Literal["on-demand", "spot", "prior", "reserved"]
-"""``prior`` is an on-demand price that is no longer asked; it stays as history. ``reserved`` is one of capacity that
+"""``prior`` is an on-demand price of an earlier date; it stays as history. ``reserved`` is one of capacity that
 the user has reserved, and there is only so much of it."""
 KINDS: tuple[PriceKind, ...] = ("on-demand", "spot", "prior", "reserved")
 """In the order of their numbers in snapshots: new ones come last."""
@@ -135,6 +135,8 @@ class Offer(NamedTuple):
     """ISO date, possibly only a year or a month; ``None`` when the source is undated."""
     source: str
     notes: str
+    own: bool = False
+    """Whether the price is of the user's own file."""
 
     @property
     def dollars_per_gpu_hour(self) -> float | None:
@@ -153,6 +155,8 @@ class Price(NamedTuple):
     as_of: str | None
     source: str
     notes: str
+    own: bool = False
+    """Whether it is a line of a user's file."""
 
 
 _MAKERS = {"nvidia", "tesla", "geforce", "quadro"}

@@ -1,7 +1,7 @@
 """Merges the layers of the catalog: what Stash ships, the refreshed snapshot, the user's own file.
 
 Prices: the user's file wins over the snapshot, which wins over what is shipped; a shipped on-demand price that
-the snapshot changed stays as history. Hardware facts: the user's file wins over what is shipped, and the snapshot
+the snapshot renewed stays as history. Hardware facts: the user's file wins over what is shipped, and the snapshot
 only fills in what is still unknown, because published price lists round memory sizes and count dies their own way.
 """
 
@@ -85,10 +85,17 @@ def _fill_in(known: dict[Key, Instance], more: Iterable[Instance], gpus: Mapping
             )
 
 
+_ABOUT = {"as_of", "source", "layer"}
+_NO_FACTS = {*_ABOUT, "cloud", "name", "notes", "owned_count", "reserved_count"}
+"""Fields that tell nothing of the hardware."""
+
+
 def _override(old: Instance | None, mine: Instance) -> Instance:
+    """``old`` with what the user's file says; its source and date stay where that is nothing of the hardware."""
     if old is None:
         return mine
-    return old.model_copy(update={name: getattr(mine, name) for name in mine.model_fields_set})
+    given = mine.model_fields_set if mine.model_fields_set - _NO_FACTS else mine.model_fields_set - _ABOUT
+    return old.model_copy(update={name: getattr(mine, name) for name in given})
 
 
 def _joined_parts(parts: Sequence[Part], index: Mapping[Key, int]) -> Columns:
@@ -103,7 +110,10 @@ def _joined_parts(parts: Sequence[Part], index: Mapping[Key, int]) -> Columns:
 
 
 def _renewed(lower: Columns, upper: Columns) -> Columns:
-    """``lower`` beneath ``upper``; a hidden on-demand price that differs becomes prior, other hidden rows go."""
+    """``lower`` beneath ``upper``; a hidden on-demand price becomes prior, other hidden rows go.
+
+    One that did not change tells how long it has held, so it goes only where its date, or its region, is unknown.
+    """
     hidden = _hidden(lower, upper)
     past = hidden & (lower.kind == "on-demand")
     asked = upper.keep(upper.kind == "on-demand")
@@ -111,7 +121,9 @@ def _renewed(lower: Columns, upper: Columns) -> Columns:
         same = asked.instance == lower.instance[row]
         if lower.region[row] is not None:
             same &= asked.region == lower.region[row]
-        past[row] = (np.abs(asked.price[same] / lower.price[row] - 1) > _SAME).all()
+        changed = np.abs(asked.price[same] / lower.price[row] - 1) > _SAME
+        dated = None not in (lower.region[row], lower.as_of[row])
+        past[row] = (changed | (dated & (asked.as_of[same] != lower.as_of[row]))).all()
     kind = lower.kind.copy()
     kind[past] = "prior"
     return upper.above(replace(lower, kind=kind).keep(~hidden | past))

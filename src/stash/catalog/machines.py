@@ -107,6 +107,16 @@ class Ownership:
         return self.watts / 1000 * self.dollars_per_kwh
 
 
+def is_called(instance: str, cloud: str | None, seen: str) -> bool:
+    """Whether ``seen`` is what a machine says its type is: the instance's name in any case, on GCP without its GPUs.
+
+    There GPUs are attached to a machine: ``n1-standard-8`` is all that the metadata of an ``n1-standard-8+1xV100``
+    tell, so its GPUs have to be compared besides.
+    """
+    name, seen = instance.lower(), seen.lower()
+    return name == seen or (cloud == "gcp" and name.partition("+")[0] == seen)
+
+
 # SkyPilot's names, in the ``resources`` of its tasks (docs.skypilot.co, YAML spec). A type names its GPUs, except on
 # GCP: N1 has them attached, and older SkyPilots want them named of all others, too.
 

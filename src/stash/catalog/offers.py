@@ -132,6 +132,7 @@ class Columns:
     as_of: Texts
     source: Texts
     notes: Texts
+    own: Mask
 
     def __len__(self) -> int:
         return len(self.price)
@@ -140,9 +141,10 @@ class Columns:
     def of(cls, prices: Iterable[Price], index: Mapping[tuple[str, str], int]) -> Columns:
         """Columns of single prices; ``index`` maps (cloud, instance) to the instance's position."""
         rows = [(index[row.cloud, row.instance], *row[3:5], row.region, *row[5:]) for row in prices]
-        instance, kind, dollars, region, as_of, source, notes = zip(*rows, strict=True) if rows else ((),) * 7
+        instance, kind, dollars, region, as_of, source, notes, own = zip(*rows, strict=True) if rows else ((),) * 8
         numbers, money = np.array(instance, dtype=np.int32), np.array(dollars, dtype=np.float64)
-        return cls(numbers, texts(kind), texts(region), money, texts(as_of), texts(source), texts(notes))
+        mine = np.array(own, dtype=np.bool_)
+        return cls(numbers, texts(kind), texts(region), money, texts(as_of), texts(source), texts(notes), mine)
 
     @classmethod
     def among(cls, prices: Iterable[Price], instances: Sequence[Instance]) -> Columns:
@@ -291,6 +293,7 @@ class Catalog:
             columns.as_of.tolist(),
             columns.source.tolist(),
             columns.notes.tolist(),
+            columns.own.tolist(),
             strict=True,
         )
         return tuple(map(Offer._make, found))

@@ -125,14 +125,21 @@ class OwnFile:
     known_gpus: Mapping[str, GpuFacts]
 
     def placed(self, known: Mapping[tuple[str, str], Instance]) -> Placed:
-        """Find the cloud of every entry: its own, else that of a known instance of this name, else on-premise."""
-        clouds = {name: cloud for cloud, name in reversed(list(known))}
+        """Find the cloud of every entry: its own, else that of a known instance of this name, else on-premise.
+
+        Both names are taken in any case, as they are everywhere else.
+        """
+        keys = {(cloud.lower(), name.lower()): (cloud, name) for cloud, name in known}
+        clouds = {name: cloud for cloud, name in reversed(list(keys))}
+        written = {cloud.lower(): cloud for cloud in (ON_PREMISE, *(cloud for cloud, _ in known))}
         instances: dict[tuple[str, str], Instance] = {}
         prices: list[Price] = []
         for entry in self.entries:
-            cloud = entry.cloud or clouds.get(entry.name, ON_PREMISE)
-            instances[cloud, entry.name] = _instance(entry, cloud, self.path, self.known_gpus)
-            prices.extend(_prices(entry, cloud, self.path))
+            called = entry.name.lower()
+            cloud = entry.cloud or clouds.get(called, ON_PREMISE)
+            key = keys.get((cloud.lower(), called), (written.get(cloud.lower(), cloud), entry.name))
+            instances[key] = _instance(entry, key, self.path, self.known_gpus, known.get(key))
+            prices.extend(_prices(entry, key, self.path))
         return Placed(instances, tuple(prices))
 
 
@@ -154,11 +161,12 @@ def of_text(text: str, path: Path) -> OwnFile:
 def _checked(path: Path, file: UserFile[_Content]) -> OwnFile:
     gpus = tuple(_gpu(gpu, path) for gpu in file.content.gpus)
     known = {gpu.name: gpu for gpu in (*shipped.gpus(), *gpus)}
-    seen: set[tuple[str | None, str]] = set()
+    seen: set[tuple[str, str]] = set()
     for number, entry in enumerate(file.content.instances):
-        if (entry.cloud, entry.name) in seen:
+        key = ((entry.cloud or "").lower(), entry.name.lower())
+        if key in seen:
             raise file.mistake(("instances", number, "name"), f"there are two instances called {entry.name!r}")
-        seen.add((entry.cloud, entry.name))
+        seen.add(key)
         _check_money(entry, number, file)
         _check_order(entry, number, file)
         if entry.gpu is not None and not found_by_name(entry.gpu, known.values()):
@@ -254,8 +262,10 @@ _RENAMED = {
 }
 
 
-def _instance(entry: OwnInstance, cloud: str, path: Path, known: Mapping[str, GpuFacts]) -> Instance:
-    """Only the fields that the entry gives are set, so that the others can come from a lower layer."""
+def _instance(
+    entry: OwnInstance, key: tuple[str, str], path: Path, known: Mapping[str, GpuFacts], old: Instance | None
+) -> Instance:
+    """Only the fields that the entry gives are set, so that the others can come from ``old``, of a lower layer."""
     given: dict[str, Any] = {
         field: getattr(entry, name) for name, field in _RENAMED.items() if getattr(entry, name) is not None
     }
@@ -265,16 +275,19 @@ def _instance(entry: OwnInstance, cloud: str, path: Path, known: Mapping[str, Gp
         variants = found_by_name(entry.gpu, known.values())
         given["gpu_model"] = variants[0].model
         given["gpu"] = variants[0].name if len(variants) == 1 else None
-        given.setdefault("gpu_count", 1.0)
+        if old is None:
+            given.setdefault("gpu_count", 1.0)
+        count = given.get("gpu_count") or (old and old.gpu_count) or 1.0
         sizes = {gpu.memory_bytes for gpu in variants}
-        if len(sizes) == 1 and None not in sizes:
+        size = sizes.pop() if len(sizes) == 1 else None
+        if size is not None and (old is None or old.gpu != given["gpu"]):
             # A part of a GPU has that part of its memory.
-            given.setdefault("gpu_memory_bytes", sizes.pop() * min(1.0, given["gpu_count"]))
+            given.setdefault("gpu_memory_bytes", size * min(1.0, count))
     about = {"as_of": entry.as_of or "undated", "source": entry.source or str(path), "layer": "user"}
-    return Instance(cloud=cloud, name=entry.name, **about, **given)
+    return Instance(cloud=key[0], name=key[1], **about, **given)
 
 
-def _prices(entry: OwnInstance, cloud: str, path: Path) -> list[Price]:
+def _prices(entry: OwnInstance, key: tuple[str, str], path: Path) -> list[Price]:
     asked: tuple[tuple[PriceKind, float | None], ...] = (
         ("on-demand", entry.price),
         ("spot", entry.spot_price),
@@ -283,7 +296,7 @@ def _prices(entry: OwnInstance, cloud: str, path: Path) -> list[Price]:
     source, notes = entry.source or str(path), entry.notes or ""
 
     def priced(kind: PriceKind, dollars: float, source: str) -> Price:
-        return Price(cloud, entry.name, entry.region, kind, dollars, entry.as_of, source, notes)
+        return Price(*key, entry.region, kind, dollars, entry.as_of, source, notes, own=True)
 
     prices = [priced(kind, dollars, source) for kind, dollars in asked if dollars is not None]
     own = entry.ownership

@@ -24,6 +24,16 @@ _MAX_FIELD = 2_000
 """Characters that are read of a field in Python's notation, as one list has it."""
 _GPUHUNT = ("instance_name", "location", "price", "cpu", "memory", "gpu_count", "gpu_name", "gpu_memory", "spot")
 _SKYPILOT = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "Region")
+_OTHERWISE_SOLD = re.compile("calendar|cluster|preview")
+"""In a row's flags: it is no machine that anyone can rent by the hour, but a reservation, a part of a cluster …"""
+_RUNPOD_GPUS = {
+    "A100 80GB PCIe": "A100-80GB",
+    "A100-SXM4-80GB": "A100-80GB-SXM",
+    "H100 PCIe": "H100",
+    "H100 80GB HBM3": "H100-SXM",
+    "H200": "H200-SXM",
+}
+"""Names that SkyPilot does not make of RunPod's id of the GPU (docs.runpod.io/references/gpu-types)."""
 _MIN, _MAX = 0.005, 150.0
 """Dollars per hour of one GPU (or one whole CPU machine's 40 vCPUs) between which a price is believed."""
 
@@ -75,18 +85,16 @@ class ParsedPriceList:
         region: str,
         prices: Prices,
     ) -> None:
-        """Take a type, ``gib`` the memory of one GPU and of the host; raises ValueError if a price cannot be one."""
+        """Take a type, ``gib`` the memory of one GPU and of the host; raises ValueError if a number cannot be one."""
         if not count and name not in self.known:
             return
         if not (name and region):
             raise ValueError("no name or region")
-        for kind, price in prices.items():
-            if price is None:
-                continue
+        asked = {kind: price for kind, price in prices.items() if price is not None}
+        for price in asked.values():
             if not believable(price, count, vcpus):
                 raise ValueError(f"{price} is no price")
-            self.zones[name, region, kind].append(price)
-        if name not in self.instances:
+        if name not in self.instances:  # before its prices, which would be of nothing if a field of it makes no sense
             self.instances[name] = Instance(
                 cloud=self.cloud,
                 name=name,
@@ -100,6 +108,8 @@ class ParsedPriceList:
                 source=self.source,
                 layer="snapshot",
             )
+        for kind, price in asked.items():
+            self.zones[name, region, kind].append(price)
 
 
 def rows(text: str, required: tuple[str, ...]) -> Iterator[CsvRow]:
@@ -136,16 +146,32 @@ def gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, 
     def take(row: CsvRow) -> None:
         count, model = float(row["gpu_count"] or 0), _model(row["gpu_name"])
         name = row["instance_name"]
-        if _is_tpu(row["gpu_name"]) or row.get("gpu_vendor") == "google":
+        if (
+            _is_tpu(row["gpu_name"])
+            or row.get("gpu_vendor") == "google"
+            or _OTHERWISE_SOLD.search(row.get("flags", ""))
+        ):
             return
         if cloud == "gcp" and name.startswith("n1-") and count:
             name = f"{name}+{count:g}x{model}"
+        if cloud == "runpod" and count:
+            name = _runpod_name(name, count, row["location"])
         region = re.sub(r"-[a-z]$", "", row["location"]) if cloud == "gcp" else row["location"]
         kind: PriceKind = "spot" if row["spot"].lower() == "true" else "on-demand"
         gib = _number(row["gpu_memory"]), _number(row["memory"])
         found.add(name, model, count, gib, _number(row["cpu"]), region, {kind: _number(row["price"])})
 
     return found.take_all(rows(text, _GPUHUNT), take)
+
+
+def _runpod_name(gpu: str, count: float, location: str) -> str:
+    """As SkyPilot calls such a pod, ``2x_A100-80GB_SECURE``: gpuhunt names its GPU alone, by RunPod's id of it.
+
+    Pods of the secure cloud are listed by data center (``US-CA-1``), those of the community by country (``US``).
+    """
+    plain = re.sub(r"^(NVIDIA|AMD|Tesla|Instinct|GeForce|\s)+|\s+Generation$", "", gpu)
+    called = _RUNPOD_GPUS.get(plain) or plain.replace("RTX PRO ", "RTXPRO").replace("RTX ", "RTX").replace(" ", "-")
+    return f"{count:g}x_{called}_{'SECURE' if '-' in location else 'COMMUNITY'}"
 
 
 def skypilot(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, Instance]) -> ParsedPriceList:

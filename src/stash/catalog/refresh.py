@@ -23,10 +23,10 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from zlib import error as ZlibError  # noqa: N812  (its real name says nothing)
 
 from stash.catalog import facts, layers, snapshot
-from stash.catalog.facts import Instance, Offer, Price, PriceKind, is_date
+from stash.catalog.facts import Instance, Price, PriceKind, is_date
 from stash.catalog.offers import Catalog, Columns
 from stash.catalog.published import DamagedError, gpuhunt, skypilot
-from stash.catalog.snapshot import HISTORY, Changes, Part, Snapshot, compare
+from stash.catalog.snapshot import HISTORY, Changes, Part, PriceChange, Snapshot, compare, priced_twice
 from stash.core.errors import StashError, one_line
 
 Transport = Callable[[str], bytes]
@@ -266,19 +266,35 @@ def _check_believable(
 
 
 def _renewed(old: Snapshot | None, parts: Mapping[str, Part], before: Catalog, now: datetime) -> Snapshot:
-    """The new parts, the old ones that could not be renewed, and a history that holds what changed."""
+    """The new parts, the old ones that could not be renewed, and a history of what was asked before."""
     every = [parts.get(source.name) or (old and old.part(source.name)) for source in SOURCES]
     current = [part for part in every if part]
     draft = Snapshot(now.isoformat(timespec="seconds"), tuple(current))
     ours = tuple(f"{source.name}," for source in SOURCES)
-    changed = [change.before for change in compare(before, layers.merge(draft, None)).prices]
-    replaced = [offer for offer in changed if offer.kind == "on-demand" and offer.source.startswith(ours)]
-    history = _history(old.part(HISTORY) if old else None, replaced, now.date().isoformat())
+    renewed = [
+        each
+        for each in priced_twice(before, layers.merge(draft, None))
+        if each.before.kind == "on-demand" and each.before.source.startswith(ours)
+    ]
+    history = _history(old.part(HISTORY) if old else None, renewed, now.date().isoformat())
     return Snapshot(draft.created, (*current, *([history] if history else [])))
 
 
-def _history(past: Part | None, replaced: Sequence[Offer], today: str) -> Part | None:
-    """The past prices so far and the on-demand prices that this refresh replaced; ``None`` when there are none."""
+def _history(past: Part | None, renewed: Sequence[PriceChange], today: str) -> Part | None:
+    """The past prices so far and the on-demand prices that this refresh replaced; ``None`` when there are none.
+
+    Of a price that stays the same from refresh to refresh, only the first is kept: it tells how long it has held.
+    """
+    latest = {(row.cloud, row.instance, row.region): row.dollars_per_hour for row in (past.prices() if past else ())}
+
+    def tells_more(each: PriceChange) -> bool:
+        if each.changed:
+            return True
+        offer = each.before
+        first = latest.get((offer.instance.cloud, offer.instance.name, offer.region)) != offer.dollars_per_hour
+        return first and offer.as_of != each.after.as_of
+
+    replaced = [each.before for each in renewed if tells_more(each)]
     instances = {(item.cloud, item.name): item for item in (past.instances if past else ())}
     instances |= {(offer.instance.cloud, offer.instance.name): offer.instance for offer in replaced}
     rows = [*(past.prices() if past else ())]

@@ -167,6 +167,7 @@ def _part_in(part: dict[str, Any]) -> Part:
         as_of=texts([*dates, None])[numbers("as_of", len(dates), unknown=True)],
         source=texts([str(source) for source, _ in origins])[origin],
         notes=texts([str(notes) for _, notes in origins])[origin],
+        own=np.zeros(price.shape, dtype=np.bool_),
     )
     about = (str(part["name"]), str(part["url"]), part["published"], str(part["retrieved"]), int(part["left_out"]))
     return Part(*about, instances, columns)
@@ -190,6 +191,11 @@ class PriceChange:
         """0.1 for a rise by 10 %."""
         return self.after.dollars_per_hour / self.before.dollars_per_hour - 1
 
+    @property
+    def changed(self) -> bool:
+        """Whether it is another price, and not the same rounded differently."""
+        return abs(self.fraction) > _SAME
+
 
 @dataclass(frozen=True)
 class Changes:
@@ -206,11 +212,16 @@ class Changes:
         return bool(self.prices or self.came or self.went or self.new_offers or self.gone_offers)
 
 
+def priced_twice(before: Catalog, after: Catalog) -> list[PriceChange]:
+    """Every offer that both have, whether its price changed or not."""
+    old, new = _offers(before), _offers(after)
+    return [PriceChange(old[key], new[key]) for key in old if key in new]
+
+
 def compare(before: Catalog, after: Catalog) -> Changes:
     """What is different in ``after``."""
     old, new = _offers(before), _offers(after)
-    prices = [PriceChange(old[key], new[key]) for key in old.keys() & new.keys()]
-    changed = [change for change in prices if abs(change.fraction) > _SAME]
+    changed = [each for each in priced_twice(before, after) if each.changed]
     changed.sort(
         key=lambda change: (
             change.after.kind,

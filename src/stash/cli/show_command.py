@@ -65,12 +65,12 @@ def show(options: ShowOptions) -> None:
             raise UserError(f"{asked} is about profiles, and {file} is {saved.what}; leave it out")
         printed(saved.document() if json else saved.page())
 
+    if output is not None and not redact:
+        raise UserError(f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on")
     saved = saved_file(file, file)
     if saved is not None:
         print_saved(saved)
         return
-    if output is not None and not redact:
-        raise UserError(f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on")
     with no_garbage():
         run = run_of(file, options.store)
         if isinstance(run.artefact, Fix):  # of a store, by its id

@@ -24,6 +24,8 @@ from stash.core.units import (
 T = TypeVar("T")
 MIN_PERCENT = 0.05
 MAX_WHOLE = 2**31
+LARGEST = 1e18
+"""Of anything that is typed, as of any number in a record."""
 
 
 def _above_zero(parse: Callable[[str], float]) -> Callable[[str], float]:
@@ -31,9 +33,16 @@ def _above_zero(parse: Callable[[str], float]) -> Callable[[str], float]:
         value = -1.0 if text.strip().startswith("-") else parse(text)
         if not 0 < value < math.inf:
             raise UnitError(f"it must be more than 0{'' if math.isfinite(value) else ', and finite'}")
-        return value
+        return bounded(value)
 
     return read
+
+
+def bounded(value: float) -> float:
+    """The value; raises UnitError if it is too large to be reckoned with."""
+    if value > LARGEST:
+        raise UnitError(f"it must be at most {LARGEST:g}")
+    return value
 
 
 duration = _above_zero(parse_seconds)
@@ -80,7 +89,7 @@ def size(text: str) -> float:
     bare = text.strip()
     if value and bare.replace(".", "", 1).isdecimal():
         raise UnitError(f"{bare!r} has no unit; type {bare}MB, {bare}GB or {bare}GiB")
-    return value
+    return bounded(value)
 
 
 size_above_zero = _above_zero(size)

@@ -46,9 +46,9 @@ _one_at_a_time = threading.Lock()
 
 
 def options_of(model: type) -> dict[str, str]:
-    """Of an options model what an agent may give, and what it means."""
+    """Of an options model what an agent may give, by the options' names on the command line, and what it means."""
     return {
-        name: f"{one.metavar or 'true'}: {one.help}"
+        one.name(name).lstrip("-").replace("-", "_"): f"{one.metavar or 'true'}: {one.help}"
         for name, one in declarations(model).items()
         if name not in _NOT_ASKED and not one.instead
     }
@@ -129,12 +129,17 @@ def refuse_to_rent(command: Sequence[str]) -> None:
     words = [word for word in command if not re.fullmatch(r"\w+=.*", word) and word not in ("env", "exec", "nohup")]
     if not words:
         raise UserError("command is empty; give what trains, like ['train.py', '--lr', '0.1']")
-    if words[0].endswith(".py"):  # what follows is the script's own
-        return
-    # Programs that start others (sudo, nice, uv run), a module, and a shell's lines.
-    programs = {Path(word).name for word in words[:3]}
-    for flag, what in pairwise(words):
-        programs |= set(re.findall(r"[\w-]+", what)) if flag in ("-m", "-c") else set()
+    # Programs that start others (sudo, nice, uv run), modules, and a shell's lines.
+    programs: set[str] = set()
+    launched = False
+    for flag, word in pairwise(["", *words]):
+        if flag == "-m" or re.fullmatch("-[a-z]*c", flag):
+            programs |= set(re.findall(r"[\w-]+", word))
+        elif word.endswith(".py"):  # what follows is the script's own
+            break
+        elif not launched:
+            programs.add(Path(word).name)
+        launched = launched or flag == "-m"
     rents = sorted(programs & _RENTS)
     if rents:
         raise UserError(
@@ -151,7 +156,12 @@ def _words(given: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
         if name not in known:
             raise UserError(f"there is no option {key}; there are {', '.join(known)}")
         option = f"--{name.replace('_', '-')}"
-        words.append(option if known[name].startswith("true:") else f"{option}={value}")
+        if not known[name].startswith("true:"):
+            words.append(f"{option}={value}")
+        elif value.lower() not in ("true", "false"):
+            raise UserError(f"{key}={value}: it is true or false")
+        elif value.lower() == "true":
+            words.append(option)
     return words
 
 

@@ -19,7 +19,7 @@ from stash.core.printable import printable_line
 from stash.core.records.base import SUFFIX
 from stash.plan.candidates import refuse_different_jobs
 from stash.plan.earlier_plans import read_residuals
-from stash.plan.explained import type_of
+from stash.plan.explained import names_of
 from stash.plan.plan_options import PlanOptions, TrainedJob, bill_facts, constraints, goal
 from stash.plan.recommend import recommend as planned_rental
 from stash.plan.residuals import calibrated
@@ -50,11 +50,12 @@ def recommend(options: PlanOptions) -> None:
     targets = [output_file(path, "", path.suffix) for path in options.output]
     found = planned(options)
     plan, quiet = found.plan, options.json or options.markdown
+    task = None if options.launch is None else _task(found)  # if there is none, nothing is printed but that
     _print(plan, options.explain_type, options.markdown, options.json, options.pareto)
     for target in targets:
         _write(plan, target, options.pareto, quiet)
-    if options.launch is not None:
-        _write_task(found, quiet)
+    if task is not None:
+        _write_task(*task, quiet)
     if plan.chosen is None:
         raise typer.Exit(1)
 
@@ -86,17 +87,23 @@ def _write(plan: RentalPlan, target: Path, pareto: bool, quiet: bool) -> None:
     print(printable_line(f"Wrote {target}."), file=sys.stderr if quiet else sys.stdout)
 
 
-def _write_task(found: Planned, quiet: bool) -> None:
-    """The chosen one as a SkyPilot task, next to no earlier one; raises StashError where nothing is chosen."""
-    from stash.core.output_files import output_file, write_output
+def _task(found: Planned) -> tuple[Path, str, str]:
+    """The chosen one as a SkyPilot task: its file, its text, its name; raises StashError where nothing is chosen."""
     from stash.plan.launch import sky_task, task_name
 
     chosen = found.plan.chosen
     if chosen is None:
         raise StashError("--launch sky: nothing keeps deadline and budget, so there is no choice to write down")
     target = output_file(None, task_name(found.profile), ".sky.yaml")
-    write_output(target, sky_task(chosen, found.profile, found.catalog, found.bill, target.name), new=True)
-    note = f"Wrote {target}, a SkyPilot task of {chosen.name}; nothing was started."
+    return target, sky_task(chosen, found.profile, found.catalog, found.bill, target.name), chosen.name
+
+
+def _write_task(target: Path, text: str, name: str, quiet: bool) -> None:
+    """Next to no earlier one."""
+    from stash.core.output_files import write_output
+
+    write_output(target, text, new=True)
+    note = f"Wrote {target}, a SkyPilot task of {name}; nothing was started."
     print(printable_line(note), file=sys.stderr if quiet else sys.stdout)
 
 
@@ -128,7 +135,7 @@ def planned(options: PlanOptions) -> Planned:
         bill,
         names,
         now.date(),
-        listed=() if options.explain_type is None else (type_of(options.explain_type),),
+        listed=() if options.explain_type is None else names_of(options.explain_type),
         rules=options.compare_rules,
         calibrate=(lambda drawn, draws: calibrated(drawn, residuals, draws)) if residuals.found else None,
     )

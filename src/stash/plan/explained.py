@@ -26,7 +26,8 @@ from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
 _UNITS: dict[str, Unit] = {"bytes/s": "bytes/s", "seconds": "seconds", "bytes": "bytes", "fraction": "fraction"}
-_NODES = re.compile(r"^\d+\s*[x×]\s*", re.IGNORECASE)
+_NODES = re.compile(r"^\d+\s*[x×]\s*(?!_|\s)", re.IGNORECASE)
+"""Before a type: how many nodes. RunPod's own names begin like it (``1x_A40_SECURE``)."""
 _ADDED = 0.001
 """More samples than asked for, as a fraction, from which on they are not the last step's rounding."""
 
@@ -42,7 +43,8 @@ def explained(plan: RentalPlan, name: str) -> Page:
     """
     wanted = name.strip().lower()
     found = next((item for item in plan.choices if wanted in _names(item)), None)
-    found = found or next((item for item in plan.choices if type_of(wanted) in _names(item)), None)
+    types = names_of(wanted)
+    found = found or next((item for item in plan.choices if types[-1] in _names(item)), None)
     if found is not None:
         grids = derivation(found, plan.goal)
         return Page(
@@ -51,18 +53,20 @@ def explained(plan: RentalPlan, name: str) -> Page:
             warnings=found.beyond,
             chapters=tuple(Chapter(each.title, each.title, grids=(each,), brief=True) for each in grids),
         )
-    left_out = next((item for item in plan.unranked if type_of(wanted) in _type_names(item)), None)
+    left_out = next((item for each in types for item in plan.unranked if each in _type_names(item)), None)
     if left_out is not None:
         return Page(left_out.instance, verdict=(f"It is not ranked: {left_out.why}.",))
     known = {item.rented.instance for item in plan.choices} | {item.instance for item in plan.unranked}
     alike = nearest(name, known)
     hint = f"did you mean {', '.join(alike)}?" if alike else "`stash recommend … --json` lists what was weighed"
-    raise UserError(f"--explain-type {name}: nothing of that type is allowed and weighed; {hint}")
+    raise UserError(
+        f"--explain-type {name}: nothing of that type is listed: it is unknown, not allowed or proven worse; {hint}"
+    )
 
 
-def type_of(name: str) -> str:
-    """``"p3.8xlarge"`` of ``"2xp3.8xlarge"``."""
-    return _NODES.sub("", name.strip())
+def names_of(text: str) -> tuple[str, ...]:
+    """What type may be meant: of ``"2xp3.8xlarge"`` one that is called so, else ``"p3.8xlarge"``."""
+    return tuple(dict.fromkeys((text.strip(), _NODES.sub("", text.strip()))))
 
 
 def _names(choice: Choice) -> set[str]:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import pairwise
 
 import numpy as np
 
@@ -70,19 +71,24 @@ class PriceMoves:
 
 
 def price_moves(prior: Sequence[Offer], current: Sequence[Offer]) -> Mapping[str, PriceMoves]:
-    """Price moves by cloud, from every prior price that has a current on-demand one of a later date."""
+    """Price moves by cloud, from each prior price that has a current on-demand one of a later date to the next."""
     today = {
         (offer.instance.cloud, offer.instance.name, offer.region): offer
         for offer in current
         if prior and offer.kind == "on-demand"
     }
-    seen: dict[str, list[tuple[float, float]]] = {}
+    asked: dict[tuple[str, str, str | None], list[tuple[float, float]]] = {}
     for before in prior:
-        after = today.get((before.instance.cloud, before.instance.name, before.region))
+        key = (before.instance.cloud, before.instance.name, before.region)
+        after = today.get(key)
         days = None if after is None else _days_between(before, after)
         if after is not None and days is not None and days > 0:
-            factor = after.dollars_per_hour / before.dollars_per_hour
-            seen.setdefault(before.instance.cloud, []).append((days / _YEAR, factor))
+            asked.setdefault(key, [(0.0, after.dollars_per_hour)]).append((days, before.dollars_per_hour))
+    seen: dict[str, list[tuple[float, float]]] = {}
+    for (cloud, *_), prices in asked.items():
+        for (until, new), (days, old) in pairwise(sorted(prices)):
+            if days > until:
+                seen.setdefault(cloud, []).append(((days - until) / _YEAR, new / old))
     return {
         cloud: PriceMoves(
             pairs=len(pairs),
@@ -104,7 +110,8 @@ def _days_between(before: Offer, after: Offer) -> float | None:
 def hourly_price(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> HourlyPrice:
     """The offer's price on the day ``now``, with its spread, date and source."""
     value, (factors, moved) = offer.dollars_per_hour, _spread(offer, moves, now)
-    ends = {} if factors is None else {"low": value * factors[0], "high": value * factors[1]}
+    # Where most have changed, the middle 95 % may lie on one side of the price: it is itself one that is possible.
+    ends = {} if factors is None else {"low": value * min(factors[0], 1), "high": value * max(factors[1], 1)}
     return HourlyPrice(
         dollars_per_hour=Interval(value=value, **ends),
         paid_as=paid_as(offer),
@@ -140,7 +147,7 @@ def _spread(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> tuple[t
     if paid == "spot":
         return None, "how far spot prices move is in no catalog"
     # Who writes a price into his own file without a date has it in a contract.
-    if paid in ("own", "reserved") or (asked is None and offer.instance.layer == "user"):
+    if paid in ("own", "reserved") or (asked is None and offer.own):
         return EXACT, ""
     if asked is not None and not asked.is_old:
         return EXACT, ""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from stash.analysis.breakdown import ranks_per_node
 from stash.analysis.findings.machine import model_of
+from stash.catalog.machines import is_called
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.formatting import listed
@@ -97,7 +98,7 @@ def _unlike(choice: Choice, seen: _Seen) -> dict[str, tuple[str, str]]:
     differences: dict[str, tuple[str, str]] = {}
     if rented.nodes != seen.nodes:
         differences["nodes"] = f"{seen.nodes}", f"{rented.nodes}"
-    if seen.instance is not None and rented.instance.lower() != seen.instance:
+    if seen.instance is not None and not is_called(rented.instance, rented.cloud, seen.instance):
         differences["instance"] = seen.instance, rented.instance
     elif seen.instance is not None and seen.cloud is not None and rented.cloud.lower() != seen.cloud:
         differences["cloud"] = f"cloud {seen.cloud}", f"cloud {rented.cloud}"
@@ -112,7 +113,7 @@ def _unlike(choice: Choice, seen: _Seen) -> dict[str, tuple[str, str]]:
 
 def _lacks(plan: RentalPlan, seen: _Seen) -> str:
     """The end of the sentence that says what the plan has instead, and by what that is another thing."""
-    same = [each for each in plan.choices if each.rented.instance.lower() == seen.instance]
+    same = [each for each in plan.choices if is_called(each.rented.instance, each.rented.cloud, seen.instance or "")]
     alike = next((each for each in same if "nodes" not in _unlike(each, seen)), None)
     if alike is not None:
         pairs = _unlike(alike, seen).values()

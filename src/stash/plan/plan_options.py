@@ -51,9 +51,10 @@ def _deadline(text: str) -> float | datetime:
 def _dollars_per_gb(text: str) -> float:
     """Dollars in ``$0.08``, ``$0.08/GB`` or ``0.08 USD per GB-month``; raises UnitError."""
     try:
-        return parse_dollars(_PER_GB.sub("", text))
+        found = parse_dollars(_PER_GB.sub("", text))
     except UnitError:
         raise UnitError("it is in US dollars per GB, like $0.08") from None
+    return parsers.bounded(found)
 
 
 def _days(text: str) -> int:
@@ -260,11 +261,17 @@ def work(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
     if asked.epochs is not None or asked.dataset is not None:
         return _of_epochs(asked, job)
     if asked.samples is not None:
-        return TrainingWork(samples=asked.samples, text=f"{asked.samples:,.0f} samples")
+        return _training(samples=asked.samples, text=f"{asked.samples:,.0f} samples")
     raise UserError(
         f"how much is to be trained? Say it like {EXAMPLE}, --epochs 90 --dataset imagenet, --samples 50M, --steps "
         "100k or --tokens 300B --tokens-per-sample 1024"
     )
+
+
+def _training(samples: float, text: str) -> TrainingWork:
+    if samples > parsers.LARGEST:
+        raise UserError(f"{text}: that is more than {parsers.LARGEST:g} samples; give fewer")
+    return TrainingWork(samples=samples, text=text)
 
 
 def _of_steps(steps: float, job: TrainedJob) -> TrainingWork:
@@ -275,25 +282,30 @@ def _of_steps(steps: float, job: TrainedJob) -> TrainingWork:
         )
     samples = steps * job.samples_per_step
     text = f"{steps:,.0f} steps of {job.samples_per_step:,.0f} samples, as profiled: {samples:,.0f} samples"
-    return TrainingWork(samples=samples, text=text)
+    return _training(samples=samples, text=text)
 
 
 def _of_epochs(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
     epochs = 1.0 if asked.epochs is None else asked.epochs
     many = f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
     if asked.samples is not None:
-        return TrainingWork(samples=epochs * asked.samples, text=f"{many} of {asked.samples:,.0f} samples")
+        return _training(samples=epochs * asked.samples, text=f"{many} of {asked.samples:,.0f} samples")
     if asked.dataset is not None:
         found = known_dataset(asked.dataset)
         if found.samples is None:
             return _of_tokens(epochs * (found.tokens or 0), f"{many} of {found.name}: ", asked)
-        return TrainingWork(samples=epochs * found.samples, text=f"{many} of {found.name}, {found.samples:,} samples")
+        if asked.tokens_per_sample is not None:
+            raise UserError(
+                f"--tokens-per-sample turns tokens into samples, and {found.name} is {found.samples:,} samples; "
+                "leave it out"
+            )
+        return _training(samples=epochs * found.samples, text=f"{many} of {found.name}, {found.samples:,} samples")
     if job.dataset_samples is None:
         raise UserError(
             "--epochs: how large is an epoch? The profile does not know; add --samples 1281167, or --dataset imagenet"
         )
     text = f"{many} of {job.dataset_samples:,} samples, as profiled"
-    return TrainingWork(samples=epochs * job.dataset_samples, text=text)
+    return _training(samples=epochs * job.dataset_samples, text=text)
 
 
 def _of_tokens(tokens: float, about: str, asked: PlanOptions) -> TrainingWork:
@@ -305,7 +317,7 @@ def _of_tokens(tokens: float, about: str, asked: PlanOptions) -> TrainingWork:
         )
     samples = tokens / length
     text = f"{about}{tokens:,.0f} tokens, {length:,.0f} a sample: {samples:,.0f} samples"
-    return TrainingWork(samples=samples, text=text)
+    return _training(samples=samples, text=text)
 
 
 def goal(asked: PlanOptions, job: TrainedJob, now: datetime) -> Goal:

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stash.catalog.facts import Instance
-from stash.catalog.offers import Catalog
+from stash.catalog.machines import is_called
+from stash.catalog.offers import Catalog, has_gpu
 from stash.core.errors import UserError
 from stash.plan.candidates import Rentable
 from stash.plan.records import Goal
@@ -277,8 +278,12 @@ class Nearest:
 def profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> bool:
     """Whether the profile was taken on this type, and with all of its GPUs; on CPUs with any number of ranks."""
     host = base.profile.hosts[0] if base.profile.hosts else None
-    if host is None or host.instance is None or host.instance.lower() != instance.name.lower():
+    if host is None or host.instance is None or not is_called(instance.name, instance.cloud, host.instance):
         return False
+    if host.instance.lower() != instance.name.lower():  # that leaves its GPUs out
+        device = base.target.device
+        if len(host.gpus) != instance.gpu_count or device is None or has_gpu(instance, device) is False:
+            return False
     same_cloud = host.cloud is None or host.cloud.lower() == instance.cloud.lower()
     return same_cloud and (not all_devices or base.target.device is None or base.target.devices == instance.devices)
 
@@ -290,9 +295,8 @@ def measured_machines(
     machines: dict[str, Target] = {}
     for all_devices in (True, False):
         for base in bases:
-            names = {host.instance.lower() for host in base.profile.hosts if host.instance}
             for instance in catalog.instances:
-                if instance.name.lower() in names and profiled_on(base, instance, all_devices):
+                if profiled_on(base, instance, all_devices):
                     sheet = of_instance(instance, 1, transport or transport_used(base.target.network))
                     if (base.target.device is None) is (sheet.device is None):
                         completed = base.target.completed_by(sheet).model_copy(update={"nodes": 1})

@@ -82,6 +82,8 @@ def test_what_the_file_says_wins_and_what_it_leaves_out_stays(home: Path) -> Non
     assert prices["on-demand", None] == 9.5
     assert ("on-demand", "us-east-1") not in prices
     assert prices["spot", "us-east-1"] == 3.672
+    shipped_one = next(each for each in shipped.instances() if each.name == "p3.8xlarge")
+    assert (item.as_of, item.source, item.layer) == (shipped_one.as_of, shipped_one.source, "shipped")
 
 
 def test_a_model_with_several_variants_leaves_the_variant_unknown(home: Path) -> None:
@@ -90,6 +92,25 @@ def test_a_model_with_several_variants_leaves_the_variant_unknown(home: Path) ->
     item = known.instance("mystery")
     assert (item.gpu_model, item.gpu, item.gpu_memory_bytes, item.gpu_count) == ("A100", None, None, 1)
     assert known.search(OfferFilter(cloud="on-premise", gpu="A100")).left_out == {"price": 1}
+
+
+def test_the_gpu_of_a_known_type_is_corrected_and_not_how_many_it_has(home: Path) -> None:
+    write(home, "instances:\n  - {name: p3.8xlarge, gpu: V100-SXM2-32GB}\n  - {name: g5.12xlarge, gpu: A10G}\n")
+    known = layers.load()
+    corrected, same = known.instance("p3.8xlarge"), known.instance("g5.12xlarge")
+    assert (corrected.gpu, corrected.gpu_count, corrected.gpu_memory_bytes) == ("V100-SXM2-32GB", 4, 32 * 2**30)
+    assert (same.gpu_count, same.gpu_memory_bytes) == (4, 22.35 * 2**30)  # as the driver reports it
+
+
+@pytest.mark.parametrize(
+    "lines", ["cloud: AWS, name: p3.8xlarge", "name: P3.8xlarge", "cloud: Aws, name: P3.8XLARGE"]
+)
+def test_a_known_type_is_corrected_in_any_case(home: Path, lines: str) -> None:
+    write(home, f"instances:\n  - {{{lines}, network: 12gbit, price: $9/h}}\n")
+    known = layers.load()
+    (item,) = [each for each in known.instances if each.name.lower() == "p3.8xlarge"]
+    assert (item.cloud, item.network_bytes_per_second) == ("aws", 1.5e9)
+    assert [o.dollars_per_hour for o in known.offers_of(item) if o.kind == "on-demand"] == [9]
 
 
 def test_half_a_gpu_has_half_of_its_memory(home: Path) -> None:

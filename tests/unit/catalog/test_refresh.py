@@ -71,13 +71,13 @@ def test_the_first_list_wins_where_both_have_an_offer_and_the_second_fills_in(we
     assert found["on-demand", "eu-west-1"] == 13.22
 
 
-def test_a_shipped_price_that_changed_stays_as_history(web: Web) -> None:
+def test_a_shipped_price_of_an_earlier_date_stays_as_history(web: Web) -> None:
     refresh.refresh(web, now=NOW)
     known = layers.load()
     past = [o for o in known.offers_of(known.instance("p3.8xlarge")) if o.kind == "prior"]
     assert {(o.dollars_per_hour, o.as_of) for o in past} == {(12.24, None), (12.24, "2026-07-20")}
     unchanged = [o for o in known.offers_of(known.instance("g5.xlarge")) if o.kind == "prior"]
-    assert unchanged == []
+    assert [(o.dollars_per_hour, o.as_of) for o in unchanged] == [(1.006, "2026-07-20")]  # it tells since when
 
 
 def test_a_price_that_a_later_refresh_changes_becomes_history(web: Web) -> None:
@@ -89,7 +89,9 @@ def test_a_price_that_a_later_refresh_changes_becomes_history(web: Web) -> None:
     history = [
         o for o in known.offers_of(known.instance("p3.8xlarge")) if o.kind == "prior" and "gpuhunt" in o.source
     ]
-    assert [(o.dollars_per_hour, o.as_of) for o in history] == [(9.5, "2026-12-01"), (10.1, "2026-11-19")]
+    changed, same = ([o for o in history if o.region == place] for place in ("us-east-1", "eu-west-1"))
+    assert [(o.dollars_per_hour, o.as_of) for o in changed] == [(9.5, "2026-12-01"), (10.1, "2026-11-19")]
+    assert [(o.dollars_per_hour, o.as_of) for o in same] == [(13.22, "2026-11-19")]  # once, whose age is the longest
     assert prices("p3.8xlarge")["on-demand", "us-east-1"] == 9.0
 
 

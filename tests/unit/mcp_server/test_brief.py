@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from stash.core.errors import UserError
 from stash.mcp_server import command
 from stash.mcp_server.brief import MAX_BYTES, Handles, cut, picked
-from stash.mcp_server.tools import CHANGES, WISHES, refuse_to_rent
+from stash.mcp_server.tools import CHANGES, WISHES, _words, refuse_to_rent
 
 LEAVES = st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=3000)
 VALUES = st.recursive(
@@ -80,17 +81,31 @@ def test_no_option_of_a_tool_starts_or_writes_anything() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["sky launch", "sudo -E sky x", "-m sky.cli", "nice python -m sky.cli x", "env A=1 sbatch x", "uv run modal run"],
+    [
+        *("sky launch", "sudo -E sky x", "-m sky.cli", "nice python -m sky.cli x", "env A=1 sbatch x"),
+        *("uv run modal run", "bash -c 'sky launch t.yaml'", "bash -lc 'sky launch t.py'", "sh -ec sbatch"),
+        *("nice -n 10 sbatch x", "sudo -u me sky launch", "python -m torch.distributed.run -m sky.cli"),
+    ],
 )  # fmt: skip
 def test_programs_that_rent_are_refused(words: str) -> None:
     with pytest.raises(UserError) as raised:
-        refuse_to_rent(words.split())
+        refuse_to_rent(shlex.split(words))
     assert raised.value.code == "costs_money"
 
 
-@pytest.mark.parametrize("words", ["train.py sky", "python train.py --cloud aws", "accelerate launch x.py", "-m a.b"])
+@pytest.mark.parametrize(
+    "words", ["train.py sky", "python train.py --cloud aws", "accelerate launch x.py -m aws", "-m a.b", "-m a.b aws"]
+)
 def test_training_is_not(words: str) -> None:
     refuse_to_rent(words.split())
+
+
+def test_a_flag_is_true_or_false_and_every_option_is_called_as_on_the_command_line() -> None:
+    given = {"allow_spot": "true", "calibrate_with": "a.plan.json:b.stash.json"}
+    assert _words(given, WISHES) == ["--allow-spot", "--calibrate-with=a.plan.json:b.stash.json"]
+    assert _words({"allow-spot": "False"}, WISHES) == []
+    with pytest.raises(UserError, match="allow_spot=yes: it is true or false"):
+        _words({"allow_spot": "yes"}, WISHES)
 
 
 def test_without_the_sdk_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,19 @@ def test_a_type_may_be_said_with_its_cloud_and_in_any_case() -> None:
     assert matched(later(instance=None), instance="aws/P3.8xlarge").choice.name == "2 × p3.8xlarge"
 
 
+@pytest.mark.parametrize(("gpus", "found"), [({}, True), ({"gpu": "Tesla T4"}, False), ({"devices": 2}, False)])
+def test_a_machine_of_gcp_is_known_by_its_type_and_its_gpus(gpus: dict[str, Any], found: bool) -> None:
+    choice = plan_builder.lost()
+    n1 = {"instance": "n1-standard-8+4xV100", "cloud": "gcp"}
+    plan = plan_builder.plan(choices=(choice.model_copy(update={"rented": choice.rented.model_copy(update=n1)}),))
+    profile = later(instance="n1-standard-8", **gpus)
+    if found:
+        assert matched(profile, plan).by.endswith("by its instance type")
+        return
+    with pytest.raises(UserError, match=r"this profile is of 2 × n1-standard-8 with .*profile the job as the plan"):
+        matched(profile, plan)
+
+
 def test_without_a_type_it_is_of_the_first_choice_on_such_devices_and_that_is_said() -> None:
     found = matched(later(instance=None))
     assert found.choice.name == "2 × p3.8xlarge"

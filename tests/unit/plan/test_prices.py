@@ -37,6 +37,20 @@ def test_moves_are_counted_over_prices_of_two_dates() -> None:
     assert set(MOVES) == {"aws"}
 
 
+def test_a_price_that_stayed_is_counted_as_one_that_did_not_change() -> None:
+    now = offer("p3.2xlarge")._replace(as_of="2026-11-20", dollars_per_hour=2.0)
+    before = [("2026-09-21", 2.0), ("2026-09-11", 4.0), ("2026-08-22", 4.0)]
+    prior = [now._replace(kind="prior", as_of=day, dollars_per_hour=dollars) for day, dollars in before]
+    moves = price_moves(prior, [now])["aws"]
+    assert (moves.pairs, moves.years * 365.25, moves.factors) == (3, pytest.approx(90), (0.5,))
+
+
+def test_a_price_lies_within_its_own_interval_however_many_changed() -> None:
+    halved = {"aws": PriceMoves(pairs=10, years=1, factors=(0.5,) * 10)}
+    found = hourly_price(offer("p3.2xlarge")._replace(as_of="2024"), halved, NOW).dollars_per_hour
+    assert (found.low, found.high) == (pytest.approx(3.06 / 2), 3.06)
+
+
 def test_the_ends_are_those_of_a_mixture_by_hand() -> None:
     # One change in ten price-years: after a year 1 - exp(-0.1) = 9.5 % have changed, all to half: beyond 2.5 %.
     moves = PriceMoves(pairs=10, years=10, factors=(0.5,))
@@ -110,6 +124,13 @@ def test_how_many_machines_there_are_and_how_they_are_paid(
     found = offer(name, kind, MINE)
     assert available(found) == machines
     assert hourly_price(found, MOVES, NOW).paid_as == paid
+
+
+def test_a_list_price_without_a_date_is_not_agreed_because_the_network_is_ones_own() -> None:
+    mine = merge(None, own.of_text("instances:\n  - {name: p3.8xlarge, network: 25gbit}\n", Path("own.yaml")))
+    undated = offer("p3.8xlarge", catalog=mine)._replace(as_of=None)
+    assert undated.instance.layer == "user"
+    assert not agreed(hourly_price(undated, MOVES, NOW))
 
 
 def test_what_was_agreed_is_exact_however_old() -> None:

@@ -23,6 +23,7 @@ from stash.plan.bill import BillFacts
 from stash.plan.page import page, verdict
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
+from stash.plan.settings import measured_machines, profiled_on
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
 
@@ -320,6 +321,32 @@ def test_a_job_of_cpus_is_recommended_the_type_that_it_was_profiled_on():
     assert plan.chosen is not None
     assert (plan.chosen.rented.instance, plan.chosen.rented.device) == ("c5.4xlarge", None)
     assert {choice.rented.instance for choice in plan.choices} == {"c5.4xlarge"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "model", "measured"), [("Tesla V100-SXM2-16GB", "V100", {"1xV100"}), ("Tesla T4", "T4", {"1xT4"})]
+)
+def test_a_machine_of_gcp_was_measured_with_the_gpus_that_are_attached(gpu: str, model: str, measured: set[str]):
+    host = (
+        pair()
+        .hosts[0]
+        .model_copy(
+            update={
+                "cloud": "gcp",
+                "instance": "n1-standard-8",
+                "gpus": (Gpu(index=0, name=gpu, memory_bytes=16 * 2**30),),
+            }
+        )
+    )
+    base = base_of(build({"solo": [0.1] * 6}, device="cuda", batch=10, hosts=(host,)))
+    kinds = {
+        f"{count}x{name}": box(f"n1-standard-8+{count}x{name}", cloud="gcp", gpu_model=name, gpu_count=count)
+        for count, name in ((1, "V100"), (2, "V100"), (1, "T4"))
+    }
+    plain = box("n1-standard-8", cloud="gcp", gpu_count=0)
+    assert {name for name, each in kinds.items() if profiled_on(base, each, all_devices=False)} == measured
+    catalog = Catalog(GPUS, (plain, *kinds.values()), three().columns)
+    assert set(measured_machines([base], catalog)) == {f"n1-standard-8+1x{model}"}
 
 
 def test_old_prices_come_with_the_command_that_renews_them():

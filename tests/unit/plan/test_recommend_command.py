@@ -71,6 +71,8 @@ def test_a_kept_plan_is_shown_again_as_it_was(monkeypatch: Patch, capsys: Captur
     assert commands.run(monkeypatch, "report", "kept.plan.json", "-o", "kept.html") == 0
     assert "What to rent for resnet50" in (tmp_path / "kept.html").read_text()
     capsys.readouterr()
+    assert commands.run(monkeypatch, "show", "kept.plan.json", "-o", "copy.json") == 2
+    assert "--output copy.json belongs to --redact" in capsys.readouterr().err
     assert commands.run(monkeypatch, "show", "kept.plan.json", "--explain") == 2
     assert (
         capsys.readouterr().err == "error: --explain is about profiles, and kept.plan.json is a plan; leave it out\n"
@@ -192,4 +194,6 @@ def test_only_a_choice_can_be_launched_and_only_with_sky(monkeypatch: Patch, cap
     assert "--launch slurm: it is sky" in capsys.readouterr().err
     assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky") == 1
     assert "there is no choice to write down" in capsys.readouterr().err
+    assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky", "--json") == 1
+    assert "there is no choice to write down" in json.loads(capsys.readouterr().out)["error"]["message"]
     assert not list(tmp_path.glob("*.yaml"))
