@@ -131,6 +131,24 @@ def test_who_waits_for_a_watcher_keeps_no_optimizer(monkeypatch: pytest.MonkeyPa
     assert waiting.steps == 2
 
 
+@pytest.mark.parametrize("left", ["a pipe", "no text", "a link"])
+def test_what_others_leave_under_the_name_of_the_orders_neither_stops_a_job_nor_ends_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, left: str
+) -> None:
+    path = tmp_path / "attach"
+    monkeypatch.setattr(watched_run, "attach_file", lambda process: path)
+    if left == "a pipe":
+        os.mkfifo(path)
+    elif left == "a link":
+        (tmp_path / "orders").write_text("x")
+        path.symlink_to(tmp_path / "orders")
+    else:
+        path.write_bytes(b"\xff\xfe")
+    waiting = AwaitedRun()
+    waiting.stepped(Optimizer())
+    assert waiting.steps == 1
+
+
 def test_once_a_watcher_has_left_another_one_may_come(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tmp_path / "rings"
     folder.mkdir()

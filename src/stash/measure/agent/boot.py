@@ -136,7 +136,7 @@ class PostImport(importlib.abc.MetaPathFinder):
 
             prepare_torchvision()
             return None
-        wrap = self._wraps.pop(name, None)
+        wrap = self._wraps.get(name)  # a look whether there is such a module is no import
         if wrap is None:
             return None
         for finder in sys.meta_path:
@@ -146,7 +146,7 @@ class PostImport(importlib.abc.MetaPathFinder):
             spec: importlib.machinery.ModuleSpec | None = find(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Wrapping(spec.loader, wrap)
+                    spec.loader = _Wrapping(spec.loader, wrap, self._wraps)
                 return spec
         return None
 
@@ -154,8 +154,8 @@ class PostImport(importlib.abc.MetaPathFinder):
 class _Wrapping(importlib.abc.Loader):
     """A loader that delegates, then has the finished module wrapped."""
 
-    def __init__(self, loader: importlib.abc.Loader, wrap: str) -> None:
-        self._loader, self._wrap = loader, wrap
+    def __init__(self, loader: importlib.abc.Loader, wrap: str, to_come: dict[str, str]) -> None:
+        self._loader, self._wrap, self._to_come = loader, wrap, to_come
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -165,6 +165,8 @@ class _Wrapping(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
+        if self._to_come.pop(module.__name__, None) is None:
+            return
         for name in self._wrap.split():
             home, _, function = name.partition(":")
             wrap: Callable[[ModuleType], None] = getattr(import_module(f"stash.measure.agent.{home}"), function)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from stash.core.records.host import Limits
-from stash.measure.linux.procfs import Mount, holds, mounts, text
+from stash.measure.linux.control_groups import ControlGroups
+from stash.measure.linux.procfs import text
 
 _UNLIMITED_BYTES = 2**62
 """Version 1 writes "no limit" as the largest page-aligned integer; the page's size differs between machines."""
@@ -21,12 +22,8 @@ def limits(root: Path, devices: Iterable[str] = ()) -> Limits | None:
 
     ``None`` if no control group can be seen, which is not the same as no limit.
     """
-    table, numbers = mounts(root), frozenset(devices)
-    groups: dict[str, str] = {}  # of this process, by controller; version 2 has the empty name
-    for line in (text(root / "proc/self/cgroup") or "").splitlines():
-        _, controllers, path = (*line.split(":", 2), "", "")[:3]
-        groups |= dict.fromkeys(controllers.split(","), path)
-    cpu, memory, blkio, unified = (_folders(root, table, groups, name) for name in ("cpu", "memory", "blkio", ""))
+    numbers, groups = frozenset(devices), ControlGroups(root)
+    cpu, memory, blkio, unified = map(groups.folders, ("cpu", "memory", "blkio", ""))
     if not (cpu or memory or blkio or unified):
         return None
     shares = [[_count(text(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period")] for folder in cpu]
@@ -55,20 +52,6 @@ def limits(root: Path, devices: Iterable[str] = ()) -> Limits | None:
         memory_bytes=min((size for size in sizes if size is not None), default=None),
         read_bytes_per_second=min((float(rate) for rate in rates if rate is not None), default=None),
     )
-
-
-def _folders(root: Path, table: list[Mount], groups: dict[str, str], controller: str) -> list[Path]:
-    """The folders of this process's group and of all above it, as far up as they are mounted."""
-    kind = "cgroup" if controller else "cgroup2"
-    mount = next((m for m in table if m.kind == kind and (not controller or controller in m.options)), None)
-    if mount is None or controller not in groups:
-        return []
-    path = groups[controller]
-    # a container may see the path of a group that lies outside what is mounted; the mount is then its groups group
-    inside = path[len(mount.root.rstrip("/")) :].strip("/") if holds(mount.root, path) else ""
-    top = root / mount.point.strip("/")
-    below = Path(inside).parts if ".." not in Path(inside).parts else ()
-    return [top.joinpath(*below[:depth]) for depth in range(len(below), -1, -1)]
 
 
 def _rows(file: Path, devices: frozenset[str]) -> Iterator[list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import combinations
@@ -138,7 +138,7 @@ def string(value: str | bytes) -> str:
 
 # GPUs
 
-_NOT_SUPPORTED = 3
+_NOT_SUPPORTED, _NO_PERMISSION = 3, 4
 _BROKEN = (15, 16)
 """NVML_ERROR_GPU_IS_LOST and NVML_ERROR_RESET_REQUIRED: whatever was asked, the GPU does not work."""
 _LEVELS = {
@@ -199,23 +199,27 @@ class _Card:
         """NVML's answer, ``None`` where this GPU, driver or binding has none."""
         return self._asked(question, self.handle, *arguments, vital=False)
 
-    def insist(self, question: str, *arguments: Any) -> Any:
-        """The answer to a question that any working GPU answers, if only with "not supported"."""
-        return self._asked(question, *arguments, vital=True)
+    def insist(self, question: str, *arguments: Any, may_refuse: bool = False) -> Any:
+        """The answer to a question that any working GPU answers, if only with "not supported".
 
-    def _asked(self, question: str, *arguments: Any, vital: bool) -> Any:
+        One that ``may_refuse`` is not to be asked by everybody: a container has a slice of it and sees the whole.
+        """
+        refusals = (_NOT_SUPPORTED, _NO_PERMISSION) if may_refuse else (_NOT_SUPPORTED,)
+        return self._asked(question, *arguments, vital=True, refusals=refusals)
+
+    def _asked(self, question: str, *arguments: Any, vital: bool, refusals: Sequence[int] = ()) -> Any:
         if self.fault is not None:
             return None
         try:
             return getattr(self.library, question)(*arguments)
         except Exception as error:  # NVML has a class for each error, and old bindings lack some questions
             code = getattr(error, "value", None)
-            if code in _BROKEN or (vital and code != _NOT_SUPPORTED):
+            if code in _BROKEN or (vital and code not in refusals):
                 self.fault = str(error) or type(error).__name__
             return None
 
     def record(self, driver: str | None, root: Path) -> Gpu:
-        memory = self.insist("nvmlDeviceGetMemoryInfo", self.handle)
+        memory = self.insist("nvmlDeviceGetMemoryInfo", self.handle, may_refuse=True)
         device = None if self.bus is None else root / "sys/bus/pci/devices" / self.bus
         stated = {}
         for which in ("Curr", "Max"):

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from stash.core.errors import UserError
 from stash.core.membership import HANDSHAKE_SECONDS, HungUpError, StrangerError, gathered, join, received
 from stash.measure.launcher.engines import Cluster, meeting_point
-from stash.measure.linux.interfaces import bound, listen
+from stash.measure.linux.interfaces import bound, is_here, listen
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import Invitation, Neighbours
 from stash.measure.protocol.wire import WireError, crosses, packed, unpacked
@@ -86,7 +86,7 @@ def numbered(cluster: Cluster, say: Say = _on_stderr, patience: float = _MEETING
 def _own(host: str, port: int) -> socket.socket | None:
     """A socket that listens at the meeting point; None where that is another machine's, or another node's of ours."""
     try:
-        return listen(host, port) or bound(socket.AF_INET, "", port)
+        return listen(host, port) or (bound(socket.AF_INET, "", port) if is_here(host) else None)
     except OSError as error:
         if isinstance(error, socket.gaierror):
             raise UserError(f"--rdzv-endpoint {host}:{port}: there is no host of that name") from None

@@ -49,9 +49,20 @@ def totals() -> Totals:
     with suppress(OSError, ValueError, IndexError), open("/proc/net/dev") as file:
         sent = sum(int(line.split(":")[1].split()[8]) for line in file.readlines()[2:])
     with suppress(OSError, ValueError, IndexError), open("/proc/diskstats") as file:
-        devices = set(os.listdir("/sys/block"))
+        devices = _whole_disks()
         read = sum(int(row[5]) * 512 for row in map(str.split, file) if row[2] in devices)
     return Totals(busy, total, steal, sent, read, allowed)
+
+
+def _whole_disks() -> set[str]:
+    """Block devices that lie on no other one (LVM, encryption, RAID) and on no file: what is read counts once."""
+    return {name for name in os.listdir("/sys/block") if not name.startswith(("loop", "zram")) and not _below(name)}
+
+
+def _below(name: str) -> list[str]:
+    with suppress(OSError):
+        return os.listdir(f"/sys/block/{name}/slaves")
+    return []
 
 
 def _busy(ticks: list[int]) -> int:

@@ -31,9 +31,10 @@ def interface_of(address: str) -> str | None:
 
 def address_of(interface: str) -> str | None:
     """The first IPv4 address of an interface, ``None`` if it has none, or if there is no such interface."""
-    import psutil
-
-    entries = psutil.net_if_addrs().get(interface, [])
+    try:
+        entries = borrowed("psutil").net_if_addrs().get(interface, [])
+    except ImportError:
+        return None
     return next((str(entry.address) for entry in entries if entry.family == socket.AF_INET), None)
 
 
@@ -79,6 +80,15 @@ def listen(host: str, port: int) -> socket.socket | None:
     if str(address).startswith("127.") and host != LOOPBACK:
         return None
     return bound(family, str(address), port)
+
+
+def is_here(host: str) -> bool:
+    """Whether one of the addresses of that name is this machine's own; raises OSError where there is no such name."""
+    for family, _, _, _, place in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+        with contextlib.suppress(OSError), socket.socket(family) as tried:
+            tried.bind((str(place[0]), 0))
+            return True
+    return False
 
 
 def bound(family: socket.AddressFamily, address: str, port: int) -> socket.socket:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -32,6 +33,18 @@ class Status(NamedTuple):
     """It is a zombie: only its exit code is left."""
     code: int
     """Once it has ended: its exit code, or the number of the signal that ended it, negative."""
+
+
+def node_name() -> str:
+    """What tells one machine from another: the launcher's own numbering, else host, boot and network namespace."""
+    for variable in ("STASH_NODE", "GROUP_RANK", "SLURM_NODEID"):
+        if os.environ.get(variable):
+            return f"{variable}={os.environ[variable]}"
+    try:
+        network = os.stat("/proc/self/ns/net").st_ino
+    except OSError:
+        network = 0
+    return f"{socket.gethostname()} {boot_id()} {network}"
 
 
 def boot_id() -> str:

@@ -9,7 +9,11 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
+
+from stash.measure.linux.control_groups import ControlGroups
 
 _TASKS = "/proc/self/task"
 _BYTES = 64
@@ -149,24 +153,21 @@ def of_processes(numbers: list[int]) -> Scheduled:
 
 
 def throttled_seconds() -> float | None:
-    """What the limits of this process's own control group have kept it from running so far; ``None`` if unknown."""
+    """What limits have kept this process's own control group from running so far, those of the groups above too.
+
+    ``None`` if unknown.
+    """
+    found = []
     for path, unit in _throttled_files():
         with suppress(OSError, ValueError, StopIteration), open(path) as file:
             line = next(line for line in file if line.startswith(("throttled_time", "throttled_usec")))
-            return int(line.split()[1]) * unit
-    return None
+            found.append(int(line.split()[1]) * unit)
+    return max(found, default=None)
 
 
-def _throttled_files() -> list[tuple[str, float]]:
+@cache
+def _throttled_files(root: Path = Path("/")) -> tuple[tuple[Path, float], ...]:
     """Where version 1 and version 2 of control groups may count it, and their units in seconds."""
-    found: list[tuple[str, float]] = []
-    with suppress(OSError), open("/proc/self/cgroup") as file:
-        for line in file:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
-            if not controllers:
-                found.append((f"/sys/fs/cgroup{path}/cpu.stat", 1e-6))
-            elif "cpu" in controllers.split(","):
-                folder = path.rstrip("/")
-                found.append((f"/sys/fs/cgroup/cpu{folder}/cpu.stat", 1e-9))
-                found.append((f"/sys/fs/cgroup/{controllers}{folder}/cpu.stat", 1e-9))
-    return found
+    groups = ControlGroups(root)
+    units = {"cpu": 1e-9, "": 1e-6}
+    return tuple((folder / "cpu.stat", unit) for name, unit in units.items() for folder in groups.folders(name))

@@ -16,6 +16,7 @@ from typing import Any
 import torch.distributed
 
 from stash.core.membership import address_towards
+from stash.measure.linux.processes import node_name
 
 _dist: Any = torch.distributed  # its stores are not exported by name
 
@@ -51,6 +52,13 @@ class Team:
     def peers(self) -> tuple[int, ...]:
         """The ranks of this node."""
         return tuple(rank for rank, node in enumerate(self.node_of) if node == self.node)
+
+    def number(self, machines: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Learn the node and the place on it from the machine of every rank, where the launcher says neither."""
+        own = machines[self.rank]
+        self.node = list(dict.fromkeys(machines)).index(own)
+        if "LOCAL_RANK" not in environment:
+            self.local_rank = machines[: self.rank].count(own)
 
     def meet(self, name: str, seconds: float, size: int | None = None) -> None:
         """Wait until ``size`` members (default all ranks) have come here; raises AbsentError when they do not."""
@@ -89,6 +97,9 @@ def join(seconds: float) -> Team:
     except RuntimeError as error:
         raise AbsentError(f"{place} cannot be reached from {socket.gethostname()}") from error
     team = Team(prefixed(store, "probe"), rank, world, os.environ)
+    if "GROUP_RANK" not in os.environ:
+        team.publish(f"machine/{rank}", node_name())
+        team.number([team.wait_for(f"machine/{other}", seconds) for other in range(world)], os.environ)
     team.publish(f"rank/{rank}", f"{team.node} {address_towards(os.environ['MASTER_ADDR'])}")
     found = [team.wait_for(f"rank/{other}", seconds) for other in range(world)]
     team.node_of, team.addresses = places(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -30,6 +31,7 @@ def test_a_module_is_wrapped_once_and_right_after_it_was_executed(
     monkeypatch.setitem(sys.modules, home.__name__, home)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "meta_path", [boot.PostImport({"later": "of_this_test:wrap"}), *sys.meta_path])
+    assert find_spec("later") is not None  # a look whether it is there, which imports nothing
     import_module("later")
     monkeypatch.delitem(sys.modules, "later")
     assert seen == [1]

@@ -35,6 +35,7 @@ def test_a_gpu_that_may_not_be_asked_or_does_not_say_why_is_listed_too(tmp_path:
     [
         ("nvmlDeviceGetMemoryInfo", pynvml.NVML_ERROR_UNKNOWN, "Unknown Error"),
         ("nvmlDeviceGetMemoryInfo", pynvml.NVML_ERROR_NOT_SUPPORTED, None),  # memory shared with the processor
+        ("nvmlDeviceGetMemoryInfo", pynvml.NVML_ERROR_NO_PERMISSION, None),  # a container with a slice of it
         ("nvmlDeviceGetCurrPcieLinkWidth", pynvml.NVML_ERROR_UNKNOWN, None),
         ("nvmlDeviceGetCurrPcieLinkWidth", pynvml.NVML_ERROR_GPU_IS_LOST, "GPU is lost"),
         ("nvmlDeviceGetPciInfo", pynvml.NVML_ERROR_RESET_REQUIRED, "GPU requires restart"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
 
 import psutil
@@ -9,7 +10,7 @@ import pytest
 
 from stash.core.membership import address_towards
 from stash.measure.linux import interfaces
-from stash.measure.linux.interfaces import interface_of, interface_towards
+from stash.measure.linux.interfaces import interface_of, interface_towards, is_here
 
 
 def test_the_interface_of_an_address() -> None:
@@ -40,3 +41,22 @@ def test_the_interface_on_the_way_is_the_one_with_the_address_on_the_way(
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: entries)
     monkeypatch.setattr(interfaces, "address_towards", lambda host: own)
     assert interface_towards("head") == name
+
+
+@pytest.mark.parametrize(("address", "here"), [("127.0.0.1", True), ("192.0.2.1", False)])
+def test_a_name_of_several_addresses_is_this_machines_if_one_of_them_is(
+    monkeypatch: pytest.MonkeyPatch, address: str, here: bool
+) -> None:
+    found = [(socket.AF_INET, 1, 6, "", (one, 0)) for one in ("192.0.2.9", address)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **named: found)
+    assert is_here("head") is here
+
+
+def test_without_psutil_a_node_has_an_address_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(interfaces, "borrowed", missing)
+    monkeypatch.setenv(interfaces.CHOSEN, "eth0")
+    assert interfaces.address_of("eth0") is None
+    assert interfaces.own_address()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from stash.measure.linux import run_queue
 from stash.measure.linux.run_queue import Helpers, RunQueue, of_processes, throttled_seconds
 
 known = pytest.mark.skipif(not RunQueue().known, reason="this kernel counts no delays")
@@ -94,3 +96,28 @@ def test_processes_that_are_gone_have_run_nothing() -> None:
 def test_what_no_limit_kept_from_running_is_nothing_or_unknown() -> None:
     found = throttled_seconds()
     assert found is None or found >= 0
+
+
+@pytest.mark.parametrize(
+    ("mount", "group", "counts", "seconds"),
+    [
+        # version 1, in a container whose own group is mounted at the top
+        ("cgroup cgroup rw,cpu", "3:cpu:/docker/abc", {"": "throttled_time 2000000000"}, 2.0),
+        # version 2, where the limit is that of a group above
+        ("cgroup2 cgroup2 rw", "0::/user/job", {"user/job": "usage_usec 5", "user": "throttled_usec 3000000"}, 3.0),
+        ("cgroup2 cgroup2 rw", "0::/job", {"job": "throttled_usec 0"}, 0.0),
+    ],
+)
+def test_the_limit_that_holds_may_be_that_of_a_group_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, group: str, counts: dict[str, str], seconds: float
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    root = group.rpartition(":")[2] if "docker" in group else "/"
+    (tmp_path / "proc/self/mountinfo").write_text(f"30 20 0:26 {root} /sys/fs/cgroup rw - {mount}\n")
+    (tmp_path / "proc/self/cgroup").write_text(group + "\n")
+    for folder, line in counts.items():
+        (tmp_path / "sys/fs/cgroup" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys/fs/cgroup" / folder / "cpu.stat").write_text(f"nr_periods 7\n{line}\n")
+    files = run_queue._throttled_files(tmp_path)
+    monkeypatch.setattr(run_queue, "_throttled_files", lambda: files)
+    assert throttled_seconds() == pytest.approx(seconds)

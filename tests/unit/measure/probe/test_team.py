@@ -40,6 +40,16 @@ def test_ranks_tell_their_nodes_and_addresses():
     assert places(["0 10.0.0.1", "0 10.0.0.1", "1 fd00::2"]) == ((0, 0, 1), ("10.0.0.1", "fd00::2"))
 
 
+@pytest.mark.parametrize(
+    ("rank", "environment", "place"),
+    [(0, {}, (0, 0)), (1, {}, (1, 0)), (2, {}, (0, 1)), (3, {}, (1, 1)), (3, {"LOCAL_RANK": "5"}, (1, 5))],
+)
+def test_where_no_launcher_numbers_nodes_machines_are(rank: int, environment: dict[str, str], place: tuple[int, int]):
+    team = Team(HashStore(), rank, 4, environment)
+    team.number(["a", "b", "a", "b"], environment)
+    assert (team.node, team.local_rank) == place
+
+
 @pytest.mark.parametrize("text", ["", "0", "x 10.0.0.1", "0 somewhere.else", "1 10.0.0.1", "-1 10.0.0.1", "0 1 2"])
 def test_what_is_no_node_and_address_is_refused(text: str):
     with pytest.raises(AbsentError, match="same Stash"):

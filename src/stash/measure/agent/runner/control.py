@@ -8,7 +8,6 @@ the launchers to notice. Rank 0 leads: it gets every rank's report, decides, and
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 from stash.measure.agent import private
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.linux.interfaces import CHOSEN, interface_towards, own_address
-from stash.measure.linux.processes import boot_id
+from stash.measure.linux.processes import node_name
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import JournalCopy
 from stash.measure.protocol.messages import Message, Payload
@@ -203,18 +202,6 @@ def _gloo_group() -> Any:
             del os.environ[CHOSEN]
     private.set_timeout(group, _PATIENCE)
     return group
-
-
-def node_name() -> str:
-    """What tells one machine from another: the launcher's own numbering, else host, boot and network namespace."""
-    for variable in ("STASH_NODE", "GROUP_RANK", "SLURM_NODEID"):
-        if os.environ.get(variable):
-            return f"{variable}={os.environ[variable]}"
-    try:
-        network = os.stat("/proc/self/ns/net").st_ino
-    except OSError:
-        network = 0
-    return f"{socket.gethostname()} {boot_id()} {network}"
 
 
 class Shutdown:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -77,12 +78,27 @@ class AwaitedRun(script.Listener):
         if now < self._next:
             return
         self._next = now + 1.0
-        with suppress(OSError):
-            orders = read(Path(self._file.read_text()))
-            if orders is not None and self._file.stat().st_uid == os.getuid():
+        with suppress(OSError, ValueError):
+            orders = read(Path(_left_by_own_user(self._file)))
+            if orders is not None:
                 run = WatchedRun(orders)
                 run.counted_before, run.awaited = self.steps, self
                 script.subscribe(run)
+
+
+def _left_by_own_user(path: Path) -> str:
+    """What is in a file whose name others know, and may have taken: opened at no risk, read only of the own user.
+
+    Raises OSError or ValueError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+            raise OSError(f"{path} is not this user's")
+        return os.read(descriptor, 4096).decode()
+    finally:
+        os.close(descriptor)
 
 
 def _quietly(act: Callable[P, None]) -> Callable[P, None]:

@@ -1,0 +1,38 @@
+"""Where this process's control groups are mounted, version 1 and version 2: its own and all above it.
+
+A limit may be set on any of them. Reads no limit itself. Standard library only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stash.measure.linux.procfs import Mount, holds, mounts, text
+
+
+class ControlGroups:
+    """Of the process that makes this object, under the ``root`` of all files."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._table = root, mounts(root)
+        self._groups: dict[str, str] = {}
+        """By controller; version 2 has the empty name."""
+        for line in (text(root / "proc/self/cgroup") or "").splitlines():
+            _, controllers, path = (*line.split(":", 2), "", "")[:3]
+            self._groups |= dict.fromkeys(controllers.split(","), path)
+
+    def folders(self, controller: str) -> list[Path]:
+        """The folders of this process's group and of all above it, as far up as they are mounted."""
+        mount = self._mount(controller)
+        if mount is None or controller not in self._groups:
+            return []
+        path = self._groups[controller]
+        # a container may see the path of a group that lies outside what is mounted; the mount is then its own group
+        inside = path[len(mount.root.rstrip("/")) :].strip("/") if holds(mount.root, path) else ""
+        top = self._root / mount.point.strip("/")
+        below = Path(inside).parts if ".." not in Path(inside).parts else ()
+        return [top.joinpath(*below[:depth]) for depth in range(len(below), -1, -1)]
+
+    def _mount(self, controller: str) -> Mount | None:
+        kind = "cgroup" if controller else "cgroup2"
+        return next((m for m in self._table if m.kind == kind and (not controller or controller in m.options)), None)
