@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from stash.analysis.breakdown import Breakdown
+from stash.analysis.step_times import readers
 from stash.catalog.offers import Catalog
 from stash.catalog.reference import model_key
 from stash.core.errors import UserError
@@ -117,7 +118,7 @@ class Passes:
     """What a rank does in a step."""
 
     batch: int
-    """Samples of one forward and backward pass."""
+    """Samples of one forward and backward pass; ranks that share a replica of the model have the same."""
     accumulated: int
     """Such passes of a step."""
     launched: float | None = None
@@ -133,7 +134,7 @@ def passes(profile: Profile, breakdown: Breakdown, wanted: Alteration | None = N
     loaders = profile.workload.loaders
     accumulated = max([1, *(loader.batches_per_step for loader in loaders)])
     samples = breakdown.samples_per_step
-    batch = None if samples is None else max(1, round(samples / breakdown.world_size / accumulated))
+    batch = None if samples is None else max(1, round(samples / readers(profile) / accumulated))
     if wanted is not None:
         batch, accumulated = wanted.batch or batch, wanted.accumulate or accumulated
     return None if batch is None else Passes(batch, accumulated, _launched(profile, breakdown))

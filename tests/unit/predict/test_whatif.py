@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 from forecast_profiles import around, cpu_job, gpu_job
 from hypothesis import given, settings
@@ -12,9 +15,9 @@ from stash.advice.case import Case
 from stash.advice.remedies import REMEDIES
 from stash.analysis.attribution import attribute
 from stash.core.errors import UserError
-from stash.core.records.profile import Memory
+from stash.core.records.profile import Loader, Memory
 from stash.predict.changes import Alteration, changes
-from stash.predict.forecasting import base_of, lost, what_if
+from stash.predict.forecasting import base_of, lost, stall_draws, what_if
 from stash.predict.memory import memory_fit
 from stash.predict.sufficiency import suffices
 from stash.whatif.answers import diminishing, effects_on_training, next_bottleneck
@@ -106,6 +109,21 @@ def test_more_cache_never_makes_a_step_longer(one, other):
 def test_a_faster_disk_never_makes_a_step_longer(rate, times):
     slow, fast = (step(CPU, disk=f"{each:.6g}MB/s") for each in (rate, rate * times))
     assert fast <= slow * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("typed", "samples"), [({"gpu": "A100"}, 64), ({"batch": "128"}, 128), ({"gpus": "16"}, 128)])
+def test_ranks_that_share_a_model_read_the_same_samples(typed: dict[str, str], samples: int) -> None:
+    loaders = (Loader(kind="map", workers=1, samples=1000),)
+    shared = base_of(
+        gpu_job(ranks=8, nodes=1, hosts=gpu_job().hosts[:1], collectives=(),
+                workload={"name": "resnet50", "precision": "float32", "replicas": 1, "loaders": loaders})
+    )  # fmt: skip
+    assert shared.breakdown.samples_per_step == shared.passes.batch == 64
+    assert shared.loading.pipeline.samples == 64
+    assert stall_draws(shared, changes(typed)).samples == samples
+    scale = shared.compute_scale(shared.target, changes({"batch": "128"}), replace(shared.passes, batch=128))
+    assert scale.facts[0].quantity.low <= math.log2(scale.mean) <= scale.facts[0].quantity.high  # a two-fold batch
+    assert suffices(shared).device_rate == pytest.approx(64 / 0.24, rel=0.01)
 
 
 def test_ds_analyzers_questions_have_answers():
