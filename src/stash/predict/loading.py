@@ -243,7 +243,10 @@ def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, wo
     reading, source = _reading_in_steps(breakdown, pipeline, work), "steps under cold, which wait for it"
     arm, middle = fetch.time.half_width, fetch.seconds
     if reading is None or reading <= 0:  # F is of a few batches, and steps are of many
-        reading, source = _reading_alone(breakdown, pipeline, readers(profile)), "the loaders' own rate F, files not in memory"
+        reading, source = (
+            _reading_alone(breakdown, pipeline, readers(profile)),
+            "the loaders' own rate F, files not in memory",
+        )
         per_sample = [rate.seconds / rate.samples for rate in profile.rates if rate.feed == "cold" and rate.samples]
         interval = median_interval(per_sample) if per_sample and min(per_sample) > 0 else None
         arm, middle = (None, 0.0) if interval is None else (interval.half_width, interval.value)

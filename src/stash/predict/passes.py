@@ -31,7 +31,7 @@ from stash.predict.draws import Array, Draws, Quantity, Used, measured
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.exposure import shards_itself
 from stash.predict.forecast import Predicted
-from stash.predict.gpu_pairs import LAUNCH_SECONDS, autocast_ratio
+from stash.predict.gpu_pairs import LAUNCH_SECONDS, autocast_ratio, trained_in
 from stash.predict.gpu_scale import together
 from stash.predict.loading import HeldToMeasurement, Loading, lacks
 from stash.predict.pipeline import Work, less_sure
@@ -151,7 +151,7 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
     profile, measured, before = base.profile, base.target, base.passes
     draws, known = base.draws, base.catalog()
     factor, facts, beyond = np.ones(draws.count), [], []
-    precision = "amp" if profile.workload.precision in ("float16", "bfloat16") else "fp32"
+    precision = trained_in(profile.workload)
     model = model_key(profile.workload.name)
     waits, filled = base.breakdown.waits_for_host, False
     if before is not None and after is not None and after.batch != before.batch:
@@ -222,7 +222,7 @@ def _precision(profile: Profile, target: Target, wanted: Alteration, known: Cata
     if target.device is None:
         raise UserError("--dtype: on CPUs nothing was published of it; profile with it instead")
     gpu = named_gpu(target.device, known)
-    ratio = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(profile.workload.operators, gpu))
+    ratio = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(profile.workload, gpu))
     if ratio is None:
         raise UserError(
             f"--dtype: nothing was published of it on {gpu.model}, and the profile holds no "

@@ -111,7 +111,9 @@ def test_a_faster_disk_never_makes_a_step_longer(rate, times):
     assert fast <= slow * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("typed", "samples"), [({"gpu": "A100"}, 64), ({"batch": "128"}, 128), ({"gpus": "16"}, 128)])
+@pytest.mark.parametrize(
+    ("typed", "samples"), [({"gpu": "A100"}, 64), ({"batch": "128"}, 128), ({"gpus": "16"}, 128)]
+)
 def test_ranks_that_share_a_model_read_the_same_samples(typed: dict[str, str], samples: int) -> None:
     loaders = (Loader(kind="map", workers=1, samples=1000),)
     shared = base_of(
