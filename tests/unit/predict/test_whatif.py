@@ -20,6 +20,7 @@ from stash.predict.changes import Alteration, changes
 from stash.predict.forecasting import base_of, lost, stall_draws, what_if
 from stash.predict.memory import memory_fit
 from stash.predict.sufficiency import suffices
+from stash.whatif import answers
 from stash.whatif.answers import diminishing, effects_on_training, next_bottleneck
 from stash.whatif.sweep import axes, sweep
 
@@ -146,6 +147,28 @@ def test_what_limits_next_and_where_more_stops_to_pay():
     assert stop.option == "network"
     at, beyond = (what_if(GPU, wanted.changed(network=stop.value * k)) for k in (1, 2))
     assert beyond.breakdown.samples_per_second < 1.05 * at.breakdown.samples_per_second
+
+
+def test_only_doublings_are_called_so_and_no_value_is_below_what_an_option_takes(monkeypatch):
+    asked: list[float] = []
+
+    def speed(base, wanted, name, amount):
+        asked.append(amount)
+        return float(amount)  # in proportion: each doubling pays, where 3 instead of 2 is half as much again
+
+    monkeypatch.setattr(answers, "_speed", speed)
+    assert diminishing(GPU, changes({"nodes": "3"})) == ()
+    assert min(asked) == 1
+    asked.clear()
+    assert diminishing(GPU, changes({"compress": "4x"})) == ()
+    assert min(asked) == 1
+
+
+@pytest.mark.parametrize(("batch", "steps"), [("128", "fewer"), ("32", "more")])
+def test_an_epoch_has_fewer_steps_of_more_samples(batch, steps):
+    wanted = changes({"batch": batch})
+    (sentence,) = effects_on_training(GPU, wanted, what_if(GPU, wanted))
+    assert sentence.endswith(f"an epoch has that many {steps} steps")
 
 
 def test_other_batches_and_more_nodes_change_training_and_that_is_said():
