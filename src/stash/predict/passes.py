@@ -222,16 +222,14 @@ def _precision(profile: Profile, target: Target, wanted: Alteration, known: Cata
     if target.device is None:
         raise UserError("--dtype: on CPUs nothing was published of it; profile with it instead")
     gpu = named_gpu(target.device, known)
-    ratio = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(profile.workload, gpu))
+    work = profile.workload
+    ratio = precision_ratio(work.name, gpu.model, autocast_ratio(work, gpu), wanted.dtype or "amp")
     if ratio is None:
         raise UserError(
             f"--dtype: nothing was published of it on {gpu.model}, and the profile holds no "
             f"operators to tell it from; {records(profile)}"
         )
-    if wanted.dtype == "amp":
-        return ratio
-    low, high = (None if end is None else 1 / end for end in (ratio.high, ratio.low))
-    return ratio.model_copy(update={"value": 1 / ratio.value, "low": low, "high": high})
+    return ratio
 
 
 # The profile every forecast starts from
