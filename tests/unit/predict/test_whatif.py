@@ -119,7 +119,8 @@ def test_ranks_that_share_a_model_read_the_same_samples(typed: dict[str, str], s
     loaders = (Loader(kind="map", workers=1, samples=1000),)
     shared = base_of(
         gpu_job(ranks=8, nodes=1, hosts=gpu_job().hosts[:1], collectives=(),
-                workload={"name": "resnet50", "precision": "float32", "replicas": 1, "loaders": loaders})
+                workload={"name": "resnet50", "precision": "float32", "replicas": 1, "loaders": loaders,
+                          "parameter_bytes": 10**9}, memory=(Memory(rank=0, allocated_bytes=5 * 10**9),))
     )  # fmt: skip
     assert shared.breakdown.samples_per_step == shared.passes.batch == 64
     assert shared.loading.pipeline.samples == 64
@@ -127,6 +128,8 @@ def test_ranks_that_share_a_model_read_the_same_samples(typed: dict[str, str], s
     scale = shared.compute_scale(shared.target, changes({"batch": "128"}), replace(shared.passes, batch=128))
     assert scale.facts[0].quantity.low <= math.log2(scale.mean) <= scale.facts[0].quantity.high  # a two-fold batch
     assert suffices(shared).device_rate == pytest.approx(64 / 0.24, rel=0.01)
+    fit = memory_fit(shared, changes(typed), what_if(shared, changes(typed)))
+    assert fit.needed_bytes == 3e9 + 2e9 * int(typed.get("batch", 64)) / 64  # parameters, gradients, buckets; samples
 
 
 def test_ds_analyzers_questions_have_answers():
