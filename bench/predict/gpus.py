@@ -250,8 +250,8 @@ def roofline(case: Case) -> float | None:
     model = "inceptionv3" if case.first.key == "inception" else case.first.key
     if model not in MODELS:
         return None
-    work, half = operators(model, case.first.batch or _UNKNOWN_BATCH), case.first.precision == "amp"
-    old, new = (device_seconds(work, _facts(row), half) for row in case)
+    work, to = operators(model, case.first.batch or _UNKNOWN_BATCH), "amp" if case.first.precision == "amp" else None
+    old, new = (device_seconds(work, _facts(row), to) for row in case)
     return None if old is None or new is None else new / old
 
 

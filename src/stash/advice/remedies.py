@@ -21,6 +21,7 @@ from stash.core.formatting import listed
 from stash.core.units import format_bits, format_bytes, format_rate, format_seconds
 from stash.predict.changes import BALANCED, Alteration
 from stash.predict.cluster_sources import usable_memory
+from stash.predict.gpu_pairs import trained_in
 from stash.predict.mesh_shapes import divided, shapes
 from stash.predict.sufficiency import Suffices
 
@@ -265,7 +266,7 @@ def for_compute(case: Case) -> list[Remedy]:
     found = []
     if case.on_cpu:
         found.append(Remedy("Rent devices that compute faster"))
-    elif work.precision in (None, "float32"):
+    elif trained_in(work) == "fp32":
         found.append(
             Remedy('Compute the loss inside `with torch.autocast("cuda", torch.bfloat16):`, if not done yet')
         )

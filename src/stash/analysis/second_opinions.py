@@ -23,7 +23,7 @@ from stash.analysis.breakdown import (
     Surfacing,
     Waits,
 )
-from stash.analysis.step_times import StepTimes, mean_over_rounds, rank_values, replicas_per_rank
+from stash.analysis.step_times import StepTimes, mean_over_rounds, rank_values, readers
 from stash.analysis.uncertainty import launch_error
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, RUNGS, STALLS, rung
@@ -67,7 +67,7 @@ def _loader_rate(profile: Profile, feed: str) -> tuple[float | None, float | Non
                 parts[each.rank] += [part / of_part for part in each.part_seconds]
     rate = None
     if samples.keys() >= {rank.rank for rank in profile.ranks} and all(s >= MIN_TIMED for s in seconds.values()):
-        rate = sum(samples[rank] / seconds[rank] for rank in samples) * replicas_per_rank(profile) or None
+        rate = sum(samples[rank] / seconds[rank] for rank in samples) * readers(profile, 1) or None
     if not parts or any(len(paces) < 3 for paces in parts.values()):
         return rate, None
     intervals = [mean_interval(paces) for paces in parts.values()]

@@ -206,7 +206,7 @@ def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
 
     values = rank_values(profile, trained)
     of_rung = {name: [values.get((number, name), {}) for number in kept.rounds] for name in kept.rungs}
-    replicas = replicas_per_rank(profile)
+    replicas = readers(profile, 1)
     known: dict[str, float] = {}
     for name, rounds in of_rung.items():
         if rung(name).active == "leader":
@@ -227,10 +227,13 @@ def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
     return SampleCounts(per_rung=per_rung, least=batch, most=batch)
 
 
-def replicas_per_rank(profile: Profile) -> float:
-    """One, or less where ranks share a replica of the model: those read the same samples, which count once."""
-    replicas = profile.workload.replicas
-    return 1.0 if replicas is None else replicas / profile.world_size
+def readers(profile: Profile, ranks: int | None = None) -> float:
+    """Of so many ranks, by default all, as many as read other samples: fewer where some share a replica of the model.
+
+    Those that share one read the same samples, which count once.
+    """
+    ranks = profile.world_size if ranks is None else ranks
+    return ranks * (profile.workload.replicas or profile.world_size) / profile.world_size
 
 
 def differ(counts: Collection[float]) -> bool:

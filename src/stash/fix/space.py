@@ -16,6 +16,7 @@ from stash.core.fix_records import Effect
 from stash.core.formatting import listed
 from stash.fix import loader_changes as loaders
 from stash.fix.script_changes import MIB, OF_EXCHANGE, Facts, Knob, Proposal, ScriptChange, Site
+from stash.predict.gpu_pairs import trained_in
 
 
 def _waits(facts: Facts) -> Proposal:
@@ -267,8 +268,8 @@ def _compile(facts: Facts) -> Proposal:
 
 
 def _bfloat16(facts: Facts) -> Proposal:
-    if facts.case.profile.workload.precision not in (None, "float32"):
-        return f"the job trains in {facts.case.profile.workload.precision} already"
+    if trained_in(facts.case.profile.workload) == "amp":
+        return "the job trains in 16 bits already"
     device = "cpu" if facts.on_cpu else "cuda"
     return [
         ScriptChange(

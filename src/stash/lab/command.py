@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from rich.text import Text
 
 from stash.core import parsers
 from stash.core.errors import UserError
-from stash.core.interrupts import interrupted_by
+from stash.core.interrupts import REQUESTS, interrupted_by
 from stash.core.printable import printable_line
 from stash.core.units import format_bytes, format_seconds
 from stash.lab.testbed.bed import Started, Testbed, elsewhere, leftovers, sweep
@@ -97,7 +96,7 @@ def run(options: TestbedOptions) -> None:
             print(shlex.join(bed.command(command_of(number), number)))
         return
     try:
-        with interrupted_by(signal.SIGTERM, signal.SIGHUP), bed:
+        with interrupted_by(*REQUESTS), bed:
             for link in bed.links:
                 print(link.describe(), file=sys.stderr)
             code = _run_everywhere(bed, command_of)

@@ -23,7 +23,7 @@ from stash.plan.candidates import Rentable
 from stash.plan.evaluation import WHOLE, Evaluation
 from stash.plan.records import Choice, Goal, HourlyPrice, RuleChoice
 from stash.plan.search import CandidateSet, PlanProblem
-from stash.predict.gpu_pairs import PRECISIONS, by_model, pairs
+from stash.predict.gpu_pairs import PRECISIONS, by_model, pairs, trained_in
 from stash.predict.passes import Base
 
 
@@ -276,7 +276,7 @@ def rule_facts(bases: Sequence[Base], goal: Goal, catalog: Catalog) -> RuleFacts
     GPUs' speeds are published ratios to the profiled one: of the same model if there are some, else of all.
     """
     first, own, measured = bases[0], dict[str, float](), dict[tuple[str, int], float]()
-    precision = "amp" if first.profile.workload.precision in ("float16", "bfloat16") else "fp32"
+    precision = trained_in(first.profile.workload)
     for base in bases:
         host, breakdown = next(iter(base.profile.hosts), None), base.breakdown
         alone = breakdown.seconds("compute", "transfer")  # of one device by itself, on replayed batches

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from stash.analysis.step_times import readers
 from stash.catalog.facts import Instance
 from stash.catalog.machines import is_called
 from stash.catalog.offers import Catalog, has_gpu
@@ -83,9 +84,7 @@ def step_plan(bases: Sequence[Base], goal: Goal) -> StepPlan:
     samples = first.breakdown.samples_per_step
     if first.passes is None or not samples:
         raise UserError(f"the samples of a step of this job were not counted; {records(first.profile)}")
-    ranks = first.profile.world_size
-    replicas = (first.profile.workload.replicas or ranks) / ranks
-    return StepPlan(goal, first.passes.samples, samples, replicas)
+    return StepPlan(goal, first.passes.samples, samples, readers(first.profile, 1))
 
 
 def split(of_device: int, largest: int) -> tuple[int, int]:

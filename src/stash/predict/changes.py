@@ -272,6 +272,11 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     """What ``wanted`` makes of the profiled cluster; raises UserError for unknown names, and if it is too large."""
     other = None if wanted.cluster is None else clusters(wanted.cluster)
     nodes = wanted.nodes or (other or measured).nodes
+    if other is not None and wanted.network is None and wanted.transport not in (None, transport_used(other.network)):
+        raise UserError(
+            f"--transport: {wanted.cluster} says already what its nodes talk over; write it there, or give --network "
+            "too"
+        )
     used = transport_used(measured.network)
     transport = wanted.transport or used
     if wanted.instance is not None:

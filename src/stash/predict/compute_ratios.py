@@ -15,7 +15,7 @@ from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import model_key, node_scaling
 from stash.catalog.shipped import rows
 from stash.predict.draws import Array, Quantity
-from stash.predict.gpu_pairs import arm, batch_pairs, left_out_errors, precision_pairs
+from stash.predict.gpu_pairs import Precision, arm, batch_pairs, left_out_errors, precision_pairs
 from stash.predict.gpu_scale import GpuCell, GpuScale, published_scale, rates, sheets
 
 # Another GPU
@@ -190,23 +190,25 @@ def _spread_of_exponents() -> float:
     return arm(errors)
 
 
-def precision_ratio(model: str, gpu: str | None, roofline: float | None = None) -> Quantity | None:
-    """Seconds with automatic mixed precision over seconds in fp32, on the same GPU.
+def precision_ratio(
+    model: str, gpu: str | None, roofline: float | None = None, to: Precision = "amp"
+) -> Quantity | None:
+    """Seconds in the precision ``to`` over seconds in the other, on the same GPU.
 
-    The model's own where it was published, else a roofline of the job's operators, else other models on that GPU;
-    ``None`` where there is nothing.
+    The model's own where it was published, else a roofline of the job's operators (of amp over fp32), else other
+    models on that GPU; ``None`` where there is nothing.
     """
     every = [each for each in precision_pairs() if each.gpu == gpu]
     own = [each for each in every if each.model == model_key(model)]
-    spread = arm(left_out_errors(precision_pairs()))
+    spread, sign = arm(left_out_errors(precision_pairs())), 1 if to == "amp" else -1
     if not own and roofline is not None:
-        return _quantity(math.log(roofline), _spread_of_rooflines(), "a roofline of the job's operators")
+        return _quantity(sign * math.log(roofline), _spread_of_rooflines(), "a roofline of the job's operators")
     witnesses = own or every
     if not witnesses:
         return None
     what = f"{model} on {gpu} in both precisions" if own else f"other models on {gpu} in both precisions"
     sources = "; ".join(sorted({each.source for each in witnesses}))
-    return _quantity(float(np.mean([each.log_ratio for each in witnesses])), spread, f"{what} ({sources})")
+    return _quantity(sign * float(np.mean([each.log_ratio for each in witnesses])), spread, f"{what} ({sources})")
 
 
 # Contention

@@ -14,6 +14,7 @@ from functools import lru_cache
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown, Missing
 from stash.analysis.disturbance import undisturbed
+from stash.analysis.step_times import readers
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
@@ -116,9 +117,7 @@ def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, fl
     trains = trains_for(PredictedStalls(tuple(parts)))
     trains_otherwise = any(name not in DATA_STALLS for name in less or {})
     data = read(base, target, wanted, after, scale, trains, trains_otherwise)
-    replicas = base.profile.workload.replicas
-    of_a_rank = 1.0 if replicas is None else replicas / base.profile.world_size
-    samples = None if after is None else after.samples * target.ranks * of_a_rank
+    samples = None if after is None else after.samples * readers(base.profile, target.ranks)
     return StallDraws(target, (*parts, *_lessened(data.parts, less)), (*outcome.missing, *data.missing), samples)
 
 

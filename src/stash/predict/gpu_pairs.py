@@ -14,18 +14,21 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
-from stash.core.records.profile import Operator
+from stash.core.records.profile import Operator, Workload
 
 _ALIKE = 4.0
 """Batches that differ by more than this factor are no witness for each other."""
-PRECISIONS = ("fp32", "amp")
+Precision = Literal["fp32", "amp"]
+"""As published speeds call it: all in 32 bits, or products and convolutions in 16."""
+PRECISIONS: tuple[Precision, ...] = ("fp32", "amp")
+_HALVES = ("float16", "bfloat16", "half")
 
 
 class Pair(NamedTuple):
@@ -144,10 +147,23 @@ _TENSOR_MULTIPLE = 8
 Precision*)."""
 
 
-def device_seconds(operators: Iterable[Operator], gpu: GpuFacts, half: bool = False) -> float | None:
+def trained_in(work: Workload) -> Precision:
+    """The precision of most of a job's FLOPs: ``torch.autocast`` leaves parameters in 32 bits."""
+    flops: dict[bool, float] = defaultdict(float)
+    for operator in work.operators:
+        flops[_in_halves(operator.dtype)] += operator.flops or 0.0
+    return "amp" if _in_halves(work.precision or "") or flops[True] > flops[False] else "fp32"
+
+
+def _in_halves(dtype: str) -> bool:
+    return dtype.removeprefix("torch.") in _HALVES
+
+
+def device_seconds(operators: Iterable[Operator], gpu: GpuFacts, to: Precision | None = None) -> float | None:
     """Of one step at peak rates; ``None`` if a rate that some operator needs is not known, or there is none.
 
-    With ``half`` products and convolutions of 32-bit numbers run in 16 bits, as ``torch.autocast`` has it.
+    ``to`` amp runs products and convolutions of 32-bit numbers in 16 bits, as ``torch.autocast`` has it; to fp32
+    whatever is in 16 bits in 32.
     """
     every = tuple(operators)
     seconds = 0.0
@@ -155,10 +171,12 @@ def device_seconds(operators: Iterable[Operator], gpu: GpuFacts, half: bool = Fa
         if not operator.calls:
             continue
         flops, size = operator.flops or 0.0, operator.bytes or 0.0
-        narrowed = half and bool(flops) and operator.dtype.endswith("float32")
-        if narrowed:
-            size /= 2
-        peak = _peak(operator, gpu, narrowed) if flops else 1.0
+        halves = _in_halves(operator.dtype)
+        if to == "fp32" and halves:
+            halves, size = False, size * 2
+        elif to == "amp" and flops and operator.dtype.endswith("float32"):
+            halves, size = True, size / 2
+        peak = _peak(operator, gpu, halves) if flops else 1.0
         rate = gpu.memory_bytes_per_second if size else 1.0
         if not peak or not rate:
             return None
@@ -166,14 +184,16 @@ def device_seconds(operators: Iterable[Operator], gpu: GpuFacts, half: bool = Fa
     return seconds if every else None
 
 
-def autocast_ratio(operators: Iterable[Operator], gpu: GpuFacts) -> float | None:
-    """Seconds with products and convolutions in 16 bits over seconds as it is."""
-    every = tuple(operators)
-    old, new = device_seconds(every, gpu), device_seconds(every, gpu, half=True)
-    return None if old is None or new is None else new / old
+def autocast_ratio(work: Workload, gpu: GpuFacts) -> float | None:
+    """Seconds with products and convolutions in 16 bits over seconds in 32, of which the job is one as it is."""
+    amp = trained_in(work) == "amp"
+    now, otherwise = (device_seconds(work.operators, gpu, to) for to in (None, "fp32" if amp else "amp"))
+    if now is None or otherwise is None:
+        return None
+    return now / otherwise if amp else otherwise / now
 
 
-def _peak(operator: Operator, gpu: GpuFacts, narrowed: bool) -> float | None:
+def _peak(operator: Operator, gpu: GpuFacts, halves: bool) -> float | None:
     """FLOP/s that the operator's type and shapes allow on this GPU.
 
     PyTorch's defaults: convolutions of float32 run as TF32 where there is such a thing, matrix products do not. In 16
@@ -181,7 +201,7 @@ def _peak(operator: Operator, gpu: GpuFacts, narrowed: bool) -> float | None:
     unknown ones count as such.
     """
     convolution = "conv" in operator.operator
-    if narrowed or operator.dtype.removeprefix("torch.") in ("float16", "bfloat16", "half"):
+    if halves:
         shapes = [shape.split("x") for shape in re.findall(r"\b\d+(?:x\d+)+\b", operator.shapes)]
         fits = all(int(shape[1 if convolution else -1]) % _TENSOR_MULTIPLE == 0 for shape in shapes)
         if gpu.tensor_fp16_flops_per_second and fits:

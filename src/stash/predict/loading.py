@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from stash.analysis.breakdown import Breakdown, ranks_per_node
-from stash.analysis.step_times import rank_values
+from stash.analysis.step_times import rank_values, readers
 from stash.core.intervals import Interval, median_interval
 from stash.core.records.host import Host
 from stash.core.records.profile import Block, Profile
@@ -73,7 +73,7 @@ def loading(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading | N
         return None
     loader = profile.workload.loaders[0]
     batches = max(1, loader.batches_per_step)
-    samples = (breakdown.samples_per_step or 0.0) / breakdown.world_size / batches
+    samples = (breakdown.samples_per_step or 0.0) / readers(profile) / batches
     workers = loader.workers if loader.workers is not None else 1
     make = _make_seconds(profile, breakdown, workers, samples * batches)
     if make is None:
@@ -161,7 +161,7 @@ def _make_seconds(profile: Profile, breakdown: Breakdown, workers: int, samples:
         return measured(median_interval(times), profile.created[:10], source)
     if not breakdown.rates.prep:
         return None
-    alone = max(1, workers) * breakdown.world_size / breakdown.rates.prep
+    alone = max(1, workers) * readers(profile) / breakdown.rates.prep
     return measured(Interval(value=alone), profile.created[:10], "the loaders' own rate P")
 
 
@@ -243,7 +243,10 @@ def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, wo
     reading, source = _reading_in_steps(breakdown, pipeline, work), "steps under cold, which wait for it"
     arm, middle = fetch.time.half_width, fetch.seconds
     if reading is None or reading <= 0:  # F is of a few batches, and steps are of many
-        reading, source = _reading_alone(breakdown, pipeline), "the loaders' own rate F, files not in memory"
+        reading, source = (
+            _reading_alone(breakdown, pipeline, readers(profile)),
+            "the loaders' own rate F, files not in memory",
+        )
         per_sample = [rate.seconds / rate.samples for rate in profile.rates if rate.feed == "cold" and rate.samples]
         interval = median_interval(per_sample) if per_sample and min(per_sample) > 0 else None
         arm, middle = (None, 0.0) if interval is None else (interval.half_width, interval.value)
@@ -255,7 +258,7 @@ def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, wo
     return Quantity(value=value, low=low, high=high, origin="measured", as_of=as_of, source=source)
 
 
-def _reading_alone(breakdown: Breakdown, pipeline: Pipeline) -> float | None:
+def _reading_alone(breakdown: Breakdown, pipeline: Pipeline, loaders: float) -> float | None:
     """Seconds that storage is busy with one sample, from F and P, both of loaders while nothing trains.
 
     Supply takes s = max((w + d)/W, R·d) a sample (``pipeline``), d of it reading: so d = min(W·s − w, s/R).
@@ -263,7 +266,7 @@ def _reading_alone(breakdown: Breakdown, pipeline: Pipeline) -> float | None:
     rates, workers = breakdown.rates, max(1, pipeline.workers)
     if not rates.fetch or not rates.prep:
         return None
-    with_reading, without = (workers * breakdown.world_size / rate for rate in (rates.fetch, rates.prep))
+    with_reading, without = (workers * loaders / rate for rate in (rates.fetch, rates.prep))
     return min(with_reading - without, with_reading / workers / pipeline.ranks)
 
 

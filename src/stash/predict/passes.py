@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from stash.analysis.breakdown import Breakdown
+from stash.analysis.step_times import readers
 from stash.catalog.offers import Catalog
 from stash.catalog.reference import model_key
 from stash.core.errors import UserError
@@ -30,7 +31,7 @@ from stash.predict.draws import Array, Draws, Quantity, Used, measured
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.exposure import shards_itself
 from stash.predict.forecast import Predicted
-from stash.predict.gpu_pairs import LAUNCH_SECONDS, autocast_ratio
+from stash.predict.gpu_pairs import LAUNCH_SECONDS, autocast_ratio, trained_in
 from stash.predict.gpu_scale import together
 from stash.predict.loading import HeldToMeasurement, Loading, lacks
 from stash.predict.pipeline import Work, less_sure
@@ -117,7 +118,7 @@ class Passes:
     """What a rank does in a step."""
 
     batch: int
-    """Samples of one forward and backward pass."""
+    """Samples of one forward and backward pass; ranks that share a replica of the model have the same."""
     accumulated: int
     """Such passes of a step."""
     launched: float | None = None
@@ -133,7 +134,7 @@ def passes(profile: Profile, breakdown: Breakdown, wanted: Alteration | None = N
     loaders = profile.workload.loaders
     accumulated = max([1, *(loader.batches_per_step for loader in loaders)])
     samples = breakdown.samples_per_step
-    batch = None if samples is None else max(1, round(samples / breakdown.world_size / accumulated))
+    batch = None if samples is None else max(1, round(samples / readers(profile) / accumulated))
     if wanted is not None:
         batch, accumulated = wanted.batch or batch, wanted.accumulate or accumulated
     return None if batch is None else Passes(batch, accumulated, _launched(profile, breakdown))
@@ -150,7 +151,7 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
     profile, measured, before = base.profile, base.target, base.passes
     draws, known = base.draws, base.catalog()
     factor, facts, beyond = np.ones(draws.count), [], []
-    precision = "amp" if profile.workload.precision in ("float16", "bfloat16") else "fp32"
+    precision = trained_in(profile.workload)
     model = model_key(profile.workload.name)
     waits, filled = base.breakdown.waits_for_host, False
     if before is not None and after is not None and after.batch != before.batch:
@@ -221,16 +222,14 @@ def _precision(profile: Profile, target: Target, wanted: Alteration, known: Cata
     if target.device is None:
         raise UserError("--dtype: on CPUs nothing was published of it; profile with it instead")
     gpu = named_gpu(target.device, known)
-    ratio = precision_ratio(profile.workload.name, gpu.model, autocast_ratio(profile.workload.operators, gpu))
+    work = profile.workload
+    ratio = precision_ratio(work.name, gpu.model, autocast_ratio(work, gpu), wanted.dtype or "amp")
     if ratio is None:
         raise UserError(
             f"--dtype: nothing was published of it on {gpu.model}, and the profile holds no "
             f"operators to tell it from; {records(profile)}"
         )
-    if wanted.dtype == "amp":
-        return ratio
-    low, high = (None if end is None else 1 / end for end in (ratio.high, ratio.low))
-    return ratio.model_copy(update={"value": 1 / ratio.value, "low": low, "high": high})
+    return ratio
 
 
 # The profile every forecast starts from

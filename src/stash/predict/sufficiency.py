@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stash.analysis.step_times import readers
 from stash.core.ladder import DATA_STALLS
 from stash.predict.changed_stalls import pipeline_of, storage_of
 from stash.predict.changes import AS_IT_IS, Alteration
@@ -87,7 +88,7 @@ def suffices(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float
     storage = storage_of(base, forecast.target, wanted)
     pipeline = pipeline_of(base, base.loading, forecast.target, wanted, after, storage)
     trains = forecast.breakdown.step_seconds - forecast.breakdown.seconds(*DATA_STALLS)
-    found = what_suffices(pipeline, base.loading, trains, forecast.target.nodes)
+    found = what_suffices(pipeline, base.loading, trains, readers(base.profile, forecast.target.ranks))
     if pipeline.cores is None or found.workers is None or found.workers == pipeline.workers:
         return found
     # of so many workers, as few threads do not keep all cores busy
@@ -104,14 +105,13 @@ def _cores_seconds(pipeline: Pipeline, work: Work) -> float | None:
     return float(np.mean(pipeline.ranks * (pipeline.training * work.train_core_seconds + made) / pipeline.cores))
 
 
-def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, nodes: int) -> Suffices:
-    """The answers for a step that trains for ``trained_in`` seconds; by means, without intervals."""
+def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, everyone: float) -> Suffices:
+    """The answers for a step of ``trained_in`` seconds in which ``everyone`` reads; by means, without intervals."""
     work, ranks = loading.work, pipeline.ranks
     samples = pipeline.batches * pipeline.samples
     per_sample = trained_in / samples
     make, core = float(np.mean(work.make_seconds)), float(np.mean(work.core_seconds))
     workers = int(np.ceil(_HEADROOM * make / per_sample))
-    everyone = ranks * nodes
     limit = make / max(1, pipeline.workers)
     if pipeline.cores is not None:
         limit = max(limit, ranks * core / float(np.mean(pipeline.cores)))

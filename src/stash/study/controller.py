@@ -252,7 +252,9 @@ class StudyController:
         """Why this cell need not be tried, by what was seen of others in this run."""
         least = self._too_large.get(cell.alike)
         if least is not None and cell.batch is not None and cell.batch >= least:
-            return f"{cell.workload} on {cell.place.name}: batches above {least} were not tried, it ran out of memory"
+            return (
+                f"{cell.workload} on {cell.place.name}: batches from {least} on were not tried, it ran out of memory"
+            )
         if cell.place.name in self._broken:
             return f"{cell.place.name}: nothing more was tried after its first cell failed"
         return None

@@ -9,7 +9,7 @@ measured: links follow both, so ratios of stalls stay what they are. A fact that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
@@ -23,11 +23,12 @@ from stash.core.errors import UserError
 from stash.core.records.profile import Profile
 from stash.core.units import format_rate
 from stash.predict.cluster_sources import of_instance, placed
-from stash.predict.compute_ratios import time_ratio
+from stash.predict.compute_ratios import precision_ratio, time_ratio
+from stash.predict.gpu_pairs import Precision, autocast_ratio, trained_in
 from stash.study.fields import EmulatedTarget
 from stash.study.places import StudyPlace
 
-_PRECISIONS = {"fp32": "fp32", "fp16": "amp"}
+_PRECISIONS: Mapping[str, Precision] = {"fp32": "fp32", "fp16": "amp"}
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,22 @@ class CalibratingProfile:
         if self.gpu is None:
             raise UserError(f"{self.path} was taken on no GPU that the catalog knows, so no GPU's speed follows")
         own = next((gpu for gpu in gpus if gpu.name == self.gpu.name), gpus[0])
-        ratio = time_ratio(self.gpu, own, workload, batch, _PRECISIONS[precision])
+        work, to = self.profile.workload, _PRECISIONS[precision]
+        had = trained_in(work)
+        ratio = time_ratio(self.gpu, own, workload, batch, had)
         if ratio is None:
             raise UserError(f"nothing tells how {own.name} compares with the {self.gpu.name} of {self.path}")
         value = batch / (compute.time.value * ratio.value)
         how = "" if own.name == self.gpu.name else f"; it takes {ratio.value:.2g} times as long ({ratio.source})"
+        if had != to:
+            times = precision_ratio(workload, own.model, autocast_ratio(work, own), to)
+            if times is None:
+                raise UserError(
+                    f"{self.path} was trained in {had}, and nothing tells how fast {own.name} is in {to}; profile "
+                    "with it"
+                )
+            value /= times.value
+            how += f"; in {precision} it takes {times.value:.2g} times as long ({times.source})"
         source = f"{value:.4g} samples/s, from {self.path}, measured at batch {batch} on {self.gpu.name}{how}"
         return DeviceSpeed(value, f"{workload} on {own.name}: {source}")
 

@@ -67,8 +67,7 @@ def _model_of(word: str, store: str | None) -> Supposable:
 
 def _line(models: Sequence[Features], asked: _Asked, place: str = "") -> FittedLine:
     """The line through ``models``, and what it says of those that were asked for."""
-    terms = terms_known(models)  # beyond the plain line only where models are left to tell how wrong it is
-    found = regress(models, terms if len(models) > len(terms) else LINE)
+    found = regress(models, terms_known(models))
     supposed = []
     if asked.job is not None:
         seconds = by_the_line(found, asked.job.layers, asked.job.gradient_bytes, None, None)

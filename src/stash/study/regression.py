@@ -31,7 +31,7 @@ TERMS: dict[str, str] = {
     "residual": "seconds, with residual links",
     "batch norm": "seconds, with batch norm",
 }
-LINE = ("constant", "layers", "gradients")
+LINE: tuple[str, ...] = ("constant", "layers", "gradients")
 """The terms of the paper's plain model."""
 
 
@@ -139,12 +139,12 @@ def regress(models: Sequence[Features], terms: Sequence[str] = LINE) -> Regressi
 
     The stall of model i is Σ c_k · x_ik; coefficients get Student's interval with n − k degrees of freedom.
     """
-    if len(models) < len(terms):
+    design = _design(models, terms)
+    if (different := len(np.unique(design, axis=0))) < len(terms):
         raise UserError(
-            f"{counted(len(models), 'profile')} cannot determine {len(terms)} coefficients "
+            f"{counted(different, 'different model')} cannot determine {len(terms)} coefficients "
             f"({', '.join(terms)}); give profiles of more models"
         )
-    design = _design(models, terms)
     stalls = np.array([each.stall.value for each in models])
     fitted = _solve(design, stalls)
     if fitted is None:
@@ -184,12 +184,21 @@ def by_the_line(
 
 
 def terms_known(models: Sequence[Features]) -> tuple[str, ...]:
-    """The plain line's terms, and those of residual links and batch norm if all models say and some differ."""
+    """The plain line's terms, and those of residual links and batch norm that these models tell apart.
+
+    All have to say, some to differ, and more models than such terms to be there, to tell how wrong the line is.
+    """
     extra: Mapping[str, set[bool | None]] = {
         "residual": {each.residual for each in models},
         "batch norm": {each.batch_norm for each in models},
     }
-    return (*LINE, *(name for name, values in extra.items() if values == {True, False}))
+    differ = [name for name, values in extra.items() if values == {True, False}]
+    terms = LINE
+    if len({each.name for each in models}) > len(LINE) + len(differ):
+        for name in differ:
+            design = _design(models, longer := (*terms, name))
+            terms = terms if _solve(design, design[:, 0]) is None else longer
+    return terms
 
 
 def _design(models: Sequence[Features], terms: Sequence[str]) -> Array:

@@ -19,7 +19,7 @@ from stash.study.fields import SkyTarget
 from stash.study.study_folder import StudyEvent
 
 CellState = Literal["to run", "done", "failed", "out of memory", "larger"]
-"""*larger*: than a batch that ran out of memory. *lost* cells are to run."""
+"""*larger*: no smaller than a batch that ran out of memory. *lost* cells are to run."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def standings(cells: Sequence[Cell], events: Iterable[StudyEvent], retry: bool =
             too_large[cell.alike] = min(cell.batch, too_large.get(cell.alike, cell.batch))
     for cell in cells:
         least = too_large.get(cell.alike)
-        if found[cell.id].state == "to run" and least is not None and cell.batch is not None and cell.batch > least:
+        if found[cell.id].state == "to run" and least is not None and cell.batch is not None and cell.batch >= least:
             found[cell.id] = CellStanding("larger", f"batch {least} ran out of memory there")
     return found
 

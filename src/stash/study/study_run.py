@@ -50,7 +50,7 @@ def run(options: CharacterizeOptions) -> None:
     """What ``stash characterize`` does."""
     file = _feature_study(options) if options.features else _named(options.study, options.on)
     folder = of_study(file.path)
-    every = cells_of(file, options.instances)
+    every = cells_of(file, _instances(folder, options.instances))
     events = study_folder.read(folder.journal)
     reading = read(file.name, every, events, options.retry)
     submissions = {cell.id: describe(cell, folder) for cell in reading.cells}
@@ -74,6 +74,8 @@ def run(options: CharacterizeOptions) -> None:
         print(printable(masked_text(overview.script(reading, texts))), end="")
         return
     with folder.held(), interrupted_by(*REQUESTS):
+        if options.instances is not None:
+            write_whole(folder.instances, options.instances.read_bytes())
         outcome, reading = _run(file, folder, every, options)
     _finish(outcome, reading)
 
@@ -105,6 +107,11 @@ def _feature_study(options: CharacterizeOptions) -> StudyFile:
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}; name another file") from error
     return file
+
+
+def _instances(folder: StudyFolder, given: Path | None = None) -> Path | None:
+    """The user's own instances: as given, else those that the study was last run with."""
+    return folder.instances if given is None and folder.instances.exists() else given
 
 
 def cells_of(file: StudyFile, instances: Path | None) -> tuple[Cell, ...]:
@@ -180,7 +187,7 @@ def page(study: Path, into: Path = Path()) -> Page:
 def measured(study: Path) -> tuple[StudyFile, StudyReading, Iterator[tuple[Cell, Profile]]]:
     """A study, how it stands, and one by one the profiles of cells that are done; raises UserError."""
     file, folder = read_study(study), of_study(study)
-    reading = read(file.name, cells_of(file, None), study_folder.read(folder.journal))
+    reading = read(file.name, cells_of(file, _instances(folder)), study_folder.read(folder.journal))
     return file, reading, _profiles(reading, folder)
 
 

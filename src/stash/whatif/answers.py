@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import lru_cache
 from typing import NamedTuple
 
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Missing, Stall
@@ -31,6 +31,7 @@ WORTH_OF_DEVICES = 0.5
 _DOUBLINGS = 12
 _MAX = {"nodes": MAX_NODES, "gpus": 16, "cpus": 1024, "workers": 128, "cache": 1.0, "batch": 65_536,
          "accumulate": 1024, "compress": 1024.0}  # fmt: skip
+_LEAST = {"compress": 1.0}
 _SCALABLE = ("network", "nodes", "gpus", "cpus", "workers", "cache", "disk", "memory", "batch", "compress",
              "accumulate")  # fmt: skip
 
@@ -71,15 +72,14 @@ def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
 def _stops(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
     worth = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
     whole = isinstance(getattr(wanted, name), int)
-    most = float(_MAX.get(name, float("inf")))
-    values = [value * 2.0**power for power in range(-_DOUBLINGS // 2, _DOUBLINGS // 2 + 1)]
-    ladder = [max(1.0, round(each)) if whole else each for each in values]
-    ladder = sorted({each for each in ladder if each <= most})
-    speeds = [(each, _speed(base, wanted, name, int(each) if whole else each)) for each in ladder]
-    known = [(each, speed) for each, speed in speeds if speed is not None]
-    for (each, speed), (_, faster) in pairwise(known):
-        if faster < speed * (1 + worth):
-            return each
+    least, most = 1.0 if whole else _LEAST.get(name, 0.0), float(_MAX.get(name, float("inf")))
+    values = [value * 2.0**power for power in range(-_DOUBLINGS // 2, _DOUBLINGS // 2)]
+    speed = lru_cache(lambda amount: _speed(base, wanted, name, int(amount) if whole else amount))
+    for each in sorted({float(round(each)) if whole else each for each in values}):
+        if least <= each <= most / 2:
+            now, doubled = speed(each), speed(2 * each)
+            if now is not None and doubled is not None and doubled < now * (1 + worth):
+                return each
     return None
 
 
@@ -97,9 +97,10 @@ def effects_on_training(base: Base, wanted: Alteration, forecast: Forecast) -> I
     """What the changes do to training itself: one sentence each."""
     before, after = base.breakdown.samples_per_step, forecast.breakdown.samples_per_step
     if before and after and round(before) != round(after):
+        steps = "fewer" if after > before else "more"
         yield (
             f"a step trains {after:,.0f} samples instead of {before:,.0f}, so tune the learning rate again; an epoch "
-            "has that many fewer steps"
+            f"has that many {steps} steps"
         )
     if wanted.compress is not None and wanted.compress > 1:
         yield "gradients lose digits on the way, so compare the loss before relying on it"

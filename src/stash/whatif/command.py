@@ -72,7 +72,6 @@ def _sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: Path |
     from stash.core.output_files import output_file, write_output
     from stash.predict.mesh_shapes import ALL
     from stash.report.output import file_of, printed
-    from stash.whatif.answers import taken_for
     from stash.whatif.page import sweep_document
     from stash.whatif.sweep import SweptOption, axes, meshes, sweep
     from stash.whatif.sweep_page import page, swept
@@ -88,7 +87,7 @@ def _sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: Path |
         typed = {option: text for option, text in typed.items() if option != "mesh"}
     else:
         found = axes(over)
-        points = sweep(taken_for(base, wanted), wanted, found)
+        points = sweep(base, wanted, found)
     shown = page(swept(name, typed, found, points, measured.samples_per_second, measured.step_seconds))
     if target is not None:
         write_output(target, file_of(shown, target.suffix.lower()))

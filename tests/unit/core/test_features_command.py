@@ -91,7 +91,7 @@ def test_of_a_folder_profiles_that_exchange_nothing_are_left_out(monkeypatch: Pa
 
 def test_too_few_models_are_refused(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "whatif", "--by-features", "vgg16.stash.json") == 2
-    assert "1 profile cannot determine 3 coefficients" in capsys.readouterr().err
+    assert "1 different model cannot determine 3 coefficients" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

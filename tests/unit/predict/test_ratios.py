@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+from forecast_profiles import gpu_job
 
 from stash import catalog
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, model_key, speeds
-from stash.core.records.profile import Operator
+from stash.core.records.profile import Operator, Workload
+from stash.predict.changes import changes
 from stash.predict.compute_ratios import (
     batch_exponent,
     no_faster_than_launches,
@@ -19,6 +21,7 @@ from stash.predict.compute_ratios import (
     time_ratio,
 )
 from stash.predict.draws import Quantity
+from stash.predict.forecasting import base_of
 from stash.predict.gpu_pairs import (
     LAUNCH_SECONDS,
     arm,
@@ -27,6 +30,7 @@ from stash.predict.gpu_pairs import (
     device_seconds,
     left_out_errors,
     pairs,
+    trained_in,
 )
 from stash.predict.gpu_scale import rates
 
@@ -198,4 +202,18 @@ def test_tensor_cores_take_convolutions_and_halves_whose_inner_sizes_are_multipl
 
 def test_autocast_makes_products_shorter_and_leaves_the_rest():
     rest = calls("aten.add", "1000x1000", "float32", 1, None, 5e9)
-    assert autocast_ratio([PRODUCT, rest], GPU) == pytest.approx((0.01 + 0.005) / (0.1 + 0.005))
+    assert autocast_ratio(Workload(command=("x",), name="x", operators=(PRODUCT, rest)), GPU) == pytest.approx(
+        (0.01 + 0.005) / (0.1 + 0.005)
+    )
+
+
+@pytest.mark.parametrize("parameters", ["float32", "bfloat16"])  # autocast, and a model that is in 16 bits itself
+def test_a_job_in_halves_is_amp_and_takes_longer_in_32_bits(parameters):
+    halves = PRODUCT.model_copy(update={"dtype": "bfloat16"})
+    rest = calls("aten.add", "1000x1000", "bfloat16", 1, None, 5e9)
+    work = Workload(command=("x",), name="x", precision=parameters, operators=(halves, rest))
+    assert trained_in(work) == "amp"
+    assert autocast_ratio(work, GPU) == pytest.approx((0.01 + 0.005) / (0.1 + 0.010))
+    base = base_of(gpu_job(workload={"name": "x", "precision": parameters, "operators": work.operators}))
+    assert not base.compute_scale(base.target, changes({"dtype": "amp"}), base.passes).changed
+    assert base.compute_scale(base.target, changes({"dtype": "fp32"}), base.passes).mean > 1.5

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 from forecast_profiles import around, cpu_job, gpu_job
 from hypothesis import given, settings
@@ -12,11 +15,12 @@ from stash.advice.case import Case
 from stash.advice.remedies import REMEDIES
 from stash.analysis.attribution import attribute
 from stash.core.errors import UserError
-from stash.core.records.profile import Memory
+from stash.core.records.profile import Loader, Memory
 from stash.predict.changes import Alteration, changes
-from stash.predict.forecasting import base_of, lost, what_if
+from stash.predict.forecasting import base_of, lost, stall_draws, what_if
 from stash.predict.memory import memory_fit
 from stash.predict.sufficiency import suffices
+from stash.whatif import answers
 from stash.whatif.answers import diminishing, effects_on_training, next_bottleneck
 from stash.whatif.sweep import axes, sweep
 
@@ -108,6 +112,26 @@ def test_a_faster_disk_never_makes_a_step_longer(rate, times):
     assert fast <= slow * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("typed", "samples"), [({"gpu": "A100"}, 64), ({"batch": "128"}, 128), ({"gpus": "16"}, 128)]
+)
+def test_ranks_that_share_a_model_read_the_same_samples(typed: dict[str, str], samples: int) -> None:
+    loaders = (Loader(kind="map", workers=1, samples=1000),)
+    shared = base_of(
+        gpu_job(ranks=8, nodes=1, hosts=gpu_job().hosts[:1], collectives=(),
+                workload={"name": "resnet50", "precision": "float32", "replicas": 1, "loaders": loaders,
+                          "parameter_bytes": 10**9}, memory=(Memory(rank=0, allocated_bytes=5 * 10**9),))
+    )  # fmt: skip
+    assert shared.breakdown.samples_per_step == shared.passes.batch == 64
+    assert shared.loading.pipeline.samples == 64
+    assert stall_draws(shared, changes(typed)).samples == samples
+    scale = shared.compute_scale(shared.target, changes({"batch": "128"}), replace(shared.passes, batch=128))
+    assert scale.facts[0].quantity.low <= math.log2(scale.mean) <= scale.facts[0].quantity.high  # a two-fold batch
+    assert suffices(shared).device_rate == pytest.approx(64 / 0.24, rel=0.01)
+    fit = memory_fit(shared, changes(typed), what_if(shared, changes(typed)))
+    assert fit.needed_bytes == 3e9 + 2e9 * int(typed.get("batch", 64)) / 64  # parameters, gradients, buckets; samples
+
+
 def test_ds_analyzers_questions_have_answers():
     found = suffices(CPU)
     assert found is not None
@@ -126,6 +150,28 @@ def test_what_limits_next_and_where_more_stops_to_pay():
     assert stop.option == "network"
     at, beyond = (what_if(GPU, wanted.changed(network=stop.value * k)) for k in (1, 2))
     assert beyond.breakdown.samples_per_second < 1.05 * at.breakdown.samples_per_second
+
+
+def test_only_doublings_are_called_so_and_no_value_is_below_what_an_option_takes(monkeypatch):
+    asked: list[float] = []
+
+    def speed(base, wanted, name, amount):
+        asked.append(amount)
+        return float(amount)  # in proportion: each doubling pays, where 3 instead of 2 is half as much again
+
+    monkeypatch.setattr(answers, "_speed", speed)
+    assert diminishing(GPU, changes({"nodes": "3"})) == ()
+    assert min(asked) == 1
+    asked.clear()
+    assert diminishing(GPU, changes({"compress": "4x"})) == ()
+    assert min(asked) == 1
+
+
+@pytest.mark.parametrize(("batch", "steps"), [("128", "fewer"), ("32", "more")])
+def test_an_epoch_has_fewer_steps_of_more_samples(batch, steps):
+    wanted = changes({"batch": batch})
+    (sentence,) = effects_on_training(GPU, wanted, what_if(GPU, wanted))
+    assert sentence.endswith(f"an epoch has that many {steps} steps")
 
 
 def test_other_batches_and_more_nodes_change_training_and_that_is_said():

@@ -21,6 +21,7 @@ from stash.spot.planning import plan
 from stash.spot.records.fleets import FleetPlan
 
 TODAY = date(2026, 11, 22)
+SHARED = gpu_job(workload={**gpu_job().workload.model_dump(include={"name", "parameters"}), "replicas": 2})
 QUOTAS = {"p3.2xlarge": 2, "g4dn.4xlarge": 3}
 
 
@@ -117,6 +118,7 @@ def test_a_batch_that_has_no_room_is_the_power_of_two_that_has() -> None:
         ({"quotas": {"c5.2xlarge": 2}}, "no spot price of c5.2xlarge is known; drop it from --quota"),
         ({"server": "m5.xlage"}, "--server m5.xlage: no on-demand offer has that type; did you mean m5.xlarge"),
         ({"quotas": {"p3.2xlarge": 0}}, "every quota is 0"),
+        ({"profile": SHARED}, "share a model, and each worker of a fleet holds all of it"),
     ],
 )
 def test_what_cannot_be_planned_is_one_sentence(changes: dict[str, Any], sentence: str) -> None:

@@ -14,6 +14,7 @@ from profile_builder import build
 from stash.core.artefact import save
 from stash.core.records.profile import Gradient
 from stash.study import study_folder
+from stash.study.controller import RunOutcome, StudyController
 from stash.study.study_file import read_study
 from stash.study.study_folder import StudyEvent, of_study
 from stash.study.study_run import cells_of
@@ -114,6 +115,19 @@ def test_every_place_has_its_own_line_in_the_models_own_bytes(
             "resnet18": (True, True), "resnet50_noskip": (False, True), "resnet34_nobn": (True, False),
             "vgg11": (False, False), "vgg16_bn": (False, True),
         }  # fmt: skip
+
+
+def test_instances_of_the_user_s_own_are_kept_for_whoever_reads_the_study(
+    folder: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    path, own = folder / "own.yaml", folder / "lab.yaml"
+    path.write_text("workloads: [{zoo: resnet18}]\nbatches: 32\ntargets: [{engine: emulated, instance: lab-box}]\n")
+    own.write_text("instances: [{name: lab-box, gpu: V100-SXM2-16GB, gpu_count: 1}]\n")
+    monkeypatch.setattr(StudyController, "run", lambda *_: RunOutcome(0, 0, (), (), 0.0))
+    assert run(monkeypatch, "characterize", "own.yaml", "--instances", "lab.yaml") == 1  # no cell was measured
+    own.unlink()
+    for command in ("report own.yaml -o own.html", "characterize own.yaml --dry-run"):
+        assert run(monkeypatch, *command.split()) == 0, capsys.readouterr().err
 
 
 def test_a_job_of_another_machine_is_told_by_the_line(measured: Path, monkeypatch: Patch, capsys: Capture) -> None:

@@ -16,6 +16,7 @@ from stash import catalog
 from stash.analysis.attribution import attribute
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
+from stash.predict.compute_ratios import precision_ratio
 from stash.study.cells import Cell, cells
 from stash.study.emulating import FASTEST, STEP_SECONDS, UNSHAPED, CalibratingProfile, EmulatedCell, ring
 from stash.study.places import places
@@ -123,6 +124,19 @@ def test_a_profile_of_the_same_gpu_is_believed_and_one_of_another_is_translated(
     assert any("times as long" in fact for fact in other.facts)
     unnamed = bed(made(f"calibrate: {{vgg11: {MINE}}}", calibrations={MINE: calibrated("K80")})[0])
     assert unnamed == bed(made()[0])  # another workload's profile tells nothing of this one
+
+
+def test_a_profile_in_another_precision_than_the_target_s_is_translated() -> None:
+    fp32, fp16 = (
+        bed(made(f"calibrate: {MINE}, precision: {each}", calibrations={MINE: calibrated("V100-SXM2-16GB")})[0])
+        for each in ("fp32", "fp16")
+    )
+    times = precision_ratio("resnet50", "V100", to="amp")
+    assert times is not None
+    assert fp16.samples_per_second == pytest.approx(fp32.samples_per_second / times.value)
+    assert any("in fp16 it takes" in fact for fact in fp16.facts)
+    with pytest.raises(UserError, match="was trained in fp32, and nothing tells how fast K80 is in amp"):
+        calibrated("K80").speed("resnet50", (catalog.load().gpu("K80"),), "fp16")
 
 
 def test_a_profile_of_no_known_gpu_calibrates_nothing() -> None:

@@ -104,6 +104,16 @@ def test_out_of_memory_spares_larger_batches(tmp_path: Path) -> None:
     assert (found["vgg11 batch 128"].state, found["resnet18 batch 128"].state) == ("larger", "done")
 
 
+def test_repeats_of_a_batch_that_ran_out_of_memory_are_spared_and_are_not_left_to_run(tmp_path: Path) -> None:
+    file = study(LOCAL + "repeats: 2\n", tmp_path)
+    text = "error: vgg11 ran out of memory in step 1 of solo; try --batch 32"
+    world = FakeWorld(lambda title: Ending(1, text) if "vgg11 batch 64" in title else Ending())
+    outcome = run(file, world)
+    assert sum("vgg11 batch 64" in title for title in world.started) == 1
+    assert any("batches from 64 on were not tried" in sentence for sentence in outcome.not_started)
+    assert sorted(states(file)) == [*["done"] * 6, "larger", "out of memory"]
+
+
 def test_a_place_whose_first_cell_fails_is_left(tmp_path: Path) -> None:
     outcome = run(study(LOCAL, tmp_path), world := FakeWorld(lambda _: Ending(1, "error: no such thing")))
     assert len(world.started) == 1

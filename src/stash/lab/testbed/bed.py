@@ -14,11 +14,12 @@ from pathlib import Path
 from types import TracebackType
 
 from stash.core.errors import UserError
+from stash.core.interrupts import postponed
 from stash.core.units import format_bytes, parse_rate
 from stash.lab.testbed import verify as disks
 from stash.lab.testbed import verify as links
 from stash.lab.testbed import wiring
-from stash.lab.testbed.execute import Executor, Portal, require_programs, run, undisturbed
+from stash.lab.testbed.execute import Executor, Portal, require_programs, run
 from stash.lab.testbed.topology import MARK, Step, Wish, abandoned, next_owner, out_of_sight, topology
 
 
@@ -219,7 +220,7 @@ class Testbed:
 
     def close(self) -> None:
         """End everything that runs on the hosts and remove them; harmless when done already."""
-        with undisturbed():
+        with postponed():
             for process in self._started:
                 process.terminate()
             deadline = time.monotonic() + _GRACE

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from stash.core.errors import StashError, UserError
+from stash.core.interrupts import postponed
 from stash.lab.testbed.topology import Argv, Step
 
 _PATIENCE = 30.0
@@ -76,7 +76,7 @@ class Executor:
     def do(self, steps: Iterable[Step]) -> None:
         """Run the steps in order; an interruption falls between two. Raises UserError at the first that fails."""
         for step in steps:
-            with undisturbed():
+            with postponed():
                 done = self.command(step.argv)
                 if done.returncode == 0 and step.undo is not None:
                     self._undo.append(step.undo)
@@ -86,7 +86,7 @@ class Executor:
     def undo(self) -> None:
         """Remove what the steps made, the last first; raises StashError naming what could not be removed."""
         left: list[str] = []
-        with undisturbed():
+        with postponed():
             while self._undo:
                 argv = self._undo.pop()
                 words = self._insist(argv)
@@ -97,9 +97,9 @@ class Executor:
                 f"the testbed could not be removed completely ({'; '.join(left)}); try `stash lab testbed clean`"
             )
 
-    def command(self, argv: Argv) -> subprocess.CompletedProcess[str]:
-        """Run one command to its end, out of reach of the terminal's Ctrl-C."""
-        return run((*self.portal.prefix, *argv))
+    def command(self, argv: Argv, patience: float = _PATIENCE) -> subprocess.CompletedProcess[str]:
+        """Run one command to its end, for ``patience`` seconds at most, out of reach of the terminal's Ctrl-C."""
+        return run((*self.portal.prefix, *argv), patience)
 
     def _insist(self, argv: Argv) -> str:
         """What the command complained of, after trying for two seconds: killed processes take a moment to go."""
@@ -124,30 +124,17 @@ def _missing(program: str) -> UserError:
     return UserError(f"a testbed needs the program `{program}`; install {_PACKAGES.get(program, 'util-linux')}")
 
 
-def run(argv: Argv) -> subprocess.CompletedProcess[str]:
+def run(argv: Argv, patience: float = _PATIENCE) -> subprocess.CompletedProcess[str]:
     """One command, its output captured; raises UserError if there is no such program."""
     try:
         return subprocess.run(
-            argv, capture_output=True, text=True, check=False, timeout=_PATIENCE, stdin=subprocess.DEVNULL,
+            argv, capture_output=True, text=True, check=False, timeout=patience, stdin=subprocess.DEVNULL,
             start_new_session=True, env={**os.environ, "LC_ALL": "C", "PATH": _path()},
         )  # fmt: skip
     except FileNotFoundError:
         raise _missing(argv[0]) from None
     except subprocess.TimeoutExpired:
-        raise StashError(f"`{' '.join(argv)}` did not end within {_PATIENCE:g} s") from None
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Hold back Ctrl-C and a request to end until the block is done.
-
-    Only in a process of one thread: a signal that this one holds back goes to another, such as numpy's own.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise StashError(f"`{' '.join(argv)}` did not end within {patience:g} s") from None
 
 
 def _path() -> str:

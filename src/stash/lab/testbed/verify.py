@@ -21,6 +21,8 @@ from stash.lab.testbed.wiring import SWITCH_ADDRESS, address, burst_bytes
 TOLERANCE = 0.05
 TRIES = 5
 _SECONDS, _SEGMENTS, _MAX_SECONDS = 0.3, 200 * 9000, 10.0
+_SLACK = 15.0
+"""Seconds for a stream that stands still, and for Python to start."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def verify_links(topology: Topology, owner: Owner, executor: Executor) -> tuple[
         again = [number for number, link in enumerate(best) if not link.right]
         if not again:
             break
-        rates = _measure(executor, [wanted[number][1] for number in again])
+        rates = _measure(executor, [wanted[number] for number in again])
         for number, rate in zip(again, rates, strict=True):
             if rate > best[number].measured:
                 best[number] = replace(best[number], measured=rate)
@@ -107,9 +109,10 @@ def verify_links(topology: Topology, owner: Owner, executor: Executor) -> tuple[
     return tuple(best)
 
 
-def _measure(executor: Executor, wanted: list[Transfer]) -> list[float]:
-    words = json.dumps([asdict(one) for one in wanted])
-    done = executor.command((sys.executable, "-I", "-S", str(Path(transfer.__file__)), words))
+def _measure(executor: Executor, wanted: list[tuple[ShapedLink, Transfer]]) -> list[float]:
+    words = json.dumps([asdict(stream) for _, stream in wanted])
+    patience = sum(_SLACK + stream.seconds + stream.skip / link.asked for link, stream in wanted)
+    done = executor.command((sys.executable, "-I", "-S", str(Path(transfer.__file__)), words), _SLACK + patience)
     if done.returncode != 0:
         raise StashError(
             f"the links could not be measured: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}"

@@ -25,7 +25,7 @@ from stash.core.errors import UserError
 from stash.lab.training import endless, exit_code
 from stash.lab.zoo import feed as losses
 from stash.lab.zoo.feed import open_feed, synthetic_feed
-from stash.lab.zoo.models import DLRM
+from stash.lab.zoo.models import DLRM, TABLES
 from stash.lab.zoo.readers import Sample
 from stash.lab.zoo.registry import WorkloadSpec, workload
 from stash.lab.zoo.sharded_tables import shard_tables
@@ -157,6 +157,8 @@ def _check(options: argparse.Namespace) -> None:
         )
     if options.shard_tables and (spec.name != "dlrm" or "WORLD_SIZE" not in os.environ):
         raise UserError("--shard-tables shares the tables of dlrm among ranks; start several, with torchrun")
+    if options.shard_tables and (ranks := int(os.environ["WORLD_SIZE"])) > len(TABLES):
+        raise UserError(f"--shard-tables: {ranks} ranks for {len(TABLES)} tables; start {len(TABLES)} or fewer")
     for name, least in (
         ("batch", 1),
         ("workers", 0),

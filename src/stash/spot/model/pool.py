@@ -14,6 +14,7 @@ from datetime import date
 
 import numpy as np
 
+from stash.analysis.step_times import readers
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.ladder import EXCHANGE_STALLS
@@ -87,6 +88,8 @@ def pools_of(
     Raises UserError where a number that is needed is not known.
     """
     same_model(base.profile, source, curve.parameters, f"the curve of {curve.job}")
+    if readers(base.profile, 1) < 1:
+        raise UserError(f"ranks of {source} share a model, and each worker of a fleet holds all of it; profile it so")
     singles = [_alone(base, each) for each in market.workers]
     dates = [each.spot.as_of for each in market.workers if each.spot.as_of is not None]
     size = float(base.profile.workload.parameter_bytes or curve.parameter_bytes)

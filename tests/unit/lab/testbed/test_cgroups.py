@@ -84,7 +84,7 @@ class Kernel:
     refusal: str = ""
     """What every write to the root's ``cgroup.subtree_control`` ends in."""
 
-    def run(self, argv: Argv) -> subprocess.CompletedProcess[str]:
+    def run(self, argv: Argv, patience: float = 30.0) -> subprocess.CompletedProcess[str]:
         complaint = self._do(argv)
         return subprocess.CompletedProcess(argv, 1 if complaint else 0, "", complaint)
 

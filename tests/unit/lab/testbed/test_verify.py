@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+
 import pytest
 
 from stash.lab.testbed import verify
+from stash.lab.testbed.execute import Executor, Portal
 from stash.lab.testbed.topology import Owner, topology
 
 OWNER = Owner(77, 0xABC, 0xD, 0)
@@ -21,3 +25,15 @@ def test_a_link_is_right_within_five_percent_and_is_measured_long_enough() -> No
     link = verify.ShapedLink(0, "network", "up", 100.0, 95.1, 0)
     assert link.right
     assert not verify.ShapedLink(0, "network", "up", 100.0, 94.9, 0).right
+
+
+def test_many_slow_links_are_waited_for_as_long_as_all_of_them_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = []
+
+    def measured(argv: tuple[str, ...], patience: float) -> subprocess.CompletedProcess[str]:
+        waited.append(patience - sum(each["seconds"] for each in json.loads(argv[-1])))
+        return subprocess.CompletedProcess(argv, 0, json.dumps([125_000.0] * 128), "")
+
+    monkeypatch.setattr("stash.lab.testbed.execute.run", measured)
+    assert len(verify.verify_links(topology(64, network="1mbit"), OWNER, Executor(Portal()))) == 128
+    assert waited[0] > 128 * 3  # and a link may stand still

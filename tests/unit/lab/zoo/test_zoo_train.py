@@ -69,12 +69,20 @@ def test_ranks_that_share_tables_train_as_ranks_that_hold_all_of_them() -> None:
         ("--workload resnet18 --data {images} --batch 13", "holds 12 samples, too few for a batch of 13"),
         ("--workload resnet18 --synthetic --batch 0", "--batch must be at least 1"),
         ("--workload dlrm --synthetic --shard-tables", "start several, with torchrun"),
+        ("--workload dlrm --synthetic --shard-tables", "27 ranks for 26 tables; start 26 or fewer"),
         ("--workload bert_base_qa --synthetic --sequence-length 600", "at most 512 tokens"),
     ],
 )
 def test_a_mistake_is_one_sentence(
-    arguments: str, message: str, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: str,
+    message: str,
+    images: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if "27 ranks" in message:
+        monkeypatch.setenv("WORLD_SIZE", "27")
     assert train.main(arguments.format(tmp=tmp_path, images=images).split()) == 2
     error = capsys.readouterr().err
     assert message in error
