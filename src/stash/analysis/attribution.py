@@ -109,6 +109,8 @@ def _divided(
     seconds = kept.step_seconds if seen is None else sum(entry.value for entry in entries)
     least = least_possible(profile, kept)
     doubts = disturbed.corrections() if disturbed is not None else {}
+    if disturbed is not None and seen is not None:  # it was subtracted from what was seen under the lowest rung, too
+        doubts = dict.fromkeys(seen.stalls, disturbed.doubts[kept.rungs[0]]) | doubts
     stalls = tuple(
         whole_stall(name, time, seconds, least.get(name), doubts.get(name))
         for name, time in zip(all_stalls(kept.rungs, seen), entries, strict=True)

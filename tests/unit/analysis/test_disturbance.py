@@ -193,3 +193,15 @@ def test_on_a_machine_that_the_ranks_of_the_job_fill_nobody_slows_them() -> None
         found = attribute(profile(*blocks, ranks=len(blocks))).disturbed
         assert found is not None
         assert (found.slowed > 0) is doubted
+
+
+def test_what_was_seen_is_in_doubt_by_what_was_subtracted_from_it() -> None:
+    waits = [{"tp/all_reduce": STEPS * 0.05}, {"tp/all_reduce": STEPS * 0.01}]
+    pair = exchanging(0, 0.05, 0.0, 0.05), exchanging(1, 0.01, 0.04, 0.05)
+    blocks = [replace(b, group_waits=w) for b, w in zip(pair, waits, strict=True)]
+    job = profile(*blocks, ranks=2, skipped=dict.fromkeys(("solo", "crowd"), "the model is divided among ranks"))
+    found = attribute(job)
+    interconnect, disturbed = found.stall("interconnect"), found.disturbed
+    assert interconnect is not None
+    assert disturbed is not None
+    assert interconnect.parts.correction == disturbed.doubts["node"] > 0
