@@ -63,7 +63,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     found = seen_stalls(profile, every)
     seen, matrix = (None, every.matrix) if found is None else found
     disturbed = disturbance(measured, calm, kept.rungs, every.rounds)
-    stalls, seconds, step = _divided(profile, matrix, kept, seen, disturbed)
+    stalls, seconds, step = _divided(profile, (matrix, every.matrix), kept, seen, disturbed)
     paper, samples = _paper(profile, kept), count_samples(profile, kept)
     speeds, waited = rates(profile, kept, samples), waits(profile, kept)
     disputed = disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, every.rounds))
@@ -102,10 +102,18 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
 
 
 def _divided(
-    profile: Profile, matrix: Matrix, kept: StepTimes, seen: Seen | None, disturbed: Disturbance | None
+    profile: Profile,
+    matrices: tuple[Matrix, Matrix],
+    kept: StepTimes,
+    seen: Seen | None,
+    disturbed: Disturbance | None,
 ) -> tuple[tuple[Stall, ...], float, Interval]:
-    """The stalls of the mean step, in ladder order, the seconds they add up to, and the interval of those."""
-    *entries, step = whole_estimate(matrix)
+    """The stalls of the mean step, in ladder order, the seconds they add up to, and the interval of those.
+
+    ``matrices``: what the stalls are differences of, and what was measured.
+    """
+    matrix, measured = matrices
+    *entries, step = whole_estimate(matrix, measured=measured)
     seconds = kept.step_seconds if seen is None else sum(entry.value for entry in entries)
     least = least_possible(profile, kept)
     doubts = disturbed.corrections() if disturbed is not None else {}

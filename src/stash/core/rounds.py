@@ -41,19 +41,20 @@ def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     return found
 
 
-def whole_estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
+def whole_estimate(matrix: Matrix, confidence: float = 0.95, measured: Matrix | None = None) -> list[Interval]:
     """What ``estimate`` says of the rounds once they are calmed, and at last the last rung's own level.
 
     If a single block of several rungs was disturbed in all, it is unknown whether an accident of the machine hit it,
     and its cost is every rung's, or its rung is like that now and then, and the cost is its own. Intervals then hold
-    both.
+    both. ``measured`` as in ``calmed``.
     """
+    of = matrix if measured is None else measured
 
     def estimates(rounds: Matrix) -> list[Interval]:
         return [*estimate(rounds, confidence), level(rounds, -1, confidence)]
 
-    found = estimates(calmed(matrix))
-    if matrix.shape[1] == 1 or int(_hit(matrix).sum()) != 1:  # what disturbs the only rung is its own in any case
+    found = estimates(calmed(matrix, measured))
+    if of.shape[1] == 1 or int(_hit(of).sum()) != 1:  # what disturbs the only rung is its own in any case
         return found
     joined = []
     for one, other in zip(found, estimates(matrix), strict=True):
@@ -131,18 +132,19 @@ def _hit(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> NDArray
     return np.asarray((distance > sigmas * sigma) & (distance > relative * np.abs(median)), dtype=np.bool_)
 
 
-def calmed(matrix: Matrix) -> Matrix:
+def calmed(matrix: Matrix, measured: Matrix | None = None) -> Matrix:
     """The rounds, with what disturbed ones cost shared out among all rungs in proportion.
 
     An accident of the machine hits whatever block is running. Left where it fell it would be called that rung's
     stall; left out it would make steps look shorter than they are on average. So in place of a disturbed round stands
     a calm one, longer in all its rungs by the mean of what its rungs took too long. The mean of all rounds stays.
+    Where columns of ``matrix`` are no blocks of their own, but parts of one, ``measured`` has those that are.
     """
     matrix = _checked(matrix)
-    calm = calm_rounds(matrix)
-    typical = matrix[calm].mean(axis=0)
-    longer = (matrix / typical).mean(axis=1, keepdims=True)
-    return np.where(calm[:, None], matrix, longer * typical)
+    of = matrix if measured is None else _checked(measured)
+    calm = calm_rounds(of)
+    longer = (of / of[calm].mean(axis=0)).mean(axis=1, keepdims=True)
+    return np.where(calm[:, None], matrix, longer * matrix[calm].mean(axis=0))
 
 
 def rounds_needed(half_width: float, wanted: float, rounds: int, confidence: float = 0.95) -> int | None:

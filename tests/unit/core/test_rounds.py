@@ -130,6 +130,14 @@ def test_what_a_disturbed_round_cost_is_shared_out_among_all_rungs():
     assert calmed(matrix)[2].tolist() == [1.0, 2.0, 4.0]
 
 
+def test_an_accident_of_one_block_is_counted_once_however_many_parts_that_has():
+    measured = np.array([[100.0, 100.0]] * 20)
+    measured[7, 0] = 130.0  # of the lower rung, outside of what it waits for
+    taken_apart = np.hstack([measured[:, :1] - 90, measured])  # it waits 90 in collectives
+    assert calmed(taken_apart, measured)[7].tolist() == pytest.approx([11.5, 115.0, 115.0])
+    assert whole_estimate(taken_apart, measured=measured)[-1].value == pytest.approx(100.75)
+
+
 def test_a_rung_that_alone_is_disturbed_again_and_again_is_that_rungs_way():
     matrix = np.ones((12, 3))
     matrix[3, 2] = matrix[9, 2] = 1.5
