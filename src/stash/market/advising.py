@@ -61,29 +61,34 @@ class MarketAdvice:
     next_steps: tuple[str, ...] = ()
 
 
-def held_offer(trace: MarketTrace, name: str, now: float) -> tuple[int, str | None]:
-    """The offer that ``name`` says, or one of its region where its zone has no price ``now``, and what to know of
-    that; raises UserError.
+def held_offer(trace: MarketTrace, name: str, now: float) -> tuple[MarketTrace, int, str | None]:
+    """(trace, the offer that ``name`` says, what to know of its price); raises UserError.
+
+    Where its zone is not in the market, it is an offer of its region. Where the zone's record has ended, its price is
+    that of the region ``now``, and the trace says so.
     """
-    priced = ~np.isnan(trace.price[trace.pieces(now)])
+    prices = trace.price[trace.pieces(now)]
     own, wrong = None, None
     try:
         own = trace.number(name)
     except UserError as error:
         wrong = error
-    if own is not None and priced[own]:
-        return own, None
+    if own is not None and not math.isnan(prices[own]):
+        return trace, own, None
     instance, _, place = name.partition("@")
     kind = "on-demand" if place.endswith(":on-demand") else "spot"
     zone = place.partition(":")[0]
     for number, each in enumerate(trace.offers):
-        same = priced[number] and each.instance == instance.rpartition("/")[2] and each.kind == kind
+        same = not math.isnan(prices[number]) and each.instance == instance.rpartition("/")[2] and each.kind == kind
         if same and each.region and zone.startswith(each.region):
-            when = "of its own" if own is None else "now"
-            return number, f"{zone} has no price {when}: that of {each.place} is taken"
+            if own is None:
+                return trace, number, f"{zone} has no price of its own: that of {each.place} is taken"
+            price = trace.price.copy()
+            price[trace.piece(own, now)] = prices[number]
+            return replace(trace, price=price), own, f"{zone} has no price now: that of {each.place} is taken"
     if own is None:
         raise UserError(f"--on {wrong}") from wrong
-    return own, f"{name} has no price now, so what staying there costs is not known"
+    return trace, own, f"{name} has no price now, so what staying there costs is not known"
 
 
 def advise(

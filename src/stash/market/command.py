@@ -250,7 +250,10 @@ def advise(options: MoveOptions) -> None:
         job, trace, published_fees(), options.objective, options.hour_worth or 0.0, options.watched_only, missing
     )
     moment = now.timestamp()
-    held, note = (None, None) if options.on is None else held_offer(market.trace, options.on, moment)
+    held, note = None, None
+    if options.on is not None:
+        known, held, note = held_offer(market.trace, options.on, moment)
+        market = replace(market, trace=known)
     rule = policy(options.policy, market, options.stay or home)
     check_policies((rule,), options.deadline)
     notes = ["the catalog says prices, not whether machines are to be had"] + ([note] if note else [])

@@ -179,7 +179,7 @@ def test_break_even_remembers_what_staying_has_cost_in_the_record() -> None:
 
 def test_an_offer_is_found_by_its_zone_or_its_region() -> None:
     region = trace({offer("p3@us-east-1a")._replace(zone=""): [(0, 1.0, 1)]}, 1e5)
-    number, note = held_offer(region, "p3@us-east-1c", START + 1)
+    _, number, note = held_offer(region, "p3@us-east-1c", START + 1)
     assert (number, note) == (0, "us-east-1c has no price of its own: that of us-east-1 is taken")
     with pytest.raises(UserError, match="--on p3@mars: no such offer"):
         held_offer(region, "p3@mars", START + 1)
@@ -187,12 +187,13 @@ def test_an_offer_is_found_by_its_zone_or_its_region() -> None:
 
 def test_a_held_offer_whose_record_has_ended_costs_what_its_region_does_now() -> None:
     ended = trace({A: [(0, 1.0, 1), (100, None, None)], A._replace(zone=""): [(200, 2.0, None)]}, 1e5)
-    number, note = held_offer(ended, "p3@us-east-1a", START + 300)
-    assert (ended.offers[number].zone, note) == ("", "us-east-1a has no price now: that of us-east-1 is taken")
-    number, note = held_offer(ended, "p3@us-east-1a", START + 50)
-    assert (ended.offers[number], note) == (A, None)
+    known, number, note = held_offer(ended, "p3@us-east-1a", START + 300)
+    assert (known.offers[number], note) == (A, "us-east-1a has no price now: that of us-east-1 is taken")
+    assert [float(known.price[known.piece(number, START + at)]) for at in (50, 300)] == [1.0, 2.0]
+    known, number, note = held_offer(ended, "p3@us-east-1a", START + 50)
+    assert (known.offers[number], note) == (A, None)
     alone = ended.of([ended.offers.index(A)])
-    note = held_offer(alone, "p3@us-east-1a", START + 300)[1]
+    note = held_offer(alone, "p3@us-east-1a", START + 300)[2]
     assert note == "p3@us-east-1a has no price now, so what staying there costs is not known"
 
 
