@@ -21,10 +21,11 @@ from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.formatting import dollars, span
 from stash.core.records.profile import Profile
-from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, ProbeOffers, Wait
+from stash.market.decisions import JobMarket, JobState, MoveTo, Objective, OfferBoard, Policy, ProbeOffers, Stay, Wait
 from stash.market.jobs import MarketJob
 from stash.market.market_trace import DAY, HOUR, MarketOffer, MarketTrace, stamp
-from stash.plan.launch import CLOUDS, task_body, task_name
+from stash.market.replaying import data_home
+from stash.plan.launch import AUTOSTOP, CLOUDS, task_body, task_name
 
 _MAX_SHOWN = 8
 _FACTORS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
@@ -44,12 +45,14 @@ class MarketAdvice:
     to: str | None
     """The offer to rent."""
     saves: float | None
-    """Dollars over what is left, the move paid; ``None`` where nothing is held, or nothing is better."""
+    """Dollars over what is left, or seconds by the objective, the move paid; ``None`` where nothing is held, or
+    nothing is better."""
     costs: float | None
-    """Dollars of the move."""
+    """Dollars, or seconds, of the move."""
     offers: tuple[tuple[str, float, float, float, bool], ...]
     """Name, dollars an hour, samples a second, dollars a sample, whether held."""
     changes: tuple[str, ...]
+    objective: Objective = "dollars"
     warnings: tuple[str, ...] = ()
     task: str | None = None
     """SkyPilot YAML."""
@@ -58,19 +61,34 @@ class MarketAdvice:
     next_steps: tuple[str, ...] = ()
 
 
-def held_offer(trace: MarketTrace, name: str) -> tuple[int, str | None]:
-    """The offer that ``name`` says, or its region's where its zone has no price; raises UserError."""
+def held_offer(trace: MarketTrace, name: str, now: float) -> tuple[MarketTrace, int, str | None]:
+    """(trace, the offer that ``name`` says, what to know of its price); raises UserError.
+
+    Where its zone is not in the market, it is an offer of its region. Where the zone's record has ended, its price is
+    that of the region ``now``, and the trace says so.
+    """
+    prices = trace.price[trace.pieces(now)]
+    own, wrong = None, None
     try:
-        return trace.number(name), None
+        own = trace.number(name)
     except UserError as error:
-        instance, _, place = name.partition("@")
-        kind = "on-demand" if place.endswith(":on-demand") else "spot"
-        zone = place.partition(":")[0]
-        for number, each in enumerate(trace.offers):
-            same = each.instance == instance.rpartition("/")[2] and each.kind == kind
-            if same and each.region and zone.startswith(each.region):
-                return number, f"{zone} has no price of its own: that of {each.region} is taken"
-        raise UserError(f"--on {error}") from error
+        wrong = error
+    if own is not None and not math.isnan(prices[own]):
+        return trace, own, None
+    instance, _, place = name.partition("@")
+    kind = "on-demand" if place.endswith(":on-demand") else "spot"
+    zone = place.partition(":")[0]
+    for number, each in enumerate(trace.offers):
+        same = not math.isnan(prices[number]) and each.instance == instance.rpartition("/")[2] and each.kind == kind
+        if same and each.region and zone.startswith(each.region):
+            if own is None:
+                return trace, number, f"{zone} has no price of its own: that of {each.place} is taken"
+            price = trace.price.copy()
+            price[trace.piece(own, now)] = prices[number]
+            return replace(trace, price=price), own, f"{zone} has no price now: that of {each.place} is taken"
+    if own is None:
+        raise UserError(f"--on {wrong}") from wrong
+    return trace, own, f"{name} has no price now, so what staying there costs is not known"
 
 
 def advise(
@@ -88,8 +106,8 @@ def advise(
     What the policy remembers comes from the record since ``since``. Raises UserError.
     """
     memory, due = _remembered(market, policy, held, now, deadline, since)
-    answer, _ = _asked(market, policy, held, now, deadline, memory)
-    board = OfferBoard(market, now)
+    answer = _asked(market, policy, held, now, deadline, memory)
+    board = _board(market, held, now)
     best = board.best()
     word = (
         "move" if isinstance(answer, MoveTo) and answer.to != held else "wait" if isinstance(answer, Wait) else "stay"
@@ -114,12 +132,13 @@ def advise(
         costs,
         tuple(_listed(board, held)),
         (*_again(answer, now), *_changes(market, policy, held, now, deadline, memory, word)),
+        market.objective,
         tuple(warnings),
     )
 
 
-def _again(answer: PolicyAnswer, now: float) -> list[str]:
-    if isinstance(answer, ProbeOffers) or not now < answer.until < math.inf:
+def _again(answer: Stay | MoveTo | Wait, now: float) -> list[str]:
+    if not now < answer.until < math.inf:
         return []
     return [f"time: at today's prices the policy looks again by {stamp(answer.until)}, in {span(answer.until - now)}"]
 
@@ -131,18 +150,32 @@ def _state(
     return JobState(begin, end, market.job.samples + done, done, done, held, begin, begin, False, {})
 
 
+def _board(market: JobMarket, held: int | None, now: float) -> OfferBoard:
+    """The offers at ``now``; where the job runs there is a copy of its data."""
+    if held is None or not market.job.data:
+        return OfferBoard(market, now)
+    home = data_home(market) or market.homes[held]
+    return OfferBoard(market, now, {home, market.homes[held]}, home)
+
+
+def _decided(policy: Policy, state: JobState, board: OfferBoard, memory: Any) -> tuple[Stay | MoveTo | Wait, Any]:
+    """(answer, memory); probes find what the board says. Raises UserError."""
+    probed: dict[int, bool] = {}
+    while True:
+        answer, memory = policy.decide(board.now, state._replace(probed=dict(probed)), board, memory)
+        if not isinstance(answer, ProbeOffers):
+            return answer, memory
+        if probed.keys() >= set(answer.offers):
+            raise UserError(f"policy {policy.name} probes the same offers again")
+        probed |= {offer: bool(board.there[offer]) for offer in answer.offers}
+
+
 def _asked(
     market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, memory: Any
-) -> tuple[PolicyAnswer, Any]:
-    board = OfferBoard(market, now)
-    if held is not None and not board.there[held]:
-        held = None
-    state = _state(market, held, now, 0.0, deadline, now)
-    answer, remembered = policy.decide(now, state, board, memory)
-    if isinstance(answer, ProbeOffers):
-        probed = {offer: bool(board.there[offer]) for offer in answer.offers}
-        answer, remembered = policy.decide(now, state._replace(probed=probed), board, remembered)
-    return answer, remembered
+) -> Stay | MoveTo | Wait:
+    board = _board(market, held, now)
+    rented = held if held is not None and board.there[held] else None
+    return _decided(policy, _state(market, rented, now, 0.0, deadline, now), board, memory)[0]
 
 
 def _counts(memory: Any) -> bool:
@@ -161,11 +194,14 @@ def _remembered(
     moments = [begin, *(float(each) for each in market.trace.changes if begin < each < now)]
     rate = float(market.rates[held])
     for moment in moments:
-        board = OfferBoard(market, moment)
+        board = _board(market, held, moment)
         if not board.there[held]:
             continue
         state = _state(market, held, moment, (moment - begin) * rate, deadline, begin)
-        answer, remembered = policy.decide(moment, state, board, memory)
+        try:
+            answer, remembered = _decided(policy, state, board, memory)
+        except UserError:  # the record lacks then what the policy needs, like a price on demand
+            continue
         if isinstance(answer, MoveTo) and answer.to != held:
             due = moment if due is None else due
             continue
@@ -179,44 +215,58 @@ def _sentence(
     market: JobMarket, board: OfferBoard, word: str, held: int | None, to: int | None, saves: float | None,
     costs: float | None, due: float | None,
 ) -> str:  # fmt: skip
-    offers = market.offers
-    if held is None:
-        if to is None or to < 0:
+    here = "" if held is None else market.offers[held].name
+    there = "" if to is None or to < 0 else market.offers[to].name
+    price = f"{there} at ${float(board.prices[to]):.4g}/h" if there else ""
+    if word == "wait":
+        if here:
+            return f"Save, give {here} back and wait, says this policy: it would hold nothing now."
+        if not there:
             return "Wait: nothing on which the job's speed is known can be rented now."
+        return f"Wait, says this policy, though {price} can be rented now."
+    if not here:
         seconds = market.job.samples / float(board.rates[to])
         cost = seconds * float(board.prices[to]) / HOUR
-        return (
-            f"Rent {offers[to].name} at ${float(board.prices[to]):.4g}/h: the whole job takes {span(seconds)} "
-            f"and costs about {dollars(cost)} there at today's price."
-        )
-    here = offers[held].name
-    if saves is None or to is None or to < 0 or costs is None:
-        return f"Stay on {here}: nothing that can be rented now costs less for a sample."
-    there = offers[to].name
+        whole = f"takes {span(seconds)} and costs about {dollars(cost)} there at today's price"
+        return f"Rent {price}: the whole job {whole}."
+    by_time = market.objective == "time"
+    amount = span if by_time else dollars
     if word == "move":
         ago = "" if due is None else f"; it has been due since {stamp(due)}"
-        return f"Move to {there}: it saves {dollars(saves)} over what is left, the move's {dollars(costs)} paid{ago}."
+        if saves is None or costs is None:
+            return f"Move to {there}, says this policy: what {here} costs now is not known{ago}."
+        if saves < 0:
+            return (
+                f"Move to {there}, says this policy, though that costs {amount(-saves)} more, the move included{ago}."
+            )
+        return f"Move to {there}: it saves {amount(saves)} over what is left, the move's {amount(costs)} paid{ago}."
+    if math.isnan(board.prices[held]):
+        return f"Stay on {here}, says this policy: what it costs now is not known."
+    if saves is None or costs is None:
+        less = "is faster" if by_time else "costs less for a sample"
+        return f"Stay on {here}: nothing that can be rented now {less}."
     if saves <= 0:
-        return (
-            f"Stay on {here}: moving to {there}, the cheapest for a sample, costs {dollars(costs)} and would not pay."
-        )
+        best = "the fastest" if by_time else "the cheapest for a sample"
+        return f"Stay on {here}: moving to {there}, {best}, costs {amount(costs)} and would not pay."
     return (
-        f"Stay on {here}, says this policy: {there} would save {dollars(saves)} over what is left, a move of "
-        f"{dollars(costs)} paid, if prices stay."
+        f"Stay on {here}, says this policy: {there} would save {amount(saves)} over what is left, a move of "
+        f"{amount(costs)} paid, if prices stay."
     )
 
 
 def _listed(board: OfferBoard, held: int | None) -> list[tuple[str, float, float, float, bool]]:
+    """The best by the objective, each with what a sample costs in dollars."""
     order = [int(each) for each in np.argsort(board.per_sample, kind="stable") if np.isfinite(board.per_sample[each])]
     shown = order[:_MAX_SHOWN]
     if held is not None and held not in shown:
         shown.append(held)
+    paid = OfferBoard(replace(board.market, objective="dollars"), board.now).costs
     return [
         (
             f"{board.offers[each].cloud}/{board.offers[each].name}",
             float(board.prices[each]),
             float(board.rates[each]),
-            float(board.costs[each]),
+            float(paid[each]),
             each == held,
         )
         for each in shown
@@ -227,15 +277,15 @@ def _changes(
     market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, memory: Any, word: str
 ) -> list[str]:
     """Prices at which the policy would answer otherwise, tried one by one."""
-    board = OfferBoard(market, now)
+    board = _board(market, held, now)
     order = [int(each) for each in np.argsort(board.per_sample, kind="stable") if np.isfinite(board.per_sample[each])]
     best = next((each for each in order if each != held), None)
     if held is None or best is None:
-        return ["another price of the cheapest offer"] if word != "wait" else ["an offer that can be rented"]
+        return ["an offer that can be rented"] if best is None else ["another price of the cheapest offer"]
 
     def answers(offer: int, factor: float) -> bool:
         changed = _priced(market, offer, now, factor)
-        answer, _ = _asked(changed, policy, held, now, deadline, memory)
+        answer = _asked(changed, policy, held, now, deadline, memory)
         return (isinstance(answer, MoveTo) and answer.to != held) == (word == "move")
 
     # What makes the policy move is that the best falls or what is held rises; what makes it stay is the opposite.
@@ -273,6 +323,8 @@ class MoveTask:
     name: str
     yaml: str
     notes: tuple[str, ...]
+    runs: bool
+    """Whether it holds the job's command."""
 
 
 def move_task(offer: MarketOffer, job: MarketJob, profile: Profile | None, catalog: Catalog) -> MoveTask:
@@ -282,16 +334,18 @@ def move_task(offer: MarketOffer, job: MarketJob, profile: Profile | None, catal
     instance = catalog.instance(f"{offer.cloud}/{offer.instance}")
     region = None if offer.region in ("", "any") else "/".join(filter(None, (offer.region, offer.zone)))
     wanted = resources(instance, offer.cloud, region, offer.kind == "spot")
+    if offer.kind != "spot":
+        wanted["autostop"] = AUTOSTOP
     resumes = "the job has to go on from its last checkpoint, and find data and checkpoint there"
     if profile is None:
         name = re.sub(r"[^a-z0-9]+", "-", job.name.lower()).strip("-") or "job"
         body = yaml.safe_dump({"name": name, "num_nodes": job.machines, "resources": wanted}, sort_keys=False)
-        return MoveTask(name, body, (resumes, "write the job's command into run: a job.yaml does not have it"))
+        return MoveTask(name, body, (resumes, "write the job's command into run: a job.yaml does not have it"), False)
     rate = job.rate(offer)
     ranks = instance.devices if rate is None else rate.gpus
     devices = '"$SKYPILOT_NUM_GPUS_PER_NODE"' if instance.gpu_count else str(ranks)
     body, started = task_body(profile, job.machines, ranks, devices, wanted)
-    return MoveTask(task_name(profile), body, (resumes, *started.notes))
+    return MoveTask(task_name(profile), body, (resumes, *started.notes), bool(started.line))
 
 
 def start_command(offer: MarketOffer, name: str, file: Path) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def replay(
     """
     market = job_market(job, trace, fees or published_fees(), objective, hour_worth, watched_only, excluded)
     rules = tuple(each if isinstance(each, Policy) else policy(each, market, home) for each in policies)
-    _check(rules, deadline)
+    check_policies(rules, deadline)
     moments, left_out = _covered(market, _moments(market, starts), deadline)
     moments = _thinned(moments, most) if isinstance(starts, str) else moments
     found: dict[str, list[ReplayedRun]] = {rule.name: [] for rule in rules}
@@ -122,7 +122,8 @@ def replay(
     return Backtest(market, rules, played, tuple(kept), dict(left_out), tuple(foreseen), deadline, interrupted)
 
 
-def _check(rules: Sequence[Policy], deadline: float | None) -> None:
+def check_policies(rules: Sequence[Policy], deadline: float | None) -> None:
+    """Raises UserError where there are none, one is there twice, or one lacks its deadline."""
     names = Counter(rule.name for rule in rules)
     twice = next((name for name, count in names.items() if count > 1), None)
     if not rules:

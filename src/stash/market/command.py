@@ -17,13 +17,15 @@ import typer
 
 from stash.analysis.attribution import attribute
 from stash.catalog.layers import load as load_catalog
+from stash.catalog.own import ON_PREMISE
 from stash.core.errors import UserError
+from stash.core.formatting import listed
 from stash.core.output_files import output_file, write_output
 from stash.core.printable import print_note, printable_line
 from stash.market import advising, job_collections
 from stash.market.advising import MarketAdvice, held_offer, move_task, start_command
 from stash.market.answers_page import advice_document, advice_page, assignment_document, assignment_page
-from stash.market.backtest import impossible, replay
+from stash.market.backtest import check_policies, impossible, replay
 from stash.market.decisions import JobMarket, job_market
 from stash.market.dispa import study_document, study_page
 from stash.market.fees import published_fees
@@ -137,12 +139,15 @@ def backtest(options: BacktestOptions) -> None:
     stash market backtest 2020.market.csv.gz --job resnet50.stash.json --epochs 90 --dataset imagenet --deadline 8d
     """
     target = None if options.output is None else output_file(options.output, "", options.output.suffix)
-    trace, source = markets(options.markets)
-    trace = _narrowed(trace, options)
+    whole, source = markets(options.markets)
+    trace = _narrowed(whole, options)
     if options.assume is not None:
+        if target is not None:
+            raise UserError("--output is for backtests: leave it out of --assume dispa, which prints its table")
         _study(trace, options)
         return
     job, missing, home, _ = _job(options, trace)
+    job = _located(job, whole)
     found = replay(
         trace, job, options.policy, options.starts, options.deadline, home=options.stay or home,
         objective=options.objective, hour_worth=options.hour_worth or 0.0, watched_only=options.watched_only,
@@ -203,6 +208,23 @@ def _job(options: ReplayOptions, trace: MarketTrace) -> tuple[MarketJob, Mapping
     return options.stated(job), missing, there, base
 
 
+def _located(job: MarketJob, whole: MarketTrace) -> MarketJob:
+    """The job with its data in ``cloud/region``, or in a cloud; raises UserError for what is neither."""
+    named = "" if job.data_in is None else job.data_in.strip().lower()
+    if not named:
+        return job
+    offers = [*whole.offers, *current(load_catalog(None), datetime.now(timezone.utc)).offers]
+    places = [f"{each.cloud}/{each.region}" for each in offers if each.region]
+    found = [place for place in places if named in (place.lower(), place.partition("/")[2].lower())]
+    clouds = sorted({ON_PREMISE, *(each.cloud for each in offers)})
+    if not found and named.partition("/")[0] not in clouds:
+        raise UserError(
+            f"--data-in {job.data_in}: no offer is of that region or cloud; name another region with its cloud, like "
+            f"aws/eu-west-1, of {listed(clouds, len(clouds))}"
+        )
+    return job.model_copy(update={"data_in": found[0] if found else named})
+
+
 def _study(trace: MarketTrace, options: BacktestOptions) -> None:
     if options.job.suffix not in (".yaml", ".yml"):
         raise UserError("--assume dispa needs a job.yaml whose rates say of_one_gpu and gpus (docs/market.md)")
@@ -221,17 +243,22 @@ def advise(options: MoveOptions) -> None:
     """
     now = datetime.now(timezone.utc)
     catalog = load_catalog(options.instances)
-    trace = _narrowed(
-        merged([*([markets(options.markets)[0]] if options.markets else []), current(catalog, now)]), options
-    )
+    whole = merged([*([markets(options.markets)[0]] if options.markets else []), current(catalog, now)])
+    trace = _narrowed(whole, options)
     job, missing, home, base = _job(options, trace)
+    job = _located(job, whole)
     market = job_market(
         job, trace, published_fees(), options.objective, options.hour_worth or 0.0, options.watched_only, missing
     )
-    held, note = (None, None) if options.on is None else held_offer(market.trace, options.on)
+    moment = now.timestamp()
+    held, note = None, None
+    if options.on is not None:
+        known, held, note = held_offer(market.trace, options.on, moment)
+        market = replace(market, trace=known)
     rule = policy(options.policy, market, options.stay or home)
+    check_policies((rule,), options.deadline)
     notes = ["the catalog says prices, not whether machines are to be had"] + ([note] if note else [])
-    found = advising.advise(market, rule, held, now.timestamp(), options.deadline, warnings=notes)
+    found = advising.advise(market, rule, held, moment, options.deadline, warnings=notes)
     if found.to is not None:
         found = _with_task(found, market, base, options)
     printed(advice_document(found) if options.json else advice_page(found))
@@ -245,9 +272,14 @@ def _with_task(found: MarketAdvice, market: JobMarket, base: Base | None, option
     """The same with what starts the move; raises UserError where it cannot be written."""
     assert found.to is not None
     offer = market.offers[market.trace.number(found.to)]
+    task = move_task(offer, market.job, None if base is None else base.profile, load_catalog(options.instances))
+    if options.apply and not task.runs:
+        raise UserError(
+            f"--apply: {options.job} does not hold the job's command, so the machine would do nothing; give -o "
+            "move.sky.yaml instead, write the command into run, and start that"
+        )
     target = output_file(options.output, "move", ".sky.yaml") if options.output is not None or options.apply else None
     name = Path("move.sky.yaml") if target is None else target
-    task = move_task(offer, market.job, None if base is None else base.profile, load_catalog(options.instances))
     command = start_command(offer, task.name, name)
     steps = (f"save a checkpoint, write the task below to {name}, and: `{shlex.join(command)}`",)
     if target is not None:

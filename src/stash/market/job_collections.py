@@ -33,7 +33,7 @@ from stash.predict.draws import Array
 CollectionGoal = Literal["cost", "makespan", "work-per-dollar"]
 GOALS: tuple[CollectionGoal, ...] = ("cost", "makespan", "work-per-dollar")
 HORIZON = 30 * 24 * HOUR
-"""Seconds that a job without a deadline may take."""
+"""Seconds that a job without a deadline may take at least; where it needs more, as long as on its slowest type."""
 
 
 def _empty(given: Any) -> Any:
@@ -151,10 +151,12 @@ class _Problem:
         self.samples = np.array([job.samples for job in jobs])
         self.machines = np.array([job.machines for job in jobs])
         self.prices = np.array([each.dollars_per_hour for each in types])
-        self.limits = np.array([HORIZON if job.deadline is None else job.deadline for job in jobs])
         self.hourly = self.machines[:, None] * self.prices[None, :]
         with np.errstate(divide="ignore"):
             self.times = np.where(rates > 0, self.samples[:, None] / rates, np.inf)
+        slowest = np.where(rates > 0, self.times, HORIZON).max(axis=1, initial=HORIZON)
+        self.limits = np.array([float(longest) if job.deadline is None else job.deadline
+                                for job, longest in zip(jobs, slowest, strict=True)])  # fmt: skip
         self.costs = self.times * self.hourly / HOUR
 
     def _common(self, extra: int) -> tuple[list[Array], list[float]]:

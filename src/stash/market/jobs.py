@@ -71,7 +71,7 @@ class MarketJob(Record):
     checkpoint: _Bytes = 0.0
     data: _Bytes = 0.0
     data_in: PlainName | None = None
-    """The region, or the cloud, in which the data lie; ``None``: wherever the first machine is."""
+    """The region, ``cloud/region``, or the cloud, in which the data lie; ``None``: wherever the first machine is."""
     boot: _Seconds = BOOT
     fetch: _Rate = FETCH
     save: _Seconds | None = None

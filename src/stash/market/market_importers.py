@@ -278,7 +278,7 @@ def import_skypilot(
         if not dollars or all(each is None for each in dollars):
             given = (prices or {}).get(offer.instance)
             if given is None:
-                notes[f"has no prices; say what {offer.instance} cost, like --price {offer.instance}=0.918"] += 1
+                notes[f"has no prices; say what {offer.instance} cost, like --spot-price {offer.instance}=0.918"] += 1
             dollars = [given] * len(machines)
         end = begin + len(machines) * ticks.gap_seconds
         _ticks(table, offer, begin, ticks.gap_seconds, machines.tolist(), dollars)

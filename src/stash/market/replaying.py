@@ -311,6 +311,9 @@ def data_home(market: JobMarket) -> tuple[str, str] | None:
     named = market.job.data_in
     if named is None:
         return None
+    cloud, slash, region = named.partition("/")
+    if slash:
+        return cloud, region
     regions = {(each.cloud, each.region) for each in market.offers if each.region == named}
     return min(regions) if regions else (named, "")
 

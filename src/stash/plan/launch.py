@@ -157,8 +157,8 @@ def _lines(words: Sequence[str]) -> str:
 
 CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod")
 """That SkyPilot rents from, and the catalog knows, by the same names."""
-_IDLE_MINUTES = 10
-"""After which a cluster that has nothing to do is taken down: not so few that a failed start cannot be looked at."""
+AUTOSTOP = {"idle_minutes": 10, "down": True}
+"""When a cluster that has nothing to do is taken down: not so soon that a failed start cannot be looked at."""
 _USUAL_DISK, _SYSTEM = 256, 45
 """GiB: SkyPilot's default disk, and its default image on AWS (sky/clouds/aws.py, DEFAULT_AMI_GB)."""
 _WIDTH = 100
@@ -227,7 +227,7 @@ def _resources(choice: Choice, instance: Instance, facts: BillFacts) -> dict[str
     elif needed > _USUAL_DISK:  # where the usual one has no room for data and image besides the system
         wanted["disk_size"] = needed
     if rented.price.paid_as != "spot":
-        wanted["autostop"] = {"idle_minutes": _IDLE_MINUTES, "down": True}
+        wanted["autostop"] = AUTOSTOP
     return wanted
 
 

@@ -147,6 +147,8 @@ def _why(
     if kind is not None:
         speed = f"{rates[kind] / best:.0%} of its best rate"
         name = cluster.types[kind]
+        if found.type_prices is None:
+            return speed
         if name in prices:
             return f"{speed}; {name} is full: one more GPU is worth {prices[name]:.3g}"
         return f"{speed}; {name} has room"

@@ -135,7 +135,7 @@ def _job(
         raise line.mistake("gpus", f"{line.cells.get('gpus', '').strip() or 'nothing'} is no whole number of GPUs")
     model = line.cells.get("model", "").strip() or default_model
     if not model:
-        raise line.mistake("model", "the job has none; give one, or --model NAME for all that have none")
+        raise line.mistake("model", "the job has none; give one, or --default-model NAME for all that have none")
     size = int(gpus)
     largest = int(cluster.counts.max())
     if size > largest:

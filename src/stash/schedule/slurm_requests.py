@@ -113,7 +113,8 @@ def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = 
         on = ""
         if slurm.state == "RUNNING":
             known = next((kinds[name] for name in node_names(slurm.nodes) if name in kinds), "")
-            on = known or next((kind for kind in cluster.types if kind in slurm.features), "")
+            features = re.split(r"[&|,*\[\]()]", slurm.features)
+            on = known or next((kind for kind in cluster.types if kind in features), "")
         found.append(replace(job, on=on))
     if not found:
         raise UserError(

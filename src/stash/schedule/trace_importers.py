@@ -223,7 +223,8 @@ def read_trace(
 ) -> ReadTrace:
     """The jobs of a trace, each with a model and steps; raises UserError for a file that is not of this kind.
 
-    Seconds of a trace become steps by the rate of the job's model on the type where it ran, or on ``duration_on``.
+    Seconds of a trace become steps by the rate of the job's model on the type where it ran, or where that is not said
+    on ``duration_on``; types are the matrix's, in capital letters or small ones.
     """
     text = text_of(path, "the trace", _SEE, _MAX_BYTES)
     draw, left_out, found = np.random.default_rng(seed), dict[str, int](), list[TraceJob]()
@@ -247,19 +248,21 @@ def read_trace(
 def _as_job(
     one: TraceJob, matrix: RateMatrix, duration_on: str | None, rule: str, draw: np.random.Generator
 ) -> QueuedJob:
-    kinds = [kind for kind in (one.gpu, duration_on) if kind is not None]
+    named = {kind.lower(): kind for _, _, kind, _ in matrix.rates}
+    where = one.gpu or duration_on
+    kind = None if where is None else named.get(where.lower())
+    if where is not None and kind is None and one.steps is None:
+        raise _Skipped(f"on {where}, which is no type of the matrix")
 
     def rate(model: str) -> float:
-        known = [matrix.rates.get((model, one.gpus, kind, PACKED)) for kind in kinds]
-        return next((each.value for each in known if each is not None and each.value > 0), 0.0)
+        known = None if kind is None else matrix.rates.get((model, one.gpus, kind, PACKED))
+        return 0.0 if known is None else known.value
 
     model = one.model
     if model is None:
         models = [model for model, size in matrix.models if size == one.gpus and rate(model) > 0]
         if not models:
-            raise _Skipped(
-                f"with {one.gpus} GPUs, of which the matrix has no model on {' or '.join(kinds) or 'any type'}"
-            )
+            raise _Skipped(f"with {one.gpus} GPUs, of which the matrix has no model on {kind or 'any type'}")
         model = MODEL_RULES[rule](models, draw)
     steps = one.steps
     if steps is None:

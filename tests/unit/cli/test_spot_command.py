@@ -313,6 +313,8 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
         (("--interruptions", "1/h", "--interruptions", "2/h"), "is given 2 times for all types"),
         (("--interruptions", "1/h", "--trace", "zone.json"), "both say how long"),
         (("--checkpoint-time", "20s"), "--checkpoint-time needs to know how often machines go"),
+        (("--shocks", "rarely"), "--shocks needs to know how often machines go"),
+        (("--notice", "120s"), "--notice needs to know how often machines go"),
         (("--interruptions", "g3.8xlarge=1/h"), "how often p3.2xlarge is revoked is unknown"),
         (("--interruptions", "1/h", "--checkpoint-time", "0s"), "--checkpoint-time 0s: it must be more than 0"),
         (("--trace", "gaps.json"), "has a gap at tick 1"),

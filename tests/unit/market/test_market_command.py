@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
+from stash.core.artefact import save
 from stash.market.market_table import written
 from tests.support.commands import run
+from tests.support.forecast_profiles import gpu_job
 from tests.support.small_markets import offer, trace
 
 HOUR = 3600.0
@@ -84,6 +87,14 @@ def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(
         ),
         (("backtest", "a.market.csv.gz", "--job", "job.yaml", "--cloud", "mars"), "leave no offer"),
         (("backtest", "a.market.csv.gz", "--job", "job.yaml", "--assume", "dispa"), "state of_one_gpu"),
+        (
+            ("backtest", "a.market.csv.gz", "--job", "job.yaml", "--assume", "dispa", "-o", "page.html"),
+            "--output is for backtests",
+        ),
+        (
+            ("advise", "--job", "job.yaml", "a.market.csv.gz", "--policy", "safety-net"),
+            "policy safety-net works towards a deadline",
+        ),
         (("assign", "job.yaml"), "--quota is missing"),
     ],
 )
@@ -146,30 +157,78 @@ def test_a_record_grows_and_advice_is_given_on_it(
     assert document["command"][:3] == ["sky", "jobs", "launch"]
 
 
+PROFILED = ("market", "advise", "--job", "gpu.stash.json", "--epochs", "40", "--on", "p2.xlarge@us-east-1a")
+
+
+@pytest.fixture
+def profiled(folder: Path) -> Path:
+    job = gpu_job()
+    work = job.workload.model_copy(update={"command": ("train.py", "--lr", "0.1")})
+    save(job.model_copy(update={"workload": work}), folder / "gpu.stash.json")
+    return folder
+
+
 @pytest.mark.parametrize(("code", "exits"), [(0, 0), (7, 1)])
 def test_a_move_is_started_only_with_apply_and_fails_if_that_fails(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, exits: int
+    profiled: Path, monkeypatch: pytest.MonkeyPatch, code: int, exits: int
 ) -> None:
-    (folder / "gpu.yaml").write_text("samples: 100M\nrates:\n  p3.2xlarge: 360\n  p2.xlarge: 52\nboot: 3m\n")
-    words = ("market", "advise", "--job", "gpu.yaml", "--on", "p2.xlarge@us-east-1a", "--policy", "daily")
-    sky = folder / "sky"
-    sky.write_text(f'#!/bin/sh\necho "$@" > {folder}/called\nexit {code}\n')
+    sky = profiled / "sky"
+    sky.write_text(f'#!/bin/sh\necho "$@" > {profiled}/called\nexit {code}\n')
     sky.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    assert run(monkeypatch, *words) == 0
-    assert not (folder / "called").exists()
-    assert run(monkeypatch, *words, "--apply") == exits
-    called = (folder / "called").read_text().split()
+    monkeypatch.setenv("PATH", f"{profiled}:/usr/bin:/bin")
+    assert run(monkeypatch, *PROFILED, "--policy", "daily") == 0
+    assert not (profiled / "called").exists()
+    assert run(monkeypatch, *PROFILED, "--policy", "daily", "--apply") == exits
+    called = (profiled / "called").read_text().split()
     assert called[:2] == ["jobs", "launch"]
     (task,) = [word for word in called if word.endswith(".sky.yaml")]
-    assert "instance_type: p3.2xlarge" in (folder / task).read_text()
+    assert "train.py --lr 0.1" in (profiled / task).read_text()
 
 
-def test_without_sky_nothing_is_started(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_cluster_on_demand_takes_itself_down(
+    profiled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "gpu.yaml").write_text("samples: 100M\nrates:\n  p3.2xlarge: 360\n  p2.xlarge: 52\nboot: 3m\n")
-    monkeypatch.setenv("PATH", str(folder))
+    words = (*PROFILED, "--policy", "uniform-progress", "--deadline", "1d", "--json")
+    assert run(monkeypatch, *words) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["command"][:2] == ["sky", "launch"]
+    assert yaml.safe_load(document["task"])["resources"]["autostop"] == {"idle_minutes": 10, "down": True}
+
+
+def test_without_sky_or_without_the_job_s_command_nothing_is_started(
+    profiled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(profiled))
+    assert run(monkeypatch, *PROFILED, "--policy", "daily", "--apply") == 2
+    assert "no program sky on PATH" in capsys.readouterr().err
+    (profiled / "gpu.yaml").write_text("samples: 100M\nrates:\n  p3.2xlarge: 360\n  p2.xlarge: 52\nboot: 3m\n")
     words = ("market", "advise", "--job", "gpu.yaml", "--on", "p2.xlarge@us-east-1a", "--policy", "daily", "--apply")
     assert run(monkeypatch, *words) == 2
-    assert "no program sky on PATH" in capsys.readouterr().err
+    assert "--apply: gpu.yaml does not hold the job's command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("place", "exits", "says"),
+    [
+        ("US-East-1", 0, ""),
+        ("westus2", 0, ""),  # the catalog knows whose it is, the market has no offer there
+        ("aws/eu-west-1", 0, ""),
+        ("AWS", 0, ""),
+        ("us-east-11", 2, "--data-in us-east-11: no offer is of that region or cloud; name another region with"),
+    ],
+)
+def test_where_the_data_lie_is_a_region_or_a_cloud(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    place: str,
+    exits: int,
+    says: str,
+) -> None:
+    words = ("market", "backtest", "a.market.csv.gz", "--job", "job.yaml", "--policy", "stay", "--no-hindsight")
+    assert run(monkeypatch, *words, "--data-size", "100GB", "--data-in", place, "--json") == exits
+    printed = capsys.readouterr()
+    assert says in printed.err
+    if not exits:
+        paid = {each["parts"].get("egress", 0.0) > 0 for each in json.loads(printed.out)["policies"]["stay:p3"]}
+        assert paid == {place in ("westus2", "aws/eu-west-1")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.market.advising import advise, held_offer
+from stash.market.answers_page import advice_document
 from stash.market.backtest import impossible, replay, summaries
 from stash.market.deadline_rules import deadline_policy
-from stash.market.decisions import JobState, LookAheadError, MoveTo, OfferBoard, Policy, Stay, Wait
-from stash.market.fees import FREE
-from stash.market.job_collections import RentedType, WaitingJob, assign
+from stash.market.decisions import JobState, LookAheadError, MoveTo, OfferBoard, Policy, Stay, Wait, job_market
+from stash.market.fees import FREE, published_fees
+from stash.market.job_collections import CollectionGoal, RentedType, WaitingJob, assign
 from stash.market.market_rules import break_even, daily, policy
 from stash.market.replaying import play
 from tests.support.small_markets import START, job, offer, small, trace
@@ -177,10 +179,74 @@ def test_break_even_remembers_what_staying_has_cost_in_the_record() -> None:
 
 def test_an_offer_is_found_by_its_zone_or_its_region() -> None:
     region = trace({offer("p3@us-east-1a")._replace(zone=""): [(0, 1.0, 1)]}, 1e5)
-    number, note = held_offer(region, "p3@us-east-1c")
+    _, number, note = held_offer(region, "p3@us-east-1c", START + 1)
     assert (number, note) == (0, "us-east-1c has no price of its own: that of us-east-1 is taken")
     with pytest.raises(UserError, match="--on p3@mars: no such offer"):
-        held_offer(region, "p3@mars")
+        held_offer(region, "p3@mars", START + 1)
+
+
+def test_a_held_offer_whose_record_has_ended_costs_what_its_region_does_now() -> None:
+    ended = trace({A: [(0, 1.0, 1), (100, None, None)], A._replace(zone=""): [(200, 2.0, None)]}, 1e5)
+    known, number, note = held_offer(ended, "p3@us-east-1a", START + 300)
+    assert (known.offers[number], note) == (A, "us-east-1a has no price now: that of us-east-1 is taken")
+    assert [float(known.price[known.piece(number, START + at)]) for at in (50, 300)] == [1.0, 2.0]
+    known, number, note = held_offer(ended, "p3@us-east-1a", START + 50)
+    assert (known.offers[number], note) == (A, None)
+    alone = ended.of([ended.offers.index(A)])
+    note = held_offer(alone, "p3@us-east-1a", START + 300)[2]
+    assert note == "p3@us-east-1a has no price now, so what staying there costs is not known"
+
+
+@pytest.mark.parametrize(
+    ("answer", "held", "says"),
+    [
+        (Wait(), 0, "Save, give p3@us-east-1a back and wait, says this policy"),
+        (Wait(), None, r"Wait, says this policy, though p3@us-east-1b at \$18/h can be rented now"),
+        (
+            MoveTo(1),
+            2,
+            "Move to p3@us-east-1b, says this policy: what p3@us-east-1z:on-demand costs now is not known",
+        ),
+        (MoveTo(0), 1, r"Move to p3@us-east-1a, says this policy, though that costs \$50.40 more, the move included"),
+        (Stay(), 2, "Stay on p3@us-east-1z:on-demand, says this policy: what it costs now is not known"),
+    ],
+)
+def test_advice_s_sentence_says_what_the_policy_answers(answer: Any, held: int | None, says: str) -> None:
+    gone = trace({A: [(0, 36.0, 1)], B: [(0, 18.0, 1)], FIXED: [(0, 90.0, 9), (100, None, None)]}, 1e5)
+    market = small(gone, job(10_000, boot=40.0))
+    found = advise(market, Policy("mine", lambda now, state, board, memory: (answer, memory)), held, START + 500.0)
+    assert found.word == {Wait: "wait", MoveTo: "move", Stay: "stay"}[type(answer)]
+    assert re.match(says, found.sentence)
+
+
+def test_advice_counts_the_data_s_way_out_of_where_they_lie() -> None:
+    market = trace({A: [(0, 36.0, 1)], offer("p3@eu-west-1a"): [(0, 18.0, 1)]}, 1e5)
+    found = advise(small(market, job(10_000, data=10e9, fetch=1e12), published_fees()), daily(0.0), 1, START + 500.0)
+    assert found.costs == pytest.approx(10 * 0.02, abs=0.001)  # $/GB between regions of AWS
+
+
+def test_advice_on_time_is_in_seconds() -> None:
+    fast = offer("p4@us-east-1b")
+    market = trace({A: [(0, 36.0, 1)], fast: [(0, 360.0, 1)]}, 1e5)
+    work = job(10_000, {"p3": 1.0, "p4": 2.0}, boot=100.0)
+    found = advise(job_market(work, market, FREE, "time"), daily(0.0), 0, START + 500.0)
+    assert found.sentence.startswith(
+        "Move to p4@us-east-1b: it saves 1.36 h over what is left, the move's 1.67 min paid"
+    )
+    assert [each[3] for each in found.offers] == pytest.approx([0.05, 0.01])  # dollars a sample, the fastest first
+    document = advice_document(found)
+    assert (document["saves_seconds"], document["move_costs_seconds"]) == (
+        pytest.approx(4900.0),
+        pytest.approx(100.0),
+    )
+
+
+def test_advice_passes_over_what_the_record_lacks_and_probes_until_something_is_found() -> None:
+    dear = offer("p3@us-east-1c")
+    pieces = {A: [(0, 60.0, 1), (50, 61.0, 1)], B: [(0, 20.0, 0)], dear: [(0, 30.0, 1)], FIXED: [(100, 90.0, 9)]}
+    market = small(trace(pieces, 1e5), job(10 * HOUR))
+    found = advise(market, deadline_policy("multi-region"), market.offers.index(A), START + 500.0, 100 * HOUR)
+    assert (found.word, found.to) == ("move", dear.name)
 
 
 JOBS = (
@@ -205,6 +271,13 @@ def test_the_makespan_of_shares_is_shorter_than_that_of_whole_machines() -> None
     # 10 (1 - s) + 5 s, so s = 8/13, and both do 90/13 a second.
     assert found.bound == pytest.approx(100 * 13 / 90 * HOUR)
     np.testing.assert_allclose(found.shares, [[8 / 13, 5 / 13], [5 / 13, 8 / 13]])
+
+
+@pytest.mark.parametrize(("goal", "dollars"), [("cost", 80 * 24 * 3.0), ("makespan", 40 * 24 * 8.0)])
+def test_a_job_without_a_deadline_may_take_longer_than_a_month(goal: CollectionGoal, dollars: float) -> None:
+    found = assign((WaitingJob("long", 40 * 24 * HOUR, {"fast": 1.0, "slow": 0.5}),), TYPES, goal)
+    assert found.dollars == pytest.approx(dollars)
+    assert found.gap == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_deadline_or_a_quota_that_cannot_hold_is_said() -> None:

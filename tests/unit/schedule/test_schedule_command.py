@@ -159,6 +159,7 @@ def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
     assert asked["two"].commands == ()
     assert "--no-requeue" in asked["two"].note
     assert asked["three"].commands[0][2] == "jobid=13"
+    assert not any("has room" in each.why for each in found.jobs)  # a queue has no prices that could say so
     priced = advice(held.jobs, lab, TWO, "makespan")
     assert set(priced.type_prices) == {"fast", "slow"}
     assert any("is full" in each.why for each in priced.jobs)
@@ -171,6 +172,8 @@ def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays() -> None:
     listed = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=slow[0-1] Features=(null)")
     held = current(jobs, lab, lambda words: listed)
     assert held.jobs[0].on == "slow"
+    similar = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=other Features=[slow*1&big]")
+    assert current(jobs, cluster(low=(1,), slow=(1,)), lambda words: similar).jobs[0].on == "slow"
     strange = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=other.example.org Features=(null)")
     held = current(jobs, lab, lambda words: strange)
     asked = {each.job: each for each in requests(advice(held.jobs, lab, TWO, "srtf"), held)}

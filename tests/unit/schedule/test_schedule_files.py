@@ -216,6 +216,16 @@ def test_traces_of_others_by_their_published_schema(tmp_path: Path, kind: str) -
         read_trace(path, kind, RATES, duration_on="V")
 
 
+def test_a_job_s_own_type_is_never_taken_for_that_of_the_others(tmp_path: Path) -> None:
+    rates = matrix({("a", 1, "V100"): 2.0, ("a", 1, "T4"): 1.0})
+    kinds = ("v100", "T4", "MISC", "")
+    lines = [f"{kind or 'none'},w,1,Terminated,0,100,1,1,100,{kind}\n" for kind in kinds]
+    (tmp_path / "t").write_text("".join(lines))
+    found = read_trace(tmp_path / "t", "alibaba-2020", rates, duration_on="V100")
+    assert {job.name: job.steps for job in found.jobs} == {"v100/w": 200.0, "T4/w": 100.0, "none/w": 200.0}
+    assert found.left_out == {"on MISC, which is no type of the matrix": 1}
+
+
 def test_models_are_drawn_by_a_seeded_rule(tmp_path: Path) -> None:
     rates = matrix({("a", 1, "V"): 1.0, ("b", 1, "V"): 1.0})
     (tmp_path / "t").write_text("".join(f"j{n},w,1,Terminated,{n},{n + 9},1,1,100,V\n" for n in range(40)))

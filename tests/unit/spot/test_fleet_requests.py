@@ -17,7 +17,7 @@ from stash.measure.host.notices import Notice
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.rented import rent_request
 from stash.spot.rented.job_tasks import FleetRequest
-from stash.spot.rented.replace_machines import TrainingProgress
+from stash.spot.rented.replace_machines import FleetPolicy, TrainingProgress
 from stash.spot.rented.worker_agent import wished
 from stash.spot.train.run_orders import FollowedLog
 from stash.study.programs import is_gone
@@ -38,6 +38,23 @@ def test_the_server_is_on_demand_and_takes_itself_down(tmp_path: Path) -> None:
     assert task["workdir"] == str(tmp_path)
     assert found.command[:4] == ("sky", "launch", "--yes", "--detach-run")
     assert found.release == (("sky", "down", "--yes", of.server),)
+
+
+@pytest.mark.parametrize(
+    ("infra", "instance", "wanted"),
+    [
+        ("aws/us-east-1", "r5.xlarge", {"instance_type": "r5.xlarge"}),
+        ("aws/us-east-1", None, {"cpus": "1+", "memory": "20+"}),
+        ("kubernetes", "r5.xlarge", {"cpus": "1+", "memory": "20+"}),
+    ],
+)
+def test_the_server_is_the_planned_one_or_has_the_memory_that_it_needs(
+    tmp_path: Path, infra: str, instance: str | None, wanted: dict[str, str]
+) -> None:
+    server = plan().pool.server.model_copy(update={"instance": instance, "needs_bytes": 19.5 * 2**30})
+    of = request(tmp_path, plan(server=server), infra)
+    found = task_of(of.server_task().files["task.yaml"])["resources"]
+    assert {name: found[name] for name in ("instance_type", "cpus", "memory") if name in found} == wanted
 
 
 def test_a_worker_is_one_node_of_the_server_s_region_and_joins_its_private_address(tmp_path: Path) -> None:
@@ -213,6 +230,16 @@ def test_how_far_a_training_is_by_its_last_updates() -> None:
     few = TrainingProgress.of("3\n" + json.dumps(rows[0]) + "\n")
     assert few is not None
     assert (few.loss, few.speeds) == (None, {})
+
+
+def test_a_training_that_resumes_is_as_far_as_its_checkpoint_and_what_was_done_since(tmp_path: Path) -> None:
+    policy = FleetPolicy(request(tmp_path))
+    for version in (20_000, 20_600):  # a later server goes on from a checkpoint of this run
+        policy.on_message({"what": "server joined", "who": "server1", "version": version})
+    policy.on_look("progress", "1000\n")
+    assert policy.progress.updates == 21_000
+    policy.on_look("progress", "ssh: connect to host: timed out")
+    assert policy.progress.updates == 21_000
 
 
 def test_only_a_list_that_can_be_read_proves_that_something_is_gone() -> None:

@@ -21,6 +21,7 @@ from stash.spot.rented.job_tasks import FleetRequest
 from stash.spot.rented.replace_machines import FleetPolicy
 from stash.study import study_folder
 from stash.study.backend import open_leases, spent
+from stash.study.study_folder import CellFolder
 
 FIRST = sum(plan().chosen.workers.values())
 """Workers of the plan."""
@@ -150,6 +151,30 @@ def test_a_loss_that_the_head_does_not_tell_is_seen_in_the_list(tmp_path: Path) 
     assert nothing_is_left(of, world)
 
 
+def test_a_look_that_hangs_is_ended_and_the_next_one_sees(tmp_path: Path) -> None:
+    class HangsOnce(FakeFleet):
+        hung = 0
+
+        def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
+            super().start(command, work, cell)
+            if command[:3] == ("sky", "jobs", "queue"):
+                self.hung += 1
+                self.running[cell.path] = 1e18 if self.hung == 1 else self.running[cell.path]
+
+    of, notes = request(tmp_path), []
+    world = HangsOnce(updates=60_000, script={5000: lambda world: world.preempt("worker2", noticed=True)})
+    assert run(of, world, notes=notes).reached
+    assert "worker2 (p3.2xlarge) is gone" in notes
+
+
+def test_workers_are_ended_before_what_the_head_has_left_is_fetched(tmp_path: Path) -> None:
+    of, world = request(tmp_path), FakeFleet()
+    run(of, world)
+    fetched = next(n for n, words in enumerate(world.commands) if words[0] == "scp")
+    before = [words[-1] for words in world.commands[:fetched] if words[:3] == ("sky", "jobs", "cancel")]
+    assert sorted(before) == [of.worker(number) for number in range(1, FIRST + 1)]
+
+
 def test_a_notice_that_is_withdrawn_keeps_its_worker(tmp_path: Path) -> None:
     def withdraw(world: FakeFleet) -> None:
         world.say("withdrawn", "worker3")
@@ -159,8 +184,8 @@ def test_a_notice_that_is_withdrawn_keeps_its_worker(tmp_path: Path) -> None:
     run(of, world, notes=notes)
     assert "worker3 stays: its notice was withdrawn" in notes
     ends = [n for n, words in enumerate(world.commands) if words[:3] == ("sky", "jobs", "cancel")]
-    fetched = next(n for n, words in enumerate(world.commands) if words[0] == "scp")
-    assert all(n > fetched for n in ends)
+    looks = [n for n, words in enumerate(world.commands) if words[-1].startswith("wc ")]
+    assert min(ends) > max(looks)
 
 
 def test_a_type_that_cannot_be_had_is_left_alone_and_others_come(tmp_path: Path) -> None:

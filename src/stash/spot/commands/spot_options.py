@@ -84,10 +84,12 @@ def dangers_of(plan: FleetPlan, options: RevocationOptions) -> RiskOptionsOf | N
     pooled = {kind.name: law_of_band(kind.interruptions) for kind in kinds if kind.interruptions is not None}
     stated = {**pooled, **bands, **lives}
     if not (stated or traces):
-        if options.checkpoint_time is not None:
-            raise UserError(
-                "--checkpoint-time needs to know how often machines go; give --interruptions, like 10%/month"
-            )
+        for name in ("checkpoint_time", "notice", "shocks"):
+            if getattr(options, name) is not None:
+                raise UserError(
+                    f"--{name.replace('_', '-')} needs to know how often machines go; give --interruptions, like "
+                    "10%/month"
+                )
         return None
     shocks = 0.0 if options.shocks is None else 1 / _band("--shocks", options.shocks).law.mean
 

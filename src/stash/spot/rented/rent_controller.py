@@ -31,10 +31,12 @@ from stash.study.programs import is_gone, records
 
 CHECK_SECONDS = 60.0
 """Between two looks at what is rented and how far the training is."""
+_LOOK_SECONDS = 300.0
+"""That a look may take: one that hangs is ended, and the next one begins."""
 COOLDOWN_SECONDS = 1200.0
 """Of a type that was revoked or refused."""
 ENDING_SECONDS = 300.0
-"""That everything may still cost once it is asked to end: to save, to fetch, to be taken down."""
+"""That everything may still cost once it is asked to end: to save, and to be taken down."""
 _TICK = 0.5
 _ADDRESS_SECONDS = 600.0
 """Until the head's Ray has to be up, once its machine is."""
@@ -275,7 +277,11 @@ class RentController:
     def _look(self) -> None:
         """Ask, in the background, what is there and how far it is; take the answers of those that have ended."""
         for name in list(self._unread):
-            if not self.backend.alive(name):
+            if self.backend.alive(name):
+                if self._now - self._looked >= _LOOK_SECONDS:
+                    self.backend.kill(name)
+                    self._unread.discard(name)
+            else:
                 self._unread.discard(name)
                 if self.backend.code(name) == 0:  # of one look nothing follows; the next one is a minute away
                     self._take_look(name, self.backend.cell(name).log.read_text(errors="replace"))
@@ -308,12 +314,16 @@ class RentController:
         return None
 
     def _beyond_cap(self) -> bool:
-        """Whether what is rented would pass the cap if it were asked to end at the next look only."""
+        """Whether what is rented would pass the cap if it were asked to end at the next look only.
+
+        The server stays until what it has left is fetched, which may take as long as it is waited for.
+        """
         committed = self.backend.dollars_per_hour * (CHECK_SECONDS + ENDING_SECONDS) / HOUR
+        committed += self.request.server_dollars * _FETCH_SECONDS / HOUR
         return self.backend.dollars + committed >= self.cap
 
     def _save_and_fetch(self) -> None:
-        """Have the head save and end, and fetch what there is."""
+        """Have the head save and end, end the workers once it has, and fetch what there is."""
         if self._head is None:
             return
         if self._ended is None:
@@ -322,6 +332,8 @@ class RentController:
             while self._ended is None and self._now < until:
                 self.backend.programs.sleep(_TICK)
                 self._read_log()
+        if self._ended is not None:
+            self.workers.end_all()
         self.backend.kill(_EVENTS)
         target = self.request.folder.path / "trained"
         if target.exists():  # of an earlier run: scp would copy into it

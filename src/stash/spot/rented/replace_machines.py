@@ -80,17 +80,24 @@ class FleetPolicy:
     request: FleetRequest
     progress: TrainingProgress = field(default_factory=TrainingProgress)
     complete: str = "loss reached"
+    _before: int | None = None
+    """Updates of the checkpoint that it resumed from; ``None``: no server has joined."""
 
     def looks(self) -> Mapping[str, ProgramWords]:
         return {"progress": tasks.progress(self.request, _LAST_ROWS)}
 
     def on_look(self, name: str, printed: str) -> None:
-        self.progress = TrainingProgress.of(printed) or self.progress
+        found = TrainingProgress.of(printed)
+        if found is not None:
+            self.progress = replace(found, updates=found.updates + (self._before or 0))
 
     def on_message(self, message: Mapping[str, Any]) -> None:
-        if message["what"] == "ended":
+        if message["what"] == "server joined" and self._before is None:  # later ones go on within this run
+            self._before = int(message.get("version") or 0)
+            self.progress = replace(self.progress, updates=self._before)
+        elif message["what"] == "ended":
             loss = message.get("loss")
-            updates = int(message.get("updates") or 0)
+            updates = int(message.get("updates") or 0) + (self._before or 0)
             self.progress = TrainingProgress(updates, loss if isinstance(loss, float) else None)
 
     def decide(self, workers: SpotWorkers, seconds_left: float, dollars_left: float) -> RentDecision:

@@ -125,9 +125,14 @@ class RentRequest(ABC):
     ) -> Submission:
         """A cluster on demand, which takes itself down when it is idle."""
         pool = self.plan.pool.server
+        if pool.instance is not None and self.region is not None:
+            machine = {"instance_type": pool.instance.partition("+")[0]}
+        else:
+            memory = {} if pool.needs_bytes is None else {"memory": f"{math.ceil(pool.needs_bytes / 2**30)}+"}
+            machine = {"cpus": f"{pool.cores}+", **memory}
         rented = {
             **where(self.cloud, self.region),
-            "cpus": f"{pool.cores}+",
+            **machine,
             "use_spot": False,
             "max_hourly_cost": at_most(pool.dollars_per_hour),
             "autostop": {"idle_minutes": self.idle_minutes, "down": True},

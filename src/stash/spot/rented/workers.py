@@ -135,6 +135,12 @@ class SpotWorkers:
         worker.since = self._now
         self.backend.run(f"end-{worker.name}", worker.submission.release[0])
 
+    def end_all(self) -> None:
+        """Have all ended that are not, in the background."""
+        for worker in self.members.values():
+            if not worker.ended:
+                self.end(worker)
+
     def joined(self, name: str) -> None:
         before = self.members.get(name)
         first = before is not None and before.state is not MemberState.TRAINING and not before.adopted
