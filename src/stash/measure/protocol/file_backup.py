@@ -34,15 +34,15 @@ _CACHES = re.compile(r"tmp[a-z0-9_]{8}|torchinductor_|pymp-")
 _AHEAD = 2.0
 """Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
 
-How = Literal["aside", "copied", "sized", "moved", "left", "new", "made"]
+How = Literal["aside", "copied", "link", "sized", "moved", "left", "new", "made"]
 
 
 @dataclass(frozen=True)
 class Kept:
     """One line of the ledger: what was done about ``path``, and what undoes it.
 
-    ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``sized``: it had ``size`` bytes, and
-    the job only adds to them. ``moved``: a folder that the job renamed to ``other``. ``left``: nothing could be done.
+    ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``link``: it was one that led to ``other``.
+    ``sized``: it had ``size`` bytes, and the job only adds to them. ``moved``: a folder that the job renamed to ``other``. ``left``: nothing could be done.
     ``new``: it was not there before. ``made``: nor was this, and it goes again.
     """
 
@@ -245,6 +245,9 @@ class FileBackup:
                 return "aside"
             except OSError:
                 continue  # another mount, no right to write there, no links on this file system
+        if os.path.islink(path):
+            ledger.write(Kept(path, "link", os.readlink(path)))
+            return "link"
         copy = os.path.join(self._ledgers, f"kept-{_new_name()}")
         ledger.write(Kept(path, "copied", copy))
         part, status = f"{copy}.part", os.stat(path)

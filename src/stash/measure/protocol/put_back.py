@@ -64,7 +64,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
                 _undo(kept)
                 restored += [kept.path] if kept.how != "made" else []
         except OSError as error:
-            where = f"as it was, it is {kept.other}; " if kept.other else ""
+            where = f"as it was, it {_is(kept)} {kept.other}; " if kept.other else ""
             unprotected.append(f"{kept.path} ({error.strerror}; {where}`stash restore` tries again)")
             undone.insert(0, kept)
     _leave(ledger, undone)
@@ -90,7 +90,10 @@ def _made_first(entries: list[Kept]) -> list[Kept]:
 def is_to_undo(kept: Kept) -> bool:
     """Whether there is something to undo."""
     if kept.how == "sized":
-        return not os.path.exists(kept.path) or os.path.getsize(kept.path) != kept.size
+        is_file = os.path.isfile(kept.path) and not os.path.islink(kept.path)
+        return not is_file or os.path.getsize(kept.path) != kept.size
+    if kept.how == "link":
+        return not os.path.islink(kept.path) or os.readlink(kept.path) != kept.other
     if kept.how == "moved":
         return os.path.isdir(kept.other) and not os.path.lexists(kept.path)
     if kept.how == "made":
@@ -116,7 +119,11 @@ def _undo(kept: Kept) -> None:
             os.rmdir(kept.path)
         return
     os.makedirs(os.path.dirname(kept.path), exist_ok=True)
-    if kept.how == "sized" and kept.size == 0:
+    if os.path.islink(kept.path):  # nothing is written to where it leads
+        os.unlink(kept.path)
+    if kept.how == "link":
+        os.symlink(kept.other, kept.path)
+    elif kept.how == "sized" and kept.size == 0:
         open(kept.path, "wb").close()
     elif kept.how == "sized":
         os.truncate(kept.path, kept.size)
@@ -131,6 +138,8 @@ def _undo(kept: Kept) -> None:
 
 def _saved_next_to(kept: Kept) -> str:
     """Where the original of a file is from now on whose name somebody else has taken; raises OSError."""
+    if kept.how == "link":
+        return f"; as it was, it {_is(kept)} {kept.other}"
     if kept.how not in ("aside", "copied"):
         return ""
     name, number = f"{kept.path}.as-it-was", 1
@@ -139,6 +148,10 @@ def _saved_next_to(kept: Kept) -> str:
         name = f"{kept.path}.as-it-was-{number}"
     shutil.move(kept.other, name)
     return f"; as it was, it is {name}"
+
+
+def _is(kept: Kept) -> str:
+    return "led to" if kept.how == "link" else "is"
 
 
 def _leave(ledger: Path, undone: list[Kept]) -> None:

@@ -201,6 +201,43 @@ def test_a_link_is_kept_as_a_link_and_written_through(run: RunFolder, file: Path
     assert file.read_bytes() == OLD
 
 
+@pytest.mark.parametrize("target", ["nowhere", "folder", "last.pt"])
+def test_a_link_that_cannot_be_hard_linked_leads_where_it_led_and_nothing_is_written_through_it(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, target: str
+):
+    # GIVEN a link of another user's, or on a file system without hard links
+    monkeypatch.setattr(os, "link", refused)
+    (file.parent / "folder").mkdir()
+    other = shutil.copy2(file, file.with_name("best.pt"))
+    link = file.with_name("latest.pt")
+    link.symlink_to(target)
+    os.utime(link, (1, 1), follow_symlinks=False)
+    # WHEN the job lets it lead to another file of the user's
+    remove(keeper(run), link)
+    link.symlink_to(other.name)
+    found = put_back(run.kept)
+    # THEN it leads where it did, and that file is what it was
+    assert os.readlink(link) == target
+    assert found == RestoreReport(restored=(str(link),))
+    assert (other.read_bytes(), file.read_bytes()) == (OLD, OLD)
+
+
+@pytest.mark.parametrize("content", [OLD, b""])
+def test_what_is_put_back_over_a_link_of_the_jobs_does_not_go_through_it(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+):
+    monkeypatch.setattr(os, "link", refused)
+    other = shutil.copy2(file, file.with_name("best.pt"))
+    file.write_bytes(content)
+    os.utime(file, (1, 1))
+    keeps = keeper(run)
+    rewrite(keeps, file)
+    file.unlink()
+    file.symlink_to(other.name)
+    put_back(run.kept)
+    assert (file.is_symlink(), file.read_bytes(), other.read_bytes()) == (False, content, OLD)
+
+
 def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(run: RunFolder, file: Path):
     file.write_bytes(b"")
     os.utime(file, (1, 1))
