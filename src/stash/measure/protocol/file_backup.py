@@ -41,9 +41,10 @@ How = Literal["aside", "copied", "link", "sized", "moved", "left", "new", "made"
 class Kept:
     """One line of the ledger: what was done about ``path``, and what undoes it.
 
-    ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``link``: it was one that led to ``other``.
-    ``sized``: it had ``size`` bytes, and the job only adds to them. ``moved``: a folder that the job renamed to ``other``. ``left``: nothing could be done.
-    ``new``: it was not there before. ``made``: nor was this, and it goes again.
+    ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``link``: it led to ``other``.
+    ``sized``: it had ``size`` bytes, and the job only adds to them. ``moved``: a folder that the job renamed to
+    ``other``. ``left``: nothing could be done. ``new``: it was not there before. ``made``: nor was this, and it
+    goes again.
     """
 
     path: str
@@ -216,9 +217,13 @@ class FileBackup:
         return status.st_mtime > time.time() + _AHEAD and path not in self._once
 
     def _replace(self, path: str, status: os.stat_result, truncates: bool, ledger: _Ledger) -> None:
-        """Let the original step aside for a file of the same rights, empty or with the same content."""
-        if self._keep(path, ledger) == "copied":
-            return  # the original stays where it is
+        """Let the original step aside for a file of the same rights, empty or with the same content.
+
+        It stays where it is if it is copied, as where nothing may be made or replaced in its folder.
+        """
+        kept = self._keep(path, ledger)
+        if kept.how == "copied":
+            return
         fresh = _hidden(path)
         try:
             if truncates:
@@ -229,33 +234,40 @@ class FileBackup:
             with contextlib.suppress(OSError):
                 os.chown(fresh, status.st_uid, status.st_gid)
             os.replace(fresh, path)
-        except OSError:
+        except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(fresh)
-            raise
+            if not isinstance(error, PermissionError):
+                raise
+            self._copies(path, ledger)
+            os.unlink(kept.other)
 
-    def _keep(self, path: str, ledger: _Ledger) -> How:
+    def _keep(self, path: str, ledger: _Ledger) -> Kept:
         self._once.add(path)
         for attic in self._attics(path):
-            aside = os.path.join(attic, f"{os.path.basename(path)[:200]}.{_new_name()}")
-            ledger.write(Kept(path, "aside", aside))
+            kept = Kept(path, "aside", os.path.join(attic, f"{os.path.basename(path)[:200]}.{_new_name()}"))
+            ledger.write(kept)
             try:
                 os.makedirs(attic, mode=0o700, exist_ok=True)
-                os.link(path, aside, follow_symlinks=False)
-                return "aside"
+                os.link(path, kept.other, follow_symlinks=False)
+                return kept
             except OSError:
                 continue  # another mount, no right to write there, no links on this file system
         if os.path.islink(path):
-            ledger.write(Kept(path, "link", os.readlink(path)))
-            return "link"
-        copy = os.path.join(self._ledgers, f"kept-{_new_name()}")
-        ledger.write(Kept(path, "copied", copy))
-        part, status = f"{copy}.part", os.stat(path)
+            kept = Kept(path, "link", os.readlink(path))
+            ledger.write(kept)
+            return kept
+        return self._copies(path, ledger)
+
+    def _copies(self, path: str, ledger: _Ledger) -> Kept:
+        kept = Kept(path, "copied", os.path.join(self._ledgers, f"kept-{_new_name()}"))
+        ledger.write(kept)
+        part, status = f"{kept.other}.part", os.stat(path)
         _copy(path, part)
         os.utime(part, ns=(status.st_atime_ns, status.st_mtime_ns))
         _write_through(part)
-        os.rename(part, copy)  # half a copy, as on a disk that is full, undoes nothing
-        return "copied"
+        os.rename(part, kept.other)  # half a copy, as on a disk that is full, undoes nothing
+        return kept
 
     def _attics(self, path: str) -> Iterator[str]:
         """Folders where the original may go, the best first: not next to it, where scripts list and remove."""

@@ -238,6 +238,27 @@ def test_what_is_put_back_over_a_link_of_the_jobs_does_not_go_through_it(
     assert (file.is_symlink(), file.read_bytes(), other.read_bytes()) == (False, content, OLD)
 
 
+@pytest.mark.parametrize(("refuses", "truncates"), [("replace", True), ("replace", False), ("open", True)])
+def test_a_file_that_may_be_written_in_a_folder_that_may_not_is_written_where_it_is(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, refuses: str, truncates: bool
+):
+    # GIVEN a sticky folder in which the file is another user's, or one in which nothing may be made
+    before, keeps, real = file.stat(), keeper(run), getattr(os, refuses)
+    with monkeypatch.context() as folder:
+        folder.setattr(
+            os, refuses, lambda path, *rest: (refused if Path(path).parent == file.parent else real)(path, *rest)
+        )
+        keeps.before_writing(str(file), truncates)
+    # WHEN the job writes there
+    file.write_bytes(b"of the job")
+    assert file.stat().st_ino == before.st_ino
+    # THEN its content is put back where it is
+    assert put_back(run.kept).restored == (str(file),)
+    after = file.stat()
+    assert (after.st_ino, after.st_mtime, file.read_bytes()) == (before.st_ino, before.st_mtime, OLD)
+    assert not list(file.parent.parent.rglob(".*"))
+
+
 def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(run: RunFolder, file: Path):
     file.write_bytes(b"")
     os.utime(file, (1, 1))
