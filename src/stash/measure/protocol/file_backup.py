@@ -34,7 +34,7 @@ _CACHES = re.compile(r"tmp[a-z0-9_]{8}|torchinductor_|pymp-")
 _AHEAD = 2.0
 """Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
 
-How = Literal["aside", "copied", "link", "sized", "moved", "left", "new", "made"]
+How = Literal["aside", "copied", "link", "sized", "moved", "renamed", "left", "new", "made"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Kept:
 
     ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``link``: it led to ``other``.
     ``sized``: it had ``size`` bytes, and the job only adds to them. ``moved``: a folder that the job renamed to
-    ``other``. ``left``: nothing could be done. ``new``: it was not there before. ``made``: nor was this, and it
-    goes again.
+    ``other``. ``renamed``: the job's name for what is at ``other``. ``left``: nothing could be done. ``new``: it was
+    not there before. ``made``: nor was this, and it goes again.
     """
 
     path: str
@@ -148,13 +148,15 @@ class FileBackup:
                 with self._ledger() as ledger:
                     self._passes(part, ledger)
 
-    def before_removing(self, path: str) -> None:
-        """The name is about to be gone, or to name another file."""
+    def before_removing(self, path: str, new_name: str = "") -> None:
+        """The name is about to be gone, or to name another file; what is there may get a ``new_name``."""
         path = _named(path)
         if self._of_old_file(path) is not None:
             with self._ledger() as ledger:
                 if self._of_old_file(path) is not None:
-                    self._keep(path, ledger)
+                    kept = self._keep(path, ledger)
+                    if new_name and kept.how == "aside":
+                        ledger.write(Kept(new_name, "renamed", kept.other))
         self._own.pop(path, None)
 
     def before_moving(self, path: str, target: str) -> None:
@@ -162,8 +164,8 @@ class FileBackup:
         source, named = _named(path), _named(target)
         own, replaces, passes = source in self._own, named in self._own, source in self._passed
         if not os.path.isdir(path) or os.path.islink(path):
-            self.before_removing(path)
-            self.before_removing(target)
+            self.before_removing(target)  # first, so that what was there is put back last
+            self.before_removing(path, new_name=named)
             if (passes or self._passing()) and (replaces or not os.path.lexists(target)) and not self._stays(named):
                 with self._ledger() as ledger:
                     self._passes(named, ledger)

@@ -26,6 +26,10 @@ SHUTDOWN_SECONDS = 2.0
 """For a job's processes to notice that their launcher is gone."""
 
 
+NOT_BEFORE = ("new", "made", "renamed")
+"""What was noted of names that the job gave."""
+
+
 @dataclass(frozen=True)
 class RestoreReport:
     """What the files of a launch came to: paths."""
@@ -54,15 +58,16 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     restored: list[str] = []
     unprotected: list[str] = []
     undone: list[Kept] = []
-    changed = [kept for kept in reversed(_made_first(entries)) if is_to_undo(kept)]
-    changed_since = {kept.path for kept in changed if _changed_after(last, kept.path)}  # before we change them
-    for kept in changed:
+    changed_since = {kept.path for kept in entries if _changed_after(last, kept.path)}  # before we change them
+    for kept in reversed(_made_first(entries)):
+        if not is_to_undo(kept):
+            continue
         try:
             if kept.path in changed_since:
                 unprotected.append(f"{kept.path} (another one is there now{_saved_next_to(kept)})")
             else:
                 _undo(kept)
-                restored += [kept.path] if kept.how != "made" else []
+                restored += [kept.path] if kept.how not in NOT_BEFORE else []
         except OSError as error:
             where = f"as it was, it {_is(kept)} {kept.other}; " if kept.other else ""
             unprotected.append(f"{kept.path} ({error.strerror}; {where}`stash restore` tries again)")
@@ -73,6 +78,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
             os.rmdir(attic)
     unprotected += [f"{kept.path} (too large to keep)" for kept in entries if kept.how == "left"]
     new = [kept.path for kept in entries if kept.how == "new" and not _removed_empty(kept.path)]
+    restored = [path for path in restored if os.path.lexists(path)]  # at a name of the job's it is no more
     return RestoreReport(_distinct(restored), _distinct(unprotected), _distinct(new))
 
 
@@ -82,7 +88,7 @@ def _made_first(entries: list[Kept]) -> list[Kept]:
     Without what is made at a name that a file of the user's had too, or that another process noted as well.
     """
     rest = [kept for kept in entries if kept.how != "made"]
-    users = {kept.path for kept in rest if kept.how != "new"}
+    users = {kept.path for kept in rest if kept.how not in NOT_BEFORE}
     made = {kept.path: kept for kept in entries if kept.how == "made" and kept.path not in users}
     return [made[path] for path in sorted(made)] + rest
 
@@ -98,6 +104,8 @@ def is_to_undo(kept: Kept) -> bool:
         return os.path.isdir(kept.other) and not os.path.lexists(kept.path)
     if kept.how == "made":
         return os.path.lexists(kept.path)
+    if kept.how == "renamed":
+        return _are_one(kept.path, kept.other)
     return kept.how in ("aside", "copied") and os.path.lexists(kept.other)
 
 
@@ -110,15 +118,28 @@ def _changed_after(moment: float, path: str) -> bool:
     return max(status.st_mtime, status.st_ctime) > moment
 
 
+def _are_one(path: str, other: str) -> bool:
+    """Whether both names are of the same file or link."""
+    try:
+        return os.path.samestat(os.lstat(path), os.lstat(other))
+    except OSError:
+        return False
+
+
 def _undo(kept: Kept) -> None:
     """Raises OSError."""
-    if kept.how == "made":
+    if kept.how in NOT_BEFORE:
         if not os.path.isdir(kept.path) or os.path.islink(kept.path):
             os.unlink(kept.path)
         elif not os.listdir(kept.path):  # what else is in it is not the job's
             os.rmdir(kept.path)
         return
     os.makedirs(os.path.dirname(kept.path), exist_ok=True)
+    if kept.how == "aside" and _are_one(
+        kept.path, kept.other
+    ):  # the job removed it only from another file system, or not at all
+        os.unlink(kept.other)  # which renaming would not do
+        return
     if os.path.islink(kept.path):  # nothing is written to where it leads
         os.unlink(kept.path)
     if kept.how == "link":

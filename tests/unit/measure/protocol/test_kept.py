@@ -259,6 +259,30 @@ def test_a_file_that_may_be_written_in_a_folder_that_may_not_is_written_where_it
     assert not list(file.parent.parent.rglob(".*"))
 
 
+def test_a_name_that_the_job_gave_a_file_of_the_users_is_gone(run: RunFolder, file: Path):
+    """While both name one inode, renaming one to the other does nothing: the next backup would be lost."""
+    backup, older = file.with_name("last.bak"), file.with_name("last.bak.1")
+    keeps = keeper(run)
+    for source, target in ((file, backup), (backup, older)):
+        keeps.before_moving(str(source), str(target))
+        source.rename(target)
+        rewrite(keeps, file)
+    rewrite(keeps, older)
+    assert put_back(run.kept).restored == (str(file),)
+    assert (file.read_bytes(), file.stat().st_nlink) == (OLD, 1)
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_a_file_that_is_moved_to_another_file_system_is_put_back_once(run: RunFolder, file: Path, tmp_path: Path):
+    keeps, away = keeper(run), tmp_path / "scratch.pt"
+    keeps.before_moving(str(file), str(away))  # renaming fails: shutil copies it, and removes it
+    shutil.copy2(file, away)
+    remove(keeps, file)
+    assert put_back(run.kept).restored == (str(file),)
+    assert (file.read_bytes(), file.stat().st_nlink) == (OLD, 1)
+    assert not list(tmp_path.rglob(".*"))
+
+
 def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(run: RunFolder, file: Path):
     file.write_bytes(b"")
     os.utime(file, (1, 1))
