@@ -42,9 +42,9 @@ class Kept:
     """One line of the ledger: what was done about ``path``, and what undoes it.
 
     ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``link``: it led to ``other``.
-    ``sized``: it had ``size`` bytes, and the job only adds to them. ``moved``: a folder that the job renamed to
-    ``other``. ``renamed``: the job's name for what is at ``other``. ``left``: nothing could be done. ``new``: it was
-    not there before. ``made``: nor was this, and it goes again.
+    ``sized``: it had ``size`` bytes, and the job only adds to them. ``moved``: a folder, of inode ``size``, that the
+    job renamed to ``other``. ``renamed``: the job's name for what is at ``other``. ``left``: nothing could be done.
+    ``new``: it was not there before. ``made``: nor was this, and it goes again.
     """
 
     path: str
@@ -169,9 +169,9 @@ class FileBackup:
             if (passes or self._passing()) and (replaces or not os.path.lexists(target)) and not self._stays(named):
                 with self._ledger() as ledger:
                     self._passes(named, ledger)
-        elif self._is_old(_named(path), os.stat(path)):
+        elif self._is_old(source, status := os.stat(path)):
             with self._ledger() as ledger:
-                ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target)))
+                ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target), status.st_ino))
         else:
             self._renames(source, named)
         if own:

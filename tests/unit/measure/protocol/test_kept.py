@@ -283,6 +283,68 @@ def test_a_file_that_is_moved_to_another_file_system_is_put_back_once(run: RunFo
     assert not list(tmp_path.rglob(".*"))
 
 
+@pytest.mark.parametrize("content", [None, b"of the job"])
+@pytest.mark.parametrize("passing", [True, False])
+def test_a_folder_that_was_rotated_away_has_its_name_again_and_that_of_the_job_stays_beside_it(
+    run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passing: bool, content: bytes | None
+):
+    # GIVEN a script that renames its output folder, makes a new one and saves there under the same name
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: passing)
+    out, old = file.parent, tmp_path / "work_old"
+    empty = out / "done"
+    empty.touch()
+    for path in (empty, out):
+        dated(path, 1)
+    keeps.before_moving(str(out), str(old))
+    out.rename(old)
+    keeps.before_making(str(out))
+    out.mkdir()
+    if content is not None:
+        for path in (file, empty):
+            keeps.before_writing(str(path), truncates=True)
+            keeps.writes_new_file(str(path))
+            path.write_bytes(content)
+    found = put_back(run.kept)
+    # THEN the user's folder is whole, and what is left of the job's has another name, which is told
+    assert (file.read_bytes(), empty.read_bytes()) == (OLD, b"")
+    assert not old.exists()
+    left = tmp_path / "work.of-the-job"
+    stays = content is not None and not passing
+    assert found == RestoreReport(restored=(str(out),), new=(str(left),) if stays else ())
+    assert left.exists() is stays
+    assert not run.kept.exists()
+
+
+def test_folders_that_could_not_be_renamed_stay_as_they_are(run: RunFolder, file: Path, tmp_path: Path):
+    other = tmp_path / "work_old"
+    other.mkdir()
+    (other / "mine").touch()
+    dated(file.parent, 1)
+    keeper(run).before_moving(str(file.parent), str(other))  # fails: there is something in it
+    assert put_back(run.kept) == RestoreReport()
+    assert [path.name for path in other.iterdir()] == ["mine"]
+    assert file.read_bytes() == OLD
+
+
+def test_what_was_kept_of_a_folder_waits_until_it_has_its_name_again(
+    run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    keeps, old = keeper(run), tmp_path / "work_old"
+    before = file.parent.stat()
+    rewrite(keeps, file)
+    dated(file.parent, before.st_mtime - 3600)
+    keeps.before_moving(str(file.parent), str(old))
+    file.parent.rename(old)
+    file.parent.mkdir()
+    (file.parent / "log").touch()
+    with monkeypatch.context() as now:
+        now.setattr(os, "rename", refused)
+        assert len(put_back(run.kept).unprotected) == 2
+    assert put_back(run.kept).restored == (str(file.parent), str(file))
+    assert file.read_bytes() == OLD
+
+
 def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(run: RunFolder, file: Path):
     file.write_bytes(b"")
     os.utime(file, (1, 1))
