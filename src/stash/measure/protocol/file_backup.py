@@ -64,10 +64,19 @@ class FileBackup:
     While ``passing`` says so, what the job made in this launch and writes is noted too, to go again, as are folders
     it leaves empty: a script that is started many times, and resumes from a checkpoint if there is one, does not find
     that of the start before.
+
+    What cannot be kept raises OSError, so that it is not changed. What only the job's own files need cannot always be
+    noted either, as on a full disk: ``unnoted`` is then called with the reason, and the job goes on.
     """
 
-    def __init__(self, folder: RunFolder, began: float, passing: Callable[[], bool] = bool) -> None:
-        self._run, self._began, self._passing = str(folder.run), began, passing
+    def __init__(
+        self,
+        folder: RunFolder,
+        began: float,
+        passing: Callable[[], bool] = bool,
+        unnoted: Callable[[str], object] = str,
+    ) -> None:
+        self._run, self._began, self._passing, self._unnoted = str(folder.run), began, passing, unnoted
         with contextlib.suppress(OSError):  # it is there, unless nothing but the run's own folder could be written
             os.mkdir(folder.kept.parent, 0o700)
         ledger = folder.kept if folder.kept.parent.is_dir() else folder.kept_here
@@ -95,8 +104,14 @@ class FileBackup:
 
     def _note_made(self, path: str) -> None:
         if path not in self._passed and self._passing() and not self._stays(path):
+            self._note(self._passes, path)
+
+    def _note(self, write: Callable[[str, _Ledger], None], path: str) -> None:
+        try:
             with self._ledger() as ledger:
-                self._passes(path, ledger)
+                write(path, ledger)
+        except OSError as error:
+            self._unnoted(os.strerror(error.errno or errno.EIO))
 
     def _passes(self, path: str, ledger: _Ledger) -> None:
         """Note that it goes again; so do folders above it that this process made, if nothing is left in them."""
@@ -167,8 +182,7 @@ class FileBackup:
             self.before_removing(target)  # first, so that what was there is put back last
             self.before_removing(path, new_name=named)
             if (passes or self._passing()) and (replaces or not os.path.lexists(target)) and not self._stays(named):
-                with self._ledger() as ledger:
-                    self._passes(named, ledger)
+                self._note(self._passes, named)
         elif self._is_old(source, status := os.stat(path)):
             with self._ledger() as ledger:
                 ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target), status.st_ino))
@@ -182,11 +196,9 @@ class FileBackup:
         made = [kept.path for kept in entries_of(Path(self._file)) or () if kept.how == "made"]
         parts = [""] if source in made and not os.path.lexists(target) else []
         parts += [path.removeprefix(source) for path in made if path.startswith(source + os.sep)]
-        if parts:
-            with self._ledger() as ledger:
-                for part in parts:
-                    self._makes(target + part)
-                    self._passes(target + part, ledger)
+        for part in parts:
+            self._makes(target + part)
+            self._note(self._passes, target + part)
 
     def writes_new_file(self, path: str) -> None:
         """It is about to be written by a job that has begun to train, if it is not there yet."""
@@ -194,8 +206,7 @@ class FileBackup:
         if path in self._new or self._stays(path) or os.path.lexists(path):
             return
         self._new.add(path)
-        with self._ledger() as ledger:
-            ledger.write(Kept(path, "new"))
+        self._note(lambda path, ledger: ledger.write(Kept(path, "new")), path)
 
     def _makes(self, real: str) -> None:
         self._own[real] = None
@@ -299,8 +310,9 @@ class _Ledger:
 
     def write(self, kept: Kept) -> None:
         """Raises OSError unless the whole line is there: nothing is done that could not be undone."""
-        line = (json.dumps(asdict(kept)) + "\n").encode()
+        line, before = (json.dumps(asdict(kept)) + "\n").encode(), os.fstat(self._descriptor).st_size
         if os.write(self._descriptor, line) < len(line):
+            os.ftruncate(self._descriptor, before)  # the next line does not go on where this one ends
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(self._descriptor)  # it outlives a machine that fails
 

@@ -345,6 +345,18 @@ def test_what_was_kept_of_a_folder_waits_until_it_has_its_name_again(
     assert file.read_bytes() == OLD
 
 
+def test_a_line_that_the_full_disk_cut_short_spoils_none_that_follows(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    keeps, write = keeper(run), os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:20]))
+        keeps.writes_new_file(str(file.with_name("new.pt")))
+    rewrite(keeps, file)
+    assert put_back(run.kept).restored == (str(file),)
+    assert file.read_bytes() == OLD
+
+
 def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(run: RunFolder, file: Path):
     file.write_bytes(b"")
     os.utime(file, (1, 1))
