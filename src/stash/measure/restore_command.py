@@ -48,9 +48,9 @@ def restore(options: RestoreOptions) -> None:
         if owned(folder) is None and not options.other_machines:
             machine = machine_of(folder) or "that is not known"
             print(printable(f"of a profile on the machine {machine}, which may still run:"))
-            _list(folder, "would be put back with --other-machines")
+            _list(folder, " with --other-machines")
         elif options.dry_run:
-            _list(folder, "would be put back")
+            _list(folder)
         elif (report := put_back.restore(folder)) is not None:
             failed = failed or bool(report.unprotected)
             print(*map(printable, sentences(report)), sep="\n")
@@ -75,11 +75,13 @@ def restore_what_is_left() -> None:
         print(printable(sentence), file=sys.stderr)
 
 
-def _list(folder: Path, what: str) -> None:
+def _list(folder: Path, how: str = "") -> None:
     from stash.measure.protocol import put_back
     from stash.measure.protocol.file_backup import entries_of
-    from stash.measure.protocol.put_back import is_to_undo
+    from stash.measure.protocol.put_back import NOT_BEFORE, is_to_undo
 
     for ledger in put_back.ledgers(folder):
         for kept in filter(is_to_undo, entries_of(ledger) or ()):
-            print(printable(f"  {kept.path} {what}" + (f", from {kept.other}" if kept.other else "")))
+            goes = kept.how in NOT_BEFORE
+            source = f", from {kept.other}" if kept.other and not goes else ""
+            print(printable(f"  {kept.path} would be {'removed' if goes else 'put back'}{how}{source}"))

@@ -55,7 +55,10 @@ def _unless_busy(act: Callable[..., None], *arguments: Any) -> None:
 def protect_files(orders: Orders) -> None:
     """From now on this process changes no file that is older than the run."""
     keeper = _Own.keeper = FileBackup(
-        orders.files, orders.began, passing=lambda: (orders.passing or _Own.saving > 0) and script.passes() > 0
+        orders.files,
+        orders.began,
+        passing=lambda: (orders.passing or _Own.saving > 0) and script.passes() > 0,
+        unnoted=lambda why: script.note(f"new files of the job are neither removed nor named: {why}"),
     )
     actions: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),

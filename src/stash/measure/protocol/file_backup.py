@@ -34,15 +34,16 @@ _CACHES = re.compile(r"tmp[a-z0-9_]{8}|torchinductor_|pymp-")
 _AHEAD = 2.0
 """Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
 
-How = Literal["aside", "copied", "sized", "moved", "left", "new", "made"]
+How = Literal["aside", "copied", "link", "sized", "moved", "renamed", "left", "new", "made"]
 
 
 @dataclass(frozen=True)
 class Kept:
     """One line of the ledger: what was done about ``path``, and what undoes it.
 
-    ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``sized``: it had ``size`` bytes, and
-    the job only adds to them. ``moved``: a folder that the job renamed to ``other``. ``left``: nothing could be done.
+    ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``link``: it led to ``other``.
+    ``sized``: it had ``size`` bytes, and the job only adds to them. ``moved``: a folder, of inode ``size``, that the
+    job renamed to ``other``. ``renamed``: the job's name for what is at ``other``. ``left``: nothing could be done.
     ``new``: it was not there before. ``made``: nor was this, and it goes again.
     """
 
@@ -63,10 +64,19 @@ class FileBackup:
     While ``passing`` says so, what the job made in this launch and writes is noted too, to go again, as are folders
     it leaves empty: a script that is started many times, and resumes from a checkpoint if there is one, does not find
     that of the start before.
+
+    What cannot be kept raises OSError, so that it is not changed. What only the job's own files need cannot always be
+    noted either, as on a full disk: ``unnoted`` is then called with the reason, and the job goes on.
     """
 
-    def __init__(self, folder: RunFolder, began: float, passing: Callable[[], bool] = bool) -> None:
-        self._run, self._began, self._passing = str(folder.run), began, passing
+    def __init__(
+        self,
+        folder: RunFolder,
+        began: float,
+        passing: Callable[[], bool] = bool,
+        unnoted: Callable[[str], object] = str,
+    ) -> None:
+        self._run, self._began, self._passing, self._unnoted = str(folder.run), began, passing, unnoted
         with contextlib.suppress(OSError):  # it is there, unless nothing but the run's own folder could be written
             os.mkdir(folder.kept.parent, 0o700)
         ledger = folder.kept if folder.kept.parent.is_dir() else folder.kept_here
@@ -94,8 +104,14 @@ class FileBackup:
 
     def _note_made(self, path: str) -> None:
         if path not in self._passed and self._passing() and not self._stays(path):
+            self._note(self._passes, path)
+
+    def _note(self, write: Callable[[str, _Ledger], None], path: str) -> None:
+        try:
             with self._ledger() as ledger:
-                self._passes(path, ledger)
+                write(path, ledger)
+        except OSError as error:
+            self._unnoted(os.strerror(error.errno or errno.EIO))
 
     def _passes(self, path: str, ledger: _Ledger) -> None:
         """Note that it goes again; so do folders above it that this process made, if nothing is left in them."""
@@ -147,13 +163,15 @@ class FileBackup:
                 with self._ledger() as ledger:
                     self._passes(part, ledger)
 
-    def before_removing(self, path: str) -> None:
-        """The name is about to be gone, or to name another file."""
+    def before_removing(self, path: str, new_name: str = "") -> None:
+        """The name is about to be gone, or to name another file; what is there may get a ``new_name``."""
         path = _named(path)
         if self._of_old_file(path) is not None:
             with self._ledger() as ledger:
                 if self._of_old_file(path) is not None:
-                    self._keep(path, ledger)
+                    kept = self._keep(path, ledger)
+                    if new_name and kept.how == "aside":
+                        ledger.write(Kept(new_name, "renamed", kept.other))
         self._own.pop(path, None)
 
     def before_moving(self, path: str, target: str) -> None:
@@ -161,14 +179,13 @@ class FileBackup:
         source, named = _named(path), _named(target)
         own, replaces, passes = source in self._own, named in self._own, source in self._passed
         if not os.path.isdir(path) or os.path.islink(path):
-            self.before_removing(path)
-            self.before_removing(target)
+            self.before_removing(target)  # first, so that what was there is put back last
+            self.before_removing(path, new_name=named)
             if (passes or self._passing()) and (replaces or not os.path.lexists(target)) and not self._stays(named):
-                with self._ledger() as ledger:
-                    self._passes(named, ledger)
-        elif self._is_old(_named(path), os.stat(path)):
+                self._note(self._passes, named)
+        elif self._is_old(source, status := os.stat(path)):
             with self._ledger() as ledger:
-                ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target)))
+                ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target), status.st_ino))
         else:
             self._renames(source, named)
         if own:
@@ -179,11 +196,9 @@ class FileBackup:
         made = [kept.path for kept in entries_of(Path(self._file)) or () if kept.how == "made"]
         parts = [""] if source in made and not os.path.lexists(target) else []
         parts += [path.removeprefix(source) for path in made if path.startswith(source + os.sep)]
-        if parts:
-            with self._ledger() as ledger:
-                for part in parts:
-                    self._makes(target + part)
-                    self._passes(target + part, ledger)
+        for part in parts:
+            self._makes(target + part)
+            self._note(self._passes, target + part)
 
     def writes_new_file(self, path: str) -> None:
         """It is about to be written by a job that has begun to train, if it is not there yet."""
@@ -191,8 +206,7 @@ class FileBackup:
         if path in self._new or self._stays(path) or os.path.lexists(path):
             return
         self._new.add(path)
-        with self._ledger() as ledger:
-            ledger.write(Kept(path, "new"))
+        self._note(lambda path, ledger: ledger.write(Kept(path, "new")), path)
 
     def _makes(self, real: str) -> None:
         self._own[real] = None
@@ -216,9 +230,13 @@ class FileBackup:
         return status.st_mtime > time.time() + _AHEAD and path not in self._once
 
     def _replace(self, path: str, status: os.stat_result, truncates: bool, ledger: _Ledger) -> None:
-        """Let the original step aside for a file of the same rights, empty or with the same content."""
-        if self._keep(path, ledger) == "copied":
-            return  # the original stays where it is
+        """Let the original step aside for a file of the same rights, empty or with the same content.
+
+        It stays where it is if it is copied, as where nothing may be made or replaced in its folder.
+        """
+        kept = self._keep(path, ledger)
+        if kept.how == "copied":
+            return
         fresh = _hidden(path)
         try:
             if truncates:
@@ -229,30 +247,40 @@ class FileBackup:
             with contextlib.suppress(OSError):
                 os.chown(fresh, status.st_uid, status.st_gid)
             os.replace(fresh, path)
-        except OSError:
+        except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(fresh)
-            raise
+            if not isinstance(error, PermissionError):
+                raise
+            self._copies(path, ledger)
+            os.unlink(kept.other)
 
-    def _keep(self, path: str, ledger: _Ledger) -> How:
+    def _keep(self, path: str, ledger: _Ledger) -> Kept:
         self._once.add(path)
         for attic in self._attics(path):
-            aside = os.path.join(attic, f"{os.path.basename(path)[:200]}.{_new_name()}")
-            ledger.write(Kept(path, "aside", aside))
+            kept = Kept(path, "aside", os.path.join(attic, f"{os.path.basename(path)[:200]}.{_new_name()}"))
+            ledger.write(kept)
             try:
                 os.makedirs(attic, mode=0o700, exist_ok=True)
-                os.link(path, aside, follow_symlinks=False)
-                return "aside"
+                os.link(path, kept.other, follow_symlinks=False)
+                return kept
             except OSError:
                 continue  # another mount, no right to write there, no links on this file system
-        copy = os.path.join(self._ledgers, f"kept-{_new_name()}")
-        ledger.write(Kept(path, "copied", copy))
-        part, status = f"{copy}.part", os.stat(path)
+        if os.path.islink(path):
+            kept = Kept(path, "link", os.readlink(path))
+            ledger.write(kept)
+            return kept
+        return self._copies(path, ledger)
+
+    def _copies(self, path: str, ledger: _Ledger) -> Kept:
+        kept = Kept(path, "copied", os.path.join(self._ledgers, f"kept-{_new_name()}"))
+        ledger.write(kept)
+        part, status = f"{kept.other}.part", os.stat(path)
         _copy(path, part)
         os.utime(part, ns=(status.st_atime_ns, status.st_mtime_ns))
         _write_through(part)
-        os.rename(part, copy)  # half a copy, as on a disk that is full, undoes nothing
-        return "copied"
+        os.rename(part, kept.other)  # half a copy, as on a disk that is full, undoes nothing
+        return kept
 
     def _attics(self, path: str) -> Iterator[str]:
         """Folders where the original may go, the best first: not next to it, where scripts list and remove."""
@@ -282,8 +310,9 @@ class _Ledger:
 
     def write(self, kept: Kept) -> None:
         """Raises OSError unless the whole line is there: nothing is done that could not be undone."""
-        line = (json.dumps(asdict(kept)) + "\n").encode()
+        line, before = (json.dumps(asdict(kept)) + "\n").encode(), os.fstat(self._descriptor).st_size
         if os.write(self._descriptor, line) < len(line):
+            os.ftruncate(self._descriptor, before)  # the next line does not go on where this one ends
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(self._descriptor)  # it outlives a machine that fails
 

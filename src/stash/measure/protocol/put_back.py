@@ -9,6 +9,7 @@ now stays in the ledger. Whether the job has ended is for the caller to know. St
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -24,6 +25,10 @@ from stash.measure.protocol.folder import claim, is_run, lock, owned
 
 SHUTDOWN_SECONDS = 2.0
 """For a job's processes to notice that their launcher is gone."""
+
+
+NOT_BEFORE = ("new", "made", "renamed")
+"""What was noted of names that the job gave."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +59,26 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     restored: list[str] = []
     unprotected: list[str] = []
     undone: list[Kept] = []
-    changed = [kept for kept in reversed(_made_first(entries)) if is_to_undo(kept)]
-    changed_since = {kept.path for kept in changed if _changed_after(last, kept.path)}  # before we change them
-    for kept in changed:
+    changed_since = {kept.path for kept in entries if _changed_after(last, kept.path)}  # before we change them
+    moves, moved_back, jobs = _moves(entries), set[Kept | None](), list[str]()
+    for kept in reversed(_ordered(entries, moves)):
+        above = (each.path for each in undone if each.how == "moved")
+        waits = kept.how not in ("new", "left") and any(_is_in(kept.path, folder) for folder in above)
+        if not waits and not is_to_undo(kept):
+            continue
         try:
+            if waits:
+                raise OSError(errno.EBUSY, "its folder does not have its name again")
             if kept.path in changed_since:
                 unprotected.append(f"{kept.path} (another one is there now{_saved_next_to(kept)})")
             else:
+                if kept.how == "moved":
+                    jobs += _makes_way(kept.path)
+                    moved_back.add(kept)
                 _undo(kept)
-                restored += [kept.path] if kept.how != "made" else []
+                restored += [kept.path] if kept.how not in NOT_BEFORE else []
         except OSError as error:
-            where = f"as it was, it is {kept.other}; " if kept.other else ""
+            where = f"as it was, it {_is(kept)} {kept.other}; " if kept.other else ""
             unprotected.append(f"{kept.path} ({error.strerror}; {where}`stash restore` tries again)")
             undone.insert(0, kept)
     _leave(ledger, undone)
@@ -72,29 +86,61 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
         with suppress(OSError):  # not empty: somebody's file could not be put back
             os.rmdir(attic)
     unprotected += [f"{kept.path} (too large to keep)" for kept in entries if kept.how == "left"]
-    new = [kept.path for kept in entries if kept.how == "new" and not _removed_empty(kept.path)]
+    seen = [kept.path for kept in entries if kept.how == "new" and moves[kept] not in moved_back]
+    new = jobs + [path for path in seen if not _removed_empty(path)]
+    restored = [path for path in restored if os.path.lexists(path)]  # at a name of the job's it is no more
     return RestoreReport(_distinct(restored), _distinct(unprotected), _distinct(new))
 
 
-def _made_first(entries: list[Kept]) -> list[Kept]:
+def _moves(entries: list[Kept]) -> dict[Kept, Kept | None]:
+    """Of each file and folder of the job's: the last move before it of a folder of the user's that it would be in."""
+    moved: list[Kept] = []
+    found: dict[Kept, Kept | None] = {}
+    for kept in entries:
+        if kept.how == "moved":
+            moved.insert(0, kept)
+        elif kept.how in ("made", "new"):
+            found[kept] = next((move for move in moved if _is_in(kept.path, move.path)), None)
+    return found
+
+
+def _ordered(entries: list[Kept], moves: dict[Kept, Kept | None]) -> list[Kept]:
     """What is made, folders before what is in them, then the rest, as it was done.
 
+    What is made where a folder of the user's had been moved away follows that move: it goes before that is undone.
     Without what is made at a name that a file of the user's had too, or that another process noted as well.
     """
     rest = [kept for kept in entries if kept.how != "made"]
-    users = {kept.path for kept in rest if kept.how != "new"}
-    made = {kept.path: kept for kept in entries if kept.how == "made" and kept.path not in users}
-    return [made[path] for path in sorted(made)] + rest
+    users = {kept.path for kept in rest if kept.how not in NOT_BEFORE}
+    made: dict[Kept | None, list[Kept]] = {}
+    for kept in sorted({kept for kept in entries if kept.how == "made"}, key=lambda kept: kept.path):
+        move = moves[kept]
+        if kept.path not in users or (move is not None and move.path == kept.path):
+            made.setdefault(move, []).append(kept)
+    ordered = made.get(None, [])
+    for kept in rest:
+        ordered += [kept, *made.get(kept, ())]
+    return ordered
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)
 
 
 def is_to_undo(kept: Kept) -> bool:
     """Whether there is something to undo."""
     if kept.how == "sized":
-        return not os.path.exists(kept.path) or os.path.getsize(kept.path) != kept.size
+        is_file = os.path.isfile(kept.path) and not os.path.islink(kept.path)
+        return not is_file or os.path.getsize(kept.path) != kept.size
+    if kept.how == "link":
+        return not os.path.islink(kept.path) or os.readlink(kept.path) != kept.other
     if kept.how == "moved":
-        return os.path.isdir(kept.other) and not os.path.lexists(kept.path)
+        is_it = os.path.isdir(kept.other) and os.stat(kept.other).st_ino == kept.size
+        return is_it if os.path.lexists(kept.path) else os.path.isdir(kept.other)
     if kept.how == "made":
         return os.path.lexists(kept.path)
+    if kept.how == "renamed":
+        return _are_one(kept.path, kept.other)
     return kept.how in ("aside", "copied") and os.path.lexists(kept.other)
 
 
@@ -107,16 +153,33 @@ def _changed_after(moment: float, path: str) -> bool:
     return max(status.st_mtime, status.st_ctime) > moment
 
 
+def _are_one(path: str, other: str) -> bool:
+    """Whether both names are of the same file or link."""
+    try:
+        return os.path.samestat(os.lstat(path), os.lstat(other))
+    except OSError:
+        return False
+
+
 def _undo(kept: Kept) -> None:
     """Raises OSError."""
-    if kept.how == "made":
+    if kept.how in NOT_BEFORE:
         if not os.path.isdir(kept.path) or os.path.islink(kept.path):
             os.unlink(kept.path)
         elif not os.listdir(kept.path):  # what else is in it is not the job's
             os.rmdir(kept.path)
         return
     os.makedirs(os.path.dirname(kept.path), exist_ok=True)
-    if kept.how == "sized" and kept.size == 0:
+    if kept.how == "aside" and _are_one(
+        kept.path, kept.other
+    ):  # the job removed it only from another file system, or not at all
+        os.unlink(kept.other)  # which renaming would not do
+        return
+    if os.path.islink(kept.path):  # nothing is written to where it leads
+        os.unlink(kept.path)
+    if kept.how == "link":
+        os.symlink(kept.other, kept.path)
+    elif kept.how == "sized" and kept.size == 0:
         open(kept.path, "wb").close()
     elif kept.how == "sized":
         os.truncate(kept.path, kept.size)
@@ -129,16 +192,39 @@ def _undo(kept: Kept) -> None:
         os.replace(kept.other, kept.path)
 
 
-def _saved_next_to(kept: Kept) -> str:
-    """Where the original of a file is from now on whose name somebody else has taken; raises OSError."""
-    if kept.how not in ("aside", "copied"):
-        return ""
-    name, number = f"{kept.path}.as-it-was", 1
+def _makes_way(path: str) -> list[str]:
+    """Where what the job put in the place of a folder is from now on, if that is not empty; raises OSError."""
+    with suppress(OSError):
+        os.rmdir(path)
+    if not os.path.lexists(path):
+        return []
+    name = _free(f"{path}.of-the-job")
+    os.rename(path, name)
+    return [name]
+
+
+def _free(path: str) -> str:
+    """The path, or with a number the first one at which nothing is."""
+    name, number = path, 1
     while os.path.lexists(name):
         number += 1
-        name = f"{kept.path}.as-it-was-{number}"
+        name = f"{path}-{number}"
+    return name
+
+
+def _saved_next_to(kept: Kept) -> str:
+    """Where the original of a file is from now on whose name somebody else has taken; raises OSError."""
+    if kept.how in ("link", "moved"):
+        return f"; as it was, it {_is(kept)} {kept.other}"
+    if kept.how not in ("aside", "copied"):
+        return ""
+    name = _free(f"{kept.path}.as-it-was")
     shutil.move(kept.other, name)
     return f"; as it was, it is {name}"
+
+
+def _is(kept: Kept) -> str:
+    return "led to" if kept.how == "link" else "is"
 
 
 def _leave(ledger: Path, undone: list[Kept]) -> None:

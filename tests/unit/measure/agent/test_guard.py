@@ -94,3 +94,38 @@ def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path: Path
     assert str(path) in put_back(given.files.kept).restored
     assert path.read_bytes() == before
     assert path.stat().st_mtime == 1 or way == "sqlite"
+
+
+def test_what_cannot_be_noted_ends_no_training_but_what_cannot_be_kept_is_not_written(tmp_path: Path):
+    # GIVEN a ledger that cannot be written, as on a disk that is full
+    launch, work = tmp_path / "run" / "launch", tmp_path / "work"
+    for folder in (launch, work):
+        folder.mkdir(parents=True)
+    given = orders(launch, began=time.time() - 60)
+    given.files.kept.mkdir(parents=True)
+    old = work / "old"
+    old.write_text("what the user had")
+    os.utime(old, (1, 1))
+    code = (
+        "import os\n"
+        "from stash.measure.agent import guard, script\n"
+        "from stash.measure.protocol.orders import Orders\n"
+        "notes = []\n"
+        "script.passes, script.active, script.note = lambda: 1, lambda: True, notes.append\n"
+        f"guard.protect_files(Orders({given.folder!r}, rungs=(), budget=1, began={given.began}))\n"
+        "with guard.saving():\n"
+        "    os.mkdir('made')\n"
+        "    open('made/new', 'w').write('of the job')\n"
+        "    os.rename('made/new', 'made/renamed')\n"
+        "    os.rename('made', 'saved')\n"
+        "assert set(notes) == {'new files of the job are neither removed nor named: Is a directory'}, notes\n"
+        "try:\n"
+        "    open('old', 'w')\n"
+        "except IsADirectoryError:\n"
+        "    os._exit(0)\n"
+        "raise AssertionError\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(stash.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=work)
+    assert (work / "saved" / "renamed").read_text() == "of the job"
+    assert old.read_text() == "what the user had"

@@ -201,6 +201,162 @@ def test_a_link_is_kept_as_a_link_and_written_through(run: RunFolder, file: Path
     assert file.read_bytes() == OLD
 
 
+@pytest.mark.parametrize("target", ["nowhere", "folder", "last.pt"])
+def test_a_link_that_cannot_be_hard_linked_leads_where_it_led_and_nothing_is_written_through_it(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, target: str
+):
+    # GIVEN a link of another user's, or on a file system without hard links
+    monkeypatch.setattr(os, "link", refused)
+    (file.parent / "folder").mkdir()
+    other = shutil.copy2(file, file.with_name("best.pt"))
+    link = file.with_name("latest.pt")
+    link.symlink_to(target)
+    os.utime(link, (1, 1), follow_symlinks=False)
+    # WHEN the job lets it lead to another file of the user's
+    remove(keeper(run), link)
+    link.symlink_to(other.name)
+    found = put_back(run.kept)
+    # THEN it leads where it did, and that file is what it was
+    assert os.readlink(link) == target
+    assert found == RestoreReport(restored=(str(link),))
+    assert (other.read_bytes(), file.read_bytes()) == (OLD, OLD)
+
+
+@pytest.mark.parametrize("content", [OLD, b""])
+def test_what_is_put_back_over_a_link_of_the_jobs_does_not_go_through_it(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+):
+    monkeypatch.setattr(os, "link", refused)
+    other = shutil.copy2(file, file.with_name("best.pt"))
+    file.write_bytes(content)
+    os.utime(file, (1, 1))
+    keeps = keeper(run)
+    rewrite(keeps, file)
+    file.unlink()
+    file.symlink_to(other.name)
+    put_back(run.kept)
+    assert (file.is_symlink(), file.read_bytes(), other.read_bytes()) == (False, content, OLD)
+
+
+@pytest.mark.parametrize(("refuses", "truncates"), [("replace", True), ("replace", False), ("open", True)])
+def test_a_file_that_may_be_written_in_a_folder_that_may_not_is_written_where_it_is(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, refuses: str, truncates: bool
+):
+    # GIVEN a sticky folder in which the file is another user's, or one in which nothing may be made
+    before, keeps, real = file.stat(), keeper(run), getattr(os, refuses)
+    with monkeypatch.context() as folder:
+        folder.setattr(
+            os, refuses, lambda path, *rest: (refused if Path(path).parent == file.parent else real)(path, *rest)
+        )
+        keeps.before_writing(str(file), truncates)
+    # WHEN the job writes there
+    file.write_bytes(b"of the job")
+    assert file.stat().st_ino == before.st_ino
+    # THEN its content is put back where it is
+    assert put_back(run.kept).restored == (str(file),)
+    after = file.stat()
+    assert (after.st_ino, after.st_mtime, file.read_bytes()) == (before.st_ino, before.st_mtime, OLD)
+    assert not list(file.parent.parent.rglob(".*"))
+
+
+def test_a_name_that_the_job_gave_a_file_of_the_users_is_gone(run: RunFolder, file: Path):
+    """While both name one inode, renaming one to the other does nothing: the next backup would be lost."""
+    backup, older = file.with_name("last.bak"), file.with_name("last.bak.1")
+    keeps = keeper(run)
+    for source, target in ((file, backup), (backup, older)):
+        keeps.before_moving(str(source), str(target))
+        source.rename(target)
+        rewrite(keeps, file)
+    rewrite(keeps, older)
+    assert put_back(run.kept).restored == (str(file),)
+    assert (file.read_bytes(), file.stat().st_nlink) == (OLD, 1)
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_a_file_that_is_moved_to_another_file_system_is_put_back_once(run: RunFolder, file: Path, tmp_path: Path):
+    keeps, away = keeper(run), tmp_path / "scratch.pt"
+    keeps.before_moving(str(file), str(away))  # renaming fails: shutil copies it, and removes it
+    shutil.copy2(file, away)
+    remove(keeps, file)
+    assert put_back(run.kept).restored == (str(file),)
+    assert (file.read_bytes(), file.stat().st_nlink) == (OLD, 1)
+    assert not list(tmp_path.rglob(".*"))
+
+
+@pytest.mark.parametrize("content", [None, b"of the job"])
+@pytest.mark.parametrize("passing", [True, False])
+def test_a_folder_that_was_rotated_away_has_its_name_again_and_that_of_the_job_stays_beside_it(
+    run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passing: bool, content: bytes | None
+):
+    # GIVEN a script that renames its output folder, makes a new one and saves there under the same name
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: passing)
+    out, old = file.parent, tmp_path / "work_old"
+    empty = out / "done"
+    empty.touch()
+    for path in (empty, out):
+        dated(path, 1)
+    keeps.before_moving(str(out), str(old))
+    out.rename(old)
+    keeps.before_making(str(out))
+    out.mkdir()
+    if content is not None:
+        for path in (file, empty):
+            keeps.before_writing(str(path), truncates=True)
+            keeps.writes_new_file(str(path))
+            path.write_bytes(content)
+    found = put_back(run.kept)
+    # THEN the user's folder is whole, and what is left of the job's has another name, which is told
+    assert (file.read_bytes(), empty.read_bytes()) == (OLD, b"")
+    assert not old.exists()
+    left = tmp_path / "work.of-the-job"
+    stays = content is not None and not passing
+    assert found == RestoreReport(restored=(str(out),), new=(str(left),) if stays else ())
+    assert left.exists() is stays
+    assert not run.kept.exists()
+
+
+def test_folders_that_could_not_be_renamed_stay_as_they_are(run: RunFolder, file: Path, tmp_path: Path):
+    other = tmp_path / "work_old"
+    other.mkdir()
+    (other / "mine").touch()
+    dated(file.parent, 1)
+    keeper(run).before_moving(str(file.parent), str(other))  # fails: there is something in it
+    assert put_back(run.kept) == RestoreReport()
+    assert [path.name for path in other.iterdir()] == ["mine"]
+    assert file.read_bytes() == OLD
+
+
+def test_what_was_kept_of_a_folder_waits_until_it_has_its_name_again(
+    run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    keeps, old = keeper(run), tmp_path / "work_old"
+    before = file.parent.stat()
+    rewrite(keeps, file)
+    dated(file.parent, before.st_mtime - 3600)
+    keeps.before_moving(str(file.parent), str(old))
+    file.parent.rename(old)
+    file.parent.mkdir()
+    (file.parent / "log").touch()
+    with monkeypatch.context() as now:
+        now.setattr(os, "rename", refused)
+        assert len(put_back(run.kept).unprotected) == 2
+    assert put_back(run.kept).restored == (str(file.parent), str(file))
+    assert file.read_bytes() == OLD
+
+
+def test_a_line_that_the_full_disk_cut_short_spoils_none_that_follows(
+    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    keeps, write = keeper(run), os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:20]))
+        keeps.writes_new_file(str(file.with_name("new.pt")))
+    rewrite(keeps, file)
+    assert put_back(run.kept).restored == (str(file),)
+    assert file.read_bytes() == OLD
+
+
 def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(run: RunFolder, file: Path):
     file.write_bytes(b"")
     os.utime(file, (1, 1))
