@@ -244,8 +244,7 @@ def _mostly_compute(case: Case, claims: Claims) -> str:
     """A sentence where compute is certainly half of the step at least, and nothing but compute; else empty."""
     breakdown, written = case.breakdown, figures(case.breakdown.stalls)
     compute, largest = breakdown.stall("compute"), max(stall.seconds for stall in breakdown.stalls)
-    beyond = compute is not None and compute.seconds > breakdown.step_seconds  # other stalls are negative
-    if compute is None or compute.seconds < largest or beyond or claims.hidden:
+    if compute is None or compute.seconds < largest or _takes_all(breakdown) or claims.hidden:
         return ""
     if (compute.low or 0.0) < breakdown.step_seconds / 2:
         return ""
@@ -289,9 +288,12 @@ def _undecided_text(case: Case, claims: Claims) -> str:
 
 
 def _of_the_step(breakdown: Breakdown) -> str:
-    compute = breakdown.stall("compute")
-    whole = compute is not None and compute.seconds > breakdown.step_seconds  # other stalls are negative
-    return "all" if whole else figures(breakdown.stalls).share("compute")
+    return "all" if _takes_all(breakdown) else figures(breakdown.stalls).share("compute")
+
+
+def _takes_all(breakdown: Breakdown) -> bool:
+    """Whether compute is longer than the step: other stalls are negative."""
+    return breakdown.seconds("compute") > breakdown.step_seconds
 
 
 def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
@@ -305,9 +307,9 @@ def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
 
 
 def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
-    written, compute = figures(breakdown.stalls), breakdown.stall("compute")
+    written = figures(breakdown.stalls)
     text = f"Compute takes {written.quantity('compute')} of every {written.step} step ({written.share('compute')})"
-    if compute is not None and compute.seconds > breakdown.step_seconds:  # other stalls are negative
+    if _takes_all(breakdown):
         text = f"Compute takes all of every {written.step} step"
     stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
     most = max((stall.high or 0.0 for stall in stalls), default=0.0) / breakdown.step_seconds

@@ -200,7 +200,7 @@ def _host_ahead(breakdown: Breakdown) -> str:
     lead = breakdown.host_lead
     if lead is None:
         return ""
-    what = f"at most {format_seconds(max(0.0, lead.seconds))} of a step of {format_seconds(lead.step_seconds)}"
+    what = f"at most {format_seconds(lead.seconds)} of a step of {format_seconds(lead.step_seconds)}"
     return f"{what}: the device waits for the host to submit its kernels" if lead.too_short else what
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -201,30 +202,43 @@ def test_a_gradient_that_cannot_be_stamped_ends_stamps_and_no_training(
     assert not stamps.sees_exchange
 
 
-def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(clock: Moments, stamps: Stamps) -> None:
-    """A batch takes 15 s to make and 20 s to train on: but for the first, all are made while the device trains."""
-    queue = 0.0
+@pytest.fixture
+def asked(clock: Moments, stamps: Stamps) -> Callable[[float], float]:
+    """Asks the device, which stamps follow, for work of so many seconds; until when it is busy."""
+    until = 0.0
 
     class Queued(Event):
         def record(self, stream: object = None) -> None:
-            self.at = max(clock.now, queue)
+            self.at = max(clock.now, until)
 
         def query(self) -> bool:
             return clock.now >= self.at
+
+    def asked(seconds: float) -> float:
+        nonlocal until
+        until = max(clock.now, until) + seconds
+        return until
 
     stamps.follow_device()
     device = stamps._device
     assert device is not None
     device._event, device._captures, device._stream = lambda enable_timing: Queued(), bool, lambda: None
+    return asked
+
+
+def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(
+    clock: Moments, stamps: Stamps, asked: Callable[[float], float]
+) -> None:
+    """A batch takes 15 s to make and 20 s to train on: but for the first, all are made while the device trains."""
     for number in range(7):
         if number == 1:
             stamps.begin()
         clock.now += 15.0
-        queue = max(clock.now, queue) + 20.0
+        asked(20.0)
         stamps.step_ends(clock.now)
         clock.now += 1.0  # what Stash does between steps
         stamps.step_begins()
-    clock.now = queue
+    clock.now = asked(0.0)
     assert [sum(step.stages) for step in stamps.of_block()] == [20.0] * 6
     leads = stamps.host_leads(clock.now)  # it is 4 s ahead by every step, the one before the block too
     assert leads == pytest.approx((24.0, 28.0, 32.0, 36.0, 40.0, 44.0), abs=1e-3)
@@ -232,28 +246,15 @@ def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(clock: Momen
 
 @pytest.mark.parametrize(("submitting", "running", "ahead"), [(10.0, 1.0, 1.0), (1.0, 10.0, 10.0)])
 def test_a_host_that_waits_for_the_device_every_step_is_ahead_by_what_the_device_takes_longer(
-    clock: Moments, stamps: Stamps, submitting: float, running: float, ahead: float
+    clock: Moments, stamps: Stamps, asked: Callable[[float], float], submitting: float, running: float, ahead: float
 ) -> None:
-    queue = 0.0
-
-    class Queued(Event):
-        def record(self, stream: object = None) -> None:
-            self.at = max(clock.now, queue)
-
-        def query(self) -> bool:
-            return clock.now >= self.at
-
-    stamps.follow_device()
-    device = stamps._device
-    assert device is not None
-    device._event, device._captures, device._stream = lambda enable_timing: Queued(), bool, lambda: None
     stamps.begin()
     for _ in range(3):
         stamps.step_begins()
         clock.now += submitting
-        queue = clock.now + running
+        ends = asked(running)
         stamps.backward_ended()
-        clock.now = queue  # it waits
+        clock.now = ends  # it waits
         stamps.step_ends(clock.now)
     stamps.of_block()
     assert stamps.host_leads(clock.now) == (ahead,) * 3
