@@ -222,13 +222,16 @@ def stage_times(profile: Profile, rung: str) -> tuple[float, ...]:
     return tuple(sum(sums[stage]) / len(sums[stage]) for stage in sorted(sums))
 
 
-def bubble(profile: Profile, rung: str, waited: float) -> Bubble | None:
-    """Of the steps under ``rung``, in which ranks ``waited`` for other stages on average; ``None`` if unknown."""
+def bubble(profile: Profile, rung: str, waited: float, longer: float = 1.0) -> Bubble | None:
+    """Of the steps under ``rung``, in which ranks ``waited`` for other stages on average; ``None`` if unknown.
+
+    ``longer``: times the passes that are known, of which they were.
+    """
     played = idle(profile, rung)
     if played is None:
         return None
-    even, real = played
-    stages = stage_times(profile, rung)
+    even, real = (longer * seconds for seconds in played)
+    stages = tuple(longer * seconds for seconds in stage_times(profile, rung))
     mean = sum(stages) / len(stages)
     slowest = max(range(len(stages)), key=lambda stage: stages[stage])
     unlike = mean > 0 and stages[slowest] > (1 + _UNLIKE) * mean

@@ -72,7 +72,9 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None
             name=name, kind=kind, stall=stall, seconds=float(mean.mean()), least=float(least.mean()),
             apart=float(apart.mean()), slower=float(slower.mean()), hidden=_hidden(profile, lowest, key),
         ))  # fmt: skip
-    found = bubble(profile, lowest, float(handed.mean())) if profile.workload.pipeline is not None else None
+    found = None
+    if profile.workload.pipeline is not None:
+        found = bubble(profile, lowest, float(handed.mean()), _longer_than_played(profile, kept))
     if found is not None:
         place = "network" if any(_across(profile, w.name) for w in waits if w.kind in HANDED_ON) else "interconnect"
         parts[BUBBLE] += found.seconds
@@ -83,6 +85,17 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None
     seen = Seen(stalls=names, waits=tuple(waits), bubble=found)
     mean = _by_set(profile, kept, lambda block: block.seconds).mean(axis=1, keepdims=True)
     return seen, taken_apart(kept.matrix - kept.matrix[:, :1] + mean, np.array([parts[name] for name in names]).T)
+
+
+def _longer_than_played(profile: Profile, kept: StepTimes) -> float:
+    """How many times as long ranks work themselves in kept rounds as in those whose passes are known: the first."""
+
+    def own(block: Block) -> float:
+        return block.seconds - sum(block.group_waits.values()) - block.stage_seconds.get("exchange", 0.0)
+
+    known, every = {row.round for row in profile.passes if row.rung == kept.rungs[0]}, rank_values(profile, own)
+    played = [value for number in known for value in every.get((number, kept.rungs[0]), {}).values()]
+    return float(_by_set(profile, kept, own).mean() / np.mean(played)) if played else 1.0
 
 
 class Waited(NamedTuple):

@@ -8,11 +8,12 @@ half-widths add in quadrature. An end beyond what is physically possible is cut 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 
 from stash.analysis.breakdown import Parts, Stall
 from stash.analysis.step_times import StepTimes
-from stash.core.intervals import NORMAL, Interval
+from stash.core.intervals import NORMAL, Interval, mean_interval
 from stash.core.records.profile import Profile
 
 MEASURED = "2026-11-22, 145 stalls of 40 emulated jobs on 2 cores of AMD EPYC over gloo"
@@ -75,16 +76,18 @@ def whole_stall(
 def least_possible(profile: Profile, kept: StepTimes) -> Mapping[str, float]:
     """Seconds below which a stall cannot be, by its name; what nothing is certain of is left out.
 
-    On CPUs a step cannot take less than its processor time on all of its cores at once: that is compute's, unless
-    data stalls are what steps waited (what rungs differ by otherwise is then in compute too).
+    On CPUs a step cannot take less than its processor time on all of its cores at once, as sure as rounds tell that:
+    it is compute's, unless data stalls are what steps waited (what rungs differ by otherwise is then in compute too).
     """
     found = dict.fromkeys(ADDED, 0.0)
     lowest = kept.rungs[0]
     cores = {rank.rank: rank.cores for rank in profile.ranks if rank.device == "cpu"}
     blocks = [b for b in profile.blocks if b.rung == lowest and b.round in kept.rounds and not b.interrupted_seconds]
-    known = [
-        b.cpu_seconds / b.steps / each for b in blocks if b.cpu_seconds and b.steps and (each := cores.get(b.rank))
-    ]
-    if known and len(known) == len(blocks) and not kept.by_waits:
-        found["compute"] = (1 - _READ_TO) * sum(known) / len(known)
+    known: dict[int, list[float]] = defaultdict(list)
+    for b in blocks:
+        if b.cpu_seconds and b.steps and (each := cores.get(b.rank)):
+            known[b.round].append(b.cpu_seconds / b.steps / each)
+    if known and sum(map(len, known.values())) == len(blocks) and not kept.by_waits:
+        least = mean_interval([sum(ranks) / len(ranks) for ranks in known.values()]).low
+        found |= {} if least is None else {"compute": (1 - _READ_TO) * least}
     return found

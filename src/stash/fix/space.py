@@ -270,6 +270,8 @@ def _compile(facts: Facts) -> Proposal:
 def _bfloat16(facts: Facts) -> Proposal:
     if trained_in(facts.case.profile.workload) == "amp":
         return "the job trains in 16 bits already"
+    if "float64" in (facts.case.profile.workload.precision or ""):
+        return "the job trains in 64 bits, which autocast leaves alone"
     device = "cpu" if facts.on_cpu else "cuda"
     return [
         ScriptChange(

@@ -105,6 +105,15 @@ def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_w
     assert found is not None
     assert found.bubble is not None
     assert found.bubble.late == pytest.approx(0.010)
+    # AND where ranks of later rounds, whose passes are not recorded, work half as long again, and idle as much longer
+    blocks = [
+        b if b.round == 0 else
+        replace(b, seconds=1.5 * b.seconds, step_seconds=tuple(1.5 * each for each in b.step_seconds),
+                group_waits={key: 1.5 * value for key, value in b.group_waits.items()})
+        for b in profile.blocks
+    ]  # fmt: skip
+    longer = profile.model_copy(update={"blocks": tuple(blocks)})
+    assert seconds(longer) == {"compute": 0.080, "bubble": 0.040, "network": pytest.approx(0.040 / 3)}
 
 
 def test_a_ladder_that_was_only_not_asked_for_is_not_replaced_by_what_was_seen() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -66,6 +67,11 @@ def test_compute_takes_at_least_its_processor_time_on_all_its_cores():
     assert low == pytest.approx(0.04, rel=0.01)
     assert attribute(build(CALM)).stall("compute").low > 0.09  # unknown, and nothing is cut
     assert attribute(on_one_core(0.0)).stall("compute").low < 0.0
+    # AND no more than rounds are sure of it: they say 40 ms on average, of 20 to 60
+    uneven = on_one_core(0.04)
+    ran = {0: 0.2, 1: 0.6, 2: 0.4, 3: 0.4}
+    blocks = [b if b.rung != "solo" else replace(b, cpu_seconds=ran[b.round]) for b in uneven.blocks]
+    assert attribute(uneven.model_copy(update={"blocks": tuple(blocks)})).stall("compute").low < 0.02
 
 
 def test_the_step_holds_another_launch_too():

@@ -56,9 +56,7 @@ def three(single: float = 2.0, dearer: float = 2.6, both: float = 5.0) -> Catalo
     return Catalog(GPUS, found.instances, found.columns)
 
 
-def asked(
-    profile=None, catalog=None, *, samples: float = SAMPLES, bill=None, machines=None, listed=(), **wishes
-) -> RentalPlan:
+def asked(profile=None, catalog=None, *, samples: float = SAMPLES, bill=None, **wishes) -> RentalPlan:
     of_goal = {name: value for name, value in wishes.items() if name in Goal.model_fields}
     of_offers = {name: value for name, value in wishes.items() if name in Constraints.model_fields}
     goal = Goal(work=TrainingWork(samples=samples, text="some"), **of_goal)

@@ -47,7 +47,8 @@ def totals() -> Totals:
             if int(name[3:]) in cores:
                 allowed += _busy([int(part) for part in parts[:8]])
     with suppress(OSError, ValueError, IndexError), open("/proc/net/dev") as file:
-        sent = sum(int(line.split(":")[1].split()[8]) for line in file.readlines()[2:])
+        interfaces = [line.split(":") for line in file.readlines()[2:]]
+        sent = sum(int(counts.split()[8]) for name, counts in interfaces if not _hands_on(name.strip()))
     with suppress(OSError, ValueError, IndexError), open("/proc/diskstats") as file:
         devices = _whole_disks()
         read = sum(int(row[5]) * 512 for row in map(str.split, file) if row[2] in devices)
@@ -65,6 +66,13 @@ def _below(name: str) -> list[str]:
     return []
 
 
+def _hands_on(interface: str) -> bool:
+    """Whether it lies on others, as bonds, bridges and VLANs do: these send what it sends, and count that, too."""
+    with suppress(OSError):
+        return any(name.startswith("lower_") for name in os.listdir(f"/sys/class/net/{interface}"))
+    return False
+
+
 def _busy(ticks: list[int]) -> int:
     """Neither idle, nor waiting for input, nor taken away by the host."""
     return sum(ticks) - ticks[3] - ticks[4] - ticks[7]
@@ -76,7 +84,7 @@ class Activity(NamedTuple):
     cpu: float | None
     steal: float | None
     network_bytes: int | None
-    """Sent on all interfaces, loopback included."""
+    """Sent on all interfaces that lie on no other, loopback included."""
     disk_bytes: int | None
     """Read from all block devices."""
     cpu_seconds: float | None = None

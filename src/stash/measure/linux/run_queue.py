@@ -143,12 +143,18 @@ class Helpers:
 
 
 def of_processes(numbers: list[int]) -> Scheduled:
-    """What the first threads of these processes have run and been delayed, together; those that are gone: nothing."""
+    """What these processes have run, and their first threads been delayed, together; those that are gone: nothing.
+
+    A loader's worker makes batches in its first thread and hands them over in another.
+    """
     ran = delayed = 0
     for number in numbers:
-        with suppress(OSError, ValueError, IndexError), open(f"/proc/{number}/schedstat", "rb") as file:
-            words = file.read(_BYTES).split()
-            ran, delayed = ran + int(words[0]), delayed + int(words[1])
+        with suppress(OSError):
+            for thread in os.listdir(f"/proc/{number}/task"):
+                with suppress(OSError, ValueError, IndexError):
+                    words = Path(f"/proc/{number}/task/{thread}/schedstat").read_text().split()
+                    ran += int(words[0])
+                    delayed += int(words[1]) if thread == str(number) else 0
     return Scheduled(ran * 1e-9, delayed * 1e-9)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 import os
 import resource
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.linux.counters import bytes_read, peak_resident_bytes
+from stash.measure.linux.counters import bytes_read, peak_resident_bytes, totals
 
 SIZE = 1 << 20
 
@@ -67,3 +68,20 @@ def test_where_the_kernel_does_not_tell_it_is_unknown(monkeypatch: pytest.Monkey
     found = peak_resident_bytes()
     monkeypatch.undo()
     assert found is None
+
+
+def test_an_interface_that_lies_on_others_sends_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = "\n\n" + "".join(f"{name}: {'0 ' * 8}{sent}{' 0' * 7}\n" for name, sent in
+                             (("bond0", 70), ("eth0", 40), ("eth1", 30), ("lo", 5)))  # fmt: skip
+    opened, listed = builtins.open, os.listdir
+    monkeypatch.setattr(
+        builtins,
+        "open",
+        lambda path, *a, **k: io.StringIO(table) if path == "/proc/net/dev" else opened(path, *a, **k),
+    )
+    monkeypatch.setattr(
+        os, "listdir",
+        lambda path: (["lower_eth0", "lower_eth1"] if path.endswith("bond0") else ["mtu"])
+        if path.startswith("/sys/class/net/") else listed(path),
+    )  # fmt: skip
+    assert totals().sent == 75

@@ -87,6 +87,25 @@ def test_only_threads_that_work_are_followed() -> None:
 
 
 @known
+def test_what_a_worker_runs_in_its_second_thread_is_its_own_and_not_strangers() -> None:
+    def busy() -> None:
+        until = time.thread_time() + 0.2
+        while time.thread_time() < until:
+            pass
+
+    before, first = of_processes([os.getpid()]), time.thread_time()
+    thread = threading.Thread(target=busy)
+    thread.start()
+    while thread.is_alive():
+        time.sleep(0.01)
+        running = of_processes([os.getpid()]) - before  # a thread that has ended keeps nothing
+        if running.ran > 0.1:
+            break
+    assert running.ran > 0.1 > time.thread_time() - first
+    thread.join()
+
+
+@known
 def test_processes_that_are_gone_have_run_nothing() -> None:
     own, gone = of_processes([os.getpid()]), of_processes([2**22 + 1])
     assert own.ran > 0
