@@ -72,11 +72,12 @@ def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
         means = {arm: float(np.mean(each)) for arm, each in times.items()}
         gains = np.array(times["typed"]) - np.array(times.get("fixed", times["typed"]))
         kept = tuple(each["name"] for each in record["tried"] if each["standing"] == "kept")
-        promised = 0.0 if record["together"] is None else record["together"]["value"]
+        together = record["together"] or {"value": 0.0}
+        doubt = (together["high"] - together["low"]) / 2 if together.get("high") is not None else None
         best = min(means["typed"], means.get("exhaustive", means["typed"])) if exhaustive else None
         found = Outcome(
             job, means["typed"], means.get("fixed"), float(gains.std(ddof=1) / len(gains) ** 0.5),
-            means.get("by hand"), promised, kept, took, best, time.monotonic() - began,
+            means.get("by hand"), together["value"], kept, took, best, time.monotonic() - began, doubt=doubt,
         )  # fmt: skip
         return signed(found)
 
@@ -152,10 +153,11 @@ def row(found: Outcome) -> list[str]:
     """One line of the table."""
     off = (found.promised - found.realised) / found.typed
     hand = "" if found.by_hand is None else f"{(found.typed - found.by_hand) * 1e3:.2f}"
+    doubt = "" if found.doubt is None else f" ± {found.doubt * 1e3:.2f}"
     return [
         found.job.name, "yes" if found.job.sealed else "", f"{found.typed * 1e3:.2f}",
         ", ".join(found.kept) or "nothing",
-        f"{found.promised * 1e3:.2f}", f"{found.realised * 1e3:.2f} ± {2 * found.spread * 1e3:.2f}",
+        f"{found.promised * 1e3:.2f}{doubt}", f"{found.realised * 1e3:.2f} ± {2 * found.spread * 1e3:.2f}",
         f"{off:+.1%}" if found.fixed is not None else "", hand, f"{found.took:.0f} s",
         f"{found.day}, {found.commit}",
     ]  # fmt: skip
@@ -167,12 +169,14 @@ def summary(all_found: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     sound = [each for each in all_found if not each.job.repair and not each.job.knobs]
     hand = [each for each in all_found if each.by_hand is not None]
     off = [abs(each.promised - each.realised) / each.typed for each in kept]
+    held = [abs(each.promised - each.realised) <= each.doubt + 2 * each.spread for each in kept if each.doubt]
     faster = sum(each.realised > 0 for each in kept)
     slower = sum(each.realised < -2 * each.spread for each in kept)
     speeds = [(each.by_hand or 0.0) / (each.fixed or each.typed) for each in hand]
     of_best = [each.best / (each.fixed or each.typed) for each in all_found if each.best is not None]
     return [
         ("promised against realised, median", f"{median(off):.1%}" if off else "–", "≤ 2 % of the step"),
+        ("promised and realised intervals meet", f"{sum(held)} of {len(held)}", "≥ 95 %"),
         ("kept and faster in later runs", f"{faster} of {len(kept)}", "≥ 95 %"),
         ("kept and slower", str(slower), "0"),
         ("of the speed of the repair by hand, median", f"{median(speeds):.0%}" if speeds else "–", "≥ 95 %"),

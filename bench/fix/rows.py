@@ -43,6 +43,8 @@ class Outcome:
     commit: str = ""
     """That was measured; ends with ``+`` where files differed from it."""
     machine: str = ""
+    doubt: float | None = None
+    """Half of the interval that ``promised`` is printed with; ``None`` of rows from before it was kept."""
 
     @property
     def realised(self) -> float:
@@ -105,5 +107,5 @@ def _cell(value: object) -> str:
 
 def _outcome(job: Job, row: dict[str, str]) -> Outcome:
     texts = {"kept": tuple(row["kept"].split()), **{name: row[name] for name in _TEXTS[1:]}}
-    numbers = {name: float(row[name]) if row[name] else None for name in _FIELDS if name not in _TEXTS}
+    numbers = {name: float(row[name]) if row.get(name) else None for name in _FIELDS if name not in _TEXTS}
     return Outcome(job, **{**numbers, **texts})  # type: ignore[arg-type]

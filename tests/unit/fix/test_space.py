@@ -164,3 +164,7 @@ def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(cpu
         monkeypatched.undo()
     # THEN they are tried only where waiting can be done by many at once
     assert max(tried) == (most if by_cores else 16)
+
+
+def test_numbers_of_64_bits_are_not_cast_by_autocast():
+    assert "64 bits" in why(facts(device="cuda:0", precision="float64"), "bfloat16")

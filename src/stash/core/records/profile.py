@@ -242,9 +242,9 @@ class Block:
     machine_cpu_seconds: Number | None = None
     """Processor time that everybody together used meanwhile of the cores the rank may run on, in hundredths."""
     worker_cpu_seconds: Number | None = None
-    """Processor time of the loader's workers of this rank."""
+    """Processor time of all processes below this rank: its loader's workers, and what its script started."""
     worker_delay_seconds: Number | None = None
-    """What they were ready to run and had no core."""
+    """What its loader's workers were ready to run and had no core."""
     throttled_seconds: Number | None = None
     """What the limit of the rank's own control group kept its members from running, counted once a core."""
     stage_seconds: dict[PlainName, Number] = field(default_factory=dict)

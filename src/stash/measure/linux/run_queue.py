@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -142,7 +143,7 @@ class Helpers:
             os.close(file)
 
 
-def of_processes(numbers: list[int]) -> Scheduled:
+def of_processes(numbers: Iterable[int]) -> Scheduled:
     """What these processes have run, and their first threads been delayed, together; those that are gone: nothing.
 
     A loader's worker makes batches in its first thread and hands them over in another.
@@ -156,6 +157,22 @@ def of_processes(numbers: list[int]) -> Scheduled:
                     ran += int(words[0])
                     delayed += int(words[1]) if thread == str(number) else 0
     return Scheduled(ran * 1e-9, delayed * 1e-9)
+
+
+def below(process: int) -> list[int]:
+    """The live processes below one, as the kernel lists each thread's children; none where it has no such lists.
+
+    A few reads, which a block can afford; one that starts or ends meanwhile may be missing.
+    """
+    found, ahead = list[int](), [process]
+    while ahead:
+        number, children = ahead.pop(), list[int]()
+        with suppress(OSError):
+            for thread in os.listdir(f"/proc/{number}/task"):
+                with suppress(OSError):
+                    children += map(int, Path(f"/proc/{number}/task/{thread}/children").read_text().split())
+        found, ahead = found + children, ahead + children
+    return found
 
 
 def throttled_seconds() -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import resource
 import sys
 import time
@@ -186,15 +187,16 @@ def untouched(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[Non
 class Usage:
     """What a block, which begins as this object is made, uses of the machine; in CPU seconds.
 
-    Its own process, its loader's workers, and the whole machine.
+    Its own process, those below it, of which its loader's workers, and the whole machine.
     """
 
     def __init__(self, feeds: Sequence[Feed]) -> None:
         self._workers = [
             process.pid for feed in feeds for process in private.worker_processes(getattr(feed, "source", None))
         ]
+        self._below = {*self._workers, *run_queue.below(os.getpid())}
         self._throttled = run_queue.throttled_seconds()
-        self._of_workers = run_queue.of_processes(self._workers)
+        self._of_workers, self._of_below = map(run_queue.of_processes, (self._workers, self._below))
         self._machine = counters.totals()
         self._switches = _switches()
         self._process, self._thread = time.process_time(), time.thread_time()
@@ -204,6 +206,7 @@ class Usage:
         process, thread = time.process_time() - self._process, time.thread_time() - self._thread
         machine = counters.since(self._machine)
         workers = run_queue.of_processes(self._workers) - self._of_workers
+        below = run_queue.of_processes(self._below) - self._of_below
         throttled = run_queue.throttled_seconds()
         limited = None if throttled is None or self._throttled is None else throttled - self._throttled
         return {
@@ -215,7 +218,7 @@ class Usage:
             "thread_cpu_seconds": _digits(thread),
             "switches": _switches() - self._switches,
             "machine_cpu_seconds": machine.cpu_seconds,
-            "worker_cpu_seconds": _digits(workers.ran) if self._workers else None,
+            "worker_cpu_seconds": _digits(below.ran) if self._below else None,
             "worker_delay_seconds": _digits(workers.delayed) if self._workers else None,
             "throttled_seconds": limited,
         }
