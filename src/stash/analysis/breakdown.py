@@ -18,7 +18,17 @@ from stash.analysis.disturbance import Disturbance
 from stash.analysis.host_lead import HostLead
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
-from stash.core.ladder import BUBBLE, NAMES, STALLS, Situation, rung, rung_adding, stall_names, why_no_stall
+from stash.core.ladder import (
+    BUBBLE,
+    EXCHANGE_STALLS,
+    NAMES,
+    STALLS,
+    Situation,
+    rung,
+    rung_adding,
+    stall_names,
+    why_no_stall,
+)
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
 
@@ -377,6 +387,11 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...], seen: Seen | None =
         if adding in rungs:  # the ladder's first: the rung below it was left out
             unmeasured = [other for other in NAMES[: NAMES.index(adding)] if other not in rungs][-1]
         impossible, container = why_no_stall(name, situation), None
+        of_seen = () if seen is None else tuple(wait.stall for wait in seen.waits)
+        if of_seen and name in EXCHANGE_STALLS and name not in of_seen and impossible is None:
+            where = "inside a node" if name == "interconnect" else "across nodes"
+            missing.append(Missing(name=name, why=f"no group that was seen to exchange anything lies {where}"))
+            continue
         why = reasons.get(unmeasured, impossible or f"the rung {unmeasured} was not measured")
         possible = impossible is None
         if name == "transfer" and any(loader.on_device for loader in profile.workload.loaders):

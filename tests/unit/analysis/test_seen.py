@@ -116,6 +116,13 @@ def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_w
     assert seconds(longer) == {"compute": 0.080, "bubble": 0.040, "network": pytest.approx(0.040 / 3)}
 
 
+def test_where_all_groups_cross_nodes_there_is_no_interconnect_in_compute() -> None:
+    profile = whole([{"dp/all_gather": 0.020}] * 4)
+    missing = {each.name: each for each in attribute(profile).skipped}
+    assert missing["interconnect"].why == "no group that was seen to exchange anything lies inside a node"
+    assert (missing["interconnect"].possible, missing["interconnect"].contained_in) == (False, None)
+
+
 def test_a_ladder_that_was_only_not_asked_for_is_not_replaced_by_what_was_seen() -> None:
     profile = build({"node": [0.1] * 3}, ranks=2)
     blocks = tuple(replace(b, group_waits={"world/all_reduce": 0.1}) for b in profile.blocks)
