@@ -89,18 +89,36 @@ def _with_word(word: str, file: str, proc: Path) -> list[int]:
 
 
 def descendants(ancestor: int, proc: Path = _PROC) -> list[int]:
-    """Numbers of the live processes below one, parents before their children."""
-    children: dict[int, list[int]] = {}
-    for folder in proc.glob("[0-9]*"):
-        status = status_of(int(folder.name), proc)
-        if status is not None:  # a zombie's children are its own until they are handed on
-            children.setdefault(status.parent, []).append(int(folder.name))
-    found, ahead = [], list(children.get(ancestor, ()))
+    """Numbers of the live processes below one, parents before their children; who starts or ends now may be missing.
+
+    A few reads where the kernel lists each thread's children; else all processes are asked for their parent.
+    """
+    listed = (proc / f"self/task/{os.getpid()}/children").exists()
+    by_parent = {} if listed else _by_parent(proc)
+    found, ahead = list[int](), [ancestor]
     while ahead:
-        number = ahead.pop(0)
-        found.append(number)
-        ahead += children.get(number, ())
+        parent = ahead.pop(0)
+        children = _listed(parent, proc) if listed else by_parent.get(parent, [])
+        found += children
+        ahead += children
     return [number for number in found if (status := status_of(number, proc)) is not None and not status.ended]
+
+
+def _listed(parent: int, proc: Path) -> list[int]:
+    found = list[int]()
+    with suppress(OSError):
+        for thread in (proc / f"{parent}/task").iterdir():
+            with suppress(OSError):
+                found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def _by_parent(proc: Path) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for folder in proc.glob("[0-9]*"):
+        if (status := status_of(int(folder.name), proc)) is not None:
+            found.setdefault(status.parent, []).append(int(folder.name))
+    return found
 
 
 def status_of(number: int, proc: Path = _PROC) -> Status | None:

@@ -159,22 +159,6 @@ def of_processes(numbers: Iterable[int]) -> Scheduled:
     return Scheduled(ran * 1e-9, delayed * 1e-9)
 
 
-def below(process: int) -> list[int]:
-    """The live processes below one, as the kernel lists each thread's children; none where it has no such lists.
-
-    A few reads, which a block can afford; one that starts or ends meanwhile may be missing.
-    """
-    found, ahead = list[int](), [process]
-    while ahead:
-        number, children = ahead.pop(), list[int]()
-        with suppress(OSError):
-            for thread in os.listdir(f"/proc/{number}/task"):
-                with suppress(OSError):
-                    children += map(int, Path(f"/proc/{number}/task/{thread}/children").read_text().split())
-        found, ahead = found + children, ahead + children
-    return found
-
-
 def throttled_seconds() -> float | None:
     """What limits have kept this process's own control group from running so far, those of the groups above too.
 

@@ -7,11 +7,12 @@ import io
 import os
 import resource
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from stash.measure.linux.counters import bytes_read, peak_resident_bytes, totals
+from stash.measure.linux.counters import Cores, bytes_read, peak_resident_bytes, since, totals
 
 SIZE = 1 << 20
 
@@ -70,15 +71,56 @@ def test_where_the_kernel_does_not_tell_it_is_unknown(monkeypatch: pytest.Monkey
     assert found is None
 
 
+def stand_in(monkeypatch: pytest.MonkeyPatch, path: str, text: str) -> None:
+    opened = builtins.open
+    monkeypatch.setattr(
+        builtins, "open", lambda name, *a, **k: io.StringIO(text) if name == path else opened(name, *a, **k)
+    )
+
+
+def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time() -> None:
+    # Who is found running at each tick says 4 of 10 ticks; idle time and the clock 0.03 s of 0.1.
+    first = Cores.of([["cpu0", *["0", "0", "0", "100", "20", "0", "0", "7", "0", "0"]]], 1, 50.0)
+    last = Cores.of([["cpu0", *["4", "0", "0", "105", "21", "0", "0", "8", "0", "0"]]], 1, 50.1)
+    assert last.busy_since(first) == pytest.approx(0.03)
+
+
+def test_a_busy_thread_shows_and_a_sleeping_one_does_not() -> None:
+    before = totals()
+    ended = time.monotonic() + 0.2
+    while time.monotonic() < ended:
+        pass
+    used = since(before).cpu_seconds
+    assert used is not None
+    assert used > 0.15  # a core was busy for all that time, unless the host took it
+
+
+def test_only_cores_that_this_thread_may_run_on_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        "cpu 30 0 0 300 0 0 0 0 0 0",
+        *(f"cpu{core} 10 0 0 {90 + core} 0 0 0 0 0 0" for core in range(3)),
+        "intr 5",
+    ]
+    stand_in(monkeypatch, "/proc/stat", "\n".join(rows))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2})
+    found = totals()
+    assert found.cores is not None
+    assert found.allowed is not None
+    assert (found.cores.number, found.cores.idle) == (3, 3.0)
+    assert (found.allowed.number, found.allowed.idle) == (2, 1.83)
+
+
+def test_a_sandbox_whose_file_is_all_zeros_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, "/proc/stat", "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
+    found = since(totals())
+    assert (found.cpu, found.steal, found.cpu_seconds) == (None, None, None)
+
+
 def test_an_interface_that_lies_on_others_sends_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     table = "\n\n" + "".join(f"{name}: {'0 ' * 8}{sent}{' 0' * 7}\n" for name, sent in
                              (("bond0", 70), ("eth0", 40), ("eth1", 30), ("lo", 5)))  # fmt: skip
-    opened, listed = builtins.open, os.listdir
-    monkeypatch.setattr(
-        builtins,
-        "open",
-        lambda path, *a, **k: io.StringIO(table) if path == "/proc/net/dev" else opened(path, *a, **k),
-    )
+    listed = os.listdir
+    stand_in(monkeypatch, "/proc/net/dev", table)
     monkeypatch.setattr(
         os, "listdir",
         lambda path: (["lower_eth0", "lower_eth1"] if path.endswith("bond0") else ["mtu"])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,20 @@ def test_what_is_below_a_process_is_found_whatever_it_did_to_session_and_environ
     below = descendants(tree.pid)
     assert len(below) == 2
     assert [status_of(number).parent for number in below] == [tree.pid, below[0]]  # parents come first
+
+
+def test_where_the_kernel_lists_no_children_all_are_asked_for_their_parent(tree, tmp_path: Path) -> None:
+    for folder in Path("/proc").glob("[0-9]*"):
+        (tmp_path / folder.name).symlink_to(folder)
+    assert descendants(tree.pid, tmp_path) == descendants(tree.pid)
+
+
+def test_what_a_process_starts_is_below_it_whichever_thread_started_it() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        child = pool.submit(subprocess.Popen, [sys.executable, "-c", "input()"], stdin=subprocess.PIPE).result()
+        assert child.pid in descendants(os.getpid())
+        child.communicate(b"\n")
+    assert child.pid not in descendants(os.getpid())
 
 
 def test_those_that_are_frozen_do_not_notice_that_another_ended(tree) -> None:

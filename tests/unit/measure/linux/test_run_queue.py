@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from stash.measure.linux import run_queue
-from stash.measure.linux.run_queue import Helpers, RunQueue, below, of_processes, throttled_seconds
+from stash.measure.linux.run_queue import Helpers, RunQueue, of_processes, throttled_seconds
 
 known = pytest.mark.skipif(not RunQueue().known, reason="this kernel counts no delays")
 
@@ -101,18 +98,6 @@ def test_what_a_worker_runs_in_its_second_thread_is_its_own_and_not_strangers() 
             break
     assert running.ran > 0.1 > time.thread_time() - first
     thread.join()
-
-
-@known
-def test_what_a_script_starts_is_below_it_whichever_thread_started_it() -> None:
-    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
-    with ThreadPoolExecutor(1) as pool:
-        child = pool.submit(subprocess.Popen, [sys.executable, "-c", program], stdin=subprocess.PIPE).result()
-        while not (grandchildren := below(child.pid)):
-            time.sleep(0.01)
-        assert {child.pid, *grandchildren} <= set(below(os.getpid()))
-        child.communicate(b"\n")
-    assert child.pid not in below(os.getpid())
 
 
 @known

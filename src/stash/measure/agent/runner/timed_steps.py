@@ -26,7 +26,7 @@ from stash.measure.agent.runner.stamps import BlockClock, Stamps
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.waits import UNNAMED, ledger
-from stash.measure.linux import counters, run_queue
+from stash.measure.linux import counters, processes, run_queue
 from stash.measure.protocol.messages import BlockDone, MemorySeen
 from stash.measure.protocol.stamped import StampedStep, StepStage
 
@@ -194,7 +194,7 @@ class Usage:
         self._workers = [
             process.pid for feed in feeds for process in private.worker_processes(getattr(feed, "source", None))
         ]
-        self._below = {*self._workers, *run_queue.below(os.getpid())}
+        self._below = {*self._workers, *processes.descendants(os.getpid())}
         self._throttled = run_queue.throttled_seconds()
         self._of_workers, self._of_below = map(run_queue.of_processes, (self._workers, self._below))
         self._machine = counters.totals()
