@@ -57,6 +57,8 @@ def test_steps_of_seconds_are_measured_one_by_one():
     planned = plan(VISITS, StepPace(3.0, workers=8), budget=40)
     assert (planned.replay, planned.data) == (BlockSize(0, 1), BlockSize(1, 1))
     assert planned.alone_rounds == 1
+    # Ranks left the barrier together, and step as they do by themselves only from the second step on.
+    assert {planned.size(visit) for visit in VISITS if visit.rung in ("node", "cluster")} == {BlockSize(2, 1)}
 
 
 def test_what_is_expected_counts_what_is_read_without_being_timed():

@@ -79,10 +79,16 @@ class Plan:
     """What a round takes with what is not timed: reading what replays, and emptying the loader's queues."""
 
     def size(self, visit: Visit) -> BlockSize:
-        """Of a block; what exchanges settles: after a pause TCP starts slowly, and loses packets now and then."""
+        """Of a block; what exchanges settles: after a pause TCP starts slowly, and loses packets now and then.
+
+        Ranks leave a barrier together, and by and by as the exchange lets them: a block of one step is all at once
+        what they are apart (0.3 of 1.7 s), and settles for one more.
+        """
         if visit.reads_data:
             return self.cold if visit.feed == "cold" else self.data
-        return self.replay if visit.scope == "self" else replace(self.replay, settle=max(1, self.replay.settle))
+        if visit.scope == "self":
+            return self.replay
+        return replace(self.replay, settle=max(2 if self.replay.steps == 1 else 1, self.replay.settle))
 
     def settle_until_full(self, busy: float, queue: float) -> int:
         """Steps that data blocks must run in until the queue of the loader's workers is full; no more than now.
