@@ -133,8 +133,12 @@ def refuse_to_rent(command: Sequence[str]) -> None:
     programs: set[str] = set()
     launched = False
     for flag, word in pairwise(["", *words]):
-        if flag == "-m" or re.fullmatch("-[a-z]*c", flag):
-            programs |= set(re.findall(r"[\w-]+", word))
+        if (
+            flag == "-m"
+            or re.fullmatch("-[a-z]*[cS]|--split-string", flag)
+            or word.startswith(("-S", "--split-string="))
+        ):
+            programs |= set(re.findall(r"[\w-]+", word.removeprefix("-S")))
         elif word.endswith(".py"):  # what follows is the script's own
             break
         elif not launched:

@@ -19,7 +19,7 @@ from stash.analysis.shared_cores import strangers_shares
 from stash.core.records.profile import Block
 from stash.measure.linux import counters
 from stash.measure.linux.processes import descendants
-from stash.measure.linux.run_queue import Helpers
+from stash.measure.linux.run_queue import Helpers, of_ended_children
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.accounting import STAGES, SecondsArray
 from stash.monitor.collector import Joined
@@ -71,7 +71,9 @@ class ProcessLooks:
             if helpers is None:
                 helpers = self._helpers[process] = Helpers(process, process)
             helpers.look()
-            now = (_ran(process), sum(map(_ran, descendants(process))), helpers.exchange().ran)
+            below = descendants(process)
+            workers = sum(map(_ran, below)) + sum(map(of_ended_children, (process, *below)))
+            now = (_ran(process), workers, helpers.exchange().ran)
             loops, (before, loops_before) = helpers.loop_delays(), self._before.get(process, (None, {}))
             self._before[process] = now, loops
             if before is None or seconds <= 0 or self.activity.cpu_seconds is None:
@@ -87,7 +89,7 @@ class ProcessLooks:
 
 
 def _ran(process: int) -> float:
-    """Seconds on cores of a process, and of its children that have ended."""
+    """Seconds on cores of a process, its threads that have ended too."""
     with suppress(OSError, ValueError, IndexError):
         words = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return sum(map(int, words[11:13])) / _TICKS

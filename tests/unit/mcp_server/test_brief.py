@@ -84,6 +84,7 @@ def test_no_option_of_a_tool_starts_or_writes_anything() -> None:
     [
         *("sky launch", "sudo -E sky x", "-m sky.cli", "nice python -m sky.cli x", "env A=1 sbatch x"),
         *("uv run modal run", "bash -c 'sky launch t.yaml'", "bash -lc 'sky launch t.py'", "sh -ec sbatch"),
+        *("env -S 'sky launch x'", "env -S'sky launch'", "env --split-string='A=1 sky launch'"),
         *("nice -n 10 sbatch x", "sudo -u me sky launch", "python -m torch.distributed.run -m sky.cli"),
     ],
 )  # fmt: skip

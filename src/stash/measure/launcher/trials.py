@@ -6,10 +6,12 @@ profile. What is tried next, and what a difference means, is not known here.
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
@@ -40,15 +42,16 @@ class TrialRun:
     """One launch: the step's time, what it cost to get it, and what each rank recorded."""
 
     step_seconds: float | None
-    """Median of blocks, of the rank that took longest, without what strangers cost; None if it was not measured."""
+    """Median of blocks, of the rank that took longest, without what strangers cost; None if it was not measured. The
+    mean where epochs began within them, and without the waits for their first batches."""
     doubt_seconds: float = 0.0
     """Half-width of what was subtracted for strangers."""
     steps: int = 0
     elapsed_seconds: float = 0.0
     """Of the whole launch."""
     epoch_seconds: float | None = None
-    """Of a step, its share in beginning an epoch: the loader's iterator, its workers, the first batch. ``None`` where
-    no epoch ended."""
+    """Of a step, its share in beginning an epoch: the loader's iterator, its workers, the first batch, as far as no
+    other rank was slower meanwhile. ``None`` where no epoch ended."""
     numbered: tuple[tuple[int, float], ...] = ()
     """Each block's number, and a step's seconds in it."""
     evidence: tuple[Mapping[str, Any], ...] = ()
@@ -155,15 +158,16 @@ def _measured(
     if not whole:
         return TrialRun(None, elapsed_seconds=elapsed, evidence=evidence, short=short)
     slowest = [max(blocks, key=lambda block: block.seconds / block.steps) for blocks in whole.values()]
+    taken, beginning = [block.seconds / block.steps for block in slowest], _of_epochs(evidence, ranks)
     doubts = [max(each.doubt for each in found.values()) for found in calm.lost.values() if found]
     memory = [(each.allocated_bytes, each.resident_bytes) for each in profile.memory]
     return TrialRun(
-        step_seconds=median(block.seconds / block.steps for block in slowest),
+        step_seconds=median(taken) if beginning is None else fmean(taken),
         doubt_seconds=fmean(doubts) if doubts else 0.0,
         steps=sum(block.steps for block in slowest),
         elapsed_seconds=elapsed,
-        epoch_seconds=_of_epochs(evidence),
-        numbered=tuple(zip(whole, (block.seconds / block.steps for block in slowest), strict=True)),
+        epoch_seconds=None if beginning is None else _added(whole.values(), beginning),
+        numbered=tuple(zip(whole, taken, strict=True)),
         evidence=evidence,
         allocated_bytes=max((allocated for allocated, _ in memory if allocated), default=None),
         resident_bytes=max((resident for _, resident in memory if resident), default=None),
@@ -172,10 +176,17 @@ def _measured(
     )
 
 
-def _of_epochs(evidence: tuple[Mapping[str, Any], ...]) -> float | None:
-    found = [
-        fmean(rank["epochs"][1:]) / rank["length"] * rank["batches_per_step"]
-        for rank in evidence
-        if len(rank["epochs"]) > 1 and rank["length"]
-    ]
-    return max(found, default=None)
+def _of_epochs(evidence: Sequence[Mapping[str, Any]], ranks: int) -> list[float] | None:
+    """Of a step, each rank's share in beginning its epochs; ``None`` where one's is unknown."""
+    known = [rank for rank in evidence if len(rank["epochs"]) > 1 and rank["length"]]
+    shares = [fmean(rank["epochs"][1:]) / rank["length"] * rank["batches_per_step"] for rank in known]
+    return shares if len(shares) == ranks else None
+
+
+def _added(blocks: Iterable[Sequence[Block]], beginning: Sequence[float]) -> float:
+    """What beginning epochs adds to the step: who waits longer for its first batch is waited for in the rest."""
+    ranks = defaultdict[int, list[float]](list)
+    for block in itertools.chain.from_iterable(blocks):
+        ranks[block.rank].append(block.seconds / block.steps)
+    steps = [fmean(ranks[rank]) for rank in sorted(ranks)]
+    return max(map(sum, zip(steps, beginning, strict=True))) - max(steps)

@@ -68,8 +68,9 @@ def totals() -> Totals:
         at = time.monotonic()
         if any(map(int, together[1:])):  # some sandboxes have a file of zeros
             cores = allowed = Cores.of([together], len(each), at)
-            own = [row for row in each if int(row[0][3:]) in os.sched_getaffinity(0)]
-            if len(own) < len(each):
+            may = os.sched_getaffinity(0)
+            own = [row for row in each if int(row[0][3:]) in may]
+            if 0 < len(own) < len(each):  # containers may number theirs anew
                 allowed = Cores.of(own, len(own), at)
     with suppress(OSError, ValueError, IndexError), open("/proc/net/dev") as file:
         interfaces = [line.split(":") for line in file.readlines()[2:]]
@@ -117,8 +118,9 @@ def since(before: Totals) -> Activity:
     busy = steal = used = None
     if now.cores is not None and before.cores is not None:
         wall = now.cores.number * (now.cores.at - before.cores.at)
-        busy = now.cores.busy_since(before.cores) / wall
-        steal = (now.cores.steal - before.cores.steal) / wall
+        if wall > 0:
+            busy = now.cores.busy_since(before.cores) / wall
+            steal = (now.cores.steal - before.cores.steal) / wall
     if now.allowed is not None and before.allowed is not None:
         used = now.allowed.busy_since(before.allowed)
     return Activity(  # four decimals: a tick is 10 ms, and blocks are seldom of more than ten thousand

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from stash.measure.linux.control_groups import ControlGroups
 
 _TASKS = "/proc/self/task"
+_TICKS = os.sysconf("SC_CLK_TCK")
 _BYTES = 64
 _HOLDS = 500e-6
 
@@ -157,6 +158,14 @@ def of_processes(numbers: Iterable[int]) -> Scheduled:
                     ran += int(words[0])
                     delayed += int(words[1]) if thread == str(number) else 0
     return Scheduled(ran * 1e-9, delayed * 1e-9)
+
+
+def of_ended_children(process: int) -> float:
+    """Seconds that processes below one have run which have ended, and were waited for; exact to a tick."""
+    with suppress(OSError, ValueError, IndexError):
+        words = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return sum(map(int, words[13:15])) / _TICKS
+    return 0.0
 
 
 def throttled_seconds() -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,9 @@ def test_without_one_it_is_what_no_system_owns(tally: Tally, tmp_path: Path, mon
     the_orders.current.cache_clear()
     reads._holds_data.cache_clear()
     assert reads.is_data(str(tmp_path / "elsewhere.bin"))
+    assert reads.is_data("/library/0.bin")
+    assert reads.is_data(f"{sys.prefix}-data/0.bin")
+    assert not reads.is_data("/lib/terminfo/0.bin")
     assert not reads.is_data("/proc/self/maps")
     assert not reads.is_data(str(tmp_path / "run" / "journal.jsonl"))
     assert not reads.is_data(os.__file__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +241,21 @@ def tapped(loader: Any) -> Any:
     iterator = iter(loader)
     private.set_indices(iterator, Tap(private.index_sampler(iterator), private.indices(iterator)))
     return iterator
+
+
+def test_in_a_trial_what_an_epochs_first_batch_is_waited_for_is_counted_by_itself(tmp_path: Path) -> None:
+    one = job(orders(tmp_path, rungs=("warm",), trial={}, trial_seconds=200.0, trial_steps=1_000))
+
+    class Slow:
+        """Its workers start again in every epoch."""
+
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            one.clock.seconds += 10.0  # only when the first batch is asked for
+            yield from BATCHES
+
+    feed = WatchedFeed(Slow())
+    while one.runner.listens:
+        for _, mode in epoch(one, feed):
+            one.step(seconds_of(mode))
+    assert one.blocks()
+    assert {second for block in one.blocks() for second in block.step_seconds} == {3.5}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from stash.measure.agent.runner.timed_steps import Usage
 from stash.measure.linux import run_queue
 from stash.measure.linux.run_queue import Helpers, RunQueue, of_processes, throttled_seconds
 
@@ -98,6 +101,14 @@ def test_what_a_worker_runs_in_its_second_thread_is_its_own_and_not_strangers() 
             break
     assert running.ran > 0.1 > time.thread_time() - first
     thread.join()
+
+
+@known
+def test_what_a_block_starts_and_waits_for_is_its_jobs_own() -> None:
+    usage = Usage([])
+    program = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", program], check=True)  # as a sample that ffmpeg decodes
+    assert 0.28 < usage.until_now()["worker_cpu_seconds"] < 1.0
 
 
 @known

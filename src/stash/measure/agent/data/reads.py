@@ -224,8 +224,9 @@ def _holds_data(folder: str) -> bool:
     folder = os.path.abspath(folder) + os.sep
     if orders.data_root:
         return folder.startswith(os.path.abspath(orders.data_root) + os.sep)
-    system = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", orders.folder, sys.base_prefix, sys.prefix)
-    return not folder.startswith((*system, *sysconfig.get_paths().values()))
+    system = ("/proc", "/sys", "/dev", "/etc", "/usr", "/lib", "/lib32", "/lib64", "/libx32")
+    own = (orders.folder, sys.base_prefix, sys.prefix, *sysconfig.get_paths().values())
+    return not folder.startswith(tuple(each.rstrip(os.sep) + os.sep for each in (*system, *own)))
 
 
 def examine_files(paths: Iterable[str], cold: bool) -> Counter[str]:

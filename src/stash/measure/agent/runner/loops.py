@@ -118,7 +118,7 @@ class Loops(script.LoopListener):
             return
         if self._has_passes and feed.trial is None:
             feed.trial = Trial(self._rank.clock.now(), self.between, script.passes(), before)
-        self._goes_on()
+        self._goes_on(begins=True)
 
     def _beside(self, feed: Feed) -> bool:
         """Whether what is read now is no step's: gradients are off, and this loader's batches do not come so."""
@@ -158,7 +158,7 @@ class Loops(script.LoopListener):
         if beside or (feed.trial is not None and not self._may_train(feed, feed.trial)):
             return self._batch_beside(feed)
         if feed.training:
-            self._goes_on()
+            self._goes_on(begins=feed.turn == 0)
         try:
             if feed.at_end:
                 raise StopIteration
@@ -169,6 +169,8 @@ class Loops(script.LoopListener):
             if not feed.in_handles:
                 self._ended(feed)
             raise
+        if feed.training:
+            self._resume()
         feed.own += feed.now() - since - feed.took
         return batch
 
@@ -308,11 +310,13 @@ class Loops(script.LoopListener):
         if not self.between:
             self._resume()
 
-    def _goes_on(self) -> None:
+    def _goes_on(self, begins: bool) -> None:
+        """``begins``: with its first batch. In a trial the wait for that is no step's: ``trial_changes`` has it."""
         if self.between:
             self.between = False
             self.stop_waiting()
-        self._resume()
+        if not begins or self._rank.orders.trial is None:
+            self._resume()
 
     def _pause(self) -> None:
         if self.clock is not None:

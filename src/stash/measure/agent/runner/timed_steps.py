@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, TypeVar
 
 from stash.core.ladder import UNTOUCHED
@@ -196,7 +196,7 @@ class Usage:
         ]
         self._below = {*self._workers, *processes.descendants(os.getpid())}
         self._throttled = run_queue.throttled_seconds()
-        self._of_workers, self._of_below = map(run_queue.of_processes, (self._workers, self._below))
+        self._of_workers, self._ran_below = run_queue.of_processes(self._workers), _ran(self._below)
         self._machine = counters.totals()
         self._switches = _switches()
         self._process, self._thread = time.process_time(), time.thread_time()
@@ -206,7 +206,8 @@ class Usage:
         process, thread = time.process_time() - self._process, time.thread_time() - self._thread
         machine = counters.since(self._machine)
         workers = run_queue.of_processes(self._workers) - self._of_workers
-        below = run_queue.of_processes(self._below) - self._of_below
+        below = self._below | set(processes.descendants(os.getpid()))
+        ran_below = _ran(below) - self._ran_below
         throttled = run_queue.throttled_seconds()
         limited = None if throttled is None or self._throttled is None else throttled - self._throttled
         return {
@@ -218,10 +219,16 @@ class Usage:
             "thread_cpu_seconds": _digits(thread),
             "switches": _switches() - self._switches,
             "machine_cpu_seconds": machine.cpu_seconds,
-            "worker_cpu_seconds": _digits(below.ran) if self._below else None,
+            "worker_cpu_seconds": _digits(ran_below) if below or ran_below else None,
             "worker_delay_seconds": _digits(workers.delayed) if self._workers else None,
             "throttled_seconds": limited,
         }
+
+
+def _ran(below: Iterable[int]) -> float:
+    """Seconds that processes below this one have run so far, those that have ended too."""
+    ended = sum(run_queue.of_ended_children(number) for number in (os.getpid(), *below))
+    return run_queue.of_processes(below).ran + ended
 
 
 def _switches() -> int:
