@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from stash.measure.agent import private, script
 from stash.measure.agent.data.feeds import WatchedFeed
+from stash.measure.agent.wraps import trial_changes
 from stash.measure.agent.wraps.loader import LoaderFeed, Tap
 from stash.measure.protocol.messages import Noted
 
@@ -258,4 +259,16 @@ def test_in_a_trial_what_an_epochs_first_batch_is_waited_for_is_counted_by_itsel
         for _, mode in epoch(one, feed):
             one.step(seconds_of(mode))
     assert one.blocks()
+    assert {second for block in one.blocks() for second in block.step_seconds} == {3.5}
+
+
+def test_what_recording_takes_in_a_trial_is_no_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = job(orders(tmp_path, rungs=("warm",), trial={}, trial_seconds=100.0, trial_steps=1_000))
+    feed, recorded = WatchedFeed(BATCHES), [0.0]
+    monkeypatch.setattr(trial_changes, "own_seconds", lambda: recorded[0])
+    while one.runner.listens:
+        for _, mode in epoch(one, feed):
+            one.clock.seconds += 0.25
+            recorded[0] += 0.25
+            one.step(seconds_of(mode))
     assert {second for block in one.blocks() for second in block.step_seconds} == {3.5}

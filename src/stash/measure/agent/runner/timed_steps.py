@@ -23,7 +23,7 @@ from stash.measure.agent.data.tally import Tally, own_seconds, own_tally
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import BlockClock, Stamps
-from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps import replicas, trial_changes
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.waits import UNNAMED, ledger
 from stash.measure.linux import counters, processes, run_queue
@@ -130,8 +130,9 @@ def note_blind_groups(rank: OwnRank, before: dict[str, int]) -> None:
 
 
 def _totals(feeds: Sequence[Feed], tally: Tally | None) -> tuple[float, float, float, int]:
-    """So far: what loaders made steps wait, what counting took, what handing out took; and the samples trained on."""
-    wait = handed = 0.0
+    """So far: what loaders made steps wait, what counting took, what handing out and trials' recording took; and the
+    samples trained on."""
+    wait, handed = 0.0, trial_changes.own_seconds()
     samples = 0
     for feed in feeds:
         wait += feed.wait

@@ -16,7 +16,8 @@ import random
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -44,9 +45,25 @@ class _Evidence:
     """Seconds from a loop's asking for an iterator until it had its first batch."""
     updates: ClassVar[dict[int, list[float]]] = {}
     """Of each optimizer: when the step under way began, seconds in steps, and steps."""
+    own = 0.0
+    """Seconds that the training thread has spent on recording, and on seeds: no step's."""
     fetched = 0
     forwards = 0
     """Of DDP, since the last optimizer step."""
+
+
+@contextmanager
+def _own_work() -> Iterator[None]:
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        _Evidence.own += time.perf_counter() - began
+
+
+def own_seconds() -> float:
+    """What recording has taken of this process's training thread so far."""
+    return _Evidence.own
 
 
 def begin() -> None:
@@ -155,7 +172,8 @@ def _recorded(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
             batch = hand_out(self)
         finally:
             self._stash_handing = False
-        _handed(getattr(self, "_stash_of", None), batch)
+        with _own_work():
+            _handed(getattr(self, "_stash_of", None), batch)
         return batch
 
     return handed_out
@@ -217,23 +235,25 @@ def _seeded(fetch: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fetch)
     def seeded(self: Any, index: Any) -> Any:
         torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
-        in_worker = torch.utils.data.get_worker_info() is not None
-        if not in_worker:
-            states = random.getstate(), torch.get_rng_state(), numpy.random.get_state() if numpy else None
-        _Evidence.fetched += 1
-        own = zlib.crc32(repr(index).encode(), _SEED)
-        random.seed(own)
-        torch.random.default_generator.manual_seed(own)
-        if numpy:
-            numpy.random.seed(own)
+        with _own_work():
+            in_worker = torch.utils.data.get_worker_info() is not None
+            if not in_worker:
+                states = random.getstate(), torch.get_rng_state(), numpy.random.get_state() if numpy else None
+            _Evidence.fetched += 1
+            own = zlib.crc32(repr(index).encode(), _SEED)
+            random.seed(own)
+            torch.random.default_generator.manual_seed(own)
+            if numpy:
+                numpy.random.seed(own)
         try:
             return fetch(self, index)
         finally:
-            if not in_worker:
-                random.setstate(states[0])
-                torch.set_rng_state(states[1])
-                if numpy:
-                    numpy.random.set_state(states[2])
+            with _own_work():
+                if not in_worker:
+                    random.setstate(states[0])
+                    torch.set_rng_state(states[1])
+                    if numpy:
+                        numpy.random.set_state(states[2])
 
     return seeded
 
@@ -343,8 +363,9 @@ def _wrap_optimizers(module: ModuleType) -> None:
 
     @functools.wraps(clear)
     def cleared(self: Any, set_to_none: bool = True) -> None:
-        key = site_of("zero_grad")
-        SITES[key]["values"] = {"set_to_none": set_to_none}
+        with _own_work():
+            key = site_of("zero_grad")
+            SITES[key]["values"] = {"set_to_none": set_to_none}
         clear(self, bool(part("zero_grad").get("set_to_none", set_to_none)) if clears else set_to_none)
 
     cls.__init__, cls.zero_grad = made, cleared
@@ -370,9 +391,10 @@ def wrap_backward(module: ModuleType) -> None:
 
     @functools.wraps(backward)
     def recorded(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
-        if len(_Evidence.losses) < _MAX_RECORDED and getattr(loss, "numel", lambda: 0)() == 1:
-            _Evidence.losses.append(loss.detach().clone())
+        with _own_work():
+            loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
+            if len(_Evidence.losses) < _MAX_RECORDED and getattr(loss, "numel", lambda: 0)() == 1:
+                _Evidence.losses.append(loss.detach().clone())
         backward(tensors, *args, **kwargs)
 
     module.backward = recorded  # type: ignore[attr-defined]
