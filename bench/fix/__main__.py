@@ -157,7 +157,9 @@ def row(found: Outcome) -> list[str]:
     return [
         found.job.name, "yes" if found.job.sealed else "", f"{found.typed * 1e3:.2f}",
         ", ".join(found.kept) or "nothing",
-        f"{found.promised * 1e3:.2f}{doubt}", f"{found.realised * 1e3:.2f} ± {2 * found.spread * 1e3:.2f}",
+        f"{found.promised * 1e3:.2f}{doubt}",
+        "a person writes it" if found.kept and found.fixed is None else
+        f"{found.realised * 1e3:.2f} ± {2 * found.spread * 1e3:.2f}",
         f"{off:+.1%}" if found.fixed is not None else "", hand, f"{found.took:.0f} s",
         f"{found.day}, {found.commit}",
     ]  # fmt: skip

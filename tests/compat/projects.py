@@ -68,6 +68,8 @@ PROJECTS = (
         _ranks("deepspeed_zero"),
         (("DS_ACCELERATOR", "cpu"), ("DS_BUILD_OPS", "0")),
     ),
+    Project("litgpt", "litgpt", ("litgpt",), _script("litgpt_finetune")),
+    Project("torchtune", "torchtune", ("torchtune", "torchao==0.15.0"), _ranks("torchtune_sharded")),
     Project("own-update", "torch", (), _script("own_update")),
     Project("hf-streaming", "datasets", ("datasets",), _script("hf_streaming")),
     Project("mosaic-streaming", "mosaicml-streaming", ("mosaicml-streaming",), _script("mosaic_streaming")),
