@@ -21,7 +21,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 """In a second."""
 
 
-class Cores(NamedTuple):
+class CoreTimes(NamedTuple):
     """What the kernel has counted of some cores together, in seconds since boot."""
 
     number: int
@@ -33,12 +33,12 @@ class Cores(NamedTuple):
     """When they were read, by a clock that does not jump."""
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[str]], number: int, at: float) -> Cores:
+    def of(cls, rows: Sequence[Sequence[str]], number: int, at: float) -> CoreTimes:
         """Of ``number`` cores; ``rows`` as in ``/proc/stat``."""
         ticks = [[int(each) for each in row[1:9]] for row in rows]
         return cls(number, sum(row[3] + row[4] for row in ticks) / _TICKS, sum(row[7] for row in ticks) / _TICKS, at)
 
-    def busy_since(self, before: Cores) -> float:
+    def busy_since(self, before: CoreTimes) -> float:
         """Core seconds in which threads ran: those in which none did are exact to a tick, taken from the clock's.
 
         Kernels count what runs by who is found running at each tick, which in 0.3 s is off by 0.03 s; the time that a
@@ -52,8 +52,8 @@ class Cores(NamedTuple):
 class Totals:
     """Totals since boot; bytes."""
 
-    cores: Cores | None
-    allowed: Cores | None
+    cores: CoreTimes | None
+    allowed: CoreTimes | None
     """Of ``cores``, those that this thread may run on."""
     sent: int | None
     read: int | None
@@ -67,11 +67,11 @@ def totals() -> Totals:
         together, *each = [line.split() for line in itertools.takewhile(lambda line: line.startswith("cpu"), file)]
         at = time.monotonic()
         if any(map(int, together[1:])):  # some sandboxes have a file of zeros
-            cores = allowed = Cores.of([together], len(each), at)
+            cores = allowed = CoreTimes.of([together], len(each), at)
             may = os.sched_getaffinity(0)
             own = [row for row in each if int(row[0][3:]) in may]
-            if 0 < len(own) < len(each):  # containers may number theirs anew
-                allowed = Cores.of(own, len(own), at)
+            if 0 < len(own) < len(each):  # containers may have numbers of their own
+                allowed = CoreTimes.of(own, len(own), at)
     with suppress(OSError, ValueError, IndexError), open("/proc/net/dev") as file:
         interfaces = [line.split(":") for line in file.readlines()[2:]]
         sent = sum(int(counts.split()[8]) for name, counts in interfaces if not _hands_on(name.strip()))

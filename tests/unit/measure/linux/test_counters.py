@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.linux.counters import Cores, bytes_read, peak_resident_bytes, since, totals
+from stash.measure.linux.counters import CoreTimes, bytes_read, peak_resident_bytes, since, totals
 
 SIZE = 1 << 20
 
@@ -80,8 +80,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, path: str, text: str) -> None:
 
 def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time() -> None:
     # Who is found running at each tick says 4 of 10 ticks; idle time and the clock 0.03 s of 0.1.
-    first = Cores.of([["cpu0", *["0", "0", "0", "100", "20", "0", "0", "7", "0", "0"]]], 1, 50.0)
-    last = Cores.of([["cpu0", *["4", "0", "0", "105", "21", "0", "0", "8", "0", "0"]]], 1, 50.1)
+    first = CoreTimes.of([["cpu0", *["0", "0", "0", "100", "20", "0", "0", "7", "0", "0"]]], 1, 50.0)
+    last = CoreTimes.of([["cpu0", *["4", "0", "0", "105", "21", "0", "0", "8", "0", "0"]]], 1, 50.1)
     assert last.busy_since(first) == pytest.approx(0.03)
 
 
