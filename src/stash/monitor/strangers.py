@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +17,11 @@ from stash.analysis.shared_cores import strangers_shares
 from stash.core.records.profile import Block
 from stash.measure.linux import counters
 from stash.measure.linux.processes import descendants
-from stash.measure.linux.run_queue import Helpers, of_ended_children
+from stash.measure.linux.run_queue import Helpers, times_of
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.accounting import STAGES, SecondsArray
 from stash.monitor.collector import Joined
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _INPUT, _EXCHANGE = STAGES.index(StepStage.INPUT), STAGES.index(StepStage.EXCHANGE)
 _RUNNING = [STAGES.index(each) for each in (
     StepStage.OPTIMIZER, StepStage.BETWEEN, StepStage.TRANSFER, StepStage.FORWARD, StepStage.BACKWARD,
@@ -71,9 +68,9 @@ class ProcessLooks:
             if helpers is None:
                 helpers = self._helpers[process] = Helpers(process, process)
             helpers.look()
-            below = descendants(process)
-            workers = sum(map(_ran, below)) + sum(map(of_ended_children, (process, *below)))
-            now = (_ran(process), workers, helpers.exchange().ran)
+            ran = times_of(process)
+            workers = ran.ended + sum(map(sum, map(times_of, descendants(process))))
+            now = (ran.own, workers, helpers.exchange().ran)
             loops, (before, loops_before) = helpers.loop_delays(), self._before.get(process, (None, {}))
             self._before[process] = now, loops
             if before is None or seconds <= 0 or self.activity.cpu_seconds is None:
@@ -86,14 +83,6 @@ class ProcessLooks:
             cores = float(len(os.sched_getaffinity(0)))
             found[rank] = CoreUse(str(self.node), cores, own, workers, exchange, everybody, late)
         return found
-
-
-def _ran(process: int) -> float:
-    """Seconds on cores of a process, its threads that have ended too."""
-    with suppress(OSError, ValueError, IndexError):
-        words = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return sum(map(int, words[11:13])) / _TICKS
-    return 0.0
 
 
 def as_facts(uses: Mapping[int, CoreUse]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """torchtune: its Llama 3 with its own sharding (FSDP2), collation and linear cross entropy, on two ranks."""
 
-import sys
 from functools import partial
 
 import torch
@@ -18,7 +17,6 @@ def collate(rows):
     return padded_collate_sft([{"tokens": text, "labels": text} for text in texts])
 
 
-assert len(sys.argv) == 3
 torch.manual_seed(0)
 dist.init_process_group("gloo")
 model = llama3(VOCABULARY, num_layers=2, num_heads=4, num_kv_heads=2, embed_dim=128, max_seq_len=128)

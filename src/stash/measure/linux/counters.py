@@ -42,10 +42,10 @@ class CoreTimes(NamedTuple):
         """Core seconds in which threads ran: those in which none did are exact to a tick, taken from the clock's.
 
         Kernels count what runs by who is found running at each tick, which in 0.3 s is off by 0.03 s; the time that a
-        core is idle they measure.
+        core is idle they measure. Of cores that were idle all the time it may be a tick below zero.
         """
         wall = self.number * (self.at - before.at)
-        return max(0.0, wall - (self.idle - before.idle) - (self.steal - before.steal))
+        return wall - (self.idle - before.idle) - (self.steal - before.steal)
 
 
 @dataclass(frozen=True)

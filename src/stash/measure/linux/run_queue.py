@@ -160,12 +160,22 @@ def of_processes(numbers: Iterable[int]) -> Scheduled:
     return Scheduled(ran * 1e-9, delayed * 1e-9)
 
 
-def of_ended_children(process: int) -> float:
-    """Seconds that processes below one have run which have ended, and were waited for; exact to a tick."""
+class ProcessTimes(NamedTuple):
+    """Seconds on cores, exact to a tick."""
+
+    own: float
+    """Of a process, its threads that have ended too."""
+    ended: float
+    """Of processes below it that have ended, and were waited for."""
+
+
+def times_of(process: int) -> ProcessTimes:
+    """What a process has run so far; nothing of one that is gone."""
     with suppress(OSError, ValueError, IndexError):
         words = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return sum(map(int, words[13:15])) / _TICKS
-    return 0.0
+        ticks = list(map(int, words[11:15]))
+        return ProcessTimes(sum(ticks[:2]) / _TICKS, sum(ticks[2:]) / _TICKS)
+    return ProcessTimes(0.0, 0.0)
 
 
 def throttled_seconds() -> float | None:

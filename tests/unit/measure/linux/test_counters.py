@@ -85,7 +85,7 @@ def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time() -> None
     assert last.busy_since(first) == pytest.approx(0.03)
 
 
-def test_a_busy_thread_shows_and_a_sleeping_one_does_not() -> None:
+def test_a_busy_thread_shows() -> None:
     before = totals()
     ended = time.monotonic() + 0.2
     while time.monotonic() < ended:

@@ -228,7 +228,7 @@ class Usage:
 
 def _ran(below: Iterable[int]) -> float:
     """Seconds that processes below this one have run so far, those that have ended too."""
-    ended = sum(run_queue.of_ended_children(number) for number in (os.getpid(), *below))
+    ended = sum(run_queue.times_of(number).ended for number in (os.getpid(), *below))
     return run_queue.of_processes(below).ran + ended
 
 
